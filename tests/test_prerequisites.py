@@ -1,0 +1,189 @@
+"""What `make` says about a machine before installing anything: tools/prerequisites.sh, made-up machines."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "tools" / "prerequisites.sh"
+SHELL = shutil.which("sh")
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the Makefile and its check are for Unix shells")
+
+PYTHON_3_11 = 'case "$2" in *ensurepip*) exit 0 ;; esac; echo 3.11'
+PYTHON_3_11_WITHOUT_VENV = 'case "$2" in *ensurepip*) exit 1 ;; esac; echo 3.11'
+PYTHON_3_9 = "echo 3.9; exit 1"
+TEN_GIB_FREE = "printf 'Filesystem\\n/dev/x 1 1 10485760 1%% /\\n'"
+ONE_GIB_FREE = "printf 'Filesystem\\n/dev/x 1 1 1048576 1%% /\\n'"
+
+
+COMPLETE = {
+    "apt-get": "exit 0",
+    "c++": "exit 0",
+    "df": TEN_GIB_FREE,
+    "id": "echo 1000",
+    "ldconfig": "exit 0",
+    "nvidia-smi": "exit 9",
+    "python3": PYTHON_3_11,
+    "uname": "echo Linux",
+}
+
+
+class MadeUpMachine:
+    """A folder of commands that is the whole PATH; None stands for a command that is not there."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for tool in ("awk", "grep"):
+            (self.bin / tool).symlink_to(shutil.which(tool))
+
+    def run(self, *arguments, but=None, python="python3"):
+        """Run the script on a complete machine, but for these commands."""
+        for name, line in (COMPLETE | (but or {})).items():
+            if line is not None:
+                self._install(name, line)
+        env = {"PATH": str(self.bin), "CUDA_PATH": "/none", "PYTHON": python}
+        env["TMPDIR"] = str(self.folder / "tmp")
+        return subprocess.run(
+            [SHELL, str(SCRIPT), *arguments], cwd=self.folder, env=env, capture_output=True, text=True
+        )
+
+    def _install(self, name, line):
+        (self.bin / name).write_text(f"#!{SHELL}\n{line}\n")
+        (self.bin / name).chmod(0o755)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return MadeUpMachine(tmp_path)
+
+
+def test_a_complete_machine_passes_in_silence(machine):
+    """Nothing is printed where nothing is missing."""
+    result = machine.run("check", "none")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said", "command"),
+    [
+        ({"c++": None}, "C++ compiler", "sudo apt-get install g++"),
+        ({"c++": "exit 1"}, "C++ compiler", "sudo apt-get install g++"),
+        ({"c++": None, "apt-get": None, "dnf": "exit 0"}, "C++ compiler", "sudo dnf install gcc-c++"),
+        ({"c++": None, "id": "echo 0"}, "C++ compiler", "\n    apt-get install g++"),
+        ({"c++": "exit 1", "uname": "echo Darwin"}, "C++ compiler", "xcode-select --install"),
+        ({"python3": PYTHON_3_11_WITHOUT_VENV}, "venv module", "sudo apt-get install python3.11-venv"),
+        ({"python3": None}, "python3 is not here", "sudo apt-get install python3.13 python3.13-venv"),
+        ({"python3": PYTHON_3_9}, "python3 is 3.9", "sudo apt-get install python3.13 python3.13-venv"),
+        (
+            {"python3": PYTHON_3_9, "apt-get": None, "brew": "exit 0", "uname": "echo Darwin"},
+            "python3 is 3.9",
+            "brew install python@3.13",
+        ),
+        (
+            {"python3": PYTHON_3_9, "python3.12": PYTHON_3_11},
+            "python3.12 is",
+            "make book PYTHON=python3.12",
+        ),
+        ({"df": ONE_GIB_FREE}, "1024 MiB are free", "df -h"),
+    ],
+)
+def test_each_missing_thing_stops_with_the_command_that_installs_it(machine, lacking, said, command):
+    """The exit status is 1 and the sentence is followed by a line to paste."""
+    result = machine.run("check", "none", but=lacking)
+    assert result.returncode == 1
+    assert said in result.stderr
+    assert command in result.stderr
+
+
+def test_everything_missing_is_said_at_once(machine):
+    """One run names the Python, the compiler and the disk; nobody discovers them one by one."""
+    result = machine.run("check", "none", but={"python3": None, "c++": None, "df": ONE_GIB_FREE})
+    assert all(thing in result.stderr for thing in ("Python 3.10", "C++ compiler", "disk space"))
+
+
+def test_a_small_temporary_folder_is_noticed_before_the_compiler_fills_it(machine):
+    """Where /tmp is a small RAM disk the message says how to build elsewhere."""
+    small_tmp = f'case "$2" in */tmp) {ONE_GIB_FREE} ;; *) {TEN_GIB_FREE} ;; esac'
+    result = machine.run("check", "cuda", but={"df": small_tmp, "nvcc": "exit 0"})
+    assert "TMPDIR=~/tmp make book" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("here", "expected"),
+    [
+        ({"nvcc": "exit 0", "nvidia-smi": "exit 0"}, "cuda"),
+        ({"nvcc": "exit 0", "ldconfig": "echo '\tlibcuda.so.1 (libc6,x86-64) => /lib/libcuda.so.1'"}, "cuda"),
+        ({"nvcc": "exit 0"}, "none"),
+        ({"nvidia-smi": "exit 0"}, "none"),
+        ({"uname": "echo Darwin"}, "metal"),
+        ({}, "none"),
+    ],
+)
+def test_cuda_is_the_default_only_with_both_toolkit_and_driver(machine, here, expected):
+    """A CUDA build without a driver does not load, and a driver without a toolkit cannot be compiled for."""
+    assert machine.run("backend", but=here).stdout.strip() == expected
+
+
+def test_the_installed_backend_stays_the_default(machine):
+    """`make test` after `make book GPU=vulkan` does not compile llama.cpp again."""
+    (machine.folder / ".venv").mkdir()
+    (machine.folder / ".venv" / ".installed-vulkan").touch()
+    assert machine.run("backend").stdout.strip() == "vulkan"
+
+
+def test_a_toolkit_without_a_driver_is_mentioned(machine):
+    """The reader learns why an installed toolkit is not used."""
+    result = machine.run("check", "none", but={"nvcc": "exit 0"})
+    assert result.returncode == 0
+    assert "no NVIDIA driver answers" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        ("cuda", "nvcc"),
+        ("cuda", "NVIDIA driver"),
+        ("metal", "macOS"),
+        ("vulkan", "shader compiler"),
+        ("rocm", "not a backend"),
+    ],
+)
+def test_a_backend_that_cannot_be_built_here_stops(machine, backend, said):
+    """GPU= asks for what this machine lacks, or for something that does not exist."""
+    result = machine.run("check", backend)
+    assert result.returncode == 1
+    assert said in result.stderr
+
+
+def test_make_stops_before_it_creates_anything(tmp_path):
+    """`make book` with an unusable Python leaves no .venv behind."""
+    make = shutil.which("make") or pytest.skip("make is not installed")
+    for name in ("Makefile", "requirements.txt", "pyproject.toml", "tools"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    result = subprocess.run(
+        [make, "book", "GPU=none", "PYTHON=no-such-python"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "no-such-python is not here" in result.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_make_alone_lists_the_commands():
+    """The bare command changes nothing and names every target of the README."""
+    make = shutil.which("make") or pytest.skip("make is not installed")
+    listed = subprocess.run([make], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("book", "test", "lab", "bench", "diagrams", "clean"):
+        assert f"make {target} " in listed
+
+
+def test_this_python_is_one_the_check_accepts(machine):
+    """The range in the script and the interpreter that runs the tests agree."""
+    result = machine.run("check", "none", python=sys.executable)
+    assert result.returncode == 0, result.stderr
