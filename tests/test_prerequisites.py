@@ -162,27 +162,6 @@ def test_a_backend_that_cannot_be_built_here_stops(machine, backend, said):
     assert said in result.stderr
 
 
-def test_make_stops_before_it_creates_anything(tmp_path):
-    """`make book` with an unusable Python leaves no .venv behind."""
-    make = shutil.which("make") or pytest.skip("make is not installed")
-    for name in ("Makefile", "requirements.txt", "pyproject.toml", "tools"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    result = subprocess.run(
-        [make, "book", "GPU=none", "PYTHON=no-such-python"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert result.returncode == 2
-    assert "no-such-python is not here" in result.stderr
-    assert not (tmp_path / ".venv").exists()
-
-
-def test_make_alone_lists_the_commands():
-    """The bare command changes nothing and names every target of the README."""
-    make = shutil.which("make") or pytest.skip("make is not installed")
-    listed = subprocess.run([make], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("book", "test", "lab", "bench", "diagrams", "clean"):
-        assert f"make {target} " in listed
-
-
 def test_this_python_is_one_the_check_accepts(machine):
     """The range in the script and the interpreter that runs the tests agree."""
     result = machine.run("check", "none", python=sys.executable)

@@ -1,0 +1,99 @@
+"""What `make` installs again and what it leaves alone, tried with a Python that only notes its arguments."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAKE = shutil.which("make")
+NOTING_PYTHON = '#!/bin/sh\necho "$* CMAKE_ARGS=$CMAKE_ARGS" >> calls.txt\n'
+
+pytestmark = pytest.mark.skipif(MAKE is None, reason="make is not installed")
+
+
+class Checkout:
+    """A folder with the Makefile, a check that finds everything, and a .venv that notes what it is asked."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for name in ("requirements.txt", "pyproject.toml"):
+            (folder / name).touch()
+        (folder / "Makefile").symlink_to(ROOT / "Makefile")
+        self._write("tools/prerequisites.sh", "#!/bin/sh\nexit 0\n")
+        self._write(".venv/bin/python", NOTING_PYTHON)
+
+    def install(self, backend, **environment):
+        """The calls that `make` gives to .venv's Python to have llama.cpp with this backend."""
+        (self.folder / "calls.txt").write_text("")
+        environment["PATH"] = os.environ["PATH"]
+        command = [MAKE, f".venv/.installed-{backend}", f"GPU={backend}"]
+        subprocess.run(command, cwd=self.folder, env=environment, check=True, capture_output=True)
+        return (self.folder / "calls.txt").read_text()
+
+    def touch(self, name):
+        """Make a file newer than every stamp."""
+        later = max(path.stat().st_mtime for path in self.folder.rglob("*")) + 5
+        os.utime(self.folder / name, (later, later))
+
+    def _write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path)
+
+
+def test_the_second_make_installs_nothing(checkout):
+    """Once installed, make does not even start pip."""
+    assert "pip install --no-cache-dir -r requirements.txt" in checkout.install("none")
+    assert checkout.install("none") == ""
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "pyproject.toml"])
+def test_a_changed_pin_installs_without_compiling_llama_cpp_again(checkout, name):
+    """pip gets the new requirements and finds the llama-cpp-python that is there."""
+    checkout.install("none")
+    checkout.touch(name)
+    calls = checkout.install("none")
+    assert "pip install --no-cache-dir -r requirements.txt" in calls
+    assert "uninstall" not in calls
+
+
+def test_another_backend_compiles_llama_cpp_again(checkout):
+    """The old build goes first, since pip would take it for the one asked for."""
+    checkout.install("none")
+    calls = checkout.install("cuda")
+    assert calls.index("pip uninstall --quiet --yes llama-cpp-python") < calls.index("-r requirements.txt")
+    assert "CMAKE_ARGS=-DGGML_CUDA=on" in calls
+    assert [stamp.name for stamp in (checkout.folder / ".venv").glob(".installed-*")] == [".installed-cuda"]
+
+
+def test_the_readers_own_build_options_are_kept(checkout):
+    """CMAKE_ARGS from the environment comes after the backend's option."""
+    calls = checkout.install("vulkan", CMAKE_ARGS="-DGGML_NATIVE=off")
+    assert "CMAKE_ARGS=-DGGML_VULKAN=on -DGGML_NATIVE=off" in calls
+
+
+def test_make_stops_before_it_creates_anything(tmp_path):
+    """`make book` with an unusable Python says so and leaves no .venv behind."""
+    for name in ("Makefile", "requirements.txt", "pyproject.toml", "tools"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    command = [MAKE, "book", "GPU=none", "PYTHON=no-such-python"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "no-such-python is not here" in result.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_make_alone_lists_the_commands():
+    """The bare command changes nothing and names every target of the README."""
+    listed = subprocess.run([MAKE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("book", "test", "lab", "bench", "diagrams", "clean"):
+        assert f"make {target} " in listed
