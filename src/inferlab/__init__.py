@@ -1,0 +1,44 @@
+"""Measure, predict and explain local LLM inference on the machine in front of you.
+
+`import inferlab as lab` costs nothing: each name below is loaded from its room on first use.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_ROOM_OF = {
+    "Buffer": "engine",
+    "Device": "machine",
+    "InferlabError": "errors",
+    "Machine": "machine",
+    "Model": "gguf",
+    "Pass": "engine",
+    "Run": "run",
+    "Settings": "settings",
+    "Tensor": "gguf",
+    "detokenize": "vocabulary",
+    "find_model": "models",
+    "load_run": "records",
+    "measure": "run",
+    "measure_each": "run",
+    "read_gguf": "gguf",
+    "save_run": "records",
+    "this_machine": "engine",
+    "tiny_model": "models",
+    "tokenize": "vocabulary",
+}
+
+__all__ = ["__version__", *sorted(_ROOM_OF)]
+
+
+def __getattr__(name: str):
+    if name not in _ROOM_OF:
+        raise AttributeError(f"inferlab has no {name!r}; it has {', '.join(sorted(_ROOM_OF))}.")
+    value = getattr(import_module(f"inferlab.{_ROOM_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOM_OF})

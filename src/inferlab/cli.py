@@ -1,0 +1,154 @@
+"""The terminal's front door: `inferlab measure`, with a table for people and `--json` for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from inferlab import __version__
+from inferlab.engine import default_engine
+from inferlab.errors import InferlabError
+from inferlab.run import Run, measure
+from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
+from inferlab.units import bytes_text, rate_text, seconds_text
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 done, 1 an error of ours, 2 unusable arguments, 130 Ctrl-C."""
+    options = parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except InferlabError as error:
+        print(f"inferlab: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("inferlab: interrupted; the engine was stopped.", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        default_engine().close()
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="inferlab", description="Measure local LLM inference on this machine.")
+    top.add_argument("--version", action="version", version=f"inferlab {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add_measure(commands)
+    return top
+
+
+def add_measure(commands: Any) -> None:
+    command = commands.add_parser(
+        "measure",
+        help="prefill and decode, timed",
+        description="Prefill random prompt tokens, decode after them, and time both through llama.cpp.",
+    )
+    command.set_defaults(command=run_measure)
+    command.add_argument(
+        "model", nargs="?", metavar="MODEL",
+        help="a .gguf file, `tiny`, or hf:owner/repo/file.gguf (default: INFERLAB_MODEL, else tiny)",
+    )  # fmt: skip
+    defaults = Settings()
+    command.add_argument("--n-prompt", type=int, default=512, help="prompt tokens (default 512)")
+    command.add_argument("--n-gen", type=int, default=128, help="generated tokens (default 128)")
+    command.add_argument("--repeats", type=int, default=5, help="counted passes (default 5)")
+    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what the workload needs)")
+    command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
+    command.add_argument("--n-gpu-layers", type=int, default=defaults.n_gpu_layers, help="default -1: all")
+    command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
+    command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
+    command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
+    command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def run_measure(options: argparse.Namespace) -> None:
+    settings = Settings(
+        n_ctx=options.n_ctx,
+        n_threads=options.n_threads,
+        n_gpu_layers=options.n_gpu_layers,
+        type_k=options.type_k,
+        type_v=options.type_v,
+        flash_attn=options.flash_attn,
+        offload_kqv=not options.no_offload_kqv,
+    )
+    run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
+    if options.json:
+        print(json.dumps(json_fields(run), indent=1))
+    else:
+        print_table(run)
+
+
+def json_fields(run: Run) -> dict[str, Any]:
+    """One run under llama-bench's field names where it has the field, and our objects' names elsewhere."""
+    settings = run.settings
+    return {
+        "llama_cpp": run.machine.llama_cpp,
+        "llama_cpp_python": run.machine.llama_cpp_python,
+        "cpu_info": run.machine.cpu,
+        "gpu_info": ", ".join(d.description for d in run.machine.gpus),
+        "backends": ",".join(dict.fromkeys(d.backend for d in run.machine.devices if d.backend)),
+        "model_filename": run.model.file,
+        "model_type": run.model.name,
+        "model_size": run.model.tensor_bytes,
+        "model_n_params": run.model.n_params,
+        "n_batch": settings.n_batch,
+        "n_ubatch": settings.n_ubatch,
+        "n_ctx": settings.n_ctx,
+        "n_threads": settings.n_threads,
+        "type_k": settings.type_k,
+        "type_v": settings.type_v,
+        "n_gpu_layers": settings.n_gpu_layers,
+        "no_kv_offload": not settings.offload_kqv,
+        "flash_attn": settings.flash_attn,
+        "load_mode": settings.load_mode,
+        "n_prompt": run.n_prompt,
+        "n_gen": run.n_gen,
+        "test_time": run.date,
+        "synthetic": run.model.synthetic,
+        "settled": run.settled,
+        "load_seconds": run.load_seconds,
+        "ttft_seconds": run.ttft_seconds,
+        "prefill_tokens_per_second": run.prefill_tokens_per_second,
+        "decode_tokens_per_second": run.decode_tokens_per_second,
+        "inter_token_seconds": run.inter_token_seconds,
+        "buffers": [{"device": b.device, "kind": b.kind, "n_bytes": b.n_bytes} for b in run.buffers],
+        "passes": [
+            {
+                "prefill_seconds": p.prefill_seconds,
+                "token_seconds": p.token_seconds,
+                "decode_seconds": p.decode_seconds,
+            }
+            for p in run.passes
+        ],
+    }
+
+
+def print_table(run: Run) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{run.model.name}: {run.n_prompt} prompt tokens, {run.n_gen} generated", show_header=False)
+    rows = [
+        ("time to first token", seconds_text(run.ttft_seconds)),
+        ("prefill", rate_text(run.prefill_tokens_per_second)),
+        ("decode", rate_text(run.decode_tokens_per_second)),
+        ("between tokens", seconds_text(run.inter_token_seconds)),
+        ("load", seconds_text(run.load_seconds)),
+        *((f"{b.kind.replace('_', ' ')} on {b.device}", bytes_text(b.n_bytes)) for b in run.buffers),
+    ]
+    for name, value in rows:
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    console.print(f"Medians of {len(run.passes)} passes; {run.badge}.")
+    if not run.settled:
+        console.print("The warm-up never settled within 2 %: something else is using this machine.", style="yellow")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

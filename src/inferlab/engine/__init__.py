@@ -1,0 +1,251 @@
+"""The engine: llama.cpp in a process of its own, asked through pipes.
+
+A notebook that measures must survive whatever it measures, so nothing here loads llama.cpp:
+`LlamaEngine` starts `inferlab.engine.worker`, sends it one JSON request a line and reads one reply a line.
+When the worker dies, the caller gets EngineCrashed with llama.cpp's last lines, and the next call starts afresh.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from inferlab import native
+from inferlab.errors import EngineCrashed, EngineRefused
+from inferlab.gguf import read_gguf
+from inferlab.machine import Device, Machine, read_host
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+LOG_LINES_IN_ERRORS = 12
+BUFFER_LINE = re.compile(r"(\S+)\s+(model|KV|compute|output|RS) buffer size\s*=\s*([\d.]+) MiB")
+BUFFER_KINDS = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "compute": "compute", "output": "output"}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One allocation as llama.cpp logged it; exact to 0.01 MiB, because that is how it is printed."""
+
+    device: str
+    kind: str
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A model and context made ready: what was allocated where, how long it took, what was chosen."""
+
+    buffers: tuple[Buffer, ...]
+    phases: dict[str, float]
+    settings: Settings
+    log: str
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One prefill and one decode as they happened; seconds since the call, in order.
+
+    prefill_seconds  engine time of the prompt: llama_decode and llama_synchronize, summed over its batches
+    token_seconds    when each generated token id was known; the first is the end of TTFT
+    decode_seconds   engine time of each later token: llama_decode and llama_synchronize
+    tokens           the generated token ids
+    """
+
+    prefill_seconds: float
+    token_seconds: tuple[float, ...]
+    decode_seconds: tuple[float, ...]
+    tokens: tuple[int, ...]
+
+
+class Engine(Protocol):
+    """What a measurement needs from an inference engine; tests put a scripted one here."""
+
+    def machine(self) -> Machine: ...
+
+    def open(self, model: Path, settings: Settings) -> Opening: ...
+
+    def generate(self, prompt: Sequence[int], n_gen: int) -> Pass: ...
+
+    def open_vocabulary(self, model: Path) -> None: ...
+
+    def random_prompt(self, n_prompt: int) -> list[int]: ...
+
+    def tokenize(self, text: str) -> list[int]: ...
+
+    def detokenize(self, tokens: Sequence[int]) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class LlamaEngine:
+    """llama.cpp in one worker process, started on first use and again after a crash."""
+
+    def __init__(self) -> None:
+        self._worker: subprocess.Popen | None = None
+        self._log: Path | None = None
+        self._lock = threading.Lock()
+        self._opened: tuple[Path, Settings, Opening] | None = None
+        _ENGINES.add(self)
+
+    def machine(self) -> Machine:
+        """The host with the devices that llama.cpp registers on it."""
+        told = self._ask("machine")
+        devices = tuple(Device(**device) for device in told["devices"])
+        return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"])
+
+    def open(self, model: Path, settings: Settings) -> Opening:
+        """Load the model and make its context, or reuse the open one if nothing changed.
+
+        The header is checked first, so a damaged file never reaches C code.
+        Raises ModelError, EngineRefused or EngineCrashed.
+        """
+        if self._opened and self._opened[:2] == (model, settings) and self._alive:
+            return self._opened[2]
+        read_gguf(model)
+        self._opened = None
+        told = self._ask("open", model=str(model), settings=settings.to_dict())
+        log = told["log"]
+        opening = Opening(buffers_in(log), told["phases"], Settings.from_dict(told["settings"]), log)
+        self._opened = (model, settings, opening)
+        return opening
+
+    def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
+        """Prefill `prompt`, then decode greedily until `n_gen` token ids are known."""
+        told = self._ask("generate", prompt=list(prompt), n_gen=n_gen, called_at=time.perf_counter())
+        return Pass(
+            prefill_seconds=told["prefill_seconds"],
+            token_seconds=tuple(told["token_seconds"]),
+            decode_seconds=tuple(told["decode_seconds"]),
+            tokens=tuple(told["tokens"]),
+        )
+
+    def open_vocabulary(self, model: Path) -> None:
+        """Make `model`'s vocabulary usable; a model that is already open stays as it is."""
+        if not (self._opened and self._opened[0] == model and self._alive):
+            self.open(model, Settings(n_ctx=256))
+
+    def random_prompt(self, n_prompt: int) -> list[int]:
+        """`n_prompt` token ids drawn with a fixed seed, as llama-bench draws its own."""
+        return self._ask("random_prompt", n_prompt=n_prompt)["tokens"]
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of `text`, with the model's own opening token."""
+        return self._ask("tokenize", text=text)["tokens"]
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Text of token ids; special tokens vanish."""
+        return self._ask("detokenize", tokens=list(tokens))["text"]
+
+    def close(self) -> None:
+        """End the worker; the next request starts a new one."""
+        worker, self._worker, self._opened = self._worker, None, None
+        if worker is not None:
+            worker.kill()
+            worker.wait()
+            for stream in (worker.stdin, worker.stdout):
+                stream.close()
+        if self._log is not None:
+            self._log.unlink(missing_ok=True)
+            self._log = None
+
+    @property
+    def _alive(self) -> bool:
+        return self._worker is not None and self._worker.poll() is None
+
+    def _start(self) -> None:
+        native.library_folder()
+        self.close()
+        handle, name = tempfile.mkstemp(prefix="inferlab-", suffix=".log")
+        os.close(handle)
+        self._log = Path(name)
+        self._worker = subprocess.Popen(
+            [sys.executable, "-m", "inferlab.engine.worker", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            start_new_session=True,
+        )
+
+    def _ask(self, request: str, **details: Any) -> dict[str, Any]:
+        """Send one request and wait for its reply; an interrupt ends the worker and goes on to the caller."""
+        with self._lock:
+            if not self._alive:
+                self._start()
+            try:
+                self._worker.stdin.write(json.dumps({"request": request, **details}) + "\n")
+                self._worker.stdin.flush()
+                line = self._worker.stdout.readline()
+            except BrokenPipeError:
+                line = ""
+            except KeyboardInterrupt:
+                self.close()
+                raise
+            return self._reply(request, line)
+
+    def _reply(self, request: str, line: str) -> dict[str, Any]:
+        if not line:
+            raise self._crashed(request)
+        told = json.loads(line)
+        if "error" in told:
+            raise EngineRefused(told["error"], self._last_lines())
+        return told
+
+    def _crashed(self, request: str) -> EngineCrashed:
+        code = self._worker.wait()
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        log = self._last_lines()
+        self.close()
+        return EngineCrashed(
+            f"The engine's process ended during {request!r} ({how}). Your session is untouched; "
+            "the next call starts a fresh engine.",
+            log,
+        )
+
+    def _last_lines(self) -> str:
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-LOG_LINES_IN_ERRORS:])
+
+
+_ENGINES: weakref.WeakSet[LlamaEngine] = weakref.WeakSet()
+_DEFAULT: list[LlamaEngine] = []
+
+
+@atexit.register
+def _close_all() -> None:
+    for engine in list(_ENGINES):
+        engine.close()
+
+
+def default_engine() -> LlamaEngine:
+    """The one engine that a session shares, so that a model stays loaded between cells."""
+    if not _DEFAULT:
+        _DEFAULT.append(LlamaEngine())
+    return _DEFAULT[0]
+
+
+def this_machine() -> Machine:
+    """The host, and the devices that llama.cpp can use on it."""
+    return default_engine().machine()
+
+
+def buffers_in(log: str) -> tuple[Buffer, ...]:
+    """The allocations that llama.cpp's log reports; several of one kind on one device are added up."""
+    totals: dict[tuple[str, str], int] = {}
+    for device, kind, mebibytes in BUFFER_LINE.findall(log):
+        key = (device, BUFFER_KINDS[kind])
+        totals[key] = totals.get(key, 0) + round(float(mebibytes) * MIB)
+    return tuple(Buffer(device, kind, n_bytes) for (device, kind), n_bytes in totals.items())

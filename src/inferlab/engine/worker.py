@@ -1,0 +1,279 @@
+"""The worker process: the only place that loads llama.cpp.
+
+It reads one JSON request a line from its standard input and answers one line each.
+Whatever llama.cpp prints, and every line it logs, goes to the file named on the command line.
+It ends at once when its input closes, so no owner, however killed, leaves it behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import random
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+PROMPT_SEED = 4096
+LOG_INFO, LOG_CONTINUES = 2, 5  # enum ggml_log_level
+
+
+def main(log_path: str) -> None:
+    replies = own_standard_streams(log_path)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
+    llama = Llama()
+    while True:
+        answer = llama.answer(json.loads(requests.get()))
+        replies.write(json.dumps(answer) + "\n")
+        replies.flush()
+
+
+def own_standard_streams(log_path: str):
+    """Keep the real output for replies; let everything else that prints reach the log file."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    return replies
+
+
+def read_requests(requests: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
+
+
+class Refused(Exception):
+    """llama.cpp said no; the message goes back to the caller."""
+
+
+class Llama:
+    """One model and one context, through llama.cpp's C API."""
+
+    def __init__(self) -> None:
+        import llama_cpp.llama_cpp as api
+
+        from inferlab import native
+
+        self.api = api
+        self.ggml = ctypes.CDLL(str(native.library("ggml")))
+        self.ggml_base = ctypes.CDLL(str(native.library("ggml-base")))
+        self.log: list[tuple[float, str]] = []
+        self._level = LOG_INFO
+        self._log_callback = api.llama_log_callback(self._keep_log)
+        api.llama_log_set(self._log_callback, ctypes.c_void_p(0))
+        api.llama_backend_init()
+        self.model = self.context = self.sampler = self.vocab = None
+        self.n_batch = 0
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return getattr(self, "do_" + request.pop("request"))(**request)
+        except Refused as refusal:
+            return {"error": str(refusal)}
+
+    def _keep_log(self, level: int, text: bytes, _: Any) -> None:
+        """Keep what llama.cpp says at its default verbosity; a continuation follows its line."""
+        self._level = level if level != LOG_CONTINUES else self._level
+        if self._level >= LOG_INFO:
+            self.log.append((time.perf_counter(), text.decode("utf-8", errors="replace")))
+            os.write(2, text)
+
+    # --- the host ---------------------------------------------------------------------------
+
+    def do_machine(self) -> dict[str, Any]:
+        return {"devices": self.devices(), "llama_cpp": self.api.llama_version().decode()}
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Every device in ggml's registry; memory that a backend reports as 0 is unknown."""
+        kinds = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accel"}
+        found = []
+        for device in self.device_pointers():
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            self.ggml_base.ggml_backend_dev_memory(ctypes.c_void_p(device), ctypes.byref(free), ctypes.byref(total))
+            registry = self.call("ggml_backend_dev_backend_reg", ctypes.c_void_p, device)
+            found.append(
+                {
+                    "name": self.call("ggml_backend_dev_name", ctypes.c_char_p, device).decode(),
+                    "description": self.call("ggml_backend_dev_description", ctypes.c_char_p, device).decode(),
+                    "kind": kinds.get(self.call("ggml_backend_dev_type", ctypes.c_int, device), "other"),
+                    "memory_bytes": total.value or None,
+                    "free_bytes": free.value or None,
+                    "backend": self.call("ggml_backend_reg_name", ctypes.c_char_p, registry).decode(),
+                }
+            )
+        return found
+
+    def device_pointers(self) -> list[int]:
+        count, get = self.ggml.ggml_backend_dev_count, self.ggml.ggml_backend_dev_get
+        count.restype, get.restype, get.argtypes = ctypes.c_size_t, ctypes.c_void_p, [ctypes.c_size_t]
+        return [get(index) for index in range(count())]
+
+    def call(self, name: str, result: Any, pointer: int) -> Any:
+        """Call a ggml function of one pointer."""
+        function = getattr(self.ggml_base, name)
+        function.restype, function.argtypes = result, [ctypes.c_void_p]
+        return function(pointer)
+
+    # --- opening ----------------------------------------------------------------------------
+
+    def do_open(self, model: str, settings: dict[str, Any]) -> dict[str, Any]:
+        self.release()
+        self.log.clear()
+        began = time.perf_counter()
+        self.load_model(model, settings)
+        loaded = time.perf_counter()
+        chosen = self.make_context(settings)
+        ready = time.perf_counter()
+        return {
+            "phases": {"model_seconds": loaded - began, "context_seconds": ready - loaded},
+            "settings": {**settings, **chosen},
+            "log": "".join(line for _, line in self.log),
+        }
+
+    def release(self) -> None:
+        if self.sampler:
+            self.api.llama_sampler_free(self.sampler)
+        if self.context:
+            self.api.llama_free(self.context)
+        if self.model:
+            self.api.llama_model_free(self.model)
+        self.model = self.context = self.sampler = self.vocab = None
+
+    def load_model(self, path: str, settings: dict[str, Any]) -> None:
+        params = self.api.llama_model_default_params()
+        params.n_gpu_layers = settings["n_gpu_layers"]
+        params.split_mode = getattr(self.api, "LLAMA_SPLIT_MODE_" + settings["split_mode"].upper())
+        params.load_mode = getattr(self.api, "LLAMA_LOAD_MODE_" + settings["load_mode"].upper())
+        params.main_gpu = settings["main_gpu"]
+        self._kept_alive = self.place(params, settings)
+        self.model = self.api.llama_model_load_from_file(os.fsencode(path), params)
+        if not self.model:
+            raise Refused(f"llama.cpp did not load {path}.")
+        self.vocab = self.api.llama_model_get_vocab(self.model)
+
+    def place(self, params: Any, settings: dict[str, Any]) -> list[Any]:
+        """Fill in the arrays of `params`; returns what must stay alive while llama.cpp reads them."""
+        kept = []
+        if settings["tensor_split"]:
+            shares = list(settings["tensor_split"]) + [0.0] * self.api.llama_max_devices()
+            kept.append((ctypes.c_float * len(shares))(*shares))
+            params.tensor_split = ctypes.cast(kept[-1], ctypes.POINTER(ctypes.c_float))
+        if settings["devices"] is not None:
+            kept.append(self.device_array(settings["devices"]))
+            params.devices = ctypes.cast(kept[-1], ctypes.c_void_p)
+        return kept
+
+    def device_array(self, names: list[str]) -> Any:
+        known = {d["name"]: pointer for d, pointer in zip(self.devices(), self.device_pointers(), strict=True)}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise Refused(f"There is no device {missing[0]!r}. llama.cpp sees: {', '.join(known)}.")
+        pointers = [known[name] for name in names] + [None]
+        return (ctypes.c_void_p * len(pointers))(*pointers)
+
+    def make_context(self, settings: dict[str, Any]) -> dict[str, Any]:
+        params = self.context_params(settings)
+        self.context = self.api.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise Refused(f"llama.cpp did not make a context of {params.n_ctx} tokens.")
+        self.sampler = self.api.llama_sampler_init_greedy()
+        self.n_batch = self.api.llama_n_batch(self.context)
+        return {
+            "n_ctx": self.api.llama_n_ctx(self.context),
+            "n_batch": self.n_batch,
+            "n_ubatch": self.api.llama_n_ubatch(self.context),
+            "n_threads": params.n_threads,
+            "n_threads_batch": params.n_threads_batch,
+        }
+
+    def context_params(self, settings: dict[str, Any]) -> Any:
+        from inferlab.machine import physical_cores
+
+        params = self.api.llama_context_default_params()
+        params.n_ctx = settings["n_ctx"]
+        for name in ("n_batch", "n_ubatch", "n_seq_max", "offload_kqv", "op_offload", "swa_full", "kv_unified"):
+            setattr(params, name, settings[name])
+        params.n_threads = settings["n_threads"] or physical_cores()
+        params.n_threads_batch = settings["n_threads_batch"] or params.n_threads
+        params.type_k = getattr(self.api, "GGML_TYPE_" + settings["type_k"].upper())
+        params.type_v = getattr(self.api, "GGML_TYPE_" + settings["type_v"].upper())
+        params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[settings["flash_attn"]]
+        return params
+
+    # --- work -------------------------------------------------------------------------------
+
+    def do_generate(self, prompt: list[int], n_gen: int, called_at: float) -> dict[str, Any]:
+        """Clear the cache, prefill the prompt, decode greedily; every llama_decode is timed on its own.
+
+        `called_at` is the caller's clock, which is this process's clock: both read the system's monotonic one.
+        """
+        self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
+        clock, token_seconds, decode_seconds, tokens = time.perf_counter, [], [], []
+        ids = (self.api.llama_token * max(1, len(prompt)))(*prompt)
+        one = (self.api.llama_token * 1)()
+        prefill_seconds = sum(
+            self.decode(ctypes.byref(ids, start * ctypes.sizeof(self.api.llama_token)), count)
+            for start, count in batches(len(prompt), self.n_batch)
+        )
+        for index in range(n_gen):
+            if index:
+                decode_seconds.append(self.decode(one, 1))
+            one[0] = self.api.llama_sampler_sample(self.sampler, self.context, -1)
+            token_seconds.append(clock() - called_at)
+            tokens.append(one[0])
+        return {
+            "prefill_seconds": prefill_seconds,
+            "token_seconds": token_seconds,
+            "decode_seconds": decode_seconds,
+            "tokens": tokens,
+        }
+
+    def decode(self, ids: Any, count: int) -> float:
+        """Seconds of llama_decode and llama_synchronize over `count` token ids."""
+        batch = self.api.llama_batch_get_one(ctypes.cast(ids, ctypes.POINTER(self.api.llama_token)), count)
+        began = time.perf_counter()
+        status = self.api.llama_decode(self.context, batch)
+        self.api.llama_synchronize(self.context)
+        seconds = time.perf_counter() - began
+        if status:
+            raise Refused(decode_refusal(status, self.api.llama_n_ctx(self.context)))
+        return seconds
+
+    def do_random_prompt(self, n_prompt: int) -> dict[str, Any]:
+        generator, n_vocab = random.Random(PROMPT_SEED), self.api.llama_vocab_n_tokens(self.vocab)
+        return {"tokens": [generator.randrange(n_vocab) for _ in range(n_prompt)]}
+
+    def do_tokenize(self, text: str) -> dict[str, Any]:
+        data = text.encode("utf-8")
+        room = len(data) + 8
+        ids = (self.api.llama_token * room)()
+        count = self.api.llama_tokenize(self.vocab, data, len(data), ids, room, True, True)
+        return {"tokens": list(ids[:count])}
+
+    def do_detokenize(self, tokens: list[int]) -> dict[str, Any]:
+        ids = (self.api.llama_token * max(1, len(tokens)))(*tokens)
+        room = ctypes.create_string_buffer(64 * (len(tokens) + 1))
+        count = self.api.llama_detokenize(self.vocab, ids, len(tokens), room, len(room), True, False)
+        return {"text": room.raw[: max(0, count)].decode("utf-8", errors="replace")}
+
+
+def batches(n_tokens: int, n_batch: int) -> list[tuple[int, int]]:
+    """(start, count) of each llama_decode call for a prompt."""
+    return [(start, min(n_batch, n_tokens - start)) for start in range(0, n_tokens, n_batch)]
+
+
+def decode_refusal(status: int, n_ctx: int) -> str:
+    if status == 1:
+        return f"The context is full: all {n_ctx} cells of the KV cache are in use. Ask for a larger n_ctx."
+    return f"llama_decode returned {status}."
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

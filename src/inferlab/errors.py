@@ -1,0 +1,71 @@
+"""Every error the library raises: what happened, what was found, what to do.
+
+    InferlabError
+    ├── ModelError
+    │   ├── ModelNotFound       no such file, or not a file
+    │   ├── NotGGUF             a file, but of another kind
+    │   └── DamagedGGUF         a GGUF whose header cannot be trusted
+    ├── InvalidSettings         a request that llama.cpp would refuse, or does not know
+    ├── EngineError
+    │   ├── EngineUnavailable   llama-cpp-python is missing or does not load
+    │   ├── EngineRefused       llama.cpp said no: model, context or decode failed
+    │   └── EngineCrashed       the worker process died; the last log lines are in the message
+    ├── RecordError             a stored run that cannot be read or written
+    └── StaleDiagram            a diagram's picture was not drawn from its present source
+
+The notebook's kernel survives all of them, and the next call starts afresh.
+"""
+
+from __future__ import annotations
+
+
+class InferlabError(Exception):
+    """Root of everything raised on purpose."""
+
+
+class ModelError(InferlabError):
+    """Something is wrong with a model file."""
+
+
+class ModelNotFound(ModelError):
+    """No file at that path."""
+
+
+class NotGGUF(ModelError):
+    """The file is not a GGUF."""
+
+
+class DamagedGGUF(ModelError):
+    """The file is a GGUF whose header breaks the format's rules."""
+
+
+class InvalidSettings(InferlabError, ValueError):
+    """Settings that no engine could honour."""
+
+
+class EngineError(InferlabError):
+    """The engine could not do what was asked."""
+
+
+class EngineUnavailable(EngineError):
+    """llama.cpp cannot be loaded in this environment."""
+
+
+class EngineRefused(EngineError):
+    """llama.cpp answered with an error; `log` holds its last lines."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(f"{message}\nllama.cpp's last lines:\n{log}" if log else message)
+        self.log = log
+
+
+class EngineCrashed(EngineRefused):
+    """The worker process died under the request; the next call starts a fresh one."""
+
+
+class RecordError(InferlabError):
+    """A record cannot be read or written."""
+
+
+class StaleDiagram(InferlabError):
+    """A diagram's SVG does not come from its present source."""

@@ -1,0 +1,382 @@
+"""What a GGUF file says: its header, read in plain Python, with every length checked.
+
+Nothing here loads weights or calls C code.
+The format is llama.cpp's docs/gguf.md: magic, version, counts, metadata, tensor infos, then aligned data.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from inferlab.errors import DamagedGGUF, ModelNotFound, NotGGUF
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+DEFAULT_ALIGNMENT = 32
+MAX_DIMENSIONS = 4
+MAX_NAME_BYTES = 65_535
+MAX_TENSORS = 1_000_000
+
+
+class TensorType(NamedTuple):
+    """A ggml type: `block` weights are stored together in `block_bytes` bytes."""
+
+    name: str
+    block: int
+    block_bytes: int
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.block_bytes / self.block
+
+
+# enum ggml_type (ggml.h) with the block sizes of ggml-common.h.
+TENSOR_TYPES = {
+    0: TensorType("F32", 1, 4),
+    1: TensorType("F16", 1, 2),
+    2: TensorType("Q4_0", 32, 18),
+    3: TensorType("Q4_1", 32, 20),
+    6: TensorType("Q5_0", 32, 22),
+    7: TensorType("Q5_1", 32, 24),
+    8: TensorType("Q8_0", 32, 34),
+    9: TensorType("Q8_1", 32, 36),
+    10: TensorType("Q2_K", 256, 84),
+    11: TensorType("Q3_K", 256, 110),
+    12: TensorType("Q4_K", 256, 144),
+    13: TensorType("Q5_K", 256, 176),
+    14: TensorType("Q6_K", 256, 210),
+    15: TensorType("Q8_K", 256, 292),
+    16: TensorType("IQ2_XXS", 256, 66),
+    17: TensorType("IQ2_XS", 256, 74),
+    18: TensorType("IQ3_XXS", 256, 98),
+    19: TensorType("IQ1_S", 256, 50),
+    20: TensorType("IQ4_NL", 32, 18),
+    21: TensorType("IQ3_S", 256, 110),
+    22: TensorType("IQ2_S", 256, 82),
+    23: TensorType("IQ4_XS", 256, 136),
+    24: TensorType("I8", 1, 1),
+    25: TensorType("I16", 1, 2),
+    26: TensorType("I32", 1, 4),
+    27: TensorType("I64", 1, 8),
+    28: TensorType("F64", 1, 8),
+    29: TensorType("IQ1_M", 256, 56),
+    30: TensorType("BF16", 1, 2),
+    34: TensorType("TQ1_0", 256, 54),
+    35: TensorType("TQ2_0", 256, 66),
+    39: TensorType("MXFP4", 32, 17),
+    40: TensorType("NVFP4", 64, 36),
+    41: TensorType("Q1_0", 128, 18),
+    42: TensorType("Q2_0", 64, 18),
+}
+
+# gguf_type -> struct format; 8 is a string, 9 an array.
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+STRING, ARRAY = 8, 9
+
+LOOKS_LIKE = {
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"\x1f\x8b": "a gzip archive; unpack it first",
+    b"<!DO": "an HTML page, as a failed download leaves; download the file again",
+    b"<htm": "an HTML page, as a failed download leaves; download the file again",
+    b"vers": "a Git LFS pointer; fetch the real file with `git lfs pull`",
+    b"ggml": "a GGML file from before 2023; look for a GGUF of the same model",
+    b"ggjt": "a GGJT file from before 2023; look for a GGUF of the same model",
+    b"FUGG": "a big-endian GGUF; convert it on the machine that made it",
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor: shape in ggml's order (row width first), and where its bytes lie in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    n_bytes: int
+    offset: int
+
+    @property
+    def n_elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class LazyArray:
+    """An array of the metadata, not decoded: element kind, length, and where it starts in the file."""
+
+    kind: int
+    length: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The few facts about a model that every record of a run carries; no path of the reader's machine."""
+
+    name: str
+    file: str
+    architecture: str
+    n_params: int
+    tensor_bytes: int
+    synthetic: bool = False
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a GGUF file contains, in llama.cpp's words; sizes in bytes."""
+
+    path: Path
+    file_bytes: int
+    version: int
+    metadata: dict[str, Any] = field(repr=False)
+    tensors: tuple[Tensor, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata.get("general.name") or self.path.stem)
+
+    @property
+    def architecture(self) -> str:
+        return self.metadata["general.architecture"]
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the weights were made up (a shape model): speed is real, text is not."""
+        return bool(self.metadata.get("inferlab.synthetic", False))
+
+    def number(self, key: str, default: int | None = None) -> int | None:
+        """An integer under the architecture's prefix, e.g. `number("block_count")`."""
+        value = self.metadata.get(f"{self.architecture}.{key}", default)
+        return int(value) if isinstance(value, (int, float)) else default
+
+    @property
+    def n_layer(self) -> int | None:
+        return self.number("block_count")
+
+    @property
+    def n_embd(self) -> int | None:
+        return self.number("embedding_length")
+
+    @property
+    def n_ff(self) -> int | None:
+        return self.number("feed_forward_length")
+
+    @property
+    def n_head(self) -> int | None:
+        return self.number("attention.head_count")
+
+    @property
+    def n_head_kv(self) -> int | None:
+        """KV heads per layer; a model that does not say shares nothing: as many as heads."""
+        return self.number("attention.head_count_kv", self.n_head)
+
+    @property
+    def head_dim_k(self) -> int | None:
+        return self.number("attention.key_length", self._even_head_dim)
+
+    @property
+    def head_dim_v(self) -> int | None:
+        return self.number("attention.value_length", self._even_head_dim)
+
+    @property
+    def _even_head_dim(self) -> int | None:
+        return self.n_embd // self.n_head if self.n_embd and self.n_head else None
+
+    @property
+    def n_ctx_train(self) -> int | None:
+        return self.number("context_length")
+
+    @cached_property
+    def n_vocab(self) -> int | None:
+        tokens = self.metadata.get("tokenizer.ggml.tokens")
+        return tokens.length if isinstance(tokens, LazyArray) else self.number("vocab_size")
+
+    @cached_property
+    def n_params(self) -> int:
+        """Weights in all tensors; llama.cpp's `model params`."""
+        return sum(tensor.n_elements for tensor in self.tensors)
+
+    @cached_property
+    def tensor_bytes(self) -> int:
+        """Bytes of all tensors; llama.cpp's `file size` line counts the same."""
+        return sum(tensor.n_bytes for tensor in self.tensors)
+
+    def card(self) -> ModelCard:
+        """What a record keeps of this model."""
+        return ModelCard(self.name, self.path.name, self.architecture, self.n_params, self.tensor_bytes, self.synthetic)
+
+    def array(self, key: str) -> list[Any]:
+        """Decode one metadata array, e.g. `array("tokenizer.ggml.tokens")`.
+
+        Raises KeyError when the key is absent or not an array, DamagedGGUF when it does not decode.
+        """
+        lazy = self.metadata[key]
+        if not isinstance(lazy, LazyArray):
+            raise KeyError(f"{key} is a {type(lazy).__name__}, not an array")
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return _Walk(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
+
+
+def read_gguf(path: str | Path) -> Model:
+    """Read the header of a GGUF file; the weights stay untouched.
+
+    Raises ModelNotFound, NotGGUF or DamagedGGUF, each saying what was found and what to do.
+    """
+    path = Path(path)
+    _require_file(path)
+    with path.open("rb") as file:
+        _require_magic(path, file.read(16))
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return _Walk(path, view, len(MAGIC)).model()
+
+
+def _require_file(path: Path) -> None:
+    if not path.exists():
+        raise ModelNotFound(f"{path} does not exist. Give the path of a .gguf file.")
+    if path.is_dir():
+        inside = sorted(p.name for p in path.glob("*.gguf"))[:5]
+        hint = f"it holds {', '.join(inside)}" if inside else "it holds no .gguf file"
+        raise ModelNotFound(f"{path} is a folder; {hint}. Give the path of one file.")
+
+
+def _require_magic(path: Path, start: bytes) -> None:
+    if not start:
+        raise NotGGUF(f"{path} is empty (0 bytes). Download it again.")
+    if start[:4] == MAGIC:
+        return
+    kind = next((text for magic, text in LOOKS_LIKE.items() if start.startswith(magic)), None)
+    if kind is None and start[8:10] == b'{"':
+        kind = "a safetensors file; convert it with llama.cpp's convert_hf_to_gguf.py"
+    guess = f"It looks like {kind}." if kind else "Give the path of a GGUF file."
+    raise NotGGUF(f"{path} starts with {start[:4]!r}, not {MAGIC!r}. {guess}")
+
+
+class _Walk:
+    """A cursor over the header that trusts no length."""
+
+    def __init__(self, path: Path, view: mmap.mmap, position: int) -> None:
+        self.path, self.view, self.position, self.end = path, view, position, len(view)
+
+    def damaged(self, what: str) -> DamagedGGUF:
+        return DamagedGGUF(
+            f"{self.path}: {what} at byte {self.position:,} of {self.end:,}. "
+            "The file is truncated or corrupt; download it again and compare its checksum."
+        )
+
+    def skip(self, n_bytes: int, what: str) -> int:
+        """Move past `n_bytes`, which must be there; returns where they start."""
+        start = self.position
+        if n_bytes > self.end - start:
+            raise self.damaged(f"{what} needs {n_bytes:,} bytes that are not there,")
+        self.position = start + n_bytes
+        return start
+
+    def scalar(self, code: str, what: str) -> Any:
+        width = struct.calcsize("<" + code)
+        return struct.unpack_from("<" + code, self.view, self.skip(width, what))[0]
+
+    def string(self, what: str, limit: int | None = None) -> str:
+        length = self.scalar("Q", f"the length of {what}")
+        if limit is not None and length > limit:
+            raise self.damaged(f"{what} claims {length:,} bytes, more than {limit:,},")
+        start = self.skip(length, what)
+        return self.view[start : start + length].decode("utf-8", errors="replace")
+
+    def model(self) -> Model:
+        version = self.scalar("I", "the version")
+        if version not in VERSIONS:
+            raise self.damaged(f"version {version} is not one of {VERSIONS},")
+        n_tensors, n_metadata = self.scalar("Q", "the tensor count"), self.scalar("Q", "the metadata count")
+        smallest = 12 * n_metadata + 24 * n_tensors
+        if n_tensors > MAX_TENSORS or smallest > self.end:
+            raise self.damaged(f"{n_tensors:,} tensors and {n_metadata:,} metadata entries cannot fit,")
+        metadata = self.metadata(n_metadata)
+        if not isinstance(metadata.get("general.architecture"), str):
+            raise self.damaged("general.architecture is missing before the tensors")
+        tensors = self.tensors(n_tensors, self.alignment(metadata))
+        return Model(self.path, self.end, version, metadata, tensors)
+
+    def metadata(self, count: int) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        for _ in range(count):
+            key = self.string("a metadata key", MAX_NAME_BYTES)
+            if key in entries:
+                raise self.damaged(f"metadata key {key!r} appears twice")
+            entries[key] = self.value(self.scalar("I", f"the type of {key!r}"), repr(key))
+        return entries
+
+    def value(self, kind: int, what: str) -> Any:
+        if kind == STRING:
+            return self.string(what)
+        if kind == ARRAY:
+            return self.array(what)
+        if kind not in SCALARS:
+            raise self.damaged(f"{what} has unknown type {kind}")
+        return self.scalar(SCALARS[kind], what)
+
+    def array(self, what: str) -> LazyArray:
+        kind, length = self.scalar("I", f"the element type of {what}"), self.scalar("Q", f"the length of {what}")
+        lazy = LazyArray(kind, length, self.position)
+        if kind == STRING:
+            self.skip_strings(length, what)
+        elif kind in SCALARS:
+            self.skip(length * struct.calcsize("<" + SCALARS[kind]), what)
+        else:
+            raise self.damaged(f"{what} is an array of unknown type {kind}")
+        return lazy
+
+    def skip_strings(self, count: int, what: str) -> None:
+        if 8 * count > self.end - self.position:
+            raise self.damaged(f"{what} claims {count:,} strings that are not there,")
+        position, end, unpack, view = self.position, self.end, struct.Struct("<Q").unpack_from, self.view
+        for _ in range(count):
+            if position + 8 > end:
+                break
+            position += 8 + unpack(view, position)[0]
+        self.skip(position - self.position, what)
+
+    def elements(self, kind: int, length: int) -> list[Any]:
+        if kind == STRING:
+            return [self.string("a string") for _ in range(length)]
+        layout = f"<{length}{SCALARS[kind]}"
+        return list(struct.unpack_from(layout, self.view, self.skip(struct.calcsize(layout), "an array")))
+
+    def alignment(self, metadata: dict[str, Any]) -> int:
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+            raise self.damaged(f"general.alignment is {alignment!r}, not a power of two,")
+        return alignment
+
+    def tensors(self, count: int, alignment: int) -> tuple[Tensor, ...]:
+        infos = [self.tensor_info() for _ in range(count)]
+        if len({info[0] for info in infos}) != count:
+            raise self.damaged("two tensors share a name")
+        data = -(-self.position // alignment) * alignment
+        return tuple(self.tensor(data, alignment, *info) for info in infos)
+
+    def tensor_info(self) -> tuple[str, tuple[int, ...], TensorType, int]:
+        name = self.string("a tensor name", MAX_NAME_BYTES)
+        n_dimensions = self.scalar("I", f"the dimensions of {name!r}")
+        if not 1 <= n_dimensions <= MAX_DIMENSIONS:
+            raise self.damaged(f"tensor {name!r} has {n_dimensions} dimensions")
+        shape = tuple(self.scalar("Q", f"the shape of {name!r}") for _ in range(n_dimensions))
+        type_id, offset = self.scalar("I", f"the type of {name!r}"), self.scalar("Q", f"the offset of {name!r}")
+        if type_id not in TENSOR_TYPES:
+            raise self.damaged(f"tensor {name!r} has unknown type {type_id}")
+        return name, shape, TENSOR_TYPES[type_id], offset
+
+    def tensor(self, data: int, alignment: int, name: str, shape, kind: TensorType, offset: int) -> Tensor:
+        if shape[0] % kind.block:
+            raise self.damaged(f"rows of {name!r} hold {shape[0]} weights, not a multiple of {kind.block},")
+        if offset % alignment:
+            raise self.damaged(f"the data of {name!r} is not aligned to {alignment} bytes")
+        n_bytes = prod(shape) // kind.block * kind.block_bytes
+        if data + offset + n_bytes > self.end:
+            raise self.damaged(f"the data of {name!r} ends at byte {data + offset + n_bytes:,}, past the end,")
+        return Tensor(name, shape, kind.name, n_bytes, data + offset)

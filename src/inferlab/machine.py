@@ -1,0 +1,110 @@
+"""What a host is: processor, memory, system, and the devices that llama.cpp can use on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device in ggml's registry; `kind` is cpu, gpu, igpu or accel; memory in bytes, None if not told."""
+
+    name: str
+    description: str
+    kind: str
+    memory_bytes: int | None = None
+    free_bytes: int | None = None
+    backend: str | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The host of a measurement, without anything that names its owner."""
+
+    cpu: str
+    n_cores: int
+    ram_bytes: int | None
+    system: str
+    python: str
+    llama_cpp_python: str | None = None
+    llama_cpp: str | None = None
+    devices: tuple[Device, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        return tuple(d for d in self.devices if d.kind in ("gpu", "igpu"))
+
+    @property
+    def llama_cpp_text(self) -> str:
+        """`llama.cpp 0.5.0 (llama-cpp-python 0.3.36)`, as far as known."""
+        binding = f" (llama-cpp-python {self.llama_cpp_python})" if self.llama_cpp_python else ""
+        return f"llama.cpp {self.llama_cpp or 'unknown'}{binding}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Machine:
+        devices = tuple(Device(**device) for device in data.get("devices", ()))
+        return cls(**{**data, "devices": devices})
+
+
+def read_host() -> Machine:
+    """The host as the operating system describes it; devices are the engine's to tell."""
+    return Machine(
+        cpu=cpu_name(),
+        n_cores=physical_cores(),
+        ram_bytes=ram_bytes(),
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        llama_cpp_python=installed_version("llama-cpp-python"),
+    )
+
+
+def installed_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def cpu_name() -> str:
+    """The processor's marketing name, or the architecture where none is told."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(named, platform.machine())
+
+
+def usable_cpus() -> int:
+    """Logical processors this process may use (a container or `taskset` can allow fewer than there are)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def physical_cores() -> int:
+    """Physical cores among the usable processors: hyper-threads share one set of arithmetic units."""
+    siblings = set()
+    for cpu in range(os.cpu_count() or 1):
+        try:
+            path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+            siblings.add(path.read_text(encoding="utf-8").strip())
+        except OSError:
+            return usable_cpus()
+    return max(1, min(len(siblings), usable_cpus()))
+
+
+def ram_bytes() -> int | None:
+    """Physical memory in bytes, None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,52 @@
+"""Which model file a name means: the embedded one, a path, or a file on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from inferlab.errors import ModelNotFound
+
+ENVIRONMENT = "INFERLAB_MODEL"
+HUB_PREFIX = "hf:"
+
+
+def tiny_model() -> Path:
+    """The embedded model: about 6 million trained parameters, F16, made by data/tiny/build.py."""
+    return Path(str(files("inferlab") / "data" / "tiny" / "tiny.gguf"))
+
+
+def find_model(name: str | Path | None = None) -> Path:
+    """The GGUF that `name` means; None asks INFERLAB_MODEL, then falls back to the embedded model.
+
+    `name` is a path, `tiny`, or `hf:owner/repo/file.gguf` (downloaded once, kept in the Hub's cache).
+    Raises ModelNotFound when there is no such file, or the Hub does not give it.
+    """
+    name = str(name if name is not None else os.environ.get(ENVIRONMENT) or "tiny")
+    if name == "tiny":
+        return tiny_model()
+    if name.startswith(HUB_PREFIX):
+        return _from_hub(name)
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise ModelNotFound(
+            f"{path} does not exist. Give a path to a .gguf file, `tiny`, or `{HUB_PREFIX}owner/repo/file.gguf`."
+        )
+    return path
+
+
+def _from_hub(name: str) -> Path:
+    parts = name.removeprefix(HUB_PREFIX).split("/", 2)
+    if len(parts) != 3 or not all(parts):
+        raise ModelNotFound(f"{name} is not of the form {HUB_PREFIX}owner/repo/file.gguf.")
+    owner, repo, file = parts
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(f"{owner}/{repo}", file))
+    except Exception as error:  # the Hub client raises from many libraries; all mean "not available"
+        raise ModelNotFound(
+            f"{name} could not be had from the Hugging Face Hub: {type(error).__name__}: {error}. "
+            "Check the name and the network, or give the path of a local file."
+        ) from error

@@ -1,0 +1,80 @@
+"""Runs on disk: one JSON file a run, complete enough to draw every figure again."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from inferlab.engine import Buffer, Pass
+from inferlab.errors import RecordError
+from inferlab.gguf import ModelCard
+from inferlab.machine import Machine
+from inferlab.run import Run
+from inferlab.settings import Settings
+
+FORMAT = 1
+
+
+def save_run(run: Run, path: str | Path) -> Path:
+    """Write `run` as JSON, whole or not at all; an existing file is replaced. Raises RecordError."""
+    path = Path(path)
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(json.dumps(run_to_dict(run), indent=1) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise RecordError(f"The run could not be written to {path}: {error}. Nothing was overwritten.") from error
+    return path
+
+
+def load_run(name: str | Path) -> Run:
+    """The run in a file, or a recorded one by its name under data/records. Raises RecordError."""
+    path = Path(name)
+    if not path.exists():
+        path = Path(str(files("inferlab") / "data" / "records" / f"{name}.json"))
+    try:
+        return run_from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name under data/records.") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} is not a record of a run: {type(error).__name__}: {error}.") from error
+
+
+def run_to_dict(run: Run) -> dict[str, Any]:
+    return {"format": FORMAT, **asdict(run)}
+
+
+def run_from_dict(data: dict[str, Any]) -> Run:
+    """The `Run` that `run_to_dict` wrote; raises KeyError or TypeError on anything else."""
+    data = dict(data)
+    if data.pop("format") != FORMAT:
+        raise KeyError("format")
+    return Run(
+        **{
+            **data,
+            "model": ModelCard(**data["model"]),
+            "settings": Settings.from_dict(data["settings"]),
+            "machine": Machine.from_dict(data["machine"]),
+            "passes": _passes(data["passes"]),
+            "warmups": _passes(data["warmups"]),
+            "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
+        }
+    )
+
+
+def _passes(data: list[dict[str, Any]]) -> tuple[Pass, ...]:
+    return tuple(
+        Pass(
+            prefill_seconds=one["prefill_seconds"],
+            token_seconds=tuple(one["token_seconds"]),
+            decode_seconds=tuple(one["decode_seconds"]),
+            tokens=tuple(one["tokens"]),
+        )
+        for one in data
+    )

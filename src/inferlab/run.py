@@ -1,0 +1,219 @@
+"""Run a model and write down what happened: `measure` makes a `Run`, everything else reads it.
+
+How a rate is defined here (the glossary says how others define theirs):
+
+    prefill_tokens_per_second   prompt tokens / engine time of the prompt (llama-bench's pp)
+    decode_tokens_per_second    generated tokens after the first / their engine time (llama-bench's tg)
+    ttft_seconds                from the call to the first token id: request, prefill, first sampling
+    inter_token_seconds         (last - first token time) / (n - 1), sampling included
+
+Engine time is llama_decode plus llama_synchronize, read from a clock around the two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+from inferlab.engine import Buffer, Engine, Pass, default_engine
+from inferlab.errors import InvalidSettings
+from inferlab.gguf import ModelCard, read_gguf
+from inferlab.machine import Machine
+from inferlab.models import find_model
+from inferlab.progress import track
+from inferlab.settings import Settings
+
+CELLS = 256
+AGREEMENT = 0.02
+MAX_WARMUPS = 8
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measurement as it happened; every rate is derived from its timestamps.
+
+    warmups are the passes before the counted ones; `settled` says whether two of them agreed within 2 %.
+    """
+
+    model: ModelCard
+    settings: Settings
+    machine: Machine
+    n_prompt: int
+    n_gen: int
+    passes: tuple[Pass, ...]
+    warmups: tuple[Pass, ...] = ()
+    settled: bool = True
+    buffers: tuple[Buffer, ...] = ()
+    load: dict[str, float] = field(default_factory=dict)
+    date: str = ""
+    prompt: str | None = None
+    text: str | None = None
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """Median over the passes of the time from the call to the first token id."""
+        return self._median(ttft_seconds)
+
+    @property
+    def prefill_seconds(self) -> float | None:
+        """Median engine time of the prompt."""
+        return self._median(lambda p: p.prefill_seconds)
+
+    @property
+    def prefill_tokens_per_second(self) -> float | None:
+        """Median over the passes of prompt tokens per second of engine time."""
+        return self._median(lambda p: prefill_rate(p, self.n_prompt))
+
+    @property
+    def decode_tokens_per_second(self) -> float | None:
+        """Median over the passes of tokens per second of engine time, first token excluded."""
+        return self._median(decode_rate)
+
+    @property
+    def inter_token_seconds(self) -> float | None:
+        """Median over the passes of (last - first) / (n - 1); None below two tokens."""
+        return self._median(inter_token_seconds)
+
+    @property
+    def load_seconds(self) -> float:
+        """Wall time of loading the model and making the context."""
+        return sum(self.load.values())
+
+    @property
+    def place(self) -> str:
+        """Where the layers ran: the devices that hold weights, in llama.cpp's names."""
+        return ", ".join(dict.fromkeys(b.device for b in self.buffers if b.kind == "weights")) or "unknown"
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, with what: printed under every figure."""
+        weights = "synthetic weights, " if self.model.synthetic else ""
+        return f"measured: {self.machine.cpu}, {self.date}, {weights}{self.machine.llama_cpp_text}"
+
+    def bytes_on(self, kind: str) -> int:
+        """Bytes of one kind over all devices: weights, kv_cache, compute or output."""
+        return sum(b.n_bytes for b in self.buffers if b.kind == kind)
+
+    def _median(self, of: Callable[[Pass], float | None]) -> float | None:
+        values = [value for value in map(of, self.passes) if value is not None]
+        return median(values) if values else None
+
+
+def ttft_seconds(one: Pass) -> float | None:
+    """Seconds from the call to the first token id; None when nothing was generated."""
+    return one.token_seconds[0] if one.token_seconds else None
+
+
+def prefill_rate(one: Pass, n_prompt: int) -> float | None:
+    """Prompt tokens per second of engine time; None for an empty prompt."""
+    return n_prompt / one.prefill_seconds if n_prompt and one.prefill_seconds > 0 else None
+
+
+def decode_rate(one: Pass) -> float | None:
+    """Tokens after the first per second of engine time; None when there are none."""
+    total = sum(one.decode_seconds)
+    return len(one.decode_seconds) / total if total > 0 else None
+
+
+def inter_token_seconds(one: Pass) -> float | None:
+    """(last - first token time) / (n - 1); None below two tokens."""
+    times = one.token_seconds
+    return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+
+
+def measure(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    n_prompt: int = 512,
+    n_gen: int = 128,
+    repeats: int = 5,
+    prompt: str | None = None,
+    engine: Engine | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Prefill a prompt and decode after it, `repeats` times, through llama.cpp; returns the `Run`.
+
+    The prompt is `n_prompt` random token ids, as in llama-bench, unless `prompt` gives a text.
+    Warm-up passes run first, until two in a row agree within 2 % or eight have run.
+    Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
+    """
+    settings, engine = settings or Settings(), engine or default_engine()
+    _require_workload(n_prompt, n_gen, repeats)
+    path = find_model(model)
+    card = read_gguf(path).card()
+    if prompt is not None:
+        engine.open_vocabulary(path)
+        tokens = engine.tokenize(prompt)
+        n_prompt = len(tokens)
+    opening = engine.open(path, fitted(settings, n_prompt, n_gen))
+    if prompt is None:
+        tokens = engine.random_prompt(n_prompt)
+    warmups, settled = warm_up(engine, tokens, n_gen)
+    steps = track(range(repeats), repeats, f"measuring {card.name}", shown=progress)
+    passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
+    return Run(
+        model=card,
+        settings=opening.settings,
+        machine=engine.machine(),
+        n_prompt=n_prompt,
+        n_gen=n_gen,
+        passes=passes,
+        warmups=warmups,
+        settled=settled,
+        buffers=opening.buffers,
+        load=opening.phases,
+        date=date.today().isoformat(),
+        prompt=prompt,
+        text=engine.detokenize(passes[-1].tokens),
+    )
+
+
+def measure_each(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    n_prompts: Sequence[int] = (64, 128, 256, 512),
+    n_gen: int = 16,
+    repeats: int = 5,
+    engine: Engine | None = None,
+) -> tuple[Run, ...]:
+    """One `Run` for each prompt length, in one context long enough for all, so that the model loads once."""
+    _require_workload(max(n_prompts, default=0), n_gen, repeats)
+    settings = fitted(settings or Settings(), max(n_prompts), n_gen)
+    return tuple(measure(model, settings, n, n_gen, repeats, engine=engine) for n in n_prompts)
+
+
+def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool]:
+    """Passes until two in a row agree within 2 % in total time, at most eight; and whether they did."""
+    passes: list[Pass] = []
+    while len(passes) < MAX_WARMUPS:
+        passes.append(engine.generate(tokens, n_gen))
+        if len(passes) > 1 and _agree(passes[-2], passes[-1]):
+            return tuple(passes), True
+    return tuple(passes), False
+
+
+def _agree(before: Pass, after: Pass) -> bool:
+    first, second = before.token_seconds[-1], after.token_seconds[-1]
+    return abs(first - second) <= AGREEMENT * second
+
+
+def fitted(settings: Settings, n_prompt: int, n_gen: int) -> Settings:
+    """Settings with a context: the one asked for if the workload fits, else the next multiple of 256 cells."""
+    needed = n_prompt + n_gen
+    if settings.n_ctx is None:
+        return settings.but(n_ctx=-(-needed // CELLS) * CELLS)
+    if settings.n_ctx < needed:
+        raise InvalidSettings(
+            f"n_ctx={settings.n_ctx} cannot hold {n_prompt} prompt tokens and {n_gen} generated ones. "
+            f"Ask for n_ctx={needed} or more, or for fewer tokens."
+        )
+    return settings
+
+
+def _require_workload(n_prompt: int, n_gen: int, repeats: int) -> None:
+    for name, value in (("n_prompt", n_prompt), ("n_gen", n_gen), ("repeats", repeats)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InvalidSettings(f"{name}={value!r} must be a whole number of at least 1.")

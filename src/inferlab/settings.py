@@ -1,0 +1,111 @@
+"""One request to the engine, in llama.cpp's own words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from inferlab.errors import InvalidSettings
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+FLASH_ATTN = ("auto", "on", "off")
+LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
+SPLIT_MODES = ("none", "layer", "row", "tensor")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What llama.cpp is asked to do; `None` leaves the choice to the engine, and the run says what it chose.
+
+    n_ctx            cells of the KV cache, in tokens (None: just enough for the workload)
+    n_batch          most tokens in one llama_decode call
+    n_ubatch         most tokens computed together inside it
+    n_seq_max        sequences held side by side
+    n_threads        threads for decode (None: one per physical core)
+    n_threads_batch  threads for prefill (None: as n_threads)
+    n_gpu_layers     layers on the device, output layer first (-1: all)
+    split_mode       how several devices share a model: none, layer, row, tensor
+    main_gpu         the device used when split_mode is none
+    tensor_split     share of each device, e.g. (3, 1)
+    devices          names of the devices to use (None: all)
+    rpc_servers      endpoints of RPC devices, e.g. ("127.0.0.1:50052",)
+    type_k, type_v   types of the KV cache's keys and values
+    flash_attn       auto, on, off
+    offload_kqv      whether the KV cache and attention live on the layer's device
+    op_offload       whether big host operations may run on the device
+    swa_full         whether sliding-window layers keep the full context
+    kv_unified       whether sequences share one pool of cells
+    load_mode        auto, none, mmap, mlock, mmap_mlock, direct_io
+
+    Raises InvalidSettings for a value that llama.cpp would refuse, before anything is loaded.
+    """
+
+    n_ctx: int | None = None
+    n_batch: int = 2048
+    n_ubatch: int = 512
+    n_seq_max: int = 1
+    n_threads: int | None = None
+    n_threads_batch: int | None = None
+    n_gpu_layers: int = -1
+    split_mode: str = "layer"
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] | None = None
+    devices: tuple[str, ...] | None = None
+    rpc_servers: tuple[str, ...] = ()
+    type_k: str = "f16"
+    type_v: str = "f16"
+    flash_attn: str = "auto"
+    offload_kqv: bool = True
+    op_offload: bool = True
+    swa_full: bool = True
+    kv_unified: bool = False
+    load_mode: str = "mmap"
+
+    def __post_init__(self) -> None:
+        self._require_positive("n_batch", "n_ubatch", "n_seq_max")
+        self._require_positive("n_ctx", "n_threads", "n_threads_batch", optional=True)
+        self._require_one_of("type_k", KV_TYPES)
+        self._require_one_of("type_v", KV_TYPES)
+        self._require_one_of("flash_attn", FLASH_ATTN)
+        self._require_one_of("load_mode", LOAD_MODES)
+        self._require_one_of("split_mode", SPLIT_MODES)
+        if self.flash_attn == "off" and self.type_v not in ("f32", "f16", "bf16"):
+            raise InvalidSettings(
+                f"type_v={self.type_v!r} needs flash attention, but flash_attn='off'. "
+                "Use flash_attn='on', or keep the values at f16; keys may be quantized either way."
+            )
+
+    def _require_positive(self, *names: str, optional: bool = False) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is None and optional:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InvalidSettings(f"{name}={value!r} must be a whole number of at least 1.")
+
+    def _require_one_of(self, name: str, allowed: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in allowed:
+            near = get_close_matches(str(value).lower(), allowed, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InvalidSettings(f"{name}={value!r} is not one of {', '.join(allowed)}.{hint}")
+
+    def but(self, **changes: Any) -> Settings:
+        """The same request with some fields changed; unknown names are refused with the nearest known."""
+        known = {f.name for f in fields(self)}
+        for name in changes:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise InvalidSettings(f"There is no setting {name!r}.{hint}")
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Settings:
+        """From JSON: lists become tuples, unknown names are refused."""
+        tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        return cls().but(**tuples)

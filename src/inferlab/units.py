@@ -1,0 +1,37 @@
+"""Units: bytes and seconds inside the library, readable text only where a person reads.
+
+Decimal units (GB) are used for rates and disks, binary units (GiB) for memory,
+because that is how buses and memories are sold and how llama.cpp prints its buffers.
+"""
+
+from __future__ import annotations
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+KB, MB, GB = 10**3, 10**6, 10**9
+
+
+def bytes_text(n_bytes: int | None) -> str:
+    """A memory size for people: `12.3 MiB`; `unknown` for None."""
+    if n_bytes is None:
+        return "unknown"
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(n_bytes) >= factor:
+            return f"{n_bytes / factor:.2f} {unit}"
+    return f"{n_bytes} B"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A duration for people: `3.2 ms`, `1.45 s`; `unknown` for None."""
+    if seconds is None:
+        return "unknown"
+    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
+        if abs(seconds) >= factor:
+            return f"{seconds / factor:.3g} {unit}" if seconds < 100 else f"{seconds:.0f} s"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
+def rate_text(per_second: float | None) -> str:
+    """A token rate for people: `1234 tokens/s`, `12.3 tokens/s`; `unknown` for None."""
+    if per_second is None:
+        return "unknown"
+    return f"{per_second:.0f} tokens/s" if per_second >= 100 else f"{per_second:.3g} tokens/s"
