@@ -5,7 +5,8 @@
 
 An SVG remembers the digest of its source and of `settings.json`, so a build without a browser knows a
 stale picture from a current one. The colours in `settings.json`'s palette become CSS variables
-(`--diagram-ink`, …) with the light colour as fallback: the page sets them for its dark theme.
+(`--diagram-ink`, …) with the light colour as fallback: the page sets them for its dark theme. `--width`
+is the width the diagram was drawn for, so that the page can keep its text readable on a small screen.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from base64 import b64encode
@@ -114,6 +116,7 @@ def _draw(page, source: Path) -> str:
     svg = page.evaluate(_DRAW, [source.stem, text, settings])
     for name, colour in palette.items():
         svg = svg.replace(colour, f"var(--diagram-{name}, {colour})")
+    svg = re.sub(r"max-width: ([\d.]+px);", r"max-width: \1; --width: \1;", svg, count=1)
     return svg.replace("<svg ", f'<svg data-digest="{digest(text, settings_text)}" ', 1) + "\n"
 
 

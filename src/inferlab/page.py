@@ -30,9 +30,6 @@ PACKAGE_FILES = {
 }
 """Folder in node_modules -> (folder in the site's _static, which files)."""
 
-# Scripts that other extensions put on every page; each serves a live kernel, and the page has none.
-KERNEL_SCRIPTS = ("thebe", "require", "html-manager")
-
 
 def number(key: str, value: float | int | str) -> None:
     """Hand one value to the prose, which shows it as {glue:text}`key:.2f`.
@@ -137,18 +134,17 @@ def _every_page(app, env, added, changed, removed) -> list[str]:
 
 
 def _only_needed_scripts(app, pagename, templatename, context, doctree) -> None:
-    """Leave out scripts for live kernels, and load plotly where there is a figure to draw."""
+    """Leave out thebe, which serves live kernels, and load plotly where there is a figure to draw."""
     from docutils import nodes
 
-    context["script_files"] = [s for s in context["script_files"] if not _for_a_kernel(s)]
+    context["script_files"][:] = [script for script in context["script_files"] if not _is_thebe(script)]
     raws = doctree.findall(nodes.raw) if doctree else ()
     if any('class="lab-figure"' in raw.astext() for raw in raws):
         app.add_js_file("plotly.min.js", loading_method="defer")
 
 
-def _for_a_kernel(script) -> bool:
-    text = f"{script} {getattr(script, 'attributes', {}).get('body', '')}".lower()
-    return any(name in text for name in KERNEL_SCRIPTS)
+def _is_thebe(script) -> bool:
+    return "thebe" in f"{script} {getattr(script, 'attributes', {}).get('body', '')}".lower()
 
 
 def _visit_diagram(self, node) -> None:
