@@ -62,7 +62,7 @@ $(PYTHON_READY): requirements.txt pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet $(PIP)
 	@test -e $@ || { $(BIN)/python -m pip uninstall --quiet --yes llama-cpp-python && rm -f .venv/.installed-*; }
-	@echo "Compiling llama.cpp (GPU=$(GPU)) takes some minutes, many more with CUDA."
+	@test -e $@ || echo "Compiling llama.cpp (GPU=$(GPU)) takes some minutes, many more with CUDA."
 	CMAKE_ARGS="$(BACKEND_$(GPU)) $(CMAKE_ARGS)" $(BIN)/python -m pip install --no-cache-dir -r requirements.txt
 	$(BIN)/python -c "import llama_cpp"
 	@touch $@
