@@ -1,0 +1,54 @@
+"""Fixtures that several test modules share: the built book, and a browser to read it with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inferlab.diagrams import find_chromium
+
+ROOT = Path(__file__).parents[1]
+STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
+
+
+@pytest.fixture(scope="session")
+def built_book(tmp_path_factory) -> Path:
+    """The site's folder: the finished build named by INFERLAB_BUILT_BOOK, else a strict build made now."""
+    if finished := os.environ.get("INFERLAB_BUILT_BOOK"):
+        return Path(finished).resolve()
+    output = tmp_path_factory.mktemp("book")
+    command = [str(Path(sys.executable).with_name("jupyter-book")), *STRICT_BUILD, "--path-output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.fail(f"the strict build failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}", pytrace=False)
+    return output / "_build" / "html"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    """A headless Chromium; without one the test is skipped, except under CI=true, where it fails."""
+    from playwright.sync_api import Error, sync_playwright
+
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(
+                executable_path=find_chromium(),
+                args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+            )
+        except Error as missing:
+            no_browser(str(missing).splitlines()[0])
+        yield chromium
+        chromium.close()
+
+
+def no_browser(reason: str) -> None:
+    """Fail under CI=true, skip elsewhere, and say how to get a browser."""
+    text = f"No Chromium could be started ({reason}). Install one, or name it with CHROMIUM=path."
+    if os.environ.get("CI") == "true":
+        pytest.fail(text, pytrace=False)
+    pytest.skip(text)
