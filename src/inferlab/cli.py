@@ -131,8 +131,10 @@ def json_fields(run: Run) -> dict[str, Any]:
 def print_table(run: Run) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{run.model.name}: {run.n_prompt} prompt tokens, {run.n_gen} generated", show_header=False)
+    title = Text(f"{run.model.name}: {run.n_prompt} prompt tokens, {run.n_gen} generated")
+    table = Table(title=title, show_header=False)
     rows = [
         ("time to first token", seconds_text(run.ttft_seconds)),
         ("prefill", rate_text(run.prefill_tokens_per_second)),
@@ -145,7 +147,7 @@ def print_table(run: Run) -> None:
         table.add_row(name, value)
     console = Console()
     console.print(table)
-    console.print(f"Medians of {len(run.passes)} passes; {run.badge}.")
+    console.print(f"Medians of {len(run.passes)} passes; {run.badge}.", markup=False)
     if not run.settled:
         console.print("The warm-up never settled within 2 %: something else is using this machine.", style="yellow")
 

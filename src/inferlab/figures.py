@@ -72,9 +72,10 @@ def token_times(run: Run) -> go.Figure:
     """Engine time of each decoded token along the generation: every pass faint, the median on top."""
     columns = list(zip(*(p.decode_seconds for p in run.passes), strict=False))
     middle = [1e3 * median(column) for column in columns]
+    typical = seconds_text(median(middle) / 1e3 if middle else None)
     figure = _figure(
         run,
-        f"Engine time of each decoded token: median {seconds_text(median(middle) / 1e3)} "
+        f"Engine time of each decoded token: median {typical} "
         f"over {len(middle)} tokens and {len(run.passes)} passes.",
         x="token in the answer",
         y="engine time, ms",

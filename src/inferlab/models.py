@@ -29,7 +29,7 @@ def find_model(name: str | Path | None = None) -> Path:
     if name.startswith(HUB_PREFIX):
         return _from_hub(name)
     path = Path(name).expanduser()
-    if not path.exists():
+    if not os.path.exists(path):
         raise ModelNotFound(
             f"{path} does not exist. Give a path to a .gguf file, `tiny`, or `{HUB_PREFIX}owner/repo/file.gguf`."
         )

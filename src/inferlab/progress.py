@@ -25,10 +25,11 @@ def track(steps: Iterable[Step], total: int, label: str, shown: bool | None = No
         yield from steps
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     bar, began = Progress(console=Console(stderr=True), transient=True), time.monotonic()
-    task = bar.add_task(label, total=total)
+    task = bar.add_task(escape(label), total=total)
     started = False
     try:
         for step in steps:

@@ -42,7 +42,7 @@ def load_run(name: str | Path) -> Run:
         return run_from_dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name under data/records.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RecordError(f"{path} is not a record of a run: {type(error).__name__}: {error}.") from error
 
 

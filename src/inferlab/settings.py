@@ -12,6 +12,7 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_
 FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
+MOST = 2**31 - 1  # llama.cpp keeps counts in 32 bits
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,10 @@ class Settings:
     load_mode: str = "mmap"
 
     def __post_init__(self) -> None:
-        self._require_positive("n_batch", "n_ubatch", "n_seq_max")
-        self._require_positive("n_ctx", "n_threads", "n_threads_batch", optional=True)
+        self._require_whole(1, "n_batch", "n_ubatch", "n_seq_max")
+        self._require_whole(1, "n_ctx", "n_threads", "n_threads_batch", optional=True)
+        self._require_whole(-1, "n_gpu_layers")
+        self._require_whole(0, "main_gpu")
         self._require_one_of("type_k", KV_TYPES)
         self._require_one_of("type_v", KV_TYPES)
         self._require_one_of("flash_attn", FLASH_ATTN)
@@ -76,13 +79,13 @@ class Settings:
                 "Use flash_attn='on', or keep the values at f16; keys may be quantized either way."
             )
 
-    def _require_positive(self, *names: str, optional: bool = False) -> None:
+    def _require_whole(self, least: int, *names: str, optional: bool = False) -> None:
         for name in names:
             value = getattr(self, name)
             if value is None and optional:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InvalidSettings(f"{name}={value!r} must be a whole number of at least 1.")
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+                raise InvalidSettings(f"{name}={value!r} must be a whole number from {least} to {MOST:,}.")
 
     def _require_one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 from pathlib import Path
 
@@ -78,7 +79,7 @@ class PipelineLab:
             self.status.value = figures.summary(run)
             self._draw()
         except InferlabError as error:
-            self.status.value = f"<pre>{type(error).__name__}: {error}</pre>"
+            self.status.value = f"<pre>{type(error).__name__}: {html.escape(str(error))}</pre>"
         finally:
             self.button.disabled = False
 
