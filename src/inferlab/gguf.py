@@ -117,7 +117,10 @@ class LazyArray:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The few facts about a model that every record of a run carries; no path of the reader's machine."""
+    """The few facts about a model that every record of a run carries; no path of the reader's machine.
+
+    description is llama.cpp's own: architecture, size, type of the weights.
+    """
 
     name: str
     file: str
@@ -125,6 +128,7 @@ class ModelCard:
     n_params: int
     tensor_bytes: int
     synthetic: bool = False
+    description: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,13 @@ class Machine:
     """The host of a measurement, without anything that names its owner."""
 
     cpu: str
-    n_cores: int
+    n_cores: int | None
     ram_bytes: int | None
     system: str
     python: str
     llama_cpp_python: str | None = None
     llama_cpp: str | None = None
+    llama_cpp_commit: str | None = None
     devices: tuple[Device, ...] = ()
 
     @property
@@ -41,9 +42,10 @@ class Machine:
 
     @property
     def llama_cpp_text(self) -> str:
-        """`llama.cpp 0.5.0 (llama-cpp-python 0.3.36)`, as far as known."""
+        """`llama.cpp 0.5.0 0c1e570 (llama-cpp-python 0.3.36)`, as far as known."""
         binding = f" (llama-cpp-python {self.llama_cpp_python})" if self.llama_cpp_python else ""
-        return f"llama.cpp {self.llama_cpp or 'unknown'}{binding}"
+        build = " ".join(filter(None, (self.llama_cpp, self.llama_cpp_commit))) or "unknown"
+        return f"llama.cpp {build}{binding}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

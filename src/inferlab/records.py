@@ -75,6 +75,7 @@ def _passes(data: list[dict[str, Any]]) -> tuple[Pass, ...]:
             token_seconds=tuple(one["token_seconds"]),
             decode_seconds=tuple(one["decode_seconds"]),
             tokens=tuple(one["tokens"]),
+            decoded=tuple(one["decoded"]) if one.get("decoded") else None,
         )
         for one in data
     )

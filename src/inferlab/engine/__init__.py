@@ -51,6 +51,7 @@ class Opening:
     phases: dict[str, float]
     settings: Settings
     log: str
+    description: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,14 @@ class Pass:
     token_seconds    when each generated token id was known; the first is the end of TTFT
     decode_seconds   engine time of each later token: llama_decode and llama_synchronize
     tokens           the generated token ids
+    decoded          (tokens after the first, engine seconds) where another tool timed them only together
     """
 
-    prefill_seconds: float
+    prefill_seconds: float | None
     token_seconds: tuple[float, ...]
     decode_seconds: tuple[float, ...]
     tokens: tuple[int, ...]
+    decoded: tuple[int, float] | None = None
 
 
 class Engine(Protocol):
@@ -103,7 +106,7 @@ class LlamaEngine:
         """The host with the devices that llama.cpp registers on it."""
         told = self._ask("machine")
         devices = tuple(Device(**device) for device in told["devices"])
-        return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"])
+        return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"], llama_cpp_commit=told["commit"])
 
     def open(self, model: Path, settings: Settings) -> Opening:
         """Load the model and make its context, or reuse the open one if nothing changed.
@@ -117,7 +120,7 @@ class LlamaEngine:
         self._opened = None
         told = self._ask("open", model=str(model), settings=settings.to_dict())
         log = told["log"]
-        opening = Opening(buffers_in(log), told["phases"], Settings.from_dict(told["settings"]), log)
+        opening = Opening(buffers_in(log), told["phases"], Settings.from_dict(told["settings"]), log, told["description"])
         self._opened = (model, settings, opening)
         return opening
 

@@ -88,7 +88,13 @@ class Llama:
     # --- the host ---------------------------------------------------------------------------
 
     def do_machine(self) -> dict[str, Any]:
-        return {"devices": self.devices(), "llama_cpp": self.api.llama_version().decode()}
+        return {"devices": self.devices(), "llama_cpp": self.api.llama_version().decode(), "commit": self.commit()}
+
+    def commit(self) -> str | None:
+        """The commit that ggml was built from; None when it was built outside a repository."""
+        self.ggml_base.ggml_commit.restype = ctypes.c_char_p
+        told = self.ggml_base.ggml_commit().decode()
+        return None if told == "unknown" else told
 
     def devices(self) -> list[dict[str, Any]]:
         """Every device in ggml's registry; memory that a backend reports as 0 is unknown."""
@@ -134,8 +140,15 @@ class Llama:
         return {
             "phases": {"model_seconds": loaded - began, "context_seconds": ready - loaded},
             "settings": {**settings, **chosen},
+            "description": self.description(),
             "log": "".join(line for _, line in self.log),
         }
+
+    def description(self) -> str:
+        """What llama.cpp calls this model, e.g. `llama 8B Q4_K - Medium`."""
+        text = ctypes.create_string_buffer(128)
+        self.api.llama_model_desc(self.model, text, len(text))
+        return text.value.decode("utf-8", errors="replace")
 
     def release(self) -> None:
         if self.sampler:
