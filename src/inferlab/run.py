@@ -13,7 +13,7 @@ Engine time is llama_decode plus llama_synchronize, read from a clock around the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -21,6 +21,7 @@ from statistics import median
 from inferlab.engine import Buffer, Engine, Pass, default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.gguf import ModelCard, read_gguf
+from inferlab.intervals import median_interval
 from inferlab.machine import Machine
 from inferlab.models import find_model
 from inferlab.progress import track
@@ -35,7 +36,8 @@ MAX_WARMUPS = 8
 class Run:
     """One measurement as it happened; every rate is derived from its timestamps.
 
-    warmups are the passes before the counted ones; `settled` says whether two of them agreed within 2 %.
+    warmups are the passes before the counted ones; `settled` says whether two of them agreed within 2 %,
+    None where that is not known. made_with names the tool, if it was not this one.
     """
 
     model: ModelCard
@@ -45,42 +47,58 @@ class Run:
     n_gen: int
     passes: tuple[Pass, ...]
     warmups: tuple[Pass, ...] = ()
-    settled: bool = True
+    settled: bool | None = True
     buffers: tuple[Buffer, ...] = ()
     load: dict[str, float] = field(default_factory=dict)
     date: str = ""
     prompt: str | None = None
     text: str | None = None
+    made_with: str | None = None
 
     @property
     def ttft_seconds(self) -> float | None:
         """Median over the passes of the time from the call to the first token id."""
-        return self._median(ttft_seconds)
+        return self._median("ttft_seconds")
 
     @property
     def prefill_seconds(self) -> float | None:
         """Median engine time of the prompt."""
-        return self._median(lambda p: p.prefill_seconds)
+        return self._median("prefill_seconds")
 
     @property
     def prefill_tokens_per_second(self) -> float | None:
         """Median over the passes of prompt tokens per second of engine time."""
-        return self._median(lambda p: prefill_rate(p, self.n_prompt))
+        return self._median("prefill_tokens_per_second")
 
     @property
     def decode_tokens_per_second(self) -> float | None:
         """Median over the passes of tokens per second of engine time, first token excluded."""
-        return self._median(decode_rate)
+        return self._median("decode_tokens_per_second")
 
     @property
     def inter_token_seconds(self) -> float | None:
         """Median over the passes of (last - first) / (n - 1); None below two tokens."""
-        return self._median(inter_token_seconds)
+        return self._median("inter_token_seconds")
+
+    def points(self, of: str) -> tuple[float, ...]:
+        """Every pass's value of one of QUANTITIES, in the order of measuring: `points("ttft_seconds")`."""
+        values = (QUANTITIES[of](one, self.n_prompt) for one in self.passes)
+        return tuple(value for value in values if value is not None)
 
     @property
-    def load_seconds(self) -> float:
-        """Wall time of loading the model and making the context."""
-        return sum(self.load.values())
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Least and greatest value of each of QUANTITIES over the passes, of those that are known."""
+        every = {of: self.points(of) for of in QUANTITIES}
+        return {of: (min(values), max(values)) for of, values in every.items() if values}
+
+    def interval(self, of: str) -> tuple[float, float] | None:
+        """The bootstrap 95 % interval of the median of one of QUANTITIES; None below ten passes."""
+        return median_interval(self.points(of))
+
+    @property
+    def load_seconds(self) -> float | None:
+        """Wall time of loading the model and making the context; None when it was not recorded."""
+        return sum(self.load.values()) if self.load else None
 
     @property
     def place(self) -> str:
@@ -91,14 +109,15 @@ class Run:
     def badge(self) -> str:
         """Who measured this, when, with what: printed under every figure."""
         weights = "synthetic weights, " if self.model.synthetic else ""
-        return f"measured: {self.machine.cpu}, {self.date}, {weights}{self.machine.llama_cpp_text}"
+        tool = f" with {self.made_with}" if self.made_with else ""
+        return f"measured{tool}: {self.machine.cpu}, {self.date}, {weights}{self.machine.llama_cpp_text}"
 
     def bytes_on(self, kind: str) -> int:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output."""
         return sum(b.n_bytes for b in self.buffers if b.kind == kind)
 
-    def _median(self, of: Callable[[Pass], float | None]) -> float | None:
-        values = [value for value in map(of, self.passes) if value is not None]
+    def _median(self, of: str) -> float | None:
+        values = self.points(of)
         return median(values) if values else None
 
 
@@ -108,20 +127,29 @@ def ttft_seconds(one: Pass) -> float | None:
 
 
 def prefill_rate(one: Pass, n_prompt: int) -> float | None:
-    """Prompt tokens per second of engine time; None for an empty prompt."""
-    return n_prompt / one.prefill_seconds if n_prompt and one.prefill_seconds > 0 else None
+    """Prompt tokens per second of engine time; None for an empty prompt, or one that was not timed."""
+    return n_prompt / one.prefill_seconds if n_prompt and one.prefill_seconds else None
 
 
 def decode_rate(one: Pass) -> float | None:
     """Tokens after the first per second of engine time; None when there are none."""
-    total = sum(one.decode_seconds)
-    return len(one.decode_seconds) / total if total > 0 else None
+    n_tokens, seconds = one.decoded or (len(one.decode_seconds), sum(one.decode_seconds))
+    return n_tokens / seconds if seconds > 0 else None
 
 
 def inter_token_seconds(one: Pass) -> float | None:
     """(last - first token time) / (n - 1); None below two tokens."""
     times = one.token_seconds
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+
+
+QUANTITIES: dict[str, Callable[[Pass, int], float | None]] = {
+    "ttft_seconds": lambda one, _: ttft_seconds(one),
+    "prefill_seconds": lambda one, _: one.prefill_seconds,
+    "prefill_tokens_per_second": prefill_rate,
+    "decode_tokens_per_second": lambda one, _: decode_rate(one),
+    "inter_token_seconds": lambda one, _: inter_token_seconds(one),
+}
 
 
 def measure(
@@ -155,7 +183,7 @@ def measure(
     steps = track(range(repeats), repeats, f"measuring {card.name}", shown=progress)
     passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
     return Run(
-        model=card,
+        model=replace(card, description=opening.description),
         settings=opening.settings,
         machine=engine.machine(),
         n_prompt=n_prompt,
