@@ -1,0 +1,137 @@
+"""What stands in for llama.cpp, a driver or a machine in tests; never for the logic that is tested.
+
+`ScriptedEngine` sits behind the same Protocol as llama.cpp and plays passes written down beforehand.
+`made_run` is a finished `Run` for figures, records and the command line.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFWriter
+
+from inferlab.engine import Buffer, Opening, Pass
+from inferlab.gguf import ModelCard
+from inferlab.machine import Device, Machine
+from inferlab.run import Run
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+CPU_ONLY = Machine(
+    cpu="Example CPU",
+    n_cores=4,
+    ram_bytes=8 * 2**30,
+    system="Linux x86_64",
+    python="3.12.0",
+    llama_cpp_python="0.0.1",
+    llama_cpp="b1234",
+    devices=(Device("CPU", "Example CPU", "cpu", 8 * 2**30, backend="CPU"),),
+)
+WITH_GPU = replace(CPU_ONLY, devices=(*CPU_ONLY.devices, Device("CUDA0", "Example GPU", "gpu", 2**33, backend="CUDA")))
+BUFFERS = (
+    Buffer("CUDA0", "weights", 10 * MIB),
+    Buffer("CPU", "weights", 2 * MIB),
+    Buffer("CPU", "kv_cache", 3 * MIB),
+    Buffer("CPU", "compute", MIB),
+)
+CARD = ModelCard("example", "example.gguf", "llama", 1000, 2000)
+
+
+def scripted_pass(ttft: float = 0.5, gaps: Sequence[float] = (0.1, 0.1), prefill: float = 0.4, share: float = 0.8):
+    """A pass whose tokens follow each other after `gaps`, of which the engine takes `share`."""
+    return Pass(
+        prefill_seconds=prefill,
+        token_seconds=tuple(accumulate([ttft, *gaps])),
+        decode_seconds=tuple(share * gap for gap in gaps),
+        tokens=tuple(range(1, len(gaps) + 2)),
+    )
+
+
+class ScriptedEngine:
+    """An engine that plays `passes` one after another, the last one again and again.
+
+    `fails` is raised by the next `generate`, once; `asked` lists what was generated, `opened` the settings.
+    """
+
+    def __init__(
+        self,
+        passes: Iterable[Pass] = (),
+        machine: Machine = CPU_ONLY,
+        buffers: tuple[Buffer, ...] = BUFFERS,
+        fails: Exception | None = None,
+    ) -> None:
+        self.passes = list(passes) or [scripted_pass()]
+        self.told, self.buffers, self.fails = machine, buffers, fails
+        self.asked: list[tuple[list[int], int]] = []
+        self.opened: list[Settings] = []
+
+    def machine(self) -> Machine:
+        return self.told
+
+    def open(self, model: Path, settings: Settings) -> Opening:
+        self.opened.append(settings)
+        chosen = settings.but(n_threads=settings.n_threads or self.told.n_cores)
+        return Opening(self.buffers, {"model_seconds": 1.0, "context_seconds": 0.25}, chosen, "")
+
+    def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
+        if self.fails:
+            error, self.fails = self.fails, None
+            raise error
+        self.asked.append((list(prompt), n_gen))
+        return self.passes[min(len(self.asked), len(self.passes)) - 1]
+
+    def open_vocabulary(self, model: Path) -> None:
+        pass
+
+    def random_prompt(self, n_prompt: int) -> list[int]:
+        return list(range(n_prompt))
+
+    def tokenize(self, text: str) -> list[int]:
+        return [len(word) for word in text.split()]
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        return " ".join("x" * token for token in tokens)
+
+    def close(self) -> None:
+        pass
+
+
+def made_run(**changes) -> Run:
+    """A finished run of 8 prompt tokens and 3 generated ones, two passes."""
+    facts = {
+        "model": CARD,
+        "settings": Settings(n_ctx=256),
+        "machine": CPU_ONLY,
+        "n_prompt": 8,
+        "n_gen": 3,
+        "passes": (scripted_pass(), scripted_pass(0.7, (0.2, 0.2), 0.5)),
+        "warmups": (scripted_pass(),),
+        "buffers": BUFFERS,
+        "load": {"model_seconds": 1.0, "context_seconds": 0.25},
+        "date": "2026-01-31",
+        "text": "x xx xxx",
+    }
+    return Run(**(facts | changes))
+
+
+def write_gguf(path: Path, metadata: dict[str, object] | None = None, shape: tuple[int, ...] = (2, 64)) -> Path:
+    """A small valid GGUF by gguf-py's own writer: many kinds of metadata, three tensors of `shape` in NumPy's order."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_name("example")
+    writer.add_block_count(2)
+    writer.add_float32("example.float", 0.5)
+    writer.add_bool("example.bool", True)
+    writer.add_token_list(["a", "b", "ä"])
+    writer.add_array("example.numbers", [1, 2, 3])
+    for key, value in (metadata or {}).items():
+        add = {int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool, list: writer.add_array}
+        add.get(type(value), writer.add_float32)(key, value)
+    for name in ("one", "two", "three"):
+        writer.add_tensor(name, np.ones(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -1,0 +1,74 @@
+"""The machine: what a host says about itself, and nothing about its owner."""
+
+import getpass
+import json
+import os
+import socket
+
+from fakes import CPU_ONLY, WITH_GPU
+
+from inferlab import machine
+from inferlab.machine import Machine, physical_cores, read_host, usable_cpus
+
+
+def test_this_host_is_described():
+    """Processor, cores, memory and system are known on the machine that runs the tests."""
+    host = read_host()
+    assert host.cpu
+    assert 1 <= host.n_cores <= usable_cpus() <= os.cpu_count()
+    assert host.ram_bytes > 2**28
+    assert host.python.startswith("3.")
+
+
+def test_a_description_does_not_name_its_owner():
+    """A record can be shared: it holds no user name, host name or home folder."""
+    told = json.dumps(read_host().to_dict())
+    names = {socket.gethostname(), getpass.getuser(), os.path.expanduser("~")} - {"root", "localhost"}
+    assert not [name for name in names if len(name) > 3 and name in told]
+
+
+def test_only_gpus_count_as_gpus():
+    """The CPU is a device of llama.cpp too, but not a GPU."""
+    assert CPU_ONLY.gpus == ()
+    assert [gpu.name for gpu in WITH_GPU.gpus] == ["CUDA0"]
+
+
+def test_the_build_is_named_as_far_as_it_is_known():
+    """A record says which llama.cpp measured, or that nobody knows."""
+    assert CPU_ONLY.llama_cpp_text == "llama.cpp b1234 (llama-cpp-python 0.0.1)"
+    assert Machine("cpu", 1, None, "Linux", "3.12").llama_cpp_text == "llama.cpp unknown"
+
+
+def test_a_machine_survives_json():
+    """What is written to JSON comes back equal, devices included."""
+    assert Machine.from_dict(json.loads(json.dumps(WITH_GPU.to_dict()))) == WITH_GPU
+
+
+def test_hyper_threads_are_not_cores(monkeypatch):
+    """Two logical processors that share a core count once; where nobody tells, each counts."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 4)
+    siblings = {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}
+    folder = "/sys/devices/system/cpu/cpu"
+    paths = {f"{folder}{cpu}/topology/thread_siblings_list": text for cpu, text in siblings.items()}
+    monkeypatch.setattr(machine.Path, "read_text", lambda path, **_: paths[str(path)])
+    assert physical_cores() == 2
+    monkeypatch.setattr(machine.Path, "read_text", _refuse)
+    assert physical_cores() == 4
+
+
+def test_a_host_without_proc_is_still_described(monkeypatch):
+    """Outside Linux the architecture stands in for the processor's name, and unknown memory stays unknown."""
+    monkeypatch.setattr(machine.Path, "read_text", _refuse)
+    monkeypatch.setattr(os, "sysconf", _refuse)
+    assert machine.cpu_name()
+    assert machine.ram_bytes() is None
+
+
+def test_an_absent_package_has_no_version():
+    """A version that cannot be read is unknown, not an error."""
+    assert machine.installed_version("no-such-package-anywhere") is None
+
+
+def _refuse(*_, **__):
+    raise OSError("not on this system")

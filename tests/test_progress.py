@@ -1,0 +1,59 @@
+"""The progress line: drawn for somebody who waits, silent otherwise."""
+
+import sys
+
+import pytest
+
+from inferlab import progress
+from inferlab.progress import somebody_watches, track
+
+
+def outside_of_tests(monkeypatch, terminal):
+    """As in a script run by a person, with standard error on a terminal or not."""
+    for name in ("PYTEST_CURRENT_TEST", "INFERLAB_PAGE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+
+
+def test_a_terminal_is_watched_but_a_page_build_is_not(monkeypatch):
+    """A bar is drawn in a terminal and never into an executed page."""
+    outside_of_tests(monkeypatch, terminal=True)
+    assert somebody_watches()
+    monkeypatch.setenv("INFERLAB_PAGE", "1")
+    assert not somebody_watches()
+
+
+def test_a_notebook_is_watched_but_a_pipe_is_not(monkeypatch):
+    """Without a terminal a bar is drawn in a notebook only."""
+    outside_of_tests(monkeypatch, terminal=False)
+    assert not somebody_watches()
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert somebody_watches()
+
+
+@pytest.mark.parametrize("shown", [True, False, None])
+def test_every_step_comes_through(shown):
+    """Tracking changes nothing about the steps."""
+    assert list(track(iter("abc"), 3, "work", shown=shown)) == ["a", "b", "c"]
+
+
+def test_quick_work_draws_nothing(capsys):
+    """Work that ends within a second leaves the terminal as it was."""
+    list(track(range(3), 3, "work", shown=True))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_slow_work_shows_its_label(capsys, monkeypatch):
+    """Once patience is over the bar appears, with a label that is never read as markup."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
+    list(track(range(3), 3, "measuring [/a]", shown=True))
+    assert "measuring [/a]" in capsys.readouterr().err
+
+
+def test_an_interrupted_bar_is_taken_away(monkeypatch):
+    """An error in the work passes through the bar unchanged."""
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
+    with pytest.raises(ZeroDivisionError):
+        list(track((1 // n for n in (1, 1, 0)), 3, "work", shown=True))
