@@ -21,11 +21,16 @@ FORMAT = 1
 
 def save_run(run: Run, path: str | Path) -> Path:
     """Write `run` as JSON, whole or not at all; an existing file is replaced. Raises RecordError."""
+    return write_whole(path, json.dumps(run_to_dict(run), indent=1) + "\n")
+
+
+def write_whole(path: str | Path, text: str) -> Path:
+    """Replace a file by `text`, or leave it as it is. Raises RecordError."""
     path = Path(path)
     unfinished = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(run_to_dict(run), indent=1) + "\n", encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
