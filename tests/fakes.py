@@ -67,6 +67,10 @@ class ScriptedEngine:
         self.asked: list[tuple[list[int], int]] = []
         self.opened: list[Settings] = []
 
+    @property
+    def pid(self) -> int | None:
+        return None
+
     def machine(self) -> Machine:
         return self.told
 

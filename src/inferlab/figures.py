@@ -119,6 +119,19 @@ def requests(runs: Sequence[Run]) -> go.Figure:
     return figure
 
 
+def live(figure: go.Figure) -> go.FigureWidget:
+    """The same figure as a widget that JupyterLab can redraw in place."""
+    return go.FigureWidget(figure)
+
+
+def redraw(shown: go.FigureWidget, figure: go.Figure) -> None:
+    """Let a widget show another figure."""
+    with shown.batch_update():
+        shown.data = ()
+        shown.add_traces(list(figure.data))
+        shown.layout = figure.layout
+
+
 def summary(run: Run) -> str:
     """The four numbers of a run in one line of text."""
     return (

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import ipywidgets as ipw
-import plotly.graph_objects as go
 
 from inferlab import figures, page
 from inferlab.engine import Engine, default_engine
@@ -18,7 +17,7 @@ from inferlab.settings import Settings
 WIDE = ipw.Layout(width="min(34em, 95%)")
 
 
-def pipeline_lab(model: str | Path | None = None, engine: Engine | None = None) -> PipelineLab | go.Figure:
+def pipeline_lab(model: str | Path | None = None, engine: Engine | None = None) -> PipelineLab | figures.go.Figure:
     """Sliders for prompt length, generated tokens and GPU layers, and a button that measures them.
 
     On a built page, where no kernel answers, three requests measured at build in the same figure.
@@ -44,7 +43,7 @@ class PipelineLab:
         self.button = ipw.Button(description="Measure", button_style="primary", icon="play")
         self.button.on_click(lambda _: self.start())
         self.status = ipw.HTML("Choose a request, then press Measure.")
-        self.figure = go.FigureWidget(figures.requests(self.runs))
+        self.figure = figures.live(figures.requests(self.runs))
 
     def _layers_slider(self) -> ipw.IntSlider | None:
         """A slider for layers on the GPU, where llama.cpp sees one."""
@@ -92,11 +91,7 @@ class PipelineLab:
         return run
 
     def _draw(self) -> None:
-        drawn = figures.requests(self.runs)
-        with self.figure.batch_update():
-            self.figure.data = ()
-            self.figure.add_traces(list(drawn.data))
-            self.figure.layout = drawn.layout
+        figures.redraw(self.figure, figures.requests(self.runs))
 
 
 def _slider(label: str, value: int, low: int, high: int, step: int) -> ipw.IntSlider:
