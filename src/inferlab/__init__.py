@@ -15,6 +15,8 @@ _ROOM_OF = {
     "Model": "gguf",
     "Pass": "engine",
     "Run": "run",
+    "Sample": "telemetry",
+    "Sampler": "telemetry",
     "Settings": "settings",
     "Tensor": "gguf",
     "detokenize": "vocabulary",

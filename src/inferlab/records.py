@@ -15,6 +15,7 @@ from inferlab.gguf import ModelCard
 from inferlab.machine import Machine
 from inferlab.run import Run
 from inferlab.settings import Settings
+from inferlab.telemetry import Sample, Sampling
 
 FORMAT = 1
 
@@ -52,7 +53,10 @@ def load_run(name: str | Path) -> Run:
 
 
 def run_to_dict(run: Run) -> dict[str, Any]:
-    return {"format": FORMAT, **asdict(run)}
+    """Everything a run holds, in JSON's kinds; a sample's unknown fields are left out."""
+    data = {"format": FORMAT, **asdict(run)}
+    data["samples"] = [{k: v for k, v in sample.items() if v is not None} for sample in data["samples"]]
+    return data
 
 
 def run_from_dict(data: dict[str, Any]) -> Run:
@@ -69,6 +73,8 @@ def run_from_dict(data: dict[str, Any]) -> Run:
             "passes": _passes(data["passes"]),
             "warmups": _passes(data["warmups"]),
             "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
+            "samples": tuple(Sample.from_dict(sample) for sample in data.get("samples", ())),
+            "sampling": Sampling.from_dict(data["sampling"]) if data.get("sampling") else None,
         }
     )
 
@@ -81,6 +87,7 @@ def _passes(data: list[dict[str, Any]]) -> tuple[Pass, ...]:
             decode_seconds=tuple(one["decode_seconds"]),
             tokens=tuple(one["tokens"]),
             decoded=tuple(one["decoded"]) if one.get("decoded") else None,
+            began=one.get("began"),
         )
         for one in data
     )

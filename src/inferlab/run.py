@@ -13,6 +13,7 @@ Engine time is llama_decode plus llama_synchronize, read from a clock around the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -26,6 +27,7 @@ from inferlab.machine import Machine
 from inferlab.models import find_model
 from inferlab.progress import track
 from inferlab.settings import Settings
+from inferlab.telemetry import Sample, Sampler, Sampling, sampling_interval
 
 CELLS = 256
 AGREEMENT = 0.02
@@ -38,6 +40,8 @@ class Run:
 
     warmups are the passes before the counted ones; `settled` says whether two of them agreed within 2 %,
     None where that is not known. made_with names the tool, if it was not this one.
+    samples are the telemetry taken during the counted passes, `sampling` how; passes and samples share one
+    time axis, whose 0 is the call of the first counted pass.
     """
 
     model: ModelCard
@@ -54,6 +58,8 @@ class Run:
     prompt: str | None = None
     text: str | None = None
     made_with: str | None = None
+    samples: tuple[Sample, ...] = ()
+    sampling: Sampling | None = None
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -161,15 +167,18 @@ def measure(
     prompt: str | None = None,
     engine: Engine | None = None,
     progress: bool | None = None,
+    telemetry: bool | float = False,
 ) -> Run:
     """Prefill a prompt and decode after it, `repeats` times, through llama.cpp; returns the `Run`.
 
     The prompt is `n_prompt` random token ids, as in llama-bench, unless `prompt` gives a text.
     Warm-up passes run first, until two in a row agree within 2 % or eight have run.
+    `telemetry=True` takes a `Sample` every 0.1 s beside the counted passes; a number says another interval.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
     settings, engine = settings or Settings(), engine or default_engine()
     _require_workload(n_prompt, n_gen, repeats)
+    interval = sampling_interval(telemetry)
     path = find_model(model)
     card = read_gguf(path).card()
     if prompt is not None:
@@ -181,22 +190,36 @@ def measure(
         tokens = engine.random_prompt(n_prompt)
     warmups, settled = warm_up(engine, tokens, n_gen)
     steps = track(range(repeats), repeats, f"measuring {card.name}", shown=progress)
-    passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
+    with _sampler(engine, interval) as sampler:
+        passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
+    samples, origin = sampler.samples if sampler else (), passes[0].began
+    zero = samples[0].seconds if samples and origin is None else origin
     return Run(
         model=replace(card, description=opening.description),
         settings=opening.settings,
         machine=engine.machine(),
         n_prompt=n_prompt,
         n_gen=n_gen,
-        passes=passes,
-        warmups=warmups,
+        passes=_since(origin, passes),
+        warmups=_since(origin, warmups),
         settled=settled,
         buffers=opening.buffers,
         load=opening.phases,
         date=date.today().isoformat(),
         prompt=prompt,
         text=engine.detokenize(passes[-1].tokens),
+        samples=tuple(replace(s, seconds=s.seconds - zero) for s in samples),
+        sampling=sampler.sampling if sampler else None,
     )
+
+
+def _sampler(engine: Engine, interval: float | None) -> AbstractContextManager[Sampler | None]:
+    return nullcontext() if interval is None else Sampler(engine.pid, interval)
+
+
+def _since(origin: float | None, passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """Passes whose `began` counts from `origin`; an engine that does not tell when it began keeps None."""
+    return tuple(p if origin is None or p.began is None else replace(p, began=p.began - origin) for p in passes)
 
 
 def measure_each(

@@ -63,6 +63,7 @@ class Pass:
     decode_seconds   engine time of each later token: llama_decode and llama_synchronize
     tokens           the generated token ids
     decoded          (tokens after the first, engine seconds) where another tool timed them only together
+    began            when the call was made: time.perf_counter() from an engine, the run's time axis in a `Run`
     """
 
     prefill_seconds: float | None
@@ -70,10 +71,14 @@ class Pass:
     decode_seconds: tuple[float, ...]
     tokens: tuple[int, ...]
     decoded: tuple[int, float] | None = None
+    began: float | None = None
 
 
 class Engine(Protocol):
     """What a measurement needs from an inference engine; tests put a scripted one here."""
+
+    @property
+    def pid(self) -> int | None: ...
 
     def machine(self) -> Machine: ...
 
@@ -102,6 +107,11 @@ class LlamaEngine:
         self._opened: tuple[Path, Settings, Opening] | None = None
         _ENGINES.add(self)
 
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id; None while there is no worker."""
+        return self._worker.pid if self._alive else None
+
     def machine(self) -> Machine:
         """The host with the devices that llama.cpp registers on it."""
         told = self._ask("machine")
@@ -126,12 +136,14 @@ class LlamaEngine:
 
     def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
         """Prefill `prompt`, then decode greedily until `n_gen` token ids are known."""
-        told = self._ask("generate", prompt=list(prompt), n_gen=n_gen, called_at=time.perf_counter())
+        called_at = time.perf_counter()
+        told = self._ask("generate", prompt=list(prompt), n_gen=n_gen, called_at=called_at)
         return Pass(
             prefill_seconds=told["prefill_seconds"],
             token_seconds=tuple(told["token_seconds"]),
             decode_seconds=tuple(told["decode_seconds"]),
             tokens=tuple(told["tokens"]),
+            began=called_at,
         )
 
     def open_vocabulary(self, model: Path) -> None:
