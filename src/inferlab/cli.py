@@ -10,7 +10,9 @@ from typing import Any
 from inferlab import __version__
 from inferlab.engine import default_engine
 from inferlab.errors import InferlabError
-from inferlab.run import Run, measure
+from inferlab.intervals import ENOUGH
+from inferlab.llamabench import to_rows
+from inferlab.run import QUANTITIES, Run, measure
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.units import bytes_text, rate_text, seconds_text
 
@@ -63,7 +65,9 @@ def add_measure(commands: Any) -> None:
     command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
     command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
     command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
-    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    instead = command.add_mutually_exclusive_group()
+    instead.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    instead.add_argument("--llama-bench", action="store_true", help="print llama-bench's JSON rows instead")
 
 
 def run_measure(options: argparse.Namespace) -> None:
@@ -79,6 +83,8 @@ def run_measure(options: argparse.Namespace) -> None:
     run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
     if options.json:
         print(json.dumps(json_fields(run), indent=1))
+    elif options.llama_bench:
+        print(json.dumps(to_rows(run), indent=1))
     else:
         print_table(run)
 
@@ -88,12 +94,14 @@ def json_fields(run: Run) -> dict[str, Any]:
     settings = run.settings
     return {
         "llama_cpp": run.machine.llama_cpp,
+        "llama_cpp_commit": run.machine.llama_cpp_commit,
         "llama_cpp_python": run.machine.llama_cpp_python,
         "cpu_info": run.machine.cpu,
         "gpu_info": ", ".join(d.description for d in run.machine.gpus),
         "backends": ",".join(dict.fromkeys(d.backend for d in run.machine.devices if d.backend)),
         "model_filename": run.model.file,
-        "model_type": run.model.name,
+        "model_name": run.model.name,
+        "model_type": run.model.description,
         "model_size": run.model.tensor_bytes,
         "model_n_params": run.model.n_params,
         "n_batch": settings.n_batch,
@@ -116,6 +124,9 @@ def json_fields(run: Run) -> dict[str, Any]:
         "prefill_tokens_per_second": run.prefill_tokens_per_second,
         "decode_tokens_per_second": run.decode_tokens_per_second,
         "inter_token_seconds": run.inter_token_seconds,
+        "prefill_seconds": run.prefill_seconds,
+        "ranges": run.ranges,
+        "intervals": {of: run.interval(of) for of in QUANTITIES},
         "buffers": [{"device": b.device, "kind": b.kind, "n_bytes": b.n_bytes} for b in run.buffers],
         "passes": [
             {
@@ -128,27 +139,34 @@ def json_fields(run: Run) -> dict[str, Any]:
     }
 
 
+SHOWN = (
+    ("time to first token", "ttft_seconds", seconds_text),
+    ("of it, prefill in the engine", "prefill_seconds", seconds_text),
+    ("prefill", "prefill_tokens_per_second", rate_text),
+    ("decode", "decode_tokens_per_second", rate_text),
+    ("between tokens", "inter_token_seconds", seconds_text),
+)
+
+
 def print_table(run: Run) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     title = Text(f"{run.model.name}: {run.n_prompt} prompt tokens, {run.n_gen} generated")
-    table = Table(title=title, show_header=False)
-    rows = [
-        ("time to first token", seconds_text(run.ttft_seconds)),
-        ("prefill", rate_text(run.prefill_tokens_per_second)),
-        ("decode", rate_text(run.decode_tokens_per_second)),
-        ("between tokens", seconds_text(run.inter_token_seconds)),
-        ("load", seconds_text(run.load_seconds)),
-        *((f"{b.kind.replace('_', ' ')} on {b.device}", bytes_text(b.n_bytes)) for b in run.buffers),
-    ]
-    for name, value in rows:
-        table.add_row(name, value)
+    table = Table(title=title)
+    for heading in ("", "median", "range", "95 % interval")[: 4 if len(run.passes) >= ENOUGH else 3]:
+        table.add_column(heading)
+    for name, of, text in SHOWN:
+        spread = [pair and f"{text(pair[0])} – {text(pair[1])}" for pair in (run.ranges.get(of), run.interval(of))]
+        table.add_row(name, text(getattr(run, of)), *spread[: len(table.columns) - 2])
+    table.add_row("load", seconds_text(run.load_seconds))
+    for b in run.buffers:
+        table.add_row(f"{b.kind.replace('_', ' ')} on {b.device}", bytes_text(b.n_bytes))
     console = Console()
     console.print(table)
     console.print(f"Medians of {len(run.passes)} passes; {run.badge}.", markup=False)
-    if not run.settled:
+    if run.settled is False:
         console.print("The warm-up never settled within 2 %: something else is using this machine.", style="yellow")
 
 
