@@ -8,8 +8,9 @@
     ├── InvalidSettings         a request that llama.cpp would refuse, or does not know
     ├── EngineError
     │   ├── EngineUnavailable   llama-cpp-python is missing or does not load
-    │   ├── EngineRefused       llama.cpp said no: model, context or decode failed
-    │   └── EngineCrashed       the worker process died; the last log lines are in the message
+    │   └── EngineRefused       llama.cpp said no: model, context or decode failed
+    │       ├── EngineCrashed   the worker process died; the last log lines are in the message
+    │       └── EngineTimeout   no answer in time; the worker was stopped
     ├── RecordError             a stored run that cannot be read or written
     └── StaleDiagram            a diagram's picture was not drawn from its present source
 
@@ -61,6 +62,10 @@ class EngineRefused(EngineError):
 
 class EngineCrashed(EngineRefused):
     """The worker process died under the request; the next call starts a fresh one."""
+
+
+class EngineTimeout(EngineRefused):
+    """The engine did not answer in time and was stopped; the next call starts a fresh one."""
 
 
 class RecordError(InferlabError):

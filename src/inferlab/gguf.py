@@ -7,12 +7,14 @@ The format is llama.cpp's docs/gguf.md: magic, version, counts, metadata, tensor
 from __future__ import annotations
 
 import mmap
+import os
+import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from inferlab.errors import DamagedGGUF, ModelNotFound, NotGGUF
 
@@ -21,7 +23,9 @@ VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MAX_DIMENSIONS = 4
 MAX_NAME_BYTES = 65_535
-MAX_TENSORS = 1_000_000
+MAX_ENTRIES = 65_536
+MAX_STRINGS = 2**24
+MAX_HEADER_BYTES = 2**27  # real headers, with vocabularies of 262k tokens, stay below 2**24
 
 
 class TensorType(NamedTuple):
@@ -78,6 +82,9 @@ TENSOR_TYPES = {
 # gguf_type -> struct format; 8 is a string, 9 an array.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
+
+SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
+MAX_PARTS = 1000
 
 LOOKS_LIKE = {
     b"PK\x03\x04": "a zip archive; unpack it first",
@@ -143,7 +150,10 @@ class Model:
 
     @property
     def name(self) -> str:
-        return str(self.metadata.get("general.name") or self.path.stem)
+        """The model's own name, else the file's; what would steer a terminal is replaced."""
+        name = self.metadata.get("general.name")
+        text = name if isinstance(name, str) and name else self.path.stem
+        return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
     @property
     def architecture(self) -> str:
@@ -155,9 +165,12 @@ class Model:
         return bool(self.metadata.get("inferlab.synthetic", False))
 
     def number(self, key: str, default: int | None = None) -> int | None:
-        """An integer under the architecture's prefix, e.g. `number("block_count")`."""
+        """An integer under the architecture's prefix, e.g. `number("block_count")`.
+
+        None when the file says something else there, such as one number for each layer.
+        """
         value = self.metadata.get(f"{self.architecture}.{key}", default)
-        return int(value) if isinstance(value, (int, float)) else default
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @property
     def n_layer(self) -> int | None:
@@ -230,23 +243,55 @@ class Model:
 def read_gguf(path: str | Path) -> Model:
     """Read the header of a GGUF file; the weights stay untouched.
 
+    Of a model split over several files give the first; its tensors are those of all parts.
     Raises ModelNotFound, NotGGUF or DamagedGGUF, each saying what was found and what to do.
     """
-    path = Path(path)
+    first = _read_file(Path(path))
+    count = first.metadata.get("split.count", 0)
+    if not isinstance(count, int) or count < 2:
+        return first
+    others = [_read_file(part) for part in _other_parts(first, count)]
+    tensors = sum((part.tensors for part in others), first.tensors)
+    return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
+
+
+def _other_parts(first: Model, count: int) -> list[Path]:
+    """Paths of the parts after the first, all of which must be there."""
+    named = SPLIT_NAME.fullmatch(first.path.name)
+    if first.metadata.get("split.no") != 0 or not named or count > MAX_PARTS:
+        found = f"part {first.metadata.get('split.no')!r} of {count}"
+        raise ModelNotFound(f"{first.path} is {found}. Give the first part, NAME-00001-of-{count:05}.gguf.")
+    paths = [first.path.with_name(f"{named[1]}-{n:05}-of-{count:05}.gguf") for n in range(2, count + 1)]
+    missing = [part.name for part in paths if not part.is_file()]
+    if missing:
+        raise ModelNotFound(f"{first.path} needs {count} files; {missing[0]} is not beside it. Download it too.")
+    return paths
+
+
+def _read_file(path: Path) -> Model:
     _require_file(path)
-    with path.open("rb") as file:
+    with _opened(path) as file:
         _require_magic(path, file.read(16))
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _Walk(path, view, len(MAGIC)).model()
 
 
 def _require_file(path: Path) -> None:
-    if not path.exists():
+    if not os.path.exists(path):
         raise ModelNotFound(f"{path} does not exist. Give the path of a .gguf file.")
     if path.is_dir():
         inside = sorted(p.name for p in path.glob("*.gguf"))[:5]
         hint = f"it holds {', '.join(inside)}" if inside else "it holds no .gguf file"
         raise ModelNotFound(f"{path} is a folder; {hint}. Give the path of one file.")
+    if not path.is_file():
+        raise ModelNotFound(f"{path} is a device or a pipe, not a file. Give the path of a .gguf file.")
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise ModelNotFound(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
 
 
 def _require_magic(path: Path, start: bytes) -> None:
@@ -265,11 +310,12 @@ class _Walk:
     """A cursor over the header that trusts no length."""
 
     def __init__(self, path: Path, view: mmap.mmap, position: int) -> None:
-        self.path, self.view, self.position, self.end = path, view, position, len(view)
+        self.path, self.view, self.position, self.file_bytes = path, view, position, len(view)
+        self.end = min(self.file_bytes, MAX_HEADER_BYTES)
 
     def damaged(self, what: str) -> DamagedGGUF:
         return DamagedGGUF(
-            f"{self.path}: {what} at byte {self.position:,} of {self.end:,}. "
+            f"{self.path}: {what} at byte {self.position:,} of {self.file_bytes:,}. "
             "The file is truncated or corrupt; download it again and compare its checksum."
         )
 
@@ -292,24 +338,31 @@ class _Walk:
         start = self.skip(length, what)
         return self.view[start : start + length].decode("utf-8", errors="replace")
 
+    def name(self, what: str) -> str:
+        """A key or tensor name: short, and without control characters."""
+        name = self.string(what, MAX_NAME_BYTES)
+        if not name.isprintable():
+            raise self.damaged(f"{what} {name[:80]!r} holds control characters")
+        return name
+
     def model(self) -> Model:
         version = self.scalar("I", "the version")
         if version not in VERSIONS:
             raise self.damaged(f"version {version} is not one of {VERSIONS},")
         n_tensors, n_metadata = self.scalar("Q", "the tensor count"), self.scalar("Q", "the metadata count")
         smallest = 12 * n_metadata + 24 * n_tensors
-        if n_tensors > MAX_TENSORS or smallest > self.end:
+        if max(n_tensors, n_metadata) > MAX_ENTRIES or smallest > self.end:
             raise self.damaged(f"{n_tensors:,} tensors and {n_metadata:,} metadata entries cannot fit,")
         metadata = self.metadata(n_metadata)
         if not isinstance(metadata.get("general.architecture"), str):
             raise self.damaged("general.architecture is missing before the tensors")
         tensors = self.tensors(n_tensors, self.alignment(metadata))
-        return Model(self.path, self.end, version, metadata, tensors)
+        return Model(self.path, self.file_bytes, version, metadata, tensors)
 
     def metadata(self, count: int) -> dict[str, Any]:
         entries: dict[str, Any] = {}
         for _ in range(count):
-            key = self.string("a metadata key", MAX_NAME_BYTES)
+            key = self.name("a metadata key")
             if key in entries:
                 raise self.damaged(f"metadata key {key!r} appears twice")
             entries[key] = self.value(self.scalar("I", f"the type of {key!r}"), repr(key))
@@ -336,7 +389,7 @@ class _Walk:
         return lazy
 
     def skip_strings(self, count: int, what: str) -> None:
-        if 8 * count > self.end - self.position:
+        if count > MAX_STRINGS or 8 * count > self.end - self.position:
             raise self.damaged(f"{what} claims {count:,} strings that are not there,")
         position, end, unpack, view = self.position, self.end, struct.Struct("<Q").unpack_from, self.view
         for _ in range(count):
@@ -365,7 +418,7 @@ class _Walk:
         return tuple(self.tensor(data, alignment, *info) for info in infos)
 
     def tensor_info(self) -> tuple[str, tuple[int, ...], TensorType, int]:
-        name = self.string("a tensor name", MAX_NAME_BYTES)
+        name = self.name("a tensor name")
         n_dimensions = self.scalar("I", f"the dimensions of {name!r}")
         if not 1 <= n_dimensions <= MAX_DIMENSIONS:
             raise self.damaged(f"tensor {name!r} has {n_dimensions} dimensions")
@@ -376,11 +429,13 @@ class _Walk:
         return name, shape, TENSOR_TYPES[type_id], offset
 
     def tensor(self, data: int, alignment: int, name: str, shape, kind: TensorType, offset: int) -> Tensor:
+        if 0 in shape:
+            raise self.damaged(f"{name!r} of shape {shape} holds no weights,")
         if shape[0] % kind.block:
             raise self.damaged(f"rows of {name!r} hold {shape[0]} weights, not a multiple of {kind.block},")
         if offset % alignment:
             raise self.damaged(f"the data of {name!r} is not aligned to {alignment} bytes")
         n_bytes = prod(shape) // kind.block * kind.block_bytes
-        if data + offset + n_bytes > self.end:
+        if data + offset + n_bytes > self.file_bytes:
             raise self.damaged(f"the data of {name!r} ends at byte {data + offset + n_bytes:,}, past the end,")
         return Tensor(name, shape, kind.name, n_bytes, data + offset)

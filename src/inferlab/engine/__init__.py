@@ -10,7 +10,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import queue
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,13 +25,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from inferlab import native
-from inferlab.errors import EngineCrashed, EngineRefused
+from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.gguf import read_gguf
 from inferlab.machine import Device, Machine, read_host
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
 LOG_LINES_IN_ERRORS = 12
+LOG_INFO = 2  # enum ggml_log_level
 BUFFER_LINE = re.compile(r"(\S+)\s+(model|KV|compute|output|RS) buffer size\s*=\s*([\d.]+) MiB")
 BUFFER_KINDS = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "compute": "compute", "output": "output"}
 
@@ -45,13 +48,22 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Opening:
-    """A model and context made ready: what was allocated where, how long it took, what was chosen."""
+    """A model and context made ready: what was allocated where, how long each phase took, what was chosen."""
 
     buffers: tuple[Buffer, ...]
     phases: dict[str, float]
     settings: Settings
     log: str
     description: str = ""
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of llama.cpp's log; seconds since llama_model_load_from_file was called."""
+
+    seconds: float
+    level: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -98,13 +110,18 @@ class Engine(Protocol):
 
 
 class LlamaEngine:
-    """llama.cpp in one worker process, started on first use and again after a crash."""
+    """llama.cpp in one worker process, started on first use and again after a crash.
 
-    def __init__(self) -> None:
+    A request that is not answered within `timeout_seconds` ends the worker and raises EngineTimeout.
+    """
+
+    def __init__(self, timeout_seconds: float | None = None) -> None:
+        self.timeout_seconds = timeout_seconds
+        self._replies: queue.Queue[str] = queue.Queue()
         self._worker: subprocess.Popen | None = None
         self._log: Path | None = None
         self._lock = threading.Lock()
-        self._opened: tuple[Path, Settings, Opening] | None = None
+        self._opened: tuple[tuple[Any, Settings], Opening] | None = None
         _ENGINES.add(self)
 
     @property
@@ -118,20 +135,32 @@ class LlamaEngine:
         devices = tuple(Device(**device) for device in told["devices"])
         return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"], llama_cpp_commit=told["commit"])
 
+    def ready(self) -> None:
+        """Start the worker and wait until llama.cpp's libraries are loaded in it."""
+        self._ask("ready")
+
     def open(self, model: Path, settings: Settings) -> Opening:
-        """Load the model and make its context, or reuse the open one if nothing changed.
+        """Load the model and make its context, or reuse the open one if neither file nor settings changed.
 
         The header is checked first, so a damaged file never reaches C code.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
-        if self._opened and self._opened[:2] == (model, settings) and self._alive:
-            return self._opened[2]
+        wanted = (_identity(model), settings)
+        if self._opened and self._opened[0] == wanted and self._alive:
+            return self._opened[1]
+        began = time.perf_counter()
         read_gguf(model)
+        check_seconds = time.perf_counter() - began
         self._opened = None
-        told = self._ask("open", model=str(model), settings=settings.to_dict())
-        log = told["log"]
-        opening = Opening(buffers_in(log), told["phases"], Settings.from_dict(told["settings"]), log, told["description"])
-        self._opened = (model, settings, opening)
+        told = self._ask("open", model=os.path.abspath(model), settings=settings.to_dict())
+        lines = [LogLine(*line) for line in told["log"]]
+        log = "".join(line.text for line in lines if line.level >= LOG_INFO)
+        phases = {
+            "check_seconds": check_seconds,
+            **phases_in(lines, told["loaded_seconds"], told["ready_seconds"]),
+        }
+        opening = Opening(buffers_in(log), phases, Settings.from_dict(told["settings"]), log, told["description"])
+        self._opened = (wanted, opening)
         return opening
 
     def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
@@ -148,7 +177,7 @@ class LlamaEngine:
 
     def open_vocabulary(self, model: Path) -> None:
         """Make `model`'s vocabulary usable; a model that is already open stays as it is."""
-        if not (self._opened and self._opened[0] == model and self._alive):
+        if not (self._opened and self._opened[0][0] == _identity(model) and self._alive):
             self.open(model, Settings(n_ctx=256))
 
     def random_prompt(self, n_prompt: int) -> list[int]:
@@ -169,8 +198,7 @@ class LlamaEngine:
         if worker is not None:
             worker.kill()
             worker.wait()
-            for stream in (worker.stdin, worker.stdout):
-                stream.close()
+            worker.stdin.close()
         if self._log is not None:
             self._log.unlink(missing_ok=True)
             self._log = None
@@ -194,6 +222,8 @@ class LlamaEngine:
             env={**os.environ, "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,
         )
+        self._replies = queue.Queue()
+        threading.Thread(target=_pass_lines, args=(self._worker.stdout, self._replies), daemon=True).start()
 
     def _ask(self, request: str, **details: Any) -> dict[str, Any]:
         """Send one request and wait for its reply; an interrupt ends the worker and goes on to the caller."""
@@ -203,13 +233,23 @@ class LlamaEngine:
             try:
                 self._worker.stdin.write(json.dumps({"request": request, **details}) + "\n")
                 self._worker.stdin.flush()
-                line = self._worker.stdout.readline()
+                line = self._next_line(request)
             except BrokenPipeError:
                 line = ""
             except KeyboardInterrupt:
                 self.close()
                 raise
             return self._reply(request, line)
+
+    def _next_line(self, request: str) -> str:
+        """The worker's next line, empty when it died; waits in slices so that an interrupt gets through."""
+        deadline = None if self.timeout_seconds is None else time.monotonic() + self.timeout_seconds
+        while True:
+            try:
+                return self._replies.get(timeout=0.2)
+            except queue.Empty:
+                if deadline is not None and time.monotonic() > deadline:
+                    raise self._timed_out(request) from None
 
     def _reply(self, request: str, line: str) -> dict[str, Any]:
         if not line:
@@ -219,9 +259,17 @@ class LlamaEngine:
             raise EngineRefused(told["error"], self._last_lines())
         return told
 
+    def _timed_out(self, request: str) -> EngineTimeout:
+        log = self._last_lines()
+        self.close()
+        return EngineTimeout(
+            f"The engine did not answer {request!r} within {self.timeout_seconds} s and was stopped. "
+            "Ask for less, or for more time; the next call starts a fresh engine.",
+            log,
+        )
+
     def _crashed(self, request: str) -> EngineCrashed:
-        code = self._worker.wait()
-        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        how = how_it_ended(self._worker.wait())
         log = self._last_lines()
         self.close()
         return EngineCrashed(
@@ -233,6 +281,34 @@ class LlamaEngine:
     def _last_lines(self) -> str:
         text = self._log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-LOG_LINES_IN_ERRORS:])
+
+
+def _pass_lines(stream, lines: queue.Queue[str]) -> None:
+    """Hand over every line of the worker; an empty one says that it ended."""
+    with stream:
+        for line in stream:
+            lines.put(line)
+    lines.put("")
+
+
+ENDINGS = {
+    "SIGKILL": "most often the system's answer to memory running out",
+    "SIGABRT": "llama.cpp stopped itself on a failed check",
+    "SIGBUS": "a mapped file became shorter than it was, or its disk failed",
+    "SIGSEGV": "an invalid memory access",
+    "SIGILL": "an instruction this processor does not have: llama.cpp was built for another one",
+}
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words: the signal's name and what it usually means."""
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+    return f"{name}: {ENDINGS[name]}" if name in ENDINGS else name
 
 
 _ENGINES: weakref.WeakSet[LlamaEngine] = weakref.WeakSet()
@@ -255,6 +331,58 @@ def default_engine() -> LlamaEngine:
 def this_machine() -> Machine:
     """The host, and the devices that llama.cpp can use on it."""
     return default_engine().machine()
+
+
+def _identity(model: Path) -> tuple[str, int, int, int] | None:
+    """What tells that a path still means the same file; None when it means none."""
+    try:
+        told = model.stat()
+    except OSError:
+        return None
+    return os.path.abspath(model), told.st_ino, told.st_size, told.st_mtime_ns
+
+
+# A phase ends where the first (or last) log line with this text stands; llama-model.cpp, llama-context.cpp.
+LOAD_BOUNDARIES = (
+    ("header", "init_tokenizer:", "first"),
+    ("vocabulary", "load_tensors: loading model tensors", "first"),
+    ("tensor_list", "create_tensor: loading tensor", "last"),
+    ("map_and_buffers", "model buffer size", "last"),
+)
+CONTEXT_BOUNDARIES = (("kv_cache", " KV buffer size", "last"), ("kv_cache", " RS buffer size", "last"))
+
+
+def phases_in(lines: Sequence[LogLine], loaded: float, ready: float) -> dict[str, float]:
+    """Seconds of each phase of a cold start inside llama.cpp, in order; they add up to `ready`.
+
+    header           open the file, read metadata and tensor infos
+    vocabulary       build the tokenizer
+    tensor_list      decide which buffer type each tensor goes to
+    map_and_buffers  map the file (llama.cpp asks for all of it at once) and allocate the weight buffers
+    weights          read, repack or upload the weights into their buffers
+    kv_cache         construct the context and allocate the KV cache
+    graph_reserve    build the worst-case graphs and allocate the compute buffers
+
+    A boundary whose line is missing leaves its time to the phase after it.
+    """
+    marks = [*_marks(lines, LOAD_BOUNDARIES), ("weights", loaded)]
+    marks += [mark for mark in _marks(lines, CONTEXT_BOUNDARIES) if mark[1] > loaded]
+    marks.append(("graph_reserve", ready))
+    phases: dict[str, float] = {}
+    before = 0.0
+    for name, at in marks:
+        phases[f"{name}_seconds"] = phases.get(f"{name}_seconds", 0.0) + at - before
+        before = at
+    return phases
+
+
+def _marks(lines: Sequence[LogLine], boundaries) -> list[tuple[str, float]]:
+    marks = []
+    for name, text, which in boundaries:
+        times = [line.seconds for line in lines if text in line.text]
+        if times:
+            marks.append((name, times[0] if which == "first" else times[-1]))
+    return marks
 
 
 def buffers_in(log: str) -> tuple[Buffer, ...]:

@@ -19,12 +19,14 @@ import time
 from typing import Any
 
 PROMPT_SEED = 4096
+NEED_NO_MODEL = ("ready", "machine", "open")
 LOG_INFO, LOG_CONTINUES = 2, 5  # enum ggml_log_level
 
 
 def main(log_path: str) -> None:
     replies = own_standard_streams(log_path)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_first_when_memory_runs_out()
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
     llama = Llama()
@@ -41,6 +43,15 @@ def own_standard_streams(log_path: str):
     os.dup2(log, 1)
     os.dup2(log, 2)
     return replies
+
+
+def die_first_when_memory_runs_out() -> None:
+    """Let Linux choose this process before the notebook's when it must kill one."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")
+    except OSError:
+        pass
 
 
 def read_requests(requests: queue.Queue[str]) -> None:
@@ -64,7 +75,7 @@ class Llama:
         self.api = api
         self.ggml = ctypes.CDLL(str(native.library("ggml")))
         self.ggml_base = ctypes.CDLL(str(native.library("ggml-base")))
-        self.log: list[tuple[float, str]] = []
+        self.log: list[tuple[float, int, str]] = []
         self._level = LOG_INFO
         self._log_callback = api.llama_log_callback(self._keep_log)
         api.llama_log_set(self._log_callback, ctypes.c_void_p(0))
@@ -74,18 +85,28 @@ class Llama:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            return getattr(self, "do_" + request.pop("request"))(**request)
+            name = request.pop("request")
+            if self.context is None and name not in NEED_NO_MODEL:
+                raise Refused(f"No model is open for {name!r}: the engine is fresh, or refused the last one.")
+            return getattr(self, "do_" + name)(**request)
         except Refused as refusal:
             return {"error": str(refusal)}
 
     def _keep_log(self, level: int, text: bytes, _: Any) -> None:
-        """Keep what llama.cpp says at its default verbosity; a continuation follows its line."""
+        """Keep every line with its time; the file gets llama.cpp's default verbosity.
+
+        A continuation has the level of its line.
+        """
+        now = time.perf_counter()
         self._level = level if level != LOG_CONTINUES else self._level
+        self.log.append((now, self._level, text.decode("utf-8", errors="replace")))
         if self._level >= LOG_INFO:
-            self.log.append((time.perf_counter(), text.decode("utf-8", errors="replace")))
             os.write(2, text)
 
     # --- the host ---------------------------------------------------------------------------
+
+    def do_ready(self) -> dict[str, Any]:
+        return {}
 
     def do_machine(self) -> dict[str, Any]:
         return {"devices": self.devices(), "llama_cpp": self.api.llama_version().decode(), "commit": self.commit()}
@@ -130,6 +151,7 @@ class Llama:
     # --- opening ----------------------------------------------------------------------------
 
     def do_open(self, model: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """Load and make a context; times are seconds since llama_model_load_from_file was called."""
         self.release()
         self.log.clear()
         began = time.perf_counter()
@@ -138,10 +160,11 @@ class Llama:
         chosen = self.make_context(settings)
         ready = time.perf_counter()
         return {
-            "phases": {"model_seconds": loaded - began, "context_seconds": ready - loaded},
+            "loaded_seconds": loaded - began,
+            "ready_seconds": ready - began,
             "settings": {**settings, **chosen},
             "description": self.description(),
-            "log": "".join(line for _, line in self.log),
+            "log": [(at - began, level, text) for at, level, text in told_lines(self.log)],
         }
 
     def description(self) -> str:
@@ -168,7 +191,7 @@ class Llama:
         self._kept_alive = self.place(params, settings)
         self.model = self.api.llama_model_load_from_file(os.fsencode(path), params)
         if not self.model:
-            raise Refused(f"llama.cpp did not load {path}.")
+            raise Refused(f"llama.cpp did not load {os.path.basename(path)}; its last lines say why.")
         self.vocab = self.api.llama_model_get_vocab(self.model)
 
     def place(self, params: Any, settings: dict[str, Any]) -> list[Any]:
@@ -195,7 +218,10 @@ class Llama:
         params = self.context_params(settings)
         self.context = self.api.llama_init_from_model(self.model, params)
         if not self.context:
-            raise Refused(f"llama.cpp did not make a context of {params.n_ctx} tokens.")
+            raise Refused(
+                f"llama.cpp did not make a context of {params.n_ctx} tokens; its last line says why. "
+                "If memory is short: a smaller n_ctx, type_k and type_v='q8_0', or fewer layers on the device."
+            )
         self.sampler = self.api.llama_sampler_init_greedy()
         self.n_batch = self.api.llama_n_batch(self.context)
         return {
@@ -271,10 +297,26 @@ class Llama:
         return {"tokens": list(ids[:count])}
 
     def do_detokenize(self, tokens: list[int]) -> dict[str, Any]:
-        ids = (self.api.llama_token * max(1, len(tokens)))(*tokens)
-        room = ctypes.create_string_buffer(64 * (len(tokens) + 1))
-        count = self.api.llama_detokenize(self.vocab, ids, len(tokens), room, len(room), True, False)
-        return {"text": room.raw[: max(0, count)].decode("utf-8", errors="replace")}
+        """What the tokens spell; llama_detokenize would also tidy the spaces before punctuation."""
+        return {"text": b"".join(map(self.piece, tokens)).decode("utf-8", errors="replace")}
+
+    def piece(self, token: int, room: int = 64) -> bytes:
+        """The bytes of one token, none for a special one; llama.cpp answers too little room with what it needs."""
+        n_vocab = self.api.llama_vocab_n_tokens(self.vocab)
+        if not 0 <= token < n_vocab:
+            raise Refused(f"There is no token {token}; this vocabulary has {n_vocab}, counted from 0.")
+        buffer = ctypes.create_string_buffer(room)
+        count = self.api.llama_token_to_piece(self.vocab, token, buffer, room, 0, False)
+        return buffer.raw[:count] if count >= 0 else self.piece(token, -count)
+
+
+def told_lines(log: list[tuple[float, int, str]]) -> list[tuple[float, int, str]]:
+    """Lines at llama.cpp's default verbosity, and the two debug lines that end a phase of loading."""
+    ends = {}
+    for index, (_, level, text) in enumerate(log):
+        if level < LOG_INFO and text.startswith(("init_tokenizer:", "create_tensor:")):
+            ends[text.split(":")[0]] = index
+    return [line for index, line in enumerate(log) if line[1] >= LOG_INFO or index in ends.values()]
 
 
 def batches(n_tokens: int, n_batch: int) -> list[tuple[int, int]]:

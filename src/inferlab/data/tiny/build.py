@@ -59,7 +59,7 @@ class Shape:
 class Recipe:
     """How it is trained."""
 
-    tokens: int = 20_000_000
+    tokens: int = 16_000_000
     sequence: int = 1024
     batch: int = 4
     lr: float = 3e-3
