@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from inferlab import __version__
@@ -141,11 +142,19 @@ def json_fields(run: Run) -> dict[str, Any]:
 
 SHOWN = (
     ("time to first token", "ttft_seconds", seconds_text),
-    ("of it, prefill in the engine", "prefill_seconds", seconds_text),
+    ("engine's part of it", "prefill_seconds", seconds_text),
     ("prefill", "prefill_tokens_per_second", rate_text),
     ("decode", "decode_tokens_per_second", rate_text),
     ("between tokens", "inter_token_seconds", seconds_text),
 )
+
+
+def span_text(pair: tuple[float, float] | None, text: Callable[[float], str]) -> str:
+    """`12.1 to 12.9 ms`, the unit once if it is the same; empty for None."""
+    if pair is None:
+        return ""
+    low, high = (text(value).split(" ") for value in pair)
+    return " ".join([*(low[:1] if low[1:] == high[1:] else low), "to", *high])
 
 
 def print_table(run: Run) -> None:
@@ -158,7 +167,7 @@ def print_table(run: Run) -> None:
     for heading in ("", "median", "range", "95 % interval")[: 4 if len(run.passes) >= ENOUGH else 3]:
         table.add_column(heading)
     for name, of, text in SHOWN:
-        spread = [pair and f"{text(pair[0])} – {text(pair[1])}" for pair in (run.ranges.get(of), run.interval(of))]
+        spread = [span_text(pair, text) for pair in (run.ranges.get(of), run.interval(of))]
         table.add_row(name, text(getattr(run, of)), *spread[: len(table.columns) - 2])
     table.add_row("load", seconds_text(run.load_seconds))
     for b in run.buffers:
