@@ -1,4 +1,4 @@
-"""The terminal's front door: `inferlab measure`, with a table for people and `--json` for programs."""
+"""The terminal's front door: `inferlab doctor`, `inferlab measure`; tables for people and `--json` for programs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inferlab import __version__
+from inferlab.checkup import Checkup, check_machine
 from inferlab.engine import default_engine
 from inferlab.errors import InferlabError
 from inferlab.intervals import ENOUGH
@@ -18,13 +19,17 @@ from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.units import bytes_text, rate_text, seconds_text
 
 INTERRUPTED = 130
+STATE_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 done, 1 an error of ours, 2 unusable arguments, 130 Ctrl-C."""
+    """Run one command; returns the exit status.
+
+    0 done, 1 an error of ours or a problem that `doctor` found, 2 unusable arguments, 130 Ctrl-C.
+    """
     options = parser().parse_args(arguments)
     try:
-        options.command(options)
+        return options.command(options) or 0
     except InferlabError as error:
         print(f"inferlab: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -33,15 +38,51 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     finally:
         default_engine().close()
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="inferlab", description="Measure local LLM inference on this machine.")
     top.add_argument("--version", action="version", version=f"inferlab {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add_doctor(commands)
     add_measure(commands)
     return top
+
+
+def add_doctor(commands: Any) -> None:
+    command = commands.add_parser(
+        "doctor",
+        help="is this machine ready, and what mends it if not",
+        description="Look at what the book and its labs need. Exit status 0: ready, warnings or not; 1: a problem.",
+    )
+    command.set_defaults(command=run_doctor)
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    checkup = check_machine()
+    if options.json:
+        print(json.dumps(checkup.to_dict(), indent=1))
+    else:
+        print_checkup(checkup)
+    return int(checkup.state == "problem")
+
+
+def print_checkup(checkup: Checkup) -> None:
+    """A table of findings, then each command on lines of its own, whole, so that it can be copied."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("looked at", "state", "found", title=checkup.title, title_justify="left")
+    for finding in checkup.findings:
+        table.add_row(finding.subject, f"[{STATE_STYLES[finding.state]}]{finding.state}", escape(finding.found))
+    console = Console()
+    console.print(table)
+    for command, subjects in checkup.remedies.items():
+        console.print(f"To mend {subjects}:", style="bold")
+        console.print(f"    {command}", markup=False, highlight=False, soft_wrap=True)
+    console.print(checkup.next_step, markup=False, highlight=False)
 
 
 def add_measure(commands: Any) -> None:

@@ -1,0 +1,94 @@
+"""What a check-up says: findings, each with the command that mends it, as text, JSON and HTML."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+from inferlab.machine import Machine
+from inferlab.units import bytes_text
+
+STATES = ("ok", "warning", "problem")
+COLOURS = {"ok": "#2e9e5b", "warning": "#d98c00", "problem": "#d64545"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `state` is ok, warning or problem; `remedy` is the command that mends it, None for ok."""
+
+    subject: str
+    state: str
+    found: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Checkup:
+    """All findings about one machine, in the order in which they are best mended."""
+
+    findings: tuple[Finding, ...]
+    machine: Machine
+    next_step: str
+
+    @property
+    def state(self) -> str:
+        """The worst state among the findings: ok, warning or problem."""
+        return max((f.state for f in self.findings), key=STATES.index, default="ok")
+
+    @property
+    def title(self) -> str:
+        """The machine in one line."""
+        m = self.machine
+        return f"{m.cpu}, {m.n_cores} cores, {bytes_text(m.ram_bytes)} of memory, {m.system}"
+
+    @property
+    def remedies(self) -> dict[str, str]:
+        """Each command that mends something -> the subjects it mends, in the order to run them."""
+        mends: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if finding.remedy:
+                mends.setdefault(finding.remedy, []).append(finding.subject)
+        return {command: ", ".join(subjects) for command, subjects in mends.items()}
+
+    def about(self, subject: str) -> Finding:
+        """The finding about one subject. Raises KeyError when it was not looked at on this machine."""
+        for finding in self.findings:
+            if finding.subject == subject:
+                return finding
+        raise KeyError(f"{subject!r} was not looked at here; {', '.join(f.subject for f in self.findings)} were.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; the fields are those of `Finding` and `Machine`."""
+        findings = [vars(finding) for finding in self.findings]
+        return {
+            "state": self.state,
+            "findings": findings,
+            "machine": self.machine.to_dict(),
+            "next_step": self.next_step,
+        }
+
+    def __repr__(self) -> str:
+        lines = [f"{f.state:8} {f.subject}: {f.found}" for f in self.findings]
+        mending = [f"to mend {subjects}: {command}" for command, subjects in self.remedies.items()]
+        return "\n".join([self.title, *lines, *mending, self.next_step])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(_row(finding) for finding in self.findings)
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in ("looked at", "state", "found"))
+        return (
+            f"<table><caption style='caption-side:top;text-align:left'>{html.escape(self.title)}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{html.escape(self.next_step)}</p>"
+        )
+
+
+def _row(finding: Finding) -> str:
+    """A table row: the state is a word, and beside it a bar of colour that nobody needs to see."""
+    bar = f"border-left:0.3em solid {COLOURS[finding.state]};padding-left:0.4em;font-weight:600"
+    remedy = f"<br>To mend it: <code>{html.escape(finding.remedy)}</code>" if finding.remedy else ""
+    cells = (
+        html.escape(finding.subject),
+        f"<span style='{bar}'>{finding.state}</span>",
+        html.escape(finding.found) + remedy,
+    )
+    return "<tr>" + "".join(f"<td style='text-align:left;vertical-align:top'>{cell}</td>" for cell in cells) + "</tr>"
