@@ -9,6 +9,8 @@ __version__ = "0.1.0"
 
 _ROOM_OF = {
     "Buffer": "engine",
+    "Checkup": "checkup",
+    "ColdStart": "coldstart",
     "Device": "machine",
     "InferlabError": "errors",
     "Machine": "machine",
@@ -19,6 +21,8 @@ _ROOM_OF = {
     "Sampler": "telemetry",
     "Settings": "settings",
     "Tensor": "gguf",
+    "check_machine": "checkup",
+    "cold_start": "coldstart",
     "detokenize": "vocabulary",
     "export_llama_bench": "llamabench",
     "find_model": "models",
