@@ -25,6 +25,9 @@ from inferlab.errors import StaleDiagram
 PACKAGE_FILES = {
     "@fontsource-variable/source-sans-3/files": ("fonts", "source-sans-3-latin*-wght-*.woff2"),
     "@fontsource-variable/source-code-pro/files": ("fonts", "source-code-pro-latin*-wght-normal.woff2"),
+    "@fontsource-variable/source-sans-3": ("fonts/source-sans-3", "LICENSE"),
+    "@fontsource-variable/source-code-pro": ("fonts/source-code-pro", "LICENSE"),
+    "mathjax": ("mathjax", "LICENSE"),
     "mathjax/es5": ("mathjax", "tex-svg.js"),
     "mathjax/es5/input/tex/extensions": ("mathjax/input/tex/extensions", "*.js"),
 }
