@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -34,7 +35,8 @@ def write_whole(path: str | Path, text: str) -> Path:
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise RecordError(f"The run could not be written to {path}: {error}. Nothing was overwritten.") from error
     return path
 
