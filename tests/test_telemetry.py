@@ -17,6 +17,7 @@ from fakes_nvml import CONSTANTS, FakeGpu, FakeNvml
 
 from inferlab.engine import LlamaEngine
 from inferlab.errors import InvalidSettings
+from inferlab.figures import telemetry
 from inferlab.models import tiny_model
 from inferlab.records import load_run, run_from_dict, run_to_dict, save_run
 from inferlab.run import measure
@@ -478,3 +479,81 @@ def test_importing_the_library_loads_neither_psutil_nor_nvml():
     code = "import sys, inferlab.run; print([m for m in ('psutil', 'pynvml') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# --- drawn ----------------------------------------------------------------------------------
+
+
+def sampled_run(*samples, **missing):
+    """A run of two passes whose calls were at 0 and 1 s, with these samples."""
+    passes = (replace(scripted_pass(), began=0.0), replace(scripted_pass(), began=1.0))
+    return made_run(passes=passes, samples=samples, sampling=Sampling(0.1, missing=missing))
+
+
+def titles(figure):
+    """The panels' titles, from the top."""
+    return [note.text for note in figure.layout.annotations if str(note.yref).endswith("domain")]
+
+
+def drawn(figure, row):
+    """(name, x, y) of the lines of one row."""
+    axis = f"y{row}"
+    return [(one.name, list(one.x), list(one.y)) for one in figure.data if one.type == "scatter" and one.yaxis == axis]
+
+
+def test_passes_and_readings_are_drawn_on_one_axis():
+    """Prefill and decode lie where they happened; each panel's readings at their own seconds, in its unit."""
+    run = sampled_run(Sample(0.0, rss_bytes=2**20), Sample(0.5, rss_bytes=2**21))
+    figure = telemetry(run)
+    prefill, decode = (one for one in figure.data if one.type == "bar")
+    assert (list(prefill.base), list(prefill.x)) == ([0.0, 1.0], [0.5, 0.5])
+    assert list(decode.base) == [0.5, 1.5]
+    assert list(decode.x) == pytest.approx([0.2, 0.2])
+    assert drawn(figure, 2) == [("", [0.0, 0.5], [1.0, 2.0])]
+    assert {figure.layout.xaxis.matches, figure.layout.xaxis2.matches} == {"x2", None}
+
+
+def test_a_panel_of_which_nothing_is_known_is_left_out_and_said():
+    """No GPU readings: no GPU panels, and the reason stands in the text alternative and below the figure."""
+    reasons = dict.fromkeys(GPU_FIELDS, "no NVIDIA driver is installed")
+    figure = telemetry(sampled_run(Sample(0.0, rss_bytes=1), Sample(0.1, rss_bytes=1), **reasons))
+    assert titles(figure) == ["Memory of the engine's process, MiB"]
+    for text in (figure.layout.meta["alt"], figure.layout.annotations[-1].text.replace("<br>", " ")):
+        assert "Not reported here: GPU utilization, GPU power, VRAM in use, PCIe" in text
+        assert "(no NVIDIA driver is installed)" in text
+
+
+def test_a_gpu_that_was_lost_leaves_a_gap_and_a_reason():
+    """Both GPUs have a line; the lost one's ends, and the figure says that the panel is known in part."""
+    samples = (Sample(0.0, power_watts=(50.0, 60.0)), Sample(0.1, power_watts=(None, 61.0)))
+    figure = telemetry(sampled_run(*samples, power_watts=f"GPU 0: {GPU_LOST}"))
+    assert drawn(figure, 2) == [("GPU 0", [0.0, 0.1], [50.0, None]), ("GPU 1", [0.0, 0.1], [60.0, 61.0])]
+    assert f"Known in part: GPU power (GPU 0: {GPU_LOST})." in figure.layout.meta["alt"]
+
+
+def test_counters_are_drawn_as_rates_and_an_unknown_one_as_a_gap():
+    """3 MB read in 0.5 s are 6 MB/s, drawn at the later sample; beside an unknown counter nothing is drawn."""
+    samples = (Sample(0.0, process_read_bytes=0), Sample(0.5, process_read_bytes=3_000_000), Sample(1.0))
+    figure = telemetry(sampled_run(*samples))
+    assert drawn(figure, 2) == [("engine", [0.5, 1.0], [6.0, None])]
+
+
+def test_processors_are_drawn_together_and_each():
+    """The mean is on top of the processors it is made from."""
+    figure = telemetry(sampled_run(Sample(0.0), Sample(0.1, cpu_percent=(100.0, 50.0))))
+    names = [name for name, _, _ in drawn(figure, 2)]
+    assert names == ["processor 0", "processor 1", "all together"]
+    assert drawn(figure, 2)[-1] == ("all together", [0.1], [75.0])
+
+
+def test_a_run_without_samples_shows_its_passes_and_says_so():
+    """Nothing sampled is said, not drawn as nothing."""
+    figure = telemetry(replace(made_run(), passes=sampled_run().passes))
+    assert titles(figure) == []
+    assert "No telemetry was taken." in figure.layout.meta["alt"]
+
+
+def test_a_run_of_another_tool_can_be_drawn():
+    """Passes that tell neither tokens nor their beginning leave the row of passes empty."""
+    figure = telemetry(made_run())
+    assert [len(one.x) for one in figure.data] == [0, 0]
