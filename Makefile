@@ -2,6 +2,7 @@
 #
 #   GPU=cuda|metal|vulkan|none   llama.cpp's backend; the one installed is kept until another is named
 #   PYTHON=python3.12            the Python that .venv is made from, 3.10 to 3.13
+#   LAB_OPTIONS=--no-browser     more words for JupyterLab
 
 PYTHON ?= python3
 PIP := pip==26.0
@@ -45,7 +46,7 @@ lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the lab
 	$(BIN)/nbstripout --verify labs/*.ipynb
 
 lab: $(READY)  ## open JupyterLab on labs/
-	$(BIN)/jupyter lab labs
+	$(BIN)/jupyter lab labs $(LAB_OPTIONS)
 
 bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
 	$(PYTEST) tests/benchmarks -s
