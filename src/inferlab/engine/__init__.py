@@ -252,7 +252,7 @@ class LlamaEngine:
                     raise self._timed_out(request) from None
 
     def _reply(self, request: str, line: str) -> dict[str, Any]:
-        if not line:
+        if not line.endswith("\n"):
             raise self._crashed(request)
         told = json.loads(line)
         if "error" in told:

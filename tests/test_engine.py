@@ -1,0 +1,281 @@
+"""The engine: llama.cpp in its own process, on the embedded model, for real."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from inferlab.engine import Buffer, LlamaEngine, buffers_in, default_engine, how_it_ended
+from inferlab.errors import DamagedGGUF, EngineCrashed, EngineRefused, EngineUnavailable
+from inferlab.gguf import read_gguf
+from inferlab.models import tiny_model
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+SMALL = Settings(n_ctx=256)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """One engine for the module; a test that ends its worker leaves it usable."""
+    engine = LlamaEngine()
+    yield engine
+    engine.close()
+
+
+def opened(engine, settings=SMALL):
+    return engine.open(tiny_model(), settings)
+
+
+def bytes_of(opening, kind):
+    return sum(b.n_bytes for b in opening.buffers if b.kind == kind)
+
+
+# --- what it tells ----------------------------------------------------------------------------
+
+
+def test_the_machine_has_the_devices_that_llama_cpp_registers(engine):
+    """There is always a CPU, with its memory, and the build names itself."""
+    machine = engine.machine()
+    cpu = next(d for d in machine.devices if d.kind == "cpu")
+    assert cpu.memory_bytes == machine.ram_bytes
+    assert machine.llama_cpp
+
+
+def test_the_kv_cache_is_as_large_as_its_shape(engine):
+    """Two tensors of cells x KV heads x head size x layers, two bytes each at f16, as llama.cpp logged them."""
+    model = read_gguf(tiny_model())
+    cells = 2 * model.n_layer * model.n_head_kv * model.head_dim_k * 2
+    assert bytes_of(opened(engine), "kv_cache") == 256 * cells
+    assert bytes_of(opened(engine, Settings(n_ctx=1024)), "kv_cache") == 1024 * cells
+
+
+def test_a_quantized_cache_is_smaller(engine):
+    """q8_0 keeps 32 values in 34 bytes instead of 64."""
+    full = bytes_of(opened(engine), "kv_cache")
+    quantized = bytes_of(opened(engine, Settings(n_ctx=256, type_k="q8_0", type_v="q8_0")), "kv_cache")
+    assert quantized == pytest.approx(full * 34 / 64, abs=0.01 * MIB)
+
+
+def test_every_kind_of_buffer_is_found(engine):
+    """Weights take at least the tensors' bytes; compute and output buffers are not forgotten."""
+    opening = opened(engine)
+    assert {b.kind for b in opening.buffers} == {"weights", "kv_cache", "compute", "output"}
+    assert bytes_of(opening, "weights") >= read_gguf(tiny_model()).tensor_bytes - 0.01 * MIB
+
+
+def test_the_engine_says_what_it_chose(engine):
+    """Where the request left a choice, the opening has a value; what was asked stays."""
+    told = opened(engine, Settings(n_ctx=200, n_threads=1)).settings
+    assert told.n_ctx == 256
+    assert (told.n_threads, told.n_threads_batch) == (1, 1)
+
+
+def test_the_phases_of_loading_fill_its_time(engine):
+    """Every phase has a positive duration, and together they are no longer than the call."""
+    began = time.perf_counter()
+    phases = opened(engine, Settings(n_ctx=512)).phases
+    assert min(phases.values()) >= 0
+    assert 0 < sum(phases.values()) <= time.perf_counter() - began
+
+
+def test_an_open_model_is_not_loaded_again(engine):
+    """The same file and settings give the same opening; other settings load anew."""
+    assert opened(engine) is opened(engine)
+    assert opened(engine, Settings(n_ctx=512)) is not opened(engine)
+
+
+def test_a_relative_path_means_the_callers_folder(engine, monkeypatch, tmp_path):
+    """The worker finds the file even if the notebook has moved since it started."""
+    opened(engine)
+    (tmp_path / "linked.gguf").symlink_to(tiny_model())
+    monkeypatch.chdir(tmp_path)
+    assert engine.open((tmp_path / "linked.gguf").relative_to(tmp_path), SMALL).buffers
+
+
+# --- what it does -----------------------------------------------------------------------------
+
+
+def test_a_pass_is_in_order(engine):
+    """Prefill, first token, each later token: times only grow, and the engine's share fits between them."""
+    opened(engine)
+    one = engine.generate(engine.random_prompt(64), 10)
+    times = one.token_seconds
+    assert (len(one.tokens), len(times), len(one.decode_seconds)) == (10, 10, 9)
+    assert list(times) == sorted(times)
+    assert 0 < one.prefill_seconds < times[0]
+    assert 0 < sum(one.decode_seconds) < times[-1] - times[0]
+
+
+def test_a_long_prompt_is_decoded_in_batches(engine):
+    """More prompt tokens than n_batch give the same answer as all at once."""
+    opened(engine, Settings(n_ctx=512, flash_attn="off"))
+    prompt = engine.tokenize("The function returns a list of all the values " * 8)
+    whole = engine.generate(prompt, 5).tokens
+    opened(engine, Settings(n_ctx=512, n_batch=32, n_ubatch=32, flash_attn="off"))
+    assert engine.generate(prompt, 5).tokens == whole
+
+
+def test_random_prompts_are_always_the_same(engine):
+    """Two measurements of one length prefill the same tokens, all of them in the vocabulary."""
+    opened(engine)
+    prompt = engine.random_prompt(500)
+    assert prompt == engine.random_prompt(500)
+    assert (min(prompt) >= 0, max(prompt) < 4096, len(set(prompt)) > 400) == (True, True, True)
+
+
+# --- what it refuses --------------------------------------------------------------------------
+
+
+def test_a_full_context_is_refused(engine):
+    """The message names the size of the cache; the engine goes on."""
+    opened(engine)
+    with pytest.raises(EngineRefused, match="all 256 cells of the KV cache are in use"):
+        engine.generate(engine.random_prompt(250), 20)
+    assert len(engine.generate(engine.random_prompt(8), 2).tokens) == 2
+
+
+def test_an_unknown_device_is_answered_with_the_known_ones(engine):
+    """The message lists what llama.cpp sees."""
+    with pytest.raises(EngineRefused, match=r"no device 'GPU7'\. llama\.cpp sees: .*CPU"):
+        opened(engine, Settings(n_ctx=256, devices=("GPU7",)))
+    assert opened(engine).buffers
+
+
+def test_after_a_refusal_no_model_is_open(engine):
+    """A request that needs a model says so, instead of crashing on none."""
+    with pytest.raises(EngineRefused):
+        opened(engine, Settings(n_ctx=256, devices=("GPU7",)))
+    with pytest.raises(EngineRefused, match="No model is open for 'generate'"):
+        engine.generate([1, 2], 2)
+
+
+def test_a_damaged_file_never_reaches_llama_cpp(tmp_path):
+    """The header is refused before any worker is started."""
+    (tmp_path / "cut.gguf").write_bytes(tiny_model().read_bytes()[:5000])
+    fresh = LlamaEngine()
+    with pytest.raises(DamagedGGUF):
+        fresh.open(tmp_path / "cut.gguf", SMALL)
+    assert fresh.pid is None
+
+
+def test_without_llama_cpp_the_engine_is_unavailable(monkeypatch):
+    """The message has the command that installs it, and no worker is started in vain."""
+    monkeypatch.setattr("inferlab.native.find_spec", lambda name: None)
+    with pytest.raises(EngineUnavailable, match="make book"):
+        LlamaEngine().machine()
+
+
+# --- what it survives -------------------------------------------------------------------------
+
+
+def test_a_killed_worker_is_an_error_and_the_next_call_works(engine):
+    """SIGKILL during a generation gives EngineCrashed with llama.cpp's last lines, and nothing else is lost."""
+    opened(engine, Settings(n_ctx=8192))
+    threading.Timer(0.3, os.kill, (engine.pid, signal.SIGKILL)).start()
+    with pytest.raises(EngineCrashed, match=r"'generate'.*next call starts a fresh engine") as crash:
+        engine.generate([1] * 8, 8000)
+    assert "SIGKILL" in str(crash.value)
+    assert "sched_reserve" in crash.value.log
+    opened(engine)
+    assert len(engine.generate([1, 2, 3], 4).tokens) == 4
+
+
+def test_a_worker_that_dies_while_it_is_written_to_is_an_error(engine, monkeypatch):
+    """A pipe that breaks in the middle of a request is a crash like any other."""
+    opened(engine)
+    os.kill(engine.pid, signal.SIGKILL)
+    engine._worker.wait()
+    monkeypatch.setattr(engine._worker, "poll", lambda: None)
+    with pytest.raises(EngineCrashed):
+        engine.tokenize("x" * 200_000)
+    assert opened(engine).buffers
+
+
+def test_half_a_reply_is_a_crash(engine):
+    """A worker that dies while it answers has not answered."""
+    opened(engine)
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(EngineCrashed):
+        engine._reply("tokenize", '{"tok')
+
+
+def test_closing_twice_is_closing(engine):
+    """After close there is no worker and no log file, and the next request starts anew."""
+    opened(engine)
+    pid, log = engine.pid, engine._log
+    engine.close()
+    engine.close()
+    assert (engine.pid, log.exists(), psutil.pid_exists(pid)) == (None, False, False)
+    assert engine.machine().devices
+
+
+OWNER = """
+from inferlab.engine import default_engine
+from inferlab.models import tiny_model
+from inferlab.settings import Settings
+engine = default_engine()
+engine.open(tiny_model(), Settings(n_ctx=8192))
+print(engine.pid, flush=True)
+engine.generate([1] * 8, 8000)
+"""
+
+
+def test_no_worker_outlives_its_owner():
+    """Within five seconds after the owner is killed in the middle of a generation, its worker is gone."""
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        worker = psutil.Process(int(owner.stdout.readline()))
+        time.sleep(0.3)
+        owner.kill()
+    ended = time.monotonic() + 5
+    while _runs(worker) and time.monotonic() < ended:
+        time.sleep(0.05)
+    assert not _runs(worker)
+
+
+def _runs(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_session_shares_one_engine():
+    """A model stays loaded between cells, because every call asks the same engine."""
+    assert default_engine() is default_engine()
+
+
+# --- reading what llama.cpp says --------------------------------------------------------------
+
+LOG = """\
+load_tensors:   CPU_Mapped model buffer size =    10.00 MiB
+load_tensors:        CUDA0 model buffer size =    20.50 MiB
+load_tensors:        CUDA0 model buffer size =     0.50 MiB
+llama_kv_cache:      CUDA0 KV buffer size =     3.00 MiB
+llama_context:  CUDA_Host  output buffer size =     0.25 MiB
+sched_reserve:      CUDA0 compute buffer size =     8.00 MiB
+"""
+
+
+def test_buffers_are_read_from_the_log():
+    """One entry for each device and kind; what is allocated in pieces is added up."""
+    assert buffers_in(LOG) == (
+        Buffer("CPU_Mapped", "weights", 10 * MIB),
+        Buffer("CUDA0", "weights", 21 * MIB),
+        Buffer("CUDA0", "kv_cache", 3 * MIB),
+        Buffer("CUDA_Host", "output", MIB // 4),
+        Buffer("CUDA0", "compute", 8 * MIB),
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(3, "exit status 3"), (-9, "SIGKILL: most often"), (-6, "SIGABRT: llama"), (-250, "signal 250")]
+)
+def test_an_end_is_told_in_words(code, text):
+    """The signal's name and what it usually means, where that is known."""
+    assert how_it_ended(code).startswith(text)
