@@ -391,11 +391,12 @@ class _Walk:
     def skip_strings(self, count: int, what: str) -> None:
         if count > MAX_STRINGS or 8 * count > self.end - self.position:
             raise self.damaged(f"{what} claims {count:,} strings that are not there,")
-        position, end, unpack, view = self.position, self.end, struct.Struct("<Q").unpack_from, self.view
-        for _ in range(count):
-            if position + 8 > end:
-                break
-            position += 8 + unpack(view, position)[0]
+        position, unpack, view = self.position, struct.Struct("<Q").unpack_from, self.view
+        try:
+            for _ in range(count):  # half a million rounds in a large vocabulary: nothing else belongs in here
+                position += 8 + unpack(view, position)[0]
+        except (struct.error, OverflowError):
+            raise self.damaged(f"{what} claims {count:,} strings and ends early,") from None
         self.skip(position - self.position, what)
 
     def elements(self, kind: int, length: int) -> list[Any]:
