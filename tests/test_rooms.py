@@ -89,7 +89,7 @@ def broken_rules(package: Path) -> list[str]:
             found += [f"{name} measures and knows {other}" for other in imported if room(other) in PREDICTIONS]
     for name, path in modules(package).items():
         roots = {dotted.split(".")[0] for dotted in imports(path, name, package)}
-        strangers = (root for root in roots & set(ONLY_IN) if name not in ONLY_IN[root])
+        strangers = (root for root in roots & set(ONLY_IN) if not {name, room(name)} & ONLY_IN[root])
         found += [f"{name} imports {root}, which belongs to {', '.join(ONLY_IN[root])}" for root in strangers]
     return sorted(found + circles(package))
 

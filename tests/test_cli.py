@@ -1,0 +1,171 @@
+"""The command line: fields for programs, a table for people, exit statuses for scripts."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+from fakes import CARD, WITH_GPU, ScriptedEngine, made_run, scripted_pass
+
+from inferlab import cli, engine
+from inferlab.errors import EngineCrashed
+from inferlab.models import tiny_model
+
+REQUEST = ["measure", str(tiny_model()), "--n-prompt", "8", "--n-gen", "3", "--repeats", "2"]
+INFERLAB = [sys.executable, "-m", "inferlab.cli"]
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """The session's engine, replaced by a scripted one with a GPU."""
+    scripted = ScriptedEngine(machine=WITH_GPU)
+    monkeypatch.setattr(engine, "_DEFAULT", [scripted])
+    return scripted
+
+
+def told(capsys, *arguments):
+    """The JSON that a measurement prints."""
+    assert cli.main([*REQUEST, "--json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_uses_llama_benchs_names_where_it_has_them(scripted, capsys):
+    """A script written for llama-bench finds its fields."""
+    fields = told(capsys)
+    assert (fields["n_prompt"], fields["n_gen"], fields["n_batch"], fields["n_ubatch"]) == (8, 3, 2048, 512)
+    assert (fields["type_k"], fields["type_v"], fields["no_kv_offload"], fields["n_threads"]) == (
+        "f16",
+        "f16",
+        False,
+        4,
+    )
+    assert (fields["cpu_info"], fields["gpu_info"], fields["backends"]) == ("Example CPU", "Example GPU", "CPU,CUDA")
+    assert (fields["model_filename"], fields["model_n_params"] > 5e6) == ("tiny.gguf", True)
+
+
+def test_json_has_the_numbers_of_the_run(scripted, capsys):
+    """The four measured numbers under the objects' own names, and the raw timestamps they come from."""
+    fields, one = told(capsys), scripted_pass()
+    assert fields["ttft_seconds"] == one.token_seconds[0]
+    assert fields["prefill_tokens_per_second"] == pytest.approx(8 / one.prefill_seconds)
+    assert fields["decode_tokens_per_second"] == pytest.approx(2 / sum(one.decode_seconds))
+    assert fields["inter_token_seconds"] == pytest.approx(0.1)
+    assert [tuple(p["token_seconds"]) for p in fields["passes"]] == [one.token_seconds] * 2
+    assert fields["buffers"][0] == {"device": "CUDA0", "kind": "weights", "n_bytes": 10 * 2**20}
+    assert fields["load_seconds"] == 1.25
+
+
+def test_options_are_settings(scripted, capsys):
+    """Every option reaches the engine under the same name."""
+    numbers = ["--n-ctx", "512", "--n-threads", "3", "--n-gpu-layers", "5"]
+    told(capsys, *numbers, "--type-k=q8_0", "--type-v=q4_0", "--flash-attn=on", "--no-offload-kqv")
+    asked = scripted.opened[0]
+    assert (asked.n_ctx, asked.n_threads, asked.n_gpu_layers) == (512, 3, 5)
+    assert (asked.type_k, asked.type_v, asked.flash_attn, asked.offload_kqv) == ("q8_0", "q4_0", "on", False)
+
+
+def test_the_table_is_for_people(scripted, capsys):
+    """Without --json the numbers come with units and the badge says who measured."""
+    assert cli.main(REQUEST) == 0
+    table = capsys.readouterr().out
+    for text in ("time to first token", "500 ms", "20 tokens/s", "12.5 tokens/s", "10.00 MiB", "Example CPU"):
+        assert text in table
+
+
+def test_an_unsettled_warm_up_is_said(monkeypatch, capsys):
+    """Somebody who measures beside a busy program is told so."""
+    passes = [scripted_pass(0.1, (1.0,)), scripted_pass(0.1, (2.0,))] * 4
+    monkeypatch.setattr(engine, "_DEFAULT", [ScriptedEngine(passes)])
+    assert cli.main(REQUEST) == 0
+    assert "never settled" in capsys.readouterr().out
+
+
+def test_a_models_name_is_never_markup(capsys):
+    """Brackets in a file's name are printed, not obeyed."""
+    cli.print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
+    assert "[/red] [bold]evil" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["masure"], ["measure", "--n-prompt", "many"], ["measure", "--type-k", "q4"], ["measure", "--no-such-option"]],
+)
+def test_unusable_arguments_are_status_2(arguments, capsys):
+    """The usage goes to standard error, nothing to standard output."""
+    with pytest.raises(SystemExit) as left:
+        cli.main(arguments)
+    printed = capsys.readouterr()
+    assert (left.value.code, printed.out, "usage:" in printed.err) == (2, "", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["measure", "no-such.gguf"], "ModelNotFound: no-such.gguf does not exist"),
+        (["measure", __file__], "NotGGUF: "),
+        (["measure", "tiny", "--n-gen", "0"], "InvalidSettings: n_gen=0"),
+        (["measure", "tiny", "--n-ctx", "10"], "InvalidSettings: n_ctx=10"),
+        (["measure", "tiny", "--type-v", "q8_0", "--flash-attn", "off"], "InvalidSettings: type_v"),
+    ],
+)
+def test_an_error_of_ours_is_status_1_and_one_sentence(scripted, arguments, error, capsys):
+    """No traceback: what happened, what was found, what to do, on standard error."""
+    assert cli.main([*arguments, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"inferlab: {error}")
+    assert "Traceback" not in printed.err
+
+
+def test_a_crash_of_the_engine_is_status_1(monkeypatch, capsys):
+    """So is a worker that died."""
+    monkeypatch.setattr(engine, "_DEFAULT", [ScriptedEngine(fails=EngineCrashed("died", "last line"))])
+    assert cli.main(REQUEST) == 1
+    assert "EngineCrashed: died\nllama.cpp's last lines:\nlast line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_asking_is_no_error(option, capsys):
+    """--version and --help end with status 0."""
+    with pytest.raises(SystemExit) as left:
+        cli.main([option])
+    assert left.value.code == 0
+    assert "inferlab" in capsys.readouterr().out
+
+
+def test_a_real_measurement():
+    """`inferlab measure --json` prints one JSON object and nothing else, from a real prefill and decode."""
+    command = [*INFERLAB, "measure", "tiny", "--n-prompt", "32", "--n-gen", "8", "--repeats", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    fields = json.loads(done.stdout)
+    assert 0 < fields["inter_token_seconds"] < fields["ttft_seconds"] < fields["load_seconds"] + 60
+    assert [len(p["token_seconds"]) for p in fields["passes"]] == [8, 8]
+    assert {b["kind"] for b in fields["buffers"]} == {"weights", "kv_cache", "compute", "output"}
+
+
+def test_ctrl_c_ends_the_measurement_and_its_worker():
+    """SIGINT in the middle of a measurement gives status 130, one sentence, and leaves no process."""
+    command = [*INFERLAB, "measure", "tiny", "--n-prompt", "8", "--n-gen", "4000", "--repeats", "99"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as measuring:
+        worker = _busy_child(measuring.pid)
+        measuring.send_signal(signal.SIGINT)
+        out, err = measuring.communicate(timeout=20)
+    assert (measuring.returncode, out) == (130, "")
+    assert err == "inferlab: interrupted; the engine was stopped.\n"
+    assert not worker.is_running()
+
+
+def _busy_child(pid):
+    """The process's child, once it has computed for a while."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for child in psutil.Process(pid).children():
+            if child.cpu_times().user > 1.5:
+                return child
+        time.sleep(0.05)
+    raise TimeoutError("no worker began to compute")

@@ -1,0 +1,105 @@
+"""The tree of errors: complete in its docstring, and every class really raised."""
+
+import inspect
+import os
+import signal
+import threading
+
+import pytest
+
+import inferlab as lab
+from inferlab import diagrams, errors, native
+from inferlab.engine import LlamaEngine, default_engine
+from inferlab.errors import InferlabError
+from inferlab.models import tiny_model
+from inferlab.settings import Settings
+
+CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls)}
+LEAVES = {name for name, cls in CLASSES.items() if not cls.__subclasses__()}
+
+
+def a_file(folder, data):
+    path = folder / "model.gguf"
+    path.write_bytes(data)
+    return path
+
+
+def a_folder_without_pictures(folder):
+    (folder / "settings.json").write_text("{}")
+    return folder
+
+
+def a_call_without_llama_cpp(monkeypatch):
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    native.library_folder()
+
+
+def a_call_that_takes_too_long():
+    engine = LlamaEngine(timeout_seconds=0.0)
+    engine.open(tiny_model(), Settings(n_ctx=256))
+
+
+def a_worker_killed_while_it_generates():
+    engine = LlamaEngine()
+    engine.open(tiny_model(), Settings(n_ctx=8192))
+    threading.Timer(0.2, os.kill, (engine.pid, signal.SIGKILL)).start()
+    engine.generate([1, 2], 8000)
+
+
+def an_unknown_device():
+    default_engine().open(tiny_model(), Settings(n_ctx=256, devices=("GPU7",)))
+
+
+RAISERS = {
+    "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
+    "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
+    "DamagedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF")),
+    "InvalidSettings": lambda *_: lab.Settings(n_ctx=-1),
+    "EngineUnavailable": lambda _, monkeypatch: a_call_without_llama_cpp(monkeypatch),
+    "EngineRefused": lambda *_: an_unknown_device(),
+    "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
+    "EngineTimeout": lambda *_: a_call_that_takes_too_long(),
+    "RecordError": lambda folder, _: lab.load_run(folder / "none.json"),
+    "StaleDiagram": lambda folder, _: diagrams.rendered("graph TD", a_folder_without_pictures(folder)),
+}
+
+
+def test_every_error_is_raised_here():
+    """The table above has every class that nothing more special stands for."""
+    assert LEAVES <= set(RAISERS) <= set(CLASSES)
+
+
+@pytest.mark.parametrize("name", RAISERS)
+def test_an_error_says_what_to_do(tmp_path, monkeypatch, name):
+    """Each class is raised for real, is one of ours, and its first line is a sentence."""
+    with pytest.raises(InferlabError) as caught:
+        RAISERS[name](tmp_path, monkeypatch)
+    assert type(caught.value).__name__ == name
+    assert str(caught.value).splitlines()[0].endswith((".", ")"))
+    assert len(str(caught.value).split()) >= 5
+
+
+def test_the_docstring_draws_the_whole_tree():
+    """Every class stands in the module's docstring, one level below its parent."""
+    lines = {}
+    for line in errors.__doc__.splitlines():
+        name = next((word for word in line.split() if word in CLASSES), None)
+        if name:
+            lines[name] = line.index(name)
+    assert set(lines) == set(CLASSES)
+    for name, cls in CLASSES.items():
+        parent = cls.__mro__[1].__name__
+        assert lines[name] == lines.get(parent, 0) + 4
+
+
+def test_settings_are_wrong_values_too():
+    """Code that expects ValueError from a wrong argument gets one."""
+    assert issubclass(errors.InvalidSettings, ValueError)
+
+
+def test_the_engines_last_lines_are_in_its_error():
+    """The log is in the message and, for programs, beside it."""
+    error = errors.EngineRefused("It refused.", "line one\nline two")
+    assert str(error) == "It refused.\nllama.cpp's last lines:\nline one\nline two"
+    assert error.log == "line one\nline two"
+    assert str(errors.EngineRefused("It refused.")) == "It refused."
