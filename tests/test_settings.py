@@ -53,6 +53,41 @@ def test_an_unknown_name_is_answered_with_the_nearest_known_one():
         Settings().but(n_gpu_layer=3)
 
 
+def test_an_unknown_name_is_refused_at_the_constructor_too():
+    """`Settings(n_ctxx=…)` gets the same answer; without a near name the known ones are listed."""
+    with pytest.raises(InvalidSettings, match=r"no setting 'n_ctxx'. Did you mean 'n_ctx'\?"):
+        Settings(n_ctxx=3)
+    with pytest.raises(InvalidSettings, match="There are: n_ctx, n_batch"):
+        Settings(zzzz=3)
+
+
+@pytest.mark.parametrize(
+    ("together", "found"),
+    [
+        ({"split_mode": "tensor", "flash_attn": "off"}, "needs flash attention"),
+        ({"n_seq_max": 257}, "more than llama.cpp's 256"),
+        ({"n_seq_max": 8, "n_ctx": 4}, "leaves no cell for each of n_seq_max=8"),
+        ({"tensor_split": (0.0, 0.0)}, "not all 0"),
+        ({"tensor_split": (2.0, -1.0)}, "at least 0"),
+    ],
+)
+def test_combinations_that_llama_cpp_would_refuse_are_refused_first(together, found):
+    """The reason stands in the message, and nothing is loaded."""
+    with pytest.raises(InvalidSettings, match=found):
+        Settings(**together)
+
+
+def test_a_quantized_cache_must_fill_the_models_heads():
+    """Blocks of 32 values do not divide a head of 80 into whole blocks; a head of 64 they do."""
+    from types import SimpleNamespace
+
+    odd = SimpleNamespace(name="odd", head_dim_k=80, head_dim_v=80)
+    with pytest.raises(InvalidSettings, match="does not divide the 80 values of a head of odd"):
+        Settings(type_k="q8_0").require_model(odd)
+    Settings(type_k="q8_0").require_model(SimpleNamespace(name="even", head_dim_k=64, head_dim_v=64))
+    Settings().require_model(odd)
+
+
 def test_but_changes_a_copy():
     """Settings never change; `but` makes new ones, checked like any other."""
     before = Settings()

@@ -75,7 +75,7 @@ def test_the_button_rests_while_it_measures():
 
 def test_on_a_page_the_figure_is_measured_at_build(monkeypatch):
     """Where no kernel answers, three requests are measured once and shown as a plain figure."""
-    monkeypatch.setattr(widgets.page, "on_page", lambda: True)
+    monkeypatch.setattr(widgets.pipeline.page, "on_page", lambda: True)
     figure = pipeline_lab(tiny_model(), ScriptedEngine())
     assert type(figure).__name__ == "Figure"
     assert len(figure.data[0].x) == 3

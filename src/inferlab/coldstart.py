@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from inferlab import pagecache
@@ -45,6 +46,12 @@ class ColdStart:
     cached_before: float | None
     cached_after: float | None
     buffers: tuple[Buffer, ...] = ()
+    date: str = ""
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, with what: printed under every figure."""
+        return self.machine.badge(self.date, self.model.synthetic)
 
     @property
     def unexplained_seconds(self) -> float:
@@ -93,6 +100,7 @@ def cold_start(
         cached_before=cached_before,
         cached_after=pagecache.cached_share(path),
         buffers=opening.buffers,
+        date=date.today().isoformat(),
     )
 
 

@@ -47,6 +47,12 @@ class Machine:
         build = " ".join(filter(None, (self.llama_cpp, self.llama_cpp_commit))) or "unknown"
         return f"llama.cpp {build}{binding}"
 
+    def badge(self, date: str, synthetic: bool = False, made_with: str | None = None) -> str:
+        """Where a measurement was made, when, with what: printed under every figure."""
+        weights = "synthetic weights, " if synthetic else ""
+        tool = f" with {made_with}" if made_with else ""
+        return f"measured{tool}: {self.cpu}, {date}, {weights}{self.llama_cpp_text}"
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -114,9 +114,7 @@ class Run:
     @property
     def badge(self) -> str:
         """Who measured this, when, with what: printed under every figure."""
-        weights = "synthetic weights, " if self.model.synthetic else ""
-        tool = f" with {self.made_with}" if self.made_with else ""
-        return f"measured{tool}: {self.machine.cpu}, {self.date}, {weights}{self.machine.llama_cpp_text}"
+        return self.machine.badge(self.date, self.model.synthetic, self.made_with)
 
     def bytes_on(self, kind: str) -> int:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output."""

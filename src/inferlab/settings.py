@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
+from functools import wraps
 from typing import Any
 
 from inferlab.errors import InvalidSettings
+from inferlab.gguf import TENSOR_TYPES, Model
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+UNQUANTIZED = ("f32", "f16", "bf16")
+BLOCKS = {kind.name.lower(): kind.block for kind in TENSOR_TYPES.values()}
+MOST_SEQUENCES = 256  # LLAMA_MAX_SEQ, llama-cparams.h
 FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
@@ -73,11 +78,39 @@ class Settings:
         self._require_one_of("flash_attn", FLASH_ATTN)
         self._require_one_of("load_mode", LOAD_MODES)
         self._require_one_of("split_mode", SPLIT_MODES)
-        if self.flash_attn == "off" and self.type_v not in ("f32", "f16", "bf16"):
+        self._require_what_goes_together()
+
+    def _require_what_goes_together(self) -> None:
+        """Refuse combinations that llama_init_from_model refuses (llama-context.cpp), before anything is loaded."""
+        if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
             raise InvalidSettings(
                 f"type_v={self.type_v!r} needs flash attention, but flash_attn='off'. "
                 "Use flash_attn='on', or keep the values at f16; keys may be quantized either way."
             )
+        if self.flash_attn == "off" and self.split_mode == "tensor":
+            raise InvalidSettings(
+                "split_mode='tensor' needs flash attention, but flash_attn='off'. Use 'on' or 'auto'."
+            )
+        if self.n_seq_max > MOST_SEQUENCES:
+            raise InvalidSettings(f"n_seq_max={self.n_seq_max} is more than llama.cpp's {MOST_SEQUENCES} sequences.")
+        if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
+            raise InvalidSettings(
+                f"n_ctx={self.n_ctx} leaves no cell for each of n_seq_max={self.n_seq_max} sequences. Ask for more."
+            )
+        if self.tensor_split is not None and not (sum(self.tensor_split) > 0 <= min(self.tensor_split)):
+            raise InvalidSettings(f"tensor_split={self.tensor_split!r} must be shares of at least 0, not all 0.")
+
+    def require_model(self, model: Model) -> None:
+        """Refuse what this model's cache cannot hold: blocks of a quantized type must fill its heads exactly."""
+        if self.flash_attn == "off":
+            return
+        for name, head_dim in (("type_k", model.head_dim_k), ("type_v", model.head_dim_v)):
+            block = BLOCKS[getattr(self, name)]
+            if head_dim is not None and head_dim % block:
+                raise InvalidSettings(
+                    f"{name}={getattr(self, name)!r} packs {block} values into a block, which does not divide "
+                    f"the {head_dim} values of a head of {model.name}. Use f16."
+                )
 
     def _require_whole(self, least: int, *names: str, optional: bool = False) -> None:
         for name in names:
@@ -96,12 +129,6 @@ class Settings:
 
     def but(self, **changes: Any) -> Settings:
         """The same request with some fields changed; unknown names are refused with the nearest known."""
-        known = {f.name for f in fields(self)}
-        for name in changes:
-            if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise InvalidSettings(f"There is no setting {name!r}.{hint}")
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,4 +138,24 @@ class Settings:
     def from_dict(cls, data: dict[str, Any]) -> Settings:
         """From JSON: lists become tuples, unknown names are refused."""
         tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-        return cls().but(**tuples)
+        return cls(**tuples)
+
+
+def _refuse_unknown_names(cls: type[Settings]) -> None:
+    """Answer a setting that does not exist with the nearest one that does, instead of a bare TypeError."""
+    accept = cls.__init__
+    known = [f.name for f in fields(cls)]
+
+    @wraps(accept)
+    def __init__(self, *values: Any, **named: Any) -> None:  # noqa: N807
+        for name in named:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}."
+                raise InvalidSettings(f"There is no setting {name!r}.{hint}")
+        accept(self, *values, **named)
+
+    cls.__init__ = __init__
+
+
+_refuse_unknown_names(Settings)

@@ -149,7 +149,7 @@ class LlamaEngine:
         if self._opened and self._opened[0] == wanted and self._alive:
             return self._opened[1]
         began = time.perf_counter()
-        read_gguf(model)
+        settings.require_model(read_gguf(model))
         check_seconds = time.perf_counter() - began
         self._opened = None
         told = self._ask("open", model=os.path.abspath(model), settings=settings.to_dict())

@@ -1,4 +1,4 @@
-"""Controls that measure for real, in JupyterLab; on a built page the same figure, measured at build."""
+"""The live lab of chapter 3: sliders, a button, and each measured request in the figure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from inferlab.errors import InferlabError
 from inferlab.run import Run, measure
 from inferlab.settings import Settings
 
-WIDE = ipw.Layout(width="min(34em, 95%)")
+REQUESTS_ON_A_PAGE = ((64, 64), (512, 64), (512, 256))
 
 
-def pipeline_lab(model: str | Path | None = None, engine: Engine | None = None) -> PipelineLab | figures.go.Figure:
+def pipeline_lab(model: str | Path | None = None, engine: Engine | None = None) -> PipelineLab | figures.Figure:
     """Sliders for prompt length, generated tokens and GPU layers, and a button that measures them.
 
     On a built page, where no kernel answers, three requests measured at build in the same figure.
     """
-    lab = PipelineLab(model, engine)
     if page.on_page():
-        for n_prompt, n_gen in ((64, 64), (512, 64), (512, 256)):
-            lab.measure_request(n_prompt, n_gen)
-        return figures.requests(lab.runs)
-    return lab
+        requests = REQUESTS_ON_A_PAGE
+        return figures.requests([measure(model, None, *request, repeats=3, engine=engine) for request in requests])
+    return PipelineLab(model, engine)
 
 
 class PipelineLab:
@@ -97,5 +95,5 @@ class PipelineLab:
 def _slider(label: str, value: int, low: int, high: int, step: int) -> ipw.IntSlider:
     return ipw.IntSlider(
         value=value, min=low, max=high, step=step, description=label, continuous_update=False,
-        style={"description_width": "9em"}, layout=WIDE,
+        style={"description_width": "9em"}, layout={"width": "min(34em, 95%)"},
     )  # fmt: skip

@@ -1,0 +1,33 @@
+"""What a measurement looks like: records in, plotly figures out, no input or output of its own.
+
+Every figure carries a text alternative in `layout.meta["alt"]` and, below its axes, the badge of its data.
+Backgrounds are transparent and text has no colour of its own: the page and JupyterLab set theirs.
+"""
+
+from plotly.graph_objects import Figure
+
+from inferlab.figures.allocations import buffers
+from inferlab.figures.coldstart import cold_start, cold_starts
+from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
+from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
+from inferlab.figures.style import DECODE, PREFILL
+from inferlab.figures.telemetry import telemetry
+
+__all__ = [
+    "DECODE",
+    "PREFILL",
+    "Figure",
+    "buffers",
+    "cold_start",
+    "cold_starts",
+    "live",
+    "page_html",
+    "redraw",
+    "register_page_renderer",
+    "requests",
+    "summary",
+    "telemetry",
+    "timeline",
+    "token_times",
+    "ttft_against_prompt",
+]

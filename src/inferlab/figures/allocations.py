@@ -1,0 +1,32 @@
+"""What llama.cpp allocated, and where."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import blank, stacked
+from inferlab.run import Run
+from inferlab.units import MIB, bytes_text
+
+KINDS = {
+    "weights": ("weights", "#6b7280"),
+    "kv_cache": ("KV cache", "#0f9d8a"),
+    "compute": ("compute", "#a855c7"),
+    "output": ("output", "#c0563c"),
+}
+
+
+def buffers(run: Run) -> go.Figure:
+    """Every buffer of a run, stacked by kind for each device."""
+    devices = list(dict.fromkeys(b.device for b in run.buffers))
+    told = "; ".join(f"{b.device} {KINDS[b.kind][0]} {bytes_text(b.n_bytes)}" for b in run.buffers)
+    figure = blank(run.badge, f"Buffers by device: {told}.", x="MiB")
+    for kind, (name, colour) in KINDS.items():
+        sizes = {b.device: b.n_bytes / MIB for b in run.buffers if b.kind == kind}
+        if sizes:
+            figure.add_bar(
+                y=devices, x=[sizes.get(device, 0) for device in devices], name=name, orientation="h",
+                marker_color=colour, hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
+            )  # fmt: skip
+    stacked(figure, len(devices))
+    return figure

@@ -1,0 +1,51 @@
+"""Where a figure is shown: redrawn in place in JupyterLab, as the page's own HTML on a built page."""
+
+from __future__ import annotations
+
+import html
+
+import plotly.graph_objects as go
+import plotly.io as pio
+from plotly.io.base_renderers import MimetypeRenderer
+
+
+def live(figure: go.Figure) -> go.FigureWidget:
+    """The same figure as a widget that JupyterLab can redraw in place."""
+    return go.FigureWidget(figure)
+
+
+def redraw(shown: go.FigureWidget, figure: go.Figure) -> None:
+    """Let a widget show another figure."""
+    with shown.batch_update():
+        shown.data = ()
+        shown.add_traces(list(figure.data))
+        shown.layout = figure.layout
+
+
+class PageRenderer(MimetypeRenderer):
+    """A plotly figure as HTML for the built page: its JSON, drawn by the page's own script.
+
+    `layout.meta["alt"]` becomes the text alternative; a figure with a slider or buttons stays operable.
+    """
+
+    def to_mimebundle(self, fig_dict: dict) -> dict[str, str]:
+        return {"text/html": page_html(fig_dict)}
+
+
+def page_html(figure: go.Figure | dict) -> str:
+    """A figure as the page shows it: its JSON for the page's script, and its text alternative."""
+    drawn = figure if isinstance(figure, dict) else figure.to_dict()
+    layout = drawn.get("layout", {})
+    alt = html.escape((layout.get("meta") or {}).get("alt", ""))
+    role = "group" if layout.get("sliders") or layout.get("updatemenus") else "img"
+    drawing = pio.to_json(drawn, validate=False).replace("</", "<\\/")
+    return (
+        f'<div class="lab-figure" role="{role}" aria-label="{alt}" style="height: {layout.get("height") or 400}px">'
+        f'<script type="application/json">{drawing}</script><noscript>{alt}</noscript></div>'
+    )
+
+
+def register_page_renderer() -> None:
+    """Make every figure shown in this process a `PageRenderer` figure."""
+    pio.renderers["page"] = PageRenderer()
+    pio.renderers.default = "page"

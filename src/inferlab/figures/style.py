@@ -1,0 +1,67 @@
+"""What all figures share: colours, the blank sheet, the badge, points and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+import plotly.graph_objects as go
+
+PREFILL = "#3b82c4"
+DECODE = "#d97706"
+EDGE = "rgba(128,128,128,0.35)"
+BADGE_COLUMNS = 62
+
+
+def blank(badge: str | None, alt: str, x: str = "", y: str = "") -> go.Figure:
+    """An empty figure with titled axes, a text alternative, and the badge of its data below."""
+    figure = go.Figure()
+    figure.update_layout(
+        meta={"alt": alt},
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 60, "r": 16, "t": 32, "b": 116},
+        height=400,
+        showlegend=False,
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+        bargap=0.35,
+    )
+    figure.update_xaxes(title=x, automargin=True)
+    figure.update_yaxes(title=y, automargin=True, ticklabelstandoff=6)
+    if badge is not None:
+        write_badge(figure, badge)
+    return figure
+
+
+def badge_lines(badge: str) -> list[str]:
+    """The badge broken into lines that fit a narrow page."""
+    return wrap(badge, BADGE_COLUMNS, break_on_hyphens=False)
+
+
+def write_badge(figure: go.Figure, badge: str) -> None:
+    """Print below the axes who measured this, when, with what."""
+    figure.add_annotation(
+        text="<br>".join(badge_lines(badge)), showarrow=False, align="left", font={"size": 11},
+        xref="paper", x=0, xanchor="left", yref="paper", y=0, yanchor="top", yshift=-64, opacity=0.75,
+    )  # fmt: skip
+
+
+def points(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, colour: str) -> None:
+    """Every value as a faint point."""
+    x, y = zip(*values, strict=True) if values else ((), ())
+    marker = {"color": colour, "opacity": 0.3, "size": 6}
+    figure.add_scatter(x=x, y=y, name=name, mode="markers", marker=marker, hovertemplate="%{x}: %{y:.3f}")
+
+
+def line(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, colour: str, marks: bool = True) -> None:
+    """Values joined by a line, with marks on them where they are few."""
+    x, y = zip(*values, strict=True) if values else ((), ())
+    mode = "lines+markers" if marks else "lines"
+    figure.add_scatter(x=x, y=y, name=name, mode=mode, line={"color": colour, "width": 2}, marker={"size": 8})
+
+
+def stacked(figure: go.Figure, n_bars: int) -> None:
+    """Make horizontal bars a stack with a legend, first bar on top, as high as there are bars."""
+    figure.update_layout(barmode="stack", showlegend=True, height=220 + 44 * max(2, n_bars))
+    figure.update_yaxes(autorange="reversed", type="category")

@@ -1,0 +1,90 @@
+"""A question that is answered before its outcome shows."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+import ipywidgets as ipw
+
+from inferlab import figures, page
+
+WAITING = "Commit your prediction above; the outcome appears here."
+
+
+def predict(question: str, choices: Sequence[str]) -> Prediction | PagePrediction:
+    """Ask before measuring: `gate = predict(...)`, and in a later cell `gate.reveal(figure)`.
+
+    In JupyterLab the reader chooses and commits, and only then the outcome shows.
+    On a built page the question stands open and the outcome is folded.
+    """
+    return PagePrediction(question, choices) if page.on_page() else Prediction(question, choices)
+
+
+class Prediction:
+    """A question with a choice and a button; `committed` is the chosen answer, None before."""
+
+    def __init__(self, question: str, choices: Sequence[str]) -> None:
+        self.question = question
+        self.committed: str | None = None
+        self._waiting: list[tuple[ipw.VBox, figures.Figure | str]] = []
+        self.choice = ipw.RadioButtons(options=list(choices), value=None, layout={"width": "95%"})
+        self.button = ipw.Button(description="Commit", button_style="primary", disabled=True)
+        self.choice.observe(lambda change: setattr(self.button, "disabled", change["new"] is None), "value")
+        self.button.on_click(lambda _: self.commit())
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        asked = ipw.HTML(f"<p><strong>{html.escape(self.question)}</strong></p>")
+        display(ipw.VBox([asked, self.choice, self.button]))
+
+    def commit(self) -> None:
+        """Fix the answer; outcomes that wait for it show themselves. Without a choice nothing happens."""
+        if self.choice.value is None:
+            return
+        self.committed = self.choice.value
+        self.choice.disabled = self.button.disabled = True
+        self.button.description = "Committed"
+        for box, outcome in self._waiting:
+            box.children = self._shown(outcome)
+
+    def reveal(self, outcome: figures.Figure | str) -> ipw.VBox:
+        """The outcome, a figure or a text, as soon as an answer is committed; a waiting note until then."""
+        box = ipw.VBox([ipw.HTML(f"<p><em>{WAITING}</em></p>")])
+        self._waiting.append((box, outcome))
+        if self.committed is not None:
+            box.children = self._shown(outcome)
+        return box
+
+    def _shown(self, outcome: figures.Figure | str) -> tuple[ipw.Widget, ...]:
+        said = ipw.HTML(f"<p>You predicted: <strong>{html.escape(self.committed or '')}</strong></p>")
+        shown = ipw.HTML(f"<p>{html.escape(outcome)}</p>") if isinstance(outcome, str) else figures.live(outcome)
+        return said, shown
+
+
+class Html:
+    """A piece of HTML that a page shows as it is."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return self.text
+
+
+class PagePrediction:
+    """The same question on a built page: choices to read, the outcome folded."""
+
+    def __init__(self, question: str, choices: Sequence[str]) -> None:
+        self.question, self.choices = question, tuple(choices)
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li>{html.escape(choice)}</li>" for choice in self.choices)
+        asked = html.escape(self.question)
+        return f'<div class="prediction"><p><strong>{asked}</strong></p><ul>{items}</ul></div>'
+
+    def reveal(self, outcome: figures.Figure | str) -> Html:
+        """The outcome behind a fold."""
+        shown = f"<p>{html.escape(outcome)}</p>" if isinstance(outcome, str) else figures.page_html(outcome)
+        return Html(f'<details class="outcome"><summary>Outcome, after you have predicted</summary>{shown}</details>')
