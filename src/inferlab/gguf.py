@@ -12,6 +12,7 @@ import re
 import struct
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -393,7 +394,7 @@ class _Walk:
             raise self.damaged(f"{what} claims {count:,} strings that are not there,")
         position, unpack, view = self.position, struct.Struct("<Q").unpack_from, self.view
         try:
-            for _ in range(count):  # half a million rounds in a large vocabulary: nothing else belongs in here
+            for _ in repeat(None, count):  # half a million rounds in a large vocabulary: nothing else belongs in here
                 position += 8 + unpack(view, position)[0]
         except (struct.error, OverflowError):
             raise self.damaged(f"{what} claims {count:,} strings and ends early,") from None
