@@ -64,6 +64,12 @@
     new MutationObserver(recolour).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   }
 
+  function resizeUnfolded(event) {
+    // A figure drawn inside a closed fold has no width yet.
+    if (!event.target.open) return;
+    for (const plot of event.target.querySelectorAll(".lab-plot")) Plotly.Plots.resize(plot);
+  }
+
   function searchFromDisk() {
     // A page opened from disk may not fetch its neighbours, so results come without an extract.
     if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
@@ -72,6 +78,7 @@
   }
 
   searchFromDisk();
+  addEventListener("toggle", resizeUnfolded, true);
   if (document.readyState === "complete") drawAll();
   else addEventListener("DOMContentLoaded", drawAll);
 })();

@@ -66,11 +66,12 @@ def token_times(run: Run) -> go.Figure:
     every = [(i + 2, 1e3 * s) for p in run.passes for i, s in enumerate(p.decode_seconds)]
     typical = median(middle) if middle else None
     top = max(1.2 * max(middle), 2 * typical) if middle else 1
+    told = seconds_text(None if typical is None else typical / 1e3)
     above = sum(ms > top for _, ms in every)
     figure = blank(
         run.badge,
-        f"Engine time of each decoded token: median {seconds_text(None if typical is None else typical / 1e3)} over {len(middle)} tokens "
-        f"and {len(run.passes)} passes; {above} of {len(every)} points lie above the axis.",
+        f"Engine time of each decoded token: median {told} over {len(middle)} tokens and {len(run.passes)} passes; "
+        f"{above} of {len(every)} points lie above the axis.",
         x="token in the answer",
         y="engine time, ms",
     )
