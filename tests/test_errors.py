@@ -35,8 +35,9 @@ def a_call_without_llama_cpp(monkeypatch):
 
 
 def a_call_that_takes_too_long():
-    engine = LlamaEngine(timeout_seconds=0.0)
-    engine.open(tiny_model(), Settings(n_ctx=256))
+    engine = LlamaEngine(timeout_seconds=0.5)
+    engine.open(tiny_model(), Settings(n_ctx=8192))
+    engine.generate([1, 2], 8000)
 
 
 def a_worker_killed_while_it_generates():
