@@ -112,11 +112,11 @@ def mended_by(subject, engine=None, **changes):
 
 
 def test_a_complete_machine_has_nothing_to_mend():
-    """Every finding is ok, none has a remedy, and the last line leads to the first lab."""
+    """Every finding is ok, none has a remedy, and the last line leads to the labs."""
     checkup = check_machine(MadeUpHost(), ScriptedEngine())
     assert checkup.state == "ok"
     assert checkup.remedies == {}
-    assert checkup.next_step == "Ready. Next: `make lab`, then open 00-check-your-machine.ipynb."
+    assert checkup.next_step == "Ready. Next: `make lab`, and the labs in the order of their numbers."
 
 
 def test_what_does_not_apply_is_not_mentioned():
@@ -326,6 +326,17 @@ def test_a_gpu_with_a_cpu_only_build_stays_idle():
         "there is a GPU, but llama.cpp is built for the CPU only: the GPU stays idle",
         "make book GPU=cuda",
     )
+
+
+def test_one_compilation_mends_all_that_a_compilation_mends():
+    """A CPU-only build that also lacks RPC is built once, for the GPU, when the toolkit is there."""
+    nvcc = {"nvcc": (0, "release 12.4, V12.4.99")}
+    host = MadeUpHost(commands=driver_lists(ONE_CARD) | nvcc, built_for=("cpu",))
+    assert check_machine(host, ScriptedEngine()).remedies == {
+        "make book GPU=cuda": "llama.cpp build, GPU and llama.cpp"
+    }
+    host = MadeUpHost(commands=driver_lists(ONE_CARD), built_for=("cpu",))
+    assert check_machine(host, ScriptedEngine()).about("llama.cpp build").remedy.endswith("make book GPU=none")
 
 
 def test_a_gpu_is_named_with_its_memory_and_driver():
@@ -652,7 +663,14 @@ def test_the_notebook_shows_states_as_words_and_escapes_what_it_found():
     assert ">problem<" in shown
     assert ">warning<" in shown
     assert "none &lt;here&gt; [bold]" in shown
-    assert "<code>sudo apt-get install g++</code>" in shown
+    assert ">sudo apt-get install g++</code>" in shown
+
+
+def test_the_notebook_shows_a_command_in_the_last_line_as_code():
+    """Backticks are for terminals; in HTML they become code."""
+    shown = check_machine(MadeUpHost(), ScriptedEngine())._repr_html_()
+    assert ">make lab</code>" in shown
+    assert "`" not in shown
 
 
 def test_as_text_each_command_stands_whole_on_its_line():

@@ -54,7 +54,7 @@ def _next_step(findings: tuple[Finding, ...], host: Host) -> str:
     warnings = [f.subject for f in findings if f.state == "warning"]
     if problems:
         return f"Next: mend what is a problem ({', '.join(problems)}), then check again with `inferlab doctor`."
-    go_on = "`make lab`, then open 00-check-your-machine.ipynb" if host.root else "`inferlab measure`"
+    go_on = "`make lab`, and the labs in the order of their numbers" if host.root else "`inferlab measure`"
     if warnings:
         return f"Ready, with a warning about: {', '.join(warnings)}. Next: {go_on}."
     return f"Ready. Next: {go_on}."

@@ -112,8 +112,11 @@ def _loading_remedy(seen: Seen, error: str) -> str:
 
 
 def backend_of(seen: Seen) -> str:
-    """What llama.cpp is built for, as `make` calls it."""
-    return next(iter(seen.gpu_backends), "none")
+    """What to build llama.cpp for when it is built again: as it is, or for the GPU that it does not know yet."""
+    if seen.gpu_backends:
+        return seen.gpu_backends[0]
+    toolkit_fits = _wanted_backend(seen) == "cuda" and toolkit(seen).state == "ok"
+    return _wanted_backend(seen) if toolkit_fits or seen.is_apple_silicon else "none"
 
 
 def build(seen: Seen) -> Finding | None:

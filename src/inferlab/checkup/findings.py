@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from inferlab.units import bytes_text
 
 STATES = ("ok", "warning", "problem")
 COLOURS = {"ok": "#2e9e5b", "warning": "#d98c00", "problem": "#d64545"}
+CELL = "text-align:left;vertical-align:top;padding:0.2em 0.6em"
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,28 @@ class Checkup:
 
     def _repr_html_(self) -> str:
         rows = "".join(_row(finding) for finding in self.findings)
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in ("looked at", "state", "found"))
-        return (
-            f"<table><caption style='caption-side:top;text-align:left'>{html.escape(self.title)}</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{html.escape(self.next_step)}</p>"
-        )
+        head = "".join(f"<th style='{CELL}'>{name}</th>" for name in ("looked at", "state", "found"))
+        caption = f"<caption style='caption-side:top;text-align:left'>{html.escape(self.title)}</caption>"
+        table = f"{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+        return f"<table class='table'>{table}</table><p>{_with_code(self.next_step)}</p>"
 
 
 def _row(finding: Finding) -> str:
     """A table row: the state is a word, and beside it a bar of colour that nobody needs to see."""
     bar = f"border-left:0.3em solid {COLOURS[finding.state]};padding-left:0.4em;font-weight:600"
-    remedy = f"<br>To mend it: <code>{html.escape(finding.remedy)}</code>" if finding.remedy else ""
+    remedy = f"<br>To mend it: {_code(html.escape(finding.remedy))}" if finding.remedy else ""
     cells = (
         html.escape(finding.subject),
         f"<span style='{bar}'>{finding.state}</span>",
         html.escape(finding.found) + remedy,
     )
-    return "<tr>" + "".join(f"<td style='text-align:left;vertical-align:top'>{cell}</td>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<td style='{CELL}'>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _code(escaped: str) -> str:
+    return f"<code style='overflow-wrap:anywhere'>{escaped}</code>"
+
+
+def _with_code(text: str) -> str:
+    """A sentence as HTML, with what stands between backticks as code."""
+    return re.sub("`([^`]+)`", lambda match: _code(match[1]), html.escape(text))
