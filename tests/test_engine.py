@@ -221,21 +221,23 @@ from inferlab.models import tiny_model
 from inferlab.settings import Settings
 engine = default_engine()
 engine.open(tiny_model(), Settings(n_ctx=8192))
-print(engine.pid, flush=True)
+print(engine.pid, engine._log, flush=True)
 engine.generate([1] * 8, 8000)
 """
 
 
 def test_no_worker_outlives_its_owner():
-    """Within five seconds after the owner is killed in the middle of a generation, its worker is gone."""
+    """Within five seconds after the owner is killed in the middle of a generation, its worker and log are gone."""
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
-        worker = psutil.Process(int(owner.stdout.readline()))
+        pid, log = owner.stdout.readline().split(maxsplit=1)
+        worker = psutil.Process(int(pid))
         time.sleep(0.3)
         owner.kill()
     ended = time.monotonic() + 5
     while _runs(worker) and time.monotonic() < ended:
         time.sleep(0.05)
     assert not _runs(worker)
+    assert not os.path.exists(log.strip())
 
 
 def _runs(process):

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 PROMPT_SEED = 4096
@@ -28,7 +29,7 @@ def main(log_path: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_first_when_memory_runs_out()
     requests: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
+    threading.Thread(target=read_requests, args=(requests, log_path), daemon=True).start()
     llama = Llama()
     while True:
         answer = llama.answer(json.loads(requests.get()))
@@ -54,9 +55,12 @@ def die_first_when_memory_runs_out() -> None:
         pass
 
 
-def read_requests(requests: queue.Queue[str]) -> None:
+def read_requests(requests: queue.Queue[str], log_path: str) -> None:
+    """Queue every request; when the owner is gone, nobody will read the log: take it away and end."""
     for line in sys.stdin:
         requests.put(line)
+    with suppress(OSError):
+        os.unlink(log_path)
     os._exit(0)
 
 
