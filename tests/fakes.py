@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from threading import RLock
 
 import numpy as np
 from gguf import GGUFWriter
@@ -64,12 +65,16 @@ class ScriptedEngine:
     ) -> None:
         self.passes = list(passes) or [scripted_pass()]
         self.told, self.buffers, self.fails = machine, buffers, fails
+        self.lock = RLock()
         self.asked: list[tuple[list[int], int]] = []
         self.opened: list[Settings] = []
 
     @property
     def pid(self) -> int | None:
         return None
+
+    def held(self):
+        return self.lock
 
     def machine(self) -> Machine:
         return self.told

@@ -43,7 +43,8 @@ def test_an_empty_page_cache_is_confirmed_before_the_start():
 
 def test_a_full_page_cache_is_asked_for_too():
     """`full` reads the file first; an unknown word is refused."""
-    assert cold_start(page_cache="full").cached_before in (1.0, None)
+    cached = cold_start(page_cache="full").cached_before
+    assert cached is None or cached > 0.99
     with pytest.raises(InvalidSettings, match="not one of empty, full, as is"):
         cold_start(page_cache="cold")
 

@@ -4,11 +4,12 @@ import inspect
 import os
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 
 import inferlab as lab
-from inferlab import diagrams, errors, native
+from inferlab import diagrams, errors, memory, native
 from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
@@ -47,6 +48,11 @@ def a_worker_killed_while_it_generates():
     engine.generate([1, 2], 8000)
 
 
+def a_model_with_a_window():
+    model = lab.read_gguf(tiny_model())
+    return replace(model, metadata={**model.metadata, "llama.attention.sliding_window": 512})
+
+
 def an_unknown_device():
     default_engine().open(tiny_model(), Settings(n_ctx=256, devices=("GPU7",)))
 
@@ -55,6 +61,7 @@ RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
     "DamagedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF")),
+    "UnsupportedArchitecture": lambda *_: memory.kv_cache_bytes(a_model_with_a_window(), lab.Settings(n_ctx=256)),
     "InvalidSettings": lambda *_: lab.Settings(n_ctx=-1),
     "EngineUnavailable": lambda _, monkeypatch: a_call_without_llama_cpp(monkeypatch),
     "EngineRefused": lambda *_: an_unknown_device(),

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from statistics import median
+from threading import Thread
 
 import pytest
 from fakes import ScriptedEngine, made_run, scripted_pass
 
-from inferlab.engine import Pass
+from inferlab.engine import LlamaEngine, Pass
 from inferlab.errors import EngineCrashed, InvalidSettings, ModelNotFound
 from inferlab.gguf import read_gguf
 from inferlab.models import tiny_model
@@ -210,3 +211,27 @@ def test_a_script_without_a_main_guard_can_measure(tmp_path):
     assert done.returncode == 0, done.stderr
     n_cells, n_layers, n_embd_kv, n_bytes_f16 = 256, 6, 128, 2
     assert done.stdout.split() == ["32", "2", "8", str(2 * n_cells * n_layers * n_embd_kv * n_bytes_f16)]
+
+
+def test_two_threads_measure_one_after_the_other():
+    """A measurement keeps the engine to itself: the passes of two threads never mix."""
+    engine = LlamaEngine()
+    runs = {}
+
+    def measure_with(n_ubatch):
+        runs[n_ubatch] = measure(None, Settings(n_ubatch=n_ubatch), 64, 16, repeats=3, engine=engine)
+
+    threads = [Thread(target=measure_with, args=(size,)) for size in (32, 64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    engine.close()
+    assert {size: run.settings.n_ubatch for size, run in runs.items()} == {32: 32, 64: 64}
+
+
+def test_a_text_that_is_no_token_is_refused():
+    """An empty prompt in a vocabulary without an opening token never reaches llama.cpp."""
+    engine = ScriptedEngine()
+    with pytest.raises(InvalidSettings, match="no token at all"):
+        measure(tiny_model(), prompt="", engine=engine)

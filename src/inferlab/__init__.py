@@ -28,6 +28,7 @@ _ROOM_OF = {
     "find_model": "models",
     "import_llama_bench": "llamabench",
     "load_run": "records",
+    "known_model": "facts",
     "measure": "run",
     "measure_each": "run",
     "read_gguf": "gguf",

@@ -5,6 +5,7 @@
     │   ├── ModelNotFound       no such file, or not a file
     │   ├── NotGGUF             a file, but of another kind
     │   └── DamagedGGUF         a GGUF whose header cannot be trusted
+    ├── UnsupportedArchitecture a formula that does not hold for this model; never a guess
     ├── InvalidSettings         a request that llama.cpp would refuse, or does not know
     ├── EngineError
     │   ├── EngineUnavailable   llama-cpp-python is missing or does not load
@@ -38,6 +39,10 @@ class NotGGUF(ModelError):
 
 class DamagedGGUF(ModelError):
     """The file is a GGUF whose header breaks the format's rules."""
+
+
+class UnsupportedArchitecture(InferlabError):
+    """No valid formula for this model's architecture."""
 
 
 class InvalidSettings(InferlabError, ValueError):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
+from operator import index
 from pathlib import Path
 from statistics import median
 
@@ -175,27 +176,26 @@ def measure(
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
     settings, engine = settings or Settings(), engine or default_engine()
-    _require_workload(n_prompt, n_gen, repeats)
+    n_prompt, n_gen, repeats = _workload(n_prompt, n_gen, repeats)
     interval = sampling_interval(telemetry)
     path = find_model(model)
     card = read_gguf(path).card()
-    if prompt is not None:
-        engine.open_vocabulary(path)
-        tokens = engine.tokenize(prompt)
-        n_prompt = len(tokens)
-    opening = engine.open(path, fitted(settings, n_prompt, n_gen))
-    if prompt is None:
-        tokens = engine.random_prompt(n_prompt)
-    warmups, settled = warm_up(engine, tokens, n_gen)
-    steps = track(range(repeats), repeats, f"measuring {card.name}", shown=progress)
-    with _sampler(engine, interval) as sampler:
-        passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
+    with engine.held():
+        tokens = _tokens_of(prompt, path, engine) if prompt is not None else None
+        n_prompt = n_prompt if tokens is None else len(tokens)
+        opening = engine.open(path, fitted(settings, n_prompt, n_gen))
+        tokens = tokens or engine.random_prompt(n_prompt)
+        warmups, settled = warm_up(engine, tokens, n_gen)
+        steps = track(range(repeats), repeats, f"measuring {card.name}", shown=progress)
+        with _sampler(engine, interval) as sampler:
+            passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
+        machine, text = engine.machine(), engine.detokenize(passes[-1].tokens)
     samples, origin = sampler.samples if sampler else (), passes[0].began
     zero = samples[0].seconds if samples and origin is None else origin
     return Run(
         model=replace(card, description=opening.description),
         settings=opening.settings,
-        machine=engine.machine(),
+        machine=machine,
         n_prompt=n_prompt,
         n_gen=n_gen,
         passes=_since(origin, passes),
@@ -205,10 +205,18 @@ def measure(
         load=opening.phases,
         date=date.today().isoformat(),
         prompt=prompt,
-        text=engine.detokenize(passes[-1].tokens),
+        text=text,
         samples=tuple(replace(s, seconds=s.seconds - zero) for s in samples),
         sampling=sampler.sampling if sampler else None,
     )
+
+
+def _tokens_of(prompt: str, path: Path, engine: Engine) -> list[int]:
+    engine.open_vocabulary(path)
+    tokens = engine.tokenize(prompt)
+    if not tokens:
+        raise InvalidSettings(f"prompt={prompt!r} is no token at all in this vocabulary; give some text.")
+    return tokens
 
 
 def _sampler(engine: Engine, interval: float | None) -> AbstractContextManager[Sampler | None]:
@@ -229,7 +237,7 @@ def measure_each(
     engine: Engine | None = None,
 ) -> tuple[Run, ...]:
     """One `Run` for each prompt length, in one context long enough for all, so that the model loads once."""
-    _require_workload(max(n_prompts, default=0), n_gen, repeats)
+    _workload(max(n_prompts, default=0), n_gen, repeats)
     settings = fitted(settings or Settings(), max(n_prompts), n_gen)
     return tuple(measure(model, settings, n, n_gen, repeats, engine=engine) for n in n_prompts)
 
@@ -262,7 +270,14 @@ def fitted(settings: Settings, n_prompt: int, n_gen: int) -> Settings:
     return settings
 
 
-def _require_workload(n_prompt: int, n_gen: int, repeats: int) -> None:
-    for name, value in (("n_prompt", n_prompt), ("n_gen", n_gen), ("repeats", repeats)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+def _workload(*counts: int) -> list[int]:
+    """n_prompt, n_gen and repeats as plain integers of at least 1; whatever counts like an integer will do."""
+    checked = []
+    for name, value in zip(("n_prompt", "n_gen", "repeats"), counts, strict=True):
+        try:
+            checked.append(0 if isinstance(value, bool) else index(value))
+        except TypeError:
+            checked.append(0)
+        if checked[-1] < 1:
             raise InvalidSettings(f"{name}={value!r} must be a whole number of at least 1.")
+    return checked

@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,6 +93,8 @@ class Engine(Protocol):
     @property
     def pid(self) -> int | None: ...
 
+    def held(self) -> AbstractContextManager[Any]: ...
+
     def machine(self) -> Machine: ...
 
     def open(self, model: Path, settings: Settings) -> Opening: ...
@@ -120,7 +123,7 @@ class LlamaEngine:
         self._replies: queue.Queue[str] = queue.Queue()
         self._worker: subprocess.Popen | None = None
         self._log: Path | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._opened: tuple[tuple[Any, Settings], Opening] | None = None
         _ENGINES.add(self)
 
@@ -134,6 +137,10 @@ class LlamaEngine:
         told = self._ask("machine")
         devices = tuple(Device(**device) for device in told["devices"])
         return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"], llama_cpp_commit=told["commit"])
+
+    def held(self) -> AbstractContextManager[Any]:
+        """Keep the engine for one measurement: another thread waits until the block ends."""
+        return self._lock
 
     def ready(self) -> None:
         """Start the worker and wait until llama.cpp's libraries are loaded in it."""

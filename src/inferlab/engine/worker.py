@@ -290,8 +290,12 @@ class Llama:
         return seconds
 
     def do_random_prompt(self, n_prompt: int) -> dict[str, Any]:
+        """Random token ids, opened by the model's first token if it wants one, as llama-bench does."""
         generator, n_vocab = random.Random(PROMPT_SEED), self.api.llama_vocab_n_tokens(self.vocab)
-        return {"tokens": [generator.randrange(n_vocab) for _ in range(n_prompt)]}
+        tokens = [generator.randrange(n_vocab) for _ in range(n_prompt)]
+        if tokens and self.api.llama_vocab_get_add_bos(self.vocab):
+            tokens[0] = self.api.llama_vocab_bos(self.vocab)
+        return {"tokens": tokens}
 
     def do_tokenize(self, text: str) -> dict[str, Any]:
         data = text.encode("utf-8")

@@ -10,7 +10,6 @@ import ipywidgets as ipw
 
 from inferlab import figures, page
 from inferlab.engine import Engine, default_engine
-from inferlab.errors import InferlabError
 from inferlab.run import Run, measure
 from inferlab.settings import Settings
 
@@ -75,7 +74,7 @@ class PipelineLab:
             run = self.measure_request(self.n_prompt.value, self.n_gen.value)
             self.status.value = figures.summary(run)
             self._draw()
-        except InferlabError as error:
+        except Exception as error:  # whatever happens, the reader sees it and can press again
             self.status.value = f"<pre>{type(error).__name__}: {html.escape(str(error))}</pre>"
         finally:
             self.button.disabled = False

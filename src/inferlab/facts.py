@@ -1,0 +1,69 @@
+"""Cited numbers: each with the bibliography key of its source and its date."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from inferlab.errors import ModelNotFound
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One cited number; `source` is a key of the book's bibliography."""
+
+    value: float
+    unit: str
+    source: str
+    date: str
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A published model by its cited dimensions, under the names that `gguf.Model` uses; no file is needed."""
+
+    name: str
+    source: str
+    n_layer: int
+    n_embd: int
+    n_ff: int
+    n_vocab: int
+    n_head: int
+    n_head_kv: int
+    head_dim_k: int
+    head_dim_v: int
+    n_ctx_train: int
+    tied_embeddings: bool
+    files: dict[str, Fact]
+
+
+@cache
+def known_models() -> dict[str, KnownModel]:
+    """Every model of data/facts/models.toml by its short name."""
+    return {name: _model(entry) for name, entry in _table("models").items()}
+
+
+def known_model(name: str) -> KnownModel:
+    """A published model's shape, e.g. `known_model("mistral-7b")`. Raises ModelNotFound for another name."""
+    if name not in known_models():
+        raise ModelNotFound(f"There is no known model {name!r}. Known: {', '.join(sorted(known_models()))}.")
+    return known_models()[name]
+
+
+def _model(entry: dict[str, Any]) -> KnownModel:
+    dimensions = {k: v for k, v in entry.items() if k not in ("title", "date", "head_dim", "files")}
+    sizes = {kind: Fact(f["bytes"], "B", f["source"], f["date"]) for kind, f in entry.get("files", {}).items()}
+    head_dim = entry["head_dim"]
+    return KnownModel(name=entry["title"], head_dim_k=head_dim, head_dim_v=head_dim, files=sizes, **dimensions)
+
+
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads((files("inferlab") / "data" / "facts" / f"{name}.toml").read_text(encoding="utf-8"))

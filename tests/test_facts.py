@@ -1,0 +1,32 @@
+"""Cited numbers: each has a source that the bibliography knows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import inferlab as lab
+from inferlab.errors import ModelNotFound
+from inferlab.facts import known_models
+
+BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
+
+
+def test_every_cited_number_has_its_source_in_the_bibliography():
+    """A key that no reader could look up fails here."""
+    keys = set(re.findall(r"^@\w+\{([^,\s]+),", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.MULTILINE))
+    cited = {model.source for model in known_models().values()}
+    cited |= {fact.source for model in known_models().values() for fact in model.files.values()}
+    assert cited <= keys
+
+
+def test_a_known_model_speaks_the_words_of_a_file():
+    """The same names as in a GGUF's header, without a file."""
+    model = lab.known_model("mistral-7b")
+    assert (model.n_layer, model.n_head, model.n_head_kv, model.head_dim_k) == (32, 32, 8, 128)
+
+
+def test_an_unknown_model_is_answered_with_the_known_ones():
+    """The error lists what there is."""
+    with pytest.raises(ModelNotFound, match="Known: mistral-7b"):
+        lab.known_model("mistral-8b")
