@@ -414,3 +414,49 @@ def test_what_is_accepted_does_no_harm_in_llama_cpp(tmp_path):
     accepted = sorted(tmp_path.glob("[0-9]*.gguf"))
     assert len(accepted) > 100
     in_another_process("for path in sys.argv[1:]: tell(path)", *accepted)
+
+
+# --- models in several files --------------------------------------------------------------------
+
+
+def parts_of(folder, count=3, numbered=None):
+    """A model split over `count` files as llama-gguf-split names them."""
+    return [
+        write_gguf(
+            folder / f"m-{n + 1:05}-of-{count:05}.gguf",
+            {"split.no": n if numbered is None else numbered, "split.count": count},
+        )
+        for n in range(count)
+    ]
+
+
+def test_a_split_model_is_read_whole_from_its_first_part(tmp_path):
+    """Tensors and bytes of all parts; the path stays that of the first."""
+    first, *others = parts_of(tmp_path)
+    model = read_gguf(first)
+    assert len(model.tensors) == 3 * 3
+    assert model.file_bytes == sum(part.stat().st_size for part in (first, *others))
+    assert model.path == first
+
+
+def test_a_missing_part_is_named(tmp_path):
+    """The reader learns which file to download."""
+    first, second, _ = parts_of(tmp_path)
+    second.unlink()
+    with pytest.raises(ModelNotFound, match=r"m-00002-of-00003\.gguf is not beside it"):
+        read_gguf(first)
+
+
+def test_another_part_than_the_first_is_sent_to_the_first(tmp_path):
+    """Opening part two says which one to open."""
+    _, second, _ = parts_of(tmp_path)
+    with pytest.raises(ModelNotFound, match=r"part 1 of 3.*-00001-of-00003\.gguf"):
+        read_gguf(second)
+
+
+def test_a_part_that_is_no_gguf_is_named(tmp_path):
+    """A damaged part is an error about that part."""
+    first, _, third = parts_of(tmp_path)
+    third.write_bytes(b"<!DOCTYPE html>")
+    with pytest.raises(NotGGUF, match="m-00003-of-00003"):
+        read_gguf(first)
