@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import namedtuple
 from dataclasses import replace
 
 import psutil
@@ -32,6 +31,8 @@ from inferlab.telemetry import (
     PROCESS_ENDED,
     PROCESS_FIELDS,
     Deadlines,
+    HostReader,
+    LinuxReader,
     Sample,
     Sampler,
     Sampling,
@@ -40,6 +41,15 @@ from inferlab.telemetry import (
     sampling_interval,
 )
 
+STAT = b"""cpu  4 0 1 4 1 0 0 0 4 0
+cpu0 4 0 1 4 1 0 0 0 4 0
+cpu1 0 0 0 0 0 0 0 0 0 0
+intr 5 cpu 9
+"""
+DISKSTATS = b"""   8 0 sda 1 0 8 3 0 0 0 0 0 0 0
+   8 1 sda1 1 0 8 3 0 0 0 0 0 0 0
+   7 0 loop0 1 0 8 3 0 0 0 0 0 0 0
+"""
 LINUX_ONLY = pytest.mark.skipif(not psutil.LINUX, reason="reads /proc")
 
 
@@ -197,6 +207,7 @@ def test_a_field_that_is_forbidden_is_none_beside_those_that_are_not(driver, mon
 def test_a_machine_without_disk_counters_says_so(driver, monkeypatch):
     """Where no disk is counted (many containers), bytes read are unknown, not 0."""
     driver()
+    monkeypatch.setattr("inferlab.telemetry.host_reader", HostReader)
     monkeypatch.setattr(psutil, "disk_io_counters", lambda nowrap: None)
     sampler = sampled(0.05)
     assert sampler.samples[-1].machine_read_bytes is None
@@ -214,11 +225,46 @@ def test_cpu_percent_is_of_each_processor_and_needs_an_interval(driver):
     assert all(0 <= percent <= 100 for percents in told for percent in percents)
 
 
-def test_waiting_for_a_disk_is_not_being_busy():
-    """Of 10 units of time, 4 idle and 1 waiting, a processor was busy half; guests are not counted twice."""
-    times = namedtuple("times", "user system idle iowait guest guest_nice")
-    assert busy_percent(times(0, 0, 0, 0, 0, 0), times(4, 1, 4, 1, 4, 0)) == 50
-    assert busy_percent(times(1, 1, 1, 1, 0, 0), times(1, 1, 1, 1, 0, 0)) == 0
+def test_a_processor_is_busy_for_the_share_of_its_time_that_is_not_idle():
+    """5 of 10 hundredths idle is 50 %; no time passed, or a counter that went back, is within 0 and 100."""
+    assert busy_percent((100, 200), (105, 210)) == 50
+    assert busy_percent((100, 200), (100, 200)) == 0
+    assert busy_percent((100, 200), (99, 210)) == 100
+
+
+@LINUX_ONLY
+def test_waiting_for_a_disk_is_idle_and_guests_are_not_counted_twice(monkeypatch):
+    """Of user 4 (all of it a guest's), system 1, idle 4, waiting 1, a processor was busy half."""
+    monkeypatch.setattr("inferlab.telemetry.read_proc", lambda path: STAT)
+    assert LinuxReader(None, {})._processor_times() == [(5, 10), (0, 0)]
+
+
+@LINUX_ONLY
+def test_disks_are_counted_once(monkeypatch):
+    """Partitions, loops and mapped devices read from a disk that is counted already."""
+    monkeypatch.setattr("inferlab.telemetry.read_proc", lambda path: DISKSTATS)
+    reader = LinuxReader(None, {})
+    reader._disk_names = {b"sda"}
+    assert reader._disks() == 512 * 8
+    reader._disk_names = set()
+    with pytest.raises(NotImplementedError):
+        reader._disks()
+
+
+@LINUX_ONLY
+def test_what_proc_tells_is_what_psutil_tells():
+    """Two ways to one answer: processors, faults and disks agree with psutil's own reading."""
+    missing = {}
+    ours, theirs = LinuxReader(os.getpid(), missing), HostReader(os.getpid(), missing)
+    for (idle, total), times in zip(ours._processor_times(), psutil.cpu_times(percpu=True), strict=True):
+        assert idle / 100 == pytest.approx(times.idle + times.iowait, abs=1)
+        assert total / 100 == pytest.approx(sum(times) - times.guest - times.guest_nice, abs=1)
+    assert set(ours.read(0.0)) == set(theirs.read(0.0))
+    before = ours._faults()[0]
+    bytearray(2**24)
+    assert ours._faults()[0] > before
+    resource = pytest.importorskip("resource")
+    assert ours._faults()[0] == pytest.approx(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, rel=0.05)
 
 
 # --- the driver -----------------------------------------------------------------------------

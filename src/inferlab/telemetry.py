@@ -14,11 +14,13 @@ What bounds the readings, whatever the interval:
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,7 +65,7 @@ class Sample:
     rss_bytes                the engine process's resident memory, mapped model included
     minor_faults, major_faults   page faults of that process since it started, without and with a disk read
     process_read_bytes       bytes fetched from disk for that process since it started
-    machine_read_bytes       bytes read by all disks since the system started
+    machine_read_bytes       bytes read from all disks since the system started
     cpu_percent              how busy each logical processor was since the sample before, all processes
     """
 
@@ -173,7 +175,7 @@ class Sampler:
         )
 
     def __enter__(self) -> Sampler:
-        self._host = HostReader(self.pid, self._missing)
+        self._host = host_reader(self.pid, self._missing)
         self._gpus = GpuReader()
         self._pcie = PcieReader(self._gpus, self.interval_seconds, self._ended)
         self._take()
@@ -202,14 +204,14 @@ class Sampler:
 
 
 class HostReader:
-    """The operating system's answers, through psutil and /proc; what it has none for goes to `missing`."""
+    """The operating system's answers, through psutil; what it has none for goes to `missing`."""
 
     def __init__(self, pid: int | None, missing: dict[str, str]) -> None:
         import psutil
 
         self.psutil, self.pid, self.missing = psutil, pid, missing
-        self._cpu_before: tuple[float, list[Any]] | None = None
-        self._given_up: set[str] = set()
+        self._times_before: tuple[float, list[tuple[float, float]]] | None = None
+        self._ended = False
         self.process = self._ask(PROCESS_FIELDS, lambda: psutil.Process(pid)) if pid else None
         if pid is None:
             self.missing.update(dict.fromkeys(PROCESS_FIELDS, "no process was named"))
@@ -218,7 +220,7 @@ class HostReader:
         """The fields of one `Sample` that the operating system tells."""
         found: dict[str, Any] = {"cpu_percent": self._ask(("cpu_percent",), lambda: self._cpu(now))}
         found["machine_read_bytes"] = self._ask(("machine_read_bytes",), self._disks)
-        if self.process is not None:
+        if self.process is not None and not self._ended:
             found["rss_bytes"] = self._ask(("rss_bytes",), self._resident)
             found["process_read_bytes"] = self._ask(("process_read_bytes",), self._read_by_process)
             faults = self._ask(("minor_faults", "major_faults"), self._faults) or (None, None)
@@ -227,14 +229,12 @@ class HostReader:
 
     def _ask(self, names: tuple[str, ...], question: Callable[[], Any]) -> Any:
         """The answer, or None and a reason; a process that ended is not asked again."""
-        if self._given_up.issuperset(names):
-            return None
         try:
             return question()
         except Exception as error:  # whatever a system raises here, the measurement goes on
-            self.missing.update(dict.fromkeys(names, self._reason(error)))
-            if isinstance(error, (self.psutil.NoSuchProcess, ProcessLookupError)):
-                self._given_up.update(PROCESS_FIELDS)
+            reason = self._reason(error)
+            self._ended = self._ended or reason == PROCESS_ENDED
+            self.missing.update(dict.fromkeys(PROCESS_FIELDS if reason == PROCESS_ENDED else names, reason))
         return None
 
     def _reason(self, error: Exception) -> str:
@@ -248,12 +248,16 @@ class HostReader:
 
     def _cpu(self, now: float) -> tuple[float, ...] | None:
         """Percent of each processor's time since the reading before; None when that was too short ago."""
-        if self._cpu_before and now - self._cpu_before[0] < SHORTEST_CPU_SECONDS:
+        if self._times_before and now - self._times_before[0] < SHORTEST_CPU_SECONDS:
             return None
-        before, self._cpu_before = self._cpu_before, (now, self.psutil.cpu_times(percpu=True))
-        if before is None or len(before[1]) != len(self._cpu_before[1]):
+        before, self._times_before = self._times_before, (now, self._processor_times())
+        if before is None or len(before[1]) != len(self._times_before[1]):
             return None
-        return tuple(busy_percent(*pair) for pair in zip(before[1], self._cpu_before[1], strict=True))
+        return tuple(busy_percent(*pair) for pair in zip(before[1], self._times_before[1], strict=True))
+
+    def _processor_times(self) -> list[tuple[float, float]]:
+        """(time spent idle, time in all) of each processor since the system started."""
+        return [(times.idle, sum(times)) for times in self.psutil.cpu_times(percpu=True)]
 
     def _disks(self) -> int:
         counters = self.psutil.disk_io_counters(nowrap=False)
@@ -271,27 +275,59 @@ class HostReader:
         return self.process.io_counters().read_bytes
 
     def _faults(self) -> tuple[int, int]:
-        """Minor and major page faults: fields 10 and 12 of /proc/<pid>/stat, or what macOS counts."""
-        if self.psutil.LINUX:
-            told = self._proc_stat().rpartition(")")[2].split()
-            return int(told[7]), int(told[9])
+        """Minor and major page faults, which macOS counts; Windows does not tell them apart."""
         memory = self.process.memory_info()
         return memory.pfaults - memory.pageins, memory.pageins
 
-    def _proc_stat(self) -> str:
+
+class LinuxReader(HostReader):
+    """The same from /proc where psutil takes longer or tells less: a reading must cost the decode next to nothing."""
+
+    STACKED = ("loop", "ram", "zram", "dm-", "md")  # devices on top of others, or of memory
+
+    def __init__(self, pid: int | None, missing: dict[str, str]) -> None:
+        super().__init__(pid, missing)
+        disks = Path("/sys/block")
+        names = [disk.name for disk in disks.iterdir()] if disks.is_dir() else []
+        self._disk_names = {name.encode() for name in names if not name.startswith(self.STACKED)}
+
+    def _processor_times(self) -> list[tuple[float, float]]:
+        """From /proc/stat, in hundredths of a second; waiting for a disk is idle, guests are within user and nice."""
+        rows = takewhile(lambda row: row.startswith(b"cpu"), read_proc("/proc/stat").splitlines()[1:])
+        times = [[int(word) for word in row.split()[1:9]] for row in rows]
+        return [(one[3] + one[4], sum(one)) for one in times]
+
+    def _disks(self) -> int:
+        """From /proc/diskstats, whose third column is the disk's name and sixth the sectors of 512 bytes read."""
+        rows = (row.split() for row in read_proc("/proc/diskstats").splitlines())
+        sectors = [int(row[5]) for row in rows if row[2] in self._disk_names]
+        if not sectors:
+            raise NotImplementedError
+        return 512 * sum(sectors)
+
+    def _faults(self) -> tuple[int, int]:
+        """Fields 10 and 12 of /proc/<pid>/stat; the second, a name in brackets, may hold anything."""
         try:
-            return Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
+            words = read_proc(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
         except FileNotFoundError:
             raise ProcessLookupError(self.pid) from None
+        return int(words[7]), int(words[9])
 
 
-def busy_percent(before: Any, after: Any) -> float:
-    """Share of a processor's time spent neither idle nor waiting for a disk, 0 to 100."""
-    spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
-    spent.pop("guest", None)  # Linux counts guests within user and nice
-    spent.pop("guest_nice", None)
-    total = sum(spent.values())
-    idle = spent["idle"] + spent.get("iowait", 0.0)
+def host_reader(pid: int | None, missing: dict[str, str]) -> HostReader:
+    """The reader of this operating system."""
+    return (LinuxReader if sys.platform == "linux" else HostReader)(pid, missing)
+
+
+def read_proc(path: str) -> bytes:
+    """All of one of the kernel's files, without the buffers and the decoding that cost more than the reading."""
+    with open(path, "rb", buffering=0) as file:
+        return file.readall()
+
+
+def busy_percent(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Share of a processor's time not spent idle, 0 to 100, between two of its (idle, all) times."""
+    idle, total = after[0] - before[0], after[1] - before[1]
     return min(100.0, max(0.0, 100 * (total - idle) / total)) if total > 0 else 0.0
 
 
