@@ -199,6 +199,10 @@ class LlamaEngine:
         """Text of token ids; special tokens vanish."""
         return self._ask("detokenize", tokens=list(tokens))["text"]
 
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Nats of each token after the first, given those before it, in the open context; at most one batch."""
+        return self._ask("score", tokens=list(tokens))["nats"]
+
     def close(self) -> None:
         """End the worker; the next request starts a new one."""
         worker, self._worker, self._opened = self._worker, None, None

@@ -278,6 +278,26 @@ class Llama:
             "tokens": tokens,
         }
 
+    def do_score(self, tokens: list[int]) -> dict[str, Any]:
+        """Nats of each token after the first, given those before it: one llama_decode with all logits."""
+        import numpy as np
+
+        count = len(tokens)
+        if not 2 <= count <= self.n_batch:
+            raise Refused(f"{count} tokens cannot be scored in one batch of {self.n_batch}.")
+        self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
+        ids, wanted = (self.api.llama_token * count)(*tokens), (ctypes.c_int8 * count)(*[1] * count)
+        batch = self.api.llama_batch_get_one(ids, count)
+        batch.logits = wanted
+        status = self.api.llama_decode(self.context, batch)
+        if status:
+            raise Refused(decode_refusal(status, self.api.llama_n_ctx(self.context)))
+        shape = (count, self.api.llama_vocab_n_tokens(self.vocab))
+        logits = np.ctypeslib.as_array(self.api.llama_get_logits(self.context), shape)[:-1].astype(np.float64)
+        highest = logits.max(axis=1)
+        normalizer = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1))
+        return {"nats": (normalizer - logits[np.arange(count - 1), tokens[1:]]).tolist()}
+
     def decode(self, ids: Any, count: int) -> float:
         """Seconds of llama_decode and llama_synchronize over `count` token ids."""
         batch = self.api.llama_batch_get_one(ctypes.cast(ids, ctypes.POINTER(self.api.llama_token)), count)

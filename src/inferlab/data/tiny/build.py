@@ -1,13 +1,14 @@
 """Make the embedded model: corpus -> tokenizer -> training -> GGUF.
 
 Everything that `tiny.gguf` is comes from this file and two Debian packages of documentation.
-Run the four steps in order on a Debian machine (README.md beside this file gives times and results):
+Run the five steps in order on a Debian machine (README.md beside this file gives times and results):
 
     pip install -e ".[train]"
     python build.py corpus    --work WORK      # download, extract, clean: corpus.txt, held-out.txt
     python build.py tokenizer --work WORK      # byte-level BPE, 4096 entries
     python build.py train     --work WORK      # resumes from its last checkpoint
-    python build.py export    --work WORK      # tiny.gguf and expected.json beside this file
+    python build.py export    --work WORK      # tiny.gguf and loss.csv beside this file
+    python build.py check     --work WORK      # what llama.cpp makes of it: expected.json
 
 Nothing here is imported by the library.
 """
@@ -33,6 +34,7 @@ PACKAGES = {
 SKIPPED_PAGES = re.compile(r"genindex|changelog|copyright|license|contents\.html|_static|_sources")
 HELD_OUT_EVERY = 60
 HELD_OUT_BYTES = 120_000
+PROMPT = "The following function returns"
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
 
 
@@ -367,6 +369,25 @@ def write_vocabulary(writer, work: Path) -> None:
     writer.add_add_bos_token(True)
 
 
+def check(work: Path) -> None:
+    """Write down what the exported model does in llama.cpp: bits per byte, a greedy continuation, its words."""
+    import inferlab as lab
+
+    held_out = (HERE / "held-out.txt").read_text(encoding="utf-8")
+    run = lab.measure(HERE / "tiny.gguf", prompt=PROMPT, n_gen=200, repeats=1, progress=False)
+    words = set(re.findall(r"[a-z]+", (work / "corpus.txt").read_text(encoding="utf-8").lower()))
+    sample = re.findall(r"[a-z]+", run.text.lower())
+    expected = {
+        "tokens_seen": lab.read_gguf(HERE / "tiny.gguf").metadata["inferlab.tokens_seen"],
+        "held_out_bits_per_byte": round(lab.bits_per_byte(held_out, HERE / "tiny.gguf"), 4),
+        "held_out_perplexity_per_token": round(lab.perplexity(held_out, HERE / "tiny.gguf"), 2),
+        "prompt": PROMPT,
+        "continuation": run.text,
+        "share_of_words_in_corpus": round(sum(word in words for word in sample) / len(sample), 4),
+    }
+    (HERE / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def write_loss_curve(work: Path) -> None:
     """Every tenth step of the loss curve, small enough to keep beside the model."""
     rows = (work / "loss.csv").read_text().splitlines()
@@ -375,7 +396,7 @@ def write_loss_curve(work: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=["corpus", "tokenizer", "train", "export"])
+    parser.add_argument("step", choices=["corpus", "tokenizer", "train", "export", "check"])
     parser.add_argument("--work", type=Path, required=True, help="folder for downloads and checkpoints")
     parser.add_argument("--tokens", type=int, default=Recipe.tokens, help="tokens to train on")
     arguments = parser.parse_args()
@@ -387,8 +408,10 @@ def main() -> None:
         build_tokenizer(arguments.work, shape)
     elif arguments.step == "train":
         train(arguments.work, shape, recipe)
-    else:
+    elif arguments.step == "export":
         export(arguments.work, shape, recipe)
+    else:
+        check(arguments.work)
 
 
 if __name__ == "__main__":

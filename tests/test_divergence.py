@@ -1,0 +1,54 @@
+"""How well a text is predicted: bits per byte from llama.cpp's own logits."""
+
+import math
+
+import pytest
+
+import inferlab as lab
+from inferlab.divergence import CHUNK, bits_per_byte, perplexity
+from inferlab.engine import LlamaEngine
+from inferlab.errors import EngineRefused, InvalidSettings
+from inferlab.gguf import read_gguf
+from inferlab.models import tiny_model
+from inferlab.settings import Settings
+
+TEXT = "The function returns a new list of the same length. If the argument is not a string, an error is raised. " * 30
+
+
+@pytest.fixture
+def engine():
+    engine = LlamaEngine()
+    yield engine
+    engine.close()
+
+
+def test_a_uniform_guess_is_the_worst_that_a_trained_model_may_do():
+    """Real text costs far fewer bits than the logarithm of the vocabulary's size."""
+    assert 0.05 < bits_per_byte(TEXT) < math.log2(4096) / 3
+    assert 1 < perplexity(TEXT) < 4096 / 10
+
+
+def test_scores_follow_the_chosen_tokens(engine):
+    """The greedy continuation is the likeliest: no other last token costs less."""
+    engine.open(tiny_model(), Settings(n_ctx=CHUNK, n_batch=CHUNK))
+    prompt = engine.tokenize("The function returns")
+    (best,) = engine.generate(prompt, 1).tokens
+    costs = {token: engine.score([*prompt, token])[-1] for token in (best, 300, 400, 500)}
+    assert min(costs, key=costs.get) == best
+
+
+def test_what_does_not_fit_one_batch_is_refused(engine):
+    """A score needs the logits of every token, and at least two tokens."""
+    engine.open(tiny_model(), Settings(n_ctx=CHUNK, n_batch=CHUNK))
+    for tokens in ([1], [1] * (CHUNK + 1)):
+        with pytest.raises(EngineRefused, match="cannot be scored"):
+            engine.score(tokens)
+
+
+def test_synthetic_weights_are_not_judged(monkeypatch):
+    """A made-up model has a speed and a size, and nothing to say."""
+    made_up = read_gguf(tiny_model())
+    made_up.metadata["inferlab.synthetic"] = True
+    monkeypatch.setattr("inferlab.divergence.read_gguf", lambda path: made_up)
+    with pytest.raises(InvalidSettings, match="synthetic weights"):
+        lab.bits_per_byte(TEXT)
