@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -10,8 +11,9 @@ import time
 import psutil
 import pytest
 
+from inferlab import native
 from inferlab.engine import Buffer, LlamaEngine, buffers_in, default_engine, how_it_ended
-from inferlab.errors import DamagedGGUF, EngineCrashed, EngineRefused, EngineUnavailable
+from inferlab.errors import DamagedGGUF, EngineCrashed, EngineError, EngineRefused, EngineUnavailable
 from inferlab.gguf import read_gguf
 from inferlab.models import tiny_model
 from inferlab.settings import Settings
@@ -281,3 +283,59 @@ def test_buffers_are_read_from_the_log():
 def test_an_end_is_told_in_words(code, text):
     """The signal's name and what it usually means, where that is known."""
     assert how_it_ended(code).startswith(text)
+
+
+# --- a second device ------------------------------------------------------------------------------
+
+RPC_SERVER = """
+import ctypes, sys
+from inferlab import native
+ctypes.CDLL(str(native.library("ggml-base")))
+ggml, rpc = ctypes.CDLL(str(native.library("ggml"))), ctypes.CDLL(str(native.library("ggml-rpc")))
+get = ggml.ggml_backend_dev_get
+get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+devices = (ctypes.c_void_p * 1)(get(0))
+start = rpc.ggml_backend_rpc_start_server
+start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p]
+start(sys.argv[1].encode(), None, 1, 1, devices)
+"""
+
+
+@pytest.fixture
+def rpc_server():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    server = subprocess.Popen([sys.executable, "-c", RPC_SERVER, endpoint], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", int(endpoint.split(":")[1]))) == 0:
+                break
+        time.sleep(0.1)
+    yield endpoint
+    server.kill()
+    server.wait()
+
+
+@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without its RPC backend")
+def test_layers_go_to_a_second_device(rpc_server):
+    """llama.cpp's RPC server on this machine is listed as a GPU and holds weights and cache; tokens come back."""
+    engine = LlamaEngine()
+    opening = engine.open(tiny_model(), Settings(n_ctx=256, rpc_servers=(rpc_server,), n_gpu_layers=-1))
+    far = {b.kind for b in opening.buffers if b.device.startswith("RPC")}
+    assert {"weights", "kv_cache", "compute"} <= far
+    assert [d.kind for d in engine.machine().devices if d.name.startswith("RPC")] == ["gpu"]
+    assert len(engine.generate([0, 5, 6], 4).tokens) == 4
+    engine.close()
+
+
+@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without its RPC backend")
+def test_a_missing_second_device_is_an_error():
+    """Where nobody answers, the caller learns it, and the engine works again without it."""
+    engine = LlamaEngine()
+    with pytest.raises(EngineError):
+        engine.open(tiny_model(), Settings(n_ctx=256, rpc_servers=("127.0.0.1:9",)))
+    engine.open(tiny_model(), Settings(n_ctx=256))
+    assert len(engine.generate([0, 5, 6], 2).tokens) == 2
+    engine.close()

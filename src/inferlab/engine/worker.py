@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 PROMPT_SEED = 4096
+RPC_REMEDY = "Reinstall it with: pip install --no-cache-dir --force-reinstall -r requirements.txt"
 NEED_NO_MODEL = ("ready", "machine", "open")
 LOG_INFO, LOG_CONTINUES = 2, 5  # enum ggml_log_level
 
@@ -86,6 +87,7 @@ class Llama:
         api.llama_backend_init()
         self.model = self.context = self.sampler = self.vocab = None
         self.n_batch = 0
+        self.rpc_servers: set[str] = set()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -187,6 +189,8 @@ class Llama:
         self.model = self.context = self.sampler = self.vocab = None
 
     def load_model(self, path: str, settings: dict[str, Any]) -> None:
+        for endpoint in settings["rpc_servers"]:
+            self.add_rpc_server(endpoint)
         params = self.api.llama_model_default_params()
         params.n_gpu_layers = settings["n_gpu_layers"]
         params.split_mode = getattr(self.api, "LLAMA_SPLIT_MODE_" + settings["split_mode"].upper())
@@ -197,6 +201,22 @@ class Llama:
         if not self.model:
             raise Refused(f"llama.cpp did not load {os.path.basename(path)}; its last lines say why.")
         self.vocab = self.api.llama_model_get_vocab(self.model)
+
+    def add_rpc_server(self, endpoint: str) -> None:
+        """Register the devices of a ggml RPC server, once; they then stand in the list like any other."""
+        if endpoint in self.rpc_servers:
+            return
+        from inferlab import native
+
+        if "rpc" not in native.backends():
+            raise Refused(f"This llama.cpp has no RPC backend, so {endpoint} cannot be used. {RPC_REMEDY}")
+        add = ctypes.CDLL(str(native.library("ggml-rpc"))).ggml_backend_rpc_add_server
+        add.restype, add.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+        registry = add(endpoint.encode())
+        if not registry:
+            raise Refused(f"No RPC server answers at {endpoint}. Start one there, or leave rpc_servers empty.")
+        self.ggml.ggml_backend_register(ctypes.c_void_p(registry))
+        self.rpc_servers.add(endpoint)
 
     def place(self, params: Any, settings: dict[str, Any]) -> list[Any]:
         """Fill in the arrays of `params`; returns what must stay alive while llama.cpp reads them."""
