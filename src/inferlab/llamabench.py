@@ -127,6 +127,7 @@ def to_rows(run: Run) -> list[Row]:
 
     Records keep the day only, so test_time is its first second. build_number is 0, which is what
     llama-bench says when it does not know; build_commit names llama.cpp's commit as far as it is known.
+    n_batch is what the context made of it, at most n_ctx; llama-bench repeats what it was asked for.
     """
     prompt = [one.prefill_seconds for one in run.passes if one.prefill_seconds]
     answers = [one.decoded or (len(one.decode_seconds), sum(one.decode_seconds)) for one in run.passes]
