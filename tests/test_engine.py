@@ -290,8 +290,8 @@ def test_an_end_is_told_in_words(code, text):
 RPC_SERVER = """
 import ctypes, sys
 from inferlab import native
-ctypes.CDLL(str(native.library("ggml-base")))
-ggml, rpc = ctypes.CDLL(str(native.library("ggml"))), ctypes.CDLL(str(native.library("ggml-rpc")))
+ctypes.CDLL(str(native.shared_library("ggml-base")))
+ggml, rpc = ctypes.CDLL(str(native.shared_library("ggml"))), ctypes.CDLL(str(native.shared_library("ggml-rpc")))
 get = ggml.ggml_backend_dev_get
 get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 devices = (ctypes.c_void_p * 1)(get(0))

@@ -32,7 +32,7 @@ def a_folder_without_pictures(folder):
 
 def a_call_without_llama_cpp(monkeypatch):
     monkeypatch.setattr(native, "find_spec", lambda name: None)
-    native.library_folder()
+    native.folder()
 
 
 def a_call_that_takes_too_long():

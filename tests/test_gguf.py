@@ -53,7 +53,7 @@ def write_anew(path, data):
 PARSER = f"""
 import ctypes, sys
 from inferlab import native
-ggml = ctypes.CDLL(str(native.library("ggml-base")))
+ggml = ctypes.CDLL(str(native.shared_library("ggml-base")))
 types = {list(TENSOR_TYPES)}
 ggml.ggml_type_size.restype = ggml.gguf_get_tensor_size.restype = ctypes.c_size_t
 ggml.gguf_get_tensor_offset.restype = ctypes.c_size_t

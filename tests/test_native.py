@@ -10,15 +10,15 @@ from inferlab.errors import EngineUnavailable
 
 def test_the_libraries_are_found_without_loading_them():
     """Asking for a path loads nothing: llama_cpp stays out of this process."""
-    assert native.library("llama").is_file()
-    assert native.library("ggml-base").is_file()
+    assert native.shared_library("llama").is_file()
+    assert native.shared_library("ggml-base").is_file()
     assert "llama_cpp" not in sys.modules
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of Linux")
 def test_the_name_that_libllama_links_to_is_preferred():
     """Another name would open a second copy of ggml with a registry of its own."""
-    assert native.library("ggml").name == "libggml.so.0"
+    assert native.shared_library("ggml").name == "libggml.so.0"
 
 
 def test_this_build_has_the_cpu_and_the_rpc_backend():
@@ -30,10 +30,10 @@ def test_a_missing_package_is_answered_with_the_command_that_installs_it(monkeyp
     """EngineUnavailable says how to get llama-cpp-python."""
     monkeypatch.setattr(native, "find_spec", lambda name: None)
     with pytest.raises(EngineUnavailable, match="make book"):
-        native.library("llama")
+        native.shared_library("llama")
 
 
 def test_a_missing_library_is_named():
     """EngineUnavailable says which file is not there."""
     with pytest.raises(EngineUnavailable, match=r"no-such-part.* is not in"):
-        native.library("no-such-part")
+        native.shared_library("no-such-part")

@@ -12,7 +12,7 @@ INSTALL = "make book (or: pip install --no-cache-dir -r requirements.txt)"
 BACKENDS = ("cpu", "cuda", "metal", "vulkan", "hip", "sycl", "rpc", "blas")
 
 
-def library_folder() -> Path:
+def folder() -> Path:
     """The folder of llama-cpp-python's shared libraries.
 
     Raises EngineUnavailable when the package is not installed.
@@ -23,26 +23,26 @@ def library_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "lib"
 
 
-def library(name: str) -> Path:
-    """The file of one library, e.g. `library("ggml")`, under the name that libllama itself links to.
+def shared_library(name: str) -> Path:
+    """The file of one library, e.g. `shared_library("ggml")`, under the name that libllama itself links to.
 
     The wheel holds each library under several names as separate files; opening another one
     would load a second copy with a registry of its own.
     """
-    folder = library_folder()
+    there = folder()
     names = {
         "linux": (f"lib{name}.so.0", f"lib{name}.so"),
         "darwin": (f"lib{name}.0.dylib", f"lib{name}.dylib"),
         "win32": (f"{name}.dll", f"lib{name}.dll"),
     }
-    candidates = [folder / n for n in names.get(sys.platform, names["linux"])]
+    candidates = [there / n for n in names.get(sys.platform, names["linux"])]
     for path in candidates:
         if path.exists():
             return path
-    raise EngineUnavailable(f"{candidates[0].name} is not in {folder}. Reinstall with: {INSTALL}")
+    raise EngineUnavailable(f"{candidates[0].name} is not in {there}. Reinstall with: {INSTALL}")
 
 
 def backends() -> tuple[str, ...]:
     """The ggml backends that this build carries, e.g. ("cpu", "rpc")."""
-    names = {path.name.split(".")[0] for path in library_folder().iterdir()}
+    names = {path.name.split(".")[0] for path in folder().iterdir()}
     return tuple(b for b in BACKENDS if {f"libggml-{b}", f"ggml-{b}"} & names)

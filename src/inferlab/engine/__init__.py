@@ -197,7 +197,7 @@ class LlamaEngine:
         return self._worker is not None and self._worker.poll() is None
 
     def _start(self) -> None:
-        native.library_folder()
+        native.folder()
         self.close()
         handle, name = tempfile.mkstemp(prefix="inferlab-", suffix=".log")
         os.close(handle)

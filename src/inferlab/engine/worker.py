@@ -78,8 +78,8 @@ class Llama:
         from inferlab import native
 
         self.api = api
-        self.ggml = ctypes.CDLL(str(native.library("ggml")))
-        self.ggml_base = ctypes.CDLL(str(native.library("ggml-base")))
+        self.ggml = ctypes.CDLL(str(native.shared_library("ggml")))
+        self.ggml_base = ctypes.CDLL(str(native.shared_library("ggml-base")))
         self.log: list[tuple[float, int, str]] = []
         self._level = LOG_INFO
         self._log_callback = api.llama_log_callback(self._keep_log)
@@ -210,7 +210,7 @@ class Llama:
 
         if "rpc" not in native.backends():
             raise Refused(f"This llama.cpp has no RPC backend, so {endpoint} cannot be used. {RPC_REMEDY}")
-        add = ctypes.CDLL(str(native.library("ggml-rpc"))).ggml_backend_rpc_add_server
+        add = ctypes.CDLL(str(native.shared_library("ggml-rpc"))).ggml_backend_rpc_add_server
         add.restype, add.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
         registry = add(endpoint.encode())
         if not registry:
