@@ -23,6 +23,7 @@ BACKEND_none := -DGGML_METAL=off
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
+SITE_TESTS := tests/test_built_site.py tests/test_gates.py
 
 .PHONY: help book test lint lab bench diagrams clean
 .NOTPARALLEL:
@@ -36,10 +37,10 @@ book: $(READY)  ## execute every chapter and lab, build the site, say where to o
 	@$(BIN)/python -c "import pathlib; print('\nOpen', pathlib.Path('_build/html/index.html').resolve().as_uri())"
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
-	$(PYTEST) tests --ignore=tests/test_built_site.py --ignore=tests/benchmarks
+	$(PYTEST) tests --ignore=tests/benchmarks $(addprefix --ignore=,$(SITE_TESTS))
 	$(PYTEST) labs --nbval-lax --nbval-current-env
 	$(MAKE) book GPU=$(GPU)
-	INFERLAB_BUILT_BOOK="$(CURDIR)/_build/html" $(PYTEST) tests/test_built_site.py
+	INFERLAB_BUILT_BOOK="$(CURDIR)/_build/html" $(PYTEST) $(SITE_TESTS)
 
 lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .
