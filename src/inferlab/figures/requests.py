@@ -79,7 +79,7 @@ def token_times(run: Run) -> go.Figure:
     line(figure, [(i + 2, ms) for i, ms in enumerate(middle)], "median", DECODE, marks=False)
     for cells in range(CELLS, run.n_prompt + run.n_gen, CELLS):
         if cells > run.n_prompt:
-            figure.add_vline(cells - run.n_prompt + 1, line={"color": EDGE, "dash": "dot", "width": 1})
+            figure.add_vline(cells - run.n_prompt + 1.5, line={"color": EDGE, "dash": "dot", "width": 1})
     if above:
         note = f"{above} of {len(every)} points above"
         figure.add_annotation(text=note, showarrow=False, xref="paper", x=1, yref="paper", y=1, yanchor="bottom")
