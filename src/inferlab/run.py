@@ -3,7 +3,7 @@
 How a rate is defined here (the glossary says how others define theirs):
 
     prefill_tokens_per_second   prompt tokens / engine time of the prompt (llama-bench's pp)
-    decode_tokens_per_second    generated tokens after the first / their engine time (llama-bench's tg at depth n_prompt)
+    decode_tokens_per_second    tokens after the first / their engine time (llama-bench's tg at depth n_prompt)
     ttft_seconds                from the call to the first token id: request, prefill, first sampling
     inter_token_seconds         (last - first token time) / (n - 1), sampling included
 

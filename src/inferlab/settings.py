@@ -42,7 +42,7 @@ class Settings:
     op_offload       whether big host operations may run on the device
     swa_full         whether sliding-window layers keep the full context
     kv_unified       whether sequences share one pool of cells
-    load_mode        auto, none, mmap, mlock, mmap_mlock, direct_io (here mmap unless told; llama.cpp's own default is auto)
+    load_mode        auto, none, mmap, mlock, mmap_mlock, direct_io (llama.cpp's own default is auto)
 
     Raises InvalidSettings for a value that llama.cpp would refuse, before anything is loaded.
     """
