@@ -1,5 +1,6 @@
 """The embedded model: small, of the promised shape, loaded without complaint, and the same every time."""
 
+import json
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from inferlab.settings import Settings
 
 COMPLAINTS = re.compile(r"warn|incorrect|mismatch|control-looking|missing|invalid|deprecated|fail|error", re.IGNORECASE)
 HELD_OUT = tiny_model().with_name("held-out.txt")
+EXPECTED = json.loads(tiny_model().with_name("expected.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +60,18 @@ def test_its_greedy_continuation_is_always_the_same():
     first, second = engine.generate(prompt, 40), engine.generate(prompt, 40)
     assert first.tokens == second.tokens
     assert len(re.findall(r"\b[a-z]{3,}\b", engine.detokenize(first.tokens))) >= 5
+
+
+def test_it_predicts_the_held_out_text_as_well_as_recorded(model):
+    """Bits per byte, measured again, are those of expected.json within 1 %; 15 million tokens were seen."""
+    assert EXPECTED["tokens_seen"] >= 15_000_000
+    assert EXPECTED["tokens_seen"] == model.metadata["inferlab.tokens_seen"]
+    measured = lab.bits_per_byte(HELD_OUT.read_text(encoding="utf-8"), tiny_model())
+    assert measured == pytest.approx(EXPECTED["held_out_bits_per_byte"], rel=0.01)
+
+
+def test_its_continuation_begins_as_recorded():
+    """The first words after the recorded prompt are the recorded ones; nine of ten words are real ones."""
+    text = lab.measure(tiny_model(), prompt=EXPECTED["prompt"], n_gen=12, repeats=1).text
+    assert EXPECTED["continuation"].startswith(text[:20])
+    assert EXPECTED["share_of_words_in_corpus"] >= 0.9
