@@ -104,9 +104,11 @@ def page_leaks(soup: BeautifulSoup) -> list[str]:
 
 
 def is_folded(output) -> bool:
-    """All that an output shows lies in closed folds."""
+    """All that an output shows lies in closed folds, except a caption."""
     folds = output.select("details.outcome")
-    loose = [tag for tag in output.select(".lab-figure, p, pre") if not tag.find_parent("details", class_="outcome")]
+    captions = output.select("figcaption p")
+    shown = [tag for tag in output.select(".lab-figure, p, pre") if tag not in captions]
+    loose = [tag for tag in shown if not tag.find_parent("details", class_="outcome")]
     return bool(folds) and not loose and not any(fold.has_attr("open") for fold in folds)
 
 
