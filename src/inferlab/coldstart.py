@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from inferlab import pagecache
-from inferlab.engine import Buffer, LlamaEngine
+from inferlab.engine import Buffer, LlamaEngine, release
 from inferlab.errors import InvalidSettings
 from inferlab.gguf import ModelCard, read_gguf
 from inferlab.machine import Machine
@@ -54,6 +54,13 @@ class ColdStart:
         return self.machine.badge(self.date, self.model.synthetic)
 
     @property
+    def page_cache_text(self) -> str:
+        """What the page cache held at the start, as measured; as asked for where nobody can tell."""
+        if self.cached_before is None:
+            return f"page cache {self.page_cache}, unconfirmed"
+        return f"{100 * self.cached_before:.0f} % of the file cached"
+
+    @property
     def unexplained_seconds(self) -> float:
         """Wall time that no phase accounts for: pipes and bookkeeping."""
         return self.wall_seconds - sum(self.phases.values())
@@ -66,7 +73,8 @@ def cold_start(
 ) -> ColdStart:
     """Start a process, load the model, make the context, decode one token; time every phase.
 
-    page_cache: `empty` makes the system forget the file first, `full` reads it first, `as is` does neither.
+    page_cache: `empty` makes the system forget the file first, which ends this session's engines that map it;
+    `full` reads it first, `as is` does neither.
     The phases inside llama.cpp are described at `inferlab.engine.phases_in`;
     `process` starts Python and loads llama.cpp's libraries, `check` is our own reading of the header
     before C code sees the file, `warm_up` decodes the first token.
@@ -107,6 +115,7 @@ def cold_start(
 def _prepare(path: Path, page_cache: str) -> float | None:
     """Bring the page cache into the wanted state; returns the share of the file that it then holds."""
     if page_cache == "empty":
+        release(path)
         return pagecache.empty_cache(path)
     if page_cache == "full":
         return pagecache.fill_cache(path)

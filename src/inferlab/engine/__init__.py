@@ -160,9 +160,13 @@ class LlamaEngine:
             began=called_at,
         )
 
+    def has_open(self, model: Path) -> bool:
+        """Whether this very file is loaded now."""
+        return bool(self._opened and self._opened[0][0] == _identity(model) and self._alive)
+
     def open_vocabulary(self, model: Path) -> None:
         """Make `model`'s vocabulary usable; a model that is already open stays as it is."""
-        if not (self._opened and self._opened[0][0] == _identity(model) and self._alive):
+        if not self.has_open(model):
             self.open(model, Settings(n_ctx=256))
 
     def random_prompt(self, n_prompt: int) -> list[int]:
@@ -308,6 +312,13 @@ _DEFAULT: list[LlamaEngine] = []
 def _close_all() -> None:
     for engine in list(_ENGINES):
         engine.close()
+
+
+def release(model: Path) -> None:
+    """End every worker of this session that has `model` open, so that no process of ours maps the file."""
+    for engine in list(_ENGINES):
+        if engine.has_open(model):
+            engine.close()
 
 
 def default_engine() -> LlamaEngine:

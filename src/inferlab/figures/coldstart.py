@@ -45,7 +45,7 @@ def cold_start(start: ColdStart) -> go.Figure:
 
 def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:
     """Several cold starts, one bar each: load mode and page cache, phases stacked in their order."""
-    names = [f"{i}: {s.settings.load_mode}, page cache {s.page_cache}" for i, s in enumerate(starts, 1)]
+    names = [f"{i}: {s.settings.load_mode}, {s.page_cache_text}" for i, s in enumerate(starts, 1)]
     told = ". ".join(f"{name}: {_told(start)}" for name, start in zip(names, starts, strict=True))
     figure = blank(starts[0].badge, f"Cold starts. {told}.", x="milliseconds since the start")
     for phase in PHASES:
