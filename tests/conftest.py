@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,12 @@ from inferlab.diagrams import find_chromium
 
 ROOT = Path(__file__).parents[1]
 STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C through again where the tests were started in the background, which makes processes ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -154,7 +154,10 @@ def test_ctrl_c_ends_the_measurement_and_its_worker():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as measuring:
         worker = _busy_child(measuring.pid)
         measuring.send_signal(signal.SIGINT)
-        out, err = measuring.communicate(timeout=20)
+        try:
+            out, err = measuring.communicate(timeout=20)
+        finally:
+            measuring.kill()
     assert (measuring.returncode, out) == (130, "")
     assert err == "inferlab: interrupted; the engine was stopped.\n"
     assert not worker.is_running()
