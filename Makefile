@@ -44,7 +44,7 @@ test: $(READY) lint  ## everything: unit tests, labs, the strict build, the buil
 
 lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .
-	$(BIN)/nbstripout --verify labs/*.ipynb
+	$(BIN)/nbstripout --keep-count --verify labs/*.ipynb
 
 lab: $(READY)  ## open JupyterLab on labs/
 	$(BIN)/jupyter lab labs $(LAB_OPTIONS)
