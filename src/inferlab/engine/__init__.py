@@ -148,6 +148,19 @@ class LlamaEngine:
         self._opened = (wanted, opening)
         return opening
 
+    def simulate(self, model: Path, settings: Settings, n_outputs_max: int = 0) -> str:
+        """What llama.cpp logs when it only counts what it would allocate; the file may be a header alone.
+
+        n_outputs_max is the number of rows of logits to reserve for, 0 for one for each token of a batch.
+        Raises ModelError, EngineRefused or EngineCrashed.
+        """
+        settings.require_model(read_gguf(model))
+        self._opened = None
+        told = self._ask(
+            "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max
+        )
+        return "".join(told["log"])
+
     def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
         """Prefill `prompt`, then decode greedily until `n_gen` token ids are known."""
         called_at = time.perf_counter()

@@ -21,8 +21,10 @@ from typing import Any
 
 PROMPT_SEED = 4096
 RPC_REMEDY = "Reinstall it with: pip install --no-cache-dir --force-reinstall -r requirements.txt"
-NEED_NO_MODEL = ("ready", "machine", "open")
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate")
 LOG_INFO, LOG_CONTINUES = 2, 5  # enum ggml_log_level
+DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")
+LAYER_LINE = ": dev = "  # llama-kv-cache.cpp, llama-memory-recurrent.cpp: which device has a layer's cache
 
 
 def main(log_path: str) -> None:
@@ -86,6 +88,7 @@ class Llama:
         api.llama_log_set(self._log_callback, ctypes.c_void_p(0))
         api.llama_backend_init()
         self.model = self.context = self.sampler = self.vocab = None
+        self.simulated, self.loaded_lines = None, 0
         self.n_batch = 0
         self.rpc_servers: set[str] = set()
 
@@ -173,6 +176,26 @@ class Llama:
             "log": [(at - began, level, text) for at, level, text in told_lines(self.log)],
         }
 
+    def do_simulate(self, model: str, settings: dict[str, Any], n_outputs_max: int) -> dict[str, Any]:
+        """Make a context whose allocations are only counted; the header stays loaded for the next one.
+
+        llama_model_params.no_alloc: sizes of compute buffers are as they would be, buffers of weights and cache empty.
+        """
+        wanted = (model, os.stat(model).st_mtime_ns, {name: settings[name] for name in DECIDE_PLACEMENT})
+        if self.model is None or self.simulated != wanted:
+            self.release()
+            self.log.clear()
+            self.load_model(model, settings | {"load_mode": "none"}, no_alloc=True)
+            self.simulated, self.loaded_lines = wanted, len(self.log)
+        del self.log[self.loaded_lines :]
+        params = self.context_params(settings)
+        params.n_outputs_max = n_outputs_max
+        context = self.api.llama_init_from_model(self.model, params)
+        if not context:
+            raise Refused(f"llama.cpp would not make a context of {params.n_ctx} tokens; its last line says why.")
+        self.api.llama_free(context)
+        return {"log": [text for _, level, text in self.log if level >= LOG_INFO or LAYER_LINE in text]}
+
     def description(self) -> str:
         """What llama.cpp calls this model, e.g. `llama 8B Q4_K - Medium`."""
         text = ctypes.create_string_buffer(128)
@@ -186,9 +209,9 @@ class Llama:
             self.api.llama_free(self.context)
         if self.model:
             self.api.llama_model_free(self.model)
-        self.model = self.context = self.sampler = self.vocab = None
+        self.model = self.context = self.sampler = self.vocab = self.simulated = None
 
-    def load_model(self, path: str, settings: dict[str, Any]) -> None:
+    def load_model(self, path: str, settings: dict[str, Any], no_alloc: bool = False) -> None:
         for endpoint in settings["rpc_servers"]:
             self.add_rpc_server(endpoint)
         params = self.api.llama_model_default_params()
@@ -196,6 +219,7 @@ class Llama:
         params.split_mode = getattr(self.api, "LLAMA_SPLIT_MODE_" + settings["split_mode"].upper())
         params.load_mode = getattr(self.api, "LLAMA_LOAD_MODE_" + settings["load_mode"].upper())
         params.main_gpu = settings["main_gpu"]
+        params.no_alloc = no_alloc
         self._kept_alive = self.place(params, settings)
         self.model = self.api.llama_model_load_from_file(os.fsencode(path), params)
         if not self.model:
