@@ -20,8 +20,8 @@ ROOMS = {
     5: "calibration divergence llamabench plans quantization records shapes sweeps",
     4: "coldstart oracle probe run vocabulary",
     3: "engine loopback pagecache telemetry",
-    2: "intervals memory models native speed",
-    1: "facts gguf machine settings",
+    2: "blocks intervals memory models native rounding speed",
+    1: "claims facts gguf machine settings",
     0: "errors progress units",
 }
 ROW = {room: row for row, rooms in ROOMS.items() for room in rooms.split()}

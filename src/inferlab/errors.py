@@ -13,7 +13,8 @@
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
     ├── RecordError             a stored run that cannot be read or written
-    └── StaleDiagram            a diagram's picture was not drawn from its present source
+    ├── StaleDiagram            a diagram's picture was not drawn from its present source
+    └── UnknownClaim            a name that the register of claims does not have
 
 The notebook's kernel survives all of them, and the next call starts afresh.
 """
@@ -79,3 +80,7 @@ class RecordError(InferlabError):
 
 class StaleDiagram(InferlabError):
     """A diagram's SVG does not come from its present source."""
+
+
+class UnknownClaim(InferlabError):
+    """The register of claims has no entry of that name."""
