@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -28,7 +28,11 @@ class Fact:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A published model by its cited dimensions, under the names that `gguf.Model` uses; no file is needed."""
+    """A published model by its cited dimensions, under the names that `gguf.Model` uses; no file is needed.
+
+    rope_factors: its file carries a table that stretches RoPE; n_swa: tokens in a sliding window, 0 for none;
+    metadata: what else llama.cpp reads from the header of such a file, without the architecture's prefix.
+    """
 
     name: str
     source: str
@@ -43,6 +47,15 @@ class KnownModel:
     n_ctx_train: int
     tied_embeddings: bool
     files: dict[str, Fact]
+    architecture: str = "llama"
+    rope_freq_base: float = 10_000.0
+    rope_factors: bool = False
+    norm_eps: float = 1e-5
+    n_expert: int = 0
+    n_expert_used: int = 0
+    n_ff_expert: int = 0
+    n_swa: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What a GGUF file says: its header, read in plain Python, with every length checked.
+"""What a GGUF file says: its header, read in plain Python, with every length checked; and how one is written.
 
 Nothing here loads weights or calls C code.
 The format is llama.cpp's docs/gguf.md: magic, version, counts, metadata, tensor infos, then aligned data.
@@ -79,6 +79,8 @@ TENSOR_TYPES = {
     41: TensorType("Q1_0", 128, 18),
     42: TensorType("Q2_0", 64, 18),
 }
+
+TYPE_IDS = {kind.name: number for number, kind in TENSOR_TYPES.items()}
 
 # gguf_type -> struct format; 8 is a string, 9 an array.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -239,6 +241,44 @@ class Model:
             raise KeyError(f"{key} is a {type(lazy).__name__}, not an array")
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _Walk(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
+
+
+@dataclass(frozen=True)
+class PackedArray:
+    """An array for the metadata of a new file, its elements already in the file's bytes."""
+
+    kind: int
+    length: int
+    packed: bytes = field(repr=False)
+
+
+def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
+    """The header of a new file, up to where its data starts; a tensor's `offset` counts from there.
+
+    Whole numbers become uint32 (the type of most keys), fractions float32; arrays come as PackedArray.
+    """
+    parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))]
+    for key, value in metadata.items():
+        parts += [_packed_string(key), *_packed_value(value)]
+    for tensor in tensors:
+        shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
+        parts += [_packed_string(tensor.name), shape, struct.pack("<IQ", TYPE_IDS[tensor.type], tensor.offset)]
+    n_bytes = sum(map(len, parts))
+    return b"".join([*parts, bytes(-n_bytes % DEFAULT_ALIGNMENT)])
+
+
+def _packed_value(value: Any) -> tuple[bytes, ...]:
+    if isinstance(value, PackedArray):
+        return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed
+    if isinstance(value, str):
+        return struct.pack("<I", STRING), _packed_string(value)
+    kind = 7 if isinstance(value, bool) else 4 if isinstance(value, int) else 6
+    return struct.pack("<I", kind), struct.pack("<" + SCALARS[kind], value)
+
+
+def _packed_string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack("<Q", len(encoded)) + encoded
 
 
 def read_gguf(path: str | Path) -> Model:

@@ -1,0 +1,139 @@
+"""Shape models: the exact tensors, types and metadata of a published model, with synthetic weights.
+
+Memory and speed are those of the real model; the text is noise, and the file's metadata says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from inferlab import architectures, mixes
+from inferlab.errors import InvalidSettings
+from inferlab.facts import KnownModel, known_model
+from inferlab.gguf import VERSIONS, Model, PackedArray, header_bytes
+from inferlab.synthetic import vocabulary
+
+CACHE = "INFERLAB_CACHE"
+CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in ("name", "source", "files", "metadata"))
+
+
+def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Model:
+    """A published model as its file would be, in memory: tensors with types and bytes, metadata; no file is made.
+
+    `dimensions` change it, e.g. `shape("mistral-7b", n_layer=2)`; head_dim stands for both head_dim_k and head_dim_v.
+    Raises ModelNotFound for an unknown name, InvalidSettings for a mix or dimensions that do not go together.
+    """
+    known = changed(name, **dimensions)
+    metadata, tensors = _metadata(known, mix, header_only=False), _tensors(known, mix)
+    start = len(header_bytes(metadata, tensors))
+    placed = tuple(replace(tensor, offset=start + tensor.offset) for tensor in tensors)
+    plain = {key: value for key, value in metadata.items() if not isinstance(value, PackedArray)}
+    path = Path(file_name(name, mix, **dimensions))
+    return Model(path, placed[-1].offset + placed[-1].n_bytes, VERSIONS[-1], plain, placed)
+
+
+def make_shape(
+    name: str | KnownModel,
+    type: str = "Q4_K_M",
+    path: str | Path | None = None,
+    *,
+    header_only: bool = False,
+    **dimensions: Any,
+) -> Path:
+    """Write a shape as a GGUF file that llama.cpp loads, with synthetic weights; returns its path.
+
+    `path` None means the cache folder. `header_only` leaves the data out: the file claims its full size but takes
+    almost no disk, which is enough for llama.cpp's memory simulation and for nothing else.
+    """
+    known = changed(name, **dimensions)
+    metadata, tensors = _metadata(known, type, header_only), _tensors(known, type)
+    header = header_bytes(metadata, tensors)
+    target = Path(path).expanduser() if path else cache_folder() / file_name(name, type, header_only, **dimensions)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _whole_or_nothing(target) as file:
+        file.write(header)
+        file.truncate(len(header) + tensors[-1].offset + tensors[-1].n_bytes)
+    return target
+
+
+def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
+    """The known model with some dimensions changed; `None` keeps one as it is."""
+    known = known_model(name) if isinstance(name, str) else name
+    given = {key: value for key, value in dimensions.items() if value is not None}
+    if (both := given.pop("head_dim", None)) is not None:
+        given |= {"head_dim_k": both, "head_dim_v": both}
+    for key in given:
+        if key not in CHANGEABLE:
+            near = get_close_matches(key, CHANGEABLE, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(CHANGEABLE)}."
+            raise InvalidSettings(f"There is no dimension {key!r}. {hint}")
+    return _loadable(replace(known, **given))
+
+
+def _loadable(known: KnownModel) -> KnownModel:
+    """Refuse dimensions that llama.cpp would abort on, before anything is written."""
+    whole = {f.name: getattr(known, f.name) for f in fields(KnownModel) if f.type == "int" and f.name[:2] == "n_"}
+    optional = ("n_expert", "n_expert_used", "n_ff_expert", "n_swa")
+    for key, value in whole.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < (key not in optional):
+            raise InvalidSettings(f"{key}={value!r} must be a whole number of at least {int(key not in optional)}.")
+    if known.n_head % known.n_head_kv:
+        raise InvalidSettings(f"n_head={known.n_head} is not a multiple of n_head_kv={known.n_head_kv}.")
+    if known.head_dim_k != known.head_dim_v:
+        raise InvalidSettings(f"head_dim_k={known.head_dim_k} and head_dim_v={known.head_dim_v} must be the same here.")
+    square = architectures.layout_of(known).square
+    if square and known.n_head * known.head_dim_k != known.n_embd:
+        raise InvalidSettings(
+            f"{known.architecture} wants n_head * head_dim = n_embd, "
+            f"but {known.n_head} * {known.head_dim_k} is not {known.n_embd}."
+        )
+    return known
+
+
+def file_name(name: str | KnownModel, mix: str, header_only: bool = False, **dimensions: Any) -> str:
+    """`mistral-7b-Q4_K_M.gguf`, with what was changed between."""
+    stem = name if isinstance(name, str) else name.name.lower().replace(" ", "-")
+    changes = [f"{key}-{value}" for key, value in sorted(dimensions.items()) if value is not None]
+    return "-".join([stem, *changes, mix, *(["header-only"] if header_only else [])]) + ".gguf"
+
+
+def cache_folder() -> Path:
+    """Where shapes are kept: INFERLAB_CACHE, else ~/.cache/inferlab (under XDG_CACHE_HOME if that is set)."""
+    if chosen := os.environ.get(CACHE):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferlab"
+
+
+def _tensors(known: KnownModel, mix: str):
+    return mixes.mixed(architectures.tensors(known), mix, known)
+
+
+def _metadata(known: KnownModel, mix: str, header_only: bool) -> dict[str, Any]:
+    general = {
+        "general.architecture": known.architecture,
+        "general.name": f"{known.name} shape",
+        "general.description": "The shape of a published model with synthetic weights: real speed, no meaning.",
+        "general.file_type": mixes.mix_named(mix).file_type,
+        "general.quantization_version": 2,
+        "inferlab.synthetic": True,
+        "inferlab.header_only": header_only,
+    }
+    return {**general, **architectures.metadata(known), **vocabulary(known.n_vocab)}
+
+
+@contextmanager
+def _whole_or_nothing(target: Path) -> Iterator[BinaryIO]:
+    """A file under a temporary name beside the target, renamed to it at the end and removed on any failure."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb", buffering=0) as file:
+            yield file
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
