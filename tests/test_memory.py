@@ -11,7 +11,7 @@ from inferlab.engine import LlamaEngine
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.units import MIB
 
-MISTRAL = lab.known_model("mistral-7b")
+MISTRAL = lab.known_model("mistral-7b-v0.3")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ ROOMS = {
     5: "calibration divergence llamabench plans quantization records shapes sweeps",
     4: "coldstart oracle probe run vocabulary",
     3: "engine loopback pagecache telemetry",
-    2: "blocks intervals memory models native rounding speed",
+    2: "architectures blocks intervals memory mixes models native rounding speed synthetic",
     1: "claims facts gguf machine settings",
     0: "errors progress units",
 }

@@ -12,6 +12,7 @@
     │   └── EngineRefused       llama.cpp said no: model, context or decode failed
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
+    ├── NotEnoughDisk           a file that would not fit on the disk
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
     └── UnknownClaim            a name that the register of claims does not have
@@ -72,6 +73,10 @@ class EngineCrashed(EngineRefused):
 
 class EngineTimeout(EngineRefused):
     """The engine did not answer in time and was stopped; the next call starts a fresh one."""
+
+
+class NotEnoughDisk(InferlabError):
+    """A file is larger than what is free on the disk."""
 
 
 class RecordError(InferlabError):
