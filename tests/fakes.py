@@ -16,6 +16,7 @@ from gguf import GGUFWriter
 from inferlab.engine import Buffer, Opening, Pass
 from inferlab.gguf import ModelCard
 from inferlab.machine import Device, Machine
+from inferlab.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.run import Run
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -123,6 +124,23 @@ def made_run(**changes) -> Run:
         "text": "x xx xxx",
     }
     return Run(**(facts | changes))
+
+
+def made_plan(**changes) -> MemoryPlan:
+    """A finished plan beside `made_run`: one block and the output on a device, one block and the cache on the host."""
+    facts = {
+        "model": CARD,
+        "settings": Settings(n_ctx=256, n_gpu_layers=2),
+        "method": "closed form",
+        "devices": {"host": DeviceBytes(2 * MIB, 3 * MIB, MIB, 0), "gpu0": DeviceBytes(10 * MIB, 0, MIB // 2, 0)},
+        "layers": (
+            LayerBytes("input", "host", MIB, "host", 0),
+            LayerBytes("block 0", "host", MIB, "host", 2 * MIB, 0),
+            LayerBytes("block 1", "gpu0", 4 * MIB, "host", MIB, 1),
+            LayerBytes("output", "gpu0", 6 * MIB, "gpu0", 0),
+        ),
+    }
+    return MemoryPlan(**(facts | changes))
 
 
 def write_gguf(path: Path, metadata: dict[str, object] | None = None, shape: tuple[int, ...] = (2, 64)) -> Path:

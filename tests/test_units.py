@@ -2,7 +2,8 @@
 
 import pytest
 
-from inferlab.units import bytes_text, rate_text, seconds_text
+from inferlab.errors import InvalidSettings
+from inferlab.units import bytes_from_text, bytes_text, rate_text, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -12,6 +13,21 @@ from inferlab.units import bytes_text, rate_text, seconds_text
 def test_memory_is_told_in_binary_units(n_bytes, text):
     """A size is divided by 1024s, as llama.cpp prints its buffers, and an unknown size stays unknown."""
     assert bytes_text(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"), [("8GiB", 2**33), ("750 MiB", 786_432_000), ("24 gb", 24 * 10**9), ("0.5KiB", 512), ("7B", 7)]
+)
+def test_a_size_is_read_as_people_write_it(text, n_bytes):
+    """Binary and decimal units are told apart; the case of letters and a space do not matter."""
+    assert bytes_from_text(text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["", "8", "8G", "eight GiB", "-1GiB", "8GiB of VRAM"])
+def test_a_size_without_a_unit_is_no_size(text):
+    """Eight of what is the reader's to say; the answer shows how."""
+    with pytest.raises(InvalidSettings, match="such as 8GiB"):
+        bytes_from_text(text)
 
 
 @pytest.mark.parametrize(

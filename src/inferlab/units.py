@@ -6,8 +6,14 @@ because that is how buses and memories are sold and how llama.cpp prints its buf
 
 from __future__ import annotations
 
+import re
+
+from inferlab.errors import InvalidSettings
+
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 KB, MB, GB = 10**3, 10**6, 10**9
+FACTORS = {"B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": KB, "MB": MB, "GB": GB}
+WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]i?B|B)", re.IGNORECASE)
 
 
 def bytes_text(n_bytes: int | None) -> str:
@@ -18,6 +24,14 @@ def bytes_text(n_bytes: int | None) -> str:
         if abs(n_bytes) >= factor:
             return f"{n_bytes / factor:.2f} {unit}"
     return f"{n_bytes} B"
+
+
+def bytes_from_text(text: str) -> int:
+    """Bytes of a size as people write it: `8GiB`, `750 MiB`, `24 GB`. Raises InvalidSettings for anything else."""
+    found = WRITTEN.fullmatch(text.strip())
+    if not found:
+        raise InvalidSettings(f"{text!r} is no size. Write a number and a unit, such as 8GiB, 750MiB or 24GB.")
+    return round(float(found[1]) * FACTORS[found[2].upper()])
 
 
 def seconds_text(seconds: float | None) -> str:

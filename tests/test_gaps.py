@@ -1,0 +1,40 @@
+"""Where plan and run meet: matched by device and kind, whatever the backend calls its buffers."""
+
+from fakes import BUFFERS, made_plan, made_run
+
+from inferlab import gaps
+from inferlab.engine import Buffer
+from inferlab.memory import DeviceBytes
+from inferlab.units import MIB
+
+
+def test_every_kind_on_every_device_is_held_against_the_log():
+    """Predicted, measured and their difference in bytes; what neither knows is left out."""
+    found = gaps.compare(made_plan(), made_run(buffers=(*BUFFERS, Buffer("CUDA0", "compute", MIB))))
+    assert [(g.device, g.kind, g.difference_bytes) for g in found] == [
+        ("host", "weights", 0),
+        ("host", "kv_cache", 0),
+        ("host", "compute", 0),
+        ("gpu0", "weights", 0),
+        ("gpu0", "compute", MIB // 2),
+    ]
+
+
+def test_what_was_not_planned_is_no_zero():
+    """A kind that the plan leaves open has no difference; on a device that it lacks it planned nothing."""
+    plan = made_plan(devices={"host": DeviceBytes(2 * MIB, 3 * MIB, None, 0)})
+    found = {(g.device, g.kind): g for g in gaps.compare(plan, made_run(buffers=BUFFERS))}
+    assert found["host", "compute"].difference_bytes is None
+    assert (found["gpu0", "weights"].predicted_bytes, found["gpu0", "weights"].difference_bytes) == (0, 10 * MIB)
+
+
+def test_backends_names_are_told_apart():
+    """Mapped, repacked and pinned memory belongs to the host; RPC devices come before the others, as in llama.cpp."""
+    named = ["CPU_Mapped", "CPU_REPACK", "CUDA_Host", "CUDA0", "CUDA1", "RPC0[127.0.0.1:50052]", "RPC0"]
+    found = gaps.measured_bytes(Buffer(name, "weights", 10**i) for i, name in enumerate(named))
+    assert found == {
+        ("host", "weights"): 111,
+        ("gpu1", "weights"): 1000,
+        ("gpu2", "weights"): 10_000,
+        ("gpu0", "weights"): 1_100_000,
+    }
