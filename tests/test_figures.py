@@ -4,11 +4,12 @@ import json
 import re
 
 import pytest
-from fakes import WITH_GPU, made_run, scripted_pass
+from fakes import WITH_GPU, made_plan, made_run, scripted_pass
 
 from inferlab import figures
+from inferlab.memory import DeviceBytes
 from inferlab.settings import Settings
-from inferlab.units import MIB
+from inferlab.units import GIB, MIB
 
 RUN = made_run()
 SHORT, LONG = made_run(n_prompt=8), made_run(n_prompt=16, passes=(scripted_pass(1.5), scripted_pass(0.9)))
@@ -19,6 +20,17 @@ EVERY = {
     "buffers": figures.buffers(RUN),
     "requests": figures.requests([SHORT, LONG]),
 }
+
+PLAN = made_plan()
+LONGER = made_plan(settings=Settings(n_ctx=512), devices={"gpu0": DeviceBytes(GIB, GIB, 0, 0)})
+SHORTER = made_plan(settings=Settings(n_ctx=256), devices={"gpu0": DeviceBytes(GIB, GIB // 2, 0, 0)})
+PLANNED = {
+    "memory_breakdown": figures.memory_breakdown(PLAN, {"gpu0": 8 * GIB, "host": None}),
+    "layer_bytes": figures.layer_bytes(PLAN),
+    "context_against_memory": figures.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
+    "plan_beside_run": figures.plan_beside_run(PLAN, RUN),
+}
+EVERY |= PLANNED
 
 
 def badge(figure):
@@ -33,10 +45,18 @@ def test_every_figure_has_a_text_alternative(name):
     assert len(alt) > 40
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in PLANNED or name == "plan_beside_run"])
 def test_every_figure_carries_its_badge(name):
     """Below the axes stands who measured, when and with what."""
     assert RUN.badge in badge(EVERY[name])
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_what_was_computed_is_never_called_measured(name):
+    """A planned figure names its method and its model, and says that nothing was loaded."""
+    assert badge(EVERY[name]).count("computed (closed form): example") == 1
+    assert "nothing was loaded" in badge(EVERY[name])
+    assert ("measured" in badge(EVERY[name])) == (name == "plan_beside_run")
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -53,7 +73,7 @@ def test_text_has_no_colour_of_its_own(name):
 def test_every_axis_that_measures_names_its_unit(name):
     """A number on an axis is never without a unit."""
     titles = [EVERY[name].layout[axis].title.text for axis in ("xaxis", "yaxis")]
-    assert any(re.search(r"millisecond|ms|MiB", title or "") for title in titles)
+    assert any(re.search(r"millisecond|ms|MiB|GiB", title or "") for title in titles)
 
 
 def test_the_timeline_is_one_real_pass():
@@ -96,6 +116,48 @@ def test_buffers_stack_by_kind_for_each_device():
     assert (bars["weights"].y, bars["weights"].x) == (("CUDA0", "CPU"), (10, 2))
     assert bars["KV cache"].x == (0, 3)
     assert sum(sum(bar.x) for bar in bars.values()) * MIB == sum(b.n_bytes for b in RUN.buffers)
+
+
+def test_a_plan_stacks_by_kind_with_the_room_of_each_device():
+    """The buffers' colours and order, in GiB, and a line across the bar of every device that tells its room."""
+    bars = {bar.name: bar for bar in EVERY["memory_breakdown"].data}
+    assert bars["weights"].y == ("host", "gpu0")
+    assert [x * GIB for x in bars["weights"].x] == [2 * MIB, 10 * MIB]
+    assert bars["KV cache"].marker.color == next(b for b in EVERY["buffers"].data if b.name == "KV cache").marker.color
+    (line,) = EVERY["memory_breakdown"].layout.shapes
+    assert (line.x0, round(line.y0)) == (8, 1)
+
+
+def test_layers_stand_in_the_models_order_and_show_where_they_lie():
+    """Each layer's weights and cache once, hatched where the host holds them: a layer's two parts can part."""
+    bars = {bar.name: bar for bar in EVERY["layer_bytes"].data}
+    assert list(bars) == ["weights, device", "weights, host", "KV cache, host"]
+    assert bars["weights, host"].x == ("input", "0", "1", "output")
+    assert (bars["weights, host"].y, bars["weights, device"].y) == ((1, 1, 0, 0), (0, 0, 4, 6))
+    assert bars["KV cache, host"].y == (0, 2, 1, 0)
+    assert bars["KV cache, host"].marker.pattern.shape == "/"
+
+
+def test_a_context_grows_towards_the_line_of_the_room():
+    """The bytes of the whole device at each n_ctx, and the card's line at the height of its room."""
+    figure = EVERY["context_against_memory"]
+    assert (figure.data[0].x, figure.data[0].y) == ((256, 512), (1.5, 2))
+    assert figure.layout.shapes[0].y0 == 3
+
+
+def test_a_plan_beside_a_run_writes_the_residual():
+    """One pair of bars for each kind on each device, and what is left between them in MiB."""
+    planned, measured = EVERY["plan_beside_run"].data
+    assert planned.y == ("host: weights", "host: KV cache", "host: compute", "gpu0: weights", "gpu0: compute")
+    assert (planned.x, measured.x) == ((2, 3, 1, 10, 0.5), (2, 3, 1, 10, 0))
+    assert measured.text == ("+0.00 MiB", "+0.00 MiB", "+0.00 MiB", "+0.00 MiB", "-0.50 MiB")
+
+
+def test_what_was_not_planned_is_drawn_as_unknown():
+    """An open part of a plan has no bar and says so beside the measured one."""
+    unsure = made_plan(devices={"host": DeviceBytes(2 * MIB, 3 * MIB, None, 0), "gpu0": DeviceBytes(10 * MIB)})
+    planned, measured = figures.plan_beside_run(unsure, RUN).data
+    assert (planned.x[2], measured.x[2], measured.text[2]) == (None, 1, "not planned")
 
 
 def test_requests_add_up_to_the_last_token():

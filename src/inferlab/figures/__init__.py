@@ -8,6 +8,7 @@ from plotly.graph_objects import Figure
 
 from inferlab.figures.allocations import buffers
 from inferlab.figures.coldstart import cold_start, cold_starts
+from inferlab.figures.memory import context_against_memory, layer_bytes, memory_breakdown, plan_beside_run
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
 from inferlab.figures.style import DECODE, PREFILL
@@ -20,8 +21,12 @@ __all__ = [
     "buffers",
     "cold_start",
     "cold_starts",
+    "context_against_memory",
+    "layer_bytes",
     "live",
+    "memory_breakdown",
     "page_html",
+    "plan_beside_run",
     "redraw",
     "register_page_renderer",
     "requests",

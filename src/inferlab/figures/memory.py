@@ -1,0 +1,161 @@
+"""Memory as planned: by device, by layer, against the context; and beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.figures.allocations import KINDS
+from inferlab.figures.style import blank, stacked
+from inferlab.gaps import Gap, compare
+from inferlab.memory import LayerBytes, MemoryPlan
+from inferlab.run import Run
+from inferlab.units import GIB, MIB, bytes_text
+
+LINES = ("#3b82c4", "#c0563c", "#0f9d8a", "#a855c7", "#8a7415")
+ROOM = "#d92d20"
+
+
+def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | None = None) -> go.Figure:
+    """Planned bytes of each device, stacked by kind; a line across a device's bar where its room ends."""
+    devices = list(plan.devices)
+    told = "; ".join(f"{device} {_told(plan, device)}" for device in devices)
+    figure = blank(plan_badge(plan), f"Planned bytes by device: {told}.", x="GiB")
+    for kind, (name, colour) in KINDS.items():
+        sizes = [(plan.devices[device].parts[kind] or 0) / GIB for device in devices]
+        if any(sizes):
+            figure.add_bar(
+                y=devices, x=sizes, name=name, orientation="h", marker_color=colour,
+                hovertemplate=f"{name} %{{x:.3f}} GiB<extra>%{{y}}</extra>",
+            )  # fmt: skip
+    for device, n_bytes in (room_bytes or {}).items():
+        if n_bytes is not None and device in devices:
+            _room_across(figure, devices.index(device), n_bytes)
+    stacked(figure, len(devices))
+    return figure
+
+
+def layer_bytes(plan: MemoryPlan) -> go.Figure:
+    """Planned bytes of each layer in the order of the model: weights and KV cache, hatched where on the host."""
+    figure = blank(plan_badge(plan), _told_layers(plan), x="layer", y="MiB")
+    names = [str(layer.index) if layer.index is not None else layer.name for layer in plan.layers]
+    for kind, sizes, places in _layer_kinds(plan.layers):
+        name, colour = KINDS[kind]
+        for on_host in (False, True):
+            shown = [n / MIB if (place == "host") == on_host else 0 for n, place in zip(sizes, places, strict=True)]
+            if any(shown):
+                figure.add_bar(
+                    x=names, y=shown, name=f"{name}, {'host' if on_host else 'device'}", marker_color=colour,
+                    marker_pattern_shape="/" if on_host else "", customdata=places,
+                    hovertemplate=f"{name} %{{y:.2f}} MiB on %{{customdata}}<extra>%{{x}}</extra>",
+                )  # fmt: skip
+    figure.update_layout(barmode="stack", showlegend=True, bargap=0.15)
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=names)
+    return figure
+
+
+def context_against_memory(
+    plans: Mapping[str, Sequence[MemoryPlan]], room_bytes: int, device: str = "gpu0"
+) -> go.Figure:
+    """Bytes planned on one device against n_ctx, a line for each named series, and the line of the device's room.
+
+    Of a bound the safe end is drawn.
+    """
+    first = next(iter(plans.values()))[0]
+    series = {name: [(p.settings.n_ctx, p.most_bytes(device) / GIB) for p in each] for name, each in plans.items()}
+    figure = blank(plan_badge(first, several=True), _told_contexts(series, room_bytes / GIB), x="n_ctx, tokens")
+    figure.update_yaxes(title=f"GiB on {device}")
+    for (name, points), colour in zip(series.items(), LINES, strict=False):
+        x, y = zip(*points, strict=True)
+        figure.add_scatter(
+            x=x, y=y, name=name, mode="lines", line={"color": colour, "width": 2},
+            hovertemplate=f"{name}<br>n_ctx %{{x:,}}: %{{y:.2f}} GiB<extra></extra>",
+        )  # fmt: skip
+    figure.add_hline(y=room_bytes / GIB, line={"color": ROOM, "width": 2, "dash": "dash"})
+    figure.add_annotation(
+        text=f"room: {room_bytes / GIB:.2f} GiB", x=0, xref="paper", xanchor="left", y=room_bytes / GIB,
+        yanchor="bottom", showarrow=False,
+    )  # fmt: skip
+    figure.update_layout(showlegend=True)
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
+    """Every kind of bytes on every device as planned and as llama.cpp's log told it; the residual is written beside."""
+    gaps = compare(plan, run)
+    names = [f"{gap.device}: {KINDS[gap.kind][0]}" for gap in gaps]
+    figure = blank(f"{plan_badge(plan)}; {run.badge}", _told_gaps(gaps), x="MiB")
+    planned = [None if g.predicted_bytes is None else g.predicted_bytes / MIB for g in gaps]
+    measured = [gap.measured_bytes / MIB for gap in gaps]
+    colours = [KINDS[gap.kind][1] for gap in gaps]
+    figure.add_bar(
+        y=names, x=planned, name="planned", orientation="h",
+        marker={"color": "rgba(0,0,0,0)", "line": {"color": colours, "width": 2}},
+        hovertemplate="planned %{x:.3f} MiB<extra>%{y}</extra>",
+    )  # fmt: skip
+    figure.add_bar(
+        y=names, x=measured, name="measured", orientation="h", marker_color=colours,
+        text=[_residual(gap) for gap in gaps], textposition="outside", cliponaxis=False,
+        hovertemplate="measured %{x:.2f} MiB<extra>%{y}</extra>",
+    )  # fmt: skip
+    stacked(figure, len(names))
+    figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
+    figure.update_xaxes(range=[0, 1.3 * max([*measured, *filter(None, planned)], default=1)])
+    return figure
+
+
+def plan_badge(plan: MemoryPlan, several: bool = False) -> str:
+    """What a plan rests on: the method, the model, the settings that matter; no measurement."""
+    s = plan.settings
+    asked = [f"n_gpu_layers={s.n_gpu_layers}", f"K {s.type_k}, V {s.type_v}", f"flash attention {s.flash_attn}"]
+    told = "" if several else f", n_ctx={s.n_ctx}, {', '.join(asked)}"
+    return f"computed ({plan.method}): {plan.model.name}{told}; nothing was loaded"
+
+
+def _told(plan: MemoryPlan, device: str) -> str:
+    return ", ".join(f"{KINDS[kind][0]} {bytes_text(n)}" for kind, n in plan.devices[device].parts.items() if n != 0)
+
+
+def _room_across(figure: go.Figure, row: int, n_bytes: int) -> None:
+    """A dashed line over one bar, where the room of its device ends."""
+    at = n_bytes / GIB
+    figure.add_shape(
+        type="line", x0=at, x1=at, y0=row - 0.45, y1=row + 0.45, line={"color": ROOM, "width": 2, "dash": "dash"}
+    )
+    figure.add_annotation(text=f"room {at:.2f}", x=at, y=row - 0.45, yanchor="bottom", showarrow=False)
+
+
+def _layer_kinds(layers: Sequence[LayerBytes]):
+    yield "weights", [layer.weights_bytes for layer in layers], [layer.device for layer in layers]
+    yield "kv_cache", [layer.kv_cache_bytes for layer in layers], [layer.kv_cache_device for layer in layers]
+
+
+def _told_layers(plan: MemoryPlan) -> str:
+    told = "; ".join(
+        f"{layer.name} {bytes_text(layer.weights_bytes)} on {layer.device}, KV cache {bytes_text(layer.kv_cache_bytes)}"
+        for layer in plan.layers
+    )
+    return f"Planned bytes by layer: {told}."
+
+
+def _told_contexts(series: Mapping[str, Sequence[tuple[int, float]]], room: float) -> str:
+    told = "; ".join(f"{name} from {points[0][1]:.2f} GiB at {points[0][0]:,} tokens to {points[-1][1]:.2f} GiB at "
+                     f"{points[-1][0]:,}" for name, points in series.items())  # fmt: skip
+    return f"Planned bytes on the device against the context: {told}. The room is {room:.2f} GiB."
+
+
+def _told_gaps(gaps: Sequence[Gap]) -> str:
+    told = "; ".join(
+        f"{gap.device} {KINDS[gap.kind][0]} planned {bytes_text(gap.predicted_bytes)}, "
+        f"measured {bytes_text(gap.measured_bytes)}"
+        for gap in gaps
+    )
+    return f"Plan beside measurement: {told}."
+
+
+def _residual(gap: Gap) -> str:
+    if gap.difference_bytes is None:
+        return "not planned"
+    return f"{gap.difference_bytes / MIB:+.2f} MiB"
