@@ -78,7 +78,10 @@ class Llama:
         import llama_cpp.llama_cpp as api
 
         from inferlab import native
+        from inferlab.engine import amx
 
+        if amx.miscompiled(native.shared_library("ggml-cpu")):
+            amx.refuse()
         self.api = api
         self.ggml = ctypes.CDLL(str(native.shared_library("ggml")))
         self.ggml_base = ctypes.CDLL(str(native.shared_library("ggml-base")))
