@@ -57,6 +57,11 @@ def an_unknown_device():
     default_engine().open(tiny_model(), Settings(n_ctx=256, devices=("GPU7",)))
 
 
+def a_build_without_rpc(monkeypatch):
+    monkeypatch.setattr(native, "backends", lambda: ("cpu",))
+    lab.loopback_device()
+
+
 RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
@@ -64,6 +69,7 @@ RAISERS = {
     "UnsupportedArchitecture": lambda *_: memory.kv_cache_bytes(a_model_with_a_window(), lab.Settings(n_ctx=256)),
     "InvalidSettings": lambda *_: lab.Settings(n_ctx=-1),
     "EngineUnavailable": lambda _, monkeypatch: a_call_without_llama_cpp(monkeypatch),
+    "DeviceUnavailable": lambda _, monkeypatch: a_build_without_rpc(monkeypatch),
     "EngineRefused": lambda *_: an_unknown_device(),
     "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
     "EngineTimeout": lambda *_: a_call_that_takes_too_long(),

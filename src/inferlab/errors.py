@@ -9,6 +9,7 @@
     ├── InvalidSettings         a request that llama.cpp would refuse, or does not know
     ├── EngineError
     │   ├── EngineUnavailable   llama-cpp-python is missing or does not load
+    │   ├── DeviceUnavailable   no loopback device: a build without RPC, or a server that does not start
     │   └── EngineRefused       llama.cpp said no: model, context or decode failed
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
@@ -57,6 +58,10 @@ class EngineError(InferlabError):
 
 class EngineUnavailable(EngineError):
     """llama.cpp cannot be loaded in this environment."""
+
+
+class DeviceUnavailable(EngineError):
+    """The loopback device cannot be had."""
 
 
 class EngineRefused(EngineError):

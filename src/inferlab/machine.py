@@ -23,6 +23,24 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Link:
+    """What lies between the host and a loopback device: what was asked for, and what was measured at its start.
+
+    endpoint                       where the device answers, e.g. "127.0.0.1:50052"
+    gigabytes_per_second           rate asked for in each direction, 1 GB = 1e9 bytes; None: as fast as it goes
+    latency_seconds                delay asked for in each direction; None: nothing is added
+    achieved_gigabytes_per_second  measured rate of a large block, slower direction
+    round_trip_seconds             measured time of one byte there and one back
+    """
+
+    endpoint: str
+    gigabytes_per_second: float | None
+    latency_seconds: float | None
+    achieved_gigabytes_per_second: float
+    round_trip_seconds: float
+
+
+@dataclass(frozen=True)
 class Machine:
     """The host of a measurement, without anything that names its owner."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from inferlab.errors import EngineUnavailable
 
 INSTALL = "make book (or: pip install --no-cache-dir -r requirements.txt)"
+WITH_RPC = "pip install --no-cache-dir --force-reinstall -r requirements.txt"
 BACKENDS = ("cpu", "cuda", "metal", "vulkan", "hip", "sycl", "rpc", "blas")
 
 

@@ -103,6 +103,7 @@ class LlamaEngine:
         self._log: Path | None = None
         self._lock = threading.RLock()
         self._opened: tuple[tuple[Any, Settings], Opening] | None = None
+        self._servers: tuple[str, ...] = ()
         _ENGINES.add(self)
 
     @property
@@ -137,6 +138,7 @@ class LlamaEngine:
         settings.require_model(read_gguf(model))
         check_seconds = time.perf_counter() - began
         self._opened = None
+        self._know_only(settings.rpc_servers)
         told = self._ask("open", model=os.path.abspath(model), settings=settings.to_dict())
         lines = [LogLine(*line) for line in told["log"]]
         log = "".join(line.text for line in lines if line.level >= LOG_INFO)
@@ -156,6 +158,7 @@ class LlamaEngine:
         """
         settings.require_model(read_gguf(model))
         self._opened = None
+        self._know_only(settings.rpc_servers)
         told = self._ask(
             "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max
         )
@@ -208,6 +211,21 @@ class LlamaEngine:
         if self._log is not None:
             self._log.unlink(missing_ok=True)
             self._log = None
+
+    def uses(self, endpoint: str) -> bool:
+        """Whether this worker has the RPC server at `endpoint` among its devices."""
+        return self._alive and endpoint in self._servers
+
+    def _know_only(self, endpoints: tuple[str, ...]) -> None:
+        """Have no worker that knows other RPC servers: ggml forgets none, and llama.cpp uses every one it knows.
+
+        A server serves one client at a time, so this session's other workers let go of these.
+        """
+        if self._alive and self._servers != endpoints[: len(self._servers)]:
+            self.close()
+        self._servers = endpoints
+        for endpoint in endpoints:
+            release_server(endpoint, but=self)
 
     @property
     def _alive(self) -> bool:
@@ -277,6 +295,7 @@ class LlamaEngine:
     def _crashed(self, request: str) -> EngineCrashed:
         how = how_it_ended(self._worker.wait())
         log = self._last_lines()
+        how = next((reason for text, reason in LOST_DEVICES.items() if text in log), how)
         self.close()
         return EngineCrashed(
             f"The engine's process ended during {request!r} ({how}). Your session is untouched; "
@@ -297,6 +316,11 @@ def _pass_lines(stream, lines: queue.Queue[str]) -> None:
     lines.put("")
 
 
+# What ggml-rpc.cpp says before it stops the process, and what it means.
+LOST_DEVICES = {
+    "Remote RPC server crashed": "its RPC device is gone: the server ended, or the connection broke; start a new one",
+    "Failed to connect to": "no RPC server answers at one of rpc_servers; start one there, or leave them out",
+}
 ENDINGS = {
     "SIGKILL": "most often the system's answer to memory running out",
     "SIGABRT": "llama.cpp stopped itself on a failed check",
@@ -331,6 +355,13 @@ def release(model: Path) -> None:
     """End every worker of this session that has `model` open, so that no process of ours maps the file."""
     for engine in list(_ENGINES):
         if engine.has_open(model):
+            engine.close()
+
+
+def release_server(endpoint: str, but: LlamaEngine | None = None) -> None:
+    """End every worker of this session that has the RPC server at `endpoint` among its devices, except one."""
+    for engine in list(_ENGINES):
+        if engine is not but and engine.uses(endpoint):
             engine.close()
 
 

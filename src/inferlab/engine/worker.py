@@ -20,7 +20,6 @@ from contextlib import suppress
 from typing import Any
 
 PROMPT_SEED = 4096
-RPC_REMEDY = "Reinstall it with: pip install --no-cache-dir --force-reinstall -r requirements.txt"
 NEED_NO_MODEL = ("ready", "machine", "open", "simulate")
 LOG_INFO, LOG_CONTINUES = 2, 5  # enum ggml_log_level
 DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")
@@ -223,6 +222,7 @@ class Llama:
         params.load_mode = getattr(self.api, "LLAMA_LOAD_MODE_" + settings["load_mode"].upper())
         params.main_gpu = settings["main_gpu"]
         params.no_alloc = no_alloc
+        params.use_extra_bufts = not no_alloc
         self._kept_alive = self.place(params, settings)
         self.model = self.api.llama_model_load_from_file(os.fsencode(path), params)
         if not self.model:
@@ -236,7 +236,7 @@ class Llama:
         from inferlab import native
 
         if "rpc" not in native.backends():
-            raise Refused(f"This llama.cpp has no RPC backend, so {endpoint} cannot be used. {RPC_REMEDY}")
+            raise Refused(f"This llama.cpp has no RPC backend for {endpoint}. To get it: {native.WITH_RPC}")
         add = ctypes.CDLL(str(native.shared_library("ggml-rpc"))).ggml_backend_rpc_add_server
         add.restype, add.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
         registry = add(endpoint.encode())
