@@ -38,10 +38,11 @@ def test_the_cache_is_as_large_as_the_engine_makes_it(tiny, engine, n_ctx, types
     assert abs(memory.kv_cache_bytes(tiny, settings) - logged) <= 0.0051 * MIB
 
 
-@pytest.mark.parametrize("together", [{"n_seq_max": 4}, {"n_seq_max": 4, "kv_unified": True}])
-def test_sequences_share_the_cache(tiny, engine, together):
-    """With or without a unified pool, the closed form follows the engine."""
-    settings = lab.Settings(n_ctx=4096, **together)
+@pytest.mark.parametrize("n_ctx", [4096, 769])
+@pytest.mark.parametrize("together", [{"n_seq_max": 4}, {"n_seq_max": 4, "kv_unified": True}, {"n_seq_max": 3}])
+def test_sequences_share_the_cache(tiny, engine, together, n_ctx):
+    """With or without a unified pool, the closed form follows the engine, also where both roundings bite."""
+    settings = lab.Settings(n_ctx=n_ctx, **together)
     opening = engine.open(Path(tiny.path), settings)
     logged = sum(b.n_bytes for b in opening.buffers if b.kind == "kv_cache")
     assert abs(memory.kv_cache_bytes(tiny, settings) - logged) <= 0.0051 * MIB

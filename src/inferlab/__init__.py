@@ -12,6 +12,7 @@ _ROOM_OF = {
     "Checkup": "checkup",
     "ColdStart": "coldstart",
     "Device": "machine",
+    "ForgetfulEngine": "forgetting",
     "Fit": "fitting",
     "InferlabError": "errors",
     "Link": "machine",

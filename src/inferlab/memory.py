@@ -142,13 +142,14 @@ def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", typ
 def kv_cache_bytes(model: Model | KnownModel, settings: Settings) -> int:
     """Bytes of the KV cache that llama.cpp allocates when it makes the context; it never grows.
 
-    Each sequence's share of n_ctx is rounded up to 256 cells; a unified cache is one share for all.
+    n_ctx is rounded up to 256 cells, then each sequence's share of it (llama-context.cpp, lines 290-305);
+    a unified cache is one share for all.
     Raises InvalidSettings without n_ctx, UnsupportedArchitecture for caches of other kinds.
     """
     if settings.n_ctx is None:
         raise InvalidSettings("n_ctx=None leaves the size of the KV cache open; say how many tokens it must hold.")
     streams = 1 if settings.kv_unified else settings.n_seq_max
-    cells = streams * _padded(settings.n_ctx // streams)
+    cells = streams * _padded(_padded(settings.n_ctx) // streams)
     return cells * kv_cache_bytes_per_token(model, settings.type_k, settings.type_v)
 
 

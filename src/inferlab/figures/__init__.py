@@ -7,6 +7,7 @@ Backgrounds are transparent and text has no colour of its own: the page and Jupy
 from plotly.graph_objects import Figure
 
 from inferlab.figures.allocations import buffers
+from inferlab.figures.anatomy import block, growth, kv_readings, recomputed, tensor_bytes
 from inferlab.figures.coldstart import cold_start, cold_starts
 from inferlab.figures.memory import context_against_memory, layer_bytes, memory_breakdown, plan_beside_run
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
@@ -18,20 +19,25 @@ __all__ = [
     "DECODE",
     "PREFILL",
     "Figure",
+    "block",
     "buffers",
     "cold_start",
     "cold_starts",
     "context_against_memory",
     "layer_bytes",
+    "growth",
+    "kv_readings",
     "live",
     "memory_breakdown",
     "page_html",
     "plan_beside_run",
+    "recomputed",
     "redraw",
     "register_page_renderer",
     "requests",
     "summary",
     "telemetry",
+    "tensor_bytes",
     "timeline",
     "token_times",
     "ttft_against_prompt",
