@@ -7,7 +7,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import ModelNotFound
-from inferlab.facts import known_models
+from inferlab.facts import known_models, published_tables
 
 BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
 
@@ -17,6 +17,7 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     keys = set(re.findall(r"^@\w+\{([^,\s]+),", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.MULTILINE))
     cited = {model.source for model in known_models().values()}
     cited |= {fact.source for model in known_models().values() for fact in model.files.values()}
+    cited |= {table.source for table in published_tables().values()}
     assert cited <= keys
 
 
@@ -30,3 +31,10 @@ def test_an_unknown_model_is_answered_with_the_known_ones():
     """The error lists what there is."""
     with pytest.raises(ModelNotFound, match="Known: mistral-7b"):
         lab.known_model("mistral-8b")
+
+
+def test_a_published_table_keeps_its_columns():
+    """A row has one number under each column's name, and a column one number for each mix."""
+    table = published_tables()["llama-3.1-8b-rates"]
+    assert table.rows["Q4_K_M"]["decode"] == table.column("decode")["Q4_K_M"] == 71.93
+    assert list(table.column("prefill")) == list(table.rows)

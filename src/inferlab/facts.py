@@ -58,6 +58,31 @@ class KnownModel:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table as its source printed it: a row for each quantization mix, numbers under the names of their columns."""
+
+    title: str
+    source: str
+    date: str
+    rows: dict[str, dict[str, float]]
+
+    def column(self, name: str) -> dict[str, float]:
+        """One column: mix -> number."""
+        return {mix: row[name] for mix, row in self.rows.items()}
+
+
+@cache
+def published_tables() -> dict[str, PublishedTable]:
+    """Every table of data/facts/tables.toml by its name."""
+    return {name: _published(entry) for name, entry in _table("tables").items()}
+
+
+def _published(entry: dict[str, Any]) -> PublishedTable:
+    rows = {mix: dict(zip(entry["columns"], row, strict=True)) for mix, row in entry["rows"].items()}
+    return PublishedTable(entry["title"], entry["source"], entry["date"], rows)
+
+
 @cache
 def known_models() -> dict[str, KnownModel]:
     """Every model of data/facts/models.toml by its short name."""
