@@ -6,6 +6,7 @@ Memory and speed are those of the real model; the text is noise, and the file's 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from inferlab import architectures, mixes
-from inferlab.errors import InvalidSettings
+from inferlab.errors import InvalidSettings, ModelError, NotEnoughDisk
 from inferlab.facts import KnownModel, known_model
-from inferlab.gguf import VERSIONS, Model, PackedArray, header_bytes
-from inferlab.synthetic import vocabulary
+from inferlab.gguf import DEFAULT_ALIGNMENT, VERSIONS, Model, PackedArray, Tensor, header_bytes, read_gguf
+from inferlab.progress import track
+from inferlab.synthetic import POOL_BYTES, vocabulary, weights
+from inferlab.units import bytes_text
 
 CACHE = "INFERLAB_CACHE"
 CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in ("name", "source", "files", "metadata"))
@@ -44,22 +47,79 @@ def make_shape(
     path: str | Path | None = None,
     *,
     header_only: bool = False,
+    progress: bool | None = None,
     **dimensions: Any,
 ) -> Path:
     """Write a shape as a GGUF file that llama.cpp loads, with synthetic weights; returns its path.
 
-    `path` None means the cache folder. `header_only` leaves the data out: the file claims its full size but takes
-    almost no disk, which is enough for llama.cpp's memory simulation and for nothing else.
+    `path` None means the cache folder, where a shape that is already there is used again.
+    `header_only` leaves the data out: the file claims its full size but takes almost no disk, which is enough for
+    llama.cpp's memory simulation and for nothing else. `progress` None shows a bar where somebody watches.
+    The file appears under its name when it is whole; whatever interrupts the writing leaves nothing behind.
+    Raises NotEnoughDisk before writing, and InvalidSettings rather than replace a file that is no shape.
     """
     known = changed(name, **dimensions)
     metadata, tensors = _metadata(known, type, header_only), _tensors(known, type)
     header = header_bytes(metadata, tensors)
     target = Path(path).expanduser() if path else cache_folder() / file_name(name, type, header_only, **dimensions)
+    if path is None and _holds(target, header, _file_bytes(header, tensors)):
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
+    _require_replaceable(target)
+    if not header_only:
+        _require_room(target, _file_bytes(header, tensors))
     with _whole_or_nothing(target) as file:
         file.write(header)
-        file.truncate(len(header) + tensors[-1].offset + tensors[-1].n_bytes)
+        for piece in () if header_only else _data(tensors, f"writing {target.name}", progress):
+            file.write(piece)
+        file.truncate(_file_bytes(header, tensors))
     return target
+
+
+def _file_bytes(header: bytes, tensors: tuple[Tensor, ...]) -> int:
+    return len(header) + tensors[-1].offset + tensors[-1].n_bytes
+
+
+def _data(tensors: tuple[Tensor, ...], label: str, progress: bool | None) -> Iterator[memoryview]:
+    """All weights in file order, padded to their offsets; the bar counts pieces."""
+    total = sum(-(-tensor.n_bytes // POOL_BYTES) for tensor in tensors)
+    return track(_pieces(tensors), total, label, progress)
+
+
+def _pieces(tensors: tuple[Tensor, ...]) -> Iterator[memoryview]:
+    for index, tensor in enumerate(tensors):
+        yield from weights(tensor, seed=index)
+        if padding := -tensor.n_bytes % DEFAULT_ALIGNMENT:
+            yield memoryview(bytes(padding))
+
+
+def _holds(target: Path, header: bytes, n_bytes: int) -> bool:
+    """Whether the file is this very shape, whole."""
+    if not target.is_file() or target.stat().st_size != n_bytes:
+        return False
+    with target.open("rb") as file:
+        return file.read(len(header)) == header
+
+
+def _require_replaceable(target: Path) -> None:
+    """A shape may be written anew; a file that is anything else stays."""
+    if not target.exists():
+        return
+    try:
+        synthetic = read_gguf(target).synthetic
+    except ModelError:
+        synthetic = False
+    if not synthetic:
+        raise InvalidSettings(f"{target} exists and is not a shape, so it is not overwritten. Give another path.")
+
+
+def _require_room(target: Path, n_bytes: int) -> None:
+    free = shutil.disk_usage(target.parent).free
+    if free < n_bytes:
+        raise NotEnoughDisk(
+            f"{target.name} needs {bytes_text(n_bytes)}; {bytes_text(free)} are free in {target.parent}. "
+            "Make room, choose a smaller mix, or give a path on another disk."
+        )
 
 
 def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
@@ -110,7 +170,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferlab"
 
 
-def _tensors(known: KnownModel, mix: str):
+def _tensors(known: KnownModel, mix: str) -> tuple[Tensor, ...]:
     return mixes.mixed(architectures.tensors(known), mix, known)
 
 
