@@ -90,9 +90,55 @@ def test_a_models_name_is_never_markup(capsys):
     assert "[/red] [bold]evil" in capsys.readouterr().out
 
 
+def planned(capsys, *arguments):
+    """The JSON that a plan prints."""
+    assert cli.main(["plan", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+PLANS = [["tiny"], ["tiny", "--vram", "8GiB"], ["mistral-7b", "--type=Q8_0", "--vram=1GiB"]]
+
+
+@pytest.mark.parametrize("arguments", PLANS)
+def test_a_plan_has_one_shape(scripted, capsys, arguments):
+    """Model, method, four kinds of bytes on each device, the verdict: these names, no others, bytes or null."""
+    fields = planned(capsys, *arguments)
+    assert list(fields) == ["model", "method", "devices", "fits"]
+    assert list(fields["model"]) == ["name", "n_params", "tensor_bytes"]
+    assert fields["method"] in ("closed form", "oracle", "bound")
+    assert fields["fits"] in ("yes", "no", "unsure")
+    assert "host" in fields["devices"]
+    for held in fields["devices"].values():
+        assert list(held) == ["weights_bytes", "kv_cache_bytes", "compute_bytes", "output_bytes"]
+        assert all(n is None or (isinstance(n, int) and n >= 0) for n in held.values())
+
+
+def test_options_of_a_plan_are_settings(scripted, capsys):
+    """More context is more cache, a smaller type less of it, and the type of a known name its bytes."""
+
+    def cache(*options):
+        return sum(held["kv_cache_bytes"] for held in planned(capsys, "mistral-7b", *options)["devices"].values())
+
+    assert cache("--n-ctx", "8192") == 2 * cache() == 2**30
+    assert cache("--type-k", "q8_0", "--type-v", "q8_0") == cache() * 34 // 64
+    assert planned(capsys, "mistral-7b", "--type", "F16")["model"]["tensor_bytes"] > 14e9
+
+
+def test_a_plan_for_people(scripted, capsys):
+    """A table, a bar for each device, the verdict with what it is compared with, and what would fit."""
+    assert cli.main(["plan", "mistral-7b", "--vram", "24GiB", "--reserve", "650MiB"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Mistral 7B v0.2" in told
+    for text in ("█", "▓", "fits: yes", "Compared with gpu0 24.00 GiB free, of which 650.00 MiB stay", "Method: "):
+        assert text in told
+    for question in ("largest n_ctx", "most layers", "KV cache type"):
+        assert question in told
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["masure"], ["measure", "--n-prompt", "many"], ["measure", "--type-k", "q4"], ["measure", "--no-such-option"]],
+    [[], ["masure"], ["measure", "--n-prompt", "many"], ["measure", "--type-k", "q4"], ["measure", "--no-such-option"],
+     ["plan"], ["plan", "tiny", "--vram", "8"], ["plan", "mistral-7b", "--type", "Q9"]],
 )
 def test_unusable_arguments_are_status_2(arguments, capsys):
     """The usage goes to standard error, nothing to standard output."""
@@ -110,6 +156,8 @@ def test_unusable_arguments_are_status_2(arguments, capsys):
         (["measure", "tiny", "--n-gen", "0"], "InvalidSettings: n_gen=0"),
         (["measure", "tiny", "--n-ctx", "10"], "InvalidSettings: n_ctx=10"),
         (["measure", "tiny", "--type-v", "q8_0", "--flash-attn", "off"], "InvalidSettings: type_v"),
+        (["plan", "no-such.gguf"], "ModelNotFound: no-such.gguf does not exist"),
+        (["plan", "tiny", "--type", "Q8_0"], "InvalidSettings: type='Q8_0' is for a known model"),
     ],
 )
 def test_an_error_of_ours_is_status_1_and_one_sentence(scripted, arguments, error, capsys):

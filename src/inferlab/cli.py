@@ -1,4 +1,4 @@
-"""The terminal's front door: `inferlab doctor`, `inferlab measure`; tables for people and `--json` for programs."""
+"""The terminal's front door, a command for each verb; tables for people and `--json` for programs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 from inferlab import __version__
 from inferlab.checkup import Checkup, check_machine
 from inferlab.engine import default_engine
-from inferlab.errors import InferlabError
+from inferlab.errors import InferlabError, InvalidSettings
+from inferlab.fitting import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit, model_named
 from inferlab.intervals import ENOUGH
 from inferlab.llamabench import to_rows
+from inferlab.memory import MemoryPlan
+from inferlab.mixes import MIXES
 from inferlab.run import QUANTITIES, Run, measure
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
-from inferlab.units import bytes_text, rate_text, seconds_text
+from inferlab.units import bytes_from_text, bytes_text, rate_text, seconds_text
 
 INTERRUPTED = 130
 STATE_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -46,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add_doctor(commands)
     add_measure(commands)
+    add_plan(commands)
     return top
 
 
@@ -96,32 +100,42 @@ def add_measure(commands: Any) -> None:
         "model", nargs="?", metavar="MODEL",
         help="a .gguf file, `tiny`, or hf:owner/repo/file.gguf (default: INFERLAB_MODEL, else tiny)",
     )  # fmt: skip
-    defaults = Settings()
     command.add_argument("--n-prompt", type=int, default=512, help="prompt tokens (default 512)")
     command.add_argument("--n-gen", type=int, default=128, help="generated tokens (default 128)")
     command.add_argument("--repeats", type=int, default=5, help="counted passes (default 5)")
     command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what the workload needs)")
     command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
-    command.add_argument("--n-gpu-layers", type=int, default=defaults.n_gpu_layers, help="default -1: all")
-    command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
-    command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
-    command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
-    command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
+    add_placement(command)
     instead = command.add_mutually_exclusive_group()
     instead.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     instead.add_argument("--llama-bench", action="store_true", help="print llama-bench's JSON rows instead")
 
 
-def run_measure(options: argparse.Namespace) -> None:
-    settings = Settings(
+def add_placement(command: argparse.ArgumentParser) -> None:
+    """Options that say what lies where, under the names of `Settings`."""
+    defaults = Settings()
+    command.add_argument("--n-gpu-layers", type=int, default=defaults.n_gpu_layers, help="default -1: all")
+    command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
+    command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
+    command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
+    command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
+
+
+def placed(options: argparse.Namespace, **others: Any) -> Settings:
+    """Settings from the options of `add_placement` and `--n-ctx`."""
+    return Settings(
         n_ctx=options.n_ctx,
-        n_threads=options.n_threads,
         n_gpu_layers=options.n_gpu_layers,
         type_k=options.type_k,
         type_v=options.type_v,
         flash_attn=options.flash_attn,
         offload_kqv=not options.no_offload_kqv,
+        **others,
     )
+
+
+def run_measure(options: argparse.Namespace) -> None:
+    settings = placed(options, n_threads=options.n_threads)
     run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
     if options.json:
         print(json.dumps(json_fields(run), indent=1))
@@ -218,6 +232,139 @@ def print_table(run: Run) -> None:
     console.print(f"Medians of {len(run.passes)} passes; {run.badge}.", markup=False)
     if run.settled is False:
         console.print("The warm-up never settled within 2 %: something else is using this machine.", style="yellow")
+
+
+def add_plan(commands: Any) -> None:
+    command = commands.add_parser(
+        "plan",
+        help="does it fit: bytes on each device, before anything is loaded",
+        description="Plan the memory of a model and hold it against a card. Exit status 0 whether it fits or not.",
+    )
+    command.set_defaults(command=run_plan)
+    command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, hf:..., or a known name: mistral-7b")
+    command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
+    command.add_argument("--n-ctx", type=int, default=DEFAULT_N_CTX, help=f"default {DEFAULT_N_CTX}")
+    add_placement(command)
+    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for a card with as much (default: this one)")
+    command.add_argument(
+        "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def size(text: str) -> int:
+    """A size on the command line, in bytes."""
+    try:
+        return bytes_from_text(text)
+    except InvalidSettings as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from None
+
+
+def run_plan(options: argparse.Namespace) -> None:
+    model = model_named(options.model, options.type)
+    found = fit(model, placed(options), vram=options.vram, reserve_bytes=options.reserve)
+    if options.json:
+        print(json.dumps(plan_fields(found), indent=1))
+    else:
+        print_plan(found)
+
+
+def plan_fields(found: Fit) -> dict[str, Any]:
+    """A plan as one JSON object; of an open part null, and whether it fits."""
+    model = found.plan.model
+    return {
+        "model": {"name": model.name, "n_params": model.n_params, "tensor_bytes": model.tensor_bytes},
+        "method": found.plan.method,
+        "devices": {
+            device: {f"{kind}_bytes": n_bytes for kind, n_bytes in held.parts.items()}
+            for device, held in found.plan.devices.items()
+        },
+        "fits": found.fits,
+    }
+
+
+SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
+BAR = 48
+FITS_STYLES = {"yes": "bold green", "no": "bold red", "unsure": "bold yellow"}
+
+
+def print_plan(found: Fit) -> None:
+    """A table of bytes, a bar for each device, the verdict with what it is compared with, and what would fit."""
+    from rich.console import Console
+
+    console = Console()
+    console.print(plan_table(found))
+    for device in found.plan.devices:
+        console.print(plan_bar(found, device), soft_wrap=True)
+    shown = "  ".join(f"{sign} {kind.replace('_', ' ')}" for kind, (sign, _) in SIGNS.items())
+    console.print(f"{shown}  · free  | end of the room", markup=False, highlight=False)
+    console.print(f"fits: {found.fits}{margin_text(found.margin_bytes)}", style=FITS_STYLES[found.fits])
+    told = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
+    told += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
+    for line in told:
+        console.print(line, markup=False, highlight=False)
+
+
+def plan_table(found: Fit):
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(plan_title(found.plan)), title_justify="left")
+    for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for device, held in found.plan.devices.items():
+        parts = [open_text(found.plan, device, n) for n in held.parts.values()]
+        room = found.room_bytes.get(device)
+        table.add_row(device, *parts, open_text(found.plan, device, held.total_bytes), bytes_text(room))
+    return table
+
+
+def plan_title(plan: MemoryPlan) -> str:
+    s = plan.settings
+    return f"{plan.model.name}: n_ctx {s.n_ctx:,}, n_gpu_layers {s.n_gpu_layers}, K {s.type_k}, V {s.type_v}"
+
+
+def open_text(plan: MemoryPlan, device: str, n_bytes: int | None) -> str:
+    """A size, or the range that a bound gives for it."""
+    if n_bytes is not None or device not in plan.compute_range:
+        return bytes_text(n_bytes)
+    return f"up to {bytes_text(plan.compute_range[device][1])}"
+
+
+def plan_bar(found: Fit, device: str):
+    """One device as a line of signs, all devices at one scale, its room marked: readable without colours."""
+    from rich.text import Text
+
+    rooms = found.room_bytes
+    most = [*map(found.plan.most_bytes, found.plan.devices), *filter(None, rooms.values())]
+    scale = BAR / max(most)
+    cells = [(sign, colour) for sign, colour, n in bar_parts(found.plan, device) for _ in range(round(n * scale))]
+    if rooms.get(device) is not None:
+        end = max(0, round(rooms[device] * scale))
+        cells += [("·", "dim")] * (end - len(cells))
+        cells.insert(end, ("|", "bold"))
+    return Text(f"{device:5} ").join([Text(), Text.assemble(*cells)])
+
+
+def bar_parts(plan: MemoryPlan, device: str) -> list[tuple[str, str, int]]:
+    """Sign, colour and bytes of each kind; what is open is drawn at its safe end."""
+    parts = plan.devices[device].parts
+    missing = plan.most_bytes(device) - sum(filter(None, parts.values()))
+    return [(*SIGNS[kind], missing if n is None else n) for kind, n in parts.items()]
+
+
+def margin_text(n_bytes: int | None) -> str:
+    """How much is left or missing, after a comma; nothing where it is unknown."""
+    if n_bytes is None:
+        return ""
+    return f", {bytes_text(abs(n_bytes))} {'to spare' if n_bytes >= 0 else 'missing'}"
+
+
+def answer_text(answer: Answer) -> str:
+    if answer.value is None:
+        return "none."
+    value = f"{answer.value:,}" if isinstance(answer.value, int) else answer.value
+    return f"{value}{margin_text(answer.margin_bytes)}."
 
 
 if __name__ == "__main__":

@@ -13,11 +13,14 @@ from pathlib import Path
 
 from inferlab.engine import this_machine
 from inferlab.errors import InvalidSettings
-from inferlab.gguf import Model
+from inferlab.facts import known_models
+from inferlab.gguf import Model, read_gguf
 from inferlab.machine import Device, Machine, read_host
 from inferlab.memory import CELLS, MemoryPlan
+from inferlab.models import find_model
 from inferlab.plans import predict_memory
 from inferlab.settings import UNQUANTIZED, Settings
+from inferlab.shapes import shape
 from inferlab.units import MIB, bytes_from_text, bytes_text
 
 RESERVE_BYTES = 1024 * MIB
@@ -95,13 +98,27 @@ def fit(
     bytes or as "8GiB", stands in for its devices: one CUDA card with as much free. n_ctx defaults to 4096.
     Raises ModelError, InvalidSettings, UnsupportedArchitecture.
     """
-    machine = machine_for(machine, vram)
+    model, machine = model_named(model), machine_for(machine, vram)
     settings = asked(settings)
     free = free_bytes(machine)
     search = _Search(model, settings, machine, rooms(free, reserve_bytes))
     return Fit(
         search.plan(settings), free, reserve_bytes, search.largest_n_ctx(), search.most_layers(), search.cache_type()
     )
+
+
+def model_named(model: Model | str | Path | None, type: str | None = None) -> Model:
+    """The header of a file, or the shape of a known model in one of llama.cpp's types (default Q4_K_M).
+
+    Raises ModelNotFound, and InvalidSettings for a type beside a file, which has its own.
+    """
+    if isinstance(model, Model):
+        return model
+    if model in known_models():
+        return shape(model, type or "Q4_K_M")
+    if type is not None:
+        raise InvalidSettings(f"type={type!r} is for a known model, but {model} is a file, which has its types.")
+    return read_gguf(find_model(model))
 
 
 def asked(settings: Settings | None) -> Settings:
@@ -178,7 +195,7 @@ class _Search:
     def largest_n_ctx(self) -> Answer:
         """In steps of 256 cells a sequence, because llama.cpp rounds up to them."""
         step = CELLS * (1 if self.settings.kv_unified else self.settings.n_seq_max)
-        best = _last(lambda n: self.fits(self.settings.but(n_ctx=n * step)), MOST_N_CTX // step)
+        best = last(lambda n: self.fits(self.settings.but(n_ctx=n * step)), MOST_N_CTX // step)
         return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, MOST_N_CTX)
 
     def most_layers(self) -> Answer:
@@ -187,7 +204,7 @@ class _Search:
         if list(self.room_bytes) == ["host"]:
             why = "There is no device here to put a layer on."
             return Answer("the most layers with this n_ctx", None, None, why)
-        best = _last(lambda n: self.fits(self.settings.but(n_gpu_layers=n)), blocks + 1)
+        best = last(lambda n: self.fits(self.settings.but(n_gpu_layers=n)), blocks + 1)
         if not best and not self.fits(self.settings.but(n_gpu_layers=0)):
             best = -1
         return self._answer("the most layers with this n_ctx", "n_gpu_layers", best, 1, blocks + 1, least=0)
@@ -252,7 +269,7 @@ class _Search:
 NAMES = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output"}
 
 
-def _last(fits: Callable[[int], bool], most: int) -> int:
+def last(fits: Callable[[int], bool], most: int) -> int:
     """The largest n of 1 to `most` that fits, by doubling and halving; 0 when none does. Assumes that more is worse."""
     if not fits(1):
         return 0
