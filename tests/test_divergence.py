@@ -28,6 +28,16 @@ def test_a_uniform_guess_is_the_worst_that_a_trained_model_may_do():
     assert 1 < perplexity(TEXT) < 4096 / 10
 
 
+def test_a_coarser_cache_moves_the_scores(engine):
+    """With keys and values in four bits every token's cost shifts a little, and more than in eight."""
+    plain, eight, four = (
+        lab.token_nats(TEXT[:1000], settings=Settings(type_k=kind, type_v=kind), engine=engine)
+        for kind in ("f16", "q8_0", "q4_0")
+    )
+    shifts = [sum(abs(a - b) for a, b in zip(plain, other, strict=True)) for other in (eight, four)]
+    assert 0 < shifts[0] < shifts[1]
+
+
 def test_scores_follow_the_chosen_tokens(engine):
     """The greedy continuation is the likeliest: no other last token costs less."""
     engine.open(tiny_model(), Settings(n_ctx=CHUNK, n_batch=CHUNK))

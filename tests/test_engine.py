@@ -64,6 +64,15 @@ def test_a_quantized_cache_is_smaller(engine):
     assert quantized == pytest.approx(full * 34 / 64, abs=0.01 * MIB)
 
 
+@pytest.mark.parametrize(("disable", "rotated"), [("0", "1"), ("1", "0")])
+def test_an_engine_has_an_environment_of_its_own(disable, rotated):
+    """What llama.cpp reads from its environment can be set for one engine: here, whether it turns a cache's rows."""
+    engine = LlamaEngine(environment={"LLAMA_ATTN_ROT_DISABLE": disable})
+    opening = opened(engine, SMALL.but(type_k="q8_0", type_v="q8_0"))
+    engine.close()
+    assert f"attn_rot_k = {rotated}" in opening.log
+
+
 def test_every_kind_of_buffer_is_found(engine):
     """Weights take at least the tensors' bytes; compute and output buffers are not forgotten."""
     opening = opened(engine)

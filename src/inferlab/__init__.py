@@ -48,6 +48,7 @@ _ROOM_OF = {
     "shape": "shapes",
     "this_machine": "engine",
     "tiny_model": "models",
+    "token_nats": "divergence",
     "tokenize": "vocabulary",
 }
 

@@ -30,12 +30,27 @@ def perplexity(text: str, model: str | Path | None = None, engine: Engine | None
     return math.exp(sum(nats) / len(nats))
 
 
-def _nats(text: str, model: str | Path | None, engine: Engine | None) -> list[float]:
+def token_nats(
+    text: str,
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    engine: Engine | None = None,
+) -> tuple[float, ...]:
+    """Nats that each token of `text` costs: its surprise, over the same chunks; `settings` say how the engine runs.
+
+    Two runs of one vocabulary are comparable token by token, e.g. with another type of the KV cache.
+    """
+    return tuple(_nats(text, model, engine, settings))
+
+
+def _nats(
+    text: str, model: str | Path | None, engine: Engine | None, settings: Settings | None = None
+) -> list[float]:
     path, engine = find_model(model), engine or default_engine()
     if read_gguf(path).synthetic:
         raise InvalidSettings(f"{path.name} has synthetic weights; only trained ones can be judged by a text.")
     with engine.held():
-        engine.open(path, Settings(n_ctx=CHUNK, n_batch=CHUNK))
+        engine.open(path, (settings or Settings()).but(n_ctx=CHUNK, n_batch=CHUNK))
         first, *tokens = engine.tokenize(text)
         chunks = (tokens[start : start + CHUNK - 1] for start in range(0, len(tokens), CHUNK - 1))
         return [nats for chunk in chunks for nats in engine.score([first, *chunk])]

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,10 +94,13 @@ class LlamaEngine:
     """llama.cpp in one worker process, started on first use and again after a crash.
 
     A request that is not answered within `timeout_seconds` ends the worker and raises EngineTimeout.
+    `environment` is added to the worker's, for what llama.cpp reads there: {"LLAMA_ATTN_ROT_DISABLE": "1"}.
     """
 
-    def __init__(self, timeout_seconds: float | None = None) -> None:
-        self.timeout_seconds = timeout_seconds
+    def __init__(
+        self, timeout_seconds: float | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.timeout_seconds, self.environment = timeout_seconds, dict(environment or {})
         self._replies: queue.Queue[str] = queue.Queue()
         self._worker: subprocess.Popen | None = None
         self._log: Path | None = None
@@ -243,7 +246,7 @@ class LlamaEngine:
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            env={**os.environ, **self.environment, "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,
         )
         self._replies = queue.Queue()
