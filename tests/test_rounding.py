@@ -118,3 +118,15 @@ def test_groups_must_fill_a_row():
     """Groups that leave a remainder are refused with both numbers."""
     with pytest.raises(InvalidSettings, match="Groups of 100 do not fill 256 weights"):
         rounding.absmax(np.zeros((2, 256), np.float32), group=100)
+
+
+def test_the_search_tells_its_trials():
+    """A first guess, then 21 trials from 14 to 16 steps; the kept ones have falling errors, the last of them wins."""
+    block = trained("blk.0.ffn_down.weight").reshape(-1, 32)[3]
+    told = list(rounding.trials(block))
+    assert [round(trial.steps, 1) for trial in told] == [15.0, *(round(14 + 0.1 * n, 1) for n in range(21))]
+    kept = [trial for trial in told if trial.kept]
+    assert [float(trial.error) for trial in kept] == sorted((float(trial.error) for trial in kept), reverse=True)
+    scale, minimum, codes = rounding.fit_scale_and_minimum(block)
+    assert (scale, minimum) == (kept[-1].scale, -kept[-1].minimum)
+    assert codes.tolist() == kept[-1].codes.tolist()

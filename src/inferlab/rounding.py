@@ -7,7 +7,8 @@ Lines are those of ggml/src/ggml-quants.c at llama.cpp 0c1e57098.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -97,11 +98,38 @@ def q4_k_bytes(weights: Weights) -> bytes:
     return np.hstack([halves, packed, nibbles.reshape(-1, 128)]).tobytes()
 
 
-def fit_scale_and_minimum(x: Weights) -> tuple[Weights, Weights, Weights]:
-    """The scale, the (positive) minimum and the codes 0..15 of each block of 32 (make_qkx2_quants, line 799).
+@dataclass(frozen=True)
+class Trial:
+    """One trial of Q4_K's search over one or more blocks: how wide the codes' range was, what fitted, how well.
 
-    The error that counts is the sum of w (scale x code - minimum - x)**2 with w = rms(x) + |x|.
-    Start: codes over the range from the least weight, at most 0, to the greatest.
+    steps  codes' steps between the minimum and the greatest weight: 15 for the first guess, then 14.0 to 16.0
+    error  the weighted sum of squares that the search makes small
+    kept   whether this was better than every trial before it
+    """
+
+    steps: float
+    scale: Weights
+    minimum: Weights
+    codes: Weights
+    error: Weights
+    kept: np.ndarray
+
+
+def fit_scale_and_minimum(x: Weights) -> tuple[Weights, Weights, Weights]:
+    """The scale, the (positive) minimum and the codes 0..15 of each block of 32 (make_qkx2_quants, line 799)."""
+    best: Trial | None = None
+    for trial in trials(x):
+        best = trial if best is None else _better_of(best, trial)
+    flat = x.max(axis=-1) == np.minimum(x.min(axis=-1), 0)
+    scale, codes = np.where(flat, np.float32(0), best.scale), np.where(flat[..., None], 0, best.codes)
+    return scale, -best.minimum, codes
+
+
+def trials(x: Weights) -> Iterator[Trial]:
+    """Every trial of the search, in its order; x is one block of 32 weights or an array of such blocks.
+
+    The error that counts is the sum of w (scale x code + minimum - x)**2 with w = rms(x) + |x|.
+    The first guess spreads the codes evenly from the least weight, at most 0, to the greatest.
     Then 21 trials, each with a slightly wider range of codes than the one before, 14 to 16 steps from the minimum
     found so far to the greatest weight; the codes of each give, by least squares, the best scale and minimum for
     them; a trial with a smaller error than all before it is kept, and the next ones start from its minimum.
@@ -110,19 +138,23 @@ def fit_scale_and_minimum(x: Weights) -> tuple[Weights, Weights, Weights]:
     low, high = np.minimum(x.min(axis=-1), 0), x.max(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         step = np.float32(15) / (high - low)
-        scale, minimum = np.float32(1) / step, low
-        codes = _codes(step, x, low)
-        error = _error(scale, codes, minimum, x, w)
-        for trial in range(CANDIDATES):
-            width = np.float32(-1) + np.float32(0.1) * np.float32(trial) + np.float32(15)
-            tried = _codes(width / (high - minimum), x, minimum)
-            new_scale, new_minimum = _least_squares(tried, x, w)
-            new_error = _error(new_scale, tried, new_minimum, x, w)
-            better = new_error < error
-            scale, minimum = np.where(better, new_scale, scale), np.where(better, new_minimum, minimum)
-            codes, error = np.where(better[..., None], tried, codes), np.where(better, new_error, error)
-    flat = high == low
-    return np.where(flat, np.float32(0), scale), -minimum, np.where(flat[..., None], 0, codes)
+        scale, codes = np.float32(1) / step, _codes(step, x, low)
+        error = _error(scale, codes, low, x, w)
+        yield Trial(15.0, scale, low, codes, error, np.ones_like(low, bool))
+        for number in range(CANDIDATES):
+            steps = np.float32(-1) + np.float32(0.1) * np.float32(number) + np.float32(15)
+            codes = _codes(steps / (high - low), x, low)
+            scale, minimum = _least_squares(codes, x, w)
+            tried = _error(scale, codes, minimum, x, w)
+            kept = tried < error
+            yield Trial(float(steps), scale, minimum, codes, tried, kept)
+            low, error = np.where(kept, minimum, low), np.where(kept, tried, error)
+
+
+def _better_of(best: Trial, trial: Trial) -> Trial:
+    """Block by block the kept one of two trials."""
+    scale, minimum = (np.where(trial.kept, getattr(trial, n), getattr(best, n)) for n in ("scale", "minimum"))
+    return replace(trial, scale=scale, minimum=minimum, codes=np.where(trial.kept[..., None], trial.codes, best.codes))
 
 
 def _least_squares(codes: Weights, x: Weights, w: Weights) -> tuple[Weights, Weights]:
