@@ -43,6 +43,7 @@ _ROOM_OF = {
     "measure_each": "run",
     "perplexity": "divergence",
     "predict_memory": "plans",
+    "quantize": "quantization",
     "read_gguf": "gguf",
     "save_run": "records",
     "shape": "shapes",

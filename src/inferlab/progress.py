@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 Step = TypeVar("Step")
@@ -19,25 +20,34 @@ def somebody_watches() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-def track(steps: Iterable[Step], total: int, label: str, shown: bool | None = None) -> Iterator[Step]:
-    """Yield `steps`, drawing a bar once a second has passed; it vanishes at the end."""
+@contextmanager
+def bar(total: int, label: str, shown: bool | None = None) -> Iterator[Callable[[int], None]]:
+    """A function to call with how much of `total` is done; it draws a bar once a second has passed, gone at the end."""
     if not (somebody_watches() if shown is None else shown):
-        yield from steps
+        yield lambda done: None
         return
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
 
-    bar, began = Progress(console=Console(stderr=True), transient=True), time.monotonic()
-    task = bar.add_task(escape(label), total=total)
-    started = False
+    drawn, began = Progress(console=Console(stderr=True), transient=True), time.monotonic()
+    task = drawn.add_task(escape(label), total=total)
+
+    def reached(done: int) -> None:
+        drawn.update(task, completed=done)
+        if not drawn.live.is_started and time.monotonic() - began > PATIENCE_SECONDS:
+            drawn.start()
+
     try:
-        for step in steps:
-            yield step
-            bar.advance(task)
-            if not started and time.monotonic() - began > PATIENCE_SECONDS:
-                bar.start()
-                started = True
+        yield reached
     finally:
-        if started:
-            bar.stop()
+        if drawn.live.is_started:
+            drawn.stop()
+
+
+def track(steps: Iterable[Step], total: int, label: str, shown: bool | None = None) -> Iterator[Step]:
+    """Yield `steps`, drawing a bar once a second has passed; it vanishes at the end."""
+    with bar(total, label, shown) as reached:
+        for done, step in enumerate(steps, 1):
+            yield step
+            reached(done)

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,12 @@ from inferlab.machine import Device, Machine, read_host
 from inferlab.settings import Settings
 
 LOG_LINES_IN_ERRORS = 12
+PROGRESS = '{"progress"'
+Tell = Callable[[int, int], None]
+
+
+def _nobody(done: int, total: int) -> None:
+    """Who is told when nobody wants to know."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +210,29 @@ class LlamaEngine:
         """Nats of each token after the first, given those before it, in the open context; at most one batch."""
         return self._ask("score", tokens=list(tokens))["nats"]
 
+    def quantize(
+        self,
+        source: Path,
+        target: Path,
+        file_type: int,
+        *,
+        requantize: bool = False,
+        dry_run: bool = False,
+        tell: Tell = _nobody,
+    ) -> str:
+        """Write `source` to `target` with llama.cpp's quantizer and return its log; the open model stays open.
+
+        file_type is a number of enum llama_ftype; `tell` hears (tensors begun, all tensors).
+        With dry_run nothing is written. The header is checked first.
+        Raises ModelError, EngineRefused or EngineCrashed; what was written by then is left to the caller.
+        """
+        read_gguf(source)
+        paths = {"source": os.path.abspath(source), "target": os.path.abspath(target)}
+        told = self._ask(
+            "quantize", tell, **paths, file_type=file_type, requantize=requantize, dry_run=dry_run
+        )
+        return "".join(told["log"])
+
     def close(self) -> None:
         """End the worker; the next request starts a new one."""
         worker, self._worker, self._opened = self._worker, None, None
@@ -252,8 +281,11 @@ class LlamaEngine:
         self._replies = queue.Queue()
         threading.Thread(target=_pass_lines, args=(self._worker.stdout, self._replies), daemon=True).start()
 
-    def _ask(self, request: str, **details: Any) -> dict[str, Any]:
-        """Send one request and wait for its reply; an interrupt ends the worker and goes on to the caller."""
+    def _ask(self, request: str, tell: Tell = _nobody, **details: Any) -> dict[str, Any]:
+        """Send one request and wait for its reply; an interrupt ends the worker and goes on to the caller.
+
+        `tell` is called with what is done and what there is to do, whenever the worker says so.
+        """
         with self._lock:
             if not self._alive:
                 self._start()
@@ -261,9 +293,12 @@ class LlamaEngine:
                 self._worker.stdin.write(json.dumps({"request": request, **details}) + "\n")
                 self._worker.stdin.flush()
                 line = self._next_line(request)
+                while line.startswith(PROGRESS):
+                    tell(*json.loads(line)["progress"])
+                    line = self._next_line(request)
             except BrokenPipeError:
                 line = ""
-            except KeyboardInterrupt:
+            except BaseException:
                 self.close()
                 raise
             return self._reply(request, line)

@@ -12,16 +12,21 @@ import json
 import os
 import queue
 import random
+import re
 import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 PROMPT_SEED = 4096
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate")
-LOG_INFO, LOG_CONTINUES = 2, 5  # enum ggml_log_level
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize")
+LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
+TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, as it begins with a tensor
+QUANTIZER_BYTES = 2**30  # most rows that the quantizer holds at once; its own default is 8 GiB
+UNFINISHED: set[str] = set()  # files that are being written
 DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")
 LAYER_LINE = ": dev = "  # llama-kv-cache.cpp, llama-memory-recurrent.cpp: which device has a layer's cache
 
@@ -32,11 +37,14 @@ def main(log_path: str) -> None:
     die_first_when_memory_runs_out()
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests, log_path), daemon=True).start()
-    llama = Llama()
+    llama = Llama(lambda told: say(replies, told))
     while True:
-        answer = llama.answer(json.loads(requests.get()))
-        replies.write(json.dumps(answer) + "\n")
-        replies.flush()
+        say(replies, llama.answer(json.loads(requests.get())))
+
+
+def say(replies: Any, told: dict[str, Any]) -> None:
+    replies.write(json.dumps(told) + "\n")
+    replies.flush()
 
 
 def own_standard_streams(log_path: str):
@@ -58,11 +66,12 @@ def die_first_when_memory_runs_out() -> None:
 
 
 def read_requests(requests: queue.Queue[str], log_path: str) -> None:
-    """Queue every request; when the owner is gone, nobody will read the log: take it away and end."""
+    """Queue every request; when the owner is gone, nobody will read the log: take it and half a file away, and end."""
     for line in sys.stdin:
         requests.put(line)
-    with suppress(OSError):
-        os.unlink(log_path)
+    for path in (log_path, *UNFINISHED):
+        with suppress(OSError):
+            os.unlink(path)
     os._exit(0)
 
 
@@ -73,7 +82,7 @@ class Refused(Exception):
 class Llama:
     """One model and one context, through llama.cpp's C API."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         import llama_cpp.llama_cpp as api
 
         from inferlab import native
@@ -84,6 +93,7 @@ class Llama:
         self.api = api
         self.ggml = ctypes.CDLL(str(native.shared_library("ggml")))
         self.ggml_base = ctypes.CDLL(str(native.shared_library("ggml-base")))
+        self.tell = tell
         self.log: list[tuple[float, int, str]] = []
         self._level = LOG_INFO
         self._log_callback = api.llama_log_callback(self._keep_log)
@@ -110,9 +120,12 @@ class Llama:
         """
         now = time.perf_counter()
         self._level = level if level != LOG_CONTINUES else self._level
-        self.log.append((now, self._level, text.decode("utf-8", errors="replace")))
+        line = text.decode("utf-8", errors="replace")
+        self.log.append((now, self._level, line))
         if self._level >= LOG_INFO:
             os.write(2, text)
+        if UNFINISHED and (tensor := TENSOR_LINE.match(line)):
+            self.tell({"progress": [int(number) for number in tensor.groups()]})
 
     # --- the host ---------------------------------------------------------------------------
 
@@ -297,6 +310,23 @@ class Llama:
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[settings["flash_attn"]]
         return params
 
+    # --- files ------------------------------------------------------------------------------
+
+    def do_quantize(
+        self, source: str, target: str, file_type: int, requantize: bool, dry_run: bool
+    ) -> dict[str, list[str]]:
+        """Write `source` anew with other types, telling each tensor as it begins; or only say what that would give."""
+        params = self.api.llama_model_quantize_default_params()
+        params.ftype, params.allow_requantize, params.dry_run = file_type, requantize, dry_run
+        params.max_buf_size = QUANTIZER_BYTES
+        self.log.clear()
+        with writing(None if dry_run else target):
+            status = self.api.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params))
+        if status:
+            why = [text for _, level, text in self.log if level == LOG_ERROR][-1:]
+            raise Refused(f"llama.cpp did not quantize {os.path.basename(source)}: {''.join(why).strip()}")
+        return {"log": [text for _, level, text in self.log if level >= LOG_INFO]}
+
     # --- work -------------------------------------------------------------------------------
 
     def do_generate(self, prompt: list[int], n_gen: int, called_at: float) -> dict[str, Any]:
@@ -383,6 +413,16 @@ class Llama:
         buffer = ctypes.create_string_buffer(room)
         count = self.api.llama_token_to_piece(self.vocab, token, buffer, room, 0, False)
         return buffer.raw[:count] if count >= 0 else self.piece(token, -count)
+
+
+@contextmanager
+def writing(path: str | None) -> Iterator[None]:
+    """While this lasts the file is unfinished: it goes away with the owner."""
+    UNFINISHED.update([path] if path else [])
+    try:
+        yield
+    finally:
+        UNFINISHED.clear()
 
 
 def told_lines(log: list[tuple[float, int, str]]) -> list[tuple[float, int, str]]:
