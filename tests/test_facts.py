@@ -7,7 +7,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import ModelNotFound
-from inferlab.facts import known_models, published_tables
+from inferlab.facts import cited_facts, known_models, published_tables
 
 BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
 
@@ -18,6 +18,7 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited = {model.source for model in known_models().values()}
     cited |= {fact.source for model in known_models().values() for fact in model.files.values()}
     cited |= {table.source for table in published_tables().values()}
+    cited |= {fact.source for fact in cited_facts("estimates").values()}
     assert cited <= keys
 
 
@@ -25,6 +26,12 @@ def test_a_known_model_speaks_the_words_of_a_file():
     """The same names as in a GGUF's header, without a file."""
     model = lab.known_model("mistral-7b")
     assert (model.n_layer, model.n_head, model.n_head_kv, model.head_dim_k) == (32, 32, 8, 128)
+
+
+def test_a_single_number_has_its_unit_and_its_date():
+    """What is cited outside a table says of what it is, and since when."""
+    fact = cited_facts("estimates")["gguf-parser-partial"]
+    assert (fact.value, fact.unit, fact.date) == (-70.1, "%", "2026-08-24")
 
 
 def test_an_unknown_model_is_answered_with_the_known_ones():

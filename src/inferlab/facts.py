@@ -84,6 +84,12 @@ def _published(entry: dict[str, Any]) -> PublishedTable:
 
 
 @cache
+def cited_facts(table: str) -> dict[str, Fact]:
+    """The single numbers of data/facts/`table`.toml by their names, e.g. `cited_facts("estimates")`."""
+    return {name: Fact(**entry) for name, entry in _table(table).items()}
+
+
+@cache
 def known_models() -> dict[str, KnownModel]:
     """Every model of data/facts/models.toml by its short name."""
     return {name: _model(entry) for name, entry in _table("models").items()}
