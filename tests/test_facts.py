@@ -7,7 +7,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import ModelNotFound
-from inferlab.facts import cited_facts, known_models, published_tables
+from inferlab.facts import cited_facts, known_models, known_vocabularies, published_tables
 
 BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
 
@@ -19,6 +19,7 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited |= {fact.source for model in known_models().values() for fact in model.files.values()}
     cited |= {table.source for table in published_tables().values()}
     cited |= {fact.source for fact in cited_facts("estimates").values()}
+    cited |= {vocabulary.source for vocabulary in known_vocabularies().values()}
     assert cited <= keys
 
 
@@ -32,6 +33,13 @@ def test_a_single_number_has_its_unit_and_its_date():
     """What is cited outside a table says of what it is, and since when."""
     fact = cited_facts("estimates")["gguf-parser-partial"]
     assert (fact.value, fact.unit, fact.date) == (-70.1, "%", "2026-08-24")
+
+
+def test_an_id_means_something_else_in_every_vocabulary():
+    """The same two words have other ids, and the same two ids other pieces, in each published vocabulary."""
+    known = known_vocabularies().values()
+    assert len({vocabulary.hello_world for vocabulary in known}) == len(known)
+    assert all(len({vocabulary.pieces[token] for vocabulary in known}) == len(known) for token in (15496, 1917))
 
 
 def test_an_unknown_model_is_answered_with_the_known_ones():

@@ -59,6 +59,19 @@ class KnownModel:
 
 
 @dataclass(frozen=True)
+class KnownVocabulary:
+    """A published vocabulary: its kind as GGUF names it, its size, and what it makes of two words and two ids."""
+
+    name: str
+    source: str
+    date: str
+    kind: str
+    n_vocab: int
+    hello_world: tuple[int, ...]
+    pieces: dict[int, str]
+
+
+@dataclass(frozen=True)
 class PublishedTable:
     """A table as its source printed it: a row for each quantization mix, numbers under the names of their columns."""
 
@@ -81,6 +94,18 @@ def published_tables() -> dict[str, PublishedTable]:
 def _published(entry: dict[str, Any]) -> PublishedTable:
     rows = {mix: dict(zip(entry["columns"], row, strict=True)) for mix, row in entry["rows"].items()}
     return PublishedTable(entry["title"], entry["source"], entry["date"], rows)
+
+
+@cache
+def known_vocabularies() -> dict[str, KnownVocabulary]:
+    """Every vocabulary of data/facts/vocabularies.toml by its short name."""
+    return {name: _vocabulary(entry) for name, entry in _table("vocabularies").items()}
+
+
+def _vocabulary(entry: dict[str, Any]) -> KnownVocabulary:
+    pieces = {int(token): text for token, text in entry["pieces"].items()}
+    plain = {key: entry[key] for key in ("source", "date", "kind", "n_vocab")}
+    return KnownVocabulary(entry["title"], hello_world=tuple(entry["hello_world"]), pieces=pieces, **plain)
 
 
 @cache
