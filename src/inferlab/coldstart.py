@@ -11,7 +11,7 @@ from inferlab import pagecache
 from inferlab.engine import Buffer, LlamaEngine, release
 from inferlab.errors import InvalidSettings
 from inferlab.gguf import ModelCard, read_gguf
-from inferlab.machine import Machine
+from inferlab.machine import Machine, far_devices
 from inferlab.models import find_model
 from inferlab.settings import Settings
 
@@ -51,7 +51,8 @@ class ColdStart:
     @property
     def badge(self) -> str:
         """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic)
+        far = far_devices(b.device for b in self.buffers)
+        return self.machine.badge(self.date, self.model.synthetic, far_devices=far)
 
     @property
     def page_cache_text(self) -> str:

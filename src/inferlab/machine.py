@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,6 +41,13 @@ class Link:
     achieved_gigabytes_per_second: float
     round_trip_seconds: float
 
+    @property
+    def text(self) -> str:
+        """`link 0.98 GB/s (asked: 1 GB/s)`, and the latency where one was asked for."""
+        asked = f" (asked: {self.gigabytes_per_second:g} GB/s)" if self.gigabytes_per_second else ""
+        latency = f", {1e3 * self.latency_seconds:g} ms each way" if self.latency_seconds else ""
+        return f"link {self.achieved_gigabytes_per_second:.3g} GB/s{asked}{latency}"
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -65,11 +74,14 @@ class Machine:
         build = " ".join(filter(None, (self.llama_cpp, self.llama_cpp_commit))) or "unknown"
         return f"llama.cpp {build}{binding}"
 
-    def badge(self, date: str, synthetic: bool = False, made_with: str | None = None) -> str:
+    def badge(
+        self, date: str, synthetic: bool = False, made_with: str | None = None, far_devices: str | None = None
+    ) -> str:
         """Where a measurement was made, when, with what: printed under every figure."""
         weights = "synthetic weights, " if synthetic else ""
         tool = f" with {made_with}" if made_with else ""
-        return f"measured{tool}: {self.cpu}, {date}, {weights}{self.llama_cpp_text}"
+        place = ", ".join(filter(None, (self.cpu, far_devices)))
+        return f"measured{tool}: {place}, {date}, {weights}{self.llama_cpp_text}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,6 +90,33 @@ class Machine:
     def from_dict(cls, data: dict[str, Any]) -> Machine:
         devices = tuple(Device(**device) for device in data.get("devices", ()))
         return cls(**{**data, "devices": devices})
+
+
+RPC_DEVICE = re.compile(r"RPC\d+\[(.+)\]")  # ggml_backend_rpc_buffer_type, ggml-rpc.cpp
+
+
+def server_name(endpoint: str) -> str:
+    """What answers at an RPC endpoint, in words: this machine's loopback device, or another machine."""
+    host = endpoint.rpartition(":")[0]
+    return "loopback device" if host in ("127.0.0.1", "localhost") else f"RPC device at {host}"
+
+
+def device_names(devices: Iterable[str]) -> dict[str, str]:
+    """ggml's names of devices -> names for people: `RPC0[127.0.0.1:50052]` is the loopback device, others stay.
+
+    Several that would be called alike are numbered.
+    """
+    found = {device: RPC_DEVICE.fullmatch(device) for device in devices}
+    names = {device: server_name(match[1]) if match else device for device, match in found.items()}
+    alike = {name: [d for d, other in names.items() if other == name] for name in names.values()}
+    return {d: f"{name} {alike[name].index(d) + 1}" if len(alike[name]) > 1 else name for d, name in names.items()}
+
+
+def far_devices(devices: Iterable[str], links: Iterable[Link] = ()) -> str | None:
+    """The RPC devices among ggml's names, each with its link where that was slowed; None without any."""
+    names = {match[1]: name for d, name in device_names(devices).items() if (match := RPC_DEVICE.fullmatch(d))}
+    told = {link.endpoint: link.text for link in links}
+    return ", ".join(", ".join(filter(None, (name, told.get(at)))) for at, name in names.items()) or None
 
 
 def read_host() -> Machine:

@@ -13,7 +13,7 @@ from typing import Any
 from inferlab.engine import Buffer, Pass
 from inferlab.errors import RecordError
 from inferlab.gguf import ModelCard
-from inferlab.machine import Machine
+from inferlab.machine import Link, Machine
 from inferlab.run import Run
 from inferlab.settings import Settings
 from inferlab.telemetry import Sample, Sampling
@@ -76,6 +76,7 @@ def run_from_dict(data: dict[str, Any]) -> Run:
             "warmups": _passes(data["warmups"]),
             "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
             "samples": tuple(Sample.from_dict(sample) for sample in data.get("samples", ())),
+            "links": tuple(Link(**link) for link in data.get("links", ())),
             "sampling": Sampling.from_dict(data["sampling"]) if data.get("sampling") else None,
         }
     )

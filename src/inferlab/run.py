@@ -24,7 +24,8 @@ from inferlab.engine import Buffer, Engine, Pass, default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.gguf import ModelCard, read_gguf
 from inferlab.intervals import median_interval
-from inferlab.machine import Machine
+from inferlab.loopback import links_to
+from inferlab.machine import Link, Machine, device_names, far_devices
 from inferlab.models import find_model
 from inferlab.progress import track
 from inferlab.settings import Settings
@@ -43,6 +44,7 @@ class Run:
     None where that is not known. made_with names the tool, if it was not this one.
     samples are the telemetry taken during the counted passes, `sampling` how; passes and samples share one
     time axis, whose 0 is the call of the first counted pass.
+    links are the slowed links to loopback devices, as measured when the devices started.
     """
 
     model: ModelCard
@@ -61,6 +63,7 @@ class Run:
     made_with: str | None = None
     samples: tuple[Sample, ...] = ()
     sampling: Sampling | None = None
+    links: tuple[Link, ...] = ()
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -109,13 +112,15 @@ class Run:
 
     @property
     def place(self) -> str:
-        """Where the layers ran: the devices that hold weights, in llama.cpp's names."""
-        return ", ".join(dict.fromkeys(b.device for b in self.buffers if b.kind == "weights")) or "unknown"
+        """Where the layers ran: the devices that hold weights, in llama.cpp's names, but for the loopback device."""
+        names = device_names(b.device for b in self.buffers)
+        return ", ".join(dict.fromkeys(names[b.device] for b in self.buffers if b.kind == "weights")) or "unknown"
 
     @property
     def badge(self) -> str:
         """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic, self.made_with)
+        far = far_devices((b.device for b in self.buffers), self.links)
+        return self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
 
     def bytes_on(self, kind: str) -> int:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output."""
@@ -208,6 +213,7 @@ def measure(
         text=text,
         samples=tuple(replace(s, seconds=s.seconds - zero) for s in samples),
         sampling=sampler.sampling if sampler else None,
+        links=links_to(opening.settings.rpc_servers),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from inferlab.figures.style import blank, stacked
+from inferlab.machine import device_names
 from inferlab.run import Run
 from inferlab.units import MIB, bytes_text
 
@@ -18,15 +19,15 @@ KINDS = {
 
 def buffers(run: Run) -> go.Figure:
     """Every buffer of a run, stacked by kind for each device."""
-    devices = list(dict.fromkeys(b.device for b in run.buffers))
-    told = "; ".join(f"{b.device} {KINDS[b.kind][0]} {bytes_text(b.n_bytes)}" for b in run.buffers)
+    names = device_names(b.device for b in run.buffers)
+    told = "; ".join(f"{names[b.device]} {KINDS[b.kind][0]} {bytes_text(b.n_bytes)}" for b in run.buffers)
     figure = blank(run.badge, f"Buffers by device: {told}.", x="MiB")
     for kind, (name, colour) in KINDS.items():
-        sizes = {b.device: b.n_bytes / MIB for b in run.buffers if b.kind == kind}
+        sizes = {names[b.device]: b.n_bytes / MIB for b in run.buffers if b.kind == kind}
         if sizes:
             figure.add_bar(
-                y=devices, x=[sizes.get(device, 0) for device in devices], name=name, orientation="h",
-                marker_color=colour, hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
+                y=list(names.values()), x=[sizes.get(device, 0) for device in names.values()], name=name,
+                orientation="h", marker_color=colour, hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
             )  # fmt: skip
-    stacked(figure, len(devices))
+    stacked(figure, len(names))
     return figure

@@ -143,31 +143,29 @@ def links_to(endpoints: Iterable[str]) -> tuple[Link, ...]:
 def _start(n_threads: int, gigabytes_per_second: float | None, latency_seconds: float | None) -> LoopbackDevice | None:
     """A device that answers; None when somebody else took the port between choosing and listening."""
     with socket.create_server((ADDRESS, 0)) as probe:
-        asked = [gigabytes_per_second, latency_seconds]
-        slowed = any(asked)
+        slowed = gigabytes_per_second or latency_seconds
         rate = GIGA * gigabytes_per_second if gigabytes_per_second else math.inf
-        line = [rate, latency_seconds or 0.0, probe.getsockname()[1]] if slowed else []
         port = free_port()
-        child = _spawn([os.getpid(), port, n_threads, *line])
+        child = _spawn(port, n_threads, *([rate, latency_seconds or 0.0, probe.getsockname()[1]] if slowed else []))
         told = _Lines(child)
         try:
             if not _accepts(port, child, told):
-                return None
-            link_port = int(told.wait("link ").split()[1]) if slowed else port
-            endpoint = f"{ADDRESS}:{link_port}"
-            link = Link(endpoint, *asked, *measured(link_port, probe, rate)) if slowed else None
+                return _end(child)
+            if not slowed:
+                return LoopbackDevice(child, f"{ADDRESS}:{port}", n_threads, None)
+            link = _measured_link(int(told.wait("link ").split()[1]), probe, gigabytes_per_second, latency_seconds)
+            return LoopbackDevice(child, link.endpoint, n_threads, link)
         except OSError as error:
             _end(child)
             raise DeviceUnavailable(f"The loopback device's link failed as it started: {error}. Try again.") from error
         except BaseException:
             _end(child)
             raise
-    return LoopbackDevice(child, endpoint, n_threads, link)
 
 
-def _spawn(arguments: list[float]) -> subprocess.Popen:
+def _spawn(*arguments: float) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "inferlab.loopback.server", *map(str, arguments)],
+        [sys.executable, "-m", "inferlab.loopback.server", *map(str, (os.getpid(), *arguments))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -246,12 +244,15 @@ class _Lines:
 # --- measuring the link -----------------------------------------------------------------------
 
 
-def measured(port: int, probe: socket.socket, bytes_per_second: float) -> tuple[float, float]:
-    """Gigabytes per second and seconds of a round trip through the relay at `port`, whose far end is `probe`.
+def _measured_link(
+    port: int, probe: socket.socket, gigabytes_per_second: float | None, latency_seconds: float | None
+) -> Link:
+    """The link through the relay at `port`, whose far end is `probe`.
 
-    A block that takes a tenth of a second at the rate asked for is sent each way; the slower direction counts.
-    The round trip is one byte there and one back, the median of fifty.
+    A block that takes a tenth of a second at the rate asked for is sent each way; the slower direction counts,
+    less the latency asked for. The round trip is one byte there and one back, the median of fifty.
     """
+    n_bytes = max(1, int(min(MOST_PROBE_BYTES, PROBE_SECONDS * GIGA * (gigabytes_per_second or math.inf))))
     with socket.create_connection((ADDRESS, port), START_SECONDS) as near:
         probe.settimeout(START_SECONDS)
         far, _ = probe.accept()
@@ -260,9 +261,9 @@ def measured(port: int, probe: socket.socket, bytes_per_second: float) -> tuple[
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 end.settimeout(START_SECONDS)
             trips = sorted(_round_trip(near, far) for _ in range(ROUND_TRIPS))
-            n_bytes = int(min(MOST_PROBE_BYTES, PROBE_SECONDS * bytes_per_second))
-            rate = min(_rate(near, far, n_bytes), _rate(far, near, n_bytes))
-            return rate / GIGA, trips[len(trips) // 2]
+            seconds = max(_passage(near, far, n_bytes), _passage(far, near, n_bytes)) - (latency_seconds or 0.0)
+    rate = n_bytes / seconds / GIGA
+    return Link(f"{ADDRESS}:{port}", gigabytes_per_second, latency_seconds, rate, trips[len(trips) // 2])
 
 
 def _round_trip(near: socket.socket, far: socket.socket) -> float:
@@ -273,18 +274,20 @@ def _round_trip(near: socket.socket, far: socket.socket) -> float:
     return time.perf_counter() - began
 
 
-def _rate(source: socket.socket, sink: socket.socket, n_bytes: int) -> float:
-    """Bytes per second of a block as the sink sees it, from its first arrival to its last."""
+def _passage(source: socket.socket, sink: socket.socket, n_bytes: int) -> float:
+    """Seconds from the first byte's departure to the last byte's arrival."""
     sender = threading.Thread(target=source.sendall, args=(bytes(n_bytes),), daemon=True)
-    sender.start()
-    room = bytearray(2**18)
-    n_first = n_arrived = sink.recv_into(room)
+    room, n_left = bytearray(2**18), n_bytes
     began = time.perf_counter()
-    while n_arrived < n_bytes and (n_more := sink.recv_into(room)):
-        n_arrived += n_more
+    sender.start()
+    while n_left:
+        n_arrived = sink.recv_into(room)
+        if not n_arrived:
+            raise ConnectionError("it closed in the middle of a block")
+        n_left -= n_arrived
     seconds = time.perf_counter() - began
     sender.join()
-    return (n_arrived - n_first) / seconds
+    return seconds
 
 
 def _require_positive(name: str, value: float | None) -> None:

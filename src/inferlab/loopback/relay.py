@@ -18,11 +18,14 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
+from inferlab.machine import usable_cpus
+
 ADDRESS = "127.0.0.1"
 PIECE_BYTES = 128 * 1024
 LEAST_WAITING_BYTES = 8 * PIECE_BYTES
 PATIENCE_SECONDS = 10.0
-AWAKE_SECONDS = 1e-4  # a sleep overshoots by about this much, so what is due sooner is waited for awake
+OVERSLEPT_SECONDS = 1e-4  # a sleep ends up to this much too late, so what is due sooner is waited for awake
+AWAKE_SECONDS = 1e-3 if usable_cpus() > 1 else 0.0  # after a piece: waking a sleeping core would delay the next one
 
 
 class Line:
@@ -90,11 +93,15 @@ def carry(one: socket.socket, other: socket.socket, bytes_per_second: float, lat
         end.setblocking(False)
     pairs = ((one, other), (other, one))
     lines = [Line(source, sink, bytes_per_second, latency_seconds) for source, sink in pairs]
+    awake_until = 0.0
     while not all(line.closed for line in lines):
+        now = time.perf_counter()
+        wait = 0.0 if now < awake_until else min(line.due for line in lines) - now - OVERSLEPT_SECONDS
         readable = [line.source for line in lines if line.wants]
         writable = [line.sink for line in lines if line.blocked]
-        wait = min(line.due for line in lines) - time.perf_counter() - AWAKE_SECONDS
         ready, free, _ = select.select(readable, writable, [], min(max(wait, 0.0), PATIENCE_SECONDS))
+        if ready:
+            awake_until = time.perf_counter() + AWAKE_SECONDS
         for line in lines:
             if line.source in ready:
                 line.receive()

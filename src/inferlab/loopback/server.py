@@ -85,7 +85,7 @@ def serve_link(port: int, bytes_per_second: float, latency_seconds: float, probe
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     with socket.create_server((ADDRESS, 0), backlog=1) as listener:
-        print(f"link {listener.getsockname()[1]}", flush=True)
+        os.write(1, f"link {listener.getsockname()[1]}\n".encode())
         serve(listener, itertools.chain([probe_port], itertools.repeat(port)), bytes_per_second, latency_seconds)
 
 
