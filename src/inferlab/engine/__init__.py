@@ -28,7 +28,7 @@ from inferlab import native
 from inferlab.engine.loadlog import LOG_INFO, Buffer, LogLine, buffers_in, phases_in
 from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.gguf import read_gguf
-from inferlab.machine import Device, Machine, read_host
+from inferlab.machine import Device, Machine, read_host, server_name
 from inferlab.settings import Settings
 
 LOG_LINES_IN_ERRORS = 12
@@ -123,7 +123,7 @@ class LlamaEngine:
     def machine(self) -> Machine:
         """The host with the devices that llama.cpp registers on it."""
         told = self._ask("machine")
-        devices = tuple(Device(**device) for device in told["devices"])
+        devices = tuple(_named(Device(**device)) for device in told["devices"])
         return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"], llama_cpp_commit=told["commit"])
 
     def held(self) -> AbstractContextManager[Any]:
@@ -344,6 +344,11 @@ class LlamaEngine:
     def _last_lines(self) -> str:
         text = self._log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-LOG_LINES_IN_ERRORS:])
+
+
+def _named(device: Device) -> Device:
+    """The device, described by what it is where ggml says only its endpoint."""
+    return replace(device, description=server_name(device.description)) if device.backend == "RPC" else device
 
 
 def _pass_lines(stream, lines: queue.Queue[str]) -> None:
