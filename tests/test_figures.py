@@ -29,7 +29,9 @@ PLANNED = {
     "layer_bytes": figures.layer_bytes(PLAN),
     "context_against_memory": figures.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
     "plan_beside_run": figures.plan_beside_run(PLAN, RUN),
+    "residuals": figures.residuals({"two layers": (PLAN, RUN)}),
 }
+MEASURED = ("plan_beside_run", "residuals")
 EVERY |= PLANNED
 
 
@@ -45,7 +47,7 @@ def test_every_figure_has_a_text_alternative(name):
     assert len(alt) > 40
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in PLANNED or name == "plan_beside_run"])
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in PLANNED or name in MEASURED])
 def test_every_figure_carries_its_badge(name):
     """Below the axes stands who measured, when and with what."""
     assert RUN.badge in badge(EVERY[name])
@@ -56,7 +58,7 @@ def test_what_was_computed_is_never_called_measured(name):
     """A planned figure names its method and its model, and says that nothing was loaded."""
     assert badge(EVERY[name]).count("computed (closed form): example") == 1
     assert "nothing was loaded" in badge(EVERY[name])
-    assert ("measured" in badge(EVERY[name])) == (name == "plan_beside_run")
+    assert ("measured" in badge(EVERY[name])) == (name in MEASURED)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -151,6 +153,14 @@ def test_a_plan_beside_a_run_writes_the_residual():
     assert planned.y == ("host: weights", "host: KV cache", "host: compute", "gpu0: weights", "gpu0: compute")
     assert (planned.x, measured.x) == ((2, 3, 1, 10, 0.5), (2, 3, 1, 10, 0))
     assert measured.text == ("+0.00 MiB", "+0.00 MiB", "+0.00 MiB", "+0.00 MiB", "-0.50 MiB")
+
+
+def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
+    """Each kind's difference in MiB at each setting, and a band as wide as two printed decimals allow."""
+    kinds = {trace.name: trace for trace in EVERY["residuals"].data}
+    assert (kinds["weights"].x, kinds["weights"].y) == (("two layers", "two layers"), (0, 0))
+    assert (kinds["compute"].y, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
+    assert (EVERY["residuals"].layout.shapes[0].y0, EVERY["residuals"].layout.shapes[0].y1) == (-0.005, 0.005)
 
 
 def test_what_was_not_planned_is_drawn_as_unknown():

@@ -9,7 +9,13 @@ from plotly.graph_objects import Figure
 from inferlab.figures.allocations import buffers
 from inferlab.figures.anatomy import block, growth, kv_readings, recomputed, tensor_bytes
 from inferlab.figures.coldstart import cold_start, cold_starts
-from inferlab.figures.memory import context_against_memory, layer_bytes, memory_breakdown, plan_beside_run
+from inferlab.figures.memory import (
+    context_against_memory,
+    layer_bytes,
+    memory_breakdown,
+    plan_beside_run,
+    residuals,
+)
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
 from inferlab.figures.style import DECODE, PREFILL
@@ -35,6 +41,7 @@ __all__ = [
     "redraw",
     "register_page_renderer",
     "requests",
+    "residuals",
     "summary",
     "telemetry",
     "tensor_bytes",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
-from inferlab.figures.style import blank, stacked
+from inferlab.figures.style import EDGE, blank, stacked
 from inferlab.gaps import Gap, compare
 from inferlab.memory import LayerBytes, MemoryPlan
 from inferlab.run import Run
@@ -15,6 +15,8 @@ from inferlab.units import GIB, MIB, bytes_text
 
 LINES = ("#3b82c4", "#c0563c", "#0f9d8a", "#a855c7", "#8a7415")
 ROOM = "#d92d20"
+LOG_ROUNDING = 0.005
+"""MiB by which a printed size may be off: llama.cpp's log has two decimals."""
 
 
 def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | None = None) -> go.Figure:
@@ -106,6 +108,26 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     return figure
 
 
+def residuals(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> go.Figure:
+    """Measured minus planned of every kind on every device, for several settings; the band is the log's rounding."""
+    gaps = {name: compare(plan, run) for name, (plan, run) in pairs.items()}
+    plan, run = next(iter(pairs.values()))
+    figure = blank(f"{plan_badge(plan, several=True)}; {run.badge}", _told_residuals(gaps), y="measured - planned, MiB")
+    for kind, (name, colour) in KINDS.items():
+        found = [(setting, gap) for setting, each in gaps.items() for gap in each if gap.kind == kind]
+        known = [(setting, gap) for setting, gap in found if gap.difference_bytes is not None]
+        figure.add_scatter(
+            x=[setting for setting, _ in known], y=[gap.difference_bytes / MIB for _, gap in known], name=name,
+            mode="markers", marker={"color": colour, "size": 9, "opacity": 0.8},
+            customdata=[gap.device for _, gap in known],
+            hovertemplate=f"{name} on %{{customdata}}: %{{y:+.3f}} MiB<extra>%{{x}}</extra>",
+        )  # fmt: skip
+    figure.add_hrect(y0=-LOG_ROUNDING, y1=LOG_ROUNDING, fillcolor=EDGE, line_width=0)
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(type="category")
+    return figure
+
+
 def plan_badge(plan: MemoryPlan, several: bool = False) -> str:
     """What a plan rests on: the method, the model, the settings that matter; no measurement."""
     s = plan.settings
@@ -153,6 +175,15 @@ def _told_gaps(gaps: Sequence[Gap]) -> str:
         for gap in gaps
     )
     return f"Plan beside measurement: {told}."
+
+
+def _told_residuals(gaps: Mapping[str, Sequence[Gap]]) -> str:
+    worst = {
+        name: max((abs(gap.difference_bytes) for gap in each if gap.difference_bytes is not None), default=None)
+        for name, each in gaps.items()
+    }
+    told = "; ".join(f"{name} at most {bytes_text(n)}" for name, n in worst.items())
+    return f"Measured minus planned bytes, largest of all kinds: {told}."
 
 
 def _residual(gap: Gap) -> str:
