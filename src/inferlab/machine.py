@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -62,6 +63,7 @@ class Machine:
     llama_cpp: str | None = None
     llama_cpp_commit: str | None = None
     devices: tuple[Device, ...] = ()
+    last_level_cache_bytes: int | None = None
 
     @property
     def gpus(self) -> tuple[Device, ...]:
@@ -128,6 +130,7 @@ def read_host() -> Machine:
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         llama_cpp_python=installed_version("llama-cpp-python"),
+        last_level_cache_bytes=last_level_cache_bytes(),
     )
 
 
@@ -150,9 +153,7 @@ def cpu_name() -> str:
 
 def usable_cpus() -> int:
     """Logical processors this process may use (a container or `taskset` can allow fewer than there are)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(usable_cpu_numbers())
 
 
 def physical_cores() -> int:
@@ -173,3 +174,45 @@ def ram_bytes() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def last_level_cache_bytes() -> int | None:
+    """The largest caches that the usable processors reach, each counted once; None where the system does not tell.
+
+    A virtual machine may be told of a cache that it shares with others.
+    """
+    caches = [cache for cpu in usable_cpu_numbers() for cache in _caches(cpu)]
+    last = max((level for level, _, _ in caches), default=0)
+    return sum({shared: n_bytes for level, shared, n_bytes in caches if level == last}.values()) or _macos_cache_bytes()
+
+
+def usable_cpu_numbers() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _caches(cpu: int) -> list[tuple[int, str, int]]:
+    """Level, the processors that share it, and bytes of each cache of one processor, as Linux tells them."""
+    found = []
+    for index in range(8):
+        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}")
+        try:
+            level, shared, size = (_line(folder / name) for name in ("level", "shared_cpu_list", "size"))
+            found.append((int(level), shared, int(size.removesuffix("K")) * 1024))
+        except (OSError, ValueError):
+            break
+    return found
+
+
+def _line(path: Path) -> str:
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _macos_cache_bytes() -> int | None:
+    """The L2 cache of the fast cores: the last level that Apple's systems tell of."""
+    if platform.system() != "Darwin":
+        return None
+    command = ["sysctl", "-n", "hw.perflevel0.l2cachesize"]
+    told = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return int(told) if told.isdigit() else None

@@ -17,12 +17,27 @@ from typing import Any, BinaryIO
 from inferlab import architectures, mixes
 from inferlab.errors import InvalidSettings, ModelError, NotEnoughDisk
 from inferlab.facts import KnownModel, known_model
-from inferlab.gguf import DEFAULT_ALIGNMENT, VERSIONS, Model, PackedArray, Tensor, header_bytes, read_gguf
+from inferlab.gguf import (
+    DEFAULT_ALIGNMENT,
+    VERSIONS,
+    Model,
+    ModelCard,
+    PackedArray,
+    Tensor,
+    header_bytes,
+    read_gguf,
+)
+from inferlab.machine import Machine, read_host
 from inferlab.progress import track
 from inferlab.synthetic import POOL_BYTES, vocabulary, weights
-from inferlab.units import bytes_text
+from inferlab.units import MIB, bytes_text
 
 CACHE = "INFERLAB_CACHE"
+SHAPE = "INFERLAB_SHAPE"
+TIMES_CACHE = 8
+DEFAULT_CACHE_BYTES = 64 * MIB
+BANDWIDTH_SHAPES = ("qwen2.5-0.5b:Q4_K_M", "llama-3.2-1b:Q4_K_M", "llama-3.2-1b:F16", "mistral-7b:Q4_K_M",
+                    "mistral-7b:Q8_0", "mistral-7b:F16")  # fmt: skip
 CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in ("name", "source", "files", "metadata"))
 
 
@@ -120,6 +135,40 @@ def _require_room(target: Path, n_bytes: int) -> None:
             f"{target.name} needs {bytes_text(n_bytes)}; {bytes_text(free)} are free in {target.parent}. "
             "Make room, choose a smaller mix, or give a path on another disk."
         )
+
+
+def bandwidth_shape(machine: Machine | None = None) -> Path:
+    """A shape that no cache holds, written into the cache folder on first use: what labs about bandwidth load.
+
+    The smallest of BANDWIDTH_SHAPES that is at least eight times the last-level cache and leaves half of the RAM
+    free, else the largest that leaves it; INFERLAB_SHAPE=name:mix overrides. `cache_note` says how far it goes.
+    Raises ModelNotFound or InvalidSettings for another INFERLAB_SHAPE, NotEnoughDisk when it does not fit.
+    """
+    chosen = os.environ.get(SHAPE) or bandwidth_shape_name(machine or read_host())
+    name, _, mix = chosen.partition(":")
+    return make_shape(name, mix or "Q4_K_M")
+
+
+def bandwidth_shape_name(machine: Machine) -> str:
+    """`name:mix` of the shape for this machine; an unknown cache is taken for DEFAULT_CACHE_BYTES."""
+    wanted = TIMES_CACHE * (machine.last_level_cache_bytes or DEFAULT_CACHE_BYTES)
+    room = (machine.ram_bytes or float("inf")) / 2
+    sizes = {name: shape(*name.split(":")).tensor_bytes for name in BANDWIDTH_SHAPES}
+    fitting = [name for name, n_bytes in sizes.items() if n_bytes <= room] or list(BANDWIDTH_SHAPES[:1])
+    return next((name for name in fitting if sizes[name] >= wanted), fitting[-1])
+
+
+def cache_note(model: Model | ModelCard, machine: Machine) -> str | None:
+    """What a figure about bandwidth must say when the caches may hold part of the model; None when they cannot."""
+    cache = machine.last_level_cache_bytes
+    if cache is None:
+        return "The size of this machine's last-level cache is not known; part of the weights may stay in it."
+    if model.tensor_bytes >= TIMES_CACHE * cache:
+        return None
+    return (
+        f"The weights are only {model.tensor_bytes / cache:.1f} times the last-level cache ({bytes_text(cache)}), "
+        f"not {TIMES_CACHE}: part of them may stay in it, and the rate is not that of main memory alone."
+    )
 
 
 def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
