@@ -18,7 +18,7 @@ ROOMS = {
     7: "checkup diagrams figures",
     6: "fitting gaps",
     5: "calibration divergence llamabench plans quantization records shapes sweeps",
-    4: "coldstart forgetting oracle probe run vocabulary",
+    4: "allocation coldstart forgetting oracle probe run vocabulary",
     3: "engine loopback pagecache telemetry",
     2: "anatomy architectures blocks intervals memory miniature mixes models native rounding speed synthetic",
     1: "claims facts gguf machine settings",

@@ -45,6 +45,7 @@ _ROOM_OF = {
     "predict_memory": "plans",
     "quantize": "quantization",
     "read_gguf": "gguf",
+    "reserved_bytes": "allocation",
     "save_run": "records",
     "shape": "shapes",
     "this_machine": "engine",
