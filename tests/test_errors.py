@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 import inferlab as lab
-from inferlab import diagrams, errors, memory, native
+from inferlab import claims, diagrams, errors, memory, native
 from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
@@ -74,6 +74,7 @@ RAISERS = {
     "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
     "EngineTimeout": lambda *_: a_call_that_takes_too_long(),
     "RecordError": lambda folder, _: lab.load_run(folder / "none.json"),
+    "UnknownClaim": lambda *_: claims.claim("Z99"),
     "StaleDiagram": lambda folder, _: diagrams.rendered("graph TD", a_folder_without_pictures(folder)),
 }
 

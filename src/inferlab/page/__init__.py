@@ -4,7 +4,8 @@ In a cell: `number` hands a value to the prose; `on_page` tells a page from a la
 In the kernel that executes a page (`data/kernels`, found before any other `python3` kernel):
 `load_ipython_extension` makes figures appear as the page's own HTML.
 In Sphinx: `setup` executes every page on every build, copies fonts and scripts out of installed packages so
-that a page asks no other host for anything, and puts the diagrams rendered ahead into the page.
+that a page asks no other host for anything, puts the diagrams rendered ahead into the page, and draws the claims
+on trial (`trials`).
 """
 
 from __future__ import annotations
@@ -76,6 +77,19 @@ def _software_rows() -> dict[str, str]:
     return {package: version(package) for package in ("inferlab", "jupyter-book", "sphinx", "myst-nb", "plotly")}
 
 
+def claim_counts():
+    """The claims by verdict and section, as a table."""
+    from IPython.display import Markdown
+
+    from inferlab import claims
+
+    found = [(one.verdict, one.section) for one in claims.claims()]
+    head = f"| verdict | {' | '.join(claims.SECTIONS)} | all |\n|---|{'--:|' * (len(claims.SECTIONS) + 1)}"
+    rows = {v: [found.count((v, s)) for s in claims.SECTIONS] for v in claims.VERDICTS}
+    lines = [f"| {verdict} | {' | '.join(map(str, row))} | {sum(row)} |" for verdict, row in rows.items()]
+    return Markdown("\n".join([head, *lines]))
+
+
 def on_page() -> bool:
     """True in the kernel that executes a page of the book, False in JupyterLab, tests and scripts."""
     return os.environ.get("INFERLAB_PAGE") == "1"
@@ -92,6 +106,9 @@ def setup(app) -> dict:
     """Called by Sphinx for `extra_extensions: [inferlab.page]`."""
     from sphinxcontrib.mermaid import mermaid
 
+    from inferlab.page import trials
+
+    trials.setup(app)
     app.setup_extension("sphinxcontrib.mermaid")
     app.add_node(mermaid, override=True, html=(_visit_diagram, None))
     app.connect("builder-inited", _use_page_kernel)
