@@ -19,16 +19,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 PROMPT_SEED = 4096
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize")
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget")
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, as it begins with a tensor
 QUANTIZER_BYTES = 2**30  # most rows that the quantizer holds at once; its own default is 8 GiB
 UNFINISHED: set[str] = set()  # files that are being written
+DECIDE_LOADING = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "load_mode")
 DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")
-LAYER_LINE = ": dev = "  # llama-kv-cache.cpp, llama-memory-recurrent.cpp: which device has a layer's cache
+LAYER_LINES = (" assigned to device ", ": dev = ")  # llama-model.cpp, llama-kv-cache.cpp: where layer and cache are
 
 
 def main(log_path: str) -> None:
@@ -79,6 +80,15 @@ class Refused(Exception):
     """llama.cpp said no; the message goes back to the caller."""
 
 
+class Reference(NamedTuple):
+    """A model that `compare` compares with, as it was when it was set aside."""
+
+    model: Any
+    context: Any
+    sampler: Any
+    source: tuple[Any, ...]
+
+
 class Llama:
     """One model and one context, through llama.cpp's C API."""
 
@@ -99,7 +109,7 @@ class Llama:
         self._log_callback = api.llama_log_callback(self._keep_log)
         api.llama_log_set(self._log_callback, ctypes.c_void_p(0))
         api.llama_backend_init()
-        self.model = self.context = self.sampler = self.vocab = None
+        self.model = self.context = self.sampler = self.vocab = self.reference = None
         self.simulated, self.loaded_lines = None, 0
         self.n_batch = 0
         self.rpc_servers: set[str] = set()
@@ -209,7 +219,8 @@ class Llama:
         if not context:
             raise Refused(f"llama.cpp would not make a context of {params.n_ctx} tokens; its last line says why.")
         self.api.llama_free(context)
-        return {"log": [text for _, level, text in self.log if level >= LOG_INFO or LAYER_LINE in text]}
+        said = ((level, text) for _, level, text in self.log)
+        return {"log": [text for level, text in said if level >= LOG_INFO or any(at in text for at in LAYER_LINES)]}
 
     def description(self) -> str:
         """What llama.cpp calls this model, e.g. `llama 8B Q4_K - Medium`."""
@@ -222,7 +233,7 @@ class Llama:
             self.api.llama_sampler_free(self.sampler)
         if self.context:
             self.api.llama_free(self.context)
-        if self.model:
+        if self.model and not self.is_lent(self.model):
             self.api.llama_model_free(self.model)
         self.model = self.context = self.sampler = self.vocab = self.simulated = None
 
@@ -237,7 +248,11 @@ class Llama:
         params.no_alloc = no_alloc
         params.use_extra_bufts = not no_alloc
         self._kept_alive = self.place(params, settings)
-        self.model = self.api.llama_model_load_from_file(os.fsencode(path), params)
+        self.source = (path, os.stat(path).st_mtime_ns, no_alloc, {name: settings[name] for name in DECIDE_LOADING})
+        if self.reference and self.reference.source == self.source:
+            self.model = self.reference.model
+        else:
+            self.model = self.api.llama_model_load_from_file(os.fsencode(path), params)
         if not self.model:
             raise Refused(f"llama.cpp did not load {os.path.basename(path)}; its last lines say why.")
         self.vocab = self.api.llama_model_get_vocab(self.model)
@@ -355,25 +370,74 @@ class Llama:
             "tokens": tokens,
         }
 
-    def do_score(self, tokens: list[int]) -> dict[str, Any]:
-        """Nats of each token after the first, given those before it: one llama_decode with all logits."""
+    def do_score(self, tokens: list[int], first: int) -> dict[str, Any]:
+        """Nats of tokens[first:], each given all those before it."""
+        from inferlab.engine.rows import nats_of
+
+        return {"nats": [n for came, logits in self.rows(self.context, tokens, first) for n in nats_of(logits, came)]}
+
+    def do_compare(self, tokens: list[int], first: int) -> dict[str, Any]:
+        """The open model beside the reference on tokens[first:], batch after batch; only the results leave here."""
+        from inferlab.engine.rows import Compared, compared
+
+        if self.reference is None:
+            raise Refused("No reference is set aside: the engine is fresh, or has forgotten it.")
+        found = Compared([], [], [], [])
+        own, full = (self.rows(context, tokens, first) for context in (self.context, self.reference.context))
+        for (came, logits), (_, reference) in zip(own, full, strict=True):
+            for column, more in zip(found, compared(logits, reference, came), strict=True):
+                column.extend(more)
+        return found._asdict()
+
+    def do_set_aside(self) -> dict[str, Any]:
+        """Keep the open model as the reference of `compare`, so that another can be opened beside it."""
+        self.do_forget()
+        self.reference = Reference(self.model, self.context, self.sampler, self.source)
+        self.model = self.context = self.sampler = self.vocab = None
+        return {}
+
+    def do_forget(self) -> dict[str, Any]:
+        """Free the reference; what the open model shares with it stays."""
+        gone, self.reference = self.reference, None
+        if gone:
+            self.api.llama_sampler_free(gone.sampler)
+            self.api.llama_free(gone.context)
+            if gone.model != self.model:
+                self.api.llama_model_free(gone.model)
+        return {}
+
+    def is_lent(self, model: Any) -> bool:
+        """Whether the reference has its weights there, too."""
+        return self.reference is not None and self.reference.model == model
+
+    def rows(self, context: Any, tokens: list[int], first: int) -> Iterator[tuple[Any, Any]]:
+        """(tokens that came, logits that predict them) from tokens[first] on, one llama_decode after another.
+
+        The logits are llama.cpp's own memory, which its next decode writes over.
+        """
         import numpy as np
 
-        count = len(tokens)
-        if not 2 <= count <= self.n_batch:
-            raise Refused(f"{count} tokens cannot be scored in one batch of {self.n_batch}.")
-        self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
-        ids, wanted = (self.api.llama_token * count)(*tokens), (ctypes.c_int8 * count)(*[1] * count)
-        batch = self.api.llama_batch_get_one(ids, count)
-        batch.logits = wanted
-        status = self.api.llama_decode(self.context, batch)
+        n_ctx, n_vocab = self.api.llama_n_ctx(context), self.api.llama_vocab_n_tokens(self.vocab)
+        if not 1 <= first < len(tokens) <= n_ctx:
+            raise Refused(f"{len(tokens)} tokens from {first} on cannot be scored in a context of {n_ctx}.")
+        self.api.llama_memory_clear(self.api.llama_get_memory(context), True)
+        came, ids = np.array(tokens), (self.api.llama_token * len(tokens))(*tokens)
+        for start, count in batches(len(tokens) - 1, self.api.llama_n_batch(context)):
+            wanted = [start + index >= first - 1 for index in range(count)]
+            self.decode_wanted(context, ctypes.byref(ids, start * ctypes.sizeof(self.api.llama_token)), wanted)
+            if any(wanted):
+                shape = (sum(wanted), n_vocab)
+                rows = np.ctypeslib.as_array(self.api.llama_get_logits(context), shape)
+                yield came[start + count + 1 - len(rows) : start + count + 1], rows
+
+    def decode_wanted(self, context: Any, ids: Any, wanted: list[bool]) -> None:
+        """llama_decode of as many ids as `wanted` is long, with logits where it says so."""
+        flags = (ctypes.c_int8 * len(wanted))(*wanted)
+        batch = self.api.llama_batch_get_one(ctypes.cast(ids, ctypes.POINTER(self.api.llama_token)), len(wanted))
+        batch.logits = flags
+        status = self.api.llama_decode(context, batch)
         if status:
-            raise Refused(decode_refusal(status, self.api.llama_n_ctx(self.context)))
-        shape = (count, self.api.llama_vocab_n_tokens(self.vocab))
-        logits = np.ctypeslib.as_array(self.api.llama_get_logits(self.context), shape)[:-1].astype(np.float64)
-        highest = logits.max(axis=1)
-        normalizer = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1))
-        return {"nats": (normalizer - logits[np.arange(count - 1), tokens[1:]]).tolist()}
+            raise Refused(decode_refusal(status, self.api.llama_n_ctx(context)))
 
     def decode(self, ids: Any, count: int) -> float:
         """Seconds of llama_decode and llama_synchronize over `count` token ids."""
@@ -395,11 +459,28 @@ class Llama:
         return {"tokens": tokens}
 
     def do_tokenize(self, text: str) -> dict[str, Any]:
+        return {"tokens": self.tokens(text, special=True)}
+
+    def tokens(self, text: str, special: bool) -> list[int]:
+        """Ids of a text with its opening token; `special` lets the text name special tokens, such as <s>."""
         data = text.encode("utf-8")
         room = len(data) + 8
         ids = (self.api.llama_token * room)()
-        count = self.api.llama_tokenize(self.vocab, data, len(data), ids, room, True, True)
-        return {"tokens": list(ids[:count])}
+        count = self.api.llama_tokenize(self.vocab, data, len(data), ids, room, True, special)
+        return list(ids[:count])
+
+    def do_chunks(self, text: str, n_ctx: int) -> dict[str, Any]:
+        """Every full n_ctx tokens of a text, cut as llama-perplexity cuts it: the first of each replaced by BOS.
+
+        tools/perplexity/perplexity.cpp, perplexity(); a vocabulary without BOS keeps its first token.
+        """
+        if self.api.llama_vocab_get_add_eos(self.vocab):
+            raise Refused("This vocabulary ends every text with a token; perplexity is not defined for it here.")
+        tokens = self.tokens(text, special=False)
+        chunks = [tokens[start : start + n_ctx] for start in range(0, len(tokens) - n_ctx + 1, n_ctx)]
+        if self.api.llama_vocab_get_add_bos(self.vocab):
+            chunks = [[self.api.llama_vocab_bos(self.vocab), *chunk[1:]] for chunk in chunks]
+        return {"chunks": chunks, "n_tokens": len(tokens)}
 
     def do_detokenize(self, tokens: list[int]) -> dict[str, Any]:
         """What the tokens spell; llama_detokenize would also tidy the spaces before punctuation."""
