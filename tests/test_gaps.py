@@ -29,12 +29,16 @@ def test_what_was_not_planned_is_no_zero():
 
 
 def test_backends_names_are_told_apart():
-    """Mapped, repacked and pinned memory belongs to the host; RPC devices come before the others, as in llama.cpp."""
-    named = ["CPU_Mapped", "CPU_REPACK", "CUDA_Host", "CUDA0", "CUDA1", "RPC0[127.0.0.1:50052]", "RPC0"]
+    """Mapped, repacked and pinned memory belongs to the host; two ways into one GPU's memory are one device."""
+    named = ["CPU_Mapped", "CPU_REPACK", "CUDA_Host", "MTL0_Mapped", "MTL0", "MTL1"]
     found = gaps.measured_bytes(Buffer(name, "weights", 10**i) for i, name in enumerate(named))
-    assert found == {
-        ("host", "weights"): 111,
-        ("gpu1", "weights"): 1000,
-        ("gpu2", "weights"): 10_000,
-        ("gpu0", "weights"): 1_100_000,
-    }
+    assert found == {("host", "weights"): 111, ("gpu0", "weights"): 11_000, ("gpu1", "weights"): 100_000}
+
+
+def test_rpc_servers_come_first_in_the_order_they_were_named():
+    """Each is called RPC0 in the log and comes before the machine's own devices; endpoints tell them apart."""
+    buffers = [
+        Buffer(name, "weights", 10**i) for i, name in enumerate(["CUDA0", "RPC0[127.0.0.1:2]", "RPC0[127.0.0.1:1]"])
+    ]
+    found = gaps.measured_bytes(buffers, ("127.0.0.1:2", "127.0.0.1:1"))
+    assert found == {("gpu2", "weights"): 1, ("gpu0", "weights"): 10, ("gpu1", "weights"): 100}

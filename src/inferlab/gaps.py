@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inferlab.engine import Buffer
@@ -11,7 +11,8 @@ from inferlab.memory import MemoryPlan
 from inferlab.run import Run
 
 ON_HOST = re.compile(r"CPU|BLAS|.*_Host$")
-DECORATION = re.compile(r"\[.*|_Mapped$|_REPACK$|_Private$")
+DECORATION = re.compile(r"_Mapped$|_Private$")
+ENDPOINT = re.compile(r"RPC\d*\[(.+)\]")
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,20 @@ class Gap:
 def compare(plan: MemoryPlan, run: Run) -> tuple[Gap, ...]:
     """Every kind of bytes on every device, planned beside measured, in the plan's order; what both call 0 is left out.
 
-    The run needs `buffers`; devices are matched by order: the first device of the log is "gpu0".
+    The run needs `buffers`. Devices are matched by llama.cpp's order: RPC servers as they were named, then the others.
     """
-    measured = measured_bytes(run.buffers)
+    measured = measured_bytes(run.buffers, run.settings.rpc_servers)
     places = [(device, kind) for device, held in plan.devices.items() for kind in held.parts]
     places += [place for place in measured if place not in places]
     gaps = [Gap(*place, _planned(plan, *place), measured.get(place, 0)) for place in places]
     return tuple(gap for gap in gaps if gap.predicted_bytes != 0 or gap.measured_bytes)
 
 
-def measured_bytes(buffers: Iterable[Buffer]) -> dict[tuple[str, str], int]:
+def measured_bytes(buffers: Iterable[Buffer], rpc_servers: Sequence[str] = ()) -> dict[tuple[str, str], int]:
     """Bytes by ("host" or "gpu0" ..., kind), whatever llama.cpp's backends call their buffers."""
     buffers = tuple(buffers)
-    devices = sorted({_plain(b.device) for b in buffers if not ON_HOST.match(b.device)}, key=_as_llama_cpp_orders)
+    names = {_plain(b.device) for b in buffers if not ON_HOST.match(b.device)}
+    devices = sorted(names, key=lambda name: _in_llama_cpps_order(name, list(rpc_servers)))
     totals: dict[tuple[str, str], int] = {}
     for b in buffers:
         device = "host" if ON_HOST.match(b.device) else f"gpu{devices.index(_plain(b.device))}"
@@ -58,10 +60,12 @@ def _planned(plan: MemoryPlan, device: str, kind: str) -> int | None:
 
 
 def _plain(device: str) -> str:
-    """`RPC0[127.0.0.1:50052]` is RPC0, `MTL0_Mapped` is MTL0."""
+    """`MTL0_Mapped` is MTL0."""
     return DECORATION.sub("", device)
 
 
-def _as_llama_cpp_orders(device: str) -> tuple[bool, str]:
-    """RPC devices come first in llama.cpp's list (src/llama.cpp:276)."""
-    return not device.startswith("RPC"), device
+def _in_llama_cpps_order(device: str, rpc_servers: list[str]) -> tuple[int, str]:
+    """RPC devices come first, in the order of their servers (src/llama.cpp:276)."""
+    endpoint = ENDPOINT.match(device)
+    known = endpoint and endpoint[1] in rpc_servers
+    return (rpc_servers.index(endpoint[1]) if known else len(rpc_servers) + (not endpoint)), device
