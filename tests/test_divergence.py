@@ -25,7 +25,7 @@ def engine():
 def test_a_uniform_guess_is_the_worst_that_a_trained_model_may_do():
     """Real text costs far fewer bits than the logarithm of the vocabulary's size."""
     assert 0.05 < bits_per_byte(TEXT) < math.log2(4096) / 3
-    assert 1 < perplexity(TEXT) < 4096 / 10
+    assert 1 < perplexity(TEXT).value < 4096 / 10
 
 
 def test_a_coarser_cache_moves_the_scores(engine):
@@ -47,8 +47,8 @@ def test_scores_follow_the_chosen_tokens(engine):
     assert min(costs, key=costs.get) == best
 
 
-def test_what_does_not_fit_one_batch_is_refused(engine):
-    """A score needs the logits of every token, and at least two tokens."""
+def test_what_does_not_fit_the_context_is_refused(engine):
+    """A score needs all tokens in one context, and at least two of them."""
     engine.open(tiny_model(), Settings(n_ctx=CHUNK, n_batch=CHUNK))
     for tokens in ([1], [1] * (CHUNK + 1)):
         with pytest.raises(EngineRefused, match="cannot be scored"):

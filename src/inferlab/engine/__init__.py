@@ -206,9 +206,28 @@ class LlamaEngine:
         """Text of token ids; special tokens vanish."""
         return self._ask("detokenize", tokens=list(tokens))["text"]
 
-    def score(self, tokens: Sequence[int]) -> list[float]:
-        """Nats of each token after the first, given those before it, in the open context; at most one batch."""
-        return self._ask("score", tokens=list(tokens))["nats"]
+    def chunks(self, text: str, n_ctx: int) -> tuple[list[list[int]], int]:
+        """(every full n_ctx tokens of `text`, how many tokens it has), cut and opened as llama-perplexity does."""
+        told = self._ask("chunks", text=text, n_ctx=n_ctx)
+        return told["chunks"], told["n_tokens"]
+
+    def score(self, tokens: Sequence[int], first: int = 1) -> list[float]:
+        """Nats of tokens[first:], each given all those before it; they must fit the open context."""
+        return self._ask("score", tokens=list(tokens), first=first)["nats"]
+
+    def set_aside(self) -> None:
+        """Keep the open model as the reference of `compare`; open another one, or the same, beside it."""
+        self._opened = None
+        self._ask("set_aside")
+
+    def compare(self, tokens: Sequence[int], first: int = 1) -> dict[str, list[Any]]:
+        """The open model and the reference on tokens[first:]: the columns of engine.rows.Compared."""
+        return self._ask("compare", tokens=list(tokens), first=first)
+
+    def forget(self) -> None:
+        """Free the reference, if there is one."""
+        if self._alive:
+            self._ask("forget")
 
     def quantize(
         self,

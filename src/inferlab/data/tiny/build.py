@@ -380,7 +380,7 @@ def check(work: Path) -> None:
     expected = {
         "tokens_seen": lab.read_gguf(HERE / "tiny.gguf").metadata["inferlab.tokens_seen"],
         "held_out_bits_per_byte": round(lab.bits_per_byte(held_out, HERE / "tiny.gguf"), 4),
-        "held_out_perplexity_per_token": round(lab.perplexity(held_out, HERE / "tiny.gguf"), 2),
+        "held_out_perplexity_per_token": round(lab.perplexity(held_out, HERE / "tiny.gguf").value, 2),
         "prompt": PROMPT,
         "continuation": run.text,
         "share_of_words_in_corpus": round(sum(word in words for word in sample) / len(sample), 4),

@@ -1,0 +1,69 @@
+"""What rows of logits say about a text, and about another model's rows for it; plain NumPy, double precision.
+
+A row is what a model answers at one position: a logit for each entry of its vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+AT_ONCE = 2**20  # logits worked on together, so that the copies in double precision stay at 8 MiB each
+
+
+class Compared(NamedTuple):
+    """Two models on the same positions, one entry each.
+
+    nats, reference_nats  what the token that came cost the model and the reference
+    kl_nats               Kullback-Leibler divergence of the model's distribution from the reference's
+    same_top              whether both hold the same token for the likeliest
+    """
+
+    nats: list[float]
+    reference_nats: list[float]
+    kl_nats: list[float]
+    same_top: list[bool]
+
+
+def log_probabilities(logits: np.ndarray) -> np.ndarray:
+    """log softmax of each row, in nats."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def nats_of(logits: np.ndarray, tokens: np.ndarray) -> list[float]:
+    """Nats that each row's token costs: the negative log of its probability."""
+    costs: list[float] = []
+    for rows in _slices(logits):
+        costs += _costs(log_probabilities(logits[rows]), tokens[rows])
+    return costs
+
+
+def compared(logits: np.ndarray, reference: np.ndarray, tokens: np.ndarray) -> Compared:
+    """Compare rows of a model with rows of a reference at the same positions; `tokens` are those that came."""
+    found = Compared([], [], [], [])
+    for rows in _slices(logits):
+        model, full = log_probabilities(logits[rows]), log_probabilities(reference[rows])
+        tops = model.argmax(axis=1) == full.argmax(axis=1)
+        columns: Any = _costs(model, tokens[rows]), _costs(full, tokens[rows]), divergence(model, full), tops.tolist()
+        for column, more in zip(found, columns, strict=True):
+            column.extend(more)
+    return found
+
+
+def divergence(model: np.ndarray, full: np.ndarray) -> list[float]:
+    """sum p log(p / q) of each row, for log-probabilities p of the reference and q of the model; nats."""
+    share = np.exp(full)
+    return np.multiply(share, full - model, where=share > 0, out=np.zeros_like(share)).sum(axis=1).tolist()
+
+
+def _costs(log_p: np.ndarray, tokens: np.ndarray) -> list[float]:
+    return (-log_p[np.arange(len(tokens)), tokens]).tolist()
+
+
+def _slices(logits: np.ndarray) -> Iterator[slice]:
+    count, n_vocab = logits.shape
+    step = max(1, AT_ONCE // n_vocab)
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
