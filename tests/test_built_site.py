@@ -14,6 +14,8 @@ import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import TimeoutError
 
+from inferlab import claims
+
 READ = """
 async () => {
   const wide = innerWidth;
@@ -209,3 +211,76 @@ def test_search_finds_a_word_of_the_book(home, browser):
     page.wait_for_selector("#search-results li a")
     assert complaints == []
     page.close()
+
+
+# --- the register of claims -----------------------------------------------------------------------
+
+REGISTER = "book/appendix/claims-on-trial.html"
+
+
+@pytest.fixture
+def register(home, browser) -> Iterator:
+    """The register of claims, open in a tab; a script that fails fails the test."""
+    page = browser.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.goto(home + REGISTER)
+    page.wait_for_selector(".claims-filter:not([hidden])")
+    yield page
+    assert failures == []
+    page.close()
+
+
+def shown_claims(page) -> list[str]:
+    rows = page.locator(".claim:visible .claim-side strong")
+    return rows.all_inner_texts()
+
+
+def test_every_claim_is_shown_without_javascript(home, browser):
+    """A reader who runs no scripts sees all rows, and no controls that would do nothing."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(home + REGISTER)
+    assert shown_claims(page) == [one.id for one in claims.claims()]
+    assert not page.locator(".claims-filter").is_visible()
+    context.close()
+
+
+def test_choices_narrow_the_claims_down(register):
+    """Verdict and section together leave the rows that have both, and no heading without a row."""
+    register.get_by_label("Verdict").select_option("outdated")
+    register.get_by_label("Section").select_option(label="D: Engines and frameworks")
+    expected = [one.id for one in claims.claims("D") if one.verdict == "outdated"]
+    assert shown_claims(register) == expected
+    assert register.get_by_role("status").inner_text() == f"{len(expected)} of {len(claims.claims())} claims"
+    assert [text[:1] for text in register.locator("section:has(.claim) > h2:visible").all_inner_texts()] == ["D"]
+    register.get_by_role("button", name="Show all").click()
+    register.wait_for_function(f"document.querySelectorAll('.claim:not([hidden])').length === {len(claims.claims())}")
+
+
+def test_the_choices_work_by_keyboard(register):
+    """From the first choice, Tab reaches the words, and what is typed there narrows the rows."""
+    register.get_by_label("Verdict").focus()
+    for _ in range(4):
+        register.keyboard.press("Tab")
+    register.keyboard.type("k-means")
+    assert shown_claims(register) == ["C01"]
+
+
+def test_a_link_finds_its_claim_whatever_was_chosen(register):
+    """Following a link to a row that was hidden shows it again."""
+    register.get_by_label("Verdict").select_option("holds")
+    assert "A01" not in shown_claims(register)
+    register.evaluate("location.hash = '#claim-a01'")
+    register.wait_for_function("!document.getElementById('claim-a01').closest('.claim').hidden")
+    assert register.locator("#claim-a01").is_visible()
+
+
+def test_a_box_on_a_page_links_to_the_row_of_its_claim(built_book):
+    """The box says claim, verdict and decision, and its name leads to the register."""
+    page = BeautifulSoup((built_book / "book/workflow/pipeline.html").read_text(encoding="utf-8"), "html.parser")
+    box = next(box for box in page.select(".on-trial") if "B09" in box.select_one(".admonition-title").get_text())
+    words = " ".join(box.get_text(" ").split())
+    assert claims.claim("B09").text in words
+    assert "The verdict: holds under conditions." in words
+    assert box.find("a", href="../appendix/claims-on-trial.html#claim-b09")

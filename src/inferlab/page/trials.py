@@ -112,8 +112,8 @@ class Trial(ClaimDirective):
         row = self.known_label(anchor(one), REGISTER, one.id)
         return (
             f"**The claim ({row}).** {one.text}\n\n"
-            f"**The verdict: {verdict(one)}.** {one.correction.strip()}\n\n"
-            f"**Decided** {self.decided(one)}."
+            f"**The verdict: {verdict(one)}.** {one.correction.strip()}\n"
+            f"*Decided* {self.decided(one)}."
         )
 
 
