@@ -29,7 +29,7 @@ def tiny():
 
 
 def nats(model, order, tokens):
-    return miniature.nats(miniature.Llama(model, order).logits(tokens), tokens)
+    return miniature.Llama(model, order).nats(tokens)
 
 
 def test_the_miniature_is_the_engine_in_other_words(tiny, scored):
@@ -63,6 +63,12 @@ def test_both_ways_to_keep_rows_keep_the_same():
         assert np.array_equal(seen, concatenated.add(rows[one : one + 1], rows[one : one + 1]))
     with pytest.raises(IndexError, match="do not fit"):
         in_place.add(rows[:1], rows[:1])
+
+
+def test_storing_a_row_is_timed_each_time():
+    """As many times as rows, and the rows are kept."""
+    cache = miniature.InPlace(5)
+    assert len(miniature.seconds_per_row(cache, 5, (2, 4))) == cache.n_used == 5
 
 
 def test_rows_in_place_are_never_moved():

@@ -34,3 +34,11 @@ def test_another_engine_can_be_asked():
     """Both directions go through whatever engine is given."""
     assert lab.tokenize("a bc", tiny_model(), ScriptedEngine()) == [1, 2]
     assert lab.detokenize([1, 2], tiny_model(), ScriptedEngine()) == "x xx"
+
+
+def test_tokenizing_is_timed_text_by_text():
+    """Each text has its length, its tokens and the shortest time of its calls."""
+    short, long = lab.time_tokenizer(["The function", "The function " * 50], tiny_model(), repeats=2)
+    assert (short.n_characters, long.n_characters) == (12, 650)
+    assert short.n_tokens == len(lab.tokenize("The function", tiny_model()))
+    assert 0 < short.seconds and short.n_tokens < long.n_tokens

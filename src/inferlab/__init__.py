@@ -51,6 +51,7 @@ _ROOM_OF = {
     "save_run": "records",
     "shape": "shapes",
     "this_machine": "engine",
+    "time_tokenizer": "vocabulary",
     "tiny_model": "models",
     "token_nats": "divergence",
     "tokenize": "vocabulary",

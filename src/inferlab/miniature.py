@@ -7,6 +7,7 @@ The order of operations is that of llama.cpp's src/models/llama.cpp.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from inferlab.errors import UnsupportedArchitecture
 from inferlab.gguf import Model
 
 FLOATS = {"F32": np.float32, "F16": np.float16}
-NORM_FIRST, NORM_LAST, NOTHING_ADDED = "norm first", "norm last", "norm last, nothing added"
+ORDERS = NORM_FIRST, NORM_LAST, NOTHING_ADDED = "norm first", "norm last", "norm last, nothing added"
 
 
 class Store(Protocol):
@@ -59,6 +60,16 @@ class Concatenated:
         return self.keys, self.values
 
 
+def seconds_per_row(store: Store, n_rows: int, shape: tuple[int, int]) -> list[float]:
+    """Time of each of `n_rows` additions of one key and one value, (heads, width) in 16 bits."""
+    row, seconds = np.ones((1, *shape), np.float16), []
+    for _ in range(n_rows):
+        began = time.perf_counter()
+        store.add(row, row)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
 class Llama:
     """A dense Llama-shaped model read from a GGUF file with F16 or F32 tensors.
 
@@ -93,6 +104,13 @@ class Llama:
             x = self.block(x, layer, positions, cache)
         head = self.weights.get("output", self.weights["token_embd"])
         return self.norm(x, "output_norm") @ head.T
+
+    def nats(self, tokens: Sequence[int]) -> np.ndarray:
+        """Nats of each token after the first: how surprised the model is by it, given those before."""
+        rows = self.logits(tokens)[:-1].astype(np.float64)
+        highest = rows.max(-1)
+        normalizer = highest + np.log(np.exp(rows - highest[:, None]).sum(-1))
+        return normalizer - rows[np.arange(len(rows)), list(tokens[1:])]
 
     def block(self, x: np.ndarray, layer: int, positions: np.ndarray, cache: Store) -> np.ndarray:
         """One transformer block: attention and feed-forward network, each added to what came in."""
@@ -138,14 +156,6 @@ class Llama:
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         even, odd = rows[..., 0::2], rows[..., 1::2]
         return np.stack([even * cos - odd * sin, even * sin + odd * cos], -1).reshape(rows.shape)
-
-
-def nats(logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
-    """Nats of each token after the first, given logits (n_tokens, n_vocab) of the whole text."""
-    rows = logits[:-1].astype(np.float64)
-    highest = rows.max(-1)
-    normalizer = highest + np.log(np.exp(rows - highest[:, None]).sum(-1))
-    return normalizer - rows[np.arange(len(rows)), list(tokens[1:])]
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.engine import Engine, default_engine
 from inferlab.models import find_model
+
+
+@dataclass(frozen=True)
+class Tokenizing:
+    """One text and how long its tokenization took: the shortest of several calls, the way to the engine included."""
+
+    n_characters: int
+    n_tokens: int
+    seconds: float
 
 
 def tokenize(text: str, model: str | Path | None = None, engine: Engine | None = None) -> list[int]:
@@ -21,3 +32,22 @@ def detokenize(tokens: Sequence[int], model: str | Path | None = None, engine: E
     engine = engine or default_engine()
     engine.open_vocabulary(find_model(model))
     return engine.detokenize(tokens)
+
+
+def time_tokenizer(
+    texts: Sequence[str], model: str | Path | None = None, repeats: int = 5, engine: Engine | None = None
+) -> tuple[Tokenizing, ...]:
+    """Tokenize each text `repeats` times, one after another, with a clock around the call."""
+    engine = engine or default_engine()
+    with engine.held():
+        engine.open_vocabulary(find_model(model))
+        return tuple(_timed(text, repeats, engine) for text in texts)
+
+
+def _timed(text: str, repeats: int, engine: Engine) -> Tokenizing:
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        n_tokens = len(engine.tokenize(text))
+        seconds.append(time.perf_counter() - began)
+    return Tokenizing(len(text), n_tokens, min(seconds))
