@@ -41,4 +41,5 @@ def test_tokenizing_is_timed_text_by_text():
     short, long = lab.time_tokenizer(["The function", "The function " * 50], tiny_model(), repeats=2)
     assert (short.n_characters, long.n_characters) == (12, 650)
     assert short.n_tokens == len(lab.tokenize("The function", tiny_model()))
-    assert 0 < short.seconds and short.n_tokens < long.n_tokens
+    assert short.seconds > 0
+    assert short.n_tokens < long.n_tokens
