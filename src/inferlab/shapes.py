@@ -80,7 +80,8 @@ def make_shape(
     if path is None and _holds(target, header, _file_bytes(header, tensors)):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    _require_replaceable(target)
+    if path is not None:
+        _require_replaceable(target)
     if not header_only:
         _require_room(target, _file_bytes(header, tensors))
     with _whole_or_nothing(target) as file:

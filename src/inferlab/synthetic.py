@@ -19,8 +19,8 @@ from inferlab.units import MIB
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark for a space
 LEAST_TOKENS = len(SPECIAL) + len(BYTES) + 1
-WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark for a space
 DIGITS = 6
 UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6  # llama_token_type (llama-vocab.h)
 INT32, FLOAT32 = 5, 6
@@ -135,9 +135,9 @@ def _arrays(n_vocab: int) -> dict[str, PackedArray]:
 
 def _tokens(n_vocab: int) -> bytes:
     """Length and text of each token; the numbered words all have the same length, so NumPy lays them out."""
-    named = b"".join(struct.pack("<Q", len(text)) + text.encode() for text in (*SPECIAL, *BYTES))
-    numbers = np.arange(LEAST_TOKENS - 1, n_vocab)
-    mark = WORD.encode()
+    named = b"".join(struct.pack("<Q", len(text)) + text for text in map(str.encode, (*SPECIAL, *BYTES, SPACE)))
+    numbers = np.arange(LEAST_TOKENS, n_vocab)
+    mark = SPACE.encode()
     words = np.empty(len(numbers), [("length", "<u8"), ("mark", f"S{len(mark)}"), ("digits", "u1", DIGITS)])
     words["length"], words["mark"] = len(mark) + DIGITS, mark
     words["digits"] = numbers[:, None] // 10 ** np.arange(DIGITS)[::-1] % 10 + ord("0")
