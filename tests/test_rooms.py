@@ -16,7 +16,7 @@ PACKAGE = Path(inferlab.__file__).parent
 ROOMS = {
     8: "cli page widgets",
     7: "checkup diagrams figures",
-    6: "fitting gaps",
+    6: "fitting gaps tradeoffs",
     5: "calibration divergence llamabench plans quantization records shapes sweeps",
     4: "allocation coldstart forgetting oracle probe run vocabulary",
     3: "engine loopback pagecache telemetry",

@@ -28,6 +28,7 @@ _ROOM_OF = {
     "Settings": "settings",
     "Tensor": "gguf",
     "bits_per_byte": "divergence",
+    "cache_losses": "tradeoffs",
     "check_machine": "checkup",
     "cold_start": "coldstart",
     "compare": "gaps",
@@ -37,8 +38,8 @@ _ROOM_OF = {
     "find_model": "models",
     "fit": "fitting",
     "import_llama_bench": "llamabench",
-    "load_run": "records",
     "known_model": "facts",
+    "load_run": "records",
     "loopback_device": "loopback",
     "make_shape": "shapes",
     "measure": "run",
@@ -55,6 +56,8 @@ _ROOM_OF = {
     "tiny_model": "models",
     "token_nats": "divergence",
     "tokenize": "vocabulary",
+    "type_losses": "tradeoffs",
+    "type_rates": "tradeoffs",
 }
 
 __all__ = ["__version__", *sorted(_ROOM_OF)]
