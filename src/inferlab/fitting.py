@@ -16,7 +16,8 @@ from inferlab.errors import InvalidSettings
 from inferlab.facts import known_models
 from inferlab.gguf import Model, read_gguf
 from inferlab.machine import Device, Machine, read_host
-from inferlab.memory import CELLS, MemoryPlan
+from inferlab.memory import MemoryPlan
+from inferlab.memory.cache import CELLS
 from inferlab.models import find_model
 from inferlab.plans import predict_memory
 from inferlab.settings import UNQUANTIZED, Settings
@@ -261,9 +262,8 @@ class _Search:
             return f"{unknown[0]} does not tell how much memory is free"
         device = min(self.room_bytes, key=lambda d: self.room_bytes[d] - _most(plan, d))
         missing = bytes_text(_most(plan, device) - self.room_bytes[device])
-        parts = plan.devices[device].parts if device in plan.devices else {}
-        held = ", ".join(f"{bytes_text(n)} of {NAMES[kind]}" for kind, n in parts.items() if n)
-        return f"{device} would hold {held}, {'up to ' if plan.method == 'bound' else ''}{missing} too much"
+        at_most = "up to " if device in plan.compute_range else ""
+        return f"{device} would hold {_held(plan, device)}, {at_most}{missing} too much"
 
 
 NAMES = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output"}
@@ -281,6 +281,15 @@ def last(fits: Callable[[int], bool], most: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def _held(plan: MemoryPlan, device: str) -> str:
+    """What a plan puts on a device, kind by kind, in words; the compute buffer of a bound at its safe end."""
+    parts = plan.devices[device].parts if device in plan.devices else {}
+    told = [f"{bytes_text(n)} of {NAMES[kind]}" for kind, n in parts.items() if n]
+    if device in plan.compute_range:
+        told.append(f"up to {bytes_text(plan.compute_range[device][1])} of {NAMES['compute']}")
+    return ", ".join(told)
 
 
 def _least(plan: MemoryPlan, device: str) -> int:
