@@ -16,6 +16,7 @@ from inferlab import oracle
 from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.facts import known_models
 from inferlab.gguf import Model, read_gguf
+from inferlab.loopback import is_loopback
 from inferlab.machine import Device, Machine
 from inferlab.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.memory.cache import batches, cache_layers, cells, layer_bytes
@@ -100,7 +101,12 @@ class _Question:
         return compute and self.plan(CLOSED_FORM, self.placed(), self.caches, compute)
 
     def from_oracle(self) -> MemoryPlan | None:
-        """From llama.cpp's simulation, on the very devices, or on a stand-in where that is known to agree."""
+        """From llama.cpp's simulation, on the very devices, or on a stand-in where that is known to agree.
+
+        A loopback device serves one client at a time, and the engine may be it: another one answers for it.
+        """
+        if len(self.gpus) == 1 and is_loopback(self.gpus[0].description):
+            return self.simulated(oracle.simulate_stand_in(self.model, self.settings, self.n_outputs_max))
         if self.devices_are_here:
             return self.simulated(oracle.simulate(self.model, self.settings_here, self.n_outputs_max))
         if self.all_on_one and not self.quantized:

@@ -122,6 +122,11 @@ def loopback_device(
     raise DeviceUnavailable(f"The loopback device found no free port in {ATTEMPTS} attempts. Try again.")
 
 
+def is_loopback(endpoint: str) -> bool:
+    """Whether a loopback device that this session started, and that still runs, listens at `endpoint`."""
+    return any(device.endpoint == endpoint and device.alive for device in list(_DEVICES))
+
+
 def require_rpc() -> None:
     """Raise DeviceUnavailable, with the command that mends it, when this llama.cpp has no RPC backend."""
     found = native.backends()
