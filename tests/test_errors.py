@@ -2,14 +2,16 @@
 
 import inspect
 import os
+import shutil
 import signal
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import inferlab as lab
-from inferlab import claims, diagrams, errors, memory, native
+from inferlab import claims, diagrams, errors, native
 from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
@@ -48,9 +50,13 @@ def a_worker_killed_while_it_generates():
     engine.generate([1, 2], 8000)
 
 
-def a_model_with_a_window():
-    model = lab.read_gguf(tiny_model())
-    return replace(model, metadata={**model.metadata, "llama.attention.sliding_window": 512})
+def a_shape_of_no_known_layout():
+    lab.shape(replace(lab.known_model("mistral-7b"), architecture="mamba"))
+
+
+def a_shape_on_a_full_disk(folder, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    lab.make_shape("mistral-7b", path=folder / "shape.gguf")
 
 
 def an_unknown_device():
@@ -66,13 +72,14 @@ RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
     "DamagedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF")),
-    "UnsupportedArchitecture": lambda *_: memory.kv_cache_bytes(a_model_with_a_window(), lab.Settings(n_ctx=256)),
+    "UnsupportedArchitecture": lambda *_: a_shape_of_no_known_layout(),
     "InvalidSettings": lambda *_: lab.Settings(n_ctx=-1),
     "EngineUnavailable": lambda _, monkeypatch: a_call_without_llama_cpp(monkeypatch),
     "DeviceUnavailable": lambda _, monkeypatch: a_build_without_rpc(monkeypatch),
     "EngineRefused": lambda *_: an_unknown_device(),
     "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
     "EngineTimeout": lambda *_: a_call_that_takes_too_long(),
+    "NotEnoughDisk": a_shape_on_a_full_disk,
     "RecordError": lambda folder, _: lab.load_run(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),
     "StaleDiagram": lambda folder, _: diagrams.rendered("graph TD", a_folder_without_pictures(folder)),

@@ -42,6 +42,13 @@ def test_an_id_means_something_else_in_every_vocabulary():
     assert all(len({vocabulary.pieces[token] for vocabulary in known}) == len(known) for token in (15496, 1917))
 
 
+def test_two_versions_of_a_model_are_two_models():
+    """v0.3 of Mistral 7B has a larger vocabulary than v0.2, and so more weights."""
+    old, new = lab.known_model("mistral-7b"), lab.known_model("mistral-7b-v0.3")
+    assert (old.n_vocab, new.n_vocab) == (32_000, 32_768)
+    assert old.files["Q4_K_M"].value < new.files["Q4_K_M"].value
+
+
 def test_an_unknown_model_is_answered_with_the_known_ones():
     """The error lists what there is."""
     with pytest.raises(ModelNotFound, match=r"Known: .*mistral-7b"):

@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import socket
+from types import SimpleNamespace
 
 from fakes import CPU_ONLY, WITH_GPU
 
@@ -55,6 +56,41 @@ def test_hyper_threads_are_not_cores(monkeypatch):
     assert physical_cores() == 2
     monkeypatch.setattr(machine.Path, "read_text", _refuse)
     assert physical_cores() == 4
+
+
+def test_caches_count_once(monkeypatch):
+    """Four processors in two groups with an L3 each: both caches, however many share them; unknown stays unknown."""
+    shared = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+    files = {}
+    for cpu, group in shared.items():
+        for index, (level, size, members) in enumerate([("1", "48K", str(cpu)), ("3", "32768K", group)]):
+            folder = f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
+            told = {"level": level, "size": size, "shared_cpu_list": members}
+            files |= {f"{folder}/{name}": text + "\n" for name, text in told.items()}
+
+    def read(path, **_):
+        if str(path) not in files:
+            raise FileNotFoundError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(machine.Path, "read_text", read)
+    monkeypatch.setattr(machine, "usable_cpu_numbers", lambda: [0, 1, 2, 3])
+    assert machine.last_level_cache_bytes() == 2 * 32 * 2**20
+    monkeypatch.setattr(machine, "usable_cpu_numbers", lambda: [1])
+    assert machine.last_level_cache_bytes() == 32 * 2**20
+    monkeypatch.setattr(machine.Path, "read_text", _refuse)
+    monkeypatch.setattr(machine.platform, "system", lambda: "Linux")
+    assert machine.last_level_cache_bytes() is None
+
+
+def test_macos_tells_the_cache_of_its_fast_cores(monkeypatch):
+    """Where there is no /sys, sysctl answers, or nobody does."""
+    told = ["16777216\n", ""]
+    monkeypatch.setattr(machine.Path, "read_text", _refuse)
+    monkeypatch.setattr(machine.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=told.pop(0)))
+    assert machine.last_level_cache_bytes() == 16 * 2**20
+    assert machine.last_level_cache_bytes() is None
 
 
 def test_a_host_without_proc_is_still_described(monkeypatch):
