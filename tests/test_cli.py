@@ -11,7 +11,7 @@ import psutil
 import pytest
 from fakes import CARD, WITH_GPU, ScriptedEngine, made_run, scripted_pass
 
-from inferlab import cli, engine
+from inferlab import cli, engine, native
 from inferlab.errors import EngineCrashed
 from inferlab.models import tiny_model
 
@@ -220,3 +220,22 @@ def _busy_child(pid):
                 return child
         time.sleep(0.05)
     raise TimeoutError("no worker began to compute")
+
+
+@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
+@pytest.mark.parametrize(("option", "asked"), [(["--loopback"], []), (["--loopback", "0.2"], [0.2])])
+def test_loopback_measures_on_a_second_device(option, asked, capsys):
+    """`--loopback` puts the layers on a second device of this machine, a number over a link of that rate."""
+    arguments = ["measure", "tiny", "--n-prompt", "8", "--n-gen", "3", "--repeats", "2", *option]
+    assert cli.main([*arguments, "--json"]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert (fields["gpu_info"], fields["n_threads"]) == ("loopback device", 1)
+    assert [link["gigabytes_per_second"] for link in fields["links"]] == asked
+    assert cli.main(arguments) == 0
+    assert "weights on loopback device" in capsys.readouterr().out
+
+
+def test_a_rate_that_no_link_has_is_status_1(capsys):
+    """A link carries something."""
+    assert cli.main(["measure", "tiny", "--loopback", "0"]) == 1
+    assert "gigabytes_per_second=0" in capsys.readouterr().err

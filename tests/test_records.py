@@ -8,6 +8,7 @@ import pytest
 from fakes import WITH_GPU, made_run
 
 from inferlab.errors import RecordError
+from inferlab.machine import Link
 from inferlab.records import load_run, run_to_dict, save_run
 from inferlab.settings import Settings
 
@@ -17,12 +18,20 @@ from inferlab.settings import Settings
     [
         made_run(),
         made_run(machine=WITH_GPU, settings=Settings(n_ctx=512, tensor_split=(3.0, 1.0), devices=("CUDA0",))),
+        made_run(links=(Link("127.0.0.1:4000", 1.0, 0.001, 0.98, 2e-3), Link("127.0.0.1:4001", None, 0.1, 1.5, 0.2))),
         made_run(warmups=(), buffers=(), load={}, settled=False, prompt="why?", text="because 东京\n"),
     ],
 )
 def test_a_run_comes_back_as_it_was(tmp_path, run):
     """Everything that a figure reads survives the file."""
     assert load_run(save_run(run, tmp_path / "run.json")) == run
+
+
+def test_a_record_from_before_links_were_recorded_has_none(tmp_path):
+    """Older files are read as they are."""
+    old = {name: value for name, value in run_to_dict(made_run()).items() if name != "links"}
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    assert load_run(tmp_path / "run.json") == made_run()
 
 
 def test_a_record_is_readable_text(tmp_path):

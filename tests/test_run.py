@@ -8,9 +8,10 @@ from threading import Thread
 import pytest
 from fakes import ScriptedEngine, made_run, scripted_pass
 
-from inferlab.engine import LlamaEngine, Pass
+from inferlab.engine import Buffer, LlamaEngine, Pass
 from inferlab.errors import EngineCrashed, InvalidSettings, ModelNotFound
 from inferlab.gguf import read_gguf
+from inferlab.machine import Link
 from inferlab.models import tiny_model
 from inferlab.run import Run, fitted, measure, measure_each, warm_up
 from inferlab.settings import Settings
@@ -80,6 +81,24 @@ def test_the_badge_says_who_measured_when_and_with_what():
     from dataclasses import replace
 
     assert "synthetic weights" in made_run(model=replace(made_run().model, synthetic=True)).badge
+
+
+NEAR = [Buffer("CPU", "weights", 1), Buffer("RPC0[127.0.0.1:4000]", "weights", 2)]
+LINK = Link("127.0.0.1:4000", 1.0, None, 0.98, 2e-5)
+
+
+def test_the_loopback_device_goes_by_its_name():
+    """In the place and in the badge, there with its link where that was slowed; several are numbered."""
+    run = made_run(buffers=tuple(NEAR), links=(LINK,))
+    assert run.place == "CPU, loopback device"
+    assert "Example CPU, loopback device, link 0.98 GB/s (asked: 1 GB/s), 2026" in run.badge
+    two = made_run(buffers=(*NEAR, Buffer("RPC0[127.0.0.1:5000]", "weights", 2)))
+    assert two.place == "CPU, loopback device 1, loopback device 2"
+
+
+def test_another_machine_is_not_called_loopback():
+    """An RPC device elsewhere goes by its address."""
+    assert made_run(buffers=(Buffer("RPC0[10.0.0.7:4000]", "weights", 2),)).place == "RPC device at 10.0.0.7"
 
 
 # --- the request ------------------------------------------------------------------------------

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
@@ -18,6 +21,8 @@ from inferlab.fitting import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit, mod
 from inferlab.gguf import Model, read_gguf
 from inferlab.intervals import ENOUGH
 from inferlab.llamabench import to_rows
+from inferlab.loopback import LoopbackDevice, loopback_device
+from inferlab.machine import device_names
 from inferlab.memory import MemoryPlan
 from inferlab.mixes import MIXES
 from inferlab.run import QUANTITIES, Run, measure
@@ -124,6 +129,10 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
     command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
     command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
+    command.add_argument(
+        "--loopback", nargs="?", type=float, const=math.inf, metavar="GB/s",
+        help="put the layers on a second device on this machine; with a number, over a link of that rate",
+    )  # fmt: skip
 
 
 def placed(options: argparse.Namespace, **others: Any) -> Settings:
@@ -141,13 +150,23 @@ def placed(options: argparse.Namespace, **others: Any) -> Settings:
 
 def run_measure(options: argparse.Namespace) -> None:
     settings = placed(options, n_threads=options.n_threads)
-    run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
+    with loopback(options) as device:
+        settings = device.settings(settings) if device else settings
+        run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
     if options.json:
         print(json.dumps(json_fields(run), indent=1))
     elif options.llama_bench:
         print(json.dumps(to_rows(run), indent=1))
     else:
         print_table(run)
+
+
+def loopback(options: argparse.Namespace) -> AbstractContextManager[LoopbackDevice | None]:
+    """The second device, if one was asked for; it computes with --n-threads, the host with one."""
+    if options.loopback is None:
+        return nullcontext()
+    rate = None if math.isinf(options.loopback) else options.loopback
+    return loopback_device(rate, n_threads=options.n_threads)
 
 
 def json_fields(run: Run) -> dict[str, Any]:
@@ -188,6 +207,7 @@ def json_fields(run: Run) -> dict[str, Any]:
         "prefill_seconds": run.prefill_seconds,
         "ranges": run.ranges,
         "intervals": {of: run.interval(of) for of in QUANTITIES},
+        "links": [asdict(link) for link in run.links],
         "buffers": [{"device": b.device, "kind": b.kind, "n_bytes": b.n_bytes} for b in run.buffers],
         "passes": [
             {
@@ -277,8 +297,9 @@ def print_table(run: Run) -> None:
         spread = [span_text(pair, text) for pair in (run.ranges.get(of), run.interval(of))]
         table.add_row(name, text(getattr(run, of)), *spread[: len(table.columns) - 2])
     table.add_row("load", seconds_text(run.load_seconds))
+    names = device_names(b.device for b in run.buffers)
     for b in run.buffers:
-        table.add_row(f"{b.kind.replace('_', ' ')} on {b.device}", bytes_text(b.n_bytes))
+        table.add_row(f"{b.kind.replace('_', ' ')} on {names[b.device]}", bytes_text(b.n_bytes))
     console = Console()
     console.print(table)
     console.print(f"Medians of {len(run.passes)} passes; {run.badge}.", markup=False)
@@ -349,7 +370,8 @@ def print_plan(found: Fit) -> None:
     for device in found.plan.devices:
         console.print(plan_bar(found, device), soft_wrap=True)
     shown = "  ".join(f"{sign} {kind.replace('_', ' ')}" for kind, (sign, _) in SIGNS.items())
-    console.print(f"{shown}  · free  | end of the room", markup=False, highlight=False)
+    one = bytes_text(round(bytes_of_a_sign(found)))
+    console.print(f"{shown}  · free  | end of the room; a sign is {one}", markup=False, highlight=False)
     console.print(f"fits: {found.fits}{margin_text(found.margin_bytes)}", style=FITS_STYLES[found.fits])
     told = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
     told += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
@@ -358,12 +380,13 @@ def print_plan(found: Fit) -> None:
 
 
 def plan_table(found: Fit):
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(plan_title(found.plan)), title_justify="left")
+    table = Table(title=Text(plan_title(found.plan)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
-        table.add_column(heading, justify="right" if heading else "left")
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for device, held in found.plan.devices.items():
         parts = [open_text(found.plan, device, n) for n in held.parts.values()]
         room = found.room_bytes.get(device)
@@ -387,15 +410,20 @@ def plan_bar(found: Fit, device: str):
     """One device as a line of signs, all devices at one scale, its room marked: readable without colours."""
     from rich.text import Text
 
-    rooms = found.room_bytes
-    most = [*map(found.plan.most_bytes, found.plan.devices), *filter(None, rooms.values())]
-    scale = BAR / max(most)
+    rooms, scale = found.room_bytes, 1 / bytes_of_a_sign(found)
     cells = [(sign, colour) for sign, colour, n in bar_parts(found.plan, device) for _ in range(round(n * scale))]
+    cells = cells or [("▏", "white")]
     if rooms.get(device) is not None:
         end = max(0, round(rooms[device] * scale))
         cells += [("·", "dim")] * (end - len(cells))
         cells.insert(end, ("|", "bold"))
     return Text(f"{device:5} ").join([Text(), Text.assemble(*cells)])
+
+
+def bytes_of_a_sign(found: Fit) -> float:
+    """What one sign of a bar stands for: the largest device or room fills the line."""
+    most = [*map(found.plan.most_bytes, found.plan.devices), *filter(None, found.room_bytes.values())]
+    return max(most) / BAR
 
 
 def bar_parts(plan: MemoryPlan, device: str) -> list[tuple[str, str, int]]:
