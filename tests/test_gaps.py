@@ -29,8 +29,8 @@ def test_what_was_not_planned_is_no_zero():
 
 
 def test_backends_names_are_told_apart():
-    """Mapped, repacked and pinned memory belongs to the host; two ways into one GPU's memory are one device."""
-    named = ["CPU_Mapped", "CPU_REPACK", "CUDA_Host", "MTL0_Mapped", "MTL0", "MTL1"]
+    """Plain, repacked and pinned memory belongs to the host; two ways into one GPU's memory are one device."""
+    named = ["CPU", "AMX", "CUDA_Host", "MTL0_Mapped", "MTL0", "MTL1"]
     found = gaps.measured_bytes(Buffer(name, "weights", 10**i) for i, name in enumerate(named))
     assert found == {("host", "weights"): 111, ("gpu0", "weights"): 11_000, ("gpu1", "weights"): 100_000}
 
@@ -42,3 +42,27 @@ def test_rpc_servers_come_first_in_the_order_they_were_named():
     ]
     found = gaps.measured_bytes(buffers, ("127.0.0.1:2", "127.0.0.1:1"))
     assert found == {("gpu2", "weights"): 1, ("gpu0", "weights"): 10, ("gpu1", "weights"): 100}
+
+
+def test_weights_that_are_there_twice_are_counted_once():
+    """A mapped file and its repacked copies: the copies stand apart, and the gap says what they are."""
+    buffers = (Buffer("CPU_Mapped", "weights", 10 * MIB), Buffer("AMX", "weights", 9 * MIB))
+    assert gaps.measured_bytes(buffers) == {("host", "weights"): 10 * MIB}
+    plan = made_plan(devices={"host": DeviceBytes(10 * MIB, 0, 0, 0)})
+    (gap,) = gaps.compare(plan, made_run(buffers=buffers))
+    assert (gap.difference_bytes, gap.repacked_bytes) == (0, 9 * MIB)
+    assert "9.00 MiB, counted apart" in gap.note
+
+
+def test_without_a_mapped_file_a_repacked_buffer_is_the_only_copy():
+    """Then it counts."""
+    buffers = (Buffer("CPU", "weights", MIB), Buffer("CPU_REPACK", "weights", 9 * MIB))
+    assert gaps.measured_bytes(buffers) == {("host", "weights"): 10 * MIB}
+    assert gaps.repacked_bytes(buffers) == 0
+
+
+def test_a_bound_shows_its_two_ends():
+    """Where the plan could not say one number, the gap has its range instead of a difference."""
+    plan = made_plan(devices={"host": DeviceBytes(0, 0, None, 0)}, compute_range={"host": (MIB, 3 * MIB)})
+    (gap,) = gaps.compare(plan, made_run(buffers=(Buffer("CPU", "compute", 2 * MIB),)))
+    assert (gap.difference_bytes, gap.predicted_range) == (None, (MIB, 3 * MIB))

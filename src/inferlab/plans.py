@@ -271,7 +271,12 @@ class _Question:
 
     @property
     def settings_here(self) -> Settings:
-        """The request with its devices named, so that no other device of this machine takes part."""
+        """The request with its devices named, so that no other device of this machine takes part.
+
+        RPC devices are not: the devices of several servers bear one name.
+        """
+        if any(device.backend == "RPC" for device in self.gpus):
+            return self.settings
         return self.settings.but(devices=tuple(device.name for device in self.gpus), main_gpu=0)
 
     @property

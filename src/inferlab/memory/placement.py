@@ -19,6 +19,7 @@ from inferlab.settings import Settings
 BLOCK = re.compile(r"blk\.(\d+)\.")
 INPUT = frozenset(["token_embd", "position_embd", "token_types", "per_layer_token_embd"])
 FIRST_BLOCK = frozenset(["token_embd_norm"])
+NORM_BY_ANOTHER_NAME = "lfm2"  # its output norm is called token_embd_norm
 EVERY_DEVICE = frozenset(["rope_freqs", "rope_factors_long", "rope_factors_short"])
 OUTPUT_MATRIX, EMBEDDING = "output.weight", "token_embd.weight"
 HOST = "host"
@@ -39,21 +40,23 @@ def placed_layers(n_layer: int, settings: Settings, shares: Sequence[float]) -> 
     return (HOST,) * (n_layer + 1 - wanted) + tuple(f"gpu{device}" for device in devices)
 
 
-def layer_of(tensor: Tensor, n_layer: int) -> int | None:
+def layer_of(tensor: Tensor, model: Model) -> int | None:
     """The block a tensor belongs to: -1 for the input, `n_layer` for the output, None for every device with a block."""
     if block := BLOCK.match(tensor.name):
         return int(block[1])
     stem = tensor.name.split(".")[0]
     if stem in EVERY_DEVICE:
         return None
-    return -1 if stem in INPUT else 0 if stem in FIRST_BLOCK else n_layer
+    if stem in FIRST_BLOCK and not model.architecture.startswith(NORM_BY_ANOTHER_NAME):
+        return 0
+    return -1 if stem in INPUT else model.n_layer
 
 
 def weights_of_layers(model: Model) -> tuple[int, tuple[int, ...], int]:
     """Bytes of the input, of each block and the output, and of what every device with a block has its own copy of."""
     totals, shared = [0] * (model.n_layer + 2), 0
     for tensor in model.tensors:
-        layer = layer_of(tensor, model.n_layer)
+        layer = layer_of(tensor, model)
         if layer is None:
             shared += tensor.n_bytes
         else:
