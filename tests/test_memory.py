@@ -9,6 +9,10 @@ import inferlab as lab
 from inferlab import memory
 from inferlab.engine import LlamaEngine
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.gguf import LazyArray
+from inferlab.memory.cache import cells
+from inferlab.memory.compute import compute_bytes
+from inferlab.memory.placement import placed_layers
 from inferlab.units import MIB
 
 MISTRAL = lab.known_model("mistral-7b-v0.3")
@@ -75,11 +79,82 @@ def test_all_heads_instead_of_kv_heads_is_four_times_too_much():
     assert memory.kv_cache_bytes_per_token(every_head) == 4 * memory.kv_cache_bytes_per_token(MISTRAL)
 
 
-def test_what_the_formula_does_not_cover_is_refused(tiny):
-    """A sliding window in the header means another cache; the answer is an error, not a number."""
-    sliding = replace(tiny, metadata={**tiny.metadata, "llama.attention.sliding_window": 4096})
-    with pytest.raises(UnsupportedArchitecture, match=r"attention\.sliding_window"):
-        memory.kv_cache_bytes(sliding, lab.Settings(n_ctx=1024))
+def like(tiny, architecture, **keys):
+    """The embedded model's header under another architecture's name, with more keys."""
+    renamed = {key.replace("llama.", f"{architecture}.", 1): value for key, value in tiny.metadata.items()}
+    more = {f"{architecture}.{key.replace('__', '.')}": value for key, value in keys.items()}
+    return replace(tiny, metadata={**renamed, **more, "general.architecture": architecture})
+
+
+@pytest.mark.parametrize(
+    ("architecture", "keys", "what"),
+    [
+        ("mamba", {}, "an architecture that is not among"),
+        ("llama", {"attention__head_count_kv": LazyArray(4, 6, 0)}, r"attention\.head_count_kv for each layer"),
+        ("gemma3", {"attention__sliding_window": 512, "attention__sliding_window_pattern": 5}, "a pattern of sliding"),
+        ("qwen3", {"nextn_predict_layers": 1}, "layers that predict several tokens"),
+        ("deepseek2", {}, "keys and values that its file leaves unsplit"),
+    ],
+)
+def test_a_cache_of_another_kind_is_refused(tiny, architecture, keys, what):
+    """What has no formula here is answered with an error that names it, not with a number."""
+    with pytest.raises(UnsupportedArchitecture, match=what):
+        memory.kv_cache_bytes(like(tiny, architecture, **keys), lab.Settings(n_ctx=1024))
+
+
+def test_a_key_that_llama_cpp_does_not_read_changes_nothing(tiny):
+    """Mistral's header names a window, but llama.cpp runs it as `llama`, which has none."""
+    named = like(tiny, "llama", attention__sliding_window=4096)
+    assert memory.kv_cache_bytes(named, lab.Settings(n_ctx=8192)) == memory.kv_cache_bytes(
+        tiny, lab.Settings(n_ctx=8192)
+    )
+
+
+def test_sliding_layers_keep_their_window_and_a_batch(tiny):
+    """Five of six Gemma layers keep 512 + n_ubatch cells, rounded up to 256; with swa_full they keep them all."""
+    gemma = like(tiny, "gemma3", attention__sliding_window=512)
+    full, sliding = (lab.Settings(n_ctx=8192, swa_full=swa_full) for swa_full in (True, False))
+    a_cell = memory.kv_cache_bytes_per_token(gemma) // 6
+    assert memory.kv_cache_bytes(gemma, full) == 6 * 8192 * a_cell
+    assert memory.kv_cache_bytes(gemma, sliding) == (8192 + 5 * 1024) * a_cell
+
+
+def test_a_latent_cache_has_keys_only(tiny):
+    """Multi-head latent attention stores one vector for keys and values together."""
+    latent = like(tiny, "deepseek2", attention__key_length_mla=192, attention__key_length=576)
+    assert memory.kv_cache_bytes_per_token(latent) == 6 * 2 * 576 * 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "streams", "each"),
+    [
+        ({"n_ctx": 300}, 1, 512),
+        ({"n_ctx": 769, "n_seq_max": 3}, 3, 512),
+        ({"n_ctx": 4096, "n_seq_max": 4}, 4, 1024),
+        ({"n_ctx": 4096, "n_seq_max": 4, "kv_unified": True}, 1, 4096),
+    ],
+)
+def test_cells_are_rounded_up_twice(asked, streams, each):
+    """n_ctx to 256, then the share of each sequence again; a unified cache is one share."""
+    assert cells(lab.Settings(**asked)) == (streams, each)
+
+
+def test_layers_are_placed_from_the_end():
+    """The output layer is the first to move; several devices take contiguous slices in proportion."""
+    assert placed_layers(4, lab.Settings(n_gpu_layers=1), [1]) == ("host",) * 4 + ("gpu0",)
+    assert placed_layers(4, lab.Settings(n_gpu_layers=3), [1]) == ("host", "host", "gpu0", "gpu0", "gpu0")
+    assert placed_layers(4, lab.Settings(), [3, 1]) == ("gpu0",) * 4 + ("gpu1",)
+    assert placed_layers(4, lab.Settings(), []) == ("host",) * 5
+
+
+def test_the_closed_form_keeps_to_where_it_was_proven(tiny):
+    """A quantized cache, an expert model and a narrow feed-forward stage are left to the simulation."""
+    wide = like(tiny, "llama", feed_forward_length=1024)
+    settings = lab.Settings(n_ctx=2048)
+    assert compute_bytes(wide, settings, 1, on_device=False)
+    assert compute_bytes(wide, settings.but(type_k="q8_0"), 1, on_device=False) is None
+    assert compute_bytes(like(wide, "llama", expert_count=8), settings, 1, on_device=False) is None
+    assert compute_bytes(like(tiny, "llama", feed_forward_length=512), settings, 1, on_device=False) is None
 
 
 def test_an_open_context_has_no_size():

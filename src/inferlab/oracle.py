@@ -59,7 +59,8 @@ def simulate(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simula
     n_outputs_max is llama.cpp's: rows of logits to reserve for, 0 for one for each token of a batch.
     Raises EngineRefused where llama.cpp would, EngineCrashed where it stops, EngineUnavailable without it.
     """
-    return told(_engine(settings.rpc_servers).simulate(header_of(model), settings, n_outputs_max))
+    log = _engine(settings.rpc_servers).simulate(header_of(model), settings, n_outputs_max)
+    return told(log, settings.rpc_servers)
 
 
 def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simulation:
@@ -76,8 +77,10 @@ def machine() -> Machine:
     return _machine(_engine(()))
 
 
-def told(log: str) -> Simulation:
-    """Read a simulation out of llama.cpp's log."""
+def told(log: str, rpc_servers: tuple[str, ...] = ()) -> Simulation:
+    """Read a simulation out of llama.cpp's log; a device is RPC1 there, its buffers RPC0[endpoint of server 1]."""
+    for i, endpoint in enumerate(rpc_servers):
+        log = log.replace(f"RPC0[{endpoint}]", f"RPC{i}")
     placed = dict(PLACED_LINE.findall(log))
     names = [placed[key] for key in sorted(placed, key=int)]
     known = _gpu_names(log, names)
@@ -141,7 +144,7 @@ def _stand_in() -> LoopbackDevice:
 
 def _gpu_names(log: str, placed: list[str]) -> list[str]:
     """Every device but the host, RPC first, as llama.cpp orders them (llama.cpp:276)."""
-    found = {_plain(name) for name in [*placed, *(name for name, _ in COMPUTE_LINE.findall(log))]}
+    found = {*placed, *(name for name, _ in COMPUTE_LINE.findall(log))}
     return sorted((n for n in found if not on_host(n)), key=lambda name: (not name.startswith("RPC"), name))
 
 
@@ -150,13 +153,8 @@ def on_host(name: str) -> bool:
     return name.startswith(("CPU", "BLAS", "AMX")) or name.endswith("_Host")
 
 
-def _plain(name: str) -> str:
-    """`RPC0[127.0.0.1:50052]` is RPC0."""
-    return name.split("[")[0]
-
-
 def _device(name: str, gpus: list[str]) -> str:
-    return "host" if on_host(name) else f"gpu{gpus.index(_plain(name))}"
+    return "host" if on_host(name) else f"gpu{gpus.index(name)}"
 
 
 def _caches(log: str, gpus: list[str]) -> tuple[SimulatedCache, ...]:

@@ -1,0 +1,72 @@
+"""What a plan costs: the closed form at most 5 ms, the simulation at most 1 s and then 50 ms for each context."""
+
+from statistics import median
+from time import perf_counter
+
+import pytest
+
+from inferlab import native, oracle, shapes
+from inferlab.memory.compute import compute_bytes, outputs_reserved
+from inferlab.plans import predict_memory
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+CONTEXTS = (2048, 4096, 8192, 16384, 32768)
+PUBLISHED = ("mistral-7b", "llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen2.5-7b", "llama-2-7b")
+
+
+def seconds(act):
+    began = perf_counter()
+    act()
+    return perf_counter() - began
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_closed_form_is_instant(name):
+    """The header is in memory; every term is arithmetic."""
+    model = shapes.shape(name)
+    taken = [seconds(lambda n=n: predict_memory(model, Settings(n_ctx=n))) for n in CONTEXTS * 4]
+    print(f"{name}: closed form {1e3 * median(taken):.2f} ms median, {1e3 * max(taken):.2f} ms most")
+    assert median(taken) <= 5e-3
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b", "gemma-3-4b"])
+def test_the_simulation_is_quick(name):
+    """From a cold start of the worker, with a header alone; then a context at a time."""
+    model, settings = shapes.shape(name), Settings(n_ctx=1024, devices=())
+    oracle._engine.cache_clear()
+    first = seconds(lambda: oracle.simulate(model, settings))
+    further = [seconds(lambda n=n: oracle.simulate(model, settings.but(n_ctx=n))) for n in CONTEXTS]
+    print(f"{name}: oracle {first:.2f} s, then {1e3 * median(further):.1f} ms median, {1e3 * max(further):.1f} ms most")
+    assert first <= 1.0
+    assert max(further) <= 50e-3
+
+
+@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
+def test_the_closed_form_is_within_a_mebibyte_of_the_simulation():
+    """Full published shapes, every context and both reservations, on the host and on a stand-in, where it answers."""
+    worst, answered, asked = 0.0, 0, 0
+    for name in PUBLISHED:
+        model = shapes.shape(name)
+        for n_ctx in CONTEXTS:
+            for flash_attn in ("auto", "off"):
+                for per_sequence in (False, True):
+                    settings = Settings(n_ctx=n_ctx, flash_attn=flash_attn)
+                    for on_device in (False, True):
+                        asked += 1
+                        difference = closed_minus_told(model, settings, per_sequence, on_device)
+                        if difference is not None:
+                            worst, answered = max(worst, difference), answered + 1
+    print(f"closed form answers {answered} of {asked}, at most {worst / MIB:.3f} MiB from the simulation")
+    assert answered > asked / 2
+    assert worst <= MIB
+
+
+def closed_minus_told(model, settings, per_sequence, on_device):
+    closed = compute_bytes(model, settings, outputs_reserved(settings, per_sequence), on_device)
+    if closed is None:
+        return None
+    n_outputs_max = settings.n_seq_max if per_sequence else 0
+    ask = oracle.simulate_stand_in if on_device else oracle.simulate
+    told = ask(model, settings if on_device else settings.but(devices=()), n_outputs_max).compute_bytes
+    return max(abs(closed[name] - told[name]) for name in told)
