@@ -12,8 +12,8 @@ ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * hea
     host       beside a device: mask + 2D ub * 4 (the embedded tokens, and where they arrive); alone: device + D ub * 4
 
 The sum is exact when the stages fill the buffer without holes.  `compute_bytes` answers only inside the proportions
-where it was (2 020 of 2 020 random shapes within 0.12 MiB of llama.cpp's simulation, see tests/benchmarks), and None
-elsewhere.  Derived from the simulation's outputs; llama-graph.cpp, llama-context.cpp:640-757, ggml-alloc.c.
+where it was, for every random shape tried (tests/benchmarks/test_closed_form.py), and None elsewhere.
+Derived from the simulation's outputs; llama-graph.cpp, llama-context.cpp:640-757, ggml-alloc.c.
 """
 
 from __future__ import annotations
