@@ -78,3 +78,85 @@ def test_the_last_that_fits_is_found(last):
     tried = []
     assert fitting.last(lambda n: tried.append(n) or n <= last, 128) == last
     assert len(tried) <= 16
+
+
+@pytest.mark.parametrize(
+    ("name", "mix", "flash_attn", "tokens"),
+    [
+        ("mistral-7b-v0.3", "F16", "on", None),
+        ("mistral-7b-v0.3", "Q8_0", "on", 1536),
+        ("mistral-7b-v0.3", "Q6_K", "on", 14_592),
+        ("mistral-7b-v0.3", "Q5_K_M", "on", 20_736),
+        ("mistral-7b-v0.3", "Q4_K_M", "on", 26_368),
+        ("mistral-7b", "Q4_K_M", "on", 26_368),
+        ("mistral-7b", "Q4_K_M", "off", 17_920),
+        ("llama-2-7b", "Q4_K_M", "on", 7168),
+    ],
+)
+def test_the_longest_context_on_a_card_of_8_gib(name, mix, flash_attn, tokens):
+    """Claims A05 and A32, with 650 MiB set aside: the wall is far beyond 4,000 tokens unless weights fill the card."""
+    found = lab.fit(lab.shape(name, mix), lab.Settings(flash_attn=flash_attn), **SCENARIO)
+    assert (found.plan.method, found.largest_n_ctx.value) == ("closed form", tokens)
+    assert found.fits == ("yes" if tokens and tokens >= 4096 else "no")
+
+
+def test_a_quantized_cache_nearly_doubles_the_context():
+    """Claim A05: about 49,000 tokens with q8_0; what CUDA adds for it is open, so the wall lies in a range."""
+    settings = lab.Settings(flash_attn="on", type_k="q8_0", type_v="q8_0")
+    found = lab.fit("mistral-7b", settings, **SCENARIO)
+    assert found.plan.method == "bound"
+    assert found.largest_n_ctx.value == pytest.approx(49_000, rel=0.1)
+    assert lab.fit("mistral-7b", settings.but(n_ctx=49_152), **SCENARIO).fits == "unsure"
+
+
+def test_every_answer_is_the_last_one_and_says_why():
+    """What it names fits with the margin it names, and one step more does not fit; the reason names what is missing."""
+    found = lab.fit("mistral-7b", lab.Settings(n_ctx=20_000, flash_attn="on"), **SCENARIO)
+    longest = found.largest_n_ctx
+    assert lab.fit("mistral-7b", longest.settings, **SCENARIO).margin_bytes == longest.margin_bytes >= 0
+    beyond = lab.fit("mistral-7b", longest.settings.but(n_ctx=longest.value + 1), **SCENARIO)
+    assert (beyond.fits, beyond.margin_bytes < 0) == ("no", True)
+    assert "n_ctx=26,624 is too much: gpu0 would hold 4.00 GiB of weights, 3.25 GiB of KV cache" in longest.reason
+
+
+def test_all_layers_and_full_precision_are_the_ends_of_their_searches():
+    """Where everything fits, all layers do, keys and values keep 16 bits, and the reasons say that no more exists."""
+    found = lab.fit("mistral-7b", lab.Settings(flash_attn="on"), **SCENARIO)
+    assert (found.most_layers.value, found.cache_type.value) == (33, "f16")
+    assert "all there are" in found.most_layers.reason
+    assert "nothing needs to be quantized" in found.cache_type.reason
+    assert {answer.margin_bytes for answer in (found.most_layers, found.cache_type)} == {found.margin_bytes}
+
+
+def test_a_cache_type_makes_both_possible():
+    """A context that f16 has no room for is had with q8_0; without flash attention there is no such way out."""
+    wanted = lab.Settings(n_ctx=40_960, flash_attn="on")
+    found = lab.fit("mistral-7b", wanted, **SCENARIO)
+    assert (found.fits, found.cache_type.value, found.cache_type.settings.type_v) == ("no", "q8_0", "q8_0")
+    assert found.cache_type.reason.startswith("f16 is too much: gpu0 would hold")
+    without = lab.fit("mistral-7b", wanted.but(flash_attn="off"), **SCENARIO)
+    assert without.cache_type.value is None
+    assert "Quantized values need flash attention" in without.cache_type.reason
+
+
+def test_layers_are_counted_until_the_card_is_full():
+    """A model of 13 GiB leaves some layers on the host; one more would be too much."""
+    found = lab.fit(lab.shape("mistral-7b", "F16"), lab.Settings(flash_attn="on"), **SCENARIO)
+    most = found.most_layers
+    assert 10 < most.value < 20
+    assert lab.fit(lab.shape("mistral-7b", "F16"), most.settings, **SCENARIO).fits == "yes"
+    assert most.settings.n_gpu_layers == most.value
+
+
+def test_nothing_fits_in_no_room():
+    """A card smaller than the weights has no context to offer; the reason says what is missing."""
+    found = lab.fit("mistral-7b", vram="4GiB")
+    assert (found.fits, found.largest_n_ctx.value) == ("no", None)
+    assert "Not even n_ctx=256" in found.largest_n_ctx.reason
+
+
+def test_a_machine_without_devices_is_held_against_its_memory():
+    """The host's RAM is the room, and layers are nobody's to take."""
+    found = lab.fit("tiny", machine=CPU_ONLY)
+    assert (found.fits, found.room_bytes) == ("yes", {"host": 8 * GIB - fitting.RESERVE_BYTES})
+    assert (found.most_layers.value, found.most_layers.reason) == (None, "There is no device here to put a layer on.")
