@@ -22,6 +22,7 @@ from inferlab.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.memory.cache import batches, cache_layers, cells, layer_bytes
 from inferlab.memory.compute import DENSE, compute_bytes, embedded_bytes, head_bytes, output_bytes, outputs_reserved
 from inferlab.memory.placement import HOST, placed_layers, tied_output_bytes, weights_of_layers
+from inferlab.models import find_model
 from inferlab.oracle import Simulation
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.shapes import shape
@@ -62,7 +63,7 @@ def predict_memory(
 def _model(model: Model | str | Path) -> Model:
     if isinstance(model, Model):
         return model
-    return shape(model) if model in known_models() else read_gguf(model)
+    return shape(model) if model in known_models() else read_gguf(find_model(model))
 
 
 def _gpus(settings: Settings, machine: Machine | None) -> tuple[Device, ...]:

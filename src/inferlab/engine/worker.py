@@ -246,7 +246,7 @@ class Llama:
         params.load_mode = getattr(self.api, "LLAMA_LOAD_MODE_" + settings["load_mode"].upper())
         params.main_gpu = settings["main_gpu"]
         params.no_alloc = no_alloc
-        params.use_extra_bufts = not no_alloc
+        params.use_extra_bufts = not no_alloc  # repacking changes no buffer but its own; with MLA on AMX it aborts
         self._kept_alive = self.place(params, settings)
         self.source = (path, os.stat(path).st_mtime_ns, no_alloc, {name: settings[name] for name in DECIDE_LOADING})
         if self.reference and self.reference.source == self.source:
