@@ -161,6 +161,17 @@ def test_where_nothing_can_be_asked_nothing_is_answered(monkeypatch):
         predict_memory(MISTRAL, Settings(n_ctx=4096, n_gpu_layers=9), ABSENT)
 
 
+def test_a_card_of_an_unknown_kind_is_refused():
+    """What was never held against a backend's own log is not carried over to it, nor flash attention to any head."""
+    vulkan = replace(ABSENT, devices=(Device("Vulkan0", "a card", "gpu", 8 * GIB, 8 * GIB, "Vulkan"),))
+    with pytest.raises(UnsupportedArchitecture, match="how its backend allocates"):
+        predict_memory(MISTRAL, Settings(n_ctx=4096), vulkan)
+    odd = shapes.shape("mistral-7b", head_dim=136, n_head=32)
+    with pytest.raises(UnsupportedArchitecture, match="CUDA7"):
+        predict_memory(odd, Settings(n_ctx=4096), ABSENT)
+    assert predict_memory(odd, Settings(n_ctx=4096)).devices["host"].compute_bytes
+
+
 # --- what is asked ----------------------------------------------------------------------------
 
 

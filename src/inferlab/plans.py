@@ -20,7 +20,15 @@ from inferlab.loopback import is_loopback
 from inferlab.machine import Device, Machine
 from inferlab.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.memory.cache import batches, cache_layers, cells, layer_bytes
-from inferlab.memory.compute import DENSE, compute_bytes, embedded_bytes, head_bytes, output_bytes, outputs_reserved
+from inferlab.memory.compute import (
+    DENSE,
+    compute_bytes,
+    embedded_bytes,
+    head_bytes,
+    output_bytes,
+    outputs_reserved,
+    uses_flash_attention,
+)
 from inferlab.memory.placement import HOST, placed_layers, tied_output_bytes, weights_of_layers
 from inferlab.models import find_model
 from inferlab.oracle import Simulation
@@ -29,6 +37,9 @@ from inferlab.shapes import shape
 
 RESERVES = ("llama-cpp-python", "llama-server")
 COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches on their way through several cards
+PROVEN = frozenset(["CUDA", "RPC"])  # backends whose buffers the closed form and the stand-in were held against
+# (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
+CUDA_HEADS = {(n, n) for n in (40, 64, 72, 80, 96, 112, 128, 256, 512)} | {(192, 128), (320, 256), (576, 512)}
 CLOSED_FORM, ORACLE, BOUND = "closed form", "oracle", "bound"
 
 SECOND_COPIES = (
@@ -96,7 +107,7 @@ class _Question:
 
     def closed_form(self) -> MemoryPlan | None:
         """Where every part of it is exact: the host alone, or everything on one device."""
-        if self.caches is None or (self.gpus and not self.all_on_one):
+        if self.caches is None or (self.gpus and not (self.all_on_one and self.proven)):
             return None
         compute = compute_bytes(self.model, self.settings, self.n_outputs, bool(self.gpus))
         return compute and self.plan(CLOSED_FORM, self.placed(), self.caches, compute)
@@ -111,11 +122,13 @@ class _Question:
         if self.devices_are_here:
             return self.simulated(oracle.simulate(self.model, self.settings_here, self.n_outputs_max))
         if self.all_on_one and not self.quantized:
+            self.require_proven()
             return self.simulated(self.on_stand_in(), STOOD_IN)
         return None
 
     def bound(self) -> MemoryPlan:
         """Compute between two ends: what any card must hold at once, and full offload plus all that can be staged."""
+        self.require_proven()
         whole = self.on_stand_in()
         layers, caches = self.placed(), self.caches or self.told_caches(whole)
         ranges = {f"gpu{i}": self.range_on(f"gpu{i}", whole, layers, caches) for i in range(len(self.gpus))}
@@ -123,6 +136,15 @@ class _Question:
         most = alone.compute_bytes[HOST] + whole.compute_bytes.get(HOST, 0)
         ranges = {HOST: (embedded_bytes(self.model, self.settings), most), **ranges}
         return self.plan(BOUND, layers, caches, dict.fromkeys(ranges), (self.reason,), ranges)
+
+    def require_proven(self) -> None:
+        """Refuse an absent card of whose buffers nothing is known here."""
+        if not self.proven:
+            cards = ", ".join(f"{device.name} ({device.backend}, {device.description})" for device in self.gpus)
+            raise UnsupportedArchitecture(
+                f"{cards} is not on this machine, and how its backend allocates for {self.model.name} is not known "
+                "here. Plan on the machine that has it, or for a CUDA card; weights and cache are the same."
+            )
 
     # --- what they share ----------------------------------------------------------------------
 
@@ -263,6 +285,14 @@ class _Question:
     def all_on_one(self) -> bool:
         everything = self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
         return len(self.gpus) == 1 and everything and self.settings.offload_kqv
+
+    @property
+    def proven(self) -> bool:
+        """Whether all devices are of backends, and heads of sizes, that were held against real loads."""
+        heads = self.model.head_dim_k, self.model.head_dim_v
+        cuda = any(device.backend == "CUDA" for device in self.gpus)
+        flash = not cuda or not uses_flash_attention(self.settings) or None in heads or heads in CUDA_HEADS
+        return flash and {device.backend for device in self.gpus} <= PROVEN
 
     @property
     def devices_are_here(self) -> bool:
