@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import json
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,7 @@ import inferlab as lab
 from inferlab import memory, native
 from inferlab.engine import LlamaEngine
 from inferlab.errors import EngineRefused, NotGGUF
+from inferlab.loopback import loopback_device
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -134,6 +136,104 @@ print(json.dumps({"ended": answer["choices"][0]["finish_reason"], "usage": answe
     assert told["ended"] == "length"
     assert told["usage"]["total_tokens"] <= 257
     assert "exceed context window of 256" in told["refused"]
+
+
+# --- A and B: placement, on a loopback device -----------------------------------------------------
+
+needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
+
+
+@pytest.fixture(scope="module")
+def device():
+    """A second device on this machine."""
+    with loopback_device() as device:
+        yield device
+
+
+def placed(engine, device, **changes):
+    """What llama.cpp reserved, as {(device or host, kind): bytes}, and its log."""
+    opening = engine.open(lab.tiny_model(), device.settings(Settings(n_ctx=1024, **changes)))
+    where = [("device" if b.device.startswith("RPC") else "host", b.kind, b.n_bytes) for b in opening.buffers]
+    sums = {key: sum(n for *place, n in where if tuple(place) == key) for key in {(d, k) for d, k, _ in where}}
+    return sums, opening.log
+
+
+def splits(log: str) -> int:
+    """How many parts llama.cpp divided a pass into."""
+    return int(re.findall(r"splits = (\d+)", log)[-1])
+
+
+@needs_rpc
+def test_each_layer_has_its_cache_where_it_lies(engine, device):
+    """With three of six layers on a second device, half of the cache lies there and half in host RAM."""
+    bytes_at, _ = placed(engine, device, n_gpu_layers=4)
+    assert bytes_at["device", "kv_cache"] == bytes_at["host", "kv_cache"] > 0
+
+
+@needs_rpc
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_a_cache_takes_the_same_bytes_on_either_side(engine, device, kind):
+    """In F16 and in Q8_0, the cache takes as many bytes in host RAM as on a second device."""
+    types = {"type_k": kind, "type_v": kind, "flash_attn": "on"}
+    there, _ = placed(engine, device, **types)
+    here, _ = placed(engine, device, offload_kqv=False, **types)
+    assert there["device", "kv_cache"] == here["host", "kv_cache"] > 0
+    assert ("host", "kv_cache") not in there
+    assert ("device", "kv_cache") not in here
+
+
+@needs_rpc
+def test_the_output_layer_is_counted_first(engine, device):
+    """With one layer on a second device, the output layer lies there and no cache; with two, one layer's cache."""
+    one, _ = placed(engine, device, n_gpu_layers=1)
+    two, _ = placed(engine, device, n_gpu_layers=2)
+    every, _ = placed(engine, device)
+    assert one["device", "weights"] > 0
+    assert ("device", "kv_cache") not in one
+    assert two["device", "kv_cache"] == pytest.approx(every["device", "kv_cache"] / 6, abs=0.01 * MIB)
+
+
+@needs_rpc
+def test_the_embedding_table_stays_on_the_host(engine, device):
+    """With every layer on a second device the embedding table stays in host RAM, and is there a second time because it
+    is the output layer too.
+    """
+    model = lab.read_gguf(lab.tiny_model())
+    bytes_at, _ = placed(engine, device)
+    table = next(tensor.n_bytes for tensor in model.tensors if tensor.name == "token_embd.weight")
+    assert bytes_at["host", "weights"] == pytest.approx(table, abs=0.01 * MIB)
+    assert bytes_at["device", "weights"] == pytest.approx(model.tensor_bytes, abs=0.01 * MIB)
+
+
+@needs_rpc
+def test_a_cache_in_host_ram_divides_every_pass(engine, device):
+    """With every layer on a second device a pass has 2 parts; with the cache in host RAM it has more than two for each
+    layer.
+    """
+    whole, divided = placed(engine, device)[1], placed(engine, device, offload_kqv=False)[1]
+    assert splits(whole) == 2
+    assert splits(divided) > 2 * 6
+
+
+@needs_rpc
+def test_splitting_by_rows_is_refused(engine, device):
+    """A model that is asked for with `split_mode` "row" is not loaded, and the log says that the device does not
+    support split buffers.
+    """
+    with pytest.raises(EngineRefused, match="does not support split buffers"):
+        placed(engine, device, split_mode="row")
+
+
+@needs_rpc
+def test_the_line_about_offloaded_layers_repeats_the_request(engine):
+    """Without any device but the CPU, the log of a load with 99 layers says "offloaded 7/7 layers to GPU", and every
+    buffer lies in host RAM.
+    """
+    if lab.this_machine().gpus:
+        pytest.skip("this machine has a GPU")
+    opening = engine.open(lab.tiny_model(), Settings(n_ctx=256, n_gpu_layers=99))
+    assert "offloaded 7/7 layers to GPU" in opening.log
+    assert {buffer.device.split("_")[0] for buffer in opening.buffers} == {"CPU"}
 
 
 # --- B: arithmetic --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
     ```{claims-filter}                 choices above the rows; hidden where no script runs
     ```
     {claim}`A05`                       a link to one row
+    [A05](../book/appendix/claims-on-trial.md#claim-a05)    the same in a lab, where it works in JupyterLab too
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def setup(app) -> None:
     app.add_directive("claims", Rows)
     app.add_directive("claims-filter", Filter)
     app.add_role("claim", Link())
+    app.connect("doctree-read", _answer_markdown_links)
     app.connect("html-page-context", _load_filter, priority=900)
 
 
@@ -242,6 +244,18 @@ def sentence_of(root: Path, place: str) -> str:
     return " ".join(ast.get_docstring(found[0]).split()).rstrip(".")
 
 
+def rows_of(doctree: nodes.document) -> list[nodes.container]:
+    """The rows of the register on a page."""
+    return [node for node in doctree.findall(nodes.container) if "claim" in node["classes"]]
+
+
+def _answer_markdown_links(app, doctree) -> None:
+    """Let `page.md#claim-a05` find its row, as it would find a heading."""
+    slugs = app.env.metadata[app.env.docname].get("myst_slugs", {})
+    found = {row["ids"][0]: (row.line or 0, row["ids"][0], row["ids"][0]) for row in rows_of(doctree)}
+    app.env.metadata[app.env.docname]["myst_slugs"] = {**slugs, **found}
+
+
 def _load_filter(app, pagename, templatename, context, doctree) -> None:
-    if doctree and any("claim" in node["classes"] for node in doctree.findall(nodes.container)):
+    if doctree and rows_of(doctree):
         app.add_js_file("claims.js", loading_method="defer")
