@@ -19,6 +19,7 @@ SMALL = {
 # family: (architecture, dimensions of its own, whether the output matrix is the embedding)
 FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "llama": ("llama", {}, False),
+    "llama-wide": ("llama", {"n_ff": 1024}, False),
     "llama-mha": ("llama", {"n_head_kv": 4}, False),
     "llama-mqa": ("llama", {"n_head_kv": 1}, False),
     "llama-tied": ("llama", {"rope_freqs": True}, True),
