@@ -137,7 +137,7 @@ def test_an_unfolded_outcome_is_noticed():
 def test_a_chapter_shows_nothing_before_its_questions_and_folds_its_answers(soups):
     """Above the box that asks there is no result; comparisons and solutions below it are closed."""
     chapters = {name: soup for name, soup in soups.items() if soup.select(".admonition.predict")}
-    assert {"role-and-metrics.html", "pipeline.html"} <= chapters.keys()
+    assert {"role-and-metrics.html", "anatomy.html", "pipeline.html"} <= chapters.keys()
     for name, soup in chapters.items():
         asked = soup.select_one(".admonition.predict")
         assert not asked.find_all_previous(class_="cell_output"), name
