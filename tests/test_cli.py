@@ -152,6 +152,8 @@ def test_unusable_arguments_are_status_2(arguments, capsys):
     ("arguments", "error"),
     [
         (["measure", "no-such.gguf"], "ModelNotFound: no-such.gguf does not exist"),
+        (["quantize", "tiny", "Q4_K_N"], "InvalidSettings: llama.cpp has no quantization 'Q4_K_N'. Did you mean"),
+        (["fidelity", "tiny", "--n-ctx", "4"], "InvalidSettings: n_ctx=4 leaves nothing to score"),
         (["measure", __file__], "NotGGUF: "),
         (["measure", "tiny", "--n-gen", "0"], "InvalidSettings: n_gen=0"),
         (["measure", "tiny", "--n-ctx", "10"], "InvalidSettings: n_ctx=10"),
@@ -194,6 +196,22 @@ def test_a_real_measurement():
     assert 0 < fields["inter_token_seconds"] < fields["ttft_seconds"] < fields["load_seconds"] + 60
     assert [len(p["token_seconds"]) for p in fields["passes"]] == [8, 8]
     assert {b["kind"] for b in fields["buffers"]} == {"weights", "kv_cache", "compute", "output"}
+
+
+def test_a_model_is_quantized_and_held_against_itself(tmp_path, capsys):
+    """`quantize` writes the file and says its size; `fidelity` says what was lost, in JSON or as a table."""
+    made = str(tmp_path / "made.gguf")
+    assert cli.main(["quantize", "tiny", "q4_k", "-o", made, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["path"], told["tensors"]["F32"], 5 < told["bits_per_weight"] < 5.2) == (made, 13, True)
+    assert cli.main(["fidelity", made, "tiny", "--n-chunks", "1", "--type-k", "q8_0", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["n_tokens"], told["type_k"], told["kl_divergence"][0] > 0.001) == (255, "q8_0", True)
+    assert cli.main(["quantize", made, "Q8_0", "--requantize", "-o", made + "2"]) == 0
+    assert cli.main(["fidelity", "tiny", "--n-chunks", "1"]) == 0
+    table = capsys.readouterr().out
+    for text in ("made.gguf2: ", "bits per weight", "tiny.gguf beside tiny.gguf", "0.000000", "255 tokens scored"):
+        assert text in table
 
 
 def test_ctrl_c_ends_the_measurement_and_its_worker():

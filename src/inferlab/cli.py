@@ -6,14 +6,17 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from inferlab import __version__
 from inferlab.checkup import Checkup, check_machine
+from inferlab.divergence import Estimate, Fidelity, fidelity
 from inferlab.engine import default_engine
 from inferlab.errors import InferlabError, InvalidSettings
 from inferlab.facts import known_models
@@ -25,6 +28,7 @@ from inferlab.loopback import LoopbackDevice, loopback_device
 from inferlab.machine import device_names
 from inferlab.memory import MemoryPlan
 from inferlab.mixes import MIXES
+from inferlab.quantization import QUANTIZATIONS, quantize
 from inferlab.run import QUANTITIES, Run, measure
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.shapes import make_shape
@@ -60,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
     add_measure(commands)
     add_plan(commands)
     add_shape(commands)
+    add_quantize(commands)
+    add_fidelity(commands)
     return top
 
 
@@ -445,6 +451,88 @@ def answer_text(answer: Answer) -> str:
         return "none."
     value = f"{answer.value:,}" if isinstance(answer.value, int) else answer.value
     return f"{value}{margin_text(answer.margin_bytes)}."
+
+
+def add_quantize(commands: Any) -> None:
+    command = commands.add_parser(
+        "quantize",
+        help="write a model in another type",
+        description="Quantize a model file with llama.cpp's quantizer. The new file appears whole or not at all.",
+    )
+    command.set_defaults(command=run_quantize)
+    command.add_argument("model", metavar="MODEL", help="a .gguf file in F16, BF16 or F32, `tiny`, or hf:...")
+    command.add_argument("type", metavar="TYPE", help=f"one of {', '.join(QUANTIZATIONS)}")
+    command.add_argument("-o", "--output", metavar="OUT", help="the new file (default: in the cache folder)")
+    command.add_argument("--requantize", action="store_true", help="also what is quantized already, at a loss")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a sentence")
+
+
+def run_quantize(options: argparse.Namespace) -> None:
+    path = quantize(options.model, options.type, options.output, requantize=options.requantize)
+    made = read_gguf(path)
+    bits_per_weight = 8 * made.tensor_bytes / made.n_params
+    if options.json:
+        sizes = {"file_bytes": made.file_bytes, "tensor_bytes": made.tensor_bytes, "bits_per_weight": bits_per_weight}
+        print(json.dumps({"path": str(path), **sizes, "tensors": Counter(t.type for t in made.tensors)}, indent=1))
+    else:
+        print(f"{path}: {bytes_text(made.file_bytes)}, {bits_per_weight:.2f} bits per weight")
+
+
+def add_fidelity(commands: Any) -> None:
+    command = commands.add_parser(
+        "fidelity",
+        help="what a quantization loses: perplexity, KL divergence",
+        description="Compare a model with its full-precision reference on a text, by llama-perplexity's methods.",
+    )
+    command.set_defaults(command=run_fidelity)
+    command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, or hf:...")
+    command.add_argument(
+        "reference", nargs="?", metavar="REFERENCE", help="the same model in full precision (default: MODEL, cache F16)"
+    )
+    command.add_argument("--text", type=Path, metavar="FILE", help="a text (default: the held-out one of `tiny`)")
+    command.add_argument("--n-ctx", type=int, default=512, help="tokens of a chunk, half of them scored (default 512)")
+    command.add_argument("--n-chunks", type=int, metavar="N", help="only the first N chunks")
+    command.add_argument("--n-gpu-layers", type=int, default=-1, help="default -1: all")
+    command.add_argument("--type-k", choices=KV_TYPES, default="f16", help="type of MODEL's cached keys")
+    command.add_argument("--type-v", choices=KV_TYPES, default="f16", help="type of MODEL's cached values")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def run_fidelity(options: argparse.Namespace) -> None:
+    settings = Settings(n_gpu_layers=options.n_gpu_layers, type_k=options.type_k, type_v=options.type_v)
+    found = fidelity(
+        options.model, options.reference, options.text, options.n_ctx, settings, n_chunks=options.n_chunks
+    )
+    if options.json:
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        print_fidelity(found)
+
+
+def print_fidelity(found: Fidelity) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(f"{found.model.file} beside {found.reference.file}"))
+    for heading in ("", "value", "standard error"):
+        table.add_column(heading)
+    for name, of, digits in ESTIMATES_SHOWN:
+        estimate: Estimate = getattr(found, of)
+        table.add_row(name, *(f"{number:.{digits}f}" for number in estimate))
+    table.add_row("largest KL divergence (nats)", f"{found.max_kl_divergence:.6f}", "")
+    Console().print(table)
+    print(f"{found.n_tokens} tokens scored, the second halves of {found.n_chunks} chunks of {found.n_ctx}.")
+
+
+ESTIMATES_SHOWN = (
+    ("perplexity", "perplexity", 4),
+    ("perplexity of the reference", "reference_perplexity", 4),
+    ("ln of their ratio", "log_perplexity_ratio", 6),
+    ("mean KL divergence (nats)", "kl_divergence", 6),
+    ("RMS change in probability", "rms_probability_change", 5),
+    ("share of same first choices", "same_top_share", 5),
+)
 
 
 if __name__ == "__main__":
