@@ -14,7 +14,7 @@ from inferlab.units import MIB
 pytestmark = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
 
 SHAPES, SETTINGS = 80, 5
-CLOSE = 0.15 * MIB  # token ids, positions and cell numbers, which the sum leaves out
+PRINTED = 0.0061 * MIB  # llama.cpp prints 0.01 MiB, and aligns each buffer to 32 bytes
 
 
 def random_shape(random):
@@ -41,7 +41,7 @@ def random_settings(random):
 
 
 def test_wherever_the_closed_form_answers_it_is_right(tmp_path):
-    """Within 0.15 MiB on the host alone and on a device, for every shape and setting that it does not refuse."""
+    """To the 0.01 MiB that llama.cpp prints, on the host alone and on a device, for every shape that is not refused."""
     random, answered, refused, worst = Random(20260131), 0, 0, 0.0
     for _ in range(SHAPES):
         family = random.choice(sorted(DENSE - {"qwen2"}))
@@ -60,6 +60,6 @@ def test_wherever_the_closed_form_answers_it_is_right(tmp_path):
                 answered += 1
                 difference = max(abs(closed[name] - told[name]) for name in told)
                 worst = max(worst, difference)
-                assert difference <= CLOSE, (family, model.metadata, settings, closed, told)
+                assert difference <= PRINTED, (family, model.metadata, settings, closed, told)
     print(f"closed form answers {answered} of {answered + refused} random cases, at most {worst / MIB:.3f} MiB off")
     assert answered > 100

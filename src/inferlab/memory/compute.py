@@ -11,8 +11,9 @@ ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * hea
     device     max(ffn, attention, head)
     host       beside a device: mask + 2D ub * 4 (the embedded tokens, and where they arrive); alone: device + D ub * 4
 
-The sum is exact when the stages fill the buffer without holes.  `compute_bytes` answers only inside the proportions
-where it was, for every random shape tried (tests/benchmarks/test_closed_form.py), and None elsewhere.
+To these come some bytes for each token (its id, position and cell). The sum is exact, at the 0.01 MiB that llama.cpp
+prints, when the stages fill the buffer without holes: `compute_bytes` answers only inside the proportions where that
+held for every random shape tried (tests/benchmarks/test_closed_form.py), and None elsewhere.
 Derived from the simulation's outputs; llama-graph.cpp, llama-context.cpp:640-757, ggml-alloc.c.
 """
 
@@ -28,7 +29,7 @@ DENSE = frozenset(["llama", "qwen2", "qwen3", "gemma", "granite"])
 LEAST_FEED_FORWARD = 2.6  # n_ff / n_embd, below which the feed-forward stage leaves holes
 LEAD_WITH_FLASH_ATTENTION = 1.1  # the widest stage over the next: closer ones are laid out in each other's holes
 LEAD_WITHOUT = 1.3
-F32, F16 = 4, 2
+F32, F16, IDS = 4, 2, 4
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,26 @@ class Stages:
 
 
 def stages(model: Model, settings: Settings, n_outputs: int) -> Stages:
-    """The terms of the sum above, for a dense model; `inputs` are token ids, positions and cell numbers."""
+    """The terms of the sum above, for a dense model, with the numbers that a batch brings along.
+
+    inputs: token ids, positions, and the cells that keys and values go to, as the host prepares them.
+    """
     tokens = tokens_reserved(settings)
     q, kv = model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
     n_scores = cells(settings)[1] * tokens
     row = tokens * F32
     wide = (3 * model.n_ff + 2 * model.n_embd + q) * row
+    numbers = 12 * tokens + 4 * n_outputs  # positions, cells for the keys, which outputs are wanted
     if uses_flash_attention(settings):
-        mask, attention, inputs = F16 * n_scores, 4 * model.n_embd * row, 0
+        mask, attention, cells_of_values = F16 * n_scores, 4 * model.n_embd * row, 8 * tokens
+        held = mask + numbers + cells_of_values
     else:
-        mask, inputs = F32 * n_scores, 8 * kv * tokens  # without it a value is written by as many cell numbers
+        mask, cells_of_values = F32 * n_scores, 8 * kv * tokens  # values are written one by one, then the numbers go
         attention = F32 * model.n_head * n_scores + 2 * (model.n_embd + q + kv) * row
-    small = 24 * tokens + 4 * n_outputs
+        held = mask + numbers
     head, embedded = head_bytes(model, n_outputs), embedded_bytes(model, settings)
-    return Stages(mask, mask + wide, mask + attention, head, embedded, inputs + small)
+    inputs = IDS * tokens + numbers + cells_of_values
+    return Stages(mask, held + wide, held + attention, head, embedded, inputs)
 
 
 def head_bytes(model: Model, n_outputs: int) -> int:
@@ -90,9 +97,11 @@ def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: b
     lead = LEAD_WITH_FLASH_ATTENTION if flash else LEAD_WITHOUT
     if one.widest < lead * one.next or not (flash or one.widest == one.attention):
         return None
+    if one.widest == one.head and n_outputs < tokens_reserved(settings):
+        return None
     if on_device:
         return {"host": one.mask + 2 * one.embedded + one.inputs, "gpu0": one.widest}
-    return {"host": one.widest + one.embedded}
+    return {"host": one.widest + one.embedded + IDS * tokens_reserved(settings)}
 
 
 def output_bytes(model: Model, settings: Settings) -> int:
@@ -134,6 +143,8 @@ def _covers(model: Model, settings: Settings, on_device: bool) -> bool:
     if model.architecture not in DENSE or model.number("expert_count"):
         return False
     if {settings.type_k, settings.type_v} != {"f16"} or model.head_dim_k != model.head_dim_v:
+        return False
+    if batches(settings)[1] < settings.n_seq_max:
         return False
     d, q, kv = model.n_embd, model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
     return d <= q <= (2 * d if on_device else d) and kv <= d and model.n_ff >= LEAST_FEED_FORWARD * d
