@@ -56,7 +56,8 @@ def compared(logits: np.ndarray, reference: np.ndarray, tokens: np.ndarray) -> C
 def divergence(model: np.ndarray, full: np.ndarray) -> list[float]:
     """sum p log(p / q) of each row, for log-probabilities p of the reference and q of the model; nats."""
     share = np.exp(full)
-    return np.multiply(share, full - model, where=share > 0, out=np.zeros_like(share)).sum(axis=1).tolist()
+    gap = np.subtract(full, model, where=share > 0, out=np.zeros_like(share))
+    return (share * gap).sum(axis=1).tolist()
 
 
 def _costs(log_p: np.ndarray, tokens: np.ndarray) -> list[float]:
