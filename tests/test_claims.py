@@ -24,7 +24,6 @@ PER_SECTION = {"A": 33, "B": 36, "C": 17, "D": 47, "E": 7}
 AWAITED = {
     "bottlenecks",
     "engines",
-    "quantization",
     "tuning",
     "advanced",
     "toolkit",

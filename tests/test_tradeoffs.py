@@ -69,9 +69,16 @@ def test_the_front_leaves_out_what_is_beaten():
     assert [row.name for row in tradeoffs.front([good, beaten, small, same])] == ["good", "small", "same"]
 
 
-def test_bytes_in_use_are_weights_and_cache():
-    """What a type and a cache take together follows from the header."""
-    half = tradeoffs.bytes_in_use("tiny", Settings(n_ctx=1024))
+def test_a_choice_is_weights_and_cache_together(tmp_path, monkeypatch):
+    """Left as it is nothing is lost; with other weights or another cache less is occupied and something is lost."""
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
+    plain = tradeoffs.choose("tiny", n_chunks=1)
+    cache = tradeoffs.choose("tiny", type_k="q8_0", type_v="q8_0", n_chunks=1)
+    both = tradeoffs.choose("tiny", "Q4_K_M", "q8_0", "q8_0", n_chunks=1)
     header = lab.read_gguf(lab.tiny_model())
-    assert half - header.tensor_bytes == 6 * 1024 * 2 * 2 * 64 * 2
-    assert tradeoffs.bytes_in_use("tiny", Settings(n_ctx=1024, type_k="q8_0", type_v="q8_0")) < half
+    assert plain.n_bytes - header.tensor_bytes == 6 * 1024 * 2 * 2 * 64 * 2
+    assert plain.n_bytes > cache.n_bytes > both.n_bytes
+    losses = [one.fidelity.kl_divergence.value for one in (plain, cache, both)]
+    assert abs(losses[0]) < 1e-6
+    assert losses[0] < losses[1] < losses[2]
+    assert both.name == "Q4_K_M, cache q8_0/q8_0"

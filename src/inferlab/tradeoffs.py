@@ -25,6 +25,7 @@ from inferlab.units import GIB
 
 TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_0", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K")
 CACHE_TYPES = ("q8_0", "q5_0", "q4_0")
+AS_IT_IS = "as it is"
 ROTATION_OFF = {"LLAMA_ATTN_ROT_DISABLE": "1"}  # llama-kv-cache.cpp:315
 
 
@@ -172,7 +173,36 @@ def _gained(run: Run | None) -> dict[str, float]:
     }
 
 
-def bytes_in_use(model: str | Path | None, settings: Settings) -> int:
-    """Bytes of the weights and of the KV cache that `settings` reserve for them."""
-    header = read_gguf(find_model(model))
-    return header.tensor_bytes + kv_cache_bytes(header, settings)
+@dataclass(frozen=True)
+class Choice:
+    """One type of the weights with one type of the cache: what both occupy, and what both together lose."""
+
+    type: str
+    settings: Settings
+    n_bytes: int
+    fidelity: Fidelity
+
+    @property
+    def name(self) -> str:
+        return f"{self.type}, cache {self.settings.type_k}/{self.settings.type_v}"
+
+
+def choose(
+    model: str | Path | None = None,
+    type: str = AS_IT_IS,
+    type_k: str = "f16",
+    type_v: str = "f16",
+    n_chunks: int | None = 8,
+    engine: LlamaEngine | None = None,
+) -> Choice:
+    """Quantize `model`, give it that cache, and compare it with the model as it is and a cache in F16.
+
+    Bytes are those of the tensors and of a cache for the model's trained context.
+    """
+    engine, full = engine or default_engine(), find_model(model)
+    file = full if type == AS_IT_IS else quantize(full, type, engine=engine)
+    asked = Settings(type_k=type_k, type_v=type_v, flash_attn="on")
+    header = read_gguf(file)
+    cache = kv_cache_bytes(header, asked.but(n_ctx=header.n_ctx_train))
+    found = fidelity(file, full, settings=asked, n_chunks=n_chunks, engine=engine)
+    return Choice(type, asked, header.tensor_bytes + cache, found)

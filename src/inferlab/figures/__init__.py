@@ -18,6 +18,7 @@ from inferlab.figures.memory import (
 )
 from inferlab.figures.quantization import (
     bits_per_weight,
+    choices,
     fidelity,
     mixed_types,
     pareto,
@@ -39,6 +40,7 @@ __all__ = [
     "bits_per_weight",
     "block",
     "buffers",
+    "choices",
     "cold_start",
     "cold_starts",
     "context_against_memory",

@@ -12,13 +12,14 @@ from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, s
 from inferlab.gguf import TENSOR_TYPES, Model
 from inferlab.rounding import Rounding, Trial
 from inferlab.run import Run
-from inferlab.tradeoffs import Losses, Row, front
-from inferlab.units import GIB
+from inferlab.tradeoffs import Choice, Losses, Row, front
+from inferlab.units import GIB, MIB
 
 PALETTE = ("#334155", "#6b7280", "#3b82c4", "#0f9d8a", "#d97706", "#a855c7", "#c0563c", "#8a7415")
 BIG, SMALL, TABLE, OTHER = "super-blocks of 256", "blocks of 32 to 128", "codes into a table", "other"
 FAMILIES = {BIG: "#0f9d8a", SMALL: "#3b82c4", TABLE: "#a855c7", OTHER: "#6b7280"}
 NOT_FOR_WEIGHTS = ("F64", "I8", "I16", "I32", "I64", "Q8_1", "Q8_K", "F32")
+LEAST_SHOWN = 1e-6  # nats: what a logarithmic axis shows for 0
 KEPT, DROPPED = "#0f9d8a", "#6b7280"
 
 
@@ -260,5 +261,23 @@ def pareto(rows: Sequence[Row], badge: str) -> go.Figure:
         hovertemplate="%{text}: %{customdata:.2f} GiB, %{x:.1f} tokens/s, KLD %{y:.2g}<extra></extra>",
     )  # fmt: skip
     figure.update_yaxes(type="log", dtick=1, exponentformat="power")
-    figure.update_layout(height=480)
+    figure.update_layout(height=540, margin={"b": 190})
+    return figure
+
+
+def choices(made: Sequence[Choice], badge: str | None = None) -> go.Figure:
+    """Weights and cache together: bytes against KL divergence, a point for each choice; 0 lies on the lower edge."""
+    values = [(one.n_bytes / MIB, max(one.fidelity.kl_divergence.value, LEAST_SHOWN)) for one in made]
+    told = "; ".join(f"{one.name} {x:.2f} MiB, KLD {y:.2g}" for one, (x, y) in zip(made, values, strict=True))
+    figure = blank(
+        badge, f"Choices of types for weights and cache: {told or 'none yet'}.",
+        x="weights and full cache, MiB", y="KL divergence, nats a token",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[x for x, _ in values], y=[y for _, y in values], mode="markers+text", textposition="top center",
+        text=[str(number) for number in range(1, len(made) + 1)], marker={"size": 11, "color": KEPT},
+        customdata=[one.name for one in made],
+        hovertemplate="%{customdata}: %{x:.2f} MiB, KLD %{y:.2g}<extra>choice %{text}</extra>",
+    )  # fmt: skip
+    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure

@@ -1,11 +1,12 @@
 """Front door of JupyterLab: controls that measure for real, and questions that wait for a prediction.
 
 On a built page, where no kernel answers, the same calls give what was measured at build:
-`pipeline_lab` a plain figure, `predict` a question whose outcome is folded away.
+`pipeline_lab` and `quantization_lab` a plain figure, `predict` a question whose outcome is folded away.
 No widget is made there, because a page has nothing that could show one.
 """
 
 from inferlab.widgets.pipeline import PipelineLab, pipeline_lab
 from inferlab.widgets.predictions import Prediction, predict
+from inferlab.widgets.quantization import QuantizationLab, quantization_lab
 
-__all__ = ["PipelineLab", "Prediction", "pipeline_lab", "predict"]
+__all__ = ["PipelineLab", "Prediction", "QuantizationLab", "pipeline_lab", "predict", "quantization_lab"]
