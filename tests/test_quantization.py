@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from dataclasses import fields
 
 import pytest
 from fakes import write_gguf
@@ -15,7 +16,9 @@ import inferlab as lab
 from inferlab import quantization
 from inferlab.engine import LlamaEngine
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, NotEnoughDisk, NotGGUF
+from inferlab.facts import KnownModel
 from inferlab.gguf import read_gguf
+from inferlab.mixes import MIXES, UNQUANTIZED, mixed
 from inferlab.models import tiny_model
 from inferlab.quantization import QUANTIZATIONS, quantize, type_named
 from inferlab.settings import Settings
@@ -57,11 +60,21 @@ def test_the_result_computes(q4_k_m, engine):
     assert len(engine.generate(engine.random_prompt(300), 5).tokens) == 5
 
 
-@pytest.mark.parametrize("type", ["Q8_0", "Q6_K", "Q5_K_M", "Q4_0", "IQ4_XS", "Q3_K_M", "Q2_K"])
-def test_many_types_can_be_made(type, engine, tmp_path):
-    """Each file says which type it is in, as llama.cpp numbers them."""
+@pytest.mark.parametrize("type", ["F32", "BF16", "Q4_0", "IQ3_S", "TQ1_0"])
+def test_the_file_says_its_type(type, engine, tmp_path):
+    """As llama.cpp numbers them."""
     made = quantize(tiny_model(), type, tmp_path / "made.gguf", engine=engine)
     assert read_gguf(made).metadata["general.file_type"] == QUANTIZATIONS[type]
+
+
+@pytest.mark.parametrize("mix", [mix for mix in MIXES if mix not in UNQUANTIZED])
+def test_every_tensor_gets_the_type_that_the_rules_say(mix, engine, tmp_path):
+    """`mixes` knows what the real quantizer writes for the embedded model, tensor by tensor."""
+    header = read_gguf(tiny_model())
+    shape = {f.name: getattr(header, f.name) for f in fields(KnownModel) if hasattr(header, f.name)}
+    tiny = KnownModel(**(shape | {"source": "", "tied_embeddings": True, "files": {}, "metadata": {}}))
+    foretold = {tensor.name: tensor.type for tensor in mixed(header.tensors, mix, tiny)}
+    assert types_in(quantize(tiny_model(), mix, tmp_path / "made.gguf", engine=engine)) == foretold
 
 
 def test_a_type_is_named_as_llama_quantize_names_it():
