@@ -152,15 +152,17 @@ def test_a_plan_beside_a_run_writes_the_residual():
     planned, measured = EVERY["plan_beside_run"].data
     assert planned.y == ("host: weights", "host: KV cache", "host: compute", "gpu0: weights", "gpu0: compute")
     assert (planned.x, measured.x) == ((2, 3, 1, 10, 0.5), (2, 3, 1, 10, 0))
-    assert measured.text == ("+0.00 MiB", "+0.00 MiB", "+0.00 MiB", "+0.00 MiB", "-0.50 MiB")
+    assert measured.text == ("0.00 MiB", "0.00 MiB", "0.00 MiB", "0.00 MiB", "-0.50 MiB")
 
 
 def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
     """Each kind's difference in MiB at each setting, and a band as wide as two printed decimals allow."""
     kinds = {trace.name: trace for trace in EVERY["residuals"].data}
-    assert (kinds["weights"].x, kinds["weights"].y) == (("two layers", "two layers"), (0, 0))
-    assert (kinds["compute"].y, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
-    assert (EVERY["residuals"].layout.shapes[0].y0, EVERY["residuals"].layout.shapes[0].y1) == (-0.005, 0.005)
+    assert (kinds["weights"].y, kinds["weights"].x) == (("two layers", "two layers"), (0, 0))
+    assert (kinds["compute"].x, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
+    assert (EVERY["residuals"].layout.shapes[0].x0, EVERY["residuals"].layout.shapes[0].x1) == (-0.005, 0.005)
+    without = figures.residuals({"two layers": (PLAN, RUN)}, leave_out=[("gpu0", "compute")])
+    assert next(t for t in without.data if t.name == "compute").customdata == ("host",)
 
 
 def test_what_was_not_planned_is_drawn_as_unknown():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import plotly.graph_objects as go
 
@@ -64,9 +65,9 @@ def context_against_memory(
 
     Of a bound the safe end is drawn.
     """
-    first = next(iter(plans.values()))[0]
+    badge = _badge_of([plan for each in plans.values() for plan in each])
     series = {name: [(p.settings.n_ctx, p.most_bytes(device) / GIB) for p in each] for name, each in plans.items()}
-    figure = blank(plan_badge(first, several=True), _told_contexts(series, room_bytes / GIB), x="n_ctx, tokens")
+    figure = blank(badge, _told_contexts(series, room_bytes / GIB), x="n_ctx, tokens")
     figure.update_yaxes(title=f"GiB on {device}")
     for (name, points), colour in zip(series.items(), LINES, strict=False):
         x, y = zip(*points, strict=True)
@@ -104,36 +105,70 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
+    _deepen(figure)
     figure.update_xaxes(range=[0, 1.3 * max([*measured, *filter(None, planned)], default=1)])
     return figure
 
 
-def residuals(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> go.Figure:
-    """Measured minus planned of every kind on every device, for several settings; the band is the log's rounding."""
-    gaps = {name: compare(plan, run) for name, (plan, run) in pairs.items()}
-    plan, run = next(iter(pairs.values()))
-    figure = blank(f"{plan_badge(plan, several=True)}; {run.badge}", _told_residuals(gaps), y="measured - planned, MiB")
+def residuals(
+    pairs: Mapping[str, tuple[MemoryPlan, Run]], leave_out: Sequence[tuple[str, str]] = ()
+) -> go.Figure:
+    """Measured minus planned of every kind on every device, for several settings; the band is the log's rounding.
+
+    `leave_out` names (device, kind) pairs that no plan claims to know.
+    """
+    gaps = {
+        name: [gap for gap in compare(plan, run) if (gap.device, gap.kind) not in leave_out]
+        for name, (plan, run) in pairs.items()
+    }
+    badge = f"{_badge_of([plan for plan, _ in pairs.values()])}; {_largest_run(pairs).badge}"
+    figure = blank(badge, _told_residuals(gaps), x="measured - planned, MiB")
     for kind, (name, colour) in KINDS.items():
         found = [(setting, gap) for setting, each in gaps.items() for gap in each if gap.kind == kind]
         known = [(setting, gap) for setting, gap in found if gap.difference_bytes is not None]
         figure.add_scatter(
-            x=[setting for setting, _ in known], y=[gap.difference_bytes / MIB for _, gap in known], name=name,
+            y=[setting for setting, _ in known], x=[gap.difference_bytes / MIB for _, gap in known], name=name,
             mode="markers", marker={"color": colour, "size": 9, "opacity": 0.8},
             customdata=[gap.device for _, gap in known],
-            hovertemplate=f"{name} on %{{customdata}}: %{{y:+.3f}} MiB<extra>%{{x}}</extra>",
+            hovertemplate=f"{name} on %{{customdata}}: %{{x:+.3f}} MiB<extra>%{{y}}</extra>",
         )  # fmt: skip
-    figure.add_hrect(y0=-LOG_ROUNDING, y1=LOG_ROUNDING, fillcolor=EDGE, line_width=0)
-    figure.update_layout(showlegend=True)
-    figure.update_xaxes(type="category")
+    figure.add_vrect(x0=-LOG_ROUNDING, x1=LOG_ROUNDING, fillcolor=EDGE, line_width=0, layer="below")
+    figure.update_layout(showlegend=True, height=220 + 24 * len(gaps))
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(gaps), autorange="reversed")
+    figure.update_xaxes(range=[-1.1 * _widest(gaps), 1.1 * _widest(gaps)])
+    _deepen(figure)
     return figure
 
 
-def plan_badge(plan: MemoryPlan, several: bool = False) -> str:
+def plan_badge(plan: MemoryPlan) -> str:
     """What a plan rests on: the method, the model, the settings that matter; no measurement."""
     s = plan.settings
     asked = [f"n_gpu_layers={s.n_gpu_layers}", f"K {s.type_k}, V {s.type_v}", f"flash attention {s.flash_attn}"]
-    told = "" if several else f", n_ctx={s.n_ctx}, {', '.join(asked)}"
-    return f"computed ({plan.method}): {plan.model.name}{told}; nothing was loaded"
+    return f"computed ({plan.method}): {plan.model.name}, n_ctx={s.n_ctx}, {', '.join(asked)}; nothing was loaded"
+
+
+def _badge_of(plans: Sequence[MemoryPlan]) -> str:
+    """The badge of several plans of one model: every method among them."""
+    methods = ", ".join(dict.fromkeys(plan.method for plan in plans))
+    return f"computed ({methods}): {plans[0].model.name}; nothing was loaded"
+
+
+def _largest_run(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> Run:
+    """The run with the most buffers: its badge names every device of the others."""
+    return max((run for _, run in pairs.values()), key=lambda run: len({b.device for b in run.buffers}))
+
+
+def _widest(gaps: Mapping[str, Sequence[Gap]]) -> float:
+    """Half the width of the axis: the largest residual, and at least twice what the log rounds away."""
+    found = [abs(gap.difference_bytes) / MIB for each in gaps.values() for gap in each if gap.difference_bytes]
+    return max([*found, 2 * LOG_ROUNDING])
+
+
+def _deepen(figure: go.Figure) -> None:
+    """Make room below the axes for a badge of many lines."""
+    lines = max(note.text.count("<br>") for note in figure.layout.annotations) + 1
+    more = max(0, 16 * (lines - 3))
+    figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
 
 
 def _told(plan: MemoryPlan, device: str) -> str:
@@ -155,11 +190,14 @@ def _layer_kinds(layers: Sequence[LayerBytes]):
 
 
 def _told_layers(plan: MemoryPlan) -> str:
-    told = "; ".join(
-        f"{layer.name} {bytes_text(layer.weights_bytes)} on {layer.device}, KV cache {bytes_text(layer.kv_cache_bytes)}"
-        for layer in plan.layers
-    )
-    return f"Planned bytes by layer: {told}."
+    """Neighbours that lie in the same places are told together."""
+    told = []
+    for (device, cache), each in groupby(plan.layers, key=lambda layer: (layer.device, layer.kv_cache_device)):
+        some = list(each)
+        names = some[0].name if len(some) == 1 else f"{some[0].name} to {some[-1].name}"
+        weights, cells = (sum(getattr(one, kind) for one in some) for kind in ("weights_bytes", "kv_cache_bytes"))
+        told.append(f"{names} on {device} {bytes_text(weights)}, their KV cache on {cache} {bytes_text(cells)}")
+    return f"Planned bytes by layer: {'; '.join(told)}."
 
 
 def _told_contexts(series: Mapping[str, Sequence[tuple[int, float]]], room: float) -> str:
@@ -189,4 +227,6 @@ def _told_residuals(gaps: Mapping[str, Sequence[Gap]]) -> str:
 def _residual(gap: Gap) -> str:
     if gap.difference_bytes is None:
         return "not planned"
+    if abs(gap.difference_bytes) <= LOG_ROUNDING * MIB:
+        return "0.00 MiB"
     return f"{gap.difference_bytes / MIB:+.2f} MiB"
