@@ -9,12 +9,20 @@ from pathlib import Path
 from inferlab.errors import ModelNotFound
 
 ENVIRONMENT = "INFERLAB_MODEL"
+CACHE = "INFERLAB_CACHE"
 HUB_PREFIX = "hf:"
 
 
 def tiny_model() -> Path:
     """The embedded model: about 6 million trained parameters, F16, made by data/tiny/build.py."""
     return Path(str(files("inferlab") / "data" / "tiny" / "tiny.gguf"))
+
+
+def cache_folder() -> Path:
+    """Where files made here are kept: INFERLAB_CACHE, else ~/.cache/inferlab (or under XDG_CACHE_HOME)."""
+    if chosen := os.environ.get(CACHE):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferlab"
 
 
 def find_model(name: str | Path | None = None) -> Path:

@@ -17,8 +17,7 @@ from inferlab import progress as progress_line
 from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import DamagedGGUF, InvalidSettings, NotEnoughDisk
 from inferlab.gguf import Model, read_gguf
-from inferlab.models import find_model
-from inferlab.shapes import cache_folder
+from inferlab.models import cache_folder, find_model
 from inferlab.units import MIB, bytes_text
 
 # tools/quantize/quantize.cpp, QUANT_OPTIONS: name -> enum llama_ftype (llama.h).

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from inferlab.engine import Buffer, Pass
 from inferlab.errors import RecordError
@@ -19,6 +20,7 @@ from inferlab.settings import Settings
 from inferlab.telemetry import Sample, Sampling
 
 FORMAT = 1
+Made = TypeVar("Made")
 
 
 def save_run(run: Run, path: str | Path) -> Path:
@@ -43,15 +45,20 @@ def write_whole(path: str | Path, text: str) -> Path:
 
 def load_run(name: str | Path) -> Run:
     """The run in a file, or a recorded one by its name under data/records. Raises RecordError."""
+    return read_json(name, run_from_dict, "a run")
+
+
+def read_json(name: str | Path, made_from: Callable[[dict[str, Any]], Made], what: str) -> Made:
+    """What `made_from` makes of a JSON file, or of one under data/records by its name. Raises RecordError."""
     path = Path(name)
     if not path.exists():
         path = Path(str(files("inferlab") / "data" / "records" / f"{name}.json"))
     try:
-        return run_from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return made_from(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name under data/records.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RecordError(f"{path} is not a record of a run: {type(error).__name__}: {error}.") from error
+        raise RecordError(f"{path} is not a record of {what}: {type(error).__name__}: {error}.") from error
 
 
 def run_to_dict(run: Run) -> dict[str, Any]:

@@ -28,11 +28,11 @@ from inferlab.gguf import (
     read_gguf,
 )
 from inferlab.machine import Machine, read_host
+from inferlab.models import cache_folder
 from inferlab.progress import track
 from inferlab.synthetic import POOL_BYTES, vocabulary, weights
 from inferlab.units import MIB, bytes_text
 
-CACHE = "INFERLAB_CACHE"
 SHAPE = "INFERLAB_SHAPE"
 TIMES_CACHE = 8
 DEFAULT_CACHE_BYTES = 64 * MIB
@@ -212,12 +212,6 @@ def file_name(name: str | KnownModel, mix: str, header_only: bool = False, **dim
     changes = [f"{key}-{value}" for key, value in sorted(dimensions.items()) if value is not None]
     return "-".join([stem, *changes, mix, *(["header-only"] if header_only else [])]) + ".gguf"
 
-
-def cache_folder() -> Path:
-    """Where shapes are kept: INFERLAB_CACHE, else ~/.cache/inferlab (under XDG_CACHE_HOME if that is set)."""
-    if chosen := os.environ.get(CACHE):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferlab"
 
 
 def _tensors(known: KnownModel, mix: str) -> tuple[Tensor, ...]:
