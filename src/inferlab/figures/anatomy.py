@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
@@ -15,6 +16,7 @@ from inferlab.units import GIB, MIB, bytes_text
 
 BYTES, OPERATIONS = "#6b7280", "#a855c7"
 TYPE_COLOURS = ("#3b82c4", "#d97706", "#0f9d8a", "#a855c7", "#c0563c", "#8a7415", "#6b7280")
+NARROW_COLUMNS = 34  # what fits beside long names of parts on a phone
 WRONG, RIGHT = "#c0563c", "#0f9d8a"
 
 
@@ -32,7 +34,7 @@ def block(model: Model, n_cells: int) -> go.Figure:
         for part, a, b in zip(parts, bytes_share, operations_share, strict=True)
     )
     figure = blank(
-        f"computed from the shape of {model.name}: {bytes_text(read)} and {done / 1e9:.2f} billion operations "
+        f"computed from the shape of {model.name}: {bytes_text(read)} and {done / 1e6:,.0f} million operations "
         f"for a token with {n_cells:,} in the cache",
         f"Shares of one token of {model.name} with {n_cells} in the cache: {told}.",
         x="% of one token",
@@ -45,7 +47,7 @@ def block(model: Model, n_cells: int) -> go.Figure:
         )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=240 + 30 * len(names))
-    return figure
+    return _narrowed(figure)
 
 
 def tensor_bytes(model: Model) -> go.Figure:
@@ -70,7 +72,7 @@ def tensor_bytes(model: Model) -> go.Figure:
         )  # fmt: skip
     stacked(figure, len(told))
     figure.update_layout(height=240 + 26 * len(told))
-    return figure
+    return _narrowed(figure)
 
 
 def recomputed(runs: Sequence[Run]) -> go.Figure:
@@ -130,10 +132,17 @@ def kv_readings(readings: Mapping[str, int], engine_bytes: int, badge: str) -> g
         text=[f"{n_bytes / engine_bytes:.2f} times" for n_bytes in readings.values()], textposition="outside",
         cliponaxis=False, hovertemplate="%{y}: %{x:.2f} MiB<extra></extra>",
     )  # fmt: skip
-    figure.add_vline(engine_bytes / MIB, line={"color": RIGHT, "dash": "dash", "width": 2})
+    figure.add_vline(engine_bytes / MIB, line={"color": RIGHT, "dash": "dash", "width": 2}, layer="below")
     figure.update_layout(height=220 + 34 * len(readings))
     figure.update_xaxes(range=[0, 1.18 * max(readings.values()) / MIB])
     figure.update_yaxes(autorange="reversed", type="category")
+    return figure
+
+
+def _narrowed(figure: go.Figure) -> go.Figure:
+    """Break the badge into shorter lines, because long names leave the axis little width."""
+    for note in figure.layout.annotations:
+        note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
     return figure
 
 
