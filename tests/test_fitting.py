@@ -94,7 +94,7 @@ def test_the_last_that_fits_is_found(last):
     ],
 )
 def test_the_longest_context_on_a_card_of_8_gib(name, mix, flash_attn, tokens):
-    """Claims A05 and A32, with 650 MiB set aside: the wall is far beyond 4,000 tokens unless weights fill the card."""
+    """With 650 MiB set aside, the wall of a 7B model lies far beyond 4,000 tokens, unless its weights fill the card."""
     found = lab.fit(lab.shape(name, mix), lab.Settings(flash_attn=flash_attn), **SCENARIO)
     assert (found.plan.method, found.largest_n_ctx.value) == ("closed form", tokens)
     assert found.fits == ("yes" if tokens and tokens >= 4096 else "no")
