@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
@@ -16,6 +17,7 @@ from inferlab.units import GIB, MIB, bytes_text
 
 LINES = ("#3b82c4", "#c0563c", "#0f9d8a", "#a855c7", "#8a7415")
 ROOM = "#d92d20"
+NARROW_COLUMNS = 40
 LOG_ROUNDING = 0.005
 """MiB by which a printed size may be off: llama.cpp's log has two decimals."""
 
@@ -165,7 +167,9 @@ def _widest(gaps: Mapping[str, Sequence[Gap]]) -> float:
 
 
 def _deepen(figure: go.Figure) -> None:
-    """Make room below the axes for a badge of many lines."""
+    """Break a long badge into lines that fit beside long names on a narrow page, with room for them below the axes."""
+    for note in figure.layout.annotations:
+        note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
     lines = max(note.text.count("<br>") for note in figure.layout.annotations) + 1
     more = max(0, 16 * (lines - 3))
     figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
