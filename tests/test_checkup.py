@@ -686,7 +686,7 @@ def test_the_exit_status_suits_a_setup_check(monkeypatch, capsys, finding, statu
     """1 for a problem, 0 for warnings; words and whole commands in the terminal, however narrow it is."""
     monkeypatch.setenv("COLUMNS", "40")
     long = replace(finding, remedy="make " + "x" * 80)
-    monkeypatch.setattr(cli, "check_machine", lambda: a_checkup(long))
+    monkeypatch.setattr(cli.doctor, "check_machine", lambda: a_checkup(long))
     assert cli.main(["doctor"]) == status
     shown = capsys.readouterr().out
     assert finding.state in shown

@@ -86,7 +86,7 @@ def test_an_unsettled_warm_up_is_said(monkeypatch, capsys):
 
 def test_a_models_name_is_never_markup(capsys):
     """Brackets in a file's name are printed, not obeyed."""
-    cli.print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
+    cli.measure.print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
     assert "[/red] [bold]evil" in capsys.readouterr().out
 
 

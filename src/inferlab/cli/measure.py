@@ -1,0 +1,141 @@
+"""`inferlab measure`: prefill and decode, timed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from inferlab.cli.options import add_placement, loopback, placed
+from inferlab.intervals import ENOUGH
+from inferlab.llamabench import to_rows
+from inferlab.machine import device_names
+from inferlab.run import QUANTITIES, Run, measure
+from inferlab.units import bytes_text, rate_text, seconds_text
+
+SHOWN = (
+    ("time to first token", "ttft_seconds", seconds_text),
+    ("engine's part of it", "prefill_seconds", seconds_text),
+    ("prefill", "prefill_tokens_per_second", rate_text),
+    ("decode", "decode_tokens_per_second", rate_text),
+    ("between tokens", "inter_token_seconds", seconds_text),
+)
+
+
+def add_measure(commands: Any) -> None:
+    command = commands.add_parser(
+        "measure",
+        help="prefill and decode, timed",
+        description="Prefill random prompt tokens, decode after them, and time both through llama.cpp.",
+    )
+    command.set_defaults(command=run_measure)
+    command.add_argument(
+        "model", nargs="?", metavar="MODEL",
+        help="a .gguf file, `tiny`, or hf:owner/repo/file.gguf (default: INFERLAB_MODEL, else tiny)",
+    )  # fmt: skip
+    command.add_argument("--n-prompt", type=int, default=512, help="prompt tokens (default 512)")
+    command.add_argument("--n-gen", type=int, default=128, help="generated tokens (default 128)")
+    command.add_argument("--repeats", type=int, default=5, help="counted passes (default 5)")
+    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what the workload needs)")
+    command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
+    add_placement(command)
+    instead = command.add_mutually_exclusive_group()
+    instead.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    instead.add_argument("--llama-bench", action="store_true", help="print llama-bench's JSON rows instead")
+
+
+def run_measure(options: argparse.Namespace) -> None:
+    settings = placed(options, n_threads=options.n_threads)
+    with loopback(options) as device:
+        settings = device.settings(settings) if device else settings
+        run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
+    if options.json:
+        print(json.dumps(json_fields(run), indent=1))
+    elif options.llama_bench:
+        print(json.dumps(to_rows(run), indent=1))
+    else:
+        print_table(run)
+
+
+def json_fields(run: Run) -> dict[str, Any]:
+    """One run under llama-bench's field names where it has the field, and our objects' names elsewhere."""
+    settings = run.settings
+    return {
+        "llama_cpp": run.machine.llama_cpp,
+        "llama_cpp_commit": run.machine.llama_cpp_commit,
+        "llama_cpp_python": run.machine.llama_cpp_python,
+        "cpu_info": run.machine.cpu,
+        "gpu_info": ", ".join(d.description for d in run.machine.gpus),
+        "backends": ",".join(dict.fromkeys(d.backend for d in run.machine.devices if d.backend)),
+        "model_filename": run.model.file,
+        "model_name": run.model.name,
+        "model_type": run.model.description,
+        "model_size": run.model.tensor_bytes,
+        "model_n_params": run.model.n_params,
+        "n_batch": settings.n_batch,
+        "n_ubatch": settings.n_ubatch,
+        "n_ctx": settings.n_ctx,
+        "n_threads": settings.n_threads,
+        "type_k": settings.type_k,
+        "type_v": settings.type_v,
+        "n_gpu_layers": settings.n_gpu_layers,
+        "no_kv_offload": not settings.offload_kqv,
+        "flash_attn": settings.flash_attn,
+        "load_mode": settings.load_mode,
+        "n_prompt": run.n_prompt,
+        "n_gen": run.n_gen,
+        "test_time": run.date,
+        "synthetic": run.model.synthetic,
+        "settled": run.settled,
+        "load_seconds": run.load_seconds,
+        "ttft_seconds": run.ttft_seconds,
+        "prefill_tokens_per_second": run.prefill_tokens_per_second,
+        "decode_tokens_per_second": run.decode_tokens_per_second,
+        "inter_token_seconds": run.inter_token_seconds,
+        "prefill_seconds": run.prefill_seconds,
+        "ranges": run.ranges,
+        "intervals": {of: run.interval(of) for of in QUANTITIES},
+        "links": [asdict(link) for link in run.links],
+        "buffers": [{"device": b.device, "kind": b.kind, "n_bytes": b.n_bytes} for b in run.buffers],
+        "passes": [
+            {
+                "prefill_seconds": p.prefill_seconds,
+                "token_seconds": p.token_seconds,
+                "decode_seconds": p.decode_seconds,
+            }
+            for p in run.passes
+        ],
+    }
+
+
+def span_text(pair: tuple[float, float] | None, text: Callable[[float], str]) -> str:
+    """`12.1 to 12.9 ms`, the unit once if it is the same; empty for None."""
+    if pair is None:
+        return ""
+    low, high = (text(value).split(" ") for value in pair)
+    return " ".join([*(low[:1] if low[1:] == high[1:] else low), "to", *high])
+
+
+def print_table(run: Run) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    title = Text(f"{run.model.name}: {run.n_prompt} prompt tokens, {run.n_gen} generated")
+    table = Table(title=title)
+    for heading in ("", "median", "range", "95 % interval")[: 4 if len(run.passes) >= ENOUGH else 3]:
+        table.add_column(heading)
+    for name, of, text in SHOWN:
+        spread = [span_text(pair, text) for pair in (run.ranges.get(of), run.interval(of))]
+        table.add_row(name, text(getattr(run, of)), *spread[: len(table.columns) - 2])
+    table.add_row("load", seconds_text(run.load_seconds))
+    names = device_names(b.device for b in run.buffers)
+    for b in run.buffers:
+        table.add_row(f"{b.kind.replace('_', ' ')} on {names[b.device]}", bytes_text(b.n_bytes))
+    console = Console()
+    console.print(table)
+    console.print(f"Medians of {len(run.passes)} passes; {run.badge}.", markup=False)
+    if run.settled is False:
+        console.print("The warm-up never settled within 2 %: something else is using this machine.", style="yellow")

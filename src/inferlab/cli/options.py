@@ -1,0 +1,56 @@
+"""Options that several commands share, and what becomes of them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from inferlab.errors import InvalidSettings
+from inferlab.loopback import LoopbackDevice, loopback_device
+from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
+from inferlab.units import bytes_from_text
+
+
+def add_placement(command: argparse.ArgumentParser) -> None:
+    """Options that say what lies where, under the names of `Settings`."""
+    defaults = Settings()
+    command.add_argument("--n-gpu-layers", type=int, default=defaults.n_gpu_layers, help="default -1: all")
+    command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
+    command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
+    command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
+    command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
+    command.add_argument(
+        "--loopback", nargs="?", type=float, const=math.inf, metavar="GB/s",
+        help="put the layers on a second device on this machine; with a number, over a link of that rate",
+    )  # fmt: skip
+
+
+def placed(options: argparse.Namespace, **others: Any) -> Settings:
+    """Settings from the options of `add_placement` and `--n-ctx`."""
+    return Settings(
+        n_ctx=options.n_ctx,
+        n_gpu_layers=options.n_gpu_layers,
+        type_k=options.type_k,
+        type_v=options.type_v,
+        flash_attn=options.flash_attn,
+        offload_kqv=not options.no_offload_kqv,
+        **others,
+    )
+
+
+def loopback(options: argparse.Namespace) -> AbstractContextManager[LoopbackDevice | None]:
+    """The second device, if one was asked for; it computes with --n-threads, the host with one."""
+    if options.loopback is None:
+        return nullcontext()
+    rate = None if math.isinf(options.loopback) else options.loopback
+    return loopback_device(rate, n_threads=options.n_threads)
+
+
+def size(text: str) -> int:
+    """A size on the command line, in bytes."""
+    try:
+        return bytes_from_text(text)
+    except InvalidSettings as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from None

@@ -1,0 +1,144 @@
+"""`inferlab plan`: does it fit, told before anything is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from inferlab.cli.options import add_placement, placed, size
+from inferlab.fitting import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit, model_named
+from inferlab.memory import MemoryPlan
+from inferlab.mixes import MIXES
+from inferlab.units import bytes_text
+
+SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
+BAR = 48
+FITS_STYLES = {"yes": "bold green", "no": "bold red", "unsure": "bold yellow"}
+
+
+def add_plan(commands: Any) -> None:
+    command = commands.add_parser(
+        "plan",
+        help="does it fit: bytes on each device, before anything is loaded",
+        description="Plan the memory of a model and hold it against a card. Exit status 0 whether it fits or not.",
+    )
+    command.set_defaults(command=run_plan)
+    command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, hf:..., or a known name: mistral-7b")
+    command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
+    command.add_argument("--n-ctx", type=int, default=DEFAULT_N_CTX, help=f"default {DEFAULT_N_CTX}")
+    add_placement(command)
+    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for a card with as much (default: this one)")
+    command.add_argument(
+        "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def run_plan(options: argparse.Namespace) -> None:
+    model = model_named(options.model, options.type)
+    found = fit(model, placed(options), vram=options.vram, reserve_bytes=options.reserve)
+    if options.json:
+        print(json.dumps(plan_fields(found), indent=1))
+    else:
+        print_plan(found)
+
+
+def plan_fields(found: Fit) -> dict[str, Any]:
+    """A plan as one JSON object; of an open part null, and whether it fits."""
+    model = found.plan.model
+    return {
+        "model": {"name": model.name, "n_params": model.n_params, "tensor_bytes": model.tensor_bytes},
+        "method": found.plan.method,
+        "devices": {
+            device: {f"{kind}_bytes": n_bytes for kind, n_bytes in held.parts.items()}
+            for device, held in found.plan.devices.items()
+        },
+        "fits": found.fits,
+    }
+
+
+def print_plan(found: Fit) -> None:
+    """A table of bytes, a bar for each device, the verdict with what it is compared with, and what would fit."""
+    from rich.console import Console
+
+    console = Console()
+    console.print(plan_table(found))
+    for device in found.plan.devices:
+        console.print(plan_bar(found, device), soft_wrap=True)
+    shown = "  ".join(f"{sign} {kind.replace('_', ' ')}" for kind, (sign, _) in SIGNS.items())
+    one = bytes_text(round(bytes_of_a_sign(found)))
+    console.print(f"{shown}  · free  | end of the room; a sign is {one}", markup=False, highlight=False)
+    console.print(f"fits: {found.fits}{margin_text(found.margin_bytes)}", style=FITS_STYLES[found.fits])
+    told = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
+    told += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
+    for line in told:
+        console.print(line, markup=False, highlight=False)
+
+
+def plan_table(found: Fit):
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(plan_title(found.plan)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for device, held in found.plan.devices.items():
+        parts = [open_text(found.plan, device, n) for n in held.parts.values()]
+        room = found.room_bytes.get(device)
+        table.add_row(device, *parts, open_text(found.plan, device, held.total_bytes), bytes_text(room))
+    return table
+
+
+def plan_title(plan: MemoryPlan) -> str:
+    s = plan.settings
+    return f"{plan.model.name}: n_ctx {s.n_ctx:,}, n_gpu_layers {s.n_gpu_layers}, K {s.type_k}, V {s.type_v}"
+
+
+def open_text(plan: MemoryPlan, device: str, n_bytes: int | None) -> str:
+    """A size, or the range that a bound gives for it."""
+    if n_bytes is not None or device not in plan.compute_range:
+        return bytes_text(n_bytes)
+    return f"up to {bytes_text(plan.compute_range[device][1])}"
+
+
+def plan_bar(found: Fit, device: str):
+    """One device as a line of signs, all devices at one scale, its room marked: readable without colours."""
+    from rich.text import Text
+
+    rooms, scale = found.room_bytes, 1 / bytes_of_a_sign(found)
+    cells = [(sign, colour) for sign, colour, n in bar_parts(found.plan, device) for _ in range(round(n * scale))]
+    cells = cells or [("▏", "white")]
+    if rooms.get(device) is not None:
+        end = max(0, round(rooms[device] * scale))
+        cells += [("·", "dim")] * (end - len(cells))
+        cells.insert(end, ("|", "bold"))
+    return Text(f"{device:5} ").join([Text(), Text.assemble(*cells)])
+
+
+def bytes_of_a_sign(found: Fit) -> float:
+    """What one sign of a bar stands for: the largest device or room fills the line."""
+    most = [*map(found.plan.most_bytes, found.plan.devices), *filter(None, found.room_bytes.values())]
+    return max(most) / BAR
+
+
+def bar_parts(plan: MemoryPlan, device: str) -> list[tuple[str, str, int]]:
+    """Sign, colour and bytes of each kind; what is open is drawn at its safe end."""
+    parts = plan.devices[device].parts
+    missing = plan.most_bytes(device) - sum(filter(None, parts.values()))
+    return [(*SIGNS[kind], missing if n is None else n) for kind, n in parts.items()]
+
+
+def margin_text(n_bytes: int | None) -> str:
+    """How much is left or missing, after a comma; nothing where it is unknown."""
+    if n_bytes is None:
+        return ""
+    return f", {bytes_text(abs(n_bytes))} {'to spare' if n_bytes >= 0 else 'missing'}"
+
+
+def answer_text(answer: Answer) -> str:
+    if answer.value is None:
+        return "none."
+    value = f"{answer.value:,}" if isinstance(answer.value, int) else answer.value
+    return f"{value}{margin_text(answer.margin_bytes)}."
