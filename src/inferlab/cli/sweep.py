@@ -72,14 +72,13 @@ def run_sweep(options: argparse.Namespace) -> None:
 
 
 def print_sweep(done: Sweep) -> None:
-    """A row a point, then what drifted, what still waits, and who measured it."""
+    """A row a point, then who measured it, what drifted, what still waits, and what failed why."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    table = Table(*done.over, "first token", "prefill", "decode", "KV cache", "")
+    table = Table(*done.over, "first token", "prefill", "decode", "KV cache")
     for point in done.points:
-        table.add_row(*map(str, point.changes.values()), *measured_texts(point), Text(point.error or ""))
+        table.add_row(*map(str, point.changes.values()), *measured_texts(point))
     console = Console()
     console.print(table)
     waiting = sum(point.open for point in done.points)
@@ -88,6 +87,7 @@ def print_sweep(done: Sweep) -> None:
         done.drift is not None and f"The first point, measured again, moved by at most {done.drift:.1%}.",
         waiting and f"{waiting} of {len(done.points)} points still wait: the same command goes on with them.",
     ]
+    told += [f"{', '.join(f'{name}={value}' for name, value in p.changes.items())}: {p.error}" for p in done.failed]
     for line in filter(None, told):
         console.print(line, markup=False, highlight=False)
 
