@@ -38,7 +38,8 @@ class Settings:
     rpc_servers      endpoints of RPC devices, e.g. ("127.0.0.1:50052",)
     type_k, type_v   types of the KV cache's keys and values
     flash_attn       auto, on, off
-    offload_kqv      whether the KV cache and attention live on the layer's device
+    offload_kqv      whether the KV cache lives on the layer's device; if not, flash_attn decides where attention runs:
+                     off on the host, on on the device, with the cache in use sent to it for every token
     op_offload       whether big host operations may run on the device
     swa_full         whether sliding-window layers keep the full context
     kv_unified       whether sequences share one pool of cells
