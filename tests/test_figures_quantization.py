@@ -75,7 +75,7 @@ def test_rounding_errors_are_measured_in_the_weights_own_spread():
     """A bar is the root mean square error in percent of the standard deviation, and Q4_K stands out."""
     bar = EVERY["roundings"].data[0]
     assert bar.x[1] == pytest.approx(100 * WAYS[1].rmse(WEIGHTS) / WEIGHTS.std())
-    assert bar.y == ("one scale a row (4.06 bits)", "Q4_K (4.5 bits)")
+    assert bar.y == ("one scale a row<br>4.06 bits", "Q4_K<br>4.5 bits")
     assert len(set(bar.marker.color)) == 2
 
 

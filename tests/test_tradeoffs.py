@@ -36,7 +36,7 @@ def test_turning_the_cache_helps():
     """A four-bit cache that llama.cpp may rotate diverges less than one that it may not."""
     losses = tradeoffs.cache_losses(types=("q4_0",), n_chunks=2)
     rotated, plain = (one.kl_divergence.value for one in losses.by_name.values())
-    assert list(losses.by_name) == ["q4_0", "q4_0, not rotated"]
+    assert list(losses.by_name) == ["q4_0", "q4_0, plain"]
     assert 0 < rotated < plain
 
 
@@ -63,7 +63,7 @@ def test_what_only_one_side_measured_is_kept():
 
 
 def test_the_front_leaves_out_what_is_beaten():
-    """A type that loses as much, weighs more and is slower than another is beaten; two equal ones both stay."""
+    """A type that loses as much as another and is slower is beaten; two equal ones both stay."""
     good, small = a_row("good", 0.01, 2000, 10), a_row("small", 0.1, 1000, 20)
     beaten, same = a_row("beaten", 0.01, 2100, 9), a_row("same", 0.1, 1000, 20)
     assert [row.name for row in tradeoffs.front([good, beaten, small, same])] == ["good", "small", "same"]

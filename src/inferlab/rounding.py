@@ -65,7 +65,7 @@ def k_means(weights: Weights, n_centroids: int = 16, group: int = 512) -> Roundi
     grouped = weights.reshape(-1, group)
     rounded = np.take_along_axis(stored, _nearest(grouped, stored), axis=1)
     bits = np.log2(n_centroids) + 16 * n_centroids / group
-    return Rounding(f"k-means, {n_centroids} values for {group}", float(bits), rounded.reshape(weights.shape))
+    return Rounding(f"k-means, {n_centroids} for {group:,}", float(bits), rounded.reshape(weights.shape))
 
 
 def stored(weights: Weights, type: str, data: bytes) -> Rounding:

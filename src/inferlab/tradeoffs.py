@@ -72,13 +72,13 @@ class Row:
         return None not in (self.kl_divergence, self.tensor_bytes, self.decode_tokens_per_second)
 
     def beats(self, other: Row) -> bool:
-        """Whether this is nowhere worse than the other, and somewhere better: loss, bytes, decode rate."""
+        """Whether this is in neither worse than the other, and in one better: loss, decode rate."""
         ours, theirs = self._worse_when_larger, other._worse_when_larger
         return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
 
     @property
-    def _worse_when_larger(self) -> tuple[float, float, float]:
-        return self.kl_divergence, self.tensor_bytes, -self.decode_tokens_per_second
+    def _worse_when_larger(self) -> tuple[float, float]:
+        return self.kl_divergence, -self.decode_tokens_per_second
 
 
 def type_losses(
@@ -100,12 +100,12 @@ def type_losses(
 def cache_losses(
     model: str | Path | None = None, types: Sequence[str] = CACHE_TYPES, n_chunks: int | None = None
 ) -> Losses:
-    """Compare `model`, its KV cache in each type, with itself, its cache in F16; rotated as llama.cpp does, and not.
+    """Compare `model`, its KV cache in each type, with itself, its cache in F16; rotated as llama.cpp does, and plain.
 
     Each of the two runs in an engine of its own, since llama.cpp reads from its environment whether to rotate.
     """
     found: dict[str, Fidelity] = {}
-    for suffix, environment in (("", {}), (", not rotated", ROTATION_OFF)):
+    for suffix, environment in (("", {}), (", plain", ROTATION_OFF)):
         engine = LlamaEngine(environment=environment)
         try:
             for kind in types:
@@ -137,7 +137,10 @@ def rows(losses: Losses, runs: Mapping[str, Run]) -> tuple[Row, ...]:
 
 
 def front(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows that no other row beats: the Pareto front over loss, bytes and decode rate."""
+    """The rows that no other row beats: the Pareto front of loss and decode rate.
+
+    A row that is beaten can still be the largest that fits, which its bytes tell.
+    """
     known = [row for row in rows if row.known]
     return tuple(row for row in known if not any(other.beats(row) for other in known))
 

@@ -76,19 +76,19 @@ def roundings(original: Weights, ways: Sequence[Rounding], name: str) -> go.Figu
     """Root mean square error of each way of rounding, in percent of the weights' own spread, beside its bits."""
     spread = float(original.std())
     losses = [100 * way.rmse(original) / spread for way in ways]
-    labels = [f"{way.name} ({way.bits_per_weight:.3g} bits)" for way in ways]
-    told = "; ".join(f"{label} {loss:.2f} %" for label, loss in zip(labels, losses, strict=True))
+    labels = [f"{way.name}<br>{way.bits_per_weight:.3g} bits" for way in ways]
+    told = "; ".join(f"{way.name} {loss:.2f} %" for way, loss in zip(ways, losses, strict=True))
     figure = blank(
         f"computed from {original.size:,} weights of {name}",
         f"Rounding errors in percent of the standard deviation: {told}.",
-        x="root mean square error, % of the weights' standard deviation",
+        x="RMS error, % of the spread",
     )
     figure.add_bar(
         y=labels, x=losses, orientation="h", marker_color=[KEPT if way.name == "Q4_K" else DROPPED for way in ways],
         text=[f"{loss:.1f}" for loss in losses], textposition="outside", cliponaxis=False,
         hovertemplate="%{y}: %{x:.2f} %<extra></extra>",
     )  # fmt: skip
-    figure.update_layout(height=210 + 34 * len(ways))
+    figure.update_layout(height=210 + 42 * len(ways))
     figure.update_xaxes(range=[0, 1.15 * max(losses)])
     figure.update_yaxes(autorange="reversed", type="category")
     return figure
@@ -122,7 +122,8 @@ def mixed_types(models: Sequence[Model]) -> go.Figure:
     composed = {_mixed_name(model): _type_shares(model) for model in models}
     kinds = sorted({kind for shares in composed.values() for kind in shares}, key=lambda kind: -_bits(kind))
     told = "; ".join(
-        f"{name} " + ", ".join(f"{share:.1f} % {kind}" for kind, share in sorted(own.items(), key=lambda e: -e[1]))
+        f"{name.replace('<br>', ', ')}: "
+        + ", ".join(f"{share:.1f} % {kind}" for kind, share in sorted(own.items(), key=lambda e: -e[1]))
         for name, own in composed.items()
     )
     badge = "computed from shapes and llama.cpp's rules"
@@ -137,7 +138,7 @@ def mixed_types(models: Sequence[Model]) -> go.Figure:
 
 
 def _mixed_name(model: Model) -> str:
-    return f"{model.name.removesuffix(' shape')}: {8 * model.tensor_bytes / model.n_params:.2f} bits"
+    return f"{model.name.removesuffix(' shape')}<br>{8 * model.tensor_bytes / model.n_params:.2f} bits"
 
 
 def _type_shares(model: Model) -> dict[str, float]:
@@ -169,6 +170,7 @@ def rates(runs: Mapping[str, Run]) -> go.Figure:
         base = getattr(first, of)
         every = [(mix, rate / base) for mix, run in runs.items() for rate in run.points(of)]
         points(figure, every, f"{name}, one pass", colour)
+        figure.data[-1].showlegend = False
         line(figure, [(mix, getattr(run, of) / base) for mix, run in runs.items()], name, colour)
     _bytes_line(figure, gains)
     return _named_mixes(figure, list(runs))
@@ -229,14 +231,14 @@ def fidelity(losses: Losses) -> go.Figure:
     )  # fmt: skip
     figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     figure.update_xaxes(type="category", tickangle=-45)
-    figure.update_layout(height=440, margin={"b": 160})
+    figure.update_layout(height=460, margin={"b": 170})
     return figure
 
 
 def pareto(rows: Sequence[Row], badge: str) -> go.Figure:
     """Size, speed and loss of each type: decode rate against KL divergence, a disc as large as the file.
 
-    The line joins the types that no other type beats in all three.
+    The line joins the types that no other type beats in rate and loss.
     """
     known = [row for row in rows if row.known]
     best = sorted(front(known), key=lambda row: row.decode_tokens_per_second)
