@@ -16,11 +16,11 @@ PACKAGE = Path(inferlab.__file__).parent
 ROOMS = {
     8: "cli page widgets",
     7: "checkup diagrams figures",
-    6: "fitting gaps tradeoffs",
-    5: "calibration divergence llamabench plans quantization records shapes sweeps",
+    6: "diagnosis fitting gaps tradeoffs tuning",
+    5: "calibration divergence injections llamabench plans quantization records shapes sweeps",
     4: "allocation coldstart forgetting oracle probe run vocabulary",
     3: "engine loopback pagecache telemetry",
-    2: "anatomy architectures blocks intervals memory miniature mixes models native rounding speed synthetic",
+    2: "anatomy architectures blocks intervals knobs memory miniature mixes models native rounding speed synthetic",
     1: "claims facts gguf machine settings",
     0: "errors progress units",
 }
