@@ -22,6 +22,7 @@ import inferlab as lab
 from inferlab import memory, native
 from inferlab.engine import LlamaEngine
 from inferlab.errors import EngineRefused, NotGGUF
+from inferlab.knobs import knobs
 from inferlab.loopback import loopback_device
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -272,39 +273,6 @@ def test_the_published_prefill_rate_is_a_hundred_teraflops_and_decode_a_few():
 
 # --- names and defaults ---------------------------------------------------------------------------
 
-DEFAULTS_OF_THE_CLASS = {
-    "n_gpu_layers": 0,
-    "n_ctx": 512,
-    "n_batch": 512,
-    "n_ubatch": 512,
-    "offload_kqv": True,
-    "flash_attn": False,
-    "op_offload": None,
-    "swa_full": None,
-    "type_k": None,
-    "type_v": None,
-    "use_mmap": True,
-    "use_mlock": False,
-    "n_threads": None,
-    "n_threads_batch": None,
-    "numa": False,
-    "logits_all": False,
-}
-DEFAULTS_OF_A_MODEL = {"n_gpu_layers": -1, "split_mode": 1, "load_mode": -1, "main_gpu": 0}
-DEFAULTS_OF_A_CONTEXT = {
-    "n_ctx": 512,
-    "n_batch": 2048,
-    "n_ubatch": 512,
-    "n_seq_max": 1,
-    "flash_attn_type": -1,
-    "type_k": 1,
-    "type_v": 1,
-    "offload_kqv": True,
-    "op_offload": True,
-    "swa_full": True,
-    "kv_unified": False,
-}
-
 
 def test_defaults_of_the_python_class_are_not_those_of_the_library(parameters):
     """The Python class leaves every layer on the CPU and flash attention off, where the library puts all layers on a
@@ -313,9 +281,14 @@ def test_defaults_of_the_python_class_are_not_those_of_the_library(parameters):
     import llama_cpp
 
     model, context = llama_cpp.llama_model_default_params(), llama_cpp.llama_context_default_params()
-    assert {name: parameters[name].default for name in DEFAULTS_OF_THE_CLASS} == DEFAULTS_OF_THE_CLASS
-    assert {name: getattr(model, name) for name in DEFAULTS_OF_A_MODEL} == DEFAULTS_OF_A_MODEL
-    assert {name: getattr(context, name) for name in DEFAULTS_OF_A_CONTEXT} == DEFAULTS_OF_A_CONTEXT
+    python = {knob.python: knob.python_default for knob in knobs().values() if knob.python}
+    assert {name: repr(parameters[name].default) for name in python} == python
+    structs = {"model": model, "context": context}
+    library = {knob.library: knob for knob in knobs().values() if knob.struct}
+    found = {name: getattr(structs[knob.struct], name) for name, knob in library.items()}
+    assert found == {name: knob.library_default for name, knob in library.items()}
+    assert (parameters["n_gpu_layers"].default, model.n_gpu_layers) == (0, -1)
+    assert parameters["flash_attn"].default is False
     assert context.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
     assert (model.load_mode, model.split_mode) == (llama_cpp.LLAMA_LOAD_MODE_AUTO, llama_cpp.LLAMA_SPLIT_MODE_LAYER)
 

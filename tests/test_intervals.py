@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fakes import made_run, scripted_pass
 
-from inferlab.intervals import ENOUGH, median_interval
+from inferlab.intervals import ENOUGH, median_interval, sign_confidence
 from inferlab.run import QUANTITIES
 
 
@@ -75,3 +75,17 @@ def test_what_was_not_measured_has_no_range():
     assert "decode_tokens_per_second" not in run.ranges
     assert run.interval("decode_tokens_per_second") is None
     assert run.decode_tokens_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "confidence"), [(5, 0, 1 - 1 / 32), (9, 1, 1 - 11 / 1024), (5, 5, 1 - 638 / 1024), (0, 4, 0)]
+)
+def test_the_confidence_of_signs_is_that_of_a_fair_coin(positive, negative, confidence):
+    """1 minus the share of all throws of a fair coin with at least so many heads."""
+    assert sign_confidence([1.0] * positive + [-0.5] * negative) == pytest.approx(confidence)
+
+
+def test_no_difference_at_all_gives_no_confidence():
+    """Zeros are no signs, and nothing follows from nothing."""
+    assert sign_confidence([0.0, 0.0]) is None
+    assert sign_confidence([0.0, 1.0]) == pytest.approx(0.5)
