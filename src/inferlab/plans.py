@@ -13,11 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from inferlab import oracle
+from inferlab.calibration import Calibration
 from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.facts import known_models
 from inferlab.gguf import Model, read_gguf
-from inferlab.loopback import is_loopback
-from inferlab.machine import Device, Machine
+from inferlab.loopback import is_loopback, links_to
+from inferlab.machine import Device, Link, Machine
 from inferlab.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.memory.cache import batches, cache_layers, cells, layer_bytes
 from inferlab.memory.compute import (
@@ -34,6 +35,7 @@ from inferlab.models import find_model
 from inferlab.oracle import Simulation
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.shapes import shape
+from inferlab.speed import Placed, SpeedPlan, StepPlan, limits_of
 
 RESERVES = ("llama-cpp-python", "llama-server")
 COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches on their way through several cards
@@ -69,6 +71,41 @@ def predict_memory(
     settings.require_model(model)
     question = _Question(model, settings, _gpus(settings, machine), reserve == "llama-server")
     return question.closed_form() or question.from_oracle() or question.bound()
+
+
+def predict_speed(
+    model: Model | str | Path,
+    settings: Settings,
+    calibration: Calibration | None = None,
+    n_prompt: int = 512,
+    n_gen: int = 128,
+    machine: Machine | None = None,
+    link: Link | None = None,
+) -> SpeedPlan:
+    """Rates of prefill and decode, what bounds them, and how far they may be off; nothing is loaded.
+
+    calibration  what the machine was measured to need (None: the one that `lab.calibrate()` kept)
+    link         of an RPC device (None: as measured when this session's loopback device started, or unslowed)
+    n_gen        tokens generated after the prompt; decode is that of the one in their middle
+    The bytes are those of `predict_memory`; the seconds are added up by `speed`.
+    Raises InvalidSettings where a device was not calibrated, RecordError without a calibration.
+    """
+    model = _model(model)
+    settings.require_model(model)
+    calibration = calibration or Calibration.load()
+    settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
+    gpus = _gpus(settings, machine)
+    placed = _Question(model, settings, gpus, False).placed()
+    links = links_to(settings.rpc_servers)
+    names = {f"gpu{i}": calibration.name_of(gpu) for i, gpu in enumerate(gpus)}
+    rates = {HOST: calibration.host(settings.n_threads)} | {at: calibration.rates(name) for at, name in names.items()}
+    ways = {at: calibration.link(name, link or next(iter(links), None)) for at, name in names.items()}
+    whole = Placed(model, settings, placed, rates, ways)
+    decode = StepPlan(1, whole.decode(n_prompt + n_gen // 2), calibration.bands["decode"])
+    prefill = StepPlan(n_prompt, whole.prefill(n_prompt), calibration.bands["prefill"])
+    known = {tensor.type for tensor, _ in whole.tensors()} - set.union(*(set(one.types) for one in rates.values()))
+    notes = tuple(f"{type} was not calibrated; the nearest type in size stands for it." for type in sorted(known))
+    return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, limits_of(rates, decode), notes)
 
 
 def _model(model: Model | str | Path) -> Model:

@@ -252,8 +252,27 @@ class LlamaEngine:
         )
         return "".join(told["log"])
 
+    def multiply(self, device: str, n_threads: int | None = None, **work: Any) -> list[float]:
+        """Seconds of each pass over `n_matrices` products (n_rows, n_cols) x (n_cols, n_tokens) on a device.
+
+        `device` is a name in ggml's registry or an RPC endpoint; work: type, n_rows, n_cols, n_tokens, n_matrices and
+        the seconds to go on for. The open model stays open. Raises EngineRefused or EngineCrashed.
+        """
+        self._know(device)
+        return self._ask("multiply", device=device, n_threads=n_threads, **work)["seconds"]
+
+    def transfer(self, device: str, n_bytes: int, seconds: float) -> tuple[list[float], list[float]]:
+        """Seconds of each copy of n_bytes to a device, and of each copy back."""
+        self._know(device)
+        told = self._ask("transfer", device=device, n_bytes=n_bytes, seconds=seconds)
+        return told["there"], told["back"]
+
+    def _know(self, device: str) -> None:
+        if ":" in device:
+            self._know_only((device,))
+
     def close(self) -> None:
-        """End the worker; the next request starts a new one."""
+        """End the worker; the next request starts a new one. What another thread is waiting for ends as a crash."""
         worker, self._worker, self._opened = self._worker, None, None
         if worker is not None:
             worker.kill()

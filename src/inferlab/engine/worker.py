@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 PROMPT_SEED = 4096
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget")
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget", "multiply", "transfer")
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, as it begins with a tensor
 QUANTIZER_BYTES = 2**30  # most rows that the quantizer holds at once; its own default is 8 GiB
@@ -181,6 +181,40 @@ class Llama:
         function = getattr(self.ggml_base, name)
         function.restype, function.argtypes = result, [ctypes.c_void_p]
         return function(pointer)
+
+    # --- probing ----------------------------------------------------------------------------
+
+    def do_multiply(self, device: str, n_threads: int | None, **work: Any) -> dict[str, Any]:
+        """Time products on one device; see engine.operations."""
+        with self.operations(device, n_threads) as operations:
+            return {"seconds": operations.mul_mat(**work)}
+
+    def do_transfer(self, device: str, **work: Any) -> dict[str, Any]:
+        """Time copies to a device and back."""
+        with self.operations(device, None) as operations:
+            there, back = operations.transfer(**work)
+            return {"there": there, "back": back}
+
+    @contextmanager
+    def operations(self, device: str, n_threads: int | None) -> Iterator[Any]:
+        """Operations on the device of that name, or on the RPC server at that endpoint."""
+        from inferlab import native
+        from inferlab.engine.operations import Operations
+
+        if ":" in device:
+            self.add_rpc_server(device)
+        found = [p for d, p in zip(self.devices(), self.device_pointers(), strict=True) if device in d["description"]
+                 or device == d["name"]]  # fmt: skip
+        if not found:
+            known = ", ".join(d["name"] for d in self.devices())
+            raise Refused(f"There is no device {device!r}. llama.cpp sees: {known}.")
+        on_cpu = self.call("ggml_backend_dev_type", ctypes.c_int, found[0]) == 0
+        cpu = ctypes.CDLL(str(native.shared_library("ggml-cpu"))) if on_cpu else None
+        try:
+            with Operations(self.ggml_base, found[0], cpu and cpu.ggml_backend_cpu_set_n_threads, n_threads) as work:
+                yield work
+        except MemoryError as error:
+            raise Refused(f"{device}: {error}.") from error
 
     # --- opening ----------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from inferlab.figures.quantization import (
 )
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
+from inferlab.figures.speed import predicted_beside_measured, roofline, speed_residuals, step_seconds
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
 
@@ -54,6 +55,7 @@ __all__ = [
     "page_html",
     "pareto",
     "plan_beside_run",
+    "predicted_beside_measured",
     "published_rates",
     "rates",
     "recomputed",
@@ -61,8 +63,11 @@ __all__ = [
     "register_page_renderer",
     "requests",
     "residuals",
+    "roofline",
     "roundings",
     "search",
+    "speed_residuals",
+    "step_seconds",
     "summary",
     "super_block",
     "telemetry",

@@ -1,0 +1,314 @@
+"""What this machine needs for the parts of a step, measured with llama.cpp itself and kept with the date.
+
+Every number comes from runs of small shapes (three blocks, of no published model) through the engine, so that
+llama.cpp's own choice of kernels, repacking included, is in it; `speed` adds the numbers up for any model.
+
+types      a shape in each mix: the time of a token and of 128, less that of attention and overhead
+attention  a shape that is nearly all attention, at two depths, for each type of cache and both ways to attend
+overhead   the same shape with one block and with seven
+link       through the connection itself, and a run that hands every block to the device by itself
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
+from importlib.resources import files
+from math import prod
+from pathlib import Path
+from statistics import median
+
+from inferlab import native, probe
+from inferlab.engine import LlamaEngine, default_engine
+from inferlab.errors import InvalidSettings, RecordError
+from inferlab.gguf import Model, read_gguf
+from inferlab.loopback import loopback_device
+from inferlab.machine import Device, Link, Machine, physical_cores
+from inferlab.probe import Ceiling, LinkCeiling
+from inferlab.records import write_whole
+from inferlab.settings import Settings
+from inferlab.shapes import cache_folder, make_shape
+from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates
+
+FORMAT = 1
+BASE = "llama-3.2-1b"
+WEIGHTY = {"n_layer": 3, "n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
+ATTENTIVE = {"n_layer": 7, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 256, "n_vocab": 2048}
+MIXES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_0": "Q5_0", "Q4_K": "Q4_K_S", "Q4_0": "Q4_0"}
+ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in ATTENTIVE
+CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
+SHORT, LONG, UBATCH = 128, 1024, 256
+BATCH = 128
+DELAY, SLOW_GIGABYTES_PER_SECOND = 1e-3, 0.05
+BAND = 0.15  # a share to begin with; the benchmark's residuals replace it in a stored calibration
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One run of a small shape, with every sample: seconds of the prompt, and of each token after it."""
+
+    device: str
+    shape: str
+    n_prompt: int
+    settings: dict[str, object]
+    prefill_seconds: tuple[float, ...]
+    decode_seconds: tuple[float, ...]
+
+    @property
+    def prefill(self) -> float:
+        return median(self.prefill_seconds)
+
+    @property
+    def decode(self) -> float:
+        return median(self.decode_seconds)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A machine's rates, its ceilings, when they were measured, and the runs they were taken from.
+
+    devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
+    bands    share by which predictions of prefill and decode were off at most in nine of ten, where that is known
+    """
+
+    machine: Machine
+    date: str
+    devices: dict[str, DeviceRates]
+    links: dict[str, LinkRates] = field(default_factory=dict)
+    ceilings: dict[str, Ceiling] = field(default_factory=dict)
+    bands: dict[str, float] = field(default_factory=lambda: {"prefill": BAND, "decode": BAND})
+    timings: tuple[Timing, ...] = ()
+    seconds: float | None = None
+
+    def host(self, n_threads: int | None) -> DeviceRates:
+        """The host with so many threads, or with the nearest number that was measured (None: the most)."""
+        known = {int(name.split("/")[1]): name for name in self.devices if name.startswith("host/")}
+        wanted = max(known) if n_threads is None else min(known, key=lambda n: abs(n - n_threads))
+        return self.devices[known[wanted]]
+
+    def rates(self, name: str) -> DeviceRates:
+        """A device's rates. Raises InvalidSettings for one that was not calibrated."""
+        if name not in self.devices:
+            raise InvalidSettings(f"{name} was not calibrated; {', '.join(self.devices)} were. Run lab.calibrate().")
+        return self.devices[name]
+
+    def name_of(self, device: Device) -> str:
+        """A device's name here: an RPC device is the loopback device that was calibrated."""
+        far = [name for name in self.devices if name.startswith("loopback/")]
+        return far[0] if device.backend == "RPC" and far else device.name
+
+    def link(self, name: str, link: Link | None = None) -> LinkRates:
+        """The way to a device: as calibrated, or through a link that was measured when it started."""
+        direct = self.links[name]
+        if link is None:
+            return direct
+        extra = max(0.0, link.round_trip_seconds - direct.round_trip_seconds)
+        rate = min(direct.bytes_per_second, 1e9 * link.achieved_gigabytes_per_second)
+        return replace(direct, bytes_per_second=rate, extra_seconds=extra)
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, with what."""
+        return self.machine.badge(self.date, synthetic=True)
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write it as JSON, into the cache folder if no path is given. Raises RecordError."""
+        return write_whole(path or kept_at(), json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, name: str | Path | None = None) -> Calibration:
+        """The machine's own, or one from a file, or a recorded one by its name. Raises RecordError."""
+        path = Path(name) if name else kept_at()
+        if not path.exists() and name:
+            path = Path(str(files("inferlab") / "data" / "records" / str(name) / "calibration.json"))
+        try:
+            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise RecordError(
+                f"There is no calibration at {path}. lab.calibrate() measures this machine in about a minute."
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecordError(f"{path} is not a calibration: {type(error).__name__}: {error}.") from error
+
+    @classmethod
+    def from_dict(cls, data: dict) -> Calibration:
+        """From JSON; raises KeyError or TypeError on anything else."""
+        data = dict(data)
+        if data.pop("format") != FORMAT:
+            raise KeyError("format")
+        timings = tuple(
+            Timing(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}) for one in data["timings"]
+        )
+        return cls(**{
+            **data,
+            "machine": Machine.from_dict(data["machine"]),
+            "devices": {name: _device(one) for name, one in data["devices"].items()},
+            "links": {name: LinkRates(**one) for name, one in data["links"].items()},
+            "ceilings": {name: Ceiling(**one) for name, one in data["ceilings"].items()},
+            "timings": timings,
+        })  # fmt: skip
+
+
+def _device(data: dict) -> DeviceRates:
+    types = {name: TypeRates(**rates) for name, rates in data["types"].items()}
+    attention = {name: AttentionRates(**rates) for name, rates in data["attention"].items()}
+    return DeviceRates(**{**data, "types": types, "attention": attention})
+
+
+def kept_at() -> Path:
+    """Where this machine's calibration is kept."""
+    return cache_folder() / "calibration.json"
+
+
+def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibration:
+    """Measure this machine: the host with all its threads, and each device with one host thread beside it.
+
+    A loopback device is one of them where llama.cpp has the RPC backend. At most about a minute; kept in the cache
+    folder. Raises EngineError.
+    """
+    engine = engine or default_engine()
+    began = time.perf_counter()
+    machine = engine.machine()
+    work = _Work(engine)
+    cores = physical_cores()
+    devices = {f"host/{cores}": work.rates("host", Settings(n_gpu_layers=0, n_threads=cores, devices=()), cores)}
+    ceilings = {f"host/{cores}": probe.ceiling("host", cores, seconds=0.1, engine=engine)}
+    links = {}
+    if cores > 1:
+        devices["host/1"] = work.rates("host", Settings(n_gpu_layers=0, n_threads=1, devices=()), 1)
+    for gpu in machine.gpus:
+        settings = Settings(devices=(gpu.name,))
+        devices[gpu.name] = work.rates(gpu.name, settings, None)
+        ceilings[gpu.name] = probe.ceiling(gpu.name, seconds=0.1, engine=engine)
+        links[gpu.name] = work.link(gpu.name, settings)
+    if "rpc" in native.backends():
+        with loopback_device() as device:
+            name = f"loopback/{device.n_threads}"
+            devices[name] = work.rates(name, device.settings(), device.n_threads, device.endpoint)
+            ceilings[name] = probe.ceiling(device.endpoint, seconds=0.1, engine=engine)
+            links[name] = work.link(name, device.settings(), device.endpoint)
+        links[name] = work.behind_relay(links[name])
+    seconds = time.perf_counter() - began
+    found = Calibration(machine, date.today().isoformat(), devices, links, ceilings, timings=tuple(work.timings),
+                        seconds=seconds)  # fmt: skip
+    if save:
+        found.save()
+    return found
+
+
+class _Work:
+    """The runs of one calibration, in the order they are needed."""
+
+    def __init__(self, engine: LlamaEngine) -> None:
+        self.engine = engine
+        self.timings: list[Timing] = []
+
+    def run(self, device: str, path: Path, settings: Settings, n_prompt: int, n_gen: int = 8) -> Timing:
+        """One warm-up and two counted passes."""
+        settings = settings.but(n_ctx=n_prompt + 256, n_ubatch=UBATCH)
+        self.engine.open(path, settings)
+        prompt = self.engine.random_prompt(n_prompt)
+        self.engine.generate(prompt[:32], 3)
+        passes = [self.engine.generate(prompt, n_gen) for _ in range(2)]
+        changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
+        seconds = tuple(s for one in passes for s in one.decode_seconds)
+        prefill = tuple(one.prefill_seconds for one in passes)
+        self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds))
+        return self.timings[-1]
+
+    def rates(self, name: str, settings: Settings, n_threads: int | None, endpoint: str | None = None) -> DeviceRates:
+        """All that `speed` asks of one device."""
+        on_cpu = name == "host" or endpoint is not None
+        if name == "host":
+            bandwidth = probe.host_bandwidth(n_threads, 0.1)
+        else:
+            bandwidth = probe.device_bandwidth(endpoint or name, 0.1, self.engine)
+        step, block = self.overhead(name, settings)
+        attention = {f"{type}/{attending(flash)}": self.attention(name, settings, type, flash, on_cpu)
+                     for type, flash in CACHES}  # fmt: skip
+        known = DeviceRates(name, n_threads, on_cpu, bandwidth, {}, attention, block, step)
+        types = {type: self.weights(name, settings, mix, known) for type, mix in MIXES.items()}
+        return DeviceRates(name, n_threads, on_cpu, bandwidth, types, attention, block, step)
+
+    def overhead(self, name: str, settings: Settings) -> tuple[float, float]:
+        """(seconds a step, seconds a block) of a shape so small that little else is left."""
+        few, many = 2, 18
+        size = {"n_embd": 128, "n_head": 2, "n_head_kv": 1, "head_dim": 64, "n_ff": 256, "n_vocab": 512}
+        times = [self.run(name, make_shape(BASE, "F16", progress=False, n_layer=n, **size), settings, 16).decode
+                 for n in (few, many)]  # fmt: skip
+        block = max(0.0, (times[1] - times[0]) / (many - few))
+        return max(0.0, times[0] - few * block), block
+
+    def attention(self, name: str, settings: Settings, type: str, flash: str, on_cpu: bool) -> AttentionRates:
+        """From two depths: all else is the same for both."""
+        path = make_shape(BASE, "Q8_0", progress=False, **ATTENTIVE)
+        settings = settings.but(type_k=type, type_v=type, flash_attn=flash)
+        near, far = (self.run(name, path, settings, n, 6) for n in (UBATCH, LONG))
+        heads = ATTENTIVE["n_head" if on_cpu else "n_head_kv"] * 2 * ATTENTIVE["head_dim"] * ATTENTIVE["n_layer"]
+        exact = on_cpu and flash == "on"
+        cells = LONG - UBATCH
+        steps = LONG // UBATCH
+        looked = [UBATCH * (UBATCH * i + UBATCH / 2 if exact else UBATCH * (i + 1)) for i in range(steps)]
+        many = (far.prefill - steps * near.prefill) / (sum(looked) - steps * looked[0]) / heads
+        one = (far.decode - near.decode) / cells / heads
+        return AttentionRates(max(0.0, one), max(0.0, many))
+
+    def weights(self, name: str, settings: Settings, mix: str, known: DeviceRates) -> TypeRates:
+        """Of the matrices alone: what `known` explains is taken off."""
+        path = make_shape(BASE, mix, progress=False, **WEIGHTY)
+        took = self.run(name, path, settings, BATCH)
+        model = read_gguf(path)
+        one = {"x": TypeRates(0.0, 0.0)}
+        rates = DeviceRates(known.name, known.n_threads, known.on_cpu, 1.0, one, known.attention, known.block_seconds,
+                            known.step_seconds)  # fmt: skip
+        left = Rest(model, settings.but(n_ctx=512), rates)
+        bytes_, weights = _matrices(model)
+        decode = took.decode - left.seconds(1, BATCH)
+        return TypeRates(max(decode, 0) / bytes_, max(took.prefill - left.seconds(BATCH, 0), 0) / weights / BATCH)
+
+    def link(self, name: str, settings: Settings, endpoint: str | None = None) -> LinkRates:
+        """The way itself, and what is added when each block's attention is handed back to the host."""
+        told: LinkCeiling = probe.link(endpoint or name, 0.3, self.engine)
+        return LinkRates(told.there_bytes_per_second, told.round_trip_seconds, self.split_seconds(name, settings))
+
+    def behind_relay(self, direct: LinkRates) -> LinkRates:
+        """How often each split waits for an answer, from a link with a delay, and what it sends, from a slow one."""
+        with loopback_device(latency_seconds=DELAY) as far:
+            late = self.split_seconds("delayed", far.settings())
+            waits = (late - direct.split_seconds) / max(far.link.round_trip_seconds - direct.round_trip_seconds, 1e-6)
+        with loopback_device(SLOW_GIGABYTES_PER_SECOND) as far:
+            slow = self.split_seconds("slow", far.settings())
+            extra = far.link.round_trip_seconds - direct.round_trip_seconds
+            rate = 1e9 * far.achieved_gigabytes_per_second
+        n_bytes = (slow - direct.split_seconds - waits * extra) * rate - ACTIVATIONS
+        return replace(direct, split_waits=max(0.0, waits), split_bytes=max(0.0, n_bytes))
+
+    def split_seconds(self, name: str, settings: Settings) -> float:
+        """Seconds that a token takes more for each block whose attention the host does, the cache being there."""
+        path = make_shape(BASE, "Q8_0", progress=False, **ATTENTIVE)
+        off = settings.but(flash_attn="off")
+        whole, apart = (self.run(name, path, off.but(offload_kqv=here), 32) for here in (True, False))
+        return max(0.0, (apart.decode - whole.decode) / ATTENTIVE["n_layer"])
+
+
+class Rest:
+    """The part of a step that is not weights, for a shape that lies on one device."""
+
+    def __init__(self, model: Model, settings: Settings, rates: DeviceRates) -> None:
+        self.placed = Placed(model, settings, ("host",) * (model.n_layer + 1), {"host": rates}, {})
+
+    def seconds(self, n_tokens: int, depth: int) -> float:
+        terms = [*self.placed.attention(n_tokens, depth), *self.placed.overhead()]
+        return sum(term.seconds for term in terms)
+
+
+def attending(flash: str) -> str:
+    return "flash" if flash == "on" else "plain"
+
+
+def _matrices(model: Model) -> tuple[int, int]:
+    """(bytes, weights) of the matrices of all blocks; the small output matrix counts with its bytes."""
+    found = [t for t in model.tensors if len(t.shape) > 1]
+    return sum(t.n_bytes for t in found), sum(prod(t.shape) for t in found if t.name.startswith("blk."))

@@ -1,0 +1,100 @@
+"""Predicted speed beside measured, what a step spends its time on, and the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, stacked
+from inferlab.probe import Ceiling
+from inferlab.speed import SpeedPlan, StepPlan
+
+TERMS = {
+    "weights": "#3b82c4", "attention": "#d97706", "link": "#b91c1c", "overhead": "rgba(128,128,128,0.7)",
+}  # fmt: skip
+
+
+def roofline(
+    ceiling: Ceiling,
+    points: Sequence[tuple[str, float, float]] = (),
+    types: Sequence[str] = (),
+    badge: str | None = None,
+) -> go.Figure:
+    """A device's roofs, and what was achieved under them.
+
+    points  (name, FLOP per byte read, FLOP per second) of each measurement; `speed.intensity` counts the first
+    types   whose matrix roofs to draw (none given: all that were measured)
+    """
+    types = list(types) or list(ceiling.matrix_flops_per_second)
+    alt = (
+        f"Roofline of {ceiling.device}: memory roof {ceiling.bandwidth_bytes_per_second / 1e9:.3g} GB/s, ridges at "
+        + ", ".join(f"{ceiling.ridge(type):.3g} FLOP per byte for {type}" for type in types)
+        + f"; {len(points)} measured points."
+    )
+    figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
+    most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
+    for type in types:
+        line(figure, _roof(ceiling, type, most), type, PREFILL, marks=False)
+        figure.data[-1].update(opacity=0.7, hovertemplate=f"{type}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
+    names, x, y = zip(*points, strict=True) if points else ((), (), ())
+    marker = {"color": DECODE, "size": 9}
+    figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
+                       hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    return figure
+
+
+def _roof(ceiling: Ceiling, type: str, most: float) -> list[tuple[float, float]]:
+    """Three corners: the memory roof from half a FLOP per byte to the ridge, the matrix roof from there."""
+    least, ridge, flat = 0.5, ceiling.ridge(type), ceiling.matrix_flops_per_second[type] / 1e9
+    return [(least, least * ceiling.bandwidth_bytes_per_second / 1e9), (ridge, flat), (max(most, 2 * ridge), flat)]
+
+
+def predicted_beside_measured(
+    pairs: Sequence[tuple[str, float, float, tuple[float, float]]], badge: str | None = None
+) -> go.Figure:
+    """Each point's measured rate against its predicted one, the band as a bar; on the line both are equal.
+
+    pairs  (name, predicted, measured, (least, most) predicted), all in tokens per second
+    """
+    alt = f"Measured against predicted tokens per second at {len(pairs)} points, with the band of each prediction."
+    figure = blank(badge, alt, "predicted tokens per second", "measured tokens per second")
+    ends = min(min(p, m) for _, p, m, _ in pairs), max(max(p, m) for _, p, m, _ in pairs)
+    line(figure, [(end, end) for end in ends], "equal", EDGE, marks=False)
+    bars = {"type": "data", "symmetric": False, "array": [most - p for _, p, _, (_, most) in pairs],
+            "arrayminus": [p - least for _, p, _, (least, _) in pairs], "color": EDGE}  # fmt: skip
+    figure.add_scatter(x=[p for _, p, _, _ in pairs], y=[m for _, _, m, _ in pairs], text=[name for name, *_ in pairs],
+                       name="points", mode="markers", marker={"color": DECODE, "size": 8}, error_x=bars,
+                       hovertemplate="%{text}: predicted %{x:.3g}, measured %{y:.3g}")  # fmt: skip
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    return figure
+
+
+def speed_residuals(
+    pairs: Sequence[tuple[str, float, float, tuple[float, float]]], badge: str | None = None
+) -> go.Figure:
+    """What is left over at each point: measured over predicted, less one, in percent."""
+    alt = f"Measured less predicted, in percent of predicted, at {len(pairs)} points."
+    figure = blank(badge, alt, "measured less predicted, % of predicted")
+    figure.add_bar(y=[name for name, *_ in pairs], x=[100 * (m / p - 1) for _, p, m, _ in pairs], orientation="h",
+                   marker={"color": DECODE}, hovertemplate="%{y}: %{x:.1f} %")  # fmt: skip
+    figure.update_layout(height=180 + 18 * len(pairs))
+    figure.update_yaxes(autorange="reversed", type="category")
+    return figure
+
+
+def step_seconds(plan: SpeedPlan, badge: str | None = None) -> go.Figure:
+    """The time of the whole prompt and of one generated token, each divided into its terms."""
+    steps: dict[str, StepPlan] = {"prefill": plan.prefill, "one token": plan.decode}
+    told = "; ".join(f"{name} {1e3 * step.seconds:.3g} ms, bound by {step.bound_by}" for name, step in steps.items())
+    figure = blank(badge, f"Predicted time by term: {told}.", "share of the step, %")
+    for kind, colour in TERMS.items():
+        shares = [100 * step.seconds_of(kind) / step.seconds for step in steps.values()]
+        texts = [f"{1e3 * step.seconds_of(kind):.3g} ms" for step in steps.values()]
+        figure.add_bar(y=list(steps), x=shares, name=kind, orientation="h", marker={"color": colour}, text=texts,
+                       hovertemplate="%{y}: %{text}")  # fmt: skip
+    stacked(figure, len(steps))
+    return figure
