@@ -17,7 +17,7 @@ ROOMS = {
     8: "cli page widgets",
     7: "checkup diagrams figures",
     6: "diagnosis fitting gaps tradeoffs tuning",
-    5: "calibration divergence injections llamabench plans quantization records shapes sweeps",
+    5: "calibration divergence injections llamabench plans quantization records shapes sweeps treads",
     4: "allocation coldstart forgetting oracle probe run vocabulary",
     3: "engine loopback pagecache telemetry",
     2: "anatomy architectures blocks intervals knobs memory miniature mixes models native rounding speed synthetic",

@@ -16,6 +16,7 @@ from inferlab.engine import Pass
 from inferlab.errors import InvalidSettings
 from inferlab.run import CELLS, Run
 from inferlab.telemetry import Sample
+from inferlab.treads import treads
 from inferlab.units import MIB, bytes_text
 
 HEALTHY = "healthy"
@@ -94,13 +95,13 @@ def trace(run: Run) -> Trace:
 
 def signs(seen: Trace) -> Signs:
     """The signs of one trace. Raises InvalidSettings without two passes that each cross a tread of 256 cells."""
-    treads = _treads(seen)
-    if len(seen.passes) < 2 or len(treads) < 2:
+    found = treads(seen.passes, seen.n_prompt)
+    if len(seen.passes) < 2 or len(found) < 2:
         raise InvalidSettings(
-            f"{len(seen.passes)} passes over {len(treads)} treads of {CELLS} cells cannot be diagnosed. "
+            f"{len(seen.passes)} passes over {len(found)} treads of {CELLS} cells cannot be diagnosed. "
             "Observe two passes or more whose answers cross a multiple of 256 tokens."
         )
-    level = {cells: median(seconds) for cells, seconds in treads.items()}
+    level = {cells: median(seconds) for cells, seconds in found.items()}
     first, last = min(level), max(level)
     return Signs(
         load_seconds=_load_seconds(seen.passes),
@@ -108,7 +109,7 @@ def signs(seen: Trace) -> Signs:
         prefill_seconds=median(one.prefill_seconds for one in seen.passes),
         token_seconds=level[first],
         tread_seconds=(level[last] - level[first]) / (last - first) * CELLS,
-        jitter=_jitter(treads, level),
+        jitter=_jitter(found, level),
         busy_cores=_busy_cores(seen),
     )
 
@@ -118,17 +119,8 @@ def _load_seconds(passes: Sequence[Pass]) -> float:
     return waits[0] - median(waits[1:])
 
 
-def _treads(seen: Trace) -> dict[int, list[float]]:
-    """Engine time of every decoded token, by the cells that it looked at: those in use, rounded up to 256."""
-    found: dict[int, list[float]] = {}
-    for one in seen.passes:
-        for index, seconds in enumerate(one.decode_seconds, seen.n_prompt + 1):
-            found.setdefault(-(-index // CELLS) * CELLS, []).append(seconds)
-    return found
-
-
-def _jitter(treads: Mapping[int, Sequence[float]], level: Mapping[int, float]) -> float:
-    away = sorted(abs(s - level[cells]) / level[cells] for cells, every in treads.items() for s in every)
+def _jitter(found: Mapping[int, Sequence[float]], level: Mapping[int, float]) -> float:
+    away = sorted(abs(s - level[cells]) / level[cells] for cells, every in found.items() for s in every)
     return away[int(0.9 * (len(away) - 1))]
 
 
