@@ -213,7 +213,17 @@ def test_half_a_reply_is_a_crash(engine):
     opened(engine)
     os.kill(engine.pid, signal.SIGKILL)
     with pytest.raises(EngineCrashed):
-        engine._reply("tokenize", '{"tok')
+        engine._reply("tokenize", '{"tok', engine._worker)
+
+
+def test_closing_from_another_thread_ends_what_is_waited_for(engine):
+    """A button can stop a measurement: the call that waits raises, and the next one starts a fresh engine."""
+    opened(engine, Settings(n_ctx=8192))
+    threading.Timer(0.3, engine.close).start()
+    with pytest.raises(EngineCrashed, match="was closed during 'generate'"):
+        engine.generate([1] * 8, 8000)
+    assert engine.pid is None
+    assert opened(engine).buffers
 
 
 def test_closing_twice_is_closing(engine):
