@@ -273,14 +273,13 @@ class LlamaEngine:
 
     def close(self) -> None:
         """End the worker; the next request starts a new one. What another thread is waiting for ends as a crash."""
-        worker, self._worker, self._opened = self._worker, None, None
+        worker, self._worker, log, self._log, self._opened = self._worker, None, self._log, None, None
         if worker is not None:
             worker.kill()
             worker.wait()
             worker.stdin.close()
-        if self._log is not None:
-            self._log.unlink(missing_ok=True)
-            self._log = None
+        if log is not None:
+            log.unlink(missing_ok=True)
 
     def uses(self, endpoint: str) -> bool:
         """Whether this worker has the RPC server at `endpoint` among its devices."""
@@ -327,19 +326,20 @@ class LlamaEngine:
         with self._lock:
             if not self._alive:
                 self._start()
+            worker = self._worker
             try:
-                self._worker.stdin.write(json.dumps({"request": request, **details}) + "\n")
-                self._worker.stdin.flush()
+                worker.stdin.write(json.dumps({"request": request, **details}) + "\n")
+                worker.stdin.flush()
                 line = self._next_line(request)
                 while line.startswith(PROGRESS):
                     tell(*json.loads(line)["progress"])
                     line = self._next_line(request)
-            except BrokenPipeError:
+            except (BrokenPipeError, ValueError):  # ValueError: `close` from another thread closed the pipe
                 line = ""
             except BaseException:
                 self.close()
                 raise
-            return self._reply(request, line)
+            return self._reply(request, line, worker)
 
     def _next_line(self, request: str) -> str:
         """The worker's next line, empty when it died; waits in slices so that an interrupt gets through."""
@@ -351,9 +351,9 @@ class LlamaEngine:
                 if deadline is not None and time.monotonic() > deadline:
                     raise self._timed_out(request) from None
 
-    def _reply(self, request: str, line: str) -> dict[str, Any]:
+    def _reply(self, request: str, line: str, worker: subprocess.Popen) -> dict[str, Any]:
         if not line.endswith("\n"):
-            raise self._crashed(request)
+            raise self._crashed(request, worker)
         told = json.loads(line)
         if "error" in told:
             raise EngineRefused(told["error"], self._last_lines())
@@ -368,8 +368,10 @@ class LlamaEngine:
             log,
         )
 
-    def _crashed(self, request: str) -> EngineCrashed:
-        how = how_it_ended(self._worker.wait())
+    def _crashed(self, request: str, worker: subprocess.Popen) -> EngineCrashed:
+        if worker is not self._worker:
+            return EngineCrashed(f"The engine was closed during {request!r}; the next call starts a fresh engine.")
+        how = how_it_ended(worker.wait())
         log = self._last_lines()
         how = next((reason for text, reason in LOST_DEVICES.items() if text in log), how)
         self.close()
