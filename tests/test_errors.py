@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import inferlab as lab
-from inferlab import claims, diagrams, errors, native
+from inferlab import claims, diagrams, errors, native, pytorch
 from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
@@ -68,6 +68,11 @@ def a_build_without_rpc(monkeypatch):
     lab.loopback_device()
 
 
+def a_timing_without_pytorch(monkeypatch):
+    monkeypatch.setattr(pytorch, "find_spec", lambda _: None)
+    pytorch.time_attention()
+
+
 RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
@@ -80,6 +85,7 @@ RAISERS = {
     "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
     "EngineTimeout": lambda *_: a_call_that_takes_too_long(),
     "NotEnoughDisk": a_shape_on_a_full_disk,
+    "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
     "RecordError": lambda folder, _: lab.load_run(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),
     "StaleDiagram": lambda folder, _: diagrams.rendered("graph TD", a_folder_without_pictures(folder)),

@@ -78,7 +78,8 @@ def test_what_was_not_measured_has_no_range():
 
 
 @pytest.mark.parametrize(
-    ("positive", "negative", "confidence"), [(5, 0, 1 - 1 / 32), (9, 1, 1 - 11 / 1024), (5, 5, 1 - 638 / 1024), (0, 4, 0)]
+    ("positive", "negative", "confidence"),
+    [(5, 0, 1 - 1 / 32), (9, 1, 1 - 11 / 1024), (5, 5, 1 - 638 / 1024), (0, 4, 0)],
 )
 def test_the_confidence_of_signs_is_that_of_a_fair_coin(positive, negative, confidence):
     """1 minus the share of all throws of a fair coin with at least so many heads."""

@@ -16,10 +16,10 @@ PACKAGE = Path(inferlab.__file__).parent
 ROOMS = {
     8: "cli page widgets",
     7: "checkup diagrams figures",
-    6: "diagnosis fitting gaps tradeoffs tuning",
-    5: "calibration divergence injections llamabench plans quantization records shapes sweeps treads",
+    6: "accuracy diagnosis fitting gaps tradeoffs tuning",
+    5: "calibration divergence injections llamabench plans pytorch quantization records shapes sweeps treads",
     4: "allocation coldstart forgetting oracle probe run vocabulary",
-    3: "engine loopback pagecache telemetry",
+    3: "engine loopback pagecache residence telemetry",
     2: "anatomy architectures blocks intervals knobs memory miniature mixes models native rounding speed synthetic",
     1: "claims facts gguf machine settings",
     0: "errors progress units",
@@ -28,6 +28,7 @@ ROW = {room: row for row, rooms in ROOMS.items() for room in rooms.split()}
 FRONT_DOORS = 8
 
 ONLY_IN = {
+    "anywidget": {"widgets"},
     "docutils": {"page"},
     "huggingface_hub": {"models"},
     "ipywidgets": {"widgets"},
@@ -41,6 +42,7 @@ ONLY_IN = {
     "socket": {"loopback"},
     "sphinx": {"page"},
     "sphinxcontrib": {"page"},
+    "torch": {"pytorch"},
 }
 BLIND_TO_PREDICTIONS = {"engine", "telemetry", "run", "probe"}
 PREDICTIONS = {"memory", "speed", "plans"}

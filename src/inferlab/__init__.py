@@ -57,6 +57,7 @@ _ROOM_OF = {
     "quantize": "quantization",
     "read_gguf": "gguf",
     "reserved_bytes": "allocation",
+    "resident": "residence",
     "save_run": "records",
     "save_sweep": "sweeps",
     "shape": "shapes",

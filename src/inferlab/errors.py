@@ -13,7 +13,9 @@
     │   └── EngineRefused       llama.cpp said no: model, context or decode failed
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
+    ├── MeasurementCancelled    somebody pressed Cancel
     ├── NotEnoughDisk           a file that would not fit on the disk
+    ├── PyTorchUnavailable      PyTorch, or a GPU for it, is missing; only chapter 6 wants it
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
     └── UnknownClaim            a name that the register of claims does not have
@@ -80,8 +82,16 @@ class EngineTimeout(EngineRefused):
     """The engine did not answer in time and was stopped; the next call starts a fresh one."""
 
 
+class MeasurementCancelled(InferlabError):
+    """A measurement was ended before it was complete, because somebody asked for it."""
+
+
 class NotEnoughDisk(InferlabError):
     """A file is larger than what is free on the disk."""
+
+
+class PyTorchUnavailable(InferlabError):
+    """PyTorch cannot be imported, or sees no GPU."""
 
 
 class RecordError(InferlabError):
