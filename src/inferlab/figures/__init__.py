@@ -16,6 +16,7 @@ from inferlab.figures.memory import (
     plan_beside_run,
     residuals,
 )
+from inferlab.figures.offload import described, recorded_badge, split
 from inferlab.figures.quantization import (
     bits_per_weight,
     choices,
@@ -30,6 +31,7 @@ from inferlab.figures.quantization import (
 )
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
+from inferlab.figures.sliders import slider
 from inferlab.figures.speed import predicted_beside_measured, roofline, speed_residuals, step_seconds
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
@@ -45,6 +47,7 @@ __all__ = [
     "cold_start",
     "cold_starts",
     "context_against_memory",
+    "described",
     "fidelity",
     "growth",
     "kv_readings",
@@ -59,6 +62,7 @@ __all__ = [
     "published_rates",
     "rates",
     "recomputed",
+    "recorded_badge",
     "redraw",
     "register_page_renderer",
     "requests",
@@ -66,7 +70,9 @@ __all__ = [
     "roofline",
     "roundings",
     "search",
+    "slider",
     "speed_residuals",
+    "split",
     "step_seconds",
     "summary",
     "super_block",

@@ -11,6 +11,7 @@ PREFILL = "#3b82c4"
 DECODE = "#d97706"
 EDGE = "rgba(128,128,128,0.35)"
 BADGE_COLUMNS = 62
+BADGE_SHIFT = -64
 
 
 def blank(badge: str | None, alt: str, x: str = "", y: str = "") -> go.Figure:
@@ -43,7 +44,7 @@ def write_badge(figure: go.Figure, badge: str) -> None:
     """Print below the axes who measured this, when, with what."""
     figure.add_annotation(
         text="<br>".join(badge_lines(badge)), showarrow=False, align="left", font={"size": 11},
-        xref="paper", x=0, xanchor="left", yref="paper", y=0, yanchor="top", yshift=-64, opacity=0.75,
+        xref="paper", x=0, xanchor="left", yref="paper", y=0, yanchor="top", yshift=BADGE_SHIFT, opacity=0.75,
     )  # fmt: skip
 
 

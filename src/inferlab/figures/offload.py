@@ -1,0 +1,165 @@
+"""A model split between host and device: bytes on either side, and rates as predicted and as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import plotly.graph_objects as go
+
+from inferlab.figures.allocations import KINDS
+from inferlab.figures.memory import plan_badge
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, write_badge
+from inferlab.gaps import measured_bytes
+from inferlab.memory import MemoryPlan
+from inferlab.run import Run
+from inferlab.settings import Settings
+from inferlab.speed import SpeedPlan
+from inferlab.units import GIB, bytes_text
+
+PHASES = {"decode": DECODE, "prefill": PREFILL}
+APART = ("n_gpu_layers", "rpc_servers")
+"""Settings that do not tell two curves apart: the axis, and an address that differs with every start."""
+
+Held = Mapping[str, Mapping[str, int | None]]
+
+
+def split(
+    at: int,
+    held: MemoryPlan | Run | None = None,
+    plans: Sequence[SpeedPlan] = (),
+    runs: Sequence[Run] = (),
+    badge: str | None = None,
+) -> go.Figure:
+    """Bytes by device at one n_gpu_layers, and below it both rates over all of them.
+
+    held   whose bytes to show: a plan's, or a run's as llama.cpp's log told them
+    plans  predicted rates, one for each n_gpu_layers: a line with its band
+    runs   measured rates: every pass a faint point, the median a numbered one; hollow where its other settings
+           differ from those of `plans`
+    """
+    figure = blank(None, _told(at, held, plans, runs))
+    figure.set_subplots(rows=3, cols=1, row_heights=[0.22, 0.39, 0.39], vertical_spacing=0.13)
+    _bytes(figure, _held(held))
+    for row, (phase, colour) in enumerate(PHASES.items(), 2):
+        _predicted(figure, row, phase, colour, plans)
+        _measured(figure, row, phase, colour, runs, plans)
+        figure.add_vline(x=at, line={"color": EDGE, "width": 6}, row=row, col=1)
+        figure.update_yaxes(title=f"{phase}<br>tokens/s", rangemode="tozero", row=row, col=1)
+        figure.update_xaxes(title="n_gpu_layers", dtick=_tick(plans, runs), row=row, col=1)
+    figure.update_xaxes(title="GiB", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(autorange="reversed", type="category", row=1, col=1)
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True, ticklabelstandoff=6)
+    figure.update_layout(barmode="stack", showlegend=True, height=760)
+    write_badge(figure, badge or _badge(held, plans, runs))
+    return figure
+
+
+def _held(held: MemoryPlan | Run | None) -> Held:
+    if isinstance(held, MemoryPlan):
+        return {device: parts.parts for device, parts in held.devices.items()}
+    if held is None:
+        return {}
+    found: dict[str, dict[str, int | None]] = {"host": {}}
+    for (device, kind), n_bytes in measured_bytes(held.buffers, held.settings.rpc_servers).items():
+        found.setdefault(device, {})[kind] = n_bytes
+    return found
+
+
+def _bytes(figure: go.Figure, held: Held) -> None:
+    for kind, (name, colour) in KINDS.items():
+        sizes = [(parts.get(kind) or 0) / GIB for parts in held.values()]
+        if any(sizes):
+            figure.add_bar(
+                y=list(held), x=sizes, name=name, orientation="h", marker_color=colour, row=1, col=1,
+                hovertemplate=f"{name} %{{x:.3f}} GiB<extra>%{{y}}</extra>",
+            )  # fmt: skip
+
+
+def _predicted(figure: go.Figure, row: int, phase: str, colour: str, plans: Sequence[SpeedPlan]) -> None:
+    """The line of the predictions on the band that they give themselves."""
+    if not plans:
+        return
+    x = [plan.settings.n_gpu_layers for plan in plans]
+    steps = [getattr(plan, phase) for plan in plans]
+    least, most = zip(*(step.rate_range for step in steps), strict=True)
+    figure.add_scatter(
+        x=[*x, *reversed(x)], y=[*most, *reversed(least)], fill="toself", fillcolor=EDGE, mode="none",
+        name="band of the prediction", showlegend=row == 2, hoverinfo="skip", opacity=0.5, row=row, col=1,
+    )  # fmt: skip
+    figure.add_scatter(
+        x=x, y=[step.tokens_per_second for step in steps], name=f"{phase}, predicted", mode="lines",
+        line={"color": colour, "width": 2}, text=[step.bound_by for step in steps], row=row, col=1,
+        hovertemplate=f"{phase} predicted %{{y:.1f}} tokens/s<br>most of it: %{{text}}<extra>%{{x}} layers</extra>",
+    )  # fmt: skip
+
+
+def _measured(
+    figure: go.Figure, row: int, phase: str, colour: str, runs: Sequence[Run], plans: Sequence[SpeedPlan]
+) -> None:
+    found = [(number, run, run.points(f"{phase}_tokens_per_second")) for number, run in enumerate(runs, 1)]
+    found = [(number, run, rates) for number, run, rates in found if rates]
+    if not found:
+        return
+    x = [run.settings.n_gpu_layers for _, run, rates in found for _ in rates]
+    figure.add_scatter(
+        x=x, y=[rate for *_, rates in found for rate in rates], mode="markers", hoverinfo="skip", showlegend=False,
+        name="every pass", marker={"color": colour, "opacity": 0.3, "size": 5}, row=row, col=1,
+    )  # fmt: skip
+    alike = [not plans or same_curve(run.settings, plans[0].settings) for _, run, _ in found]
+    figure.add_scatter(
+        x=[run.settings.n_gpu_layers for _, run, _ in found], y=[median(rates) for *_, rates in found],
+        name=f"{phase}, measured", mode="markers+text", text=[f"{number}" for number, *_ in found],
+        textposition="top center", customdata=[described(run.settings, run) for _, run, _ in found],
+        marker={"color": colour, "size": 10, "symbol": ["circle" if one else "circle-open" for one in alike]},
+        hovertemplate=f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
+        row=row, col=1,
+    )  # fmt: skip
+
+
+def same_curve(one: Settings, other: Settings) -> bool:
+    """Whether two requests differ at most in n_gpu_layers and in the address of their device."""
+    left, right = one.to_dict(), other.to_dict()
+    asked = [name for name in left if name not in APART and right[name] is not None and left[name] is not None]
+    return all(left[name] == right[name] for name in asked)
+
+
+def described(settings: Settings, run: Run | None = None) -> str:
+    """The settings that the lab moves, in one line."""
+    kept = "cache with its layer" if settings.offload_kqv else "cache on the host"
+    links = [link.text for link in run.links] if run else []
+    told = [f"n_ctx {settings.n_ctx}", f"K {settings.type_k}, V {settings.type_v}",
+            f"flash attention {settings.flash_attn}", kept, *links]  # fmt: skip
+    return ", ".join(told)
+
+
+def recorded_badge(run: Run) -> str:
+    """The badge of a run that is read from a record: recorded, not measured while the page was built."""
+    kind = "synthetic weights in the shape of" if run.model.synthetic else "the model"
+    return f"recorded: {run.badge.removeprefix('measured: ')}; {kind} {run.model.name.removesuffix(' shape')}"
+
+
+def _badge(held: MemoryPlan | Run | None, plans: Sequence[SpeedPlan], runs: Sequence[Run]) -> str:
+    parts = [plan_badge(held)] if isinstance(held, MemoryPlan) else []
+    parts += [runs[-1].badge] if runs else ["nothing measured yet"]
+    return "; ".join(parts)
+
+
+def _tick(plans: Sequence[SpeedPlan], runs: Sequence[Run]) -> int:
+    most = max([one.settings.n_gpu_layers for one in (*plans, *runs)], default=0)
+    return 1 if most <= 20 else 4
+
+
+def _told(at: int, held: MemoryPlan | Run | None, plans: Sequence[SpeedPlan], runs: Sequence[Run]) -> str:
+    placed = "; ".join(
+        f"{device} {bytes_text(sum(filter(None, parts.values())))}" for device, parts in _held(held).items()
+    )
+    here = [plan for plan in plans if plan.settings.n_gpu_layers == at]
+    told = [f"predicted {phase} {getattr(here[0], phase).tokens_per_second:.1f} tokens/s" for phase in PHASES if here]
+    told += [
+        f"measurement {number} at {run.settings.n_gpu_layers} layers: "
+        f"prefill {run.prefill_tokens_per_second or 0:.1f}, decode {run.decode_tokens_per_second or 0:.1f} tokens/s"
+        for number, run in enumerate(runs, 1)
+    ]
+    return f"With n_gpu_layers {at}: {placed or 'nothing is placed yet'}. {'; '.join(told) or 'No rates yet'}."

@@ -1,0 +1,56 @@
+"""The same drawing function for a reader with a kernel and for one without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ipywidgets as ipw
+
+from inferlab import figures, page
+
+
+def explore(
+    draw: Callable[..., figures.Figure], over: Mapping[str, Sequence[Any]], start: int = 0
+) -> Explorer | figures.Figure:
+    """Draw for every value of `over`: controls that draw again in JupyterLab, `figures.slider` on a built page.
+
+    `start` counts combinations, the last name's values changing fastest.
+    """
+    return figures.slider(draw, over, start) if page.on_page() else Explorer(draw, over, start)
+
+
+class Explorer:
+    """A control for each name; `values` is what they say, and the figure is `draw(**values)`."""
+
+    def __init__(self, draw: Callable[..., figures.Figure], over: Mapping[str, Sequence[Any]], start: int = 0) -> None:
+        self.draw = draw
+        self.controls = _controls(over, start)
+        for control in self.controls.values():
+            control.observe(lambda _: self.redraw(), "value")
+        self.figure = figures.live(draw(**self.values))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def redraw(self) -> None:
+        """Draw what the controls say."""
+        figures.redraw(self.figure, self.draw(**self.values))
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(ipw.VBox([*self.controls.values(), self.figure]))
+
+
+def _controls(over: Mapping[str, Sequence[Any]], start: int) -> dict[str, ipw.SelectionSlider]:
+    """A slider for each name, at the values of position `start`."""
+    made, left = {}, start
+    for name, values in reversed(over.items()):
+        left, index = divmod(left, len(values))
+        made[name] = ipw.SelectionSlider(
+            options=[(f"{value}", value) for value in values], index=index, description=name,
+            style={"description_width": "9em"}, layout={"width": "min(34em, 95%)"},
+        )  # fmt: skip
+    return dict(reversed(made.items()))

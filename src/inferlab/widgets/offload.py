@@ -1,0 +1,411 @@
+"""The live lab of chapter 6: a model split between host and device, predicted as controls move, measured on a press."""
+
+from __future__ import annotations
+
+import html
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import ipywidgets as ipw
+
+from inferlab import figures, native, page, plans
+from inferlab.calibration import Calibration
+from inferlab.engine import Engine, LlamaEngine
+from inferlab.engine import Pass as EnginePass
+from inferlab.errors import InferlabError, MeasurementCancelled
+from inferlab.gguf import Model, read_gguf
+from inferlab.loopback import LoopbackDevice, loopback_device
+from inferlab.machine import Link, physical_cores
+from inferlab.memory import MemoryPlan
+from inferlab.models import find_model
+from inferlab.run import Run, fitted, measure
+from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
+from inferlab.speed import SpeedPlan
+from inferlab.sweeps import Point, Sweep, load_sweep, save_sweep
+from inferlab.units import MIB
+from inferlab.widgets.saving import SavePictures
+
+RECORDED = "xeon-2c/split-layers"
+CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+LINKS = {"as fast as it goes": None, "10 GB/s": 10.0, "3 GB/s": 3.0, "1 GB/s": 1.0, "0.3 GB/s": 0.3}
+MOVED = ("n_gpu_layers", "n_ctx", "type_k", "type_v", "flash_attn", "offload_kqv")
+
+
+def split_lab(
+    model: str | Path | None = None,
+    calibration: Calibration | None = None,
+    n_prompt: int = 128,
+    n_gen: int = 17,
+    repeats: int = 3,
+    engine: Engine | None = None,
+) -> SplitLab | figures.Figure:
+    """Controls for where layers and cache lie; bytes and rates predicted as they move; a button that measures.
+
+    calibration  what the rates are predicted from; without one only bytes are predicted
+    On a built page, where no kernel answers, a recorded sweep over n_gpu_layers on a slider.
+    """
+    if page.on_page():
+        return recorded_split(load_sweep(RECORDED))
+    return SplitLab(model, calibration, n_prompt, n_gen, repeats, engine)
+
+
+def recorded_split(sweep: Sweep) -> figures.Figure:
+    """A slider over the n_gpu_layers of a sweep: bytes by device as logged, every measured rate."""
+    badge = figures.recorded_badge(sweep.runs[-1])
+
+    def draw(n_gpu_layers: int) -> figures.Figure:
+        return figures.split(n_gpu_layers, sweep.at(n_gpu_layers=n_gpu_layers), runs=sweep.runs, badge=badge)
+
+    return figures.slider(draw, {"n_gpu_layers": sweep.over["n_gpu_layers"]})
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One press of Measure: what was asked for, what was predicted, and the run or the reason why there is none."""
+
+    settings: Settings
+    predicted: SpeedPlan | None
+    run: Run | None = None
+    error: str | None = None
+
+    def residual(self, phase: str) -> float | None:
+        """Measured over predicted, less one, of "prefill" or "decode"; None where one of them is missing."""
+        rate = self.run and getattr(self.run, f"{phase}_tokens_per_second")
+        return rate / getattr(self.predicted, phase).tokens_per_second - 1 if rate and self.predicted else None
+
+
+class Watched:
+    """An engine that tells before every pass, and refuses further ones once `stopped`."""
+
+    def __init__(self, engine: Engine, tell) -> None:
+        self.engine, self.tell, self.n_passes, self.stopped = engine, tell, 0, False
+
+    def __getattr__(self, name: str):
+        return getattr(self.engine, name)
+
+    def generate(self, prompt: Sequence[int], n_gen: int) -> EnginePass:
+        if self.stopped:
+            raise MeasurementCancelled("The measurement was cancelled; nothing of it is kept.")
+        self.n_passes += 1
+        self.tell(self.n_passes)
+        return self.engine.generate(prompt, n_gen)
+
+    def stop(self) -> None:
+        """End the pass that runs now, and let no other begin."""
+        self.stopped = True
+        self.engine.close()
+
+
+class SplitLab:
+    """The live lab of chapter 6; `attempts` keeps every press, `runs` what was measured, for the cells below.
+
+    Without a GPU the device is a loopback device, which computes with all cores while the host's one thread waits.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        calibration: Calibration | None = None,
+        n_prompt: int = 128,
+        n_gen: int = 17,
+        repeats: int = 3,
+        engine: Engine | None = None,
+    ) -> None:
+        self.path = find_model(model)
+        self.model: Model = read_gguf(self.path)
+        self.workload = (n_prompt, n_gen, repeats)
+        self.engine = engine or LlamaEngine()
+        self.machine = self.engine.machine()
+        self.on_loopback = not self.machine.gpus and "rpc" in native.backends()
+        self.calibration = for_all_cores(calibration) if calibration and self.on_loopback else calibration
+        self.attempts: list[Attempt] = []
+        self.thread: threading.Thread | None = None
+        self._device: LoopbackDevice | None = None
+        self._watched: Watched | None = None
+        self._curves: dict[str, list[SpeedPlan]] = {}
+        self._make_controls()
+        self.figure = figures.live(figures.split(0))
+        self.status = ipw.HTML(f"<p>{self._where()}</p>")
+        self.notes = ipw.HTML()
+        self.history = ipw.HTML()
+        self.update()
+
+    # --- controls -------------------------------------------------------------------------------
+
+    def _make_controls(self) -> None:
+        top = (self.model.n_layer or 0) + 1
+        n_prompt, n_gen, _ = self.workload
+        contexts = [n for n in CONTEXTS if n_prompt + n_gen <= n <= max(512, self.model.n_ctx_train or CONTEXTS[-1])]
+        self.n_gpu_layers = _labelled(ipw.IntSlider, "n_gpu_layers", value=top // 2, min=0, max=top)
+        self.n_ctx = _labelled(ipw.SelectionSlider, "n_ctx", options=contexts, value=min(contexts, key=_near_2048))
+        self.type_k = _labelled(ipw.Dropdown, "type_k", options=KV_TYPES, value="f16")
+        self.type_v = _labelled(ipw.Dropdown, "type_v", options=KV_TYPES, value="f16")
+        self.flash_attn = _labelled(ipw.Dropdown, "flash_attn", options=FLASH_ATTN, value="on")
+        self.offload_kqv = _labelled(ipw.Checkbox, "offload_kqv: the cache lies with its layer", value=True)
+        self.link = _labelled(ipw.Dropdown, "link to the device", options=list(LINKS.items()), value=None)
+        self.measure_button = ipw.Button(description="Measure", button_style="primary", icon="play")
+        self.cancel_button = ipw.Button(description="Cancel", icon="stop", disabled=True)
+        self.save_button = ipw.Button(description="Save as JSON", icon="save", disabled=True)
+        self.picture_button = SavePictures(label="Save picture (PNG)")
+        self.progress = ipw.IntProgress(value=0, min=0, max=1, layout={"width": "min(34em, 95%)"})
+        self.progress.layout.visibility = "hidden"
+        for control in self.controls:
+            control.observe(lambda _: self.update(), "value")
+        self.measure_button.on_click(lambda _: self.start())
+        self.cancel_button.on_click(lambda _: self.cancel())
+        self.save_button.on_click(lambda _: self.save())
+
+    @property
+    def controls(self) -> list[ipw.Widget]:
+        """What the reader moves; the link only where it can be slowed."""
+        moved = [getattr(self, name) for name in MOVED]
+        return [*moved, self.link] if self.on_loopback else moved
+
+    @property
+    def box(self) -> ipw.VBox:
+        buttons = ipw.HBox([self.measure_button, self.cancel_button, self.save_button, self.picture_button])
+        buttons.layout.flex_flow = "row wrap"
+        return ipw.VBox([*self.controls, self.notes, buttons, self.progress, self.status, self.figure, self.history])
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.box)
+
+    def _where(self) -> str:
+        """Where it will run, before anything has."""
+        gpus = ", ".join(gpu.description for gpu in self.machine.gpus)
+        shared = "a loopback device: both sides share this machine's memory"
+        place = gpus or (shared if self.on_loopback else "no device")
+        return html.escape(f"Runs on {self.machine.cpu}, with {place}. Predict first, then press Measure.")
+
+    # --- predicting -----------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """What the controls say, with the device. Raises InvalidSettings for what does not go together."""
+        asked = Settings(**{name: getattr(self, name).value for name in MOVED})
+        return self._device.settings(asked) if self._device else asked
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(attempt.run for attempt in self.attempts if attempt.run)
+
+    def update(self) -> None:
+        """Predict bytes and rates for what the controls say, and draw them; what cannot be predicted is told."""
+        try:
+            self._ready_device()
+            settings = self.settings
+            memory, speeds = self.memory(settings), self.speeds(settings)
+        except InferlabError as error:
+            self._tell(error)
+            return
+        self.notes.value = _told(settings, memory, speeds)
+        self._draw(settings, memory, speeds)
+
+    def memory(self, settings: Settings) -> MemoryPlan:
+        return plans.predict_memory(self.model, settings, self.machine)
+
+    def speeds(self, settings: Settings) -> list[SpeedPlan]:
+        """Predicted rates for every n_gpu_layers, kept for each position of the other controls."""
+        if self.calibration is None:
+            return []
+        key = repr((settings.but(n_gpu_layers=0), self.link.value))
+        if key not in self._curves:
+            every = range(self.n_gpu_layers.max + 1)
+            self._curves[key] = [self._speed(settings.but(n_gpu_layers=n)) for n in every]
+        return self._curves[key]
+
+    def _speed(self, settings: Settings) -> SpeedPlan:
+        n_prompt, n_gen, _ = self.workload
+        return plans.predict_speed(
+            self.model, settings, self.calibration, n_prompt, n_gen, self.machine, self._asked_link()
+        )
+
+    def _asked_link(self) -> Link | None:
+        """The link as the control asks for it; as measured, where the device that runs has it."""
+        rate, device = self.link.value, self._device
+        if rate is None or device is None or (device.link and device.link.gigabytes_per_second == rate):
+            return device.link if device and rate is not None else None
+        return Link(device.endpoint, rate, None, rate, 1e-4)
+
+    def _draw(self, settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> None:
+        figures.redraw(self.figure, figures.split(settings.n_gpu_layers, memory, speeds, self.runs))
+
+    # --- measuring ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Measure what the controls say, beside the notebook's own thread, so that Cancel can be pressed."""
+        self._busy(True)
+        self._watched = Watched(self.engine, self._passed)
+        self.status.value = "<p>Measuring: loading the model …</p>"
+        self.thread = threading.Thread(target=self._measure_and_show, daemon=True)
+        self.thread.start()
+
+    def cancel(self) -> None:
+        """End the measurement that runs; what was measured before stays."""
+        if self._watched is not None:
+            self.status.value = "<p>Cancelling …</p>"
+            self._watched.stop()
+
+    def _measure_and_show(self) -> None:
+        try:
+            self.measure_once()
+        except Exception as error:  # whatever happens, the reader sees it, keeps every point, and can press again
+            self._failed(error)
+        finally:
+            self._watched = None
+            self._busy(False)
+
+    def measure_once(self) -> Run:
+        """Measure what the controls say and keep the attempt with its prediction."""
+        watched = self._watched or Watched(self.engine, self._passed)
+        self._ready_device(exactly=True)
+        settings = fitted(self.settings, *self.workload[:2])
+        speeds = self.speeds(settings)
+        self.attempts.append(Attempt(settings, speeds[settings.n_gpu_layers] if speeds else None))
+        run = measure(self.path, settings, *self.workload, engine=watched, progress=False)
+        self.attempts[-1] = replace(self.attempts[-1], run=run)
+        self.status.value = f"<p>{html.escape(figures.summary(run))}<br>{html.escape(run.badge)}</p>"
+        self.history.value = _table(self.attempts)
+        self._draw(settings, self.memory(settings), speeds)
+        return run
+
+    def _failed(self, error: Exception) -> None:
+        """Tell why, and keep the reason where the run would have been; a cancelled attempt leaves nothing."""
+        cancelled = self._watched is not None and self._watched.stopped
+        if self.attempts and self.attempts[-1].run is None and self.attempts[-1].error is None:
+            failed = self.attempts.pop()
+            if not cancelled:
+                self.attempts.append(replace(failed, error=f"{type(error).__name__}: {error}"))
+        if cancelled:
+            self.engine.close()
+            self.status.value = f"<p>Cancelled. {len(self.runs)} measured points are kept.</p>"
+        else:
+            self._tell(error)
+        self.history.value = _table(self.attempts)
+
+    def _passed(self, n_passes: int) -> None:
+        most = self.workload[2] + 2
+        self.progress.max, self.progress.value = max(most, n_passes), n_passes
+        seconds = f"{time.monotonic() - self._began:.0f} s so far"
+        counted = f"Passes warm up until two agree, then {self.workload[2]} count."
+        self.status.value = f"<p>Measuring: pass {n_passes}, {seconds}. {counted}</p>"
+
+    def _busy(self, busy: bool) -> None:
+        """Nothing else may run while something is measured, and nothing can be moved."""
+        self._began = time.monotonic()
+        for control in (*self.controls, self.measure_button, self.picture_button):
+            control.disabled = busy
+        self.cancel_button.disabled = not busy
+        self.save_button.disabled = busy or not self.attempts
+        self.progress.value, self.progress.layout.visibility = 0, "visible" if busy else "hidden"
+
+    def _tell(self, error: Exception) -> None:
+        told = html.escape(f"{type(error).__name__}: {error}")
+        self.status.value = f"<pre style='white-space: pre-wrap'>{told}</pre>"
+
+    # --- the device, and the end ----------------------------------------------------------------
+
+    def _ready_device(self, exactly: bool = False) -> None:
+        """Have a loopback device that lives; `exactly` with the link asked for. Raises DeviceUnavailable."""
+        if not self.on_loopback:
+            return
+        old, rate = self._device, self.link.value
+        if old and old.alive and (not exactly or (old.link.gigabytes_per_second if old.link else None) == rate):
+            return
+        if old:
+            old.close()
+            self._device = None
+        self._device = loopback_device(rate, n_threads=physical_cores())
+
+    def save(self, path: str | Path | None = None) -> Path | None:
+        """Write every attempt with its raw samples as JSON, beside the notebook if no path is given."""
+        name = path or f"split-{datetime.now():%Y-%m-%d-%H%M%S}.json"
+        points = tuple(
+            Point({name: getattr(a.settings, name) for name in MOVED}, a.run, a.error) for a in self.attempts
+        )
+        over = {name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in MOVED}
+        try:
+            written = save_sweep(Sweep(over, points), name)
+        except InferlabError as error:
+            self._tell(error)
+            return None
+        self.status.value = f"<p>{len(points)} points are written to {html.escape(str(written.resolve()))}.</p>"
+        return written
+
+    def close(self) -> None:
+        """End the worker and the device; the figure stays."""
+        if isinstance(self.engine, LlamaEngine):
+            self.engine.close()
+        if self._device:
+            self._device.close()
+            self._device = None
+
+
+def for_all_cores(calibration: Calibration) -> Calibration:
+    """For a loopback device with every core: the host's rates with as many threads, the overhead of a device."""
+    cores = physical_cores()
+    far = next((name for name in calibration.devices if name.startswith("loopback/")), None)
+    if far is None or far == f"loopback/{cores}":
+        return calibration
+    known, name = calibration.devices[far], f"loopback/{cores}"
+    like_host = replace(
+        calibration.host(cores), name=name, step_seconds=known.step_seconds, block_seconds=known.block_seconds
+    )
+    kept = {key: rates for key, rates in calibration.devices.items() if key != far}
+    links = {**calibration.links, name: calibration.links[far]}
+    return replace(calibration, devices={**kept, name: like_host}, links=links)
+
+
+def _near_2048(n_ctx: int) -> int:
+    return abs(n_ctx - 2048)
+
+
+def _told(settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> str:
+    """The prediction at the present position, in one line for who cannot see the figure."""
+    told = [f"{device} {(held.total_bytes or 0) / MIB:,.0f} MiB" for device, held in memory.devices.items()]
+    for phase in ("prefill", "decode") if speeds else ():
+        step = getattr(speeds[settings.n_gpu_layers], phase)
+        told.append(f"{phase} {step.tokens_per_second:.1f} tokens/s, most of its time {step.bound_by}")
+    return f"<p><strong>Predicted.</strong> {html.escape('; '.join(told))}.</p>"
+
+
+COLUMNS = ("", "layers", "other settings", "prefill, tokens/s", "decode, tokens/s")
+
+
+def _table(attempts: Sequence[Attempt]) -> str:
+    """Every attempt as a row: what was asked, measured, and how far that lies from the prediction."""
+    if not attempts:
+        return ""
+    head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
+    done = [sum(one.run is not None for one in attempts[: i + 1]) for i in range(len(attempts))]
+    body = "".join(_row(number, attempt) for number, attempt in zip(done, attempts, strict=True))
+    return f"<table><caption>Every measurement, with its residual</caption><tr>{head}</tr>{body}</table>"
+
+
+def _row(number: int, attempt: Attempt) -> str:
+    about = html.escape(figures.described(attempt.settings, attempt.run))
+    first = f"<td>{number if attempt.run else ''}</td><td>{attempt.settings.n_gpu_layers}</td><td>{about}</td>"
+    if attempt.run is None:
+        return f"<tr>{first}<td colspan='2'>{html.escape((attempt.error or '').splitlines()[0])}</td></tr>"
+    return f"<tr>{first}{''.join(f'<td>{_rate(attempt, phase)}</td>' for phase in ('prefill', 'decode'))}</tr>"
+
+
+def _rate(attempt: Attempt, phase: str) -> str:
+    rate, residual = getattr(attempt.run, f"{phase}_tokens_per_second"), attempt.residual(phase)
+    told = "" if residual is None else f" ({residual:+.0%})"
+    return "" if rate is None else f"{rate:.1f}{told}"
+
+
+def _labelled(kind: type[ipw.Widget], label: str, **state) -> ipw.Widget:
+    """A control with its label beside it, which a screen reader reads and the keyboard reaches."""
+    if kind is ipw.IntSlider:
+        state["continuous_update"] = True
+    return kind(
+        description=label, style={"description_width": "9em"}, layout={"width": "min(34em, 95%)"}, **state
+    )
