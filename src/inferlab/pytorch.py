@@ -82,7 +82,7 @@ class AllocatorBytes:
 def missing(gpu: bool = False) -> str | None:
     """Why PyTorch, or a GPU for it, cannot be used here; None if it can."""
     if find_spec("torch") is None:
-        return "PyTorch is not installed here. It is not needed for anything else: pip install torch"
+        return "PyTorch is not installed here. Nothing else needs it; pip install torch brings it."
     import torch
 
     return "PyTorch sees no CUDA GPU here." if gpu and not torch.cuda.is_available() else None
