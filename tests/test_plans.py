@@ -6,17 +6,20 @@ from pathlib import Path
 import pytest
 from fakes import CPU_ONLY, WITH_GPU
 from small_models import write_model
+from speed_machine import LINK, TRUTH
 
 import inferlab as lab
 from inferlab import native, oracle, shapes
+from inferlab.calibration import Calibration
 from inferlab.engine import LlamaEngine
 from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.gaps import measured_bytes
 from inferlab.gguf import read_gguf
 from inferlab.loopback import loopback_device
 from inferlab.machine import Device
-from inferlab.plans import predict_memory
+from inferlab.plans import predict_memory, predict_speed
 from inferlab.settings import Settings
+from inferlab.shapes import shape
 from inferlab.units import GIB, MIB
 
 NEEDS_RPC = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
@@ -228,3 +231,33 @@ def test_a_plan_is_there_before_the_file():
     assert predict_memory(tiny, Settings(n_ctx=512)) == predict_memory(lab.read_gguf(tiny), Settings(n_ctx=512))
     assert predict_memory("mistral-7b", Settings(n_ctx=512)) == predict_memory(MISTRAL, Settings(n_ctx=512))
     assert not Path(MISTRAL.path).exists()
+
+
+@pytest.fixture
+def calibrated():
+    """A calibration with known rates: a host, a slower loopback device, and the link between them."""
+    return Calibration(CPU_ONLY, "2026-01-31", TRUTH, {"loopback/1": LINK})
+
+
+def test_a_speed_plan_adds_up_what_was_calibrated(calibrated):
+    """Rates, their parts and their band come from the calibration; fewer layers on the slow device are faster."""
+    settings = Settings(n_ctx=1024, rpc_servers=("127.0.0.1:1",), n_threads=1)
+    plans = [predict_speed("qwen2.5-0.5b", settings.but(n_gpu_layers=n), calibrated, 512, 64) for n in (0, 12, -1)]
+    rates = [plan.decode.tokens_per_second for plan in plans]
+    assert rates == sorted(rates, reverse=True)
+    assert plans[-1].decode.bound_by == "weights on gpu0"
+    least, most = plans[0].prefill.rate_range
+    assert least < plans[0].prefill.tokens_per_second < most
+    assert (plans[0].decode.n_tokens, plans[0].prefill.n_tokens) == (1, 512)
+
+
+def test_a_speed_plan_says_which_type_it_had_to_replace(calibrated):
+    """A type that was not calibrated is named in the notes."""
+    plan = predict_speed(shape("mistral-7b", "Q2_K", n_layer=2), Settings(n_ctx=512, n_gpu_layers=0), calibrated)
+    assert any("Q2_K was not calibrated" in note for note in plan.notes)
+
+
+def test_a_speed_plan_without_a_context_makes_one(calibrated):
+    """n_ctx None is taken as just enough, as for a measurement."""
+    plan = predict_speed("qwen2.5-0.5b", Settings(n_gpu_layers=0), calibrated, 100, 20)
+    assert plan.settings.n_ctx == 120

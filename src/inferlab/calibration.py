@@ -182,14 +182,15 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
         settings = Settings(devices=(gpu.name,))
         devices[gpu.name] = work.rates(gpu.name, settings, None)
         ceilings[gpu.name] = probe.ceiling(gpu.name, seconds=0.1, engine=engine)
-        links[gpu.name] = work.link(gpu.name, settings)
+        links[gpu.name] = work.link(gpu.name, settings, devices[gpu.name], devices[f"host/{cores}"])
     if "rpc" in native.backends():
         with loopback_device() as device:
             name = f"loopback/{device.n_threads}"
             devices[name] = work.rates(name, device.settings(), device.n_threads, device.endpoint)
             ceilings[name] = probe.ceiling(device.endpoint, seconds=0.1, engine=engine)
-            links[name] = work.link(name, device.settings(), device.endpoint)
-        links[name] = work.behind_relay(links[name])
+            pair = devices[name], devices["host/1" if cores > 1 else f"host/{cores}"]
+            links[name] = work.link(name, device.settings(), *pair, device.endpoint)
+        links[name] = work.behind_relay(links[name], *pair)
     seconds = time.perf_counter() - began
     found = Calibration(machine, date.today().isoformat(), devices, links, ceilings, timings=tuple(work.timings),
                         seconds=seconds)  # fmt: skip
@@ -213,6 +214,7 @@ class _Work:
         self.engine.generate(prompt[:32], 3)
         passes = [self.engine.generate(prompt, n_gen) for _ in range(2)]
         changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
+        changed = {k: list(v) if isinstance(v, tuple) else v for k, v in changed.items()}
         seconds = tuple(s for one in passes for s in one.decode_seconds)
         prefill = tuple(one.prefill_seconds for one in passes)
         self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds))
@@ -268,29 +270,34 @@ class _Work:
         decode = took.decode - left.seconds(1, BATCH)
         return TypeRates(max(decode, 0) / bytes_, max(took.prefill - left.seconds(BATCH, 0), 0) / weights / BATCH)
 
-    def link(self, name: str, settings: Settings, endpoint: str | None = None) -> LinkRates:
+    def link(
+        self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates, endpoint: str | None = None
+    ) -> LinkRates:
         """The way itself, and what is added when each block's attention is handed back to the host."""
         told: LinkCeiling = probe.link(endpoint or name, 0.3, self.engine)
-        return LinkRates(told.there_bytes_per_second, told.round_trip_seconds, self.split_seconds(name, settings))
+        each = self.split_seconds(name, settings, far, host) - ACTIVATIONS / told.there_bytes_per_second
+        return LinkRates(told.there_bytes_per_second, told.round_trip_seconds, max(0.0, each))
 
-    def behind_relay(self, direct: LinkRates) -> LinkRates:
+    def behind_relay(self, direct: LinkRates, far: DeviceRates, host: DeviceRates) -> LinkRates:
         """How often each split waits for an answer, from a link with a delay, and what it sends, from a slow one."""
-        with loopback_device(latency_seconds=DELAY) as far:
-            late = self.split_seconds("delayed", far.settings())
-            waits = (late - direct.split_seconds) / max(far.link.round_trip_seconds - direct.round_trip_seconds, 1e-6)
-        with loopback_device(SLOW_GIGABYTES_PER_SECOND) as far:
-            slow = self.split_seconds("slow", far.settings())
-            extra = far.link.round_trip_seconds - direct.round_trip_seconds
-            rate = 1e9 * far.achieved_gigabytes_per_second
-        n_bytes = (slow - direct.split_seconds - waits * extra) * rate - ACTIVATIONS
+        with loopback_device(latency_seconds=DELAY) as device:
+            late = self.split_seconds("delayed", device.settings(), far, host) - direct.split_seconds
+            waits = late / max(device.link.round_trip_seconds - direct.round_trip_seconds, 1e-6)
+        with loopback_device(SLOW_GIGABYTES_PER_SECOND) as device:
+            slow = self.split_seconds("slow", device.settings(), far, host) - direct.split_seconds
+            extra = device.link.round_trip_seconds - direct.round_trip_seconds
+            rate = 1e9 * device.link.achieved_gigabytes_per_second
+        n_bytes = (slow - waits * extra) * rate - ACTIVATIONS
         return replace(direct, split_waits=max(0.0, waits), split_bytes=max(0.0, n_bytes))
 
-    def split_seconds(self, name: str, settings: Settings) -> float:
-        """Seconds that a token takes more for each block whose attention the host does, the cache being there."""
+    def split_seconds(self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates) -> float:
+        """Seconds that a token takes more for each block whose cache is the host's, less what attention itself does."""
         path = make_shape(BASE, "Q8_0", progress=False, **ATTENTIVE)
         off = settings.but(flash_attn="off")
-        whole, apart = (self.run(name, path, off.but(offload_kqv=here), 32) for here in (True, False))
-        return max(0.0, (apart.decode - whole.decode) / ATTENTIVE["n_layer"])
+        whole, apart = (self.run(name, path, off.but(offload_kqv=there), 32) for there in (True, False))
+        model, attends = read_gguf(path), off.but(n_ctx=512)
+        moved = sum(Rest(model, attends, host).attention(1, 36)) - sum(Rest(model, attends, far).attention(1, 36))
+        return (apart.decode - whole.decode - moved) / ATTENTIVE["n_layer"]
 
 
 class Rest:
@@ -299,9 +306,11 @@ class Rest:
     def __init__(self, model: Model, settings: Settings, rates: DeviceRates) -> None:
         self.placed = Placed(model, settings, ("host",) * (model.n_layer + 1), {"host": rates}, {})
 
+    def attention(self, n_tokens: int, depth: int) -> list[float]:
+        return [term.seconds for term in self.placed.attention(n_tokens, depth)]
+
     def seconds(self, n_tokens: int, depth: int) -> float:
-        terms = [*self.placed.attention(n_tokens, depth), *self.placed.overhead()]
-        return sum(term.seconds for term in terms)
+        return sum(self.attention(n_tokens, depth)) + sum(term.seconds for term in self.placed.overhead())
 
 
 def attending(flash: str) -> str:

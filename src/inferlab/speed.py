@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from inferlab.errors import InvalidSettings
-from inferlab.gguf import Model, ModelCard
+from inferlab.gguf import Model, ModelCard, Tensor
 from inferlab.memory import row_bytes
 from inferlab.memory.cache import batches, cells, padded
 from inferlab.memory.compute import uses_flash_attention
@@ -196,22 +196,16 @@ class Placed:
             many = 0 if last else share * n_tokens * prod(tensor.shape) * rates.seconds_per_weight_token
             yield Term("weights", device, max(one, many), share * tensor.n_bytes)
 
-    def tensors(self):
+    def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, each with its device; norms are part of the overhead."""
-        names = {tensor.name for tensor in self.model.tensors}
-        for tensor in self.model.tensors:
-            if len(tensor.shape) < 2 or (tensor.name == EMBEDDING and OUTPUT_MATRIX in names):
-                continue
-            layer = self.model.n_layer if tensor.name == EMBEDDING else layer_of(tensor, self.model)
-            if layer is not None and layer >= 0:
-                yield tensor, self.layers[layer]
+        return ((tensor, self.layers[layer]) for tensor, layer in matrices(self.model))
 
-    def used_share(self, tensor) -> float:
+    def used_share(self, tensor: Tensor) -> float:
         """Experts that are used, of all; 1 for other tensors."""
         n_expert = self.model.number("expert_count") or 0
         return (self.model.number("expert_used_count") or n_expert) / n_expert if "_exps" in tensor.name else 1.0
 
-    def nearest(self, device: str, tensor) -> TypeRates:
+    def nearest(self, device: str, tensor: Tensor) -> TypeRates:
         """The rates of the calibrated type whose weights are nearest in size."""
         bits = tensor.n_bytes / prod(tensor.shape)
         known = self.rates[device].types
@@ -319,14 +313,23 @@ def merged(terms: Iterable[Term]) -> tuple[Term, ...]:
     return tuple(term for term in totals.values() if term.seconds)
 
 
+def matrices(model: Model) -> Iterable[tuple[Tensor, int]]:
+    """Every matrix that a token passes and its layer; an embedding counts where it is the output matrix, too."""
+    tied = all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
+    for tensor in model.tensors:
+        layer = model.n_layer if tied and tensor.name == EMBEDDING else layer_of(tensor, model)
+        if len(tensor.shape) > 1 and layer is not None and layer >= 0:
+            yield tensor, layer
+
+
 def intensity(model: Model, n_tokens: int) -> float:
     """FLOP for each byte of weights read, when n_tokens pass together: 2 x weights x tokens / bytes.
 
     The output matrix works for one token only and counts so; attention is left out.
     """
-    matrices = [t for t in model.tensors if len(t.shape) > 1 and layer_of(t, model) not in (None, -1)]
-    flops = sum(2 * prod(t.shape) * (1 if t.name == OUTPUT_MATRIX else n_tokens) for t in matrices)
-    return flops / sum(t.n_bytes for t in matrices)
+    passed = list(matrices(model))
+    flops = sum(2 * prod(t.shape) * (1 if layer == model.n_layer else n_tokens) for t, layer in passed)
+    return flops / sum(tensor.n_bytes for tensor, _ in passed)
 
 
 def limits_of(rates: dict[str, DeviceRates], decode: StepPlan) -> dict[str, str]:

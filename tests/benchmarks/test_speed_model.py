@@ -1,0 +1,99 @@
+"""The bar for speed plans: predicted against measured at points that no calibration used.
+
+On a machine without a GPU the host and a loopback device; with one, its card as well.
+INFERLAB_SPEED_RECORD names a folder that gets the calibration and the points with their samples.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from inferlab import native
+from inferlab.accuracy import Accuracy, Point, measured, median_error, share_inside
+from inferlab.calibration import calibrate
+from inferlab.engine import LlamaEngine
+from inferlab.loopback import loopback_device
+from inferlab.machine import physical_cores
+from inferlab.settings import Settings
+
+pytestmark = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
+
+ALLOWED_MEDIAN_ERROR, LEAST_SHARE_INSIDE, LEAST_POINTS = 0.10, 0.90, 30
+HALF = {"n_layer": 12}
+SMALL, LARGE = ("qwen2.5-0.5b", HALF), ("mistral-7b", {"n_layer": 2})
+
+
+def point(which, mix, settings, n_prompt, link=None, **changes):
+    name, dimensions = which
+    settings = settings.but(n_ctx=n_prompt + 64, **changes)
+    return Point(name, mix, dimensions, settings, n_prompt, 8, link)
+
+
+def on_host():
+    """The host alone, with all its threads."""
+    settings = Settings(n_gpu_layers=0, n_threads=physical_cores(), devices=())
+    for mix in ("Q8_0", "Q4_K_M", "F16"):
+        for depth in (128, 768):
+            yield point(SMALL, mix, settings, depth)
+
+
+def on_device(settings, link=None):
+    """Types, layers, depths and types of the cache over an unslowed link."""
+    for mix in ("Q8_0", "Q4_0", "Q4_K_M"):
+        for n_gpu_layers in (0, 7, -1):
+            yield point(SMALL, mix, settings, 128, link, n_gpu_layers=n_gpu_layers)
+    for kv in ("f16", "q8_0", "q4_0"):
+        for n_gpu_layers in (7, -1):
+            yield point(SMALL, "Q8_0", settings, 768, link, n_gpu_layers=n_gpu_layers, type_k=kv, type_v=kv)
+    for n_gpu_layers in (0, 2, -1):
+        yield point(LARGE, "Q4_K_M", settings, 256, link, n_gpu_layers=n_gpu_layers)
+    for flash in ("on", "off"):
+        yield point(SMALL, "Q8_0", settings, 512, link, flash_attn=flash, offload_kqv=False)
+
+
+def behind_link(settings, link):
+    """The same model through a slowed link: everything there, half of it, and the cache here."""
+    for n_gpu_layers in (7, -1):
+        yield point(SMALL, "Q8_0", settings, 256, link, n_gpu_layers=n_gpu_layers)
+    for flash in ("on", "off"):
+        yield point(SMALL, "Q8_0", settings, 512, link, flash_attn=flash, offload_kqv=False)
+
+
+def all_points(engine):
+    """Every point measured; devices live as long as they are needed."""
+    yield from (measured(one, engine) for one in on_host())
+    with loopback_device() as device:
+        yield from (measured(one, engine) for one in on_device(device.settings()))
+    for rate in (0.1, 0.5, 2.0):
+        with loopback_device(rate) as device:
+            yield from (measured(one, engine) for one in behind_link(device.settings(), device.link))
+    for gpu in engine.machine().gpus:
+        yield from (measured(one, engine) for one in on_device(Settings(devices=(gpu.name,))))
+
+
+def test_predicted_rates_are_near_the_measured_ones():
+    """Prefill and decode: the median error is at most 10 %, and nine of ten lie inside the band."""
+    engine = LlamaEngine()
+    try:
+        calibration = calibrate(save=False, engine=engine)
+        accuracy = Accuracy(calibration, tuple(all_points(engine)))
+    finally:
+        engine.close()
+    if folder := os.environ.get("INFERLAB_SPEED_RECORD"):
+        calibration.save(Path(folder) / "calibration.json")
+        accuracy.save(Path(folder) / "speed-points.json")
+    report(accuracy)
+    assert len(accuracy.points) >= LEAST_POINTS
+    for phase in ("prefill", "decode"):
+        assert median_error(accuracy.checked(phase)) <= ALLOWED_MEDIAN_ERROR
+        assert share_inside(accuracy.checked(phase)) >= LEAST_SHARE_INSIDE
+
+
+def report(accuracy):
+    print(f"\ncalibration: {accuracy.calibration.seconds:.0f} s")
+    for phase in ("prefill", "decode"):
+        checked = accuracy.checked(phase)
+        print(f"{phase}: median error {median_error(checked):.1%}, inside the band {share_inside(checked):.0%}")
+        for one in checked:
+            print(f"  {one.error:+7.1%}  {one.predicted:8.1f} {one.measured:8.1f} t/s  {one.text}")

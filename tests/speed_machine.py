@@ -1,0 +1,114 @@
+"""A machine whose every rate is written down: an engine that takes exactly as long as `speed` says for these rates.
+
+It stands in for llama.cpp and its devices where a calibration is tested: what was put in must come out.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from fakes import CPU_ONLY
+
+from inferlab.calibration import MIXES
+from inferlab.engine import Opening, Pass
+from inferlab.gguf import read_gguf
+from inferlab.machine import Link
+from inferlab.memory.placement import placed_layers
+from inferlab.shapes import make_shape
+from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates
+
+ENDPOINT = "127.0.0.1:7"
+
+
+def device_rates(name, n_threads, slowness, step_seconds):
+    """Every type at its own rate, attention likewise."""
+    types = {kind: TypeRates((1 + i / 10) * slowness * 1e-10, (1 + i / 5) * slowness * 1e-11)
+             for i, kind in enumerate([*MIXES, "F32"])}  # fmt: skip
+    paths = ("f16/flash", "q8_0/flash", "q4_0/flash", "f16/plain")
+    attention = {path: AttentionRates((1 + i) * slowness * 1e-10, (1 + i) * slowness * 5e-11)
+                 for i, path in enumerate(paths)}  # fmt: skip
+    return DeviceRates(name, n_threads, True, 1e10, types, attention, slowness * 2e-5, step_seconds)
+
+
+TRUTH = {
+    "host/1": device_rates("host", 1, 2.0, 2e-4),
+    "host/2": device_rates("host", 2, 1.0, 1e-4),
+    "loopback/1": device_rates("loopback/1", 1, 3.0, 6e-4),
+}
+LINK = LinkRates(2e9, 1e-4, split_seconds=3e-4, split_waits=2.0, split_bytes=12_000.0)
+
+
+class KnownMachine:
+    """Behind the engine's protocol: the settings decide which device works, the clock is arithmetic."""
+
+    def __init__(self):
+        self.links = {}
+        self.closed = False
+
+    def machine(self):
+        return CPU_ONLY
+
+    def open(self, path, settings):
+        self.model, self.settings = read_gguf(path), settings
+        return Opening((), {}, settings, "")
+
+    def random_prompt(self, n_prompt):
+        return list(range(n_prompt))
+
+    def generate(self, prompt, n_gen):
+        far = self.settings.rpc_servers
+        link = self.links.get(far[0]) if far else None
+        layers = placed_layers(self.model.n_layer, self.settings, [1.0] if far else [])
+        extra = link.round_trip_seconds - LINK.round_trip_seconds if link else 0.0
+        rate = 1e9 * link.achieved_gigabytes_per_second if link else LINK.bytes_per_second
+        way = replace(LINK, extra_seconds=extra, bytes_per_second=rate)
+        host = TRUTH[f"host/{self.settings.n_threads}"]
+        whole = Placed(self.model, self.settings, layers, {"host": host, "gpu0": TRUTH["loopback/1"]}, {"gpu0": way})
+        sums = [sum(term.seconds for term in whole.decode(len(prompt) + i)) for i in range(n_gen - 1)]
+        prefill = sum(term.seconds for term in whole.prefill(len(prompt)))
+        return Pass(prefill, tuple(float(i) for i in range(n_gen)), tuple(sums), tuple(range(n_gen)))
+
+    def multiply(self, device, n_threads=None, **work):
+        return [1e-3] * 3
+
+    def transfer(self, device, n_bytes, seconds):
+        trip = n_bytes / LINK.bytes_per_second if n_bytes > 4 else LINK.round_trip_seconds
+        return [trip] * 3, [trip] * 3
+
+    def close(self):
+        self.closed = True
+
+
+class KnownDevice:
+    """What `loopback_device` returns, without a process."""
+
+    def __init__(self, engine, rate=None, latency_seconds=None):
+        self.endpoint, self.n_threads = f"{ENDPOINT}{rate or latency_seconds or ''}", 1
+        trip = LINK.round_trip_seconds + 2 * (latency_seconds or 5e-5)
+        self.link = Link(self.endpoint, rate, latency_seconds, rate or 2.0, trip) if rate or latency_seconds else None
+        self.achieved_gigabytes_per_second = rate
+        engine.links[self.endpoint] = self.link
+
+    def settings(self, base=None):
+        from inferlab.settings import Settings
+
+        return (base or Settings()).but(rpc_servers=(self.endpoint,), n_threads=1, n_threads_batch=1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def known_machine(monkeypatch, tmp_path):
+    """The engine, with shapes as headers alone, two cores, one memory rate and devices without processes."""
+    from inferlab import calibration, native, probe
+
+    engine = KnownMachine()
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(calibration, "make_shape", partial(make_shape, header_only=True))
+    monkeypatch.setattr(calibration, "physical_cores", lambda: 2)
+    monkeypatch.setattr(calibration, "loopback_device", partial(KnownDevice, engine))
+    monkeypatch.setattr(native, "backends", lambda: ("cpu", "rpc"))
+    monkeypatch.setattr(probe, "host_bandwidth", lambda n_threads, seconds=0.1: 1e10 * n_threads)
+    return engine
