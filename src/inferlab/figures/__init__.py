@@ -35,11 +35,13 @@ from inferlab.figures.sliders import slider
 from inferlab.figures.speed import predicted_beside_measured, roofline, speed_residuals, step_seconds
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
+from inferlab.figures.tuning import attention_ways, host_layers, knob, pairs, residence, search_rounds
 
 __all__ = [
     "DECODE",
     "PREFILL",
     "Figure",
+    "attention_ways",
     "bits_per_weight",
     "block",
     "buffers",
@@ -50,12 +52,15 @@ __all__ = [
     "described",
     "fidelity",
     "growth",
+    "host_layers",
+    "knob",
     "kv_readings",
     "layer_bytes",
     "live",
     "memory_breakdown",
     "mixed_types",
     "page_html",
+    "pairs",
     "pareto",
     "plan_beside_run",
     "predicted_beside_measured",
@@ -66,10 +71,12 @@ __all__ = [
     "redraw",
     "register_page_renderer",
     "requests",
+    "residence",
     "residuals",
     "roofline",
     "roundings",
     "search",
+    "search_rounds",
     "slider",
     "speed_residuals",
     "split",
