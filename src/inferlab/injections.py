@@ -32,6 +32,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.gguf import read_gguf
 from inferlab.loopback import links_to, loopback_device
 from inferlab.machine import physical_cores
+from inferlab.records import load_run
 from inferlab.run import Run, fitted
 from inferlab.settings import Settings
 from inferlab.telemetry import Sampler
@@ -46,6 +47,7 @@ FAULTS = (
     "competing load",
 )
 INTERVAL_SECONDS = 0.05
+RECORDS, RECORDED = "xeon-2c/faults", (1, 2, 3)
 RIVAL = "import os\nwhile os.getppid() == {}: pass"
 
 
@@ -61,6 +63,14 @@ class Severity:
     gigabytes_per_second: float = 0.1
     kv_type: str = "q5_1"
     n_rivals: int | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """A recorded round: a healthy baseline, and one run for each cause, healthy among them."""
+
+    baseline: Run
+    runs: dict[str, Run]
 
 
 @dataclass(frozen=True)
@@ -91,9 +101,8 @@ def observe(
     _require_known(fault)
     path = Path(model) if model else _tiny()
     with _device(fault, severity) as device, _rivals(fault, severity):
-        settings = fitted(_settings(fault, severity, device), n_prompt, n_gen)
         _prepare(path, fault)
-        return _observed(path, settings, n_prompt, n_gen, repeats)
+        return first_requests(path, _settings(fault, severity, device), n_prompt, n_gen, repeats)
 
 
 def cases(
@@ -104,13 +113,35 @@ def cases(
     return tuple(Case(number, observe(fault, model, **work), fault) for number, fault in enumerate(order, 1))
 
 
-def _observed(path: Path, settings: Settings, n_prompt: int, n_gen: int, repeats: int) -> Run:
-    engine = LlamaEngine()
+def recorded_rounds() -> tuple[Round, ...]:
+    """The rounds under data/records that a diagnosis is scored on; its rules were written before they were run."""
+    return tuple(
+        Round(
+            load_run(f"{RECORDS}/{number}-baseline"),
+            {cause: load_run(f"{RECORDS}/{number}-{slug(cause)}") for cause in (HEALTHY, *FAULTS)},
+        )
+        for number in RECORDED
+    )
+
+
+def slug(cause: str) -> str:
+    """A cause as it stands in a record's name."""
+    return cause.replace(" ", "-")
+
+
+def first_requests(
+    model: str | Path, settings: Settings, n_prompt: int = 192, n_gen: int = 160, repeats: int = 2
+) -> Run:
+    """Start an engine, load the model and make `repeats` requests at once, without a warm-up; returns the `Run`.
+
+    The first pass counts from before the load. Telemetry is taken from there to the end of the last pass.
+    """
+    path, engine = Path(model), LlamaEngine()
     try:
         engine.ready()
         with Sampler(engine.pid, INTERVAL_SECONDS) as sampler:
             called = time.perf_counter()
-            opening = engine.open(path, settings)
+            opening = engine.open(path, fitted(settings, n_prompt, n_gen))
             prompt = engine.random_prompt(n_prompt)
             waited = time.perf_counter() - called
             passes = [engine.generate(prompt, n_gen) for _ in range(repeats)]

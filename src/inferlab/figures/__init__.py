@@ -8,6 +8,7 @@ from plotly.graph_objects import Figure
 
 from inferlab.figures.allocations import buffers
 from inferlab.figures.anatomy import block, growth, kv_readings, recomputed, tensor_bytes
+from inferlab.figures.bottlenecks import cache_runs, cache_use, confusion, pressure, signs, token_against_cells
 from inferlab.figures.coldstart import cold_start, cold_starts
 from inferlab.figures.memory import (
     context_against_memory,
@@ -45,9 +46,12 @@ __all__ = [
     "bits_per_weight",
     "block",
     "buffers",
+    "cache_runs",
+    "cache_use",
     "choices",
     "cold_start",
     "cold_starts",
+    "confusion",
     "context_against_memory",
     "described",
     "fidelity",
@@ -64,6 +68,7 @@ __all__ = [
     "pareto",
     "plan_beside_run",
     "predicted_beside_measured",
+    "pressure",
     "published_rates",
     "rates",
     "recomputed",
@@ -77,6 +82,7 @@ __all__ = [
     "roundings",
     "search",
     "search_rounds",
+    "signs",
     "slider",
     "speed_residuals",
     "split",
@@ -86,6 +92,7 @@ __all__ = [
     "telemetry",
     "tensor_bytes",
     "timeline",
+    "token_against_cells",
     "token_times",
     "ttft_against_prompt",
 ]
