@@ -178,7 +178,7 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
     links = {}
     if cores > 1:
         devices["host/1"] = work.rates("host", Settings(n_gpu_layers=0, n_threads=1, devices=()), 1)
-    for gpu in machine.gpus:
+    for gpu in (gpu for gpu in machine.gpus if gpu.backend != "RPC"):
         settings = Settings(devices=(gpu.name,))
         devices[gpu.name] = work.rates(gpu.name, settings, None)
         ceilings[gpu.name] = probe.ceiling(gpu.name, seconds=0.1, engine=engine)

@@ -1,0 +1,72 @@
+"""Points that hold speed plans to account: kept with their samples, compared with predictions made anew."""
+
+from dataclasses import replace
+
+import pytest
+from fakes import CPU_ONLY
+from speed_machine import LINK, TRUTH, known_machine
+
+from inferlab import accuracy as room
+from inferlab.accuracy import Accuracy, Point, measured, median_error, share_inside
+from inferlab.calibration import Calibration
+from inferlab.errors import RecordError
+from inferlab.figures import predicted_beside_measured, speed_residuals, step_seconds
+from inferlab.machine import Link
+from inferlab.settings import Settings
+
+FAR = Settings(n_ctx=512, rpc_servers=("127.0.0.1:1",), n_threads=1)
+SMALL = Point("llama-3.2-1b", "Q8_0", {"n_layer": 2, "n_vocab": 2048}, FAR, 128, 4)
+CALIBRATED = Calibration(CPU_ONLY, "2026-01-31", TRUTH, {"loopback/1": LINK})
+
+
+@pytest.fixture
+def found(monkeypatch, tmp_path):
+    """Two points on the machine whose rates the calibration has, one of them a fifth slower than it should be."""
+    engine = known_machine(monkeypatch, tmp_path)
+    from inferlab import calibration
+
+    monkeypatch.setattr(room, "make_shape", calibration.make_shape)
+    one, two = (measured(point, engine) for point in (SMALL, replace(SMALL, settings=FAR.but(n_gpu_layers=1))))
+    slow = replace(two, decode_seconds=tuple(1.2 * s for s in two.decode_seconds))
+    return Accuracy(CALIBRATED, (one, slow))
+
+
+def test_errors_are_predicted_over_measured(found):
+    """Where the machine is as calibrated nothing is left over; where it is slower, the prediction was too high."""
+    errors = [one.error for one in found.checked("decode")]
+    assert errors == pytest.approx([0.0, 0.2], abs=0.01)
+    assert median_error(found.checked("prefill")) < 0.01
+    assert share_inside(found.checked("decode")) == 0.5
+    assert len(found.checked()) == 4
+
+
+def test_points_are_kept_with_every_sample(found, tmp_path):
+    """What was saved beside its calibration is read again, links and settings included."""
+    linked = replace(found.points[0], link=Link("127.0.0.1:1", 1.0, None, 0.9, 1e-4))
+    kept = Accuracy(CALIBRATED, (*found.points, linked))
+    kept.save(tmp_path / "speed-points.json")
+    CALIBRATED.save(tmp_path / "calibration.json")
+    assert Accuracy.load(tmp_path) == kept
+    assert "0.9 GB/s" in linked.text
+
+
+def test_a_folder_without_points_is_an_error(tmp_path):
+    """It says which file was looked for."""
+    with pytest.raises(RecordError, match=r"speed-points\.json"):
+        Accuracy.load(tmp_path)
+
+
+def test_figures_show_every_point_with_its_band(found):
+    """Predicted on one axis, measured on the other, the band as a bar; the residuals in percent."""
+    pairs = [one.pair for one in found.checked("decode")]
+    beside, left = predicted_beside_measured(pairs, "badge"), speed_residuals(pairs, "badge")
+    assert list(beside.data[1].y) == [measured for _, _, measured, _ in pairs]
+    assert left.data[0].x[1] == pytest.approx(100 * (1 / 1.2 - 1), abs=1)
+
+
+def test_a_steps_parts_add_up_to_all_of_it(found):
+    """The stack of a plan's terms is the whole step."""
+    figure = step_seconds(room.predicted(SMALL, CALIBRATED))
+    assert sum(bar.x[1] for bar in figure.data) == pytest.approx(100)
+
+
