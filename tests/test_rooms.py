@@ -16,7 +16,7 @@ PACKAGE = Path(inferlab.__file__).parent
 ROOMS = {
     8: "cli page widgets",
     7: "checkup diagrams figures",
-    6: "accuracy diagnosis fitting gaps tradeoffs tuning",
+    6: "accuracy diagnosis fitting gaps roofs tradeoffs tuning",
     5: "calibration divergence injections llamabench plans pytorch quantization records shapes sweeps treads",
     4: "allocation coldstart forgetting oracle probe run vocabulary",
     3: "engine loopback pagecache residence telemetry",

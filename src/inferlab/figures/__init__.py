@@ -31,6 +31,7 @@ from inferlab.figures.quantization import (
     super_block,
 )
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
+from inferlab.figures.roofs import rates_against_length
 from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
 from inferlab.figures.speed import predicted_beside_measured, roofline, speed_residuals, step_seconds
@@ -71,6 +72,7 @@ __all__ = [
     "pressure",
     "published_rates",
     "rates",
+    "rates_against_length",
     "recomputed",
     "recorded_badge",
     "redraw",

@@ -13,10 +13,10 @@ from pathlib import Path
 import ipywidgets as ipw
 
 from inferlab import figures, native, page, plans
-from inferlab.calibration import Calibration
+from inferlab.calibration import Calibration, calibrate
 from inferlab.engine import Engine, LlamaEngine
 from inferlab.engine import Pass as EnginePass
-from inferlab.errors import InferlabError, MeasurementCancelled
+from inferlab.errors import InferlabError, MeasurementCancelled, RecordError
 from inferlab.gguf import Model, read_gguf
 from inferlab.loopback import LoopbackDevice, loopback_device
 from inferlab.machine import Link, physical_cores
@@ -45,7 +45,7 @@ def split_lab(
 ) -> SplitLab | figures.Figure:
     """Controls for where layers and cache lie; bytes and rates predicted as they move; a button that measures.
 
-    calibration  what the rates are predicted from; without one only bytes are predicted
+    calibration  what the rates are predicted from (None: the one kept by `lab.calibrate`; without any, bytes alone)
     On a built page, where no kernel answers, a recorded sweep over n_gpu_layers on a slider.
     """
     if page.on_page():
@@ -121,12 +121,11 @@ class SplitLab:
         self.engine = engine or LlamaEngine()
         self.machine = self.engine.machine()
         self.on_loopback = not self.machine.gpus and "rpc" in native.backends()
-        self.calibration = for_all_cores(calibration) if calibration and self.on_loopback else calibration
+        self._know(calibration or kept_calibration())
         self.attempts: list[Attempt] = []
         self.thread: threading.Thread | None = None
         self._device: LoopbackDevice | None = None
         self._watched: Watched | None = None
-        self._curves: dict[str, list[SpeedPlan]] = {}
         self._make_controls()
         self.figure = figures.live(figures.split(0))
         self.status = ipw.HTML(f"<p>{self._where()}</p>")
@@ -150,6 +149,8 @@ class SplitLab:
         self.measure_button = ipw.Button(description="Measure", button_style="primary", icon="play")
         self.cancel_button = ipw.Button(description="Cancel", icon="stop", disabled=True)
         self.save_button = ipw.Button(description="Save as JSON", icon="save", disabled=True)
+        self.calibrate_button = ipw.Button(description="Calibrate (a minute)", icon="tachometer")
+        self.calibrate_button.layout.display = "none" if self.calibration else None
         self.picture_button = SavePictures(label="Save picture (PNG)")
         self.progress = ipw.IntProgress(value=0, min=0, max=1, layout={"width": "min(34em, 95%)"})
         self.progress.layout.visibility = "hidden"
@@ -158,6 +159,7 @@ class SplitLab:
         self.measure_button.on_click(lambda _: self.start())
         self.cancel_button.on_click(lambda _: self.cancel())
         self.save_button.on_click(lambda _: self.save())
+        self.calibrate_button.on_click(lambda _: self.start_calibration())
 
     @property
     def controls(self) -> list[ipw.Widget]:
@@ -167,7 +169,8 @@ class SplitLab:
 
     @property
     def box(self) -> ipw.VBox:
-        buttons = ipw.HBox([self.measure_button, self.cancel_button, self.save_button, self.picture_button])
+        ways_out = [self.save_button, self.picture_button]
+        buttons = ipw.HBox([self.measure_button, self.cancel_button, self.calibrate_button, *ways_out])
         buttons.layout.flex_flow = "row wrap"
         return ipw.VBox([*self.controls, self.notes, buttons, self.progress, self.status, self.figure, self.history])
 
@@ -299,7 +302,7 @@ class SplitLab:
     def _busy(self, busy: bool) -> None:
         """Nothing else may run while something is measured, and nothing can be moved."""
         self._began = time.monotonic()
-        for control in (*self.controls, self.measure_button, self.picture_button):
+        for control in (*self.controls, self.measure_button, self.calibrate_button, self.picture_button):
             control.disabled = busy
         self.cancel_button.disabled = not busy
         self.save_button.disabled = busy or not self.attempts
@@ -308,6 +311,31 @@ class SplitLab:
     def _tell(self, error: Exception) -> None:
         told = html.escape(f"{type(error).__name__}: {error}")
         self.status.value = f"<pre style='white-space: pre-wrap'>{told}</pre>"
+
+    # --- calibrating ----------------------------------------------------------------------------
+
+    def start_calibration(self) -> None:
+        """Measure what predictions of rates rest on, and keep it for every later session."""
+        self._busy(True)
+        self.cancel_button.disabled = True
+        self.status.value = "<p>Calibrating this machine: about a minute, once …</p>"
+        self.thread = threading.Thread(target=self._calibrate_and_show, daemon=True)
+        self.thread.start()
+
+    def _calibrate_and_show(self) -> None:
+        try:
+            self._know(calibrate(engine=self.engine))
+            self.calibrate_button.layout.display = "none"
+            self.status.value = f"<p>Rates are predicted now, from {html.escape(self.calibration.badge)}</p>"
+            self.update()
+        except Exception as error:  # as with a measurement
+            self._tell(error)
+        finally:
+            self._busy(False)
+
+    def _know(self, calibration: Calibration | None) -> None:
+        self.calibration = for_all_cores(calibration) if calibration and self.on_loopback else calibration
+        self._curves: dict[str, list[SpeedPlan]] = {}
 
     # --- the device, and the end ----------------------------------------------------------------
 
@@ -345,6 +373,14 @@ class SplitLab:
         if self._device:
             self._device.close()
             self._device = None
+
+
+def kept_calibration() -> Calibration | None:
+    """What `lab.calibrate` kept on this machine; None before it ran, or where the file is of no use."""
+    try:
+        return Calibration.load()
+    except RecordError:
+        return None
 
 
 def for_all_cores(calibration: Calibration) -> Calibration:

@@ -1,0 +1,50 @@
+"""Prefill and decode against the number of tokens that go through the weights together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points
+from inferlab.run import Run
+
+COLOURS = (PREFILL, "#0f9d8a", "#a855c7", "#8a7415")
+
+
+def rates_against_length(
+    series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float] | None = None, badge: str | None = None
+) -> go.Figure:
+    """Prefill rate against prompt length on two logarithmic axes, a line for each series, every pass a point.
+
+    ridges  tokens from which arithmetic takes longer than reading: a vertical line each
+    badge   of the first run, if none is given
+    Decode is one token at a time: its rate, of the shortest prompt of each series, stands at one.
+    """
+    runs = [run for each in series.values() for run in each]
+    figure = blank(badge or runs[-1].badge, _told(series, ridges or {}), "tokens in the prompt", "tokens per second")
+    for (name, each), colour in zip(series.items(), COLOURS, strict=False):
+        each = sorted(each, key=lambda run: run.n_prompt)
+        rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
+        points(figure, [(n, rate) for n, found in rates for rate in found], "every pass", colour)
+        figure.data[-1].update(showlegend=False, hoverinfo="skip", hovertemplate=None)
+        line(figure, [(run.n_prompt, run.prefill_tokens_per_second) for run in each], f"prefill, {name}", colour)
+        decode = next((run.decode_tokens_per_second for run in each if run.decode_tokens_per_second), None)
+        if decode:
+            figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers",
+                               marker={"color": DECODE, "size": 11, "symbol": "diamond"})  # fmt: skip
+    for name, tokens in (ridges or {}).items():
+        figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"}, annotation_text=f"ridge, {name}")
+    figure.update_layout(showlegend=True, height=460, margin_t=90)
+    figure.update_xaxes(type="log", dtick=1)
+    figure.update_yaxes(type="log", dtick=1)
+    return figure
+
+
+def _told(series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float]) -> str:
+    told = [
+        f"{name}: " + ", ".join(f"{run.n_prompt} tokens at {run.prefill_tokens_per_second:.3g}" for run in each)
+        for name, each in series.items()
+    ]
+    told += [f"the ridge for {name} lies at {tokens:.3g} tokens" for name, tokens in ridges.items()]
+    return f"Prefill in tokens per second against the length of the prompt. {'; '.join(told)}."
