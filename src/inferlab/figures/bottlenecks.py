@@ -12,14 +12,14 @@ from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line
 from inferlab.run import CELLS, Run
 from inferlab.treads import levels
 from inferlab.treads import line as line_through
-from inferlab.units import MIB, bytes_text
+from inferlab.units import MIB
 
 CACHE, CLAIM, RESIDENT, READ = "#0f9d8a", "#c0563c", "#6b7280", "#a855c7"
 COLOURS = (CACHE, CLAIM, PREFILL, DECODE, READ, RESIDENT)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 SIGNS = {
-    "disk_bytes": ("read from disk", lambda value: bytes_text(max(0, value))),
+    "disk_bytes": ("MiB from disk", lambda value: f"{max(0, value) / MIB:.0f}"),
     "load": ("load", lambda value: f"{value:.1f}x"),
     "prefill": ("prefill", lambda value: f"{value:.1f}x"),
     "token": ("token", lambda value: f"{value:.1f}x"),
@@ -47,7 +47,7 @@ def cache_use(run: Run) -> go.Figure:
     _drawn(figure, [(n, cell * n) for n in tokens], "in use", DECODE, "solid")
     if grown:
         _drawn(figure, grown, "growth of the process", RESIDENT, "dash")
-    figure.update_layout(showlegend=True)
+    figure.update_layout(showlegend=True, height=440, legend={"orientation": "v"}, margin={"t": 104})
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -80,7 +80,8 @@ def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
             x=list(points), y=[1e3 * s for s in points.values()], mode="markers", name=f"{name}, medians",
             marker={"color": colour, "size": 9}, showlegend=False, hovertemplate="%{x} cells: %{y:.3f} ms",
         )  # fmt: skip
-    figure.update_layout(showlegend=True, height=400 + 20 * len(level))
+    rows = 20 * len(level)
+    figure.update_layout(showlegend=True, height=400 + rows, legend={"orientation": "v"}, margin={"t": 24 + rows})
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
     return figure
@@ -122,7 +123,8 @@ def cache_runs(runs: Sequence[Run]) -> go.Figure:
     )  # fmt: skip
     figure.add_bar(y=names, x=used, name="in use", orientation="h", marker_color=DECODE)
     figure.update_layout(showlegend=True, height=240 + 60 * max(2, len(runs)))
-    figure.update_xaxes(range=[0, 1.45 * max(reserved, default=1)])
+    figure.update_annotations(xshift=-70)
+    figure.update_xaxes(range=[0, 1.7 * max(reserved, default=1)])
     figure.update_yaxes(autorange="reversed", type="category")
     return figure
 
@@ -172,7 +174,7 @@ def _table(
     figure.update_layout(height=220 + 34 * len(names), margin={"l": 110, "t": 96, "b": 70})
     figure.update_xaxes(side="top", type="category", tickangle=-40, showgrid=False, ticks="")
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False, ticks="")
-    figure.update_annotations(yshift=-8)
+    figure.update_annotations(yshift=-8, xshift=-90)
     return figure
 
 
