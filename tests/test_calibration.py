@@ -78,3 +78,9 @@ def test_a_slowed_link_changes_rate_and_waits_alone(found):
 def test_the_machine_of_a_calibration_is_its_engines(found):
     """The record names the host it was made on."""
     assert found.machine == CPU_ONLY
+
+
+def test_a_band_is_wider_than_every_miss_of_the_check(found):
+    """On a machine that is as its rates say, the check misses little and the band is the least one."""
+    assert found.bands == {"prefill": 0.15, "decode": 0.15}
+    assert sum(timing.device.startswith("check") for timing in found.timings) == 4

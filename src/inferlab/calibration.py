@@ -7,6 +7,7 @@ types      a shape in each mix: the time of a token and of 128, less that of att
 attention  a shape that is nearly all attention, at two depths, for each type of cache and both ways to attend
 overhead   the same shape with one block and with seven
 link       through the connection itself, and a run that hands every block to the device by itself
+check      another shape, of mixed types, predicted and then run; its misses are the width of the band
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from inferlab.errors import InvalidSettings, RecordError
 from inferlab.gguf import Model, read_gguf
 from inferlab.loopback import loopback_device
 from inferlab.machine import Device, Link, Machine, physical_cores
+from inferlab.memory.placement import placed_layers
 from inferlab.probe import Ceiling, LinkCeiling
 from inferlab.records import write_whole
 from inferlab.settings import Settings
@@ -42,7 +44,9 @@ CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
 SHORT, LONG, UBATCH = 128, 1024, 256
 BATCH = 128
 DELAY, SLOW_GIGABYTES_PER_SECOND = 1e-3, 0.05
-BAND = 0.15  # a share to begin with; the benchmark's residuals replace it in a stored calibration
+CHECK = {"n_layer": 4, "n_embd": 1024, "n_head": 8, "n_head_kv": 2, "head_dim": 128, "n_ff": 3072, "n_vocab": 8192}
+CHECK_PROMPT = 384
+LEAST_BAND, MARGIN = 0.15, 1.5  # a band is MARGIN times the largest miss of the check, and never less than LEAST_BAND
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Calibration:
     """A machine's rates, its ceilings, when they were measured, and the runs they were taken from.
 
     devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
-    bands    share by which predictions of prefill and decode were off at most in nine of ten, where that is known
+    bands    share by which predictions of prefill and decode may be off: wider than any miss of the check
     """
 
     machine: Machine
@@ -78,7 +82,7 @@ class Calibration:
     devices: dict[str, DeviceRates]
     links: dict[str, LinkRates] = field(default_factory=dict)
     ceilings: dict[str, Ceiling] = field(default_factory=dict)
-    bands: dict[str, float] = field(default_factory=lambda: {"prefill": BAND, "decode": BAND})
+    bands: dict[str, float] = field(default_factory=lambda: {"prefill": LEAST_BAND, "decode": LEAST_BAND})
     timings: tuple[Timing, ...] = ()
     seconds: float | None = None
 
@@ -170,30 +174,17 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
     """
     engine = engine or default_engine()
     began = time.perf_counter()
-    machine = engine.machine()
-    work = _Work(engine)
+    machine, work = engine.machine(), _Work(engine)
     cores = physical_cores()
-    devices = {f"host/{cores}": work.rates("host", Settings(n_gpu_layers=0, n_threads=cores, devices=()), cores)}
-    ceilings = {f"host/{cores}": probe.ceiling("host", cores, seconds=0.1, engine=engine)}
-    links = {}
-    if cores > 1:
-        devices["host/1"] = work.rates("host", Settings(n_gpu_layers=0, n_threads=1, devices=()), 1)
-    for gpu in (gpu for gpu in machine.gpus if gpu.backend != "RPC"):
-        settings = Settings(devices=(gpu.name,))
-        devices[gpu.name] = work.rates(gpu.name, settings, None)
-        ceilings[gpu.name] = probe.ceiling(gpu.name, seconds=0.1, engine=engine)
-        links[gpu.name] = work.link(gpu.name, settings, devices[gpu.name], devices[f"host/{cores}"])
+    work.host(sorted({1, cores}))
+    for gpu in machine.gpus:
+        if gpu.backend != "RPC":
+            work.card(gpu.name, f"host/{cores}")
     if "rpc" in native.backends():
-        with loopback_device() as device:
-            name = f"loopback/{device.n_threads}"
-            devices[name] = work.rates(name, device.settings(), device.n_threads, device.endpoint)
-            ceilings[name] = probe.ceiling(device.endpoint, seconds=0.1, engine=engine)
-            pair = devices[name], devices["host/1" if cores > 1 else f"host/{cores}"]
-            links[name] = work.link(name, device.settings(), *pair, device.endpoint)
-        links[name] = work.behind_relay(links[name], *pair)
+        work.loopback()
     seconds = time.perf_counter() - began
-    found = Calibration(machine, date.today().isoformat(), devices, links, ceilings, timings=tuple(work.timings),
-                        seconds=seconds)  # fmt: skip
+    found = Calibration(machine, date.today().isoformat(), work.devices, work.links, work.ceilings, work.bands,
+                        tuple(work.timings), seconds)  # fmt: skip
     if save:
         found.save()
     return found
@@ -205,6 +196,62 @@ class _Work:
     def __init__(self, engine: LlamaEngine) -> None:
         self.engine = engine
         self.timings: list[Timing] = []
+        self.devices: dict[str, DeviceRates] = {}
+        self.links: dict[str, LinkRates] = {}
+        self.ceilings: dict[str, Ceiling] = {}
+        self.misses: dict[str, list[float]] = {"prefill": [], "decode": []}
+
+    @property
+    def bands(self) -> dict[str, float]:
+        return {phase: max(LEAST_BAND, *(MARGIN * miss for miss in missed)) for phase, missed in self.misses.items()}
+
+    # --- devices ------------------------------------------------------------------------------
+
+    def host(self, threads: list[int]) -> None:
+        """The host with each number of threads; the ceilings with the most."""
+        for n in threads:
+            settings = Settings(n_gpu_layers=0, n_threads=n, devices=())
+            self.devices[f"host/{n}"] = self.rates("host", settings, n)
+            self.check(settings, f"host/{n}")
+        self.ceilings[f"host/{n}"] = probe.ceiling("host", n, seconds=0.1, engine=self.engine)
+
+    def card(self, name: str, host: str) -> None:
+        """A card of this machine."""
+        settings = Settings(devices=(name,))
+        self.devices[name] = self.rates(name, settings, None)
+        self.ceilings[name] = probe.ceiling(name, seconds=0.1, engine=self.engine)
+        self.links[name] = self.link(name, settings, self.devices[name], self.devices[host])
+        for n_gpu_layers in (2, -1):
+            self.check(settings.but(n_gpu_layers=n_gpu_layers), host, name)
+
+    def loopback(self) -> None:
+        """A loopback device, and what two slowed links to it tell."""
+        with loopback_device() as device:
+            name, settings = f"loopback/{device.n_threads}", device.settings()
+            self.devices[name] = self.rates(name, settings, device.n_threads, device.endpoint)
+            self.ceilings[name] = probe.ceiling(device.endpoint, seconds=0.1, engine=self.engine)
+            pair = self.devices[name], self.devices["host/1"]
+            self.links[name] = self.link(name, settings, *pair, device.endpoint)
+            for n_gpu_layers in (2, -1):
+                self.check(settings.but(n_gpu_layers=n_gpu_layers), "host/1", name)
+        self.links[name] = self.behind_relay(self.links[name], *pair)
+
+    def check(self, settings: Settings, host: str, name: str | None = None) -> None:
+        """Predict another shape, run it, and keep by how much each was off."""
+        path = make_shape(BASE, "Q4_K_M", progress=False, **CHECK)
+        took = self.run(f"check {name or host}", path, settings, CHECK_PROMPT)
+        model, asked = read_gguf(path), settings.but(n_ctx=CHECK_PROMPT + 256, n_ubatch=UBATCH)
+        layers = placed_layers(model.n_layer, asked, [1.0] if name else [])
+        rates = {"host": self.devices[host]} | ({"gpu0": self.devices[name]} if name else {})
+        placed = Placed(model, asked, layers, rates, {"gpu0": self.links[name]} if name else {})
+        for phase, terms, measured in (
+            ("prefill", placed.prefill(CHECK_PROMPT), took.prefill),
+            ("decode", placed.decode(CHECK_PROMPT + 4), took.decode),
+        ):
+            seconds = sum(term.seconds for term in terms)
+            self.misses[phase].append(max(seconds / measured, measured / seconds) - 1)
+
+    # --- runs ---------------------------------------------------------------------------------
 
     def run(self, device: str, path: Path, settings: Settings, n_prompt: int, n_gen: int = 8) -> Timing:
         """One warm-up and two counted passes."""
