@@ -17,9 +17,10 @@ from inferlab.speed import intensity, matrices
 
 @dataclass(frozen=True)
 class Achieved:
-    """One phase of a run: FLOP for each byte of weights read, and the rate of both."""
+    """One phase of a run: tokens in the prompt, FLOP for each byte of weights read, and the rate of both."""
 
     name: str
+    n_prompt: int
     flop_per_byte: float
     flops_per_second: float
 
@@ -50,12 +51,12 @@ def _prefill(run: Run, model: Model) -> Achieved:
     n_passes = -(-run.n_prompt // run.settings.n_ubatch)
     each = intensity(model, n_tokens)
     flops = each * _read_bytes(model) * n_passes / run.prefill_seconds
-    return Achieved(f"prefill of {run.n_prompt}", each, flops)
+    return Achieved(f"prefill of {run.n_prompt}", run.n_prompt, each, flops)
 
 
 def _decode(run: Run, model: Model) -> Achieved:
     each = intensity(model, 1)
-    return Achieved("decode", each, each * _read_bytes(model) * run.decode_tokens_per_second)
+    return Achieved("decode", run.n_prompt, each, each * _read_bytes(model) * run.decode_tokens_per_second)
 
 
 def _read_bytes(model: Model) -> int:

@@ -31,7 +31,7 @@ from inferlab.figures.quantization import (
     super_block,
 )
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
-from inferlab.figures.roofs import rates_against_length
+from inferlab.figures.roofs import rates_against_length, roof_at
 from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
 from inferlab.figures.speed import predicted_beside_measured, roofline, speed_residuals, step_seconds
@@ -80,6 +80,7 @@ __all__ = [
     "requests",
     "residence",
     "residuals",
+    "roof_at",
     "roofline",
     "roundings",
     "search",

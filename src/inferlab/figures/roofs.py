@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from inferlab.figures.speed import roofline
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points
+from inferlab.probe import Ceiling
+from inferlab.roofs import Achieved
 from inferlab.run import Run
 
 COLOURS = (PREFILL, "#0f9d8a", "#a855c7", "#8a7415")
@@ -38,6 +41,25 @@ def rates_against_length(
     figure.update_layout(showlegend=True, height=460, margin_t=90)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(type="log", dtick=1)
+    return figure
+
+
+def roof_at(
+    ceiling: Ceiling, found: Sequence[Achieved], types: Sequence[str], badge: str, n_prompt: int
+) -> go.Figure:
+    """The roofline with the prefill of one length picked out: how close it comes to which roof, in words beside it."""
+    figure = roofline(ceiling, [one.point for one in found], types, badge)
+    here = next(one for one in found if one.n_prompt == n_prompt and one.name != "decode")
+    reading = here.bytes_per_second / ceiling.bandwidth_bytes_per_second
+    working = here.flops_per_second / ceiling.matrix_flops_per_second[types[0]]
+    told = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {types[0]}"
+    figure.data[-1].update(marker={"opacity": 0.35, "color": DECODE, "size": 9})
+    figure.add_scatter(
+        x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,
+        marker={"color": DECODE, "size": 15, "symbol": "diamond"}, hovertemplate=told,
+    )  # fmt: skip
+    figure.add_annotation(text=told, x=0, xref="paper", xanchor="left", y=1.06, yref="paper", showarrow=False)
+    figure.update_layout(meta={"alt": f"{figure.layout.meta['alt']} Picked out: {told}."})
     return figure
 
 
