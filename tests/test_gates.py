@@ -10,7 +10,17 @@ import pytest
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).parents[1]
-MEASURES = ("measure", "measure_each", "cold_start", "fidelity", "type_losses", "cache_losses", "type_rates")
+MEASURES = (
+    "measure",
+    "measure_each",
+    "sweep",
+    "tune",
+    "cold_start",
+    "fidelity",
+    "type_losses",
+    "cache_losses",
+    "type_rates",
+)
 
 
 def gated_labs() -> list[Path]:

@@ -7,7 +7,17 @@ import pytest
 
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, RecordError
 from inferlab.settings import Settings
-from inferlab.sweeps import Point, from_llama_bench, from_runs, grid_points, load_order, load_sweep, save_sweep, sweep
+from inferlab.sweeps import (
+    Point,
+    Sweep,
+    from_llama_bench,
+    from_runs,
+    grid_points,
+    load_order,
+    load_sweep,
+    save_sweep,
+    sweep,
+)
 from tests.fakes import ScriptedEngine, made_run, scripted_pass
 
 FAST, SLOW = scripted_pass(), scripted_pass(gaps=(0.2, 0.2))
@@ -219,3 +229,12 @@ def test_runs_become_a_sweep_over_what_differs():
     assert [point.changes for point in from_runs(runs).points] == [{"n_prompt": 8}, {"n_prompt": 16}]
     assert from_runs([]).points == ()
     assert Point({}).open
+
+
+def test_the_gain_of_a_point_over_another_is_a_share_of_its_rate():
+    """Half the time between tokens is a gain of 1, and the other way round a loss of one half."""
+    points = (Point({"n_threads": 1}, made_run(passes=(SLOW,))), Point({"n_threads": 2}, made_run(passes=(FAST,))))
+    done = Sweep({"n_threads": (1, 2)}, points)
+    assert done.gain("decode", {"n_threads": 2}, {"n_threads": 1}) == pytest.approx(1)
+    assert done.gain("decode", {"n_threads": 1}, {"n_threads": 2}) == pytest.approx(-0.5)
+    assert done.gain("prefill", {"n_threads": 2}, {"n_threads": 1}) == 0

@@ -91,6 +91,15 @@ class Sweep:
         why = f"its measurement failed: {found[0].error}" if len(found) == 1 else f"{len(found)} points have that"
         raise InvalidSettings(f"No single run at {changes}: {why}. The sweep goes over {self.over}.")
 
+    def gain(self, phase: str, of: Mapping[str, Any], over: Mapping[str, Any]) -> float:
+        """By what share the rate of one point exceeds that of another.
+
+        E.g. gain("decode", {"n_ubatch": 64}, over={"n_ubatch": 8}), and for "prefill".
+        Raises InvalidSettings where a point has no run.
+        """
+        rate = f"{phase}_tokens_per_second"
+        return getattr(self.at(**of), rate) / getattr(self.at(**over), rate) - 1
+
     def to_frame(self):
         """A pandas DataFrame, one row a point: what it changes, its rates, sizes and seconds, its error and drift."""
         import pandas

@@ -89,7 +89,8 @@ def _text(value: Any) -> str:
 def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     """Time of a token over the layers left on the host, with the straight line through the medians, and its rate.
 
-    The rate on the right axis is 1000 divided by the line.
+    The line is that of 1 to n_layer layers; with none or all of them no pass is divided. The rate, on the right axis,
+    is 1000 divided by the line.
     """
     from scipy.stats import linregress
 
@@ -97,7 +98,8 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     runs = dict(sorted(runs.items()))
     times = {left: [1000 / rate for rate in run.points(RATES["decode"])] for left, run in runs.items()}
     middle = {left: median(ms) for left, ms in times.items()}
-    fit = linregress(list(middle), list(middle.values()))
+    divided = {left: ms for left, ms in middle.items() if 1 <= left <= n_layer}
+    fit = linregress(list(divided), list(divided.values()))
     figure = blank(
         next(iter(runs.values())).badge,
         "Time of a token: " + ", ".join(f"{left} layers on the host {ms:.1f} ms" for left, ms in middle.items())
@@ -106,7 +108,7 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
         y="ms a token",
     )  # fmt: skip
     points(figure, [(left, one) for left, ms in times.items() for one in ms], "ms a token", DECODE)
-    fitted = [(left, fit.intercept + fit.slope * left) for left in range(n_layer + 2)]
+    fitted = [(left, fit.intercept + fit.slope * left) for left in range(1, n_layer + 1)]
     line(figure, fitted, "straight line", DECODE, marks=False)
     figure.add_scatter(
         x=[left for left, _ in fitted], y=[1000 / ms for _, ms in fitted], name="its rate", yaxis="y2", mode="lines",
