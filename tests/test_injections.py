@@ -85,8 +85,16 @@ def test_the_first_request_waits_for_the_load():
     assert run.settings.offload_kqv is False
 
 
+def test_what_cannot_be_made_is_no_case(monkeypatch):
+    """Where nobody can empty the page cache, there are five faults."""
+    monkeypatch.setattr(pagecache, "ON_LINUX", False)
+    assert len(injections.possible()) == 6
+    assert "cold page cache" not in injections.possible()
+
+
 def test_the_order_of_cases_is_the_seeds(monkeypatch):
     """Every fault comes once, in an order that a seed repeats; the number says nothing about the cause."""
+    monkeypatch.setattr(pagecache, "ON_LINUX", True)
     monkeypatch.setattr(injections, "observe", lambda fault, model, **work: fault)
     first, again, other = (injections.cases(None, seed) for seed in (1, 1, 2))
     assert first == again != other

@@ -106,9 +106,10 @@ def observe(
 
 
 def cases(
-    model: str | Path | None = None, seed: int | None = None, faults: Sequence[str] = (HEALTHY, *FAULTS), **work: Any
+    model: str | Path | None = None, seed: int | None = None, faults: Sequence[str] | None = None, **work: Any
 ) -> tuple[Case, ...]:
-    """Every fault observed once, healthy among them, in an order that only the seed knows."""
+    """Every fault that this system allows observed once, healthy among them, in an order that only the seed knows."""
+    faults = faults or possible()
     order = random.Random(seed).sample(list(faults), len(faults))
     return tuple(Case(number, observe(fault, model, **work), fault) for number, fault in enumerate(order, 1))
 
@@ -127,6 +128,11 @@ def recorded_rounds() -> tuple[Round, ...]:
 def slug(cause: str) -> str:
     """A cause as it stands in a record's name."""
     return cause.replace(" ", "-")
+
+
+def possible() -> tuple[str, ...]:
+    """The causes that can be made here, healthy first: a file's pages can be forgotten on Linux only."""
+    return (HEALTHY, *(fault for fault in FAULTS if pagecache.ON_LINUX or fault != "cold page cache"))
 
 
 def first_requests(
