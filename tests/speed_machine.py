@@ -26,7 +26,7 @@ def device_rates(name, n_threads, slowness, step_seconds):
     paths = ("f16/flash", "q8_0/flash", "q4_0/flash", "f16/plain")
     attention = {path: AttentionRates((1 + i) * slowness * 1e-10, (1 + i) * slowness * 5e-11)
                  for i, path in enumerate(paths)}  # fmt: skip
-    return DeviceRates(name, n_threads, True, 1e10, types, attention, slowness * 2e-5, step_seconds)
+    return DeviceRates(name, n_threads, True, 1e10, types, attention, slowness * 2e-5, step_seconds, slowness * 2e-9)
 
 
 TRUTH = {

@@ -20,6 +20,7 @@ def test_rates_that_were_put_in_come_out(name, found):
     """On a machine whose rates are known, types are found within 5 %, attention within 10 %."""
     true, told = TRUTH[name], found.devices[name]
     assert told.step_seconds == pytest.approx(true.step_seconds, rel=0.5)
+    assert told.batch_value_seconds == pytest.approx(true.batch_value_seconds, rel=0.1)
     for kind, rates in told.types.items():
         assert rates.seconds_per_byte == pytest.approx(true.types[kind].seconds_per_byte, rel=0.05), kind
         assert rates.seconds_per_weight_token == pytest.approx(true.types[kind].seconds_per_weight_token, rel=0.05)

@@ -4,6 +4,7 @@ Every number comes from runs of small shapes (three blocks, of no published mode
 llama.cpp's own choice of kernels, repacking included, is in it; `speed` adds the numbers up for any model.
 
 types      a shape in each mix: the time of a token and of 128, less that of attention and overhead
+values     a narrow shape beside a wide one: what a batch costs between its matrices
 attention  a shape that is nearly all attention, at two depths, for each type of cache and both ways to attend
 overhead   the same shape with one block and with seven
 link       through the connection itself, and a run that hands every block to the device by itself
@@ -32,16 +33,19 @@ from inferlab.probe import Ceiling, LinkCeiling
 from inferlab.records import write_whole
 from inferlab.settings import Settings
 from inferlab.shapes import cache_folder, make_shape
-from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates
+from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates, matrices
 
 FORMAT = 1
 BASE = "llama-3.2-1b"
 WEIGHTY = {"n_layer": 3, "n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
 ATTENTIVE = {"n_layer": 7, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 256, "n_vocab": 2048}
+NARROW = {"n_layer": 8, "n_embd": 512, "n_head": 8, "n_head_kv": 2, "head_dim": 64, "n_ff": 1536, "n_vocab": 2048}
 MIXES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_0": "Q5_0", "Q4_K": "Q4_K_S", "Q4_0": "Q4_0"}
 ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in ATTENTIVE
 CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
-SHORT, LONG, UBATCH = 128, 1024, 256
+LONG, UBATCH = 768, 256
+N_GEN = 24
+SETTLED = N_GEN * 3 // 4  # the token in the middle of those that count
 BATCH = 128
 DELAY, SLOW_GIGABYTES_PER_SECOND = 1e-3, 0.05
 CHECK = {"n_layer": 4, "n_embd": 1024, "n_head": 8, "n_head_kv": 2, "head_dim": 128, "n_ff": 3072, "n_vocab": 8192}
@@ -66,7 +70,10 @@ class Timing:
 
     @property
     def decode(self) -> float:
-        return median(self.decode_seconds)
+        """Median of each pass's second half: a processor takes some tokens to settle after a prompt."""
+        n = N_GEN - 1
+        passes = [self.decode_seconds[i : i + n] for i in range(0, len(self.decode_seconds), n)]
+        return median(s for one in passes for s in one[n // 2 :])
 
 
 @dataclass(frozen=True)
@@ -246,24 +253,24 @@ class _Work:
         placed = Placed(model, asked, layers, rates, {"gpu0": self.links[name]} if name else {})
         for phase, terms, measured in (
             ("prefill", placed.prefill(CHECK_PROMPT), took.prefill),
-            ("decode", placed.decode(CHECK_PROMPT + 4), took.decode),
+            ("decode", placed.decode(CHECK_PROMPT + SETTLED), took.decode),
         ):
             seconds = sum(term.seconds for term in terms)
             self.misses[phase].append(max(seconds / measured, measured / seconds) - 1)
 
     # --- runs ---------------------------------------------------------------------------------
 
-    def run(self, device: str, path: Path, settings: Settings, n_prompt: int, n_gen: int = 8) -> Timing:
-        """One warm-up and two counted passes."""
+    def run(self, device: str, path: Path, settings: Settings, n_prompt: int, passes: int = 2) -> Timing:
+        """One short warm-up and the counted passes."""
         settings = settings.but(n_ctx=n_prompt + 256, n_ubatch=UBATCH)
         self.engine.open(path, settings)
         prompt = self.engine.random_prompt(n_prompt)
         self.engine.generate(prompt[:32], 3)
-        passes = [self.engine.generate(prompt, n_gen) for _ in range(2)]
+        made = [self.engine.generate(prompt, N_GEN) for _ in range(passes)]
         changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
         changed = {k: list(v) if isinstance(v, tuple) else v for k, v in changed.items()}
-        seconds = tuple(s for one in passes for s in one.decode_seconds)
-        prefill = tuple(one.prefill_seconds for one in passes)
+        seconds = tuple(s for one in made for s in one.decode_seconds)
+        prefill = tuple(one.prefill_seconds for one in made)
         self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds))
         return self.timings[-1]
 
@@ -278,8 +285,20 @@ class _Work:
         attention = {f"{type}/{attending(flash)}": self.attention(name, settings, type, flash, on_cpu)
                      for type, flash in CACHES}  # fmt: skip
         known = DeviceRates(name, n_threads, on_cpu, bandwidth, {}, attention, block, step)
+        wide, narrow = (self.batch(name, settings, size, known) for size in (WEIGHTY, NARROW))
+        value = (narrow[0] / narrow[1] - wide[0] / wide[1]) / (narrow[2] / narrow[1] - wide[2] / wide[1])
+        known = replace(known, batch_value_seconds=max(0.0, value))
         types = {type: self.weights(name, settings, mix, known) for type, mix in MIXES.items()}
-        return DeviceRates(name, n_threads, on_cpu, bandwidth, types, attention, block, step)
+        bandwidth = max(bandwidth, *(1 / rates.seconds_per_byte for rates in types.values() if rates.seconds_per_byte))
+        return replace(known, bandwidth_bytes_per_second=bandwidth, types=types)
+
+    def batch(self, name: str, settings: Settings, size: dict, known: DeviceRates) -> tuple[float, int, int]:
+        """(seconds of a batch's token without attention, weights, values at matrices) of a shape in Q8_0."""
+        path = make_shape(BASE, "Q8_0", progress=False, **size)
+        took = self.run(name, path, settings, BATCH)
+        model = read_gguf(path)
+        left = took.prefill - Rest(model, settings.but(n_ctx=512), known).seconds(BATCH, 0)
+        return max(0.0, left) / BATCH, *_passed(model)
 
     def overhead(self, name: str, settings: Settings) -> tuple[float, float]:
         """(seconds a step, seconds a block) of a shape so small that little else is left."""
@@ -294,7 +313,7 @@ class _Work:
         """From two depths: all else is the same for both."""
         path = make_shape(BASE, "Q8_0", progress=False, **ATTENTIVE)
         settings = settings.but(type_k=type, type_v=type, flash_attn=flash)
-        near, far = (self.run(name, path, settings, n, 6) for n in (UBATCH, LONG))
+        near, far = (self.run(name, path, settings, n, passes) for n, passes in ((UBATCH, 3), (LONG, 1)))
         heads = ATTENTIVE["n_head" if on_cpu else "n_head_kv"] * 2 * ATTENTIVE["head_dim"] * ATTENTIVE["n_layer"]
         exact = on_cpu and flash == "on"
         cells = LONG - UBATCH
@@ -309,13 +328,12 @@ class _Work:
         path = make_shape(BASE, mix, progress=False, **WEIGHTY)
         took = self.run(name, path, settings, BATCH)
         model = read_gguf(path)
-        one = {"x": TypeRates(0.0, 0.0)}
-        rates = DeviceRates(known.name, known.n_threads, known.on_cpu, 1.0, one, known.attention, known.block_seconds,
-                            known.step_seconds)  # fmt: skip
-        left = Rest(model, settings.but(n_ctx=512), rates)
-        bytes_, weights = _matrices(model)
-        decode = took.decode - left.seconds(1, BATCH)
-        return TypeRates(max(decode, 0) / bytes_, max(took.prefill - left.seconds(BATCH, 0), 0) / weights / BATCH)
+        left = Rest(model, settings.but(n_ctx=512), known)
+        n_bytes = sum(tensor.n_bytes for tensor, _ in matrices(model))
+        n_weights, n_values = _passed(model)
+        decode = took.decode - left.seconds(1, BATCH + SETTLED)
+        prefill = (took.prefill - left.seconds(BATCH, 0)) / BATCH - n_values * known.batch_value_seconds
+        return TypeRates(max(0.0, decode) / n_bytes, max(0.0, prefill) / n_weights)
 
     def link(
         self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates, endpoint: str | None = None
@@ -343,8 +361,8 @@ class _Work:
         off = settings.but(flash_attn="off")
         whole, apart = (self.run(name, path, off.but(offload_kqv=there), 32) for there in (True, False))
         model, attends = read_gguf(path), off.but(n_ctx=512)
-        moved = sum(Rest(model, attends, host).attention(1, 36)) - sum(Rest(model, attends, far).attention(1, 36))
-        return (apart.decode - whole.decode - moved) / ATTENTIVE["n_layer"]
+        here, there = (sum(Rest(model, attends, one).attention(1, 32 + SETTLED)) for one in (host, far))
+        return (apart.decode - whole.decode - (here - there)) / ATTENTIVE["n_layer"]
 
 
 class Rest:
@@ -364,7 +382,7 @@ def attending(flash: str) -> str:
     return "flash" if flash == "on" else "plain"
 
 
-def _matrices(model: Model) -> tuple[int, int]:
-    """(bytes, weights) of the matrices of all blocks; the small output matrix counts with its bytes."""
-    found = [t for t in model.tensors if len(t.shape) > 1]
-    return sum(t.n_bytes for t in found), sum(prod(t.shape) for t in found if t.name.startswith("blk."))
+def _passed(model: Model) -> tuple[int, int]:
+    """(weights, values that enter and leave) of the matrices that every token of a batch passes."""
+    found = [tensor for tensor, layer in matrices(model) if layer < model.n_layer]
+    return sum(prod(tensor.shape) for tensor in found), sum(sum(tensor.shape) for tensor in found)

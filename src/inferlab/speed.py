@@ -3,7 +3,8 @@
 One step is one llama_decode: a batch of n_tokens on top of `depth` cells in use.  On each device
 
     weights    bytes of its layers x seconds a byte for their types (one token), or
-               weights x tokens x seconds for each (a batch); whichever is more
+               weights x tokens x seconds for each, and values that enter and leave a matrix (a batch);
+               whichever is more
     attention  heads x (key + value width) x cells that are looked at x seconds for each
     overhead   seconds a block, and once a step
     link       bytes that cross it / its rate, and its waits
@@ -56,6 +57,7 @@ class DeviceRates:
     types          by ggml's names; attention by "<type of keys and values>/flash" or ".../plain"
     block_seconds  for each block of a one-token step beside its weights and attention
     step_seconds   once for each step
+    batch_value_seconds  in a large batch, for each value that enters or leaves a matrix: what is done between matrices
     on_cpu         masked cells are skipped, and each query head reads its KV head anew
     """
 
@@ -67,6 +69,7 @@ class DeviceRates:
     attention: dict[str, AttentionRates]
     block_seconds: float = 0.0
     step_seconds: float = 0.0
+    batch_value_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -193,8 +196,13 @@ class Placed:
                 continue
             share = self.used_share(tensor)
             one = share * tensor.n_bytes * rates.seconds_per_byte
-            many = 0 if last else share * n_tokens * prod(tensor.shape) * rates.seconds_per_weight_token
-            yield Term("weights", device, max(one, many), share * tensor.n_bytes)
+            many = share * prod(tensor.shape) * rates.seconds_per_weight_token + self.values(tensor, device)
+            yield Term("weights", device, one if last else max(one, n_tokens * many), share * tensor.n_bytes)
+
+    def values(self, tensor: Tensor, device: str) -> float:
+        """Seconds for the values that a token brings to a matrix and takes from it."""
+        n_used = self.model.number("expert_used_count") or 1 if "_exps" in tensor.name else 1
+        return n_used * sum(tensor.shape[:2]) * self.rates[device].batch_value_seconds
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, each with its device; norms are part of the overhead."""

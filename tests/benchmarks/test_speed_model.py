@@ -27,7 +27,7 @@ SMALL, LARGE = ("qwen2.5-0.5b", HALF), ("mistral-7b", {"n_layer": 2})
 def point(which, mix, settings, n_prompt, link=None, **changes):
     name, dimensions = which
     settings = settings.but(n_ctx=n_prompt + 64, **changes)
-    return Point(name, mix, dimensions, settings, n_prompt, 8, link)
+    return Point(name, mix, dimensions, settings, n_prompt, 16, link)
 
 
 def on_host():
