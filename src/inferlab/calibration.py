@@ -1,12 +1,12 @@
 """What this machine needs for the parts of a step, measured with llama.cpp itself and kept with the date.
 
-Every number comes from runs of small shapes (three blocks, of no published model) through the engine, so that
+Every number comes from runs of small shapes (a few blocks, of no published model) through the engine, so that
 llama.cpp's own choice of kernels, repacking included, is in it; `speed` adds the numbers up for any model.
 
 types      a shape in each mix: the time of a token and of 128, less that of attention and overhead
 values     a narrow shape beside a wide one: what a batch costs between its matrices
 attention  a shape that is nearly all attention, at two depths, for each type of cache and both ways to attend
-overhead   the same shape with one block and with seven
+overhead   a shape of next to nothing, with two blocks and with eighteen
 link       through the connection itself, and a run that hands every block to the device by itself
 check      another shape, of mixed types, predicted and then run; its misses are the width of the band
 """
@@ -37,14 +37,14 @@ from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeR
 
 FORMAT = 1
 BASE = "llama-3.2-1b"
-WEIGHTY = {"n_layer": 3, "n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
+WEIGHTY = {"n_layer": 5, "n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
 ATTENTIVE = {"n_layer": 7, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 256, "n_vocab": 2048}
 NARROW = {"n_layer": 8, "n_embd": 512, "n_head": 8, "n_head_kv": 2, "head_dim": 64, "n_ff": 1536, "n_vocab": 2048}
 MIXES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_0": "Q5_0", "Q4_K": "Q4_K_S", "Q4_0": "Q4_0"}
 ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in ATTENTIVE
 CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
 LONG, UBATCH = 768, 256
-N_GEN = 24
+N_GEN = 16
 SETTLED = N_GEN * 3 // 4  # the token in the middle of those that count
 BATCH = 128
 DELAY, SLOW_GIGABYTES_PER_SECOND = 1e-3, 0.05
