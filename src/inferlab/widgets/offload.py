@@ -19,7 +19,7 @@ from inferlab.engine import Pass as EnginePass
 from inferlab.errors import InferlabError, MeasurementCancelled, RecordError
 from inferlab.gguf import Model, read_gguf
 from inferlab.loopback import LoopbackDevice, loopback_device
-from inferlab.machine import Link, physical_cores
+from inferlab.machine import physical_cores
 from inferlab.memory import MemoryPlan
 from inferlab.models import find_model
 from inferlab.run import Run, fitted, measure
@@ -126,9 +126,11 @@ class SplitLab:
         self.thread: threading.Thread | None = None
         self._device: LoopbackDevice | None = None
         self._watched: Watched | None = None
+        self._began = time.monotonic()
         self._make_controls()
         self.figure = figures.live(figures.split(0))
-        self.status = ipw.HTML(f"<p>{self._where()}</p>")
+        self.status = ipw.HTML()
+        self._say(self._where())
         self.notes = ipw.HTML()
         self.history = ipw.HTML()
         self.update()
@@ -217,7 +219,7 @@ class SplitLab:
         """Predicted rates for every n_gpu_layers, kept for each position of the other controls."""
         if self.calibration is None:
             return []
-        key = repr((settings.but(n_gpu_layers=0), self.link.value))
+        key = repr(settings.but(n_gpu_layers=0))
         if key not in self._curves:
             every = range(self.n_gpu_layers.max + 1)
             self._curves[key] = [self._speed(settings.but(n_gpu_layers=n)) for n in every]
@@ -225,16 +227,7 @@ class SplitLab:
 
     def _speed(self, settings: Settings) -> SpeedPlan:
         n_prompt, n_gen, _ = self.workload
-        return plans.predict_speed(
-            self.model, settings, self.calibration, n_prompt, n_gen, self.machine, self._asked_link()
-        )
-
-    def _asked_link(self) -> Link | None:
-        """The link as the control asks for it; as measured, where the device that runs has it."""
-        rate, device = self.link.value, self._device
-        if rate is None or device is None or (device.link and device.link.gigabytes_per_second == rate):
-            return device.link if device and rate is not None else None
-        return Link(device.endpoint, rate, None, rate, 1e-4)
+        return plans.predict_speed(self.model, settings, self.calibration, n_prompt, n_gen, self.machine)
 
     def _draw(self, settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> None:
         figures.redraw(self.figure, figures.split(settings.n_gpu_layers, memory, speeds, self.runs))
@@ -245,14 +238,14 @@ class SplitLab:
         """Measure what the controls say, beside the notebook's own thread, so that Cancel can be pressed."""
         self._busy(True)
         self._watched = Watched(self.engine, self._passed)
-        self.status.value = "<p>Measuring: loading the model …</p>"
+        self._say("Measuring: loading the model …")
         self.thread = threading.Thread(target=self._measure_and_show, daemon=True)
         self.thread.start()
 
     def cancel(self) -> None:
         """End the measurement that runs; what was measured before stays."""
         if self._watched is not None:
-            self.status.value = "<p>Cancelling …</p>"
+            self._say("Cancelling …")
             self._watched.stop()
 
     def _measure_and_show(self) -> None:
@@ -267,13 +260,13 @@ class SplitLab:
     def measure_once(self) -> Run:
         """Measure what the controls say and keep the attempt with its prediction."""
         watched = self._watched or Watched(self.engine, self._passed)
-        self._ready_device(exactly=True)
+        self._ready_device()
         settings = fitted(self.settings, *self.workload[:2])
         speeds = self.speeds(settings)
         self.attempts.append(Attempt(settings, speeds[settings.n_gpu_layers] if speeds else None))
         run = measure(self.path, settings, *self.workload, engine=watched, progress=False)
         self.attempts[-1] = replace(self.attempts[-1], run=run)
-        self.status.value = f"<p>{html.escape(figures.summary(run))}<br>{html.escape(run.badge)}</p>"
+        self._say(f"{html.escape(figures.summary(run))}<br>{html.escape(run.badge)}")
         self.history.value = _table(self.attempts)
         self._draw(settings, self.memory(settings), speeds)
         return run
@@ -287,7 +280,7 @@ class SplitLab:
                 self.attempts.append(replace(failed, error=f"{type(error).__name__}: {error}"))
         if cancelled:
             self.engine.close()
-            self.status.value = f"<p>Cancelled. {len(self.runs)} measured points are kept.</p>"
+            self._say(f"Cancelled. {len(self.runs)} measured points are kept.")
         else:
             self._tell(error)
         self.history.value = _table(self.attempts)
@@ -297,7 +290,7 @@ class SplitLab:
         self.progress.max, self.progress.value = max(most, n_passes), n_passes
         seconds = f"{time.monotonic() - self._began:.0f} s so far"
         counted = f"Passes warm up until two agree, then {self.workload[2]} count."
-        self.status.value = f"<p>Measuring: pass {n_passes}, {seconds}. {counted}</p>"
+        self._say(f"Measuring: pass {n_passes}, {seconds}. {counted}")
 
     def _busy(self, busy: bool) -> None:
         """Nothing else may run while something is measured, and nothing can be moved."""
@@ -308,9 +301,13 @@ class SplitLab:
         self.save_button.disabled = busy or not self.attempts
         self.progress.value, self.progress.layout.visibility = 0, "visible" if busy else "hidden"
 
+    def _say(self, text: str) -> None:
+        """A line that a screen reader reads when it changes."""
+        self.status.value = f"<p role='status'>{text}</p>"
+
     def _tell(self, error: Exception) -> None:
         told = html.escape(f"{type(error).__name__}: {error}")
-        self.status.value = f"<pre style='white-space: pre-wrap'>{told}</pre>"
+        self.status.value = f"<pre role='alert' style='white-space: pre-wrap'>{told}</pre>"
 
     # --- calibrating ----------------------------------------------------------------------------
 
@@ -318,7 +315,7 @@ class SplitLab:
         """Measure what predictions of rates rest on, and keep it for every later session."""
         self._busy(True)
         self.cancel_button.disabled = True
-        self.status.value = "<p>Calibrating this machine: about a minute, once …</p>"
+        self._say("Calibrating this machine: about a minute, once …")
         self.thread = threading.Thread(target=self._calibrate_and_show, daemon=True)
         self.thread.start()
 
@@ -326,7 +323,7 @@ class SplitLab:
         try:
             self._know(calibrate(engine=self.engine))
             self.calibrate_button.layout.display = "none"
-            self.status.value = f"<p>Rates are predicted now, from {html.escape(self.calibration.badge)}</p>"
+            self._say(f"Rates are predicted now, from {html.escape(self.calibration.badge)}")
             self.update()
         except Exception as error:  # as with a measurement
             self._tell(error)
@@ -339,12 +336,12 @@ class SplitLab:
 
     # --- the device, and the end ----------------------------------------------------------------
 
-    def _ready_device(self, exactly: bool = False) -> None:
-        """Have a loopback device that lives; `exactly` with the link asked for. Raises DeviceUnavailable."""
+    def _ready_device(self) -> None:
+        """Have a loopback device that lives, behind the link asked for. Raises DeviceUnavailable."""
         if not self.on_loopback:
             return
         old, rate = self._device, self.link.value
-        if old and old.alive and (not exactly or (old.link.gigabytes_per_second if old.link else None) == rate):
+        if old and old.alive and (old.link.gigabytes_per_second if old.link else None) == rate:
             return
         if old:
             old.close()
@@ -363,7 +360,7 @@ class SplitLab:
         except InferlabError as error:
             self._tell(error)
             return None
-        self.status.value = f"<p>{len(points)} points are written to {html.escape(str(written.resolve()))}.</p>"
+        self._say(f"{len(points)} points are written to {html.escape(str(written.resolve()))}.")
         return written
 
     def close(self) -> None:
