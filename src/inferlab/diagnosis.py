@@ -160,14 +160,19 @@ Rule = tuple[str, Callable[[Comparison], bool], Callable[[Comparison], str]]
 
 RULES: tuple[Rule, ...] = (
     (
+        UNKNOWN,
+        lambda c: c.prefill <= 0.7,
+        lambda c: f"prefill takes only {c.prefill:.1f} times as long as the baseline's: observe the baseline again",
+    ),
+    (
         "cold page cache",
         lambda c: c.disk_bytes is not None and c.disk_bytes >= 4 * MIB,
         lambda c: f"{bytes_text(c.disk_bytes)} more were read from disk",
     ),
     (
         "competing load",
-        lambda c: c.jitter >= 0.8 and c.token >= 1.3,
-        lambda c: f"tokens are {c.token:.1f} times as long and scattered: a tenth of them lies "
+        lambda c: c.jitter >= 0.8 and c.prefill >= 2,
+        lambda c: f"prefill takes {c.prefill:.1f} times as long, and tokens are scattered: a tenth of them lies "
         f"{100 * c.jitter:.0f} % or more from the median of its tread",
     ),
     (
@@ -188,9 +193,9 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         "wrong cache type",
-        lambda c: c.tread >= 0.08 and c.token >= 1.15,
-        lambda c: f"every {CELLS} cells add {c.tread:.2f} healthy tokens' time more than they should, "
-        f"less than a bus would cost",
+        lambda c: (c.tread >= 0.08 and c.token >= 1.15) or (c.prefill >= 1.3 and c.token >= 1.05),
+        lambda c: f"prefill takes {c.prefill:.1f} times as long with as many processors busy, and every {CELLS} cells "
+        f"add {c.tread:+.2f} healthy tokens' time, less than a bus would cost",
     ),
     (
         HEALTHY,
