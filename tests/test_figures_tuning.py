@@ -92,7 +92,12 @@ def test_attention_is_drawn_both_ways():
     assert [list(trace.y) for trace in figures.attention_ways(made, "seconds").data] == [[0.1], [0.2, 0.4]]
 
 
-@pytest.mark.parametrize("name", ["n_threads", "n_threads_batch"])
+RECORDED = [
+    "n_threads", "n_threads_batch", "n_batch", "n_ubatch", "n_ctx", "load_mode", "offload_kqv", "op_offload",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDED)
 def test_recorded_sweeps_can_be_drawn(name):
     """The records of the parameter guide have all their points, and no anchor that moved too far."""
     sweep = lab.load_sweep(f"xeon-2c/tune-{name}")
