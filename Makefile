@@ -23,7 +23,7 @@ BACKEND_none := -DGGML_METAL=off
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
-SITE_TESTS := tests/test_built_site.py tests/test_gates.py
+SITE_TESTS := tests/test_built_site.py tests/test_gates.py tests/test_labs_live.py
 
 .PHONY: help book test lint lab bench diagrams clean
 .NOTPARALLEL:
