@@ -58,11 +58,11 @@ def test_a_cache_without_telemetry_has_no_line_of_the_process():
     assert len(figures.cache_use(replace(RUNS[0], samples=())).data) == 3
 
 
-def test_each_way_is_a_line_and_its_medians():
+def test_each_way_is_a_line_and_its_treads():
     """Three treads lie on the line that was put in: 0.1 s for each 256 cells."""
-    drawn, medians = EVERY["token_against_cells"].data[:2]
-    assert list(medians.x) == [256, 512, 768]
-    assert medians.y == pytest.approx((200, 300, 400))
+    drawn, found = EVERY["token_against_cells"].data[:2]
+    assert list(found.x) == [256, 512, 768]
+    assert found.y == pytest.approx((200, 300, 400))
     assert drawn.y == pytest.approx((200, 400))
 
 

@@ -18,7 +18,7 @@ def test_a_token_belongs_to_the_tread_that_it_looks_at():
 
 
 def test_a_line_finds_the_price_of_a_cell():
-    """Medians on a line give its height, its slope and a fit of 1; two of them cannot judge the fit."""
+    """Levels on a line give its height, its slope and a fit of 1; two of them cannot judge the fit."""
     level = treads.levels(a_run(10, 2.0), a_run(300, 3.0), a_run(600, 4.0))
     assert level == {256: 2.0, 512: 3.0, 768: 4.0}
     line = treads.line(level)
@@ -30,3 +30,9 @@ def test_a_line_finds_the_price_of_a_cell():
 def test_a_bend_shows_in_the_fit():
     """A cliff after a flat stretch is far from a line, and says so."""
     assert treads.line({256: 1.0, 512: 1.0, 768: 1.0, 1024: 9.0}).r_squared < 0.7
+
+
+def test_a_disturbance_does_not_lift_a_level():
+    """Half of the tokens took three times as long, and the level is that of the others."""
+    disturbed = made_run(n_prompt=10, n_gen=11, passes=(scripted_pass(gaps=[0.1, 0.3] * 5, share=1.0),))
+    assert treads.levels(disturbed) == {256: 0.1}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -18,9 +17,9 @@ from inferlab.run import CELLS, Run
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line through medians of treads: seconds without cells, seconds for each cell, and how well it fits.
+    """A straight line through levels of treads: seconds without cells, seconds for each cell, and how well it fits.
 
-    r_squared is 1 for medians that lie on the line, and None for fewer than three of them.
+    r_squared is 1 for levels that lie on the line, and None for fewer than three of them.
     """
 
     seconds: float
@@ -42,16 +41,19 @@ def treads(passes: Sequence[Pass], n_prompt: int) -> dict[int, tuple[float, ...]
 
 
 def levels(*runs: Run) -> dict[int, float]:
-    """Median seconds of a token on each tread, over all passes of all runs."""
+    """Seconds of an undisturbed token on each tread, over all passes of all runs: their tenth percentile.
+
+    What disturbs a token, another program or an interrupt, only ever makes it longer.
+    """
     every: dict[int, list[float]] = {}
     for run in runs:
         for cells, seconds in treads(run.passes, run.n_prompt).items():
             every.setdefault(cells, []).extend(seconds)
-    return {cells: median(every[cells]) for cells in sorted(every)}
+    return {cells: sorted(every[cells])[len(every[cells]) // 10] for cells in sorted(every)}
 
 
 def line(level: Mapping[int, float]) -> Line:
-    """The least-squares line through medians of two treads or more."""
+    """The least-squares line through the levels of two treads or more."""
     cells, seconds = np.array(list(level)), np.array(list(level.values()))
     slope, start = np.polyfit(cells, seconds, 1)
     left = ((seconds - start - slope * cells) ** 2).sum()

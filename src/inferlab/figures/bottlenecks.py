@@ -63,7 +63,7 @@ def _grown(run: Run) -> list[tuple[int, float]]:
 
 
 def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
-    """Engine time of a token against the cells it looks at: a median for each tread, and the line through them."""
+    """Engine time of an undisturbed token against the cells it looks at: a point a tread, and the line through them."""
     first = next(iter(runs.values()))[0]
     level = {name: levels(*every) for name, every in runs.items()}
     lines = {name: line_through(points) for name, points in level.items()}
@@ -77,7 +77,7 @@ def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
         ends = [(n, 1e3 * lines[name].at(n)) for n in (min(points), max(points))]
         _drawn(figure, ends, name, colour, dash)
         figure.add_scatter(
-            x=list(points), y=[1e3 * s for s in points.values()], mode="markers", name=f"{name}, medians",
+            x=list(points), y=[1e3 * s for s in points.values()], mode="markers", name=f"{name}, treads",
             marker={"color": colour, "size": 9}, showlegend=False, hovertemplate="%{x} cells: %{y:.3f} ms",
         )  # fmt: skip
     rows = 20 * len(level)
