@@ -16,6 +16,8 @@ from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
 from inferlab.settings import Settings
+from inferlab.widgets.offload import Watched
+from tests.fakes import ScriptedEngine
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls)}
 LEAVES = {name for name, cls in CLASSES.items() if not cls.__subclasses__()}
@@ -68,6 +70,12 @@ def a_build_without_rpc(monkeypatch):
     lab.loopback_device()
 
 
+def a_measurement_after_cancel():
+    watched = Watched(ScriptedEngine(), lambda n: None)
+    watched.stop()
+    watched.generate([1], 1)
+
+
 def a_timing_without_pytorch(monkeypatch):
     monkeypatch.setattr(pytorch, "find_spec", lambda _: None)
     pytorch.time_attention()
@@ -84,6 +92,7 @@ RAISERS = {
     "EngineRefused": lambda *_: an_unknown_device(),
     "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
     "EngineTimeout": lambda *_: a_call_that_takes_too_long(),
+    "MeasurementCancelled": lambda *_: a_measurement_after_cancel(),
     "NotEnoughDisk": a_shape_on_a_full_disk,
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
     "RecordError": lambda folder, _: lab.load_run(folder / "none.json"),

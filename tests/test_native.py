@@ -1,5 +1,6 @@
 """Where llama.cpp's libraries are, without loading them."""
 
+import subprocess
 import sys
 
 import pytest
@@ -9,10 +10,13 @@ from inferlab.errors import EngineUnavailable
 
 
 def test_the_libraries_are_found_without_loading_them():
-    """Asking for a path loads nothing: llama_cpp stays out of this process."""
-    assert native.shared_library("llama").is_file()
-    assert native.shared_library("ggml-base").is_file()
-    assert "llama_cpp" not in sys.modules
+    """Asking for a path loads nothing: llama_cpp stays out of the process that asks."""
+    code = (
+        "import sys; from inferlab import native; "
+        "print(all(native.shared_library(n).is_file() for n in ('llama', 'ggml-base')), 'llama_cpp' in sys.modules)"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert asked.stdout.split() == ["True", "False"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of Linux")

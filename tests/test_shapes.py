@@ -38,7 +38,7 @@ def engine():
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache folder."""
-    monkeypatch.setenv(shapes.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
