@@ -25,11 +25,11 @@ async () => {
     return {
       id: figure.id,
       caption: figure.querySelector("figcaption")?.innerText.trim() ?? "",
-      drawn: plot ? plot.querySelectorAll("svg .trace, svg .point, svg path.xtick").length > 0
+      drawn: plot ? plot.querySelectorAll("svg .trace, svg .point, svg path.xtick, svg .hm").length > 0
            : image ? image.complete && image.naturalWidth > 0
            : !!figure.querySelector(".diagram svg, table, pre"),
       plot: !!plot,
-      alt: (figure.querySelector("[role=img], [role=group], svg[aria-labelledby], img[alt]:not([alt=''])")) !== null,
+      alt: (figure.querySelector("[role=img], [role=group], svg[aria-labelledby], img[alt]:not([alt='']), table")) !== null,
     };
   });
   return {
