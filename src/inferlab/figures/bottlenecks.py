@@ -167,9 +167,13 @@ def _table(
     names = list(rows)
     figure.add_heatmap(
         x=list(columns), y=names, z=[[int(bool(text)) for text in rows[name]] for name in names],
-        text=[list(rows[name]) for name in names], texttemplate="%{text}", showscale=False, xgap=2, ygap=2,
+        showscale=False, xgap=2, ygap=2, hoverinfo="skip",
         zmin=0, zmax=1, colorscale=[[0, "rgba(128,128,128,0.08)"], [1, _tint(colour)]],
-        hovertemplate="%{y}: %{x} %{text}<extra></extra>", textfont={"size": 11},
+    )  # fmt: skip
+    figure.add_scatter(  # a heatmap's own text would choose its colour for a white page
+        x=list(columns) * len(names), y=[name for name in names for _ in columns], mode="text",
+        text=[text for name in names for text in rows[name]], textfont={"size": 11},
+        hovertemplate="%{y}: %{x} %{text}<extra></extra>",
     )  # fmt: skip
     figure.update_layout(height=220 + 34 * len(names), margin={"l": 110, "t": 96, "b": 70})
     figure.update_xaxes(side="top", type="category", tickangle=-40, showgrid=False, ticks="outside")
