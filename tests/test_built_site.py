@@ -29,7 +29,7 @@ async () => {
            : image ? image.complete && image.naturalWidth > 0
            : !!figure.querySelector(".diagram svg, table, pre"),
       plot: !!plot,
-      alt: figure.querySelector("[role=img], [role=group], svg[aria-labelledby], img[alt]:not([alt='']), table") !== null,
+      alt: !!figure.querySelector("[role=img], [role=group], svg[aria-labelledby], img[alt]:not([alt='']), table"),
     };
   });
   return {
