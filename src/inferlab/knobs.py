@@ -47,7 +47,7 @@ class Knob:
     vllm_default: str
     python_means: str = ""
     struct: str = ""
-    library: str = ""
+    c_name: str = ""
     library_default: Any = None
     library_means: str = ""
 
@@ -56,7 +56,7 @@ class Knob:
 def knobs() -> dict[str, Knob]:
     """Every knob of data/facts/knobs.toml by the name that `Settings` has for it."""
     text = (files("inferlab") / "data" / "facts" / "knobs.toml").read_text(encoding="utf-8")
-    return {name: Knob(name, **{"library": name, **entry}) for name, entry in tomllib.loads(text).items()}
+    return {name: Knob(name, **{"c_name": name, **entry}) for name, entry in tomllib.loads(text).items()}
 
 
 def names_and_defaults(names: Iterable[str] | None = None) -> str:
