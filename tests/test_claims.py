@@ -27,7 +27,6 @@ AWAITED = {
     "toolkit",
     "troubleshooting",
     "hardware",
-    "compute",
 }
 
 EVERY = pytest.mark.parametrize("one", claims.claims(), ids=lambda one: one.id)

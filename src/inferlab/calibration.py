@@ -1,11 +1,12 @@
 """What this machine needs for the parts of a step, measured with llama.cpp itself and kept with the date.
 
-Every number comes from runs of small shapes (a few blocks, of no published model) through the engine, so that
-llama.cpp's own choice of kernels, repacking included, is in it; `speed` adds the numbers up for any model.
+Every number comes from runs of small shapes (of no published model) through the engine, so that llama.cpp's own choice
+of kernels, repacking included, is in it; `speed` adds the numbers up for any model.  Weights are 256 MB in each type
+and attention has weights beside it, because what stays in a cache is read several times faster than a model is.
 
-types      a shape in each mix: the time of a token and of 128, less that of attention and overhead
+types      a shape in each mix: the time of a token and of 64, less that of attention and overhead
 values     a narrow shape beside a wide one: what a batch costs between its matrices
-attention  a shape that is nearly all attention, at two depths, for each type of cache and both ways to attend
+attention  a shape with little weight, at two depths, for each type of cache and both ways to attend
 overhead   a shape of next to nothing, with two blocks and with eighteen
 link       through the connection itself, and a run that hands every block to the device by itself
 check      another shape, of mixed types, predicted and then run; its misses are the width of the band
@@ -37,19 +38,20 @@ from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeR
 
 FORMAT = 1
 BASE = "llama-3.2-1b"
-WEIGHTY = {"n_layer": 5, "n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
-ATTENTIVE = {"n_layer": 7, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 256, "n_vocab": 2048}
+WEIGHTY = {"n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
+ATTENTIVE = {"n_layer": 4, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 2048, "n_vocab": 2048}
 NARROW = {"n_layer": 8, "n_embd": 512, "n_head": 8, "n_head_kv": 2, "head_dim": 64, "n_ff": 1536, "n_vocab": 2048}
+LAYERS = {"F16": 5, "Q8_0": 9, "Q6_K": 12, "Q5_0": 14, "Q4_K_S": 18, "Q4_0": 18}  # each about 256 MB of weights
 MIXES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_0": "Q5_0", "Q4_K": "Q4_K_S", "Q4_0": "Q4_0"}
 ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in ATTENTIVE
 CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
 LONG, UBATCH = 768, 256
 N_GEN = 16
 SETTLED = N_GEN * 3 // 4  # the token in the middle of those that count
-BATCH = 128
+BATCH = 64
 DELAY, SLOW_GIGABYTES_PER_SECOND = 1e-3, 0.05
-CHECK = {"n_layer": 4, "n_embd": 1024, "n_head": 8, "n_head_kv": 2, "head_dim": 128, "n_ff": 3072, "n_vocab": 8192}
-CHECK_PROMPT = 384
+CHECK = {"n_layer": 24, "n_embd": 1024, "n_head": 8, "n_head_kv": 2, "head_dim": 128, "n_ff": 3072, "n_vocab": 8192}
+CHECK_PROMPT = 256
 LEAST_BAND, MARGIN = 0.15, 1.5  # a band is MARGIN times the largest miss of the check, and never less than LEAST_BAND
 
 
@@ -203,6 +205,7 @@ class _Work:
     def __init__(self, engine: LlamaEngine) -> None:
         self.engine = engine
         self.timings: list[Timing] = []
+        self.known: dict[tuple, Timing] = {}
         self.devices: dict[str, DeviceRates] = {}
         self.links: dict[str, LinkRates] = {}
         self.ceilings: dict[str, Ceiling] = {}
@@ -228,7 +231,7 @@ class _Work:
         self.devices[name] = self.rates(name, settings, None)
         self.ceilings[name] = probe.ceiling(name, seconds=0.1, engine=self.engine)
         self.links[name] = self.link(name, settings, self.devices[name], self.devices[host])
-        for n_gpu_layers in (2, -1):
+        for n_gpu_layers in (12, -1):
             self.check(settings.but(n_gpu_layers=n_gpu_layers), host, name)
 
     def loopback(self) -> None:
@@ -239,14 +242,14 @@ class _Work:
             self.ceilings[name] = probe.ceiling(device.endpoint, seconds=0.1, engine=self.engine)
             pair = self.devices[name], self.devices["host/1"]
             self.links[name] = self.link(name, settings, *pair, device.endpoint)
-            for n_gpu_layers in (2, -1):
+            for n_gpu_layers in (12, -1):
                 self.check(settings.but(n_gpu_layers=n_gpu_layers), "host/1", name)
         self.links[name] = self.behind_relay(self.links[name], *pair)
 
     def check(self, settings: Settings, host: str, name: str | None = None) -> None:
         """Predict another shape, run it, and keep by how much each was off."""
         path = make_shape(BASE, "Q4_K_M", progress=False, **CHECK)
-        took = self.run(f"check {name or host}", path, settings, CHECK_PROMPT)
+        took = self.run(f"check {name or host}", path, settings, CHECK_PROMPT, 1)
         model, asked = read_gguf(path), settings.but(n_ctx=CHECK_PROMPT + 256, n_ubatch=UBATCH)
         layers = placed_layers(model.n_layer, asked, [1.0] if name else [])
         rates = {"host": self.devices[host]} | ({"gpu0": self.devices[name]} if name else {})
@@ -263,6 +266,8 @@ class _Work:
     def run(self, device: str, path: Path, settings: Settings, n_prompt: int, passes: int = 2) -> Timing:
         """One short warm-up and the counted passes."""
         settings = settings.but(n_ctx=n_prompt + 256, n_ubatch=UBATCH)
+        if (key := (device, path, settings, passes)) in self.known:
+            return self.known[key]
         self.engine.open(path, settings)
         prompt = self.engine.random_prompt(n_prompt)
         self.engine.generate(prompt[:32], 3)
@@ -272,6 +277,7 @@ class _Work:
         seconds = tuple(s for one in made for s in one.decode_seconds)
         prefill = tuple(one.prefill_seconds for one in made)
         self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds))
+        self.known[key] = self.timings[-1]
         return self.timings[-1]
 
     def rates(self, name: str, settings: Settings, n_threads: int | None, endpoint: str | None = None) -> DeviceRates:
@@ -285,7 +291,7 @@ class _Work:
         attention = {f"{type}/{attending(flash)}": self.attention(name, settings, type, flash, on_cpu)
                      for type, flash in CACHES}  # fmt: skip
         known = DeviceRates(name, n_threads, on_cpu, bandwidth, {}, attention, block, step)
-        wide, narrow = (self.batch(name, settings, size, known) for size in (WEIGHTY, NARROW))
+        wide, narrow = (self.batch(name, settings, size, known) for size in (weighty("Q8_0"), NARROW))
         value = (narrow[0] / narrow[1] - wide[0] / wide[1]) / (narrow[2] / narrow[1] - wide[2] / wide[1])
         known = replace(known, batch_value_seconds=max(0.0, value))
         types = {type: self.weights(name, settings, mix, known) for type, mix in MIXES.items()}
@@ -313,7 +319,7 @@ class _Work:
         """From two depths: all else is the same for both."""
         path = make_shape(BASE, "Q8_0", progress=False, **ATTENTIVE)
         settings = settings.but(type_k=type, type_v=type, flash_attn=flash)
-        near, far = (self.run(name, path, settings, n, passes) for n, passes in ((UBATCH, 3), (LONG, 1)))
+        near, far = (self.run(name, path, settings, n, passes) for n, passes in ((UBATCH, 2), (LONG, 1)))
         heads = ATTENTIVE["n_head" if on_cpu else "n_head_kv"] * 2 * ATTENTIVE["head_dim"] * ATTENTIVE["n_layer"]
         exact = on_cpu and flash == "on"
         cells = LONG - UBATCH
@@ -325,7 +331,7 @@ class _Work:
 
     def weights(self, name: str, settings: Settings, mix: str, known: DeviceRates) -> TypeRates:
         """Of the matrices alone: what `known` explains is taken off."""
-        path = make_shape(BASE, mix, progress=False, **WEIGHTY)
+        path = make_shape(BASE, mix, progress=False, **weighty(mix))
         took = self.run(name, path, settings, BATCH)
         model = read_gguf(path)
         left = Rest(model, settings.but(n_ctx=512), known)
@@ -376,6 +382,11 @@ class Rest:
 
     def seconds(self, n_tokens: int, depth: int) -> float:
         return sum(self.attention(n_tokens, depth)) + sum(term.seconds for term in self.placed.overhead())
+
+
+def weighty(mix: str) -> dict[str, int]:
+    """The shape whose weights are timed in a mix."""
+    return {**WEIGHTY, "n_layer": LAYERS[mix]}
 
 
 def attending(flash: str) -> str:
