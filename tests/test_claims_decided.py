@@ -19,7 +19,7 @@ import pytest
 from gguf import GGMLQuantizationType
 
 import inferlab as lab
-from inferlab import memory, native
+from inferlab import anatomy, architectures, memory, native
 from inferlab.engine import LlamaEngine
 from inferlab.errors import EngineRefused, NotGGUF
 from inferlab.knobs import knobs
@@ -265,10 +265,9 @@ def test_the_published_prefill_rate_is_a_hundred_teraflops_and_decode_a_few():
     """Two operations for each weight that is multiplied make 7,340 tokens of prefill per second about 100 TFLOP/s,
     and 120.6 tokens of decode less than 2.
     """
-    qwen = lab.known_model("qwen2.5-7b")
-    multiplied = memory.n_matrix_weights(qwen) - qwen.n_vocab * qwen.n_embd
-    assert 2 * 7340.2 * multiplied == pytest.approx(100e12, rel=0.1)
-    assert 2 * 120.6 * multiplied < 2e12
+    per_token, _ = anatomy.operations(lab.shape("qwen2.5-7b", "Q4_K_M"), 1)
+    assert 7340.2 * per_token == pytest.approx(100e12, rel=0.1)
+    assert 120.6 * per_token < 2e12
 
 
 # --- names and defaults ---------------------------------------------------------------------------
@@ -478,7 +477,7 @@ def test_35_tokens_per_second_leave_less_than_3_gb_for_each():
 
 def test_training_seven_billion_weights_takes_more_than_100_gb():
     """Sixteen bytes for each weight of Mistral 7B are 116 GB, half a byte to two bytes 3.6 to 14.5 GB."""
-    weights = memory.n_params(lab.known_model("mistral-7b"))
+    weights = architectures.n_params(lab.known_model("mistral-7b"))
     assert [n * weights / GB for n in (16, 0.5, 2)] == pytest.approx([116, 3.6, 14.5], rel=0.01)
 
 
