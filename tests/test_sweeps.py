@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from fakes import ScriptedEngine, made_run, scripted_pass
 
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, RecordError
 from inferlab.settings import Settings
@@ -18,7 +19,6 @@ from inferlab.sweeps import (
     save_sweep,
     sweep,
 )
-from tests.fakes import ScriptedEngine, made_run, scripted_pass
 
 FAST, SLOW = scripted_pass(), scripted_pass(gaps=(0.2, 0.2))
 
@@ -238,3 +238,10 @@ def test_the_gain_of_a_point_over_another_is_a_share_of_its_rate():
     assert done.gain("decode", {"n_threads": 2}, {"n_threads": 1}) == pytest.approx(1)
     assert done.gain("decode", {"n_threads": 1}, {"n_threads": 2}) == pytest.approx(-0.5)
     assert done.gain("prefill", {"n_threads": 2}, {"n_threads": 1}) == 0
+
+
+def test_samples_can_be_taken_beside_every_run():
+    """`telemetry` reaches each measurement, the anchors too."""
+    done = swept(telemetry=0.05)
+    assert all(run.sampling.interval_seconds == 0.05 for run in (*done.runs, *done.anchors))
+    assert all(run.sampling is None for run in swept().runs)

@@ -133,17 +133,20 @@ def sweep(
     engine: Engine | None = None,
     progress: bool | None = None,
     each: Callable[[Sweep], bool | None] | None = None,
+    telemetry: bool | float = False,
 ) -> Sweep:
     """Measure every combination of `over`: fields of Settings, `model`, `n_prompt` and `n_gen`.
 
     budget_seconds  start no point that would probably end later; 0 measures nothing and returns what is there
     each            called with the sweep so far after every point; True from it ends the sweep
+    telemetry       as for `measure`: samples beside every run
 
     Ctrl-C, a budget or `each` leaves a sweep unfinished: the same call again goes on where it ended.
     Raises InvalidSettings for something that cannot be swept; whatever a point raises stays with the point.
     """
     engine = engine or default_engine()
-    asked = _Request(str(model or "") or None, settings or Settings(), _grid(over or {}), n_prompt, n_gen, repeats)
+    base = str(model or "") or None, settings or Settings(), _grid(over or {})
+    asked = _Request(*base, n_prompt, n_gen, repeats, telemetry)
     unfinished = asked.path
     so_far = _resumed(unfinished, asked.over)
     try:
@@ -169,6 +172,7 @@ class _Request:
     n_prompt: int
     n_gen: int
     repeats: int
+    telemetry: bool | float = False
 
     @property
     def path(self) -> Path:
@@ -193,8 +197,9 @@ class _Request:
     def measure(self, changes: Mapping[str, Any], engine: Engine) -> Run:
         model = changes.get("model", self.model)
         return measure(
-            model, self.settings_of(changes), *self.workload(changes), self.repeats, engine=engine, progress=False
-        )
+            model, self.settings_of(changes), *self.workload(changes), self.repeats, engine=engine, progress=False,
+            telemetry=self.telemetry,
+        )  # fmt: skip
 
 
 def _grid(over: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
@@ -308,21 +313,26 @@ def drift_of(first: Run, again: Run) -> float:
 
 def save_sweep(done: Sweep, path: str | Path) -> Path:
     """Write a sweep as JSON with every raw sample, whole or not at all. Raises RecordError."""
+    return write_whole(path, json.dumps(sweep_to_dict(done), default=str) + "\n")
+
+
+def sweep_to_dict(done: Sweep) -> dict[str, Any]:
+    """Everything that a sweep holds, in JSON's kinds."""
     points = [
         {"changes": p.changes, "run": p.run and run_to_dict(p.run), "error": p.error, "drift": p.drift}
         for p in done.points
     ]
     anchors = [run_to_dict(run) for run in done.anchors]
-    data = {"format": FORMAT, "over": done.over, "points": points, "anchors": anchors}
-    return write_whole(path, json.dumps(data, default=str) + "\n")
+    return {"format": FORMAT, "over": done.over, "points": points, "anchors": anchors}
 
 
 def load_sweep(name: str | Path) -> Sweep:
     """The sweep in a file, or a recorded one by its name under data/records. Raises RecordError."""
-    return read_json(name, _from_dict, "a sweep")
+    return read_json(name, sweep_from_dict, "a sweep")
 
 
-def _from_dict(data: dict[str, Any]) -> Sweep:
+def sweep_from_dict(data: dict[str, Any]) -> Sweep:
+    """The `Sweep` that `sweep_to_dict` wrote; raises KeyError or TypeError on anything else."""
     if data["format"] != FORMAT:
         raise KeyError("format")
     return Sweep(
