@@ -1,4 +1,4 @@
-"""Fixtures that several test modules share: the built book, and a browser to read it with."""
+"""Fixtures that several test modules share: an engine, a second device, the built book, a browser to read it with."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from inferlab.diagrams import find_chromium
+from inferlab.engine import LlamaEngine
+from inferlab.loopback import LoopbackDevice, loopback_device
 
 ROOT = Path(__file__).parents[1]
 STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
@@ -21,6 +23,21 @@ def pytest_configure() -> None:
     """Let Ctrl-C through again where the tests were started in the background, which makes processes ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LlamaEngine]:
+    """One engine for a module; a test that ends its worker leaves it usable."""
+    engine = LlamaEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[LoopbackDevice]:
+    """One second device for a module, over a direct link."""
+    with loopback_device() as device:
+        yield device
 
 
 @pytest.fixture(scope="session")

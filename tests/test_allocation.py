@@ -3,17 +3,9 @@
 import pytest
 
 import inferlab as lab
-from inferlab.engine import LlamaEngine
 from inferlab.memory import kv_cache_bytes
 
 TINY = lab.tiny_model()
-
-
-@pytest.fixture(scope="module")
-def engine():
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 @pytest.mark.parametrize(("name", "share"), [("f16", 1), ("q8_0", 34 / 64), ("q4_0", 18 / 64)])

@@ -20,22 +20,12 @@ from gguf import GGMLQuantizationType
 
 import inferlab as lab
 from inferlab import anatomy, architectures, memory, native
-from inferlab.engine import LlamaEngine
 from inferlab.errors import EngineRefused, NotGGUF
 from inferlab.knobs import knobs
-from inferlab.loopback import loopback_device
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
 GB = 1e9
-
-
-@pytest.fixture(scope="module")
-def engine():
-    """One engine for the module."""
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +132,6 @@ print(json.dumps({"ended": answer["choices"][0]["finish_reason"], "usage": answe
 # --- A and B: placement, on a loopback device -----------------------------------------------------
 
 needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
-
-
-@pytest.fixture(scope="module")
-def device():
-    """A second device on this machine."""
-    with loopback_device() as device:
-        yield device
 
 
 def placed(engine, device, **changes):

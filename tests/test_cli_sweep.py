@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from fakes import ScriptedEngine
 
 from inferlab import cli
 from inferlab.sweeps import load_sweep
-from tests.fakes import ScriptedEngine
 
 SWEEP = ["sweep", "tiny", "--n-prompt", "4", "--n-gen", "3", "--repeats", "1"]
 

@@ -28,14 +28,6 @@ FLOOR = 1e-5  # what 16-bit storage leaves of the tool's mean divergence on this
 
 
 @pytest.fixture(scope="module")
-def engine():
-    """One engine for the module; a test that ends its worker leaves it usable."""
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
-
-
-@pytest.fixture(scope="module")
 def quantized(engine, tmp_path_factory):
     """The embedded model in any type, each made once."""
     folder, made = tmp_path_factory.mktemp("quantized"), {}

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from inferlab import native
-from inferlab.engine import Buffer, LlamaEngine, buffers_in, default_engine, how_it_ended
+from inferlab.engine import Buffer, Entry, LlamaEngine, buffers_in, default_engine, entries_of, how_it_ended
 from inferlab.errors import DamagedGGUF, EngineCrashed, EngineError, EngineRefused, EngineUnavailable
 from inferlab.gguf import read_gguf
 from inferlab.models import tiny_model
@@ -20,14 +20,6 @@ from inferlab.settings import Settings
 from inferlab.units import MIB
 
 SMALL = Settings(n_ctx=256)
-
-
-@pytest.fixture(scope="module")
-def engine():
-    """One engine for the module; a test that ends its worker leaves it usable."""
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 def opened(engine, settings=SMALL):
@@ -358,3 +350,59 @@ def test_a_missing_second_device_is_an_error():
     engine.open(tiny_model(), Settings(n_ctx=256))
     assert len(engine.generate([0, 5, 6], 2).tokens) == 2
     engine.close()
+
+
+# --- several sequences ------------------------------------------------------------------------
+
+TWO = Settings(n_ctx=512, n_seq_max=2, flash_attn="on")
+
+
+def continued(engine, first, position, sequence, n_gen=6):
+    """The next tokens of a sequence, one step each."""
+    tokens = [first]
+    for at in range(position, position + n_gen):
+        tokens += engine.step([Entry(tokens[-1], at, sequence, True)]).picks
+    return tokens
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_a_shared_beginning_is_continued_like_an_own_one(engine, unified):
+    """A sequence that shares another's cells, or has a copy of them, writes what the other writes."""
+    opened(engine, TWO.but(kv_unified=unified))
+    engine.keep(0)
+    prompt = engine.random_prompt(24)
+    first = engine.step(entries_of(prompt)).picks[-1]
+    engine.share(0, 1)
+    alone = continued(engine, first, 24, 0)
+    assert continued(engine, first, 24, 1) == alone
+    assert engine.generate(prompt, 7).tokens == tuple(alone)
+
+
+def test_a_step_answers_each_entry_that_wants_it(engine):
+    """Picks come in the order of the entries, however many calls of n_batch tokens a step takes."""
+    opened(engine, TWO.but(n_batch=32, n_ubatch=32))
+    engine.keep(0)
+    prompt = engine.random_prompt(50)
+    step = engine.step([*entries_of(prompt), *entries_of(prompt[:40], sequence=1)])
+    assert step.seconds > 0
+    assert len(step.picks) == 2
+    assert step.picks[0] == engine.generate(prompt, 1).tokens[0]
+
+
+def test_what_is_dropped_makes_room_again(engine):
+    """A context that is full refuses the next token, and takes it after some were dropped."""
+    opened(engine, Settings(n_ctx=256))
+    engine.keep(0)
+    engine.step(entries_of(engine.random_prompt(256)))
+    with pytest.raises(EngineRefused, match="context is full"):
+        engine.step([Entry(5, 256, 0, True)])
+    engine.keep(100)
+    assert len(engine.step([Entry(5, 100, 0, True)]).picks) == 1
+
+
+def test_a_sequence_that_does_not_exist_is_refused(engine):
+    """Before llama.cpp would stop the process."""
+    opened(engine, TWO)
+    for ask in (lambda: engine.step([Entry(5, 0, 2)]), lambda: engine.share(0, 2), lambda: engine.keep(0, 5)):
+        with pytest.raises(EngineRefused, match="n_seq_max=2 allows 0 to 1"):
+            ask()

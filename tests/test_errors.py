@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from fakes import ScriptedEngine
 
 import inferlab as lab
 from inferlab import claims, diagrams, errors, native, pytorch
@@ -17,7 +18,6 @@ from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
 from inferlab.settings import Settings
 from inferlab.widgets.offload import Watched
-from tests.fakes import ScriptedEngine
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls)}
 LEAVES = {name for name, cls in CLASSES.items() if not cls.__subclasses__()}

@@ -30,13 +30,6 @@ NO_SIGNAL = sys.platform != "linux"
 needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
 
 
-@pytest.fixture(scope="module")
-def device():
-    """One device for the module, over a direct link."""
-    with loopback_device() as device:
-        yield device
-
-
 @pytest.fixture
 def engine():
     engine = LlamaEngine()

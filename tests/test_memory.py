@@ -7,7 +7,6 @@ import pytest
 
 import inferlab as lab
 from inferlab import memory
-from inferlab.engine import LlamaEngine
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.gguf import LazyArray
 from inferlab.memory.cache import cells
@@ -21,13 +20,6 @@ MISTRAL = lab.known_model("mistral-7b-v0.3")
 @pytest.fixture(scope="module")
 def tiny():
     return lab.read_gguf(lab.tiny_model())
-
-
-@pytest.fixture(scope="module")
-def engine():
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 @pytest.mark.parametrize("n_ctx", [256, 300, 1024, 8192])

@@ -11,11 +11,9 @@ from speed_machine import LINK, TRUTH
 import inferlab as lab
 from inferlab import native, oracle, shapes
 from inferlab.calibration import Calibration
-from inferlab.engine import LlamaEngine
 from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.gaps import measured_bytes
 from inferlab.gguf import read_gguf
-from inferlab.loopback import loopback_device
 from inferlab.machine import Device
 from inferlab.plans import predict_memory, predict_speed
 from inferlab.settings import Settings
@@ -26,19 +24,6 @@ NEEDS_RPC = pytest.mark.skipif("rpc" not in native.backends(), reason="this llam
 ABSENT = replace(WITH_GPU, devices=(Device("CUDA7", "a card elsewhere", "gpu", 8 * GIB, 8 * GIB, "CUDA"),))
 PRINTED = 0.0051 * MIB
 MISTRAL = shapes.shape("mistral-7b")
-
-
-@pytest.fixture(scope="module")
-def device():
-    with loopback_device(n_threads=1) as device:
-        yield device
-
-
-@pytest.fixture(scope="module")
-def engine():
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 # --- against real loads -----------------------------------------------------------------------

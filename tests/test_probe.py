@@ -5,7 +5,6 @@ import os
 import pytest
 
 from inferlab import native, pagecache, probe
-from inferlab.engine import LlamaEngine
 from inferlab.errors import EngineRefused
 from inferlab.loopback import loopback_device
 from inferlab.probe import Ceiling, LinkCeiling
@@ -23,13 +22,6 @@ class Clock:
 
     def transfer(self, device, n_bytes, seconds):
         return ([0.002], [0.004]) if n_bytes > 4 else ([3e-5], [2e-5])
-
-
-@pytest.fixture(scope="module")
-def engine():
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 def test_a_devices_roofs_are_bytes_and_operations_per_second():

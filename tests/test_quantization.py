@@ -25,14 +25,6 @@ from inferlab.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def engine():
-    """One engine for the module; a test that ends its worker leaves it usable."""
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
-
-
-@pytest.fixture(scope="module")
 def q4_k_m(engine, tmp_path_factory):
     return quantize(tiny_model(), "Q4_K_M", tmp_path_factory.mktemp("quantized") / "q4.gguf", engine=engine)
 

@@ -13,7 +13,6 @@ from gguf.quants import dequantize
 
 import inferlab as lab
 from inferlab import shapes, synthetic
-from inferlab.engine import LlamaEngine
 from inferlab.errors import InvalidSettings, NotEnoughDisk
 from inferlab.facts import known_models
 from inferlab.mixes import MIXES
@@ -26,13 +25,6 @@ FEW_EXPERTS = {"n_expert": 16, "n_expert_used": 4, "n_ff_expert": 256}
 def small(name: str) -> dict[str, int]:
     """Dimensions of a few megabytes at most that the architecture accepts."""
     return SMALL | (FEW_EXPERTS if lab.known_model(name).n_expert else {})
-
-
-@pytest.fixture(scope="module")
-def engine():
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 @pytest.fixture

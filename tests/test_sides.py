@@ -4,19 +4,12 @@ import pytest
 
 import inferlab as lab
 from inferlab import memory, native, sides
-from inferlab.engine import LlamaEngine, Opening
+from inferlab.engine import Opening
 from inferlab.loopback import loopback_device
 from inferlab.settings import Settings
 
 needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
 CACHE = 512 * memory.kv_cache_bytes_per_token(lab.read_gguf(lab.tiny_model()))
-
-
-@pytest.fixture(scope="module")
-def engine():
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="module")

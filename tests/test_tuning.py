@@ -3,12 +3,12 @@
 from random import Random
 
 import pytest
+from fakes import CPU_ONLY, WITH_GPU, ScriptedEngine, scripted_pass
 
 from inferlab import tuning
 from inferlab.errors import EngineRefused, InvalidSettings
 from inferlab.settings import Settings
 from inferlab.tuning import candidates, tune
-from tests.fakes import CPU_ONLY, WITH_GPU, ScriptedEngine, scripted_pass
 
 
 class Clock:

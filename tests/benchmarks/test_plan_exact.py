@@ -7,10 +7,8 @@ import pytest
 from small_models import FAMILIES, SMALL, write_model
 
 from inferlab import native
-from inferlab.engine import LlamaEngine
 from inferlab.gaps import measured_bytes
 from inferlab.gguf import read_gguf
-from inferlab.loopback import loopback_device
 from inferlab.plans import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -25,19 +23,6 @@ WRITTEN_AS = {"type": "BF16"}
 
 def placements(n_layer: int) -> tuple[int, ...]:
     return 0, 1, (n_layer + 1) // 2, n_layer, -1
-
-
-@pytest.fixture(scope="module")
-def device():
-    with loopback_device(n_threads=1) as device:
-        yield device
-
-
-@pytest.fixture(scope="module")
-def engine():
-    engine = LlamaEngine()
-    yield engine
-    engine.close()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
