@@ -1,6 +1,10 @@
 """Points that hold speed plans to account: kept with their samples, compared with predictions made anew."""
 
+import json
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
 
 import pytest
 from fakes import CPU_ONLY
@@ -14,6 +18,7 @@ from inferlab.figures import predicted_beside_measured, speed_residuals, step_se
 from inferlab.machine import Link
 from inferlab.settings import Settings
 
+RECORDS = Path(str(files("inferlab") / "data" / "records"))
 FAR = Settings(n_ctx=512, rpc_servers=("127.0.0.1:1",), n_threads=1)
 SMALL = Point("llama-3.2-1b", "Q8_0", {"n_layer": 2, "n_vocab": 2048}, FAR, 128, 4)
 CALIBRATED = Calibration(CPU_ONLY, "2026-01-31", TRUTH, {"loopback/1": LINK})
@@ -70,3 +75,18 @@ def test_a_steps_parts_add_up_to_all_of_it(found):
     assert sum(bar.x[1] for bar in figure.data) == pytest.approx(100)
 
 
+def test_errors_of_the_record_come_out_of_its_raw_samples():
+    """From the file's seconds alone, each rate is the one that is shown, and so are the errors and their median."""
+    recorded = Accuracy.load("xeon-2c")
+    raw = json.loads((RECORDS / "xeon-2c" / "speed-points.json").read_text(encoding="utf-8"))["points"]
+    rates = {
+        "prefill": [one["n_prompt"] / median(one["prefill_seconds"]) for one in raw],
+        "decode": [1 / median(one["decode_seconds"]) for one in raw],
+    }
+    assert len(raw) >= 30
+    for phase, measured_rates in rates.items():
+        shown = recorded.checked(phase)
+        assert [one.measured for one in shown] == pytest.approx(measured_rates)
+        errors = [abs(one.predicted / rate - 1) for one, rate in zip(shown, measured_rates, strict=True)]
+        assert median_error(shown) == pytest.approx(median(errors))
+    assert recorded.badge.startswith("recorded: ")

@@ -96,6 +96,11 @@ class Accuracy:
     calibration: Calibration
     points: tuple[Point, ...] = field(default_factory=tuple)
 
+    @property
+    def badge(self) -> str:
+        """Who recorded these points, when, with what."""
+        return f"recorded: {self.calibration.badge.removeprefix('measured: ')}"
+
     def checked(self, phase: str | None = None) -> tuple[Checked, ...]:
         """Every rate beside its prediction, of one phase or of both."""
         phases = (phase,) if phase else PHASES
