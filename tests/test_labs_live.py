@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, TimeoutError, expect
 
 LABS = Path(__file__).parents[1] / "labs"
 LIVE = """
@@ -78,9 +78,13 @@ def notebook(jupyter, browser) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     page.goto(f"{address}/tree/split.ipynb")
     page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=STARTING_MS)
+    page.get_by_text("| Idle").wait_for(timeout=STARTING_MS)  # JupyterLab drops what is run before its kernel is ready
     page.locator(".jp-Notebook .jp-InputArea-editor").first.click()
     page.keyboard.press("Shift+Enter")
-    page.get_by_role("button", name="Measure").wait_for(timeout=STARTING_MS)
+    try:
+        page.get_by_role("button", name="Measure").wait_for(timeout=STARTING_MS)
+    except TimeoutError:
+        pytest.fail(f"no button to press; the notebook shows:\n{page.locator('.jp-Notebook').inner_text()}")
     yield page
     page.close()
 
