@@ -43,6 +43,7 @@ class FakeGpu:
     """One GPU; `refuses` maps a question to the error number it is answered with, `lost_after` counts questions."""
 
     name: str = "Example GPU"
+    bus: str = "00000000:01:00.0"
     vram_used_bytes: int = 3 * 2**30
     utilization: int = 97
     instant_milliwatts: int = 251_500
@@ -85,6 +86,9 @@ class FakeNvml:
 
     def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:  # noqa: N802
         return gpu.answer("name").name
+
+    def nvmlDeviceGetPciInfo(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(busId=gpu.answer("place").bus.encode())
 
     def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
         return SimpleNamespace(used=gpu.answer("memory").vram_used_bytes)

@@ -18,9 +18,10 @@ ROOMS = {
     7: "checkup diagrams figures",
     6: "accuracy diagnosis fitting gaps roofs tradeoffs tuning",
     5: "calibration divergence injections llamabench plans pytorch quantization records shapes sweeps treads",
-    4: "allocation coldstart forgetting oracle probe run sides vocabulary",
+    4: "allocation coldstart forgetting occupancy oracle probe run sides vocabulary withholding",
     3: "engine loopback pagecache residence telemetry",
-    2: "anatomy architectures blocks intervals knobs memory miniature mixes models native rounding speed synthetic",
+    2: "anatomy architectures blocks intervals knobs memory miniature mixes models native rounding "
+       "selection speed synthetic",
     1: "claims facts gguf machine settings",
     0: "errors progress units",
 }

@@ -9,7 +9,7 @@
     ├── InvalidSettings         a request that llama.cpp would refuse, or does not know
     ├── EngineError
     │   ├── EngineUnavailable   llama-cpp-python is missing or does not load
-    │   ├── DeviceUnavailable   no loopback device: a build without RPC, or a server that does not start
+    │   ├── DeviceUnavailable   no loopback device, or a GPU whose memory cannot be held back or counted
     │   └── EngineRefused       llama.cpp said no: model, context or decode failed
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
@@ -63,7 +63,7 @@ class EngineUnavailable(EngineError):
 
 
 class DeviceUnavailable(EngineError):
-    """The loopback device cannot be had."""
+    """A device cannot be had: no loopback device, or memory that cannot be held back or counted."""
 
 
 class EngineRefused(EngineError):

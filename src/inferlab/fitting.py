@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inferlab.engine import this_machine
+from inferlab.engine import limit_on, this_machine
 from inferlab.errors import InvalidSettings
 from inferlab.facts import known_models
 from inferlab.gguf import Model, read_gguf
@@ -19,7 +19,7 @@ from inferlab.machine import Device, Machine, read_host
 from inferlab.memory import MemoryPlan
 from inferlab.memory.cache import CELLS
 from inferlab.models import find_model
-from inferlab.plans import predict_memory
+from inferlab.plans import planned_devices, predict_memory
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.shapes import shape
 from inferlab.units import MIB, bytes_from_text, bytes_text
@@ -101,7 +101,7 @@ def fit(
     """
     model, machine = model_named(model), machine_for(machine, vram)
     settings = asked(settings)
-    free = free_bytes(machine)
+    free = free_bytes(machine, settings)
     search = _Search(model, settings, machine, rooms(free, reserve_bytes))
     return Fit(
         search.plan(settings), free, reserve_bytes, search.largest_n_ctx(), search.most_layers(), search.cache_type()
@@ -139,9 +139,13 @@ def machine_for(machine: Machine | None = None, vram: int | str | None = None) -
     return replace(machine or read_host(), ram_bytes=None, devices=(card,))
 
 
-def free_bytes(machine: Machine) -> dict[str, int | None]:
-    """Free memory under the plan's names: of each device, and of the host where it is told."""
-    free = {f"gpu{i}": _free(device) for i, device in enumerate(machine.gpus)}
+def free_bytes(machine: Machine, settings: Settings | None = None) -> dict[str, int | None]:
+    """Free memory under the names of a plan for `settings`: of each device that it uses, and of the host if told.
+
+    An RPC device has what it was limited to in this session, else what it tells, else an unknown amount.
+    """
+    used = planned_devices(settings or Settings(), machine)
+    free = {f"gpu{i}": _free_far(device, machine) for i, device in enumerate(used)}
     cpu = next((d for d in machine.devices if d.kind == "cpu"), None)
     host = _free(cpu) if cpu else None
     host = machine.ram_bytes if host is None else host
@@ -304,6 +308,14 @@ def _open(plan: MemoryPlan, device: str) -> bool:
     """Whether the device has bytes of which the plan knows neither value nor range."""
     held = plan.devices.get(device)
     return held is not None and None in held.parts.values() and device not in plan.compute_range
+
+
+def _free_far(device: Device, machine: Machine) -> int | None:
+    """The same for a device that may be an RPC server's, of which a plan knows the endpoint alone."""
+    if device.backend != "RPC":
+        return _free(device)
+    told = next((_free(found) for found in machine.devices if found.name == device.name), None)
+    return limit_on(device.description) or told
 
 
 def _free(device: Device) -> int | None:

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inferlab.engine import Buffer
+from inferlab.errors import InvalidSettings
 from inferlab.memory import MemoryPlan
+from inferlab.occupancy import Occupied
 from inferlab.run import Run
-from inferlab.units import bytes_text
+from inferlab.units import MIB, bytes_text
 
 ON_HOST = re.compile(r"CPU|AMX|BLAS|.*_Host$")
 REPACKED = re.compile(r"AMX|CPU_REPACK|CPU_KLEIDIAI|CPU_RISCV|CPU_HBM")  # ggml-cpu.cpp: its extra buffer types
 MAPPED = "CPU_Mapped"
 DECORATION = re.compile(r"_Mapped$|_Private$")
+TOTAL_SHARE, TOTAL_BYTES = 0.03, 150 * MIB
 ENDPOINT = re.compile(r"RPC\d*\[(.+)\]")
 
 
@@ -47,6 +50,42 @@ class Gap:
             f"llama.cpp maps the file from the first to the last tensor that it uses in place, and keeps repacked "
             f"copies of the others beside it: {bytes_text(self.repacked_bytes)}, counted apart."
         )
+
+
+@dataclass(frozen=True)
+class Total:
+    """All that a model takes of one device: plan and the device's constant, beside what the driver counted.
+
+    planned_range  least and most where the plan is a bound; the same number twice elsewhere
+    """
+
+    device: str
+    planned_range: tuple[int, int]
+    context_bytes: int
+    measured_bytes: int
+
+    @property
+    def difference_bytes(self) -> int:
+        """Measured minus predicted; 0 between the two ends of a bound."""
+        least, most = (end + self.context_bytes for end in self.planned_range)
+        return self.measured_bytes - min(max(self.measured_bytes, least), most)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are within 3 % of what was measured, or within 150 MiB."""
+        return abs(self.difference_bytes) <= max(TOTAL_SHARE * self.measured_bytes, TOTAL_BYTES)
+
+
+def compare_total(plan: MemoryPlan, occupied: Occupied, context_bytes: int) -> Total:
+    """A plan's bytes on one device, with the device's constant, beside the growth that its driver counted.
+
+    Raises InvalidSettings where the plan has no such device: it was made for another machine, or other settings.
+    """
+    if occupied.place not in plan.devices:
+        raise InvalidSettings(f"The plan has {', '.join(plan.devices)}, but {occupied.place} was measured. Plan with "
+                              "the same settings and machine=lab.this_machine().")  # fmt: skip
+    ends = plan.least_bytes(occupied.place), plan.most_bytes(occupied.place)
+    return Total(occupied.device, ends, context_bytes, occupied.grown_bytes)
 
 
 def compare(plan: MemoryPlan, run: Run) -> tuple[Gap, ...]:

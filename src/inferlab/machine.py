@@ -7,15 +7,21 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from inferlab.units import bytes_text
+
 
 @dataclass(frozen=True)
 class Device:
-    """A device in ggml's registry; `kind` is cpu, gpu, igpu or accel; memory in bytes, None if not told."""
+    """A device in ggml's registry; `kind` is cpu, gpu, igpu or accel; memory in bytes, None if not told.
+
+    id                its place on the PCI bus, "0000:c1:00.0": the one name that the driver and ggml share
+    limited_to_bytes  what `lab.limit_vram` leaves of its memory; None without a limit
+    """
 
     name: str
     description: str
@@ -23,6 +29,19 @@ class Device:
     memory_bytes: int | None = None
     free_bytes: int | None = None
     backend: str | None = None
+    id: str | None = None
+    limited_to_bytes: int | None = None
+
+    @property
+    def memory_text(self) -> str:
+        """`24.00 GiB`, or `24.00 GiB, limited to 8.00 GiB`."""
+        limit = f", limited to {bytes_text(self.limited_to_bytes)}" if self.limited_to_bytes else ""
+        return f"{bytes_text(self.memory_bytes)}{limit}"
+
+    def limited(self, n_bytes: int) -> Device:
+        """This device with no more than `n_bytes` of its memory to use."""
+        known = [n for n in (self.free_bytes, n_bytes) if n is not None]
+        return replace(self, free_bytes=min(known), limited_to_bytes=n_bytes)
 
 
 @dataclass(frozen=True)
@@ -82,7 +101,8 @@ class Machine:
         """Where a measurement was made, when, with what: printed under every figure."""
         weights = "synthetic weights, " if synthetic else ""
         tool = f" with {made_with}" if made_with else ""
-        place = ", ".join(filter(None, (self.cpu, far_devices)))
+        limits = (f"{d.name} limited to {bytes_text(d.limited_to_bytes)}" for d in self.gpus if d.limited_to_bytes)
+        place = ", ".join(filter(None, (self.cpu, far_devices, *limits)))
         return f"measured{tool}: {place}, {date}, {weights}{self.llama_cpp_text}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,6 +114,17 @@ class Machine:
         return cls(**{**data, "devices": devices})
 
 
+def pci_id(text: str | bytes | None) -> str | None:
+    """A place on the PCI bus as ggml writes it, "0000:c1:00.0", whoever wrote it; None for anything else.
+
+    NVML writes `00000000:C1:00.0`; ggml adds `-v1` to the second of several virtual devices on one card.
+    Source: ggml_backend_dev_props.device_id, ggml-backend.h:176; ggml-cuda.cu:5838-5848.
+    """
+    found = PCI_ID.fullmatch(text.decode(errors="replace") if isinstance(text, bytes) else text or "")
+    return f"{int(found[1], 16):04x}:{found[2].lower()}" if found else None
+
+
+PCI_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])(?:-v\d+)?")
 RPC_DEVICE = re.compile(r"RPC\d+\[(.+)\]")  # ggml_backend_rpc_buffer_type, ggml-rpc.cpp
 
 

@@ -33,6 +33,7 @@ from inferlab.memory.compute import (
 from inferlab.memory.placement import HOST, placed_layers, tied_output_bytes, weights_of_layers
 from inferlab.models import find_model
 from inferlab.oracle import Simulation
+from inferlab.selection import used_devices
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.shapes import shape
 from inferlab.speed import Placed, SpeedPlan, StepPlan, limits_of
@@ -69,7 +70,7 @@ def predict_memory(
         raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
     model = _model(model)
     settings.require_model(model)
-    question = _Question(model, settings, _gpus(settings, machine), reserve == "llama-server")
+    question = _Question(model, settings, planned_devices(settings, machine), reserve == "llama-server")
     return question.closed_form() or question.from_oracle() or question.bound()
 
 
@@ -94,7 +95,7 @@ def predict_speed(
     settings.require_model(model)
     calibration = calibration or Calibration.load()
     settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
-    gpus = _gpus(settings, machine)
+    gpus = planned_devices(settings, machine)
     placed = _Question(model, settings, gpus, False).placed()
     links = links_to(settings.rpc_servers)
     names = {f"gpu{i}": calibration.name_of(gpu) for i, gpu in enumerate(gpus)}
@@ -114,21 +115,17 @@ def _model(model: Model | str | Path) -> Model:
     return shape(model) if model in known_models() else read_gguf(find_model(model))
 
 
-def _gpus(settings: Settings, machine: Machine | None) -> tuple[Device, ...]:
-    """The devices that llama.cpp would use, in its order: RPC first, then the machine's own (llama.cpp:230-300)."""
+def planned_devices(settings: Settings, machine: Machine | None) -> tuple[Device, ...]:
+    """The devices that a plan calls gpu0, gpu1, ...: those of `settings.rpc_servers`, then the machine's own.
+
+    Raises InvalidSettings for what `used_devices` refuses.
+    """
     far = [Device(f"RPC{i}", endpoint, "gpu", backend="RPC") for i, endpoint in enumerate(settings.rpc_servers)]
-    near = [device for device in (machine.gpus if machine else ()) if device.backend != "RPC"]
-    cards = [device for device in near if device.kind == "gpu"] or near
-    found = [*far, *cards]
-    if settings.devices is not None:
-        found = [device for name in settings.devices for device in found if device.name == name]
-    if not found or settings.split_mode == "layer":
-        return tuple(found)
-    if settings.split_mode != "none":
+    near = [device for device in (machine.devices if machine else ()) if device.backend != "RPC"]
+    found = tuple(device for device in used_devices(settings, [*far, *near]) if device.kind in ("gpu", "igpu"))
+    if found and settings.split_mode not in ("layer", "none"):
         raise InvalidSettings(f"split_mode={settings.split_mode!r} cannot be planned; use 'layer' or 'none'.")
-    if settings.main_gpu >= len(found):
-        raise InvalidSettings(f"main_gpu={settings.main_gpu}, but there are only {len(found)} devices, counted from 0.")
-    return (found[settings.main_gpu],)
+    return found
 
 
 @dataclass(frozen=True)
@@ -279,7 +276,7 @@ class _Question:
     def shares(self) -> list[float]:
         """What each device gets in proportion to: tensor_split, or its free memory."""
         if self.settings.tensor_split is not None:
-            return [*self.settings.tensor_split, *[0.0] * len(self.gpus)][: len(self.gpus)]
+            return list(self.settings.tensor_split) if len(self.gpus) > 1 else [1.0]
         free = [device.free_bytes or device.memory_bytes for device in self.gpus]
         if len(free) > 1 and None in free:
             raise InvalidSettings("Several devices share a model by their free memory, and one does not tell it. "

@@ -25,7 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from inferlab.errors import InvalidSettings
+from inferlab.errors import DeviceUnavailable, InvalidSettings
+from inferlab.machine import Device, pci_id
 
 DEFAULT_INTERVAL_SECONDS = 0.1
 SHORTEST_CPU_SECONDS = 0.05
@@ -96,6 +97,7 @@ class Sampling:
     """How samples were taken: the interval asked for, deadlines that passed unused, and why fields are unknown.
 
     gpus, power_source   for each GPU of the machine: its name, and `instant`, `average` or None
+    gpu_ids              and its place on the PCI bus, because NVML counts in the order of the bus and CUDA in its own
     missing              field of `Sample` -> why some or all of its values are None
     """
 
@@ -104,6 +106,11 @@ class Sampling:
     gpus: tuple[str | None, ...] = ()
     power_source: tuple[str | None, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
+    gpu_ids: tuple[str | None, ...] = ()
+
+    def column(self, device: Device) -> int | None:
+        """Where a device's values stand in the tuples of a `Sample`; None where the driver does not show it."""
+        return self.gpu_ids.index(device.id) if device.id and device.id in self.gpu_ids else None
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Sampling:
@@ -172,6 +179,7 @@ class Sampler:
             tuple(gpu.name for gpu in self._gpus.gpus),
             tuple(gpu.power_source for gpu in self._gpus.gpus),
             {**self._missing, **self._gpus.missing},
+            tuple(gpu.id for gpu in self._gpus.gpus),
         )
 
     def __enter__(self) -> Sampler:
@@ -354,6 +362,7 @@ class Gpu:
             "pcie_rx_bytes_per_second": lambda: self._pcie_rate(nvml.NVML_PCIE_UTIL_RX_BYTES),
         }
         self.name: str | None = self._ask("name", lambda: _text(nvml.nvmlDeviceGetName(handle)))
+        self.id: str | None = self._ask("id", lambda: pci_id(nvml.nvmlDeviceGetPciInfo(handle).busId))
 
     def read(self) -> dict[str, float | None]:
         """One reading of each field that answers at once."""
@@ -454,6 +463,26 @@ class GpuReader:
         several = len(self.gpus) > 1
         reasons = {index: gpu.missing[name] for index, gpu in enumerate(self.gpus) if name in gpu.missing}
         return "; ".join(f"GPU {index}: {reason}" if several else reason for index, reason in reasons.items())
+
+
+def vram_used_bytes(device: Device) -> int:
+    """Bytes in use on a device now, by every process, as its driver counts them; found by its place on the PCI bus.
+
+    CUDA's and NVML's numbers of a GPU may differ (CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES), so they are not compared.
+    Raises DeviceUnavailable where the driver does not show the device, or does not tell.
+    """
+    reader = GpuReader()
+    try:
+        gpu = next((gpu for gpu in reader.gpus if gpu.id and gpu.id == device.id), None)
+        used = gpu.read()["vram_used_bytes"] if gpu else None
+        if used is None:
+            shown = ", ".join(str(gpu.id) for gpu in reader.gpus)
+            why = gpu.missing.get("vram_used_bytes") if gpu else reader.nothing or f"NVML shows {shown}"
+            raise DeviceUnavailable(f"The driver tells no memory in use of {device.name} at {device.id}: {why}. Totals "
+                                    "need an NVIDIA GPU that NVML shows.")  # fmt: skip
+        return used
+    finally:
+        reader.close()
 
 
 class PcieReader:

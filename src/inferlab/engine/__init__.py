@@ -28,7 +28,7 @@ from inferlab import native
 from inferlab.engine.loadlog import LOG_INFO, Buffer, LogLine, buffers_in, phases_in
 from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.gguf import read_gguf
-from inferlab.machine import Device, Machine, read_host, server_name
+from inferlab.machine import Device, Machine, pci_id, read_host, server_name
 from inferlab.settings import Settings
 
 LOG_LINES_IN_ERRORS = 12
@@ -121,7 +121,8 @@ class LlamaEngine:
         return self._worker.pid if self._alive else None
 
     def machine(self) -> Machine:
-        """The host with the devices that llama.cpp registers on it."""
+        """The host with the devices that llama.cpp registers on it, each within the limit that this session set."""
+        self._see_what_is_visible()
         told = self._ask("machine")
         devices = tuple(_named(Device(**device)) for device in told["devices"])
         return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"], llama_cpp_commit=told["commit"])
@@ -146,6 +147,7 @@ class LlamaEngine:
         began = time.perf_counter()
         settings.require_model(read_gguf(model))
         check_seconds = time.perf_counter() - began
+        self._visible: tuple[str | None, ...] = ()
         self._opened = None
         self._know_only(settings.rpc_servers)
         told = self._ask("open", model=os.path.abspath(model), settings=settings.to_dict())
@@ -314,6 +316,13 @@ class LlamaEngine:
             encoding="utf-8",
             env={**os.environ, **self.environment, "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,
+    def withhold(self, device: str, free_bytes: int) -> int:
+        """Allocate memory of a device until no more than `free_bytes` of it are free; bytes held by this worker.
+
+        It is held until the worker ends. Raises EngineRefused where the device gives less, EngineCrashed.
+        """
+        return self._ask("withhold", device=device, free_bytes=free_bytes)["held_bytes"]
+
         )
         self._replies = queue.Queue()
         threading.Thread(target=_pass_lines, args=(self._worker.stdout, self._replies), daemon=True).start()
@@ -343,12 +352,18 @@ class LlamaEngine:
 
     def _next_line(self, request: str) -> str:
         """The worker's next line, empty when it died; waits in slices so that an interrupt gets through."""
+        self._see_what_is_visible()
         deadline = None if self.timeout_seconds is None else time.monotonic() + self.timeout_seconds
         while True:
             try:
                 return self._replies.get(timeout=0.2)
             except queue.Empty:
                 if deadline is not None and time.monotonic() > deadline:
+    def _see_what_is_visible(self) -> None:
+        """Have no worker that was started when other GPUs were visible, or in another order: it would not notice."""
+        if self._alive and self._visible != visible_gpus():
+            self.close()
+
                     raise self._timed_out(request) from None
 
     def _reply(self, request: str, line: str, worker: subprocess.Popen) -> dict[str, Any]:
@@ -356,6 +371,7 @@ class LlamaEngine:
             raise self._crashed(request, worker)
         told = json.loads(line)
         if "error" in told:
+        self._visible = visible_gpus()
             raise EngineRefused(told["error"], self._last_lines())
         return told
 
@@ -387,8 +403,12 @@ class LlamaEngine:
 
 
 def _named(device: Device) -> Device:
-    """The device, described by what it is where ggml says only its endpoint."""
-    return replace(device, description=server_name(device.description)) if device.backend == "RPC" else device
+    """The device, described by what it is where ggml says only its endpoint, and within its limit."""
+    far = device.backend == "RPC"
+    limit = limit_on(device.description if far else device.name)
+    device = device.limited(limit) if limit else device
+    described = server_name(device.description) if far else device.description
+    return replace(device, id=pci_id(device.id), description=described)
 
 
 def _pass_lines(stream, lines: queue.Queue[str]) -> None:
@@ -467,3 +487,27 @@ def _identity(model: Path) -> tuple[str, int, int, int] | None:
     except OSError:
         return None
     return os.path.abspath(model), told.st_ino, told.st_size, told.st_mtime_ns
+DECIDE_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+
+
+def visible_gpus() -> tuple[str | None, ...]:
+    """What the environment says about which GPUs a new worker sees, and in which order CUDA numbers them."""
+    return tuple(os.environ.get(name) for name in DECIDE_VISIBLE)
+
+
+_LIMITS: dict[str, int] = {}
+
+
+def limit_on(device: str) -> int | None:
+    """Bytes that this session limits a device to, by ggml's name for it or its RPC endpoint; None without a limit."""
+    return _LIMITS.get(device)
+
+
+def set_limit(device: str, n_bytes: int | None) -> None:
+    """Note what a device is limited to, so that a `Machine` says so; None: to nothing."""
+    if n_bytes is None:
+        _LIMITS.pop(device, None)
+    else:
+        _LIMITS[device] = n_bytes
+
+

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,13 +15,51 @@ from inferlab.gguf import TYPE_IDS
 
 FILL = 0x3C  # a byte that makes ordinary numbers in every type: no zeros, no subnormals
 NODES = 4096
+GRAIN = 2**21  # a GPU's memory is mapped in pages of 2 MiB
 
+
+class Properties(ctypes.Structure):
+    """struct ggml_backend_dev_props of ggml-backend.h; the capabilities at its end are a row of flags."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("id", ctypes.c_char_p),
+        ("capabilities", ctypes.c_bool * 16),
+    )
 
 
 class _Space(ctypes.Structure):
     """struct ggml_init_params of ggml.h."""
 
     _fields_ = (("n_bytes", ctypes.c_size_t), ("place", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
+
+
+def withhold(base: ctypes.CDLL, device: int, read_free: Callable[[], int], free_bytes: int) -> int:
+    """Allocate plain buffers on a device until it tells no more than `free_bytes` free; how many bytes they have.
+
+    Never more than what was too much at first, whatever the device tells after that.
+    Raises MemoryError where it gives fewer.
+    """
+    kind = call(base, "ggml_backend_dev_buffer_type", ctypes.c_void_p(device))
+    largest = call(base, "ggml_backend_buft_get_max_size", ctypes.c_void_p(kind), result=ctypes.c_size_t)
+    wanted, held = read_free() - free_bytes, 0
+    while (left := min(wanted - held, read_free() - free_bytes)) >= GRAIN:
+        piece = min(left, largest) // GRAIN * GRAIN
+        if not call(base, "ggml_backend_buft_alloc_buffer", ctypes.c_void_p(kind), ctypes.c_size_t(piece)):
+            raise MemoryError(f"it gave {held} bytes to be held back, not the {wanted} that were asked for")
+        held += piece
+    return held
+
+
+def call(base: ctypes.CDLL, name: str, *arguments: Any, result: Any = ctypes.c_void_p) -> Any:
+    """Call a ggml function."""
+    function = getattr(base, name)
+    function.restype, function.argtypes = result, None
+    return function(*arguments)
 
 
 class Operations:
@@ -119,6 +157,4 @@ class Operations:
         return self._call("ggml_new_tensor_2d", space, ctypes.c_int(TYPE_IDS[type]), *sizes)
 
     def _call(self, name: str, *arguments: Any, result: Any = ctypes.c_void_p) -> Any:
-        function = getattr(self.base, name)
-        function.restype, function.argtypes = result, None
-        return function(*arguments)
+        return call(self.base, name, *arguments, result=result)

@@ -22,7 +22,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 PROMPT_SEED = 4096
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget", "multiply", "transfer")
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget", "multiply", "transfer",
+                 "withhold")  # fmt: skip
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, as it begins with a tensor
 QUANTIZER_BYTES = 2**30  # most rows that the quantizer holds at once; its own default is 8 GiB
@@ -153,23 +154,32 @@ class Llama:
 
     def devices(self) -> list[dict[str, Any]]:
         """Every device in ggml's registry; memory that a backend reports as 0 is unknown."""
+        return [{**self.names_of(device), **self.properties_of(device)} for device in self.device_pointers()]
+
+    def named_devices(self) -> list[dict[str, Any]]:
+        """The same without memory and place: to ask a GPU for those takes some of its memory."""
+        return [self.names_of(device) for device in self.device_pointers()]
+
+    def names_of(self, device: int) -> dict[str, Any]:
         kinds = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accel"}
-        found = []
-        for device in self.device_pointers():
-            free, total = ctypes.c_size_t(), ctypes.c_size_t()
-            self.ggml_base.ggml_backend_dev_memory(ctypes.c_void_p(device), ctypes.byref(free), ctypes.byref(total))
-            registry = self.call("ggml_backend_dev_backend_reg", ctypes.c_void_p, device)
-            found.append(
-                {
-                    "name": self.call("ggml_backend_dev_name", ctypes.c_char_p, device).decode(),
-                    "description": self.call("ggml_backend_dev_description", ctypes.c_char_p, device).decode(),
-                    "kind": kinds.get(self.call("ggml_backend_dev_type", ctypes.c_int, device), "other"),
-                    "memory_bytes": total.value or None,
-                    "free_bytes": free.value or None,
-                    "backend": self.call("ggml_backend_reg_name", ctypes.c_char_p, registry).decode(),
-                }
-            )
-        return found
+        registry = self.call("ggml_backend_dev_backend_reg", ctypes.c_void_p, device)
+        return {
+            "name": self.call("ggml_backend_dev_name", ctypes.c_char_p, device).decode(),
+            "description": self.call("ggml_backend_dev_description", ctypes.c_char_p, device).decode(),
+            "kind": kinds.get(self.call("ggml_backend_dev_type", ctypes.c_int, device), "other"),
+            "backend": self.call("ggml_backend_reg_name", ctypes.c_char_p, registry).decode(),
+        }
+
+    def properties_of(self, device: int) -> dict[str, Any]:
+        from inferlab.engine.operations import Properties
+
+        told = Properties()
+        self.ggml_base.ggml_backend_dev_get_props(ctypes.c_void_p(device), ctypes.byref(told))
+        return {
+            "memory_bytes": told.memory_total or None,
+            "free_bytes": told.memory_free or None,
+            "id": told.id.decode() if told.id else None,
+        }
 
     def device_pointers(self) -> list[int]:
         count, get = self.ggml.ggml_backend_dev_count, self.ggml.ggml_backend_dev_get
@@ -201,20 +211,36 @@ class Llama:
         from inferlab import native
         from inferlab.engine.operations import Operations
 
-        if ":" in device:
-            self.add_rpc_server(device)
-        found = [p for d, p in zip(self.devices(), self.device_pointers(), strict=True) if device in d["description"]
-                 or device == d["name"]]  # fmt: skip
-        if not found:
-            known = ", ".join(d["name"] for d in self.devices())
-            raise Refused(f"There is no device {device!r}. llama.cpp sees: {known}.")
-        on_cpu = self.call("ggml_backend_dev_type", ctypes.c_int, found[0]) == 0
+        pointer = self.pointer(device)
+        on_cpu = self.call("ggml_backend_dev_type", ctypes.c_int, pointer) == 0
         cpu = ctypes.CDLL(str(native.shared_library("ggml-cpu"))) if on_cpu else None
         try:
-            with Operations(self.ggml_base, found[0], cpu and cpu.ggml_backend_cpu_set_n_threads, n_threads) as work:
+            with Operations(self.ggml_base, pointer, cpu and cpu.ggml_backend_cpu_set_n_threads, n_threads) as work:
                 yield work
         except MemoryError as error:
             raise Refused(f"{device}: {error}.") from error
+
+    def do_withhold(self, device: str, free_bytes: int) -> dict[str, Any]:
+        """Allocate on a device until so few bytes are free; the buffers stay until this process ends."""
+        from inferlab.engine.operations import withhold
+
+        pointer = self.pointer(device)
+        try:
+            held = withhold(self.ggml_base, pointer, lambda: self.properties_of(pointer)["free_bytes"] or 0, free_bytes)
+        except MemoryError as error:
+            raise Refused(f"{device}: {error}.") from error
+        return {"held_bytes": held}
+
+    def pointer(self, device: str) -> int:
+        """The device of that name, or the one at that RPC endpoint."""
+        if ":" in device:
+            self.add_rpc_server(device)
+        known = dict(zip(self.device_pointers(), self.named_devices(), strict=True))
+        found = [p for p, d in known.items() if device in d["description"] or device == d["name"]]
+        if not found:
+            names = ", ".join(d["name"] for d in known.values())
+            raise Refused(f"There is no device {device!r}. llama.cpp sees: {names}.")
+        return found[0]
 
     # --- opening ----------------------------------------------------------------------------
 
@@ -310,6 +336,7 @@ class Llama:
     def place(self, params: Any, settings: dict[str, Any]) -> list[Any]:
         """Fill in the arrays of `params`; returns what must stay alive while llama.cpp reads them."""
         kept = []
+        self.require_devices(settings)
         if settings["tensor_split"]:
             shares = list(settings["tensor_split"]) + [0.0] * self.api.llama_max_devices()
             kept.append((ctypes.c_float * len(shares))(*shares))
@@ -319,11 +346,22 @@ class Llama:
             params.devices = ctypes.cast(kept[-1], ctypes.c_void_p)
         return kept
 
+    def require_devices(self, settings: dict[str, Any]) -> None:
+        """Refuse what llama.cpp would pass over: see inferlab.selection."""
+        if not any(settings[name] for name in ("devices", "main_gpu", "tensor_split")):
+            return
+        from inferlab.errors import InvalidSettings
+        from inferlab.machine import Device
+        from inferlab.selection import used_devices
+        from inferlab.settings import Settings
+
+        try:
+            used_devices(Settings.from_dict(settings), [Device(**names) for names in self.named_devices()])
+        except InvalidSettings as wrong:
+            raise Refused(str(wrong)) from wrong
+
     def device_array(self, names: list[str]) -> Any:
-        known = {d["name"]: pointer for d, pointer in zip(self.devices(), self.device_pointers(), strict=True)}
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise Refused(f"There is no device {missing[0]!r}. llama.cpp sees: {', '.join(known)}.")
+        known = {d["name"]: p for d, p in zip(self.named_devices(), self.device_pointers(), strict=True)}
         pointers = [known[name] for name in names] + [None]
         return (ctypes.c_void_p * len(pointers))(*pointers)
 

@@ -14,6 +14,7 @@ import atexit
 import math
 import os
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -22,14 +23,18 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 
 from inferlab import native
 from inferlab.errors import DeviceUnavailable, InvalidSettings
 from inferlab.loopback.relay import ADDRESS
 from inferlab.machine import Link, physical_cores
 from inferlab.settings import Settings
+from inferlab.units import MIB
 
 GIGA = 1e9
+SLACK_BYTES = 32 * MIB
+SETTLE_SECONDS = 2.0
 ATTEMPTS = 5
 START_SECONDS = 20.0
 PROBE_SECONDS = 0.1
@@ -72,6 +77,33 @@ class LoopbackDevice:
     def settings(self, base: Settings | None = None) -> Settings:
         """`base` with this device, and one thread for the host: the device has the other cores."""
         return (base or Settings()).but(rpc_servers=(self.endpoint,), n_threads=1, n_threads_batch=1)
+
+    def limit_memory(self, n_bytes: int | None) -> None:
+        """Let the device's process allocate so many bytes beside what it takes when idle; None: as many as it likes.
+
+        The kernel refuses the rest (RLIMIT_DATA, Linux), as a full card does; what one transfer needs and the stacks
+        of its threads are allowed for with SLACK_BYTES. Every worker of this session that uses the device ends.
+        Raises DeviceUnavailable on other systems.
+        """
+        from inferlab.engine import release_server
+
+        if sys.platform != "linux":
+            raise DeviceUnavailable("Only Linux limits the memory of a loopback device. Plan with vram= instead.")
+        import resource
+
+        release_server(self.endpoint)
+        _, hard = resource.prlimit(self.pid, resource.RLIMIT_DATA)
+        soft = hard if n_bytes is None else self._idle_bytes() + n_bytes + SLACK_BYTES
+        resource.prlimit(self.pid, resource.RLIMIT_DATA, (soft, hard))
+
+    def _idle_bytes(self) -> int:
+        """What the device's process has mapped for data, once the client's buffers are gone."""
+        deadline, sizes = time.monotonic() + SETTLE_SECONDS, [0, 1]
+        while sizes[-1] != sizes[-2] and time.monotonic() < deadline:
+            time.sleep(0.05)
+            status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii", errors="replace")
+            sizes.append(int(re.search(r"VmData:\s+(\d+) kB", status)[1]) * 1024)
+        return sizes[-1]
 
     def close(self) -> None:
         """End the device, and every worker of this session that uses it; closing twice is closing."""
@@ -122,9 +154,14 @@ def loopback_device(
     raise DeviceUnavailable(f"The loopback device found no free port in {ATTEMPTS} attempts. Try again.")
 
 
+def loopback_at(endpoint: str) -> LoopbackDevice | None:
+    """The running loopback device of this session that listens at `endpoint`."""
+    return next((device for device in list(_DEVICES) if device.endpoint == endpoint and device.alive), None)
+
+
 def is_loopback(endpoint: str) -> bool:
     """Whether a loopback device that this session started, and that still runs, listens at `endpoint`."""
-    return any(device.endpoint == endpoint and device.alive for device in list(_DEVICES))
+    return loopback_at(endpoint) is not None
 
 
 def require_rpc() -> None:
