@@ -113,6 +113,7 @@ class LlamaEngine:
         self._lock = threading.RLock()
         self._opened: tuple[tuple[Any, Settings], Opening] | None = None
         self._servers: tuple[str, ...] = ()
+        self._visible: tuple[str | None, ...] = ()
         _ENGINES.add(self)
 
     @property
@@ -147,7 +148,6 @@ class LlamaEngine:
         began = time.perf_counter()
         settings.require_model(read_gguf(model))
         check_seconds = time.perf_counter() - began
-        self._visible: tuple[str | None, ...] = ()
         self._opened = None
         self._know_only(settings.rpc_servers)
         told = self._ask("open", model=os.path.abspath(model), settings=settings.to_dict())
@@ -263,6 +263,13 @@ class LlamaEngine:
         self._know(device)
         return self._ask("multiply", device=device, n_threads=n_threads, **work)["seconds"]
 
+    def withhold(self, device: str, free_bytes: int) -> int:
+        """Allocate memory of a device until no more than `free_bytes` of it are free; bytes held by this worker.
+
+        It is held until the worker ends. Raises EngineRefused where the device gives less, EngineCrashed.
+        """
+        return self._ask("withhold", device=device, free_bytes=free_bytes)["held_bytes"]
+
     def transfer(self, device: str, n_bytes: int, seconds: float) -> tuple[list[float], list[float]]:
         """Seconds of each copy of n_bytes to a device, and of each copy back."""
         self._know(device)
@@ -292,11 +299,17 @@ class LlamaEngine:
 
         A server serves one client at a time, so this session's other workers let go of these.
         """
+        self._see_what_is_visible()
         if self._alive and self._servers != endpoints[: len(self._servers)]:
             self.close()
         self._servers = endpoints
         for endpoint in endpoints:
             release_server(endpoint, but=self)
+
+    def _see_what_is_visible(self) -> None:
+        """Have no worker that was started when other GPUs were visible, or in another order: it would not notice."""
+        if self._alive and self._visible != visible_gpus():
+            self.close()
 
     @property
     def _alive(self) -> bool:
@@ -305,6 +318,7 @@ class LlamaEngine:
     def _start(self) -> None:
         native.folder()
         self.close()
+        self._visible = visible_gpus()
         handle, name = tempfile.mkstemp(prefix="inferlab-", suffix=".log")
         os.close(handle)
         self._log = Path(name)
@@ -316,13 +330,6 @@ class LlamaEngine:
             encoding="utf-8",
             env={**os.environ, **self.environment, "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,
-    def withhold(self, device: str, free_bytes: int) -> int:
-        """Allocate memory of a device until no more than `free_bytes` of it are free; bytes held by this worker.
-
-        It is held until the worker ends. Raises EngineRefused where the device gives less, EngineCrashed.
-        """
-        return self._ask("withhold", device=device, free_bytes=free_bytes)["held_bytes"]
-
         )
         self._replies = queue.Queue()
         threading.Thread(target=_pass_lines, args=(self._worker.stdout, self._replies), daemon=True).start()
@@ -352,18 +359,12 @@ class LlamaEngine:
 
     def _next_line(self, request: str) -> str:
         """The worker's next line, empty when it died; waits in slices so that an interrupt gets through."""
-        self._see_what_is_visible()
         deadline = None if self.timeout_seconds is None else time.monotonic() + self.timeout_seconds
         while True:
             try:
                 return self._replies.get(timeout=0.2)
             except queue.Empty:
                 if deadline is not None and time.monotonic() > deadline:
-    def _see_what_is_visible(self) -> None:
-        """Have no worker that was started when other GPUs were visible, or in another order: it would not notice."""
-        if self._alive and self._visible != visible_gpus():
-            self.close()
-
                     raise self._timed_out(request) from None
 
     def _reply(self, request: str, line: str, worker: subprocess.Popen) -> dict[str, Any]:
@@ -371,7 +372,6 @@ class LlamaEngine:
             raise self._crashed(request, worker)
         told = json.loads(line)
         if "error" in told:
-        self._visible = visible_gpus()
             raise EngineRefused(told["error"], self._last_lines())
         return told
 
@@ -444,6 +444,30 @@ def how_it_ended(code: int) -> str:
     return f"{name}: {ENDINGS[name]}" if name in ENDINGS else name
 
 
+DECIDE_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+
+
+def visible_gpus() -> tuple[str | None, ...]:
+    """What the environment says about which GPUs a new worker sees, and in which order CUDA numbers them."""
+    return tuple(os.environ.get(name) for name in DECIDE_VISIBLE)
+
+
+_LIMITS: dict[str, int] = {}
+
+
+def limit_on(device: str) -> int | None:
+    """Bytes that this session limits a device to, by ggml's name for it or its RPC endpoint; None without a limit."""
+    return _LIMITS.get(device)
+
+
+def set_limit(device: str, n_bytes: int | None) -> None:
+    """Note what a device is limited to, so that a `Machine` says so; None: to nothing."""
+    if n_bytes is None:
+        _LIMITS.pop(device, None)
+    else:
+        _LIMITS[device] = n_bytes
+
+
 _ENGINES: weakref.WeakSet[LlamaEngine] = weakref.WeakSet()
 _DEFAULT: list[LlamaEngine] = []
 
@@ -487,27 +511,3 @@ def _identity(model: Path) -> tuple[str, int, int, int] | None:
     except OSError:
         return None
     return os.path.abspath(model), told.st_ino, told.st_size, told.st_mtime_ns
-DECIDE_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
-
-
-def visible_gpus() -> tuple[str | None, ...]:
-    """What the environment says about which GPUs a new worker sees, and in which order CUDA numbers them."""
-    return tuple(os.environ.get(name) for name in DECIDE_VISIBLE)
-
-
-_LIMITS: dict[str, int] = {}
-
-
-def limit_on(device: str) -> int | None:
-    """Bytes that this session limits a device to, by ggml's name for it or its RPC endpoint; None without a limit."""
-    return _LIMITS.get(device)
-
-
-def set_limit(device: str, n_bytes: int | None) -> None:
-    """Note what a device is limited to, so that a `Machine` says so; None: to nothing."""
-    if n_bytes is None:
-        _LIMITS.pop(device, None)
-    else:
-        _LIMITS[device] = n_bytes
-
-
