@@ -24,7 +24,7 @@ async () => {
     const image = figure.querySelector("img");
     return {
       id: figure.id,
-      caption: figure.querySelector("figcaption")?.innerText.trim() ?? "",
+      caption: figure.querySelector("figcaption")?.textContent.trim() ?? "",
       drawn: plot ? plot.querySelectorAll("svg .trace, svg .point, svg path.xtick, svg .hm").length > 0
            : image ? image.complete && image.naturalWidth > 0
            : !!figure.querySelector(".diagram svg, table, pre"),

@@ -171,8 +171,8 @@ def pairs(found: Tuned) -> go.Figure:
     )  # fmt: skip
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
     if not ratios:
-        text = "no pair was measured: the settings as they were did best, or the budget ended"
-        figure.add_annotation(text=text, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5)
+        told = "no pair was measured:<br>the settings as they were did best,<br>or the budget ended"
+        figure.add_scatter(x=[1], y=[1], mode="text", text=[told], textposition="top center", hoverinfo="skip")
     figure.update_xaxes(dtick=1)
     return figure
 
