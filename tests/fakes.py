@@ -4,7 +4,7 @@
 `made_run` is a finished `Run` for figures, records and the command line.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -13,7 +13,7 @@ from threading import RLock
 import numpy as np
 from gguf import GGUFWriter
 
-from inferlab.engine import Buffer, Opening, Pass
+from inferlab.engine import Buffer, Entry, Opening, Pass, Step
 from inferlab.gguf import ModelCard
 from inferlab.machine import Device, Machine
 from inferlab.memory import DeviceBytes, LayerBytes, MemoryPlan
@@ -106,6 +106,36 @@ class ScriptedEngine:
 
     def close(self) -> None:
         pass
+
+
+class BatchEngine(ScriptedEngine):
+    """An engine whose steps cost what `price` says of their number of tokens; after a token comes the next number.
+
+    `cells` has the tokens of each sequence; a token at a position that is not its sequence's next one is refused.
+    """
+
+    def __init__(self, price: Callable[[int], float] = lambda n: 1.0 + 0.25 * n, n_vocab: int = 1000) -> None:
+        super().__init__()
+        self.price, self.n_vocab = price, n_vocab
+        self.cells: dict[int, list[int]] = {}
+        self.steps: list[int] = []
+
+    def step(self, entries: Sequence[Entry]) -> Step:
+        for token, position, sequence, _ in entries:
+            tokens = self.cells.setdefault(sequence, [])
+            assert position == len(tokens), f"sequence {sequence} goes on at {len(tokens)}, not at {position}"
+            tokens.append(token)
+        self.steps.append(len(entries))
+        picks = tuple((entry.token + 1) % self.n_vocab for entry in entries if entry.wanted)
+        return Step(self.price(len(entries)), picks)
+
+    def share(self, source: int, target: int) -> float:
+        self.cells[target] = list(self.cells.get(source, []))
+        return 0.0
+
+    def keep(self, n_tokens: int, sequence: int | None = None) -> None:
+        for one in list(self.cells) if sequence is None else [sequence]:
+            self.cells[one] = self.cells.get(one, [])[:n_tokens]
 
 
 def made_run(**changes) -> Run:

@@ -20,6 +20,11 @@ MEASURES = (
     "type_losses",
     "cache_losses",
     "type_rates",
+    "serve",
+    "schedule",
+    "speculate",
+    "reuse_prefix",
+    "decode_at_depths",
 )
 
 

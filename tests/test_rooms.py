@@ -16,9 +16,10 @@ PACKAGE = Path(inferlab.__file__).parent
 ROOMS = {
     8: "cli page widgets",
     7: "checkup diagrams figures",
-    6: "accuracy diagnosis fitting gaps roofs tradeoffs tuning",
+    6: "accuracy contributions diagnosis fitting gaps reference roofs tradeoffs tuning",
     5: "calibration divergence injections llamabench plans pytorch quantization records shapes sweeps treads",
-    4: "allocation coldstart forgetting occupancy oracle probe run sides vocabulary withholding",
+    4: "allocation coldstart depths drafting forgetting occupancy oracle prefixes probe run serving sides slots "
+       "vocabulary withholding",
     3: "engine loopback pagecache residence telemetry",
     2: "anatomy architectures blocks intervals knobs memory miniature mixes models native rounding "
        "selection speed synthetic",
@@ -45,7 +46,7 @@ ONLY_IN = {
     "sphinxcontrib": {"page"},
     "torch": {"pytorch"},
 }
-BLIND_TO_PREDICTIONS = {"engine", "telemetry", "run", "probe"}
+BLIND_TO_PREDICTIONS = {"engine", "telemetry", "run", "probe", "depths", "drafting", "prefixes", "serving", "slots"}
 PREDICTIONS = {"memory", "speed", "plans"}
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from inferlab import native
 from inferlab.engine.loadlog import LOG_INFO, Buffer, LogLine, buffers_in, phases_in
@@ -71,6 +71,33 @@ class Pass:
     began: float | None = None
 
 
+class Entry(NamedTuple):
+    """One token of a step: at which position of which sequence it stands, and whether its successor is wanted."""
+
+    token: int
+    position: int
+    sequence: int = 0
+    wanted: bool = False
+
+
+def entries_of(tokens: Sequence[int], position: int = 0, sequence: int = 0) -> list[Entry]:
+    """Tokens that follow each other from a position on; only the last one's successor is wanted."""
+    last = len(tokens) - 1
+    return [Entry(token, position + index, sequence, index == last) for index, token in enumerate(tokens)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Tokens of several sequences computed together.
+
+    seconds  engine time: llama_decode and llama_synchronize, summed over the calls that n_batch makes of it
+    picks    the likeliest next token after each entry that wanted one, in their order
+    """
+
+    seconds: float
+    picks: tuple[int, ...]
+
+
 class Engine(Protocol):
     """What a measurement needs from an inference engine; tests put a scripted one here."""
 
@@ -84,6 +111,12 @@ class Engine(Protocol):
     def open(self, model: Path, settings: Settings) -> Opening: ...
 
     def generate(self, prompt: Sequence[int], n_gen: int) -> Pass: ...
+
+    def step(self, entries: Sequence[Entry]) -> Step: ...
+
+    def share(self, source: int, target: int) -> float: ...
+
+    def keep(self, n_tokens: int, sequence: int | None = None) -> None: ...
 
     def open_vocabulary(self, model: Path) -> None: ...
 
@@ -186,6 +219,26 @@ class LlamaEngine:
             tokens=tuple(told["tokens"]),
             began=called_at,
         )
+
+    def step(self, entries: Sequence[Entry]) -> Step:
+        """Compute tokens of one or several sequences together; what the sequences have stays and grows by them.
+
+        Raises EngineRefused where the cache has no room, or n_seq_max no such sequence.
+        """
+        told = self._ask("step", entries=list(entries))
+        return Step(told["seconds"], tuple(told["picks"]))
+
+    def share(self, source: int, target: int) -> float:
+        """Let sequence `target` begin with all tokens of `source`, in place of its own; seconds of the call.
+
+        In one pool of cells (kv_unified) the cells are shared and nothing is copied; without it the source's cells
+        are copied before the next step.
+        """
+        return self._ask("share", source=source, target=target)["seconds"]
+
+    def keep(self, n_tokens: int, sequence: int | None = None) -> None:
+        """Drop what a sequence, or every one, has behind its first `n_tokens`; keep(0) empties the cache."""
+        self._ask("keep", n_tokens=n_tokens, sequence=-1 if sequence is None else sequence)
 
     def has_open(self, model: Path) -> bool:
         """Whether this very file is loaded now."""

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -99,7 +99,8 @@ class Llama:
         from inferlab import native
         from inferlab.engine import amx
 
-        if amx.miscompiled(native.shared_library("ggml-cpu")):
+        cpu = native.shared_library("ggml-cpu")
+        if amx.compiled_in(cpu) and amx.miscompiled(cpu):
             amx.refuse()
         self.api = api
         self.ggml = ctypes.CDLL(str(native.shared_library("ggml")))
@@ -513,7 +514,12 @@ class Llama:
 
     def decode(self, ids: Any, count: int) -> float:
         """Seconds of llama_decode and llama_synchronize over `count` token ids."""
-        batch = self.api.llama_batch_get_one(ctypes.cast(ids, ctypes.POINTER(self.api.llama_token)), count)
+        return self.timed_decode(
+            self.api.llama_batch_get_one(ctypes.cast(ids, ctypes.POINTER(self.api.llama_token)), count)
+        )
+
+    def timed_decode(self, batch: Any) -> float:
+        """Seconds of llama_decode and llama_synchronize over one batch."""
         began = time.perf_counter()
         status = self.api.llama_decode(self.context, batch)
         self.api.llama_synchronize(self.context)
@@ -521,6 +527,53 @@ class Llama:
         if status:
             raise Refused(decode_refusal(status, self.api.llama_n_ctx(self.context)))
         return seconds
+
+    # --- several sequences ------------------------------------------------------------------
+
+    def do_step(self, entries: list[tuple[int, int, int, bool]]) -> dict[str, Any]:
+        """Tokens of one or several sequences in as few llama_decode calls as n_batch allows; see engine.Entry."""
+        self.require_sequences(sequence for _, _, sequence, _ in entries)
+        seconds, picks = 0.0, []
+        for start, count in batches(len(entries), self.n_batch):
+            part = entries[start : start + count]
+            seconds += self.decode_entries(part)
+            wanted = [index for index, entry in enumerate(part) if entry[3]]
+            picks += [self.api.llama_sampler_sample(self.sampler, self.context, index) for index in wanted]
+        return {"seconds": seconds, "picks": picks}
+
+    def decode_entries(self, entries: list[tuple[int, int, int, bool]]) -> float:
+        """Seconds of llama_decode and llama_synchronize over a batch that says sequence and position of each token."""
+        batch = self.api.llama_batch_init(len(entries), 0, 1)
+        try:
+            batch.n_tokens = len(entries)
+            for index, (token, position, sequence, wanted) in enumerate(entries):
+                batch.token[index], batch.pos[index] = token, position
+                batch.n_seq_id[index], batch.seq_id[index][0], batch.logits[index] = 1, sequence, wanted
+            return self.timed_decode(batch)
+        finally:
+            self.api.llama_batch_free(batch)
+
+    def do_share(self, source: int, target: int) -> dict[str, Any]:
+        """Let the target begin with all that the source has; what it had itself is dropped. Seconds of the call."""
+        self.require_sequences((source, target))
+        memory = self.api.llama_get_memory(self.context)
+        began = time.perf_counter()
+        if source != target:
+            self.api.llama_memory_seq_rm(memory, target, -1, -1)
+            self.api.llama_memory_seq_cp(memory, source, target, -1, -1)
+        return {"seconds": time.perf_counter() - began}
+
+    def do_keep(self, n_tokens: int, sequence: int) -> dict[str, Any]:
+        """Drop what a sequence has behind its first n_tokens; sequence -1 means every one."""
+        self.require_sequences(() if sequence == -1 else (sequence,))
+        if not self.api.llama_memory_seq_rm(self.api.llama_get_memory(self.context), sequence, n_tokens, -1):
+            raise Refused("This model's memory cannot be cut: it keeps a state, not a cell for each token.")
+        return {}
+
+    def require_sequences(self, wanted: Iterable[int]) -> None:
+        n_seq_max = self.api.llama_n_seq_max(self.context)
+        if strange := sorted({sequence for sequence in wanted if not 0 <= sequence < n_seq_max}):
+            raise Refused(f"There is no sequence {strange[0]}: n_seq_max={n_seq_max} allows 0 to {n_seq_max - 1}.")
 
     def do_random_prompt(self, n_prompt: int) -> dict[str, Any]:
         """Random token ids, opened by the model's first token if it wants one, as llama-bench does."""
