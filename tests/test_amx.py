@@ -40,6 +40,12 @@ def test_the_installed_library_can_be_asked():
     assert amx.miscompiled(native.shared_library("ggml-cpu")) in (True, False)
 
 
+def test_a_library_that_denies_amx_has_no_code_for_it():
+    """Its own answer may stand for reading it: no symbol of the kernels is in a library that says no."""
+    library = native.shared_library("ggml-cpu")
+    assert amx.compiled_in(library) or b"ggml_backend_amx_buffer_type" not in library.read_bytes()
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="AMX is asked for on Linux only")
 def test_linux_refuses_amx_to_a_process_with_a_small_signal_stack():
     """After the refusal the request for tiles fails as on a processor without them."""

@@ -1,4 +1,4 @@
-"""Keeping llama.cpp off AMX where its compiler spoiled that code; loads nothing, computes nothing.
+"""Keeping llama.cpp off AMX where its compiler spoiled that code; computes nothing.
 
 GCC before 11.5, 12.4 and 13.3 (bug 114098) drops most of the tile configuration that ggml-cpu/amx/mmq.cpp
 loads, so that the first prefill of a quantized model on an Intel processor with AMX is a general protection fault.
@@ -21,6 +21,14 @@ class _Stack(ctypes.Structure):
     """stack_t of sigaltstack(2)."""
 
     _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("n_bytes", ctypes.c_size_t))
+
+
+def compiled_in(library: Path) -> bool:
+    """Whether `library` has code for AMX at all, whatever this processor can do; to ask is cheaper than to read it.
+
+    ggml_cpu_has_amx_int8 (ggml-cpu.c:3691) says what its compiler was told, and amx/*.cpp asks for the same.
+    """
+    return bool(ctypes.CDLL(str(library)).ggml_cpu_has_amx_int8())
 
 
 def miscompiled(library: Path) -> bool:
