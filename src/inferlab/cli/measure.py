@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from inferlab.cli.options import add_placement, loopback, placed
+from inferlab.cli.options import add_placement, add_workload, loopback, placed
 from inferlab.intervals import ENOUGH
 from inferlab.llamabench import to_rows
 from inferlab.machine import device_names
@@ -35,11 +35,7 @@ def add_measure(commands: Any) -> None:
         "model", nargs="?", metavar="MODEL",
         help="a .gguf file, `tiny`, or hf:owner/repo/file.gguf (default: INFERLAB_MODEL, else tiny)",
     )  # fmt: skip
-    command.add_argument("--n-prompt", type=int, default=512, help="prompt tokens (default 512)")
-    command.add_argument("--n-gen", type=int, default=128, help="generated tokens (default 128)")
-    command.add_argument("--repeats", type=int, default=5, help="counted passes (default 5)")
-    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what the workload needs)")
-    command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
+    add_workload(command, n_prompt=512, n_gen=128, repeats=5)
     add_placement(command)
     instead = command.add_mutually_exclusive_group()
     instead.add_argument("--json", action="store_true", help="print one JSON object instead of a table")

@@ -13,6 +13,15 @@ from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.units import bytes_from_text
 
 
+def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, repeats: int) -> None:
+    """Options that say what is measured, with these defaults, and on how many threads."""
+    command.add_argument("--n-prompt", type=int, default=n_prompt, help=f"prompt tokens (default {n_prompt})")
+    command.add_argument("--n-gen", type=int, default=n_gen, help=f"generated tokens (default {n_gen})")
+    command.add_argument("--repeats", type=int, default=repeats, help=f"counted passes of each (default {repeats})")
+    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what is measured needs)")
+    command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
+
+
 def add_placement(command: argparse.ArgumentParser) -> None:
     """Options that say what lies where, under the names of `Settings`."""
     defaults = Settings()

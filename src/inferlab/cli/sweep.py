@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from inferlab.cli.options import add_placement, loopback, placed
+from inferlab.cli.options import add_placement, add_workload, loopback, placed
 from inferlab.llamabench import to_rows
 from inferlab.sweeps import Point, Sweep, row, save_sweep, sweep
 from inferlab.units import bytes_text, rate_text, seconds_text
@@ -25,11 +25,7 @@ def add_sweep(commands: Any) -> None:
         "--over", action="append", required=True, type=named_values, metavar="NAME=V1,V2",
         help="a setting, n_prompt, n_gen or model, with its values; may be given several times",
     )  # fmt: skip
-    command.add_argument("--n-prompt", type=int, default=128, help="prompt tokens (default 128)")
-    command.add_argument("--n-gen", type=int, default=32, help="generated tokens (default 32)")
-    command.add_argument("--repeats", type=int, default=3, help="counted passes a point (default 3)")
-    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what the workloads need)")
-    command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
+    add_workload(command, n_prompt=128, n_gen=32, repeats=3)
     add_placement(command)
     command.add_argument("--budget", type=float, metavar="SECONDS", help="begin no point that would end later")
     command.add_argument("-o", "--output", metavar="PATH", help="keep the sweep with every raw sample")
