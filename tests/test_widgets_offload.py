@@ -16,8 +16,9 @@ from inferlab.errors import DeviceUnavailable, EngineCrashed, MeasurementCancell
 from inferlab.models import tiny_model
 from inferlab.speed import AttentionRates, DeviceRates, LinkRates, TypeRates
 from inferlab.sweeps import load_sweep
-from inferlab.widgets import SplitLab, split_lab
-from inferlab.widgets.offload import Watched, for_all_cores
+from inferlab.widgets import split_lab
+from inferlab.widgets.attempts import Watched
+from inferlab.widgets.rates import for_all_cores
 
 SLOW, FAST = TypeRates(2e-10, 2e-11), TypeRates(1e-10, 1e-11)
 ATTENTION = {f"{kind}/{way}": AttentionRates(1e-10, 1e-11) for kind in ("f16", "q8_0") for way in ("flash", "plain")}
@@ -39,13 +40,13 @@ CALIBRATION = Calibration(
 def scripted(monkeypatch):
     """A function that makes the lab on a scripted engine, on a machine without any device."""
     monkeypatch.setattr(widgets.offload.native, "backends", lambda: ("cpu",))
-    return lambda **script: SplitLab(tiny_model(), CALIBRATION, engine=ScriptedEngine(**script))
+    return lambda **script: split_lab(tiny_model(), CALIBRATION, engine=ScriptedEngine(**script))
 
 
 @pytest.fixture(scope="module")
 def real():
     """The lab on the embedded model with llama.cpp and a loopback device."""
-    lab = SplitLab(tiny_model(), CALIBRATION, n_prompt=16, n_gen=4, repeats=1)
+    lab = split_lab(tiny_model(), CALIBRATION, n_prompt=16, n_gen=4, repeats=1)
     yield lab
     lab.close()
 
@@ -54,6 +55,15 @@ def press(lab):
     """Press Measure and wait for its end."""
     lab.measure_button.click()
     lab.thread.join(timeout=60)
+
+
+def begin(lab):
+    """Press Measure for a minute of work, and wait for its first pass."""
+    lab.workload, kept = (16, 400, 50), lab.workload
+    lab.measure_button.click()
+    while not lab._watched.n_passes:
+        time.sleep(0.02)
+    lab.workload = kept
 
 
 def of(figure, name):
@@ -166,10 +176,10 @@ def test_a_disk_that_is_full_is_told(scripted, tmp_path):
 def test_while_it_measures_nothing_else_can_be_pressed(scripted):
     """Only Cancel is open, and the progress can be seen."""
     lab = scripted()
-    lab._busy(True)
+    lab.busy(True)
     assert all(control.disabled for control in (*lab.controls, lab.measure_button, lab.save_button))
     assert (lab.cancel_button.disabled, lab.progress.layout.visibility) == (False, "visible")
-    lab._busy(False)
+    lab.busy(False)
     assert lab.progress.layout.visibility == "hidden"
 
 
@@ -192,7 +202,7 @@ def test_every_control_has_a_label(scripted):
 
 def test_a_device_with_all_cores_has_the_rates_of_the_host_with_as_many(monkeypatch):
     """The overhead stays that of a device, and so does the link."""
-    monkeypatch.setattr(widgets.offload, "physical_cores", lambda: 3)
+    monkeypatch.setattr(widgets.rates, "physical_cores", lambda: 3)
     cores = for_all_cores(CALIBRATION)
     known, far = CALIBRATION.devices["loopback/9"], cores.devices["loopback/3"]
     assert (far.types, far.step_seconds) == (CALIBRATION.devices["host/3"].types, known.step_seconds)
@@ -204,7 +214,7 @@ def test_without_a_calibration_it_can_be_made_here(scripted, monkeypatch):
     """Bytes are predicted at once; a press measures what rates rest on, and the curve appears."""
     monkeypatch.setattr(widgets.offload, "kept_calibration", lambda: None)
     monkeypatch.setattr(widgets.offload, "calibrate", lambda engine: CALIBRATION)
-    lab = SplitLab(tiny_model(), engine=ScriptedEngine())
+    lab = split_lab(tiny_model(), engine=ScriptedEngine())
     assert "tokens/s" not in lab.notes.value
     assert lab.calibrate_button.layout.display is None
     lab.calibrate_button.click()
@@ -252,14 +262,10 @@ def test_predictions_follow_a_control_at_once(real):
 def test_cancel_ends_a_real_measurement_and_the_next_one_works(real):
     """The point before it stays, the worker is gone, and Measure measures again."""
     before = len(real.runs)
-    real.workload, kept = (16, 400, 50), real.workload
-    real.measure_button.click()
-    while not real._watched.n_passes:
-        time.sleep(0.02)
+    begin(real)
     pid = real.engine.pid
     real.cancel_button.click()
     real.thread.join(timeout=20)
-    real.workload = kept
     assert "Cancelled" in real.status.value
     assert (len(real.runs), psutil.pid_exists(pid), real.engine.pid) == (before, False, None)
     press(real)
@@ -269,13 +275,9 @@ def test_cancel_ends_a_real_measurement_and_the_next_one_works(real):
 def test_a_killed_device_is_told_and_replaced(real):
     """Killed in the middle of a measurement, it costs that attempt; the next press starts another one."""
     before = len(real.runs)
-    real.workload, kept = (16, 400, 50), real.workload
-    real.measure_button.click()
-    while not real._watched.n_passes:
-        time.sleep(0.02)
+    begin(real)
     os.kill(real._device.pid, signal.SIGKILL)
     real.thread.join(timeout=30)
-    real.workload = kept
     assert "RPC device is gone" in real.status.value
     assert len(real.runs) == before
     press(real)
@@ -284,7 +286,7 @@ def test_a_killed_device_is_told_and_replaced(real):
 
 def test_no_process_is_left_when_it_is_closed(tmp_path):
     """Worker and device end with the lab."""
-    lab = SplitLab(tiny_model(), n_prompt=16, n_gen=4, repeats=1)
+    lab = split_lab(tiny_model(), n_prompt=16, n_gen=4, repeats=1)
     press(lab)
     pids = [lab.engine.pid, lab._device.pid]
     lab.close()
@@ -294,6 +296,7 @@ def test_no_process_is_left_when_it_is_closed(tmp_path):
 
 def test_the_figure_tells_what_it_shows(real):
     """Whoever cannot see it reads the split, the prediction and each measurement."""
-    alt = figures.split(3, real.memory(real.settings), real.speeds(real.settings), real.runs).layout.meta["alt"]
+    plan, speeds = real.predicted.memory(real.settings), real.predicted.speeds(real.settings)
+    alt = figures.split(3, plan, speeds, real.runs).layout.meta["alt"]
     assert "With n_gpu_layers 3: host " in alt
     assert "measurement 1 at 3 layers" in alt

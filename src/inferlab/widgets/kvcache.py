@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import threading
 from pathlib import Path
 
 import ipywidgets as ipw
@@ -14,6 +12,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.run import Run, measure
 from inferlab.settings import KV_TYPES, Settings
 from inferlab.units import bytes_text, seconds_text
+from inferlab.widgets.pressing import OneButton, labelled, slider
 
 N_GEN = 32
 ON_A_PAGE = ((512, 200, "f16"), (4096, 200, "f16"), (4096, 3900, "f16"), (4096, 3900, "q8_0"))
@@ -42,56 +41,30 @@ def filled(
     return measure(model, settings, n_tokens, N_GEN, repeats=2, engine=engine, progress=False)
 
 
-class CacheLab:
+class CacheLab(OneButton):
     """The live lab of chapter 4; `runs` keeps every measurement, so a cell below can go on with them."""
+
+    label = "Fill"
+    asks = "Choose a cache, say which bar will move, then press Fill."
+    working = "Filling, and decoding after it …"
 
     def __init__(self, model: str | Path | None = None, engine: Engine | None = None) -> None:
         self.model, self.engine = model, engine or default_engine()
         self.runs: list[Run] = []
-        self.thread: threading.Thread | None = None
-        self.n_ctx = _slider("n_ctx", 1024, 256, 8192, 256)
-        self.n_tokens = _slider("Tokens in it", 256, 16, 8160, 16)
-        self.kind = ipw.Dropdown(
-            description="Keys, values", options=KV_TYPES, value="f16", style={"description_width": "9em"}
-        )
-        self.button = ipw.Button(description="Fill", button_style="primary", icon="play")
-        self.button.on_click(lambda _: self.start())
-        self.status = ipw.HTML("Choose a cache, say which bar will move, then press Fill.")
-        self.figure = figures.live(figures.cache_runs(self.runs))
+        self.n_ctx = slider("n_ctx", 1024, 256, 8192, 256)
+        self.n_tokens = slider("Tokens in it", 256, 16, 8160, 16)
+        self.kind = labelled(ipw.Dropdown, "Keys, values", options=KV_TYPES, value="f16")
+        super().__init__()
 
     @property
-    def box(self) -> ipw.VBox:
-        return ipw.VBox([self.n_ctx, self.n_tokens, self.kind, self.button, self.status, self.figure])
+    def controls(self) -> list[ipw.Widget]:
+        return [self.n_ctx, self.n_tokens, self.kind]
 
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
+    def work(self) -> str:
+        run = filled(self.model, self.n_ctx.value, self.n_tokens.value, self.kind.value, self.engine)
+        self.runs.append(run)
+        a_token = seconds_text(1 / run.decode_tokens_per_second)
+        return f"reserved {bytes_text(run.bytes_on('kv_cache'))} · {a_token} a token"
 
-        display(self.box)
-
-    def start(self) -> None:
-        """Fill and measure beside the notebook's own thread, so that the page stays alive."""
-        self.button.disabled = True
-        self.status.value = "Filling, and decoding after it …"
-        self.thread = threading.Thread(target=self._fill_and_show, daemon=True)
-        self.thread.start()
-
-    def _fill_and_show(self) -> None:
-        try:
-            run = filled(self.model, self.n_ctx.value, self.n_tokens.value, self.kind.value, self.engine)
-            self.runs.append(run)
-            self.status.value = (
-                f"reserved {bytes_text(run.bytes_on('kv_cache'))} · {seconds_text(1 / run.decode_tokens_per_second)} "
-                "a token"
-            )
-            figures.redraw(self.figure, figures.cache_runs(self.runs))
-        except Exception as error:  # whatever happens, the reader sees it and can press again
-            self.status.value = f"<pre>{type(error).__name__}: {html.escape(str(error))}</pre>"
-        finally:
-            self.button.disabled = False
-
-
-def _slider(label: str, value: int, low: int, high: int, step: int) -> ipw.IntSlider:
-    return ipw.IntSlider(
-        value=value, min=low, max=high, step=step, description=label, continuous_update=False,
-        style={"description_width": "9em"}, layout={"width": "min(34em, 95%)"},
-    )  # fmt: skip
+    def drawn(self) -> figures.Figure:
+        return figures.cache_runs(self.runs)

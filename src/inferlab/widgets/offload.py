@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import html
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import ipywidgets as ipw
 
-from inferlab import figures, native, page, plans
+from inferlab import figures, native, page
 from inferlab.calibration import Calibration, calibrate
 from inferlab.engine import Engine, LlamaEngine
-from inferlab.engine import Pass as EnginePass
-from inferlab.errors import InferlabError, MeasurementCancelled, RecordError
+from inferlab.errors import InferlabError
 from inferlab.gguf import Model, read_gguf
 from inferlab.loopback import LoopbackDevice, loopback_device
 from inferlab.machine import physical_cores
@@ -25,14 +23,15 @@ from inferlab.models import find_model
 from inferlab.run import Run, fitted, measure
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.speed import SpeedPlan
-from inferlab.sweeps import Point, Sweep, load_sweep, save_sweep
-from inferlab.units import MIB
+from inferlab.sweeps import Sweep, load_sweep, save_sweep
+from inferlab.widgets.attempts import MOVED, Attempt, Watched, as_sweep, table
+from inferlab.widgets.pressing import Pressed, labelled
+from inferlab.widgets.rates import Predicted, for_all_cores, kept_calibration, told
 from inferlab.widgets.saving import SavePictures
 
 RECORDED = "xeon-2c/split-layers"
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 LINKS = {"as fast as it goes": None, "10 GB/s": 10.0, "3 GB/s": 3.0, "1 GB/s": 1.0, "0.3 GB/s": 0.3}
-MOVED = ("n_gpu_layers", "n_ctx", "type_k", "type_v", "flash_attn", "offload_kqv")
 
 
 def split_lab(
@@ -50,7 +49,7 @@ def split_lab(
     """
     if page.on_page():
         return recorded_split(load_sweep(RECORDED))
-    return SplitLab(model, calibration, n_prompt, n_gen, repeats, engine)
+    return SplitLab(model, calibration, (n_prompt, n_gen, repeats), engine)
 
 
 def recorded_split(sweep: Sweep) -> figures.Figure:
@@ -63,67 +62,29 @@ def recorded_split(sweep: Sweep) -> figures.Figure:
     return figures.slider(draw, {"n_gpu_layers": sweep.over["n_gpu_layers"]})
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One press of Measure: what was asked for, what was predicted, and the run or the reason why there is none."""
-
-    settings: Settings
-    predicted: SpeedPlan | None
-    run: Run | None = None
-    error: str | None = None
-
-    def residual(self, phase: str) -> float | None:
-        """Measured over predicted, less one, of "prefill" or "decode"; None where one of them is missing."""
-        rate = self.run and getattr(self.run, f"{phase}_tokens_per_second")
-        return rate / getattr(self.predicted, phase).tokens_per_second - 1 if rate and self.predicted else None
-
-
-class Watched:
-    """An engine that tells before every pass, and refuses further ones once `stopped`."""
-
-    def __init__(self, engine: Engine, tell) -> None:
-        self.engine, self.tell, self.n_passes, self.stopped = engine, tell, 0, False
-
-    def __getattr__(self, name: str):
-        return getattr(self.engine, name)
-
-    def generate(self, prompt: Sequence[int], n_gen: int) -> EnginePass:
-        if self.stopped:
-            raise MeasurementCancelled("The measurement was cancelled; nothing of it is kept.")
-        self.n_passes += 1
-        self.tell(self.n_passes)
-        return self.engine.generate(prompt, n_gen)
-
-    def stop(self) -> None:
-        """End the pass that runs now, and let no other begin."""
-        self.stopped = True
-        self.engine.close()
-
-
-class SplitLab:
+class SplitLab(Pressed):
     """The live lab of chapter 6; `attempts` keeps every press, `runs` what was measured, for the cells below.
 
+    workload  n_prompt, n_gen and repeats of every measurement
     Without a GPU the device is a loopback device, which computes with all cores while the host's one thread waits.
     """
 
     def __init__(
         self,
-        model: str | Path | None = None,
-        calibration: Calibration | None = None,
-        n_prompt: int = 128,
-        n_gen: int = 17,
-        repeats: int = 3,
+        model: str | Path | None,
+        calibration: Calibration | None,
+        workload: tuple[int, int, int],
         engine: Engine | None = None,
     ) -> None:
         self.path = find_model(model)
         self.model: Model = read_gguf(self.path)
-        self.workload = (n_prompt, n_gen, repeats)
+        self.workload = workload
         self.engine = engine or LlamaEngine()
         self.machine = self.engine.machine()
         self.on_loopback = not self.machine.gpus and "rpc" in native.backends()
+        self.predicted = Predicted(self.model, self.machine, *workload[:2])
         self._know(calibration or kept_calibration())
         self.attempts: list[Attempt] = []
-        self.thread: threading.Thread | None = None
         self._device: LoopbackDevice | None = None
         self._watched: Watched | None = None
         self._began = time.monotonic()
@@ -141,18 +102,18 @@ class SplitLab:
         top = (self.model.n_layer or 0) + 1
         n_prompt, n_gen, _ = self.workload
         contexts = [n for n in CONTEXTS if n_prompt + n_gen <= n <= max(512, self.model.n_ctx_train or CONTEXTS[-1])]
-        self.n_gpu_layers = _labelled(ipw.IntSlider, "n_gpu_layers", value=top // 2, min=0, max=top)
-        self.n_ctx = _labelled(ipw.SelectionSlider, "n_ctx", options=contexts, value=min(contexts, key=_near_2048))
-        self.type_k = _labelled(ipw.Dropdown, "type_k", options=KV_TYPES, value="f16")
-        self.type_v = _labelled(ipw.Dropdown, "type_v", options=KV_TYPES, value="f16")
-        self.flash_attn = _labelled(ipw.Dropdown, "flash_attn", options=FLASH_ATTN, value="on")
-        self.offload_kqv = _labelled(ipw.Checkbox, "offload_kqv: the cache lies with its layer", value=True)
-        self.link = _labelled(ipw.Dropdown, "link to the device", options=list(LINKS.items()), value=None)
+        self.n_gpu_layers = labelled(ipw.IntSlider, "n_gpu_layers", value=top // 2, min=0, max=top)
+        self.n_ctx = labelled(ipw.SelectionSlider, "n_ctx", options=contexts, value=min(contexts, key=_near_2048))
+        self.type_k = labelled(ipw.Dropdown, "type_k", options=KV_TYPES, value="f16")
+        self.type_v = labelled(ipw.Dropdown, "type_v", options=KV_TYPES, value="f16")
+        self.flash_attn = labelled(ipw.Dropdown, "flash_attn", options=FLASH_ATTN, value="on")
+        self.offload_kqv = labelled(ipw.Checkbox, "offload_kqv: the cache lies with its layer", value=True)
+        self.link = labelled(ipw.Dropdown, "link to the device", options=list(LINKS.items()), value=None)
         self.measure_button = ipw.Button(description="Measure", button_style="primary", icon="play")
         self.cancel_button = ipw.Button(description="Cancel", icon="stop", disabled=True)
         self.save_button = ipw.Button(description="Save as JSON", icon="save", disabled=True)
         self.calibrate_button = ipw.Button(description="Calibrate (a minute)", icon="tachometer")
-        self.calibrate_button.layout.display = "none" if self.calibration else None
+        self.calibrate_button.layout.display = "none" if self.predicted.calibration else None
         self.picture_button = SavePictures(label="Save picture (PNG)")
         self.progress = ipw.IntProgress(value=0, min=0, max=1, layout={"width": "min(34em, 95%)"})
         self.progress.layout.visibility = "hidden"
@@ -175,11 +136,6 @@ class SplitLab:
         buttons = ipw.HBox([self.measure_button, self.cancel_button, self.calibrate_button, *ways_out])
         buttons.layout.flex_flow = "row wrap"
         return ipw.VBox([*self.controls, self.notes, buttons, self.progress, self.status, self.figure, self.history])
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        display(self.box)
 
     def _where(self) -> str:
         """Where it will run, before anything has."""
@@ -205,29 +161,12 @@ class SplitLab:
         try:
             self._ready_device()
             settings = self.settings
-            memory, speeds = self.memory(settings), self.speeds(settings)
+            memory, speeds = self.predicted.memory(settings), self.predicted.speeds(settings)
         except InferlabError as error:
-            self._tell(error)
+            super().failed(error)
             return
-        self.notes.value = _told(settings, memory, speeds)
+        self.notes.value = told(settings, memory, speeds)
         self._draw(settings, memory, speeds)
-
-    def memory(self, settings: Settings) -> MemoryPlan:
-        return plans.predict_memory(self.model, settings, self.machine)
-
-    def speeds(self, settings: Settings) -> list[SpeedPlan]:
-        """Predicted rates for every n_gpu_layers, kept for each position of the other controls."""
-        if self.calibration is None:
-            return []
-        key = repr(settings.but(n_gpu_layers=0))
-        if key not in self._curves:
-            every = range(self.n_gpu_layers.max + 1)
-            self._curves[key] = [self._speed(settings.but(n_gpu_layers=n)) for n in every]
-        return self._curves[key]
-
-    def _speed(self, settings: Settings) -> SpeedPlan:
-        n_prompt, n_gen, _ = self.workload
-        return plans.predict_speed(self.model, settings, self.calibration, n_prompt, n_gen, self.machine)
 
     def _draw(self, settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> None:
         figures.redraw(self.figure, figures.split(settings.n_gpu_layers, memory, speeds, self.runs))
@@ -236,11 +175,9 @@ class SplitLab:
 
     def start(self) -> None:
         """Measure what the controls say, beside the notebook's own thread, so that Cancel can be pressed."""
-        self._busy(True)
         self._watched = Watched(self.engine, self._passed)
         self._say("Measuring: loading the model …")
-        self.thread = threading.Thread(target=self._measure_and_show, daemon=True)
-        self.thread.start()
+        self.beside(self.measure_once)
 
     def cancel(self) -> None:
         """End the measurement that runs; what was measured before stays."""
@@ -248,30 +185,21 @@ class SplitLab:
             self._say("Cancelling …")
             self._watched.stop()
 
-    def _measure_and_show(self) -> None:
-        try:
-            self.measure_once()
-        except Exception as error:  # whatever happens, the reader sees it, keeps every point, and can press again
-            self._failed(error)
-        finally:
-            self._watched = None
-            self._busy(False)
-
     def measure_once(self) -> Run:
         """Measure what the controls say and keep the attempt with its prediction."""
         watched = self._watched or Watched(self.engine, self._passed)
         self._ready_device()
         settings = fitted(self.settings, *self.workload[:2])
-        speeds = self.speeds(settings)
+        speeds = self.predicted.speeds(settings)
         self.attempts.append(Attempt(settings, speeds[settings.n_gpu_layers] if speeds else None))
         run = measure(self.path, settings, *self.workload, engine=watched, progress=False)
         self.attempts[-1] = replace(self.attempts[-1], run=run)
         self._say(f"{html.escape(figures.summary(run))}<br>{html.escape(run.badge)}")
-        self.history.value = _table(self.attempts)
-        self._draw(settings, self.memory(settings), speeds)
+        self.history.value = table(self.attempts)
+        self._draw(settings, self.predicted.memory(settings), speeds)
         return run
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """Tell why, and keep the reason where the run would have been; a cancelled attempt leaves nothing."""
         cancelled = self._watched is not None and self._watched.stopped
         if self.attempts and self.attempts[-1].run is None and self.attempts[-1].error is None:
@@ -282,8 +210,8 @@ class SplitLab:
             self.engine.close()
             self._say(f"Cancelled. {len(self.runs)} measured points are kept.")
         else:
-            self._tell(error)
-        self.history.value = _table(self.attempts)
+            super().failed(error)
+        self.history.value = table(self.attempts)
 
     def _passed(self, n_passes: int) -> None:
         most = self.workload[2] + 2
@@ -292,9 +220,11 @@ class SplitLab:
         counted = f"Passes warm up until two agree, then {self.workload[2]} count."
         self._say(f"Measuring: pass {n_passes}, {seconds}. {counted}")
 
-    def _busy(self, busy: bool) -> None:
+    def busy(self, busy: bool) -> None:
         """Nothing else may run while something is measured, and nothing can be moved."""
         self._began = time.monotonic()
+        if not busy:
+            self._watched = None
         for control in (*self.controls, self.measure_button, self.calibrate_button, self.picture_button):
             control.disabled = busy
         self.cancel_button.disabled = not busy
@@ -305,34 +235,23 @@ class SplitLab:
         """A line that a screen reader reads when it changes."""
         self.status.value = f"<p role='status'>{text}</p>"
 
-    def _tell(self, error: Exception) -> None:
-        told = html.escape(f"{type(error).__name__}: {error}")
-        self.status.value = f"<pre role='alert' style='white-space: pre-wrap'>{told}</pre>"
-
     # --- calibrating ----------------------------------------------------------------------------
 
     def start_calibration(self) -> None:
         """Measure what predictions of rates rest on, and keep it for every later session."""
-        self._busy(True)
-        self.cancel_button.disabled = True
         self._say("Calibrating this machine: about a minute, once …")
-        self.thread = threading.Thread(target=self._calibrate_and_show, daemon=True)
-        self.thread.start()
+        self.beside(self.calibrate_once)
+        self.cancel_button.disabled = True
 
-    def _calibrate_and_show(self) -> None:
-        try:
-            self._know(calibrate(engine=self.engine))
-            self.calibrate_button.layout.display = "none"
-            self._say(f"Rates are predicted now, from {html.escape(self.calibration.badge)}")
-            self.update()
-        except Exception as error:  # as with a measurement
-            self._tell(error)
-        finally:
-            self._busy(False)
+    def calibrate_once(self) -> None:
+        """Calibrate, and predict rates from it."""
+        self._know(calibrate(engine=self.engine))
+        self.calibrate_button.layout.display = "none"
+        self._say(f"Rates are predicted now, from {html.escape(self.predicted.calibration.badge)}")
+        self.update()
 
     def _know(self, calibration: Calibration | None) -> None:
-        self.calibration = for_all_cores(calibration) if calibration and self.on_loopback else calibration
-        self._curves: dict[str, list[SpeedPlan]] = {}
+        self.predicted.know(for_all_cores(calibration) if calibration and self.on_loopback else calibration)
 
     # --- the device, and the end ----------------------------------------------------------------
 
@@ -351,16 +270,12 @@ class SplitLab:
     def save(self, path: str | Path | None = None) -> Path | None:
         """Write every attempt with its raw samples as JSON, beside the notebook if no path is given."""
         name = path or f"split-{datetime.now():%Y-%m-%d-%H%M%S}.json"
-        points = tuple(
-            Point({name: getattr(a.settings, name) for name in MOVED}, a.run, a.error) for a in self.attempts
-        )
-        over = {name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in MOVED}
         try:
-            written = save_sweep(Sweep(over, points), name)
+            written = save_sweep(as_sweep(self.attempts), name)
         except InferlabError as error:
-            self._tell(error)
+            super().failed(error)
             return None
-        self._say(f"{len(points)} points are written to {html.escape(str(written.resolve()))}.")
+        self._say(f"{len(self.attempts)} points are written to {html.escape(str(written.resolve()))}.")
         return written
 
     def close(self) -> None:
@@ -372,73 +287,5 @@ class SplitLab:
             self._device = None
 
 
-def kept_calibration() -> Calibration | None:
-    """What `lab.calibrate` kept on this machine; None before it ran, or where the file is of no use."""
-    try:
-        return Calibration.load()
-    except RecordError:
-        return None
-
-
-def for_all_cores(calibration: Calibration) -> Calibration:
-    """For a loopback device with every core: the host's rates with as many threads, the overhead of a device."""
-    cores = physical_cores()
-    far = next((name for name in calibration.devices if name.startswith("loopback/")), None)
-    if far is None or far == f"loopback/{cores}":
-        return calibration
-    known, name = calibration.devices[far], f"loopback/{cores}"
-    like_host = replace(
-        calibration.host(cores), name=name, step_seconds=known.step_seconds, block_seconds=known.block_seconds
-    )
-    kept = {key: rates for key, rates in calibration.devices.items() if key != far}
-    links = {**calibration.links, name: calibration.links[far]}
-    return replace(calibration, devices={**kept, name: like_host}, links=links)
-
-
 def _near_2048(n_ctx: int) -> int:
     return abs(n_ctx - 2048)
-
-
-def _told(settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> str:
-    """The prediction at the present position, in one line for who cannot see the figure."""
-    told = [f"{device} {(held.total_bytes or 0) / MIB:,.0f} MiB" for device, held in memory.devices.items()]
-    for phase in ("prefill", "decode") if speeds else ():
-        step = getattr(speeds[settings.n_gpu_layers], phase)
-        told.append(f"{phase} {step.tokens_per_second:.1f} tokens/s, most of its time {step.bound_by}")
-    return f"<p><strong>Predicted.</strong> {html.escape('; '.join(told))}.</p>"
-
-
-COLUMNS = ("", "layers", "other settings", "prefill, tokens/s", "decode, tokens/s")
-
-
-def _table(attempts: Sequence[Attempt]) -> str:
-    """Every attempt as a row: what was asked, measured, and how far that lies from the prediction."""
-    if not attempts:
-        return ""
-    head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
-    done = [sum(one.run is not None for one in attempts[: i + 1]) for i in range(len(attempts))]
-    body = "".join(_row(number, attempt) for number, attempt in zip(done, attempts, strict=True))
-    return f"<table><caption>Every measurement, with its residual</caption><tr>{head}</tr>{body}</table>"
-
-
-def _row(number: int, attempt: Attempt) -> str:
-    about = html.escape(figures.described(attempt.settings, attempt.run))
-    first = f"<td>{number if attempt.run else ''}</td><td>{attempt.settings.n_gpu_layers}</td><td>{about}</td>"
-    if attempt.run is None:
-        return f"<tr>{first}<td colspan='2'>{html.escape((attempt.error or '').splitlines()[0])}</td></tr>"
-    return f"<tr>{first}{''.join(f'<td>{_rate(attempt, phase)}</td>' for phase in ('prefill', 'decode'))}</tr>"
-
-
-def _rate(attempt: Attempt, phase: str) -> str:
-    rate, residual = getattr(attempt.run, f"{phase}_tokens_per_second"), attempt.residual(phase)
-    told = "" if residual is None else f" ({residual:+.0%})"
-    return "" if rate is None else f"{rate:.1f}{told}"
-
-
-def _labelled(kind: type[ipw.Widget], label: str, **state) -> ipw.Widget:
-    """A control with its label beside it, which a screen reader reads and the keyboard reaches."""
-    if kind is ipw.IntSlider:
-        state["continuous_update"] = True
-    return kind(
-        description=label, style={"description_width": "9em"}, layout={"width": "min(34em, 95%)"}, **state
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import threading
 from datetime import date
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from inferlab.engine import LlamaEngine, default_engine
 from inferlab.settings import KV_TYPES
 from inferlab.tradeoffs import AS_IT_IS, TYPES, Choice, choose
 from inferlab.units import bytes_text
+from inferlab.widgets.pressing import OneButton
 
 ON_A_PAGE = ((AS_IT_IS, "q8_0", "q8_0"), ("Q8_0", "f16", "f16"), ("Q4_K_M", "f16", "f16"), ("Q4_K_M", "q8_0", "q8_0"))
 
@@ -31,53 +31,38 @@ def quantization_lab(
     return QuantizationLab(model, engine)
 
 
-class QuantizationLab:
+class QuantizationLab(OneButton):
     """The live lab of chapter 5; `choices` keeps every comparison, so a cell below can go on with them."""
+
+    label = "Compare"
+    asks = "Choose three types, say where the point will land, then press Compare."
+    working = "Quantizing, then reading the text with both models …"
 
     def __init__(self, model: str | Path | None = None, engine: LlamaEngine | None = None) -> None:
         self.model, self.engine = model, engine or default_engine()
         self.choices: list[Choice] = []
-        self.thread: threading.Thread | None = None
         self.type = _dropdown("Weights", (AS_IT_IS, *TYPES), "Q4_K_M")
         self.type_k = _dropdown("Keys", KV_TYPES, "f16")
         self.type_v = _dropdown("Values", KV_TYPES, "f16")
-        self.button = ipw.Button(description="Compare", button_style="primary", icon="play")
-        self.button.on_click(lambda _: self.start())
-        self.status = ipw.HTML("Choose three types, say where the point will land, then press Compare.")
-        self.figure = figures.live(figures.choices(self.choices))
+        super().__init__()
 
     @property
-    def box(self) -> ipw.VBox:
-        return ipw.VBox([self.type, self.type_k, self.type_v, self.button, self.status, self.figure])
+    def controls(self) -> list[ipw.Widget]:
+        return [self.type, self.type_k, self.type_v]
 
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        display(self.box)
-
-    def start(self) -> None:
-        """Compare what is chosen, beside the notebook's own thread, so that the page stays alive."""
-        self.button.disabled = True
-        self.status.value = "Quantizing, then reading the text with both models …"
-        self.thread = threading.Thread(target=self._compare_and_show, daemon=True)
-        self.thread.start()
-
-    def _compare_and_show(self) -> None:
-        try:
-            made = self.compare()
-            self.status.value = _told(len(self.choices), made)
-            badge = self.engine.machine().badge(date.today().isoformat())
-            figures.redraw(self.figure, figures.choices(self.choices, badge))
-        except Exception as error:  # whatever happens, the reader sees it and can press again
-            self.status.value = f"<pre>{type(error).__name__}: {html.escape(str(error))}</pre>"
-        finally:
-            self.button.disabled = False
+    def work(self) -> str:
+        made = self.compare()
+        return _told(len(self.choices), made)
 
     def compare(self) -> Choice:
         """Compare what the controls say and keep the choice."""
         types = self.type.value, self.type_k.value, self.type_v.value
         self.choices.append(choose(self.model, *types, engine=self.engine))
         return self.choices[-1]
+
+    def drawn(self) -> figures.Figure:
+        today = date.today().isoformat()
+        return figures.choices(self.choices, self.engine.machine().badge(today) if self.choices else None)
 
 
 def _told(number: int, made: Choice) -> str:

@@ -1,0 +1,86 @@
+"""What was pressed and what came of it: an engine that can be stopped, and attempts as a table and as a record."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from inferlab import figures
+from inferlab.engine import Engine
+from inferlab.engine import Pass as EnginePass
+from inferlab.errors import MeasurementCancelled
+from inferlab.run import Run
+from inferlab.settings import Settings
+from inferlab.speed import SpeedPlan
+from inferlab.sweeps import Point, Sweep
+
+MOVED = ("n_gpu_layers", "n_ctx", "type_k", "type_v", "flash_attn", "offload_kqv")
+COLUMNS = ("", "layers", "other settings", "prefill, tokens/s", "decode, tokens/s")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One press of Measure: what was asked for, what was predicted, and the run or the reason why there is none."""
+
+    settings: Settings
+    predicted: SpeedPlan | None
+    run: Run | None = None
+    error: str | None = None
+
+    def residual(self, phase: str) -> float | None:
+        """Measured over predicted, less one, of "prefill" or "decode"; None where one of them is missing."""
+        rate = self.run and getattr(self.run, f"{phase}_tokens_per_second")
+        return rate / getattr(self.predicted, phase).tokens_per_second - 1 if rate and self.predicted else None
+
+
+class Watched:
+    """An engine that tells before every pass, and refuses further ones once `stopped`."""
+
+    def __init__(self, engine: Engine, tell: Callable[[int], None]) -> None:
+        self.engine, self.tell, self.n_passes, self.stopped = engine, tell, 0, False
+
+    def __getattr__(self, name: str):
+        return getattr(self.engine, name)
+
+    def generate(self, prompt: Sequence[int], n_gen: int) -> EnginePass:
+        if self.stopped:
+            raise MeasurementCancelled("The measurement was cancelled; nothing of it is kept.")
+        self.n_passes += 1
+        self.tell(self.n_passes)
+        return self.engine.generate(prompt, n_gen)
+
+    def stop(self) -> None:
+        """End the pass that runs now, and let no other begin."""
+        self.stopped = True
+        self.engine.close()
+
+
+def as_sweep(attempts: Sequence[Attempt]) -> Sweep:
+    """Every attempt as a point over the settings that can be moved, the failed ones with their reason."""
+    points = tuple(Point({name: getattr(one.settings, name) for name in MOVED}, one.run, one.error) for one in attempts)
+    return Sweep({name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in MOVED}, points)
+
+
+def table(attempts: Sequence[Attempt]) -> str:
+    """Every attempt as a row: what was asked, measured, and how far that lies from the prediction."""
+    if not attempts:
+        return ""
+    head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
+    done = [sum(one.run is not None for one in attempts[: i + 1]) for i in range(len(attempts))]
+    body = "".join(_row(number, attempt) for number, attempt in zip(done, attempts, strict=True))
+    return f"<table><caption>Every measurement, with its residual</caption><tr>{head}</tr>{body}</table>"
+
+
+def _row(number: int, attempt: Attempt) -> str:
+    about = html.escape(figures.described(attempt.settings, attempt.run))
+    first = f"<td>{number if attempt.run else ''}</td><td>{attempt.settings.n_gpu_layers}</td><td>{about}</td>"
+    if attempt.run is None:
+        return f"<tr>{first}<td colspan='2'>{html.escape((attempt.error or '').splitlines()[0])}</td></tr>"
+    return f"<tr>{first}{''.join(f'<td>{_rate(attempt, phase)}</td>' for phase in ('prefill', 'decode'))}</tr>"
+
+
+def _rate(attempt: Attempt, phase: str) -> str:
+    rate, residual = getattr(attempt.run, f"{phase}_tokens_per_second"), attempt.residual(phase)
+    told = "" if residual is None else f" ({residual:+.0%})"
+    return "" if rate is None else f"{rate:.1f}{told}"

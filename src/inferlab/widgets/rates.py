@@ -1,0 +1,81 @@
+"""What the split lab predicts: bytes and rates of every split, and the calibration that rates rest on."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inferlab import plans
+from inferlab.calibration import Calibration
+from inferlab.errors import RecordError
+from inferlab.gguf import Model
+from inferlab.machine import Machine, physical_cores
+from inferlab.memory import MemoryPlan
+from inferlab.settings import Settings
+from inferlab.speed import SpeedPlan
+from inferlab.units import MIB
+
+
+class Predicted:
+    """Predictions for one model on one machine; a curve over n_gpu_layers is computed once for other settings.
+
+    calibration  what rates are predicted from; None: bytes alone
+    """
+
+    def __init__(self, model: Model, machine: Machine, n_prompt: int, n_gen: int) -> None:
+        self.model, self.machine, self.workload = model, machine, (n_prompt, n_gen)
+        self.know(None)
+
+    def know(self, calibration: Calibration | None) -> None:
+        """Predict rates from another calibration from now on."""
+        self.calibration = calibration
+        self._curves: dict[str, list[SpeedPlan]] = {}
+
+    def memory(self, settings: Settings) -> MemoryPlan:
+        return plans.predict_memory(self.model, settings, self.machine)
+
+    def speeds(self, settings: Settings) -> list[SpeedPlan]:
+        """Rates for every n_gpu_layers, from 0 to all blocks and the output layer."""
+        if self.calibration is None:
+            return []
+        key = repr(settings.but(n_gpu_layers=0))
+        if key not in self._curves:
+            every = range((self.model.n_layer or 0) + 2)
+            self._curves[key] = [self._speed(settings.but(n_gpu_layers=n)) for n in every]
+        return self._curves[key]
+
+    def _speed(self, settings: Settings) -> SpeedPlan:
+        return plans.predict_speed(self.model, settings, self.calibration, *self.workload, self.machine)
+
+
+def told(settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> str:
+    """The prediction at the present position, in one line for who cannot see the figure."""
+    said = [f"{device} {(held.total_bytes or 0) / MIB:,.0f} MiB" for device, held in memory.devices.items()]
+    for phase in ("prefill", "decode") if speeds else ():
+        step = getattr(speeds[settings.n_gpu_layers], phase)
+        said.append(f"{phase} {step.tokens_per_second:.1f} tokens/s, most of its time {step.bound_by}")
+    return f"<p><strong>Predicted.</strong> {html.escape('; '.join(said))}.</p>"
+
+
+def kept_calibration() -> Calibration | None:
+    """What `lab.calibrate` kept on this machine; None before it ran, or where the file is of no use."""
+    try:
+        return Calibration.load()
+    except RecordError:
+        return None
+
+
+def for_all_cores(calibration: Calibration) -> Calibration:
+    """For a loopback device with every core: the host's rates with as many threads, the overhead of a device."""
+    cores = physical_cores()
+    far = next((name for name in calibration.devices if name.startswith("loopback/")), None)
+    if far is None or far == f"loopback/{cores}":
+        return calibration
+    known, name = calibration.devices[far], f"loopback/{cores}"
+    like_host = replace(
+        calibration.host(cores), name=name, step_seconds=known.step_seconds, block_seconds=known.block_seconds
+    )
+    kept = {key: rates for key, rates in calibration.devices.items() if key != far}
+    links = {**calibration.links, name: calibration.links[far]}
+    return replace(calibration, devices={**kept, name: like_host}, links=links)
