@@ -17,7 +17,7 @@ from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
 from inferlab.settings import Settings
-from inferlab.widgets.offload import Watched
+from inferlab.widgets.attempts import Watched
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls)}
 LEAVES = {name for name, cls in CLASSES.items() if not cls.__subclasses__()}
