@@ -266,9 +266,9 @@ def test_defaults_of_the_python_class_are_not_those_of_the_library(parameters):
     python = {knob.python: knob.python_default for knob in knobs().values() if knob.python}
     assert {name: repr(parameters[name].default) for name in python} == python
     structs = {"model": model, "context": context}
-    library = {knob.c_name: knob for knob in knobs().values() if knob.struct}
-    found = {name: getattr(structs[knob.struct], name) for name, knob in library.items()}
-    assert found == {name: knob.library_default for name, knob in library.items()}
+    fields = {knob.c_name: knob for knob in knobs().values() if knob.struct}
+    found = {name: getattr(structs[knob.struct], name) for name, knob in fields.items()}
+    assert found == {name: knob.c_default for name, knob in fields.items()}
     assert (parameters["n_gpu_layers"].default, model.n_gpu_layers) == (0, -1)
     assert parameters["flash_attn"].default is False
     assert context.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO

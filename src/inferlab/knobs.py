@@ -30,9 +30,10 @@ OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload"}
 
 @dataclass(frozen=True)
 class Knob:
-    """One setting: its name in llama.cpp's server, llama-cpp-python, the library, Ollama and vLLM, and each default.
+    """One setting: its name in llama.cpp's server, llama-cpp-python, llama.cpp's C structures, Ollama and vLLM.
 
-    "" is a program that has no such thing; `python_means` and `library_means` explain a default that is a code.
+    With each name its default; "" is a program that has no such thing.
+    `c_default` is the one in the structures; `python_means` and `c_means` explain a default that is a code.
     """
 
     name: str
@@ -48,8 +49,8 @@ class Knob:
     python_means: str = ""
     struct: str = ""
     c_name: str = ""
-    library_default: Any = None
-    library_means: str = ""
+    c_default: Any = None
+    c_means: str = ""
 
 
 @cache
