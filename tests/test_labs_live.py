@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Page, TimeoutError, expect
+from playwright.sync_api import Error, Page, expect
 
 LABS = Path(__file__).parents[1] / "labs"
 LIVE = """
@@ -40,15 +40,22 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def jupyter(folder) -> Iterator[tuple[str, psutil.Process]]:
+def log(tmp_path_factory) -> Path:
+    """What JupyterLab and its kernel write."""
+    return tmp_path_factory.mktemp("jupyterlab") / "server.log"
+
+
+@pytest.fixture(scope="module")
+def jupyter(folder, log) -> Iterator[tuple[str, psutil.Process]]:
     """Address of a JupyterLab over that folder, with its process."""
     port = free_port()
     command = [str(Path(sys.executable).with_name("jupyter-lab")), "--no-browser", f"--port={port}", "--allow-root",
                "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}"]  # fmt: skip
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    with log.open("wb") as written:
+        server = subprocess.Popen(command, stdout=written, stderr=written, start_new_session=True)
     address = f"http://127.0.0.1:{port}/lab"
     try:
-        wait_for(address)
+        wait_for(address, log)
         yield address, psutil.Process(server.pid)
     finally:
         with suppress(ProcessLookupError):
@@ -62,31 +69,47 @@ def free_port() -> int:
     return free_port()
 
 
-def wait_for(address: str) -> None:
-    for _ in range(150):
+def wait_for(address: str, log: Path) -> None:
+    for _ in range(5 * STARTING_MS // 1000):
         with suppress(OSError):
             urllib.request.urlopen(address, timeout=2)
             return
         time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not answer at {address}")
+    pytest.fail(f"JupyterLab did not answer at {address}:\n{log.read_text(errors='replace')}", pytrace=False)
 
 
 @pytest.fixture(scope="module")
-def notebook(jupyter, browser) -> Iterator[Page]:
-    """The notebook, opened and run to its end."""
+def notebook(jupyter, log, browser) -> Iterator[Page]:
+    """The notebook, opened and run to its end; where that fails, what it shows and what JupyterLab wrote."""
     address, _ = jupyter
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    page.goto(f"{address}/tree/split.ipynb")
-    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=STARTING_MS)
-    page.get_by_text("| Idle").wait_for(timeout=STARTING_MS)  # JupyterLab drops what is run before its kernel is ready
-    page.locator(".jp-Notebook .jp-InputArea-editor").first.click()
-    page.keyboard.press("Shift+Enter")
+    page.set_default_timeout(STARTING_MS)
     try:
-        page.get_by_role("button", name="Measure").wait_for(timeout=STARTING_MS)
-    except TimeoutError:
-        pytest.fail(f"no button to press; the notebook shows:\n{page.locator('.jp-Notebook').inner_text()}")
+        page.goto(f"{address}/tree/split.ipynb")
+        run_all(page)
+        page.get_by_role("button", name="Measure").wait_for()
+    except Error as failed:
+        shown = page.locator("body").inner_text()
+        told = [str(failed), "The page shows:", shown, "JupyterLab wrote:", log.read_text(errors="replace")]
+        pytest.fail("\n".join(told), pytrace=False)
     yield page
     page.close()
+
+
+def run_all(page: Page) -> None:
+    """Run every cell from the menu once the kernel is idle, and again if its prompt stays empty.
+
+    What is run before the kernel is ready JupyterLab drops.
+    """
+    page.get_by_text("| Idle").wait_for()
+    prompt = page.locator(".jp-CodeCell .jp-InputPrompt").first
+    for _ in range(3):
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        with suppress(AssertionError):
+            expect(prompt).to_have_text(re.compile(r"\[[*\d]"), timeout=15_000)
+            return
+    raise Error("The kernel took no cell.")
 
 
 def points(page: Page) -> int:
