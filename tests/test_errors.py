@@ -12,10 +12,11 @@ import pytest
 from fakes import ScriptedEngine
 
 import inferlab as lab
-from inferlab import claims, diagrams, errors, native, pytorch
+from inferlab import claims, contributions, diagrams, errors, native, pytorch
 from inferlab.engine import LlamaEngine, default_engine
 from inferlab.errors import InferlabError
 from inferlab.models import tiny_model
+from inferlab.reference import Clocked
 from inferlab.settings import Settings
 from inferlab.widgets.attempts import Watched
 
@@ -92,8 +93,10 @@ RAISERS = {
     "EngineRefused": lambda *_: an_unknown_device(),
     "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
     "EngineTimeout": lambda *_: a_call_that_takes_too_long(),
+    "ContributionRefused": lambda folder, _: contributions.contribute(folder, folder / "out"),
     "MeasurementCancelled": lambda *_: a_measurement_after_cancel(),
     "NotEnoughDisk": a_shape_on_a_full_disk,
+    "OutOfTime": lambda *_: Clocked(ScriptedEngine(), 0.0).generate([1], 1),
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
     "RecordError": lambda folder, _: lab.load_run(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),

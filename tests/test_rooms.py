@@ -16,7 +16,7 @@ PACKAGE = Path(inferlab.__file__).parent
 ROOMS = {
     8: "cli page widgets",
     7: "checkup diagrams figures",
-    6: "accuracy contributions diagnosis fitting gaps reference roofs tradeoffs tuning",
+    6: "accuracy atlas contributions diagnosis fitting gaps reference roofs tradeoffs tuning",
     5: "calibration divergence injections llamabench plans pytorch quantization records shapes sweeps treads",
     4: "allocation coldstart depths drafting forgetting occupancy oracle prefixes probe run serving sides slots "
        "vocabulary withholding",

@@ -13,8 +13,10 @@
     │   └── EngineRefused       llama.cpp said no: model, context or decode failed
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
+    ├── ContributionRefused     records that may not be shared as they are
     ├── MeasurementCancelled    somebody pressed Cancel
     ├── NotEnoughDisk           a file that would not fit on the disk
+    ├── OutOfTime               a measurement that would outlast the time it was given
     ├── PyTorchUnavailable      PyTorch, or a GPU for it, is missing; only chapter 6 wants it
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
@@ -82,12 +84,20 @@ class EngineTimeout(EngineRefused):
     """The engine did not answer in time and was stopped; the next call starts a fresh one."""
 
 
+class ContributionRefused(InferlabError):
+    """Records that name their owner, or are none."""
+
+
 class MeasurementCancelled(InferlabError):
     """A measurement was ended before it was complete, because somebody asked for it."""
 
 
 class NotEnoughDisk(InferlabError):
     """A file is larger than what is free on the disk."""
+
+
+class OutOfTime(InferlabError):
+    """A measurement was not begun, because it would probably end too late."""
 
 
 class PyTorchUnavailable(InferlabError):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from inferlab.coldstart import ColdStart
 from inferlab.engine import Buffer, Pass
 from inferlab.errors import RecordError
 from inferlab.gguf import ModelCard
@@ -20,6 +21,7 @@ from inferlab.settings import Settings
 from inferlab.telemetry import Sample, Sampling
 
 FORMAT = 1
+COLD_STARTS = "inferlab cold starts 1"
 Made = TypeVar("Made")
 
 
@@ -85,6 +87,35 @@ def run_from_dict(data: dict[str, Any]) -> Run:
             "samples": tuple(Sample.from_dict(sample) for sample in data.get("samples", ())),
             "links": tuple(Link(**link) for link in data.get("links", ())),
             "sampling": Sampling.from_dict(data["sampling"]) if data.get("sampling") else None,
+        }
+    )
+
+
+def cold_starts_to_dict(starts: Iterable[ColdStart]) -> dict[str, Any]:
+    """Everything that cold starts hold, in JSON's kinds and in the order of measuring."""
+    return {"format": COLD_STARTS, "starts": [asdict(start) for start in starts]}
+
+
+def load_cold_starts(name: str | Path) -> tuple[ColdStart, ...]:
+    """The cold starts in a file, or recorded ones by their name under data/records. Raises RecordError."""
+    return read_json(name, cold_starts_from_dict, "cold starts")
+
+
+def cold_starts_from_dict(data: dict[str, Any]) -> tuple[ColdStart, ...]:
+    """The starts that `cold_starts_to_dict` wrote; raises KeyError or TypeError on anything else."""
+    if data["format"] != COLD_STARTS:
+        raise KeyError("format")
+    return tuple(_cold_start(start) for start in data["starts"])
+
+
+def _cold_start(data: dict[str, Any]) -> ColdStart:
+    return ColdStart(
+        **{
+            **data,
+            "model": ModelCard(**data["model"]),
+            "settings": Settings.from_dict(data["settings"]),
+            "machine": Machine.from_dict(data["machine"]),
+            "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
         }
     )
 

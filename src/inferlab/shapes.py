@@ -6,6 +6,7 @@ Memory and speed are those of the real model; the text is noise, and the file's 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 
 from inferlab import architectures, mixes
 from inferlab.errors import InvalidSettings, ModelError, NotEnoughDisk
-from inferlab.facts import KnownModel, known_model
+from inferlab.facts import KnownModel, known_model, known_models
 from inferlab.gguf import (
     DEFAULT_ALIGNMENT,
     VERSIONS,
@@ -211,6 +212,15 @@ def file_name(name: str | KnownModel, mix: str, header_only: bool = False, **dim
     stem = name if isinstance(name, str) else name.name.lower().replace(" ", "-")
     changes = [f"{key}-{value}" for key, value in sorted(dimensions.items()) if value is not None]
     return "-".join([stem, *changes, mix, *(["header-only"] if header_only else [])]) + ".gguf"
+
+
+def named_in(file: str) -> tuple[str, str, dict[str, int]] | None:
+    """What `file_name` made such a name from: (known model, mix, changed dimensions); None for another file's name."""
+    parts = "|".join(map(re.escape, sorted(known_models(), key=len, reverse=True)))
+    found = re.fullmatch(rf"({parts})((?:-n_\w+-\d+|-head_dim-\d+)*)-({'|'.join(mixes.MIXES)})\.gguf", file)
+    if not found:
+        return None
+    return found[1], found[3], {key: int(value) for key, value in re.findall(r"-([a-z_]+)-(\d+)", found[2])}
 
 
 

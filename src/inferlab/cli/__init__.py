@@ -11,6 +11,8 @@ from inferlab.cli.fidelity import add_fidelity
 from inferlab.cli.measure import add_measure
 from inferlab.cli.plan import add_plan
 from inferlab.cli.quantize import add_quantize
+from inferlab.cli.reference import add_reference
+from inferlab.cli.report import add_report
 from inferlab.cli.shape import add_shape
 from inferlab.cli.sweep import add_sweep
 from inferlab.engine import default_engine
@@ -48,4 +50,6 @@ def parser() -> argparse.ArgumentParser:
     add_shape(commands)
     add_quantize(commands)
     add_fidelity(commands)
+    add_reference(commands)
+    add_report(commands)
     return top

@@ -8,6 +8,7 @@ from plotly.graph_objects import Figure
 
 from inferlab.figures.allocations import buffers
 from inferlab.figures.anatomy import block, growth, kv_readings, recomputed, tensor_bytes
+from inferlab.figures.atlas import atlas_bytes, atlas_rates
 from inferlab.figures.bottlenecks import cache_runs, cache_use, confusion, pressure, signs, token_against_cells
 from inferlab.figures.coldstart import cold_start, cold_starts
 from inferlab.figures.memory import (
@@ -43,6 +44,8 @@ __all__ = [
     "DECODE",
     "PREFILL",
     "Figure",
+    "atlas_bytes",
+    "atlas_rates",
     "attention_ways",
     "bits_per_weight",
     "block",

@@ -5,7 +5,7 @@ In the kernel that executes a page (`data/kernels`, found before any other `pyth
 `load_ipython_extension` makes figures appear as the page's own HTML.
 In Sphinx: `setup` executes every page on every build, copies fonts and scripts out of installed packages so
 that a page asks no other host for anything, puts the diagrams rendered ahead into the page, and draws the claims
-on trial (`trials`).
+on trial (`trials`) and the table of the hardware atlas (`hardware`).
 """
 
 from __future__ import annotations
@@ -106,9 +106,10 @@ def setup(app) -> dict:
     """Called by Sphinx for `extra_extensions: [inferlab.page]`."""
     from sphinxcontrib.mermaid import mermaid
 
-    from inferlab.page import trials
+    from inferlab.page import hardware, trials
 
     trials.setup(app)
+    hardware.setup(app)
     app.setup_extension("sphinxcontrib.mermaid")
     app.add_node(mermaid, override=True, html=(_visit_diagram, None))
     app.connect("builder-inited", _use_page_kernel)

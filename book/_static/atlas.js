@@ -1,0 +1,41 @@
+// The hardware atlas: shows the choices above the table, hides the rows that were not chosen, and says how far off the
+// predictions of the others are. Without this script the choices stay hidden and every row is shown.
+"use strict";
+
+addEventListener("DOMContentLoaded", () => {
+  const form = document.querySelector(".atlas-filter");
+  if (!form) return;
+  const rows = [...document.querySelectorAll("table.atlas tbody tr")];
+  const words = rows.map((row) => row.textContent.toLowerCase());
+
+  function isChosen(row, index) {
+    const selects = [...form.querySelectorAll("select")].filter((select) => select.value);
+    const typed = form.elements.words.value.toLowerCase().split(/\s+/);
+    return selects.every((select) => row.dataset[select.name] === select.value)
+      && typed.every((word) => words[index].includes(word));
+  }
+
+  function median(values) {
+    const sorted = [...values].sort((a, b) => a - b), half = Math.floor(sorted.length / 2);
+    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+  }
+
+  function typical(shown, quantity) {
+    const errors = shown.filter((row) => quantity in row.dataset).map((row) => Math.abs(row.dataset[quantity]));
+    return errors.length ? `${quantity} ${(100 * median(errors)).toPrecision(2)} %` : "";
+  }
+
+  function apply() {
+    rows.forEach((row, index) => { row.hidden = !isChosen(row, index); });
+    const shown = rows.filter((row) => !row.hidden);
+    const errors = ["memory", "prefill", "decode"].map((quantity) => typical(shown, quantity)).filter(Boolean);
+    const told = errors.length ? `; median error: ${errors.join(", ")}` : "";
+    form.querySelector("output").textContent = `${shown.length} of ${rows.length} measurements${told}`;
+  }
+
+  form.hidden = false;
+  form.addEventListener("input", apply);
+  form.addEventListener("reset", () => setTimeout(apply));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  apply();
+});

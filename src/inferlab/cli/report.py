@@ -1,0 +1,65 @@
+"""`inferlab report`: this machine's records as a contribution, without anything that names its owner."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from inferlab.cli.reference import print_outcome, seconds
+from inferlab.contributions import contribute, require_name, schema
+from inferlab.engine import default_engine
+from inferlab.models import cache_folder
+from inferlab.reference import name_of, record, records_folder, short_stages
+
+SHORT_SECONDS = 60.0
+WHERE_TO = (
+    "To send it: put the folder under src/inferlab/data/records/ in a clone of the handbook's repository, run\n"
+    "`pytest tests/test_contributions.py`, and open a pull request; CONTRIBUTING.md says more. Look into it before:\n"
+    "what is in it becomes public."
+)
+
+
+def add_report(commands: Any) -> None:
+    command = commands.add_parser(
+        "report",
+        help="this machine's records as a contribution to the handbook",
+        description="Copy this machine's records into a folder that can be contributed: checked against the schema, "
+        "without host name, user name, paths, prompts and answers. Without records, the shortest stages are measured.",
+    )
+    command.set_defaults(command=run_report)
+    command.add_argument("--from", dest="source", metavar="FOLDER", help="records (default: those of this machine)")
+    command.add_argument("--out", default=".", metavar="FOLDER", help="where the contribution's folder is made")
+    command.add_argument("--machine", metavar="NAME", help="the folder's name (default: from the GPU or processor)")
+    command.add_argument("--seconds", type=seconds, default=SHORT_SECONDS, help="limit of a stage, if any is measured")
+    command.add_argument("--schema", action="store_true", help="print the JSON schema of records and do nothing else")
+
+
+def run_report(options: argparse.Namespace) -> int:
+    if options.schema:
+        print(json.dumps(schema(), indent=1))
+        return 0
+    name = require_name(options.machine or name_of(default_engine().machine()))
+    source = Path(options.source) if options.source else kept(name, options.seconds)
+    target = Path(options.out) / "inferlab-report" / name
+    written, refused = contribute(source, target)
+    for record_name, wrong in refused.items():
+        print(f"left out: {record_name}: {wrong[0]}")
+    size = sum(path.stat().st_size for path in written.values())
+    print(f"{target}: {len(written)} records, {size:,} bytes, checked against the schema.")
+    print(WHERE_TO)
+    return 0
+
+
+def kept(name: str, seconds: float) -> Path:
+    """The folder with this machine's records; where there is none, the shortest stages are measured into the cache."""
+    in_repository, in_cache = records_folder() / name, cache_folder() / "records" / name
+    if in_repository.is_dir():
+        return in_repository
+    engine = default_engine()
+    stages = [stage for stage in short_stages(engine.machine()) if not (in_cache / f"{stage}.json").exists()]
+    if stages:
+        print(f"No records of {name} yet: measuring {', '.join(stages)}.", flush=True)
+        record(in_cache.parent, stages, name, seconds=seconds, engine=engine, tell=print_outcome)
+    return in_cache

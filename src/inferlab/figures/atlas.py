@@ -1,0 +1,81 @@
+"""Many measurements beside their predictions: rates, and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.atlas import HOST, LOOPBACK, PHASES, Entry, memory_errors, rate_errors, typical
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line
+from inferlab.units import MIB
+
+COLOURS = {"prefill": PREFILL, "decode": DECODE}
+CARD = "a GPU"
+SYMBOLS = {HOST: "circle", LOOPBACK: "diamond", CARD: "star"}
+MEMORY = "#0f766e"
+Spot = tuple[str, str, float, float]
+
+
+def atlas_rates(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
+    """Measured against predicted tokens per second, by phase; the symbol says on which kind of device.
+
+    Runs that were disturbed on purpose are left out.
+    """
+    counted = [entry for entry in found if not entry.disturbed]
+    told = [f"{phase} {len(errors)} points, median error {typical(errors):.1%}"
+            for phase in PHASES if (errors := rate_errors(counted, phase))]  # fmt: skip
+    figure = blank(badge, f"Measured against predicted tokens per second: {'; '.join(told) or 'none'}.",
+                   "predicted tokens per second", "measured tokens per second")  # fmt: skip
+    spots = {phase: [(e.device, _about(e), c.predicted, c.measured) for e in counted if (c := e.checked(phase))]
+             for phase in PHASES}  # fmt: skip
+    _equal(figure, [spot for several in spots.values() for spot in several])
+    for phase, several in spots.items():
+        _scatter(figure, phase, COLOURS[phase], several, "tokens/s")
+    return figure
+
+
+def atlas_bytes(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
+    """Measured against predicted bytes over all devices; a plan that is a bound has no point."""
+    spots = [(e.device, _about(e), e.memory.predicted / MIB, e.memory.measured / MIB)
+             for e in found if e.memory and e.memory.predicted]  # fmt: skip
+    errors = memory_errors(found)
+    median = f", median error {typical(errors):.2%}" if errors else ""
+    figure = blank(badge, f"Measured against predicted memory at {len(spots)} points{median}.",
+                   "predicted MiB", "measured MiB")  # fmt: skip
+    _equal(figure, spots)
+    _scatter(figure, "memory", MEMORY, spots, "MiB")
+    return figure
+
+
+def _about(entry: Entry) -> str:
+    return f"{entry.machine}/{entry.record}: {entry.model}, {entry.type}, {entry.settings}, {entry.n_prompt} tokens"
+
+
+def _equal(figure: go.Figure, spots: Iterable[Spot]) -> None:
+    """The line on which both are equal, and logarithmic axes."""
+    values = [value for spot in spots for value in spot[2:]]
+    if values:
+        line(figure, [(end, end) for end in (min(values), max(values))], "equal", EDGE, marks=False)
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    figure.update_layout(showlegend=True)
+
+
+def _scatter(figure: go.Figure, name: str, colour: str, spots: Sequence[Spot], unit: str) -> None:
+    """A trace for each kind of device, so that the legend tells them apart."""
+    for kind, symbol in SYMBOLS.items():
+        if several := [spot for spot in spots if _kind(spot[0]) == kind]:
+            figure.add_scatter(
+                x=[s[2] for s in several], y=[s[3] for s in several], text=[s[1] for s in several],
+                name=f"{name}, {kind}", mode="markers", opacity=0.65,
+                marker={"color": colour, "size": 8, "symbol": symbol},
+                hovertemplate=f"%{{text}}<br>predicted %{{x:.4g}}, measured %{{y:.4g}} {unit}<extra>{name}</extra>",
+            )  # fmt: skip
+
+
+def _kind(device: str) -> str:
+    """A device that only shares the work counts by its better half: `loopback device + host` is a loopback device."""
+    if device == HOST:
+        return HOST
+    return LOOPBACK if LOOPBACK in device else CARD

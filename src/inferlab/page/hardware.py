@@ -1,0 +1,120 @@
+"""The hardware atlas on the built page: every measurement beside its prediction, and choices that narrow them down.
+
+Without a script the table is whole and the choices stay hidden.  What a record says is shown as text and never as
+markup, since anybody may contribute one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from inferlab.atlas import Entry, Held
+from inferlab.units import bytes_text
+
+CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "device": "Device"}
+HEADINGS = ("Machine, record", "Model, type", "Device, settings", "Tokens", "Memory", "Prefill, tokens/s",
+            "Decode, tokens/s")  # fmt: skip
+
+
+def table(found: Sequence[Entry]) -> Any:
+    """Every entry as a row, under choices by machine, model, type and device."""
+    from IPython.display import HTML
+
+    heads = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
+    rows = "".join(_row(entry) for entry in found)
+    frame = f'<table class="atlas"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return HTML(
+        f'{_form(found)}<div class="atlas-frame" tabindex="0" role="region" aria-label="All measurements">{frame}</div>'
+    )
+
+
+def files(found: Sequence[Held]) -> Any:
+    """Every file of the repository: its kind, how many measurements it holds, when and with what they were made."""
+    from IPython.display import Markdown
+
+    head = "| machine | record | kind | measurements | made | with |\n|---|---|---|--:|---|---|"
+    lines = [
+        f"| {one.machine} | {one.record} | {one.kind} | {one.n_measurements} | {', '.join(one.dates)} "
+        f"| {', '.join(one.builds)} |"
+        for one in found
+    ]
+    return Markdown("\n".join([head, *lines]))
+
+
+def _form(found: Sequence[Entry]) -> str:
+    selects = "".join(_select(name, label, (getattr(e, name) for e in found)) for name, label in CHOICES.items())
+    words = '<label>Words <input type="search" name="words" autocomplete="off"></label>'
+    tail = '<button type="reset">Show all</button><output role="status"></output>'
+    return f'<form class="claims-filter atlas-filter" hidden>{selects}{words}{tail}</form>'
+
+
+def _select(name: str, label: str, values: Iterable[str]) -> str:
+    options = "".join(f"<option>{escape(value)}</option>" for value in sorted(set(values)))
+    return f'<label>{label} <select name="{name}"><option value="">all</option>{options}</select></label>'
+
+
+def _row(entry: Entry) -> str:
+    said = {name: getattr(entry, name) for name in CHOICES}
+    said |= {name: f"{error:.6f}" for name, error in _errors(entry).items()}
+    data = "".join(f' data-{name}="{escape(value)}"' for name, value in said.items())
+    about = f"{entry.date}; {entry.processor}; {entry.build}"
+    note = "disturbed on purpose" if entry.disturbed else ""
+    cells = [
+        _cell(entry.machine, entry.record, note, title=about),
+        _cell(entry.model, entry.type),
+        _cell(entry.device, entry.settings),
+        _cell(f"{entry.n_prompt} + {entry.n_gen}"),
+        _memory(entry),
+        *(_rate(entry, phase) for phase in ("prefill", "decode")),
+    ]
+    return f"<tr{data}>{''.join(cells)}</tr>"
+
+
+def _errors(entry: Entry) -> dict[str, float]:
+    """Errors by quantity, of what counts."""
+    found = {"memory": entry.memory.error if entry.memory else None}
+    found |= {phase: one.error for phase in ("prefill", "decode") if (one := entry.checked(phase))}
+    return {} if entry.disturbed else {name: error for name, error in found.items() if error is not None}
+
+
+def _memory(entry: Entry) -> str:
+    if entry.memory is None:
+        return _cell("not recorded")
+    told = entry.memory
+    if told.predicted is not None:
+        said = f"predicted {bytes_text(told.predicted)}, {told.error:+.1%}"
+    elif told.least is not None and told.most is not None:
+        said = f"predicted {bytes_text(told.least)} to {bytes_text(told.most)}"
+    else:
+        said = "not predicted"
+    return _cell(bytes_text(told.measured), said, title=entry.why)
+
+
+def _rate(entry: Entry, phase: str) -> str:
+    if phase not in entry.rates:
+        return _cell("not timed")
+    measured, checked = entry.rates[phase]
+    said = f"predicted {checked.predicted:.3g}, {checked.error:+.0%}" if checked else "not predicted"
+    outside = "" if checked is None or checked.inside else "outside its band"
+    return _cell(f"{measured:.3g}", said, outside, title=entry.why)
+
+
+def _cell(first: str, *more: str, title: str = "") -> str:
+    lines = "".join(f"<small>{escape(line)}</small>" for line in more if line)
+    hint = f' title="{escape(title)}"' if title else ""
+    return f"<td{hint}>{escape(first)}{lines}</td>"
+
+
+def setup(app: Any) -> None:
+    """Load the script of the choices where there is such a table."""
+    app.connect("html-page-context", _load_script, priority=900)
+
+
+def _load_script(app: Any, pagename: str, templatename: str, context: dict, doctree: Any) -> None:
+    from docutils import nodes
+
+    raws = doctree.findall(nodes.raw) if doctree else ()
+    if any('class="atlas"' in raw.astext() for raw in raws):
+        app.add_js_file("atlas.js", loading_method="defer")
