@@ -354,7 +354,14 @@ def test_memory_that_the_driver_does_not_tell_is_unknown():
 @pytest.mark.parametrize(
     ("nvcc", "expected"),
     [
-        (None, ("warning", "no nvcc, which a CUDA build of llama.cpp is compiled with", "nvidia-cuda-toolkit")),
+        (
+            None,
+            (
+                "warning",
+                "no nvcc, which a CUDA build of llama.cpp is compiled with; CUDA 11.0 to 12.x fits this machine",
+                "nvidia-cuda-toolkit",
+            ),
+        ),
         ((0, "Cuda compilation tools, release 12.4, V12.4.99"), ("ok", "nvcc 12.4", None)),
         ((0, "something else"), ("ok", "nvcc of unknown version", None)),
         (
@@ -374,6 +381,114 @@ def test_a_toolkit_off_the_path_is_found():
     """/usr/local/cuda/bin is where NVIDIA installs it, and make looks there too."""
     here = {"/usr/local/cuda/bin/nvcc": (0, "release 12.4, V12.4.99")}
     assert check("CUDA toolkit", commands=driver_lists(ONE_CARD) | here)[1] == "nvcc 12.4"
+
+
+def a_card_of(capability, driver="12.8", *nvccs):
+    """A machine with an NVIDIA card: what its driver tells, and the nvcc at each path, "nvcc" being the path's own."""
+    tells = {"nvidia-smi --query-gpu=compute_cap --format=csv,noheader": (0, capability)}
+    tells |= driver_lists(*[ONE_CARD] * len(capability.splitlines()))
+    tells["nvidia-smi"] = (0, f"| CUDA Version: {driver} |")
+    files = {path: "" for path, _ in nvccs if path.startswith("/usr/local/cuda-")}
+    return {"commands": tells | {path: (0, f"release {version}, V") for path, version in nvccs}, "files": files}
+
+
+USUAL, OF_12_8, OF_13 = "nvcc", "/usr/local/cuda-12.8/bin/nvcc", "/usr/local/cuda-13.0/bin/nvcc"
+
+
+@pytest.mark.parametrize(
+    ("machine", "command"),
+    [
+        (a_card_of("8.9", "12.8", (USUAL, "12.4")), "CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=89-real make book GPU=cuda"),
+        (a_card_of("9.0", "13.0", (USUAL, "13.0")), "CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=90-real make book GPU=cuda"),
+        (
+            a_card_of("12.0\n8.6", "13.0", (USUAL, "12.8")),
+            "CMAKE_ARGS='-DCMAKE_CUDA_ARCHITECTURES=86-real;120-real' make book GPU=cuda",
+        ),
+        (
+            a_card_of("8.6", "12.8", (USUAL, "13.0"), (OF_12_8, "12.8"), (OF_13, "13.0")),
+            "CUDA_PATH=/usr/local/cuda-12.8 CUDACXX=/usr/local/cuda-12.8/bin/nvcc "
+            "CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=86-real make book GPU=cuda",
+        ),
+        (
+            a_card_of("6.1", "13.0", (USUAL, "13.0"), (OF_12_8, "12.8")),
+            "CUDA_PATH=/usr/local/cuda-12.8 CUDACXX=/usr/local/cuda-12.8/bin/nvcc "
+            "CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=61-real make book GPU=cuda",
+        ),
+        ({"commands": driver_lists(ONE_CARD)}, "make book GPU=cuda"),
+        ({"files": AMD_ON_THE_BUS, "commands": {"glslc": (0, "")}}, "make book GPU=vulkan"),
+        (
+            {"files": AMD_ON_THE_BUS},
+            "sudo apt-get install libvulkan-dev glslc spirv-headers && make book GPU=vulkan",
+        ),
+        ({"system": "Darwin", "architecture": "arm64"}, "make book GPU=metal"),
+        ({}, "rm -f .venv/.installed-none && make book GPU=none"),
+    ],
+)
+def test_the_command_that_builds_for_this_machine_is_printed_on_every_machine(machine, command):
+    """Backend, architectures of the cards, and a toolkit that fits driver and card where the usual one does not."""
+    state, found, remedy = check("build for this machine", **machine)
+    assert (state, remedy) == ("ok", None)
+    assert found.partition(": ")[2] == command
+
+
+@pytest.mark.parametrize("system", ["Linux", "Windows"])
+def test_another_environment_builds_with_pip_for_the_same_cards(system):
+    """With RPC as everywhere, and the compiler named, because only `make` looks for it beside the path."""
+    machine = a_card_of("8.9", "12.8", ("/usr/local/cuda/bin/nvcc", "12.4"))
+    found = check("build for this machine", prefix=Path("/home/ada/env"), system=system, **machine)[1]
+    assert "python -m pip install --no-cache-dir" in found
+    assert found.endswith("-C cmake.define.GGML_RPC=on")
+    options = "-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES=89-real"
+    given = {"Linux": f"CUDACXX=/usr/local/cuda/bin/nvcc CMAKE_ARGS='{options}' ", "Windows": f'"{options}"; '}
+    assert given[system] in found
+
+
+@pytest.mark.parametrize(
+    ("machine", "found", "remedy"),
+    [
+        (a_card_of("12.0", "13.0"), "CUDA 12.8 to 13.x fits this machine", "cuda-toolkit-13-0"),
+        (a_card_of("12.0", "12.9"), "CUDA 12.8 or a later 12.x fits this machine", "cuda-toolkit-12-9"),
+        (
+            a_card_of("12.0", "12.9", (USUAL, "12.4")),
+            "nvcc 12.4 does not know compute capability 12.0, which takes CUDA 12.8 or a later 12.x",
+            "cuda-toolkit-12-9",
+        ),
+        (a_card_of("8.9", "12.4", (USUAL, "11.5")), "takes CUDA 11.8 to 12.x", "cuda-toolkit-12-9"),
+        (
+            a_card_of("6.1", "13.0", (USUAL, "13.0")),
+            "nvcc 13.0 no longer compiles for compute capability 6.1; CUDA 12 does",
+            "cuda-toolkit-12-9",
+        ),
+        (a_card_of("8.9", "12.4", (USUAL, "13.0")), "the driver supports CUDA up to 12.4", "nvidia-driver"),
+        (
+            {"commands": {**driver_lists(ONE_CARD), "nvidia-smi": (0, "")}},
+            "CUDA 11.0 or later fits",
+            "nvidia-cuda-toolkit",
+        ),
+    ],
+)
+def test_a_toolkit_that_does_not_fit_driver_and_card_is_told_with_one_that_does(machine, found, remedy):
+    """Too old for the card, too new for the driver or for the card, or not there: each has its own command."""
+    state, said, command = check("CUDA toolkit", **machine)
+    assert state == "warning"
+    assert found in said
+    assert command.split("    #")[0] == f"sudo apt-get install {remedy}"
+
+
+def test_numbers_of_gpus_in_the_environment_count_in_the_order_of_cuda():
+    """CUDA puts the fastest first, nvidia-smi goes along the bus; which card is meant is told by its place."""
+    cards = (replace(WITH_GPU.devices[-1], id="0000:41:00.0"),)
+    engine = ScriptedEngine(machine=replace(WITH_GPU, devices=cards))
+    here = {"built_for": ("cpu", "cuda", "rpc"), "commands": driver_lists(ONE_CARD, "NVIDIA T4, 15360, 570.86")}
+    hidden = {"environment": {"CUDA_VISIBLE_DEVICES": "1"}}
+    assert check("several GPUs", engine, **here, **hidden) == (
+        "warning",
+        "CUDA_VISIBLE_DEVICES=1 counts the fastest first, nvidia-smi along the bus; "
+        "CUDA0 is Example GPU at 0000:41:00.0",
+        "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+    )
+    told = {"environment": {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}}
+    assert "several GPUs" not in {f.subject for f in check_machine(MadeUpHost(**here, **told), engine).findings}
 
 
 @pytest.mark.parametrize(

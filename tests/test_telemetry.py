@@ -15,8 +15,9 @@ from fakes import ScriptedEngine, made_run, scripted_pass, write_gguf
 from fakes_nvml import CONSTANTS, FakeGpu, FakeNvml
 
 from inferlab.engine import LlamaEngine
-from inferlab.errors import InvalidSettings
+from inferlab.errors import DeviceUnavailable, InvalidSettings
 from inferlab.figures import telemetry
+from inferlab.machine import Device
 from inferlab.models import tiny_model
 from inferlab.records import load_run, run_from_dict, run_to_dict, save_run
 from inferlab.run import measure
@@ -39,6 +40,7 @@ from inferlab.telemetry import (
     busy_percent,
     known,
     sampling_interval,
+    vram_used_bytes,
 )
 
 STAT = b"""cpu  4 0 1 4 1 0 0 0 4 0
@@ -293,6 +295,38 @@ def test_one_gpu_is_read_in_full(driver):
     ]  # fmt: skip
     assert (sampler.sampling.gpus, sampler.sampling.power_source) == (("Example GPU",), ("instant",))
     assert not set(GPU_FIELDS) & set(sampler.sampling.missing)
+    assert nvml.n_open == 0
+
+
+CUDA0 = Device("CUDA0", "a card", "gpu", backend="CUDA", id="0000:41:00.0")
+
+
+def test_a_device_is_found_by_its_place_on_the_bus(driver):
+    """CUDA calls the faster card 0, NVML the one that stands first on the bus: numbers are not compared."""
+    driver(FakeGpu(vram_used_bytes=7), FakeGpu("Other GPU", bus="00000000:41:00.0", vram_used_bytes=5))
+    sampler = sampled(0.05)
+    assert sampler.sampling.gpu_ids == ("0000:01:00.0", "0000:41:00.0")
+    assert sampler.sampling.column(CUDA0) == 1
+    assert sampler.samples[0].vram_used_bytes[1] == vram_used_bytes(CUDA0) == 5
+    assert sampler.sampling.column(replace(CUDA0, id="0000:99:00.0")) is None
+    assert sampler.sampling.column(replace(CUDA0, id=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "device", "said"),
+    [
+        (FakeGpu(), CUDA0, "tells no memory in use of CUDA0 at 0000:41:00.0: NVML shows 0000:01:00.0"),
+        (FakeGpu(bus="00000000:41:00.0", refuses={"memory": 3}), CUDA0, f"0000:41:00.0: {NOT_REPORTED}"),
+        (FakeGpu(refuses={"place": 3}), replace(CUDA0, id=None), "NVML shows None"),
+        (None, CUDA0, "no NVIDIA GPU"),
+    ],
+)
+def test_another_cards_memory_is_never_given(driver, gpu, device, said):
+    """A device that the driver does not show, or of which it tells no memory, is an error and not a neighbour's."""
+    nvml = driver(*filter(None, [gpu]))
+    with pytest.raises(DeviceUnavailable) as refused:
+        vram_used_bytes(device)
+    assert said in str(refused.value)
     assert nvml.n_open == 0
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from importlib.resources import files
@@ -25,11 +26,12 @@ from statistics import median
 
 from inferlab import native, probe
 from inferlab.engine import LlamaEngine, default_engine
-from inferlab.errors import InvalidSettings, RecordError
+from inferlab.errors import DeviceUnavailable, InvalidSettings, RecordError
 from inferlab.gguf import Model, read_gguf
 from inferlab.loopback import loopback_device
 from inferlab.machine import Device, Link, Machine, physical_cores
 from inferlab.memory.placement import placed_layers
+from inferlab.occupancy import context_bytes
 from inferlab.probe import Ceiling, LinkCeiling
 from inferlab.records import write_whole
 from inferlab.settings import Settings
@@ -84,6 +86,7 @@ class Calibration:
 
     devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
     bands    share by which predictions of prefill and decode may be off: wider than any miss of the check
+    context_bytes  what a card's driver counts beyond llama.cpp's buffers, see lab.context_bytes; no card: nothing
     """
 
     machine: Machine
@@ -94,6 +97,7 @@ class Calibration:
     bands: dict[str, float] = field(default_factory=lambda: {"prefill": LEAST_BAND, "decode": LEAST_BAND})
     timings: tuple[Timing, ...] = ()
     seconds: float | None = None
+    context_bytes: dict[str, int] = field(default_factory=dict)
 
     def host(self, n_threads: int | None) -> DeviceRates:
         """The host with so many threads, or with the nearest number that was measured (None: the most)."""
@@ -193,7 +197,7 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
         work.loopback()
     seconds = time.perf_counter() - began
     found = Calibration(machine, date.today().isoformat(), work.devices, work.links, work.ceilings, work.bands,
-                        tuple(work.timings), seconds)  # fmt: skip
+                        tuple(work.timings), seconds, context_bytes=work.contexts)  # fmt: skip
     if save:
         found.save()
     return found
@@ -207,6 +211,7 @@ class _Work:
         self.timings: list[Timing] = []
         self.known: dict[tuple, Timing] = {}
         self.devices: dict[str, DeviceRates] = {}
+        self.contexts: dict[str, int] = {}
         self.links: dict[str, LinkRates] = {}
         self.ceilings: dict[str, Ceiling] = {}
         self.misses: dict[str, list[float]] = {"prefill": [], "decode": []}
@@ -227,12 +232,18 @@ class _Work:
 
     def card(self, name: str, host: str) -> None:
         """A card of this machine."""
+        self.context(name)
         settings = Settings(devices=(name,))
         self.devices[name] = self.rates(name, settings, None)
         self.ceilings[name] = probe.ceiling(name, seconds=0.1, engine=self.engine)
         self.links[name] = self.link(name, settings, self.devices[name], self.devices[host])
         for n_gpu_layers in (12, -1):
             self.check(settings.but(n_gpu_layers=n_gpu_layers), host, name)
+
+    def context(self, name: str) -> None:
+        """The card's constant, where its driver counts its memory."""
+        with suppress(DeviceUnavailable):
+            self.contexts[name] = context_bytes(name, self.engine)
 
     def loopback(self) -> None:
         """A loopback device, and what two slowed links to it tell."""

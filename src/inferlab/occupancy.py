@@ -98,10 +98,10 @@ def _one(name: str | None, used: tuple[Device, ...]) -> Device:
 
 
 def _settled(card: Device) -> int:
-    """The driver's count once two readings agree: a process that ended gives its memory back a moment later."""
+    """The driver's count once three readings agree: a process that ended gives its memory back a moment later."""
     readings = [vram_used_bytes(card)]
     deadline = time.monotonic() + SETTLE_SECONDS
-    while len(readings) < 2 or (readings[-1] != readings[-2] and time.monotonic() < deadline):
+    while len(readings) < 3 or (len(set(readings[-3:])) > 1 and time.monotonic() < deadline):
         time.sleep(LOOK_SECONDS)
         readings.append(vram_used_bytes(card))
     return readings[-1]

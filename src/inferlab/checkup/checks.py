@@ -11,9 +11,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from inferlab.checkup.building import (
+    build_command,
+    chosen_nvcc,
+    described,
+    lacking_for_vulkan,
+    toolkit_remedy,
+    toolkits_text,
+    wanted_backend,
+    why_not,
+)
 from inferlab.checkup.findings import Finding
 from inferlab.checkup.host import Host, Seen
-from inferlab.checkup.remedies import build_the_book, install, pinned, rebuild, reinstall_library, sudo
+from inferlab.checkup.remedies import build_the_book, install, pinned, reinstall_library, sudo
 from inferlab.diagrams import CHROMIUM_NAMES
 from inferlab.errors import EngineRefused, EngineUnavailable, InferlabError
 from inferlab.gguf import read_gguf
@@ -25,7 +35,6 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
 ENOUGH_DISK = {"working folder": 1 * GB, "cache": 5 * GB, "temporary folder": 1 * GB}
 TOO_LITTLE_DISK = 0.1 * GB
 ENOUGH_MEMORY, TOO_LITTLE_MEMORY = 2 * GIB, GIB // 2
-DEDICATED_BYTES = 4 * GIB  # an AMD GPU with less is a small part of a processor
 N_PROMPT, N_GEN = 8, 2
 MAC_BROWSER = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 VSWHERE = "C:/Program Files (x86)/Microsoft Visual Studio/Installer/vswhere.exe"
@@ -91,32 +100,32 @@ def binding(seen: Seen) -> Finding:
     host, subject = seen.host, "llama-cpp-python"
     installed, wanted = host.version_of(subject), pinned()
     if installed is None or isinstance(seen.failure, EngineUnavailable):
-        return Finding(subject, "problem", "not installed for this Python", rebuild(host))
+        return Finding(subject, "problem", "not installed for this Python", build_command(seen, None))
     if seen.failure:
         found = f"{installed} is installed but does not load: {reason(seen.failure)}"
         return Finding(subject, "problem", found, _loading_remedy(seen, str(seen.failure)))
     if wanted and installed != wanted:
         found = f"{installed}, but the library is made for {wanted}"
-        return Finding(subject, "warning", found, rebuild(host, backend_of(seen)))
+        return Finding(subject, "warning", found, build_command(seen, backend_of(seen)))
     return Finding(subject, "ok", f"{installed}, loads in the worker process")
 
 
 def _loading_remedy(seen: Seen, error: str) -> str:
     """What helps a library that does not load: the CUDA runtime on the path, or a build that fits this machine."""
     if "libcuda.so" in error or ("cuda" in seen.backends and not seen.cards):
-        return install(seen.host, "driver") if seen.has_nvidia_hardware else rebuild(seen.host, "none")
+        return install(seen.host, "driver") if seen.has_nvidia_hardware else build_command(seen, "none")
     folder = seen.host.environment.get("CUDA_PATH", "/usr/local/cuda") + "/lib64"
     if re.search(r"lib(cudart|cublas)\w*\.so", error) and seen.host.glob(f"{folder}/libcudart.so*"):
         return f"export LD_LIBRARY_PATH={folder}"
-    return rebuild(seen.host, backend_of(seen))
+    return build_command(seen, backend_of(seen))
 
 
 def backend_of(seen: Seen) -> str:
     """What to build llama.cpp for when it is built again: as it is, or for the GPU that it does not know yet."""
     if seen.gpu_backends:
         return seen.gpu_backends[0]
-    toolkit_fits = _wanted_backend(seen) == "cuda" and toolkit(seen).state == "ok"
-    return _wanted_backend(seen) if toolkit_fits or seen.is_apple_silicon else "none"
+    toolkit_fits = wanted_backend(seen) == "cuda" and toolkit(seen).state == "ok"
+    return wanted_backend(seen) if toolkit_fits or seen.is_apple_silicon else "none"
 
 
 def build(seen: Seen) -> Finding | None:
@@ -126,7 +135,7 @@ def build(seen: Seen) -> Finding | None:
     if "rpc" in seen.backends:
         return Finding("llama.cpp build", "ok", found)
     lacking = f"{found}; without rpc the loopback device, and the labs that use it, are missing"
-    return Finding("llama.cpp build", "warning", lacking, rebuild(seen.host, backend_of(seen)))
+    return Finding("llama.cpp build", "warning", lacking, build_command(seen, backend_of(seen)))
 
 
 def embedded_model(seen: Seen) -> Finding:
@@ -161,7 +170,7 @@ def engine(seen: Seen) -> Finding:
         opening = seen.engine.open(tiny_model(), Settings(n_ctx=256))
         done = seen.engine.generate(seen.engine.random_prompt(N_PROMPT), N_GEN)
     except EngineRefused as error:
-        return Finding("engine", "problem", reason(error), rebuild(seen.host, backend_of(seen)))
+        return Finding("engine", "problem", reason(error), build_command(seen, backend_of(seen)))
     except InferlabError as error:
         return Finding("engine", "problem", f"not tried: {error}", embedded_model(seen).remedy)
     places = ", ".join(dict.fromkeys(b.device for b in opening.buffers if b.kind == "weights"))
@@ -211,7 +220,7 @@ def _driver_trouble(seen: Seen) -> tuple[str, str] | None:
     if seen.has_nvidia_hardware:
         return "an NVIDIA GPU, but no driver for it", install(host, "driver")
     if "cuda" in seen.backends:
-        return "llama.cpp is built for CUDA, but there is no NVIDIA driver", rebuild(host, "none")
+        return "llama.cpp is built for CUDA, but there is no NVIDIA driver", build_command(seen, "none")
     return None
 
 
@@ -219,22 +228,22 @@ def toolkit(seen: Seen) -> Finding | None:
     """The CUDA compiler, which only a GPU without a CUDA build of llama.cpp needs."""
     if not seen.cards or seen.gpu_backends:
         return None
-    if seen.nvcc is None:
-        found = "no nvcc, which a CUDA build of llama.cpp is compiled with"
-        return Finding("CUDA toolkit", "warning", found, install(seen.host, "toolkit"))
-    version = "{}.{}".format(*seen.nvcc) if seen.nvcc[0] else "of unknown version"
-    if seen.driver_cuda and seen.nvcc[0] > seen.driver_cuda[0]:
-        found = "nvcc {}, but the driver supports CUDA up to {}.{}".format(version, *seen.driver_cuda)
-        return Finding("CUDA toolkit", "warning", found, install(seen.host, "driver"))
-    return Finding("CUDA toolkit", "ok", f"nvcc {version}")
+    if not seen.nvccs:
+        found = f"no nvcc, which a CUDA build of llama.cpp is compiled with; {toolkits_text(seen)} fits this machine"
+        return Finding("CUDA toolkit", "warning", found, toolkit_remedy(seen))
+    nvcc = chosen_nvcc(seen)
+    if nvcc is None:
+        return Finding("CUDA toolkit", "warning", why_not(seen, seen.nvccs[0].version), toolkit_remedy(seen))
+    version = "{}.{}".format(*nvcc.version) if nvcc.version[0] else "of unknown version"
+    return Finding("CUDA toolkit", "ok", f"nvcc {version}" + ("" if nvcc.usual else f" in {nvcc.folder}"))
 
 
 def gpu_build(seen: Seen) -> Finding | None:
     """Whether llama.cpp's build and the GPU in the machine know each other."""
-    wanted = _wanted_backend(seen)
+    wanted = wanted_backend(seen)
     if wanted and seen.backends and not seen.gpu_backends:
         found = "there is a GPU, but llama.cpp is built for the CPU only: the GPU stays idle"
-        return Finding("GPU and llama.cpp", "warning", found, rebuild(seen.host, wanted))
+        return Finding("GPU and llama.cpp", "warning", found, build_command(seen, wanted))
     if not seen.gpu_backends or seen.failure or (not seen.cards and _driver_trouble(seen)):
         return None
     if seen.machine.gpus:
@@ -243,12 +252,12 @@ def gpu_build(seen: Seen) -> Finding | None:
     return _unseen_gpu(seen)
 
 
-def _wanted_backend(seen: Seen) -> str | None:
-    if seen.is_apple_silicon:
-        return "metal"
-    if seen.cards:
-        return "cuda"
-    return "vulkan" if seen.amd_bytes >= DEDICATED_BYTES else None
+def build_for_this_machine(seen: Seen) -> Finding:
+    """The exact command that builds llama.cpp for the graphics in this machine, whether it is needed now or not."""
+    backend = wanted_backend(seen) or "none"
+    lacking = lacking_for_vulkan(seen) if backend == "vulkan" else None
+    command = " && ".join(filter(None, (lacking, build_command(seen, backend))))
+    return Finding("build for this machine", "ok", f"{described(seen)}: {command}")
 
 
 def _unseen_gpu(seen: Seen) -> Finding:
@@ -258,20 +267,33 @@ def _unseen_gpu(seen: Seen) -> Finding:
         return Finding("GPU and llama.cpp", "warning", found, "unset CUDA_VISIBLE_DEVICES")
     found = f"llama.cpp is built for {backend}, but sees no GPU"
     kind = {"cuda": "driver", "vulkan": "vulkan"}.get(backend)
-    remedy = install(seen.host, kind) if kind else rebuild(seen.host, "none")
+    remedy = install(seen.host, kind) if kind else build_command(seen, "none")
     return Finding("GPU and llama.cpp", "warning", found, remedy)
 
 
 def several_gpus(seen: Seen) -> Finding | None:
     """Several GPUs share a model's layers; unlike ones at the pace of all, so a measurement should name one."""
-    if len(seen.cards) < 2 or "cuda" not in seen.backends or len(seen.machine.gpus) < 2:
+    if len(seen.cards) < 2 or "cuda" not in seen.backends:
         return None
-    if len(set(seen.cards)) == 1:
-        return Finding("several GPUs", "ok", f"{len(seen.cards)} alike; llama.cpp spreads the layers over them")
+    differ, order = len(set(seen.cards)) > 1, "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+    visible = seen.host.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if differ and visible[:1].isdigit() and seen.host.environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        found = f"CUDA_VISIBLE_DEVICES={visible} counts the fastest first, nvidia-smi along the bus{_places(seen)}"
+        return Finding("several GPUs", "warning", found, order)
+    if len(seen.machine.gpus) < 2:
+        return None
+    if not differ:
+        found = f"{len(seen.cards)} alike; llama.cpp spreads the layers over them{_places(seen)}"
+        return Finding("several GPUs", "ok", found)
     largest = max(range(len(seen.cards)), key=lambda i: seen.cards[i].memory_bytes or 0)
     found = f"{len(seen.cards)} that differ; llama.cpp spreads the layers over them, so a rate belongs to none"
-    remedy = f"export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={largest}"
-    return Finding("several GPUs", "warning", found, remedy)
+    return Finding("several GPUs", "warning", found + _places(seen), f"{order} CUDA_VISIBLE_DEVICES={largest}")
+
+
+def _places(seen: Seen) -> str:
+    """`; CUDA0 is Example GPU at 0000:01:00.0`: which card each of llama.cpp's names means, where that is known."""
+    told = [f"{gpu.name} is {gpu.description} at {gpu.id}" for gpu in seen.machine.gpus if gpu.id]
+    return f"; {', '.join(told)}" if told else ""
 
 
 # --- room to work -------------------------------------------------------------------------------
@@ -384,6 +406,7 @@ CHECKS: tuple[Callable[[Seen], Finding | None], ...] = (
     driver,
     toolkit,
     gpu_build,
+    build_for_this_machine,
     several_gpus,
     disk,
     memory,

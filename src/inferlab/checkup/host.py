@@ -116,6 +116,20 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Nvcc:
+    """A CUDA compiler.
+
+    folder   of its toolkit; None for one that is on the path
+    version  (0, 0) when it does not tell
+    usual    whether `make` finds this one by itself
+    """
+
+    folder: str | None
+    version: tuple[int, int]
+    usual: bool
+
+
+@dataclass(frozen=True)
 class Seen:
     """What the checks share: the host, llama.cpp's build, what its worker answered, the graphics in the machine."""
 
@@ -176,12 +190,21 @@ class Seen:
         return _version(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)", self.host.run("nvidia-smi"))
 
     @cached_property
-    def nvcc(self) -> tuple[int, int] | None:
-        """The version of the CUDA compiler; (0, 0) when it does not tell, None when there is none."""
-        folder = self.host.environment.get("CUDA_PATH", "/usr/local/cuda")
-        answers = (self.host.run(name, "--version") for name in ("nvcc", f"{folder}/bin/nvcc"))
-        answer = next((a for a in answers if a is not None), None)
-        return None if answer is None else _version(r"release (\d+)\.(\d+)", answer) or (0, 0)
+    def capabilities(self) -> tuple[tuple[int, int], ...]:
+        """The compute capability of each NVIDIA GPU; nothing where the driver is too old to tell."""
+        status, text = self.host.run("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or (1, "")
+        return tuple((int(a), int(b)) for a, b in re.findall(r"(?m)^(\d+)\.(\d)$", text)) if not status else ()
+
+    @cached_property
+    def nvccs(self) -> tuple[Nvcc, ...]:
+        """The CUDA compilers on this machine, in the order of `make`: on the path, CUDA_PATH's, any other."""
+        usual = self.host.environment.get("CUDA_PATH", "/usr/local/cuda")
+        others = [path.rsplit("/bin/", 1)[0] for path in self.host.glob("/usr/local/cuda-*/bin/nvcc")]
+        folders = [None, *dict.fromkeys([usual, *others])]
+        answers = {at: self.host.run(f"{at}/bin/nvcc" if at else "nvcc", "--version") for at in folders}
+        found = {at: _version(r"release (\d+)\.(\d+)", a) or (0, 0) for at, a in answers.items() if a is not None}
+        first = next(iter(found), None)
+        return tuple(Nvcc(at, version, at == first) for at, version in found.items())
 
     @cached_property
     def has_nvidia_hardware(self) -> bool:
