@@ -98,6 +98,31 @@ def test_expected_tokens_of_a_round(rate, n_draft, tokens):
     assert expected_tokens(rate, n_draft) == tokens
 
 
+def test_a_price_is_counted_in_single_tokens():
+    """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; foreseen, they are 2.5 times as fast."""
+    prices = lab.check_prices(sizes=(1, 4), repeats=2, engine=BatchEngine())
+    assert prices.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
+    assert prices.price(4) == 1.6
+    assert prices.speedup(1.0, n_draft=3) == 2.5
+    assert prices.speedup(0.0, n_draft=3) == 1 / 1.6
+    assert prices.speedup(1.0, n_draft=3, draft_price=0.8) == 1.0
+
+
+def test_what_is_foreseen_is_what_the_formula_says():
+    """With a drafter of a chosen hit rate, the speed-up is that of the prices, within the luck of the draws."""
+    answer = [3, 5, 4, *range(5, 1000)]
+    found = lab.speculate(WORDS, Foreseer(answer, 0.7), n_draft=3, n_gen=900, repeats=1, engine=BatchEngine())
+    prices = lab.check_prices(sizes=(1, 4), repeats=1, engine=BatchEngine())
+    assert found.speedup == pytest.approx(prices.speedup(0.7, 3), rel=0.05)
+
+
+@pytest.mark.parametrize("asked", [{"sizes": (2,)}, {"n_prompt": 0}, {"repeats": 0}])
+def test_a_price_needs_a_single_token(asked):
+    """Prices are relative to one token, so one token must be among the sizes."""
+    with pytest.raises(InvalidSettings, match="must contain 1"):
+        lab.check_prices(engine=BatchEngine(), **({"sizes": (1, 2)} | asked))
+
+
 @pytest.mark.parametrize("asked", [{"n_draft": 0}, {"n_gen": 0}, {"repeats": 0}])
 def test_nothing_to_write_is_refused(asked):
     """At least one proposal, one token, one pass."""

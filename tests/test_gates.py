@@ -25,6 +25,7 @@ MEASURES = (
     "speculate",
     "reuse_prefix",
     "decode_at_depths",
+    "check_prices",
 )
 
 

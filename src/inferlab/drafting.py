@@ -251,6 +251,68 @@ def _agreeing(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
+@dataclass(frozen=True)
+class Prices:
+    """Engine seconds of passes over 1, 2, 3 … tokens of one sequence, by the number of tokens."""
+
+    model: ModelCard
+    settings: Settings
+    machine: Machine
+    seconds: dict[int, tuple[float, ...]]
+    date: str = ""
+
+    def price(self, n_tokens: int) -> float:
+        """A pass over so many tokens, in passes over one."""
+        return median(self.seconds[n_tokens]) / median(self.seconds[1])
+
+    def speedup(self, acceptance: float, n_draft: int, draft_price: float = 0.0) -> float:
+        """What is to be expected of n_draft proposals, each accepted with one probability, each at `draft_price`.
+
+        Tokens of a round over its price, both in plain tokens: Leviathan 2023, theorem 3.8, with the pass's own price
+        in place of 1.
+        """
+        return expected_tokens(acceptance, n_draft) / (self.price(n_draft + 1) + n_draft * draft_price)
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, with what: printed under every figure."""
+        return self.machine.badge(self.date, self.model.synthetic)
+
+
+def check_prices(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    sizes: Sequence[int] = (1, 2, 3, 4, 5, 6, 8),
+    n_prompt: int = 64,
+    repeats: int = 12,
+    engine: Engine | None = None,
+) -> Prices:
+    """Time passes over a few tokens behind a prompt, every one with logits, as a check of proposals needs them.
+
+    Sizes take turns; the first turn is not counted. Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
+    """
+    if 1 not in sizes or min(*sizes, n_prompt, repeats) < 1:
+        raise InvalidSettings("sizes must contain 1, and sizes, n_prompt and repeats be whole numbers of at least 1.")
+    settings, engine, path = settings or Settings(), engine or default_engine(), find_model(model)
+    cells = -(-(n_prompt + max(sizes)) // CELLS) * CELLS
+    with engine.held():
+        opening = engine.open(path, settings.but(n_ctx=settings.n_ctx or cells))
+        engine.keep(0)
+        tokens = engine.random_prompt(n_prompt + max(sizes))
+        engine.step(entries_of(tokens[:n_prompt]))
+        turns = [{n: _pass_over(engine, tokens[n_prompt:][:n], n_prompt) for n in sizes} for _ in range(repeats + 1)]
+        machine = engine.machine()
+    seconds = {n: tuple(turn[n] for turn in turns[1:]) for n in sizes}
+    return Prices(read_gguf(path).card(), opening.settings, machine, seconds, date.today().isoformat())
+
+
+def _pass_over(engine: Engine, tokens: Sequence[int], position: int) -> float:
+    """Engine seconds of one pass over tokens that are dropped again."""
+    step = engine.step([Entry(token, position + index, 0, True) for index, token in enumerate(tokens)])
+    engine.keep(position)
+    return step.seconds
+
+
 def expected_tokens(acceptance: float, n_draft: int) -> float:
     """Tokens of a round if each proposal is accepted with one probability, independently: (1 - a^(n+1)) / (1 - a).
 

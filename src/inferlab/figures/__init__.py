@@ -33,6 +33,7 @@ from inferlab.figures.quantization import (
 )
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.roofs import rates_against_length, roof_at
+from inferlab.figures.serving import crowd_steps, crowds, depths, foresight, prefixes, slots, speculations
 from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
 from inferlab.figures.speed import predicted_beside_measured, roofline, speed_residuals, step_seconds
@@ -57,8 +58,12 @@ __all__ = [
     "cold_starts",
     "confusion",
     "context_against_memory",
+    "crowd_steps",
+    "crowds",
+    "depths",
     "described",
     "fidelity",
+    "foresight",
     "growth",
     "host_layers",
     "knob",
@@ -72,6 +77,7 @@ __all__ = [
     "pareto",
     "plan_beside_run",
     "predicted_beside_measured",
+    "prefixes",
     "pressure",
     "published_rates",
     "rates",
@@ -90,6 +96,8 @@ __all__ = [
     "search_rounds",
     "signs",
     "slider",
+    "slots",
+    "speculations",
     "speed_residuals",
     "split",
     "step_seconds",
