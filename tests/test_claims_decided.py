@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 import pytest
 from gguf import GGMLQuantizationType
+from marks import needs_rpc
 
 import inferlab as lab
 from inferlab import anatomy, architectures, memory, native
@@ -130,8 +131,6 @@ print(json.dumps({"ended": answer["choices"][0]["finish_reason"], "usage": answe
 
 
 # --- A and B: placement, on a loopback device -----------------------------------------------------
-
-needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
 
 
 def placed(engine, device, **changes):

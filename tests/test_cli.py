@@ -10,8 +10,9 @@ from dataclasses import replace
 import psutil
 import pytest
 from fakes import CARD, WITH_GPU, ScriptedEngine, made_run, scripted_pass
+from marks import needs_rpc
 
-from inferlab import cli, engine, native
+from inferlab import cli, engine
 from inferlab.errors import EngineCrashed
 from inferlab.models import tiny_model
 
@@ -66,6 +67,25 @@ def test_options_are_settings(scripted, capsys):
     asked = scripted.opened[0]
     assert (asked.n_ctx, asked.n_threads, asked.n_gpu_layers) == (512, 3, 5)
     assert (asked.type_k, asked.type_v, asked.flash_attn, asked.offload_kqv) == ("q8_0", "q4_0", "on", False)
+
+
+def test_devices_and_their_shares_are_settings(scripted, capsys):
+    """Named with commas between them; `none` is no device at all."""
+    told(capsys, "--devices", "CUDA0,CUDA1", "--tensor-split", "3,1")
+    told(capsys, "--devices", "none")
+    assert [(asked.devices, asked.tensor_split) for asked in scripted.opened] == [
+        (("CUDA0", "CUDA1"), (3.0, 1.0)),
+        ((), None),
+    ]
+
+
+@needs_rpc
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a loopback device's memory")
+def test_a_limit_lasts_as_long_as_the_measurement(capsys):
+    """It is in the fields, and what does not fit into it is an error of llama.cpp's."""
+    assert told(capsys, "--loopback", "--limit-vram", "256MiB")["limits"] == {"RPC0": 256 * 2**20}
+    assert cli.main([*REQUEST, "--loopback", "--limit-vram", "256MiB", "--n-ctx", "400000"]) == 1
+    assert "EngineRefused: llama.cpp did not make a context" in capsys.readouterr().err
 
 
 def test_the_table_is_for_people(scripted, capsys):
@@ -138,7 +158,8 @@ def test_a_plan_for_people(scripted, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [[], ["masure"], ["measure", "--n-prompt", "many"], ["measure", "--type-k", "q4"], ["measure", "--no-such-option"],
-     ["plan"], ["plan", "tiny", "--vram", "8"], ["plan", "mistral-7b", "--type", "Q9"]],
+     ["plan"], ["plan", "tiny", "--vram", "8"], ["measure", "--limit-vram", "8"],
+     ["plan", "tiny", "--tensor-split", "a"], ["plan", "mistral-7b", "--type", "Q9"]],
 )
 def test_unusable_arguments_are_status_2(arguments, capsys):
     """The usage goes to standard error, nothing to standard output."""
@@ -240,7 +261,7 @@ def _busy_child(pid):
     raise TimeoutError("no worker began to compute")
 
 
-@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
+@needs_rpc
 @pytest.mark.parametrize(("option", "asked"), [(["--loopback"], []), (["--loopback", "0.2"], [0.2])])
 def test_loopback_measures_on_a_second_device(option, asked, capsys):
     """`--loopback` puts the layers on a second device of this machine, a number over a link of that rate."""

@@ -10,8 +10,8 @@ import time
 
 import psutil
 import pytest
+from marks import needs_rpc
 
-from inferlab import native
 from inferlab.engine import Buffer, Entry, LlamaEngine, buffers_in, default_engine, entries_of, how_it_ended
 from inferlab.errors import DamagedGGUF, EngineCrashed, EngineError, EngineRefused, EngineUnavailable
 from inferlab.gguf import read_gguf
@@ -329,7 +329,7 @@ def rpc_server():
     server.wait()
 
 
-@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without its RPC backend")
+@needs_rpc
 def test_layers_go_to_a_second_device(rpc_server):
     """llama.cpp's RPC server on this machine is listed as a GPU and holds weights and cache; tokens come back."""
     engine = LlamaEngine()
@@ -341,7 +341,7 @@ def test_layers_go_to_a_second_device(rpc_server):
     engine.close()
 
 
-@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without its RPC backend")
+@needs_rpc
 def test_a_missing_second_device_is_an_error():
     """Where nobody answers, the caller learns it, and the engine works again without it."""
     engine = LlamaEngine()

@@ -4,8 +4,9 @@ import os
 import subprocess
 
 import pytest
+from marks import needs_rpc
 
-from inferlab import injections, native, pagecache
+from inferlab import injections, pagecache
 from inferlab.errors import InvalidSettings
 from inferlab.injections import Severity
 from inferlab.settings import Settings
@@ -74,7 +75,7 @@ def test_a_page_cache_that_cannot_be_emptied_is_said(monkeypatch):
         injections.observe("cold page cache")
 
 
-@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
+@needs_rpc
 def test_the_first_request_waits_for_the_load():
     """The first pass counts from before the load, the second from its own call, and samples cover both."""
     run = injections.observe("cache on the far side", n_prompt=16, n_gen=4)

@@ -11,6 +11,7 @@ import time
 
 import psutil
 import pytest
+from marks import needs_rpc
 
 import inferlab.loopback as loopback_room
 from inferlab import native
@@ -27,7 +28,6 @@ from inferlab.settings import Settings
 
 SMALL = Settings(n_ctx=256)
 NO_SIGNAL = sys.platform != "linux"
-needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
 
 
 @pytest.fixture

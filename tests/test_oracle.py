@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from marks import needs_rpc
 from small_models import write_model
 
-from inferlab import native, oracle, shapes
+from inferlab import oracle, shapes
 from inferlab.engine import LlamaEngine
 from inferlab.errors import EngineRefused
 from inferlab.gguf import read_gguf
@@ -76,7 +77,7 @@ def test_fewer_rows_of_logits_need_less():
     assert each_token - each_sequence > 100 * MIB
 
 
-@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without its RPC backend")
+@needs_rpc
 def test_a_stand_in_takes_the_place_of_a_card():
     """A loopback device is asked as if it were the card, and everything is placed on it."""
     told = oracle.simulate_stand_in(shapes.shape("qwen2.5-0.5b"), Settings(n_ctx=2048, devices=("CUDA0",)))

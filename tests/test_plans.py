@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from fakes import CPU_ONLY, WITH_GPU
+from marks import needs_rpc
 from small_models import write_model
 from speed_machine import LINK, TRUTH
 
 import inferlab as lab
-from inferlab import native, oracle, shapes
+from inferlab import oracle, shapes
 from inferlab.calibration import Calibration
 from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.gaps import measured_bytes
@@ -20,7 +21,6 @@ from inferlab.settings import Settings
 from inferlab.shapes import shape
 from inferlab.units import GIB, MIB
 
-NEEDS_RPC = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
 ABSENT = replace(WITH_GPU, devices=(Device("CUDA7", "a card elsewhere", "gpu", 8 * GIB, 8 * GIB, "CUDA"),))
 PRINTED = 0.0051 * MIB
 MISTRAL = shapes.shape("mistral-7b")
@@ -29,7 +29,7 @@ MISTRAL = shapes.shape("mistral-7b")
 # --- against real loads -----------------------------------------------------------------------
 
 
-@NEEDS_RPC
+@needs_rpc
 @pytest.mark.parametrize("family", ["llama-tied", "qwen3", "gemma3", "deepseek2", "lfm2"])
 @pytest.mark.parametrize(
     "asked",
@@ -110,7 +110,7 @@ def test_a_closed_form_holds_on_cards_that_others_measured(name, tmp_path):
     assert least <= half * MIB <= most
 
 
-@NEEDS_RPC
+@needs_rpc
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -129,7 +129,7 @@ def test_an_absent_card_gets_a_bound_with_its_reason(asked, why):
     assert plan.least_bytes("gpu0") < plan.most_bytes("gpu0")
 
 
-@NEEDS_RPC
+@needs_rpc
 def test_an_absent_card_with_everything_on_it_is_stood_in_for():
     """A model of experts has no closed form for its compute buffer; a loopback device answers for the card."""
     plan = predict_memory("qwen3-30b-a3b", Settings(n_ctx=4096), ABSENT)

@@ -3,8 +3,9 @@
 import os
 
 import pytest
+from marks import needs_rpc
 
-from inferlab import native, pagecache, probe
+from inferlab import pagecache, probe
 from inferlab.errors import EngineRefused
 from inferlab.loopback import loopback_device
 from inferlab.probe import Ceiling, LinkCeiling
@@ -85,7 +86,7 @@ def test_an_unknown_device_is_refused_with_the_known_ones(engine):
         engine.multiply("TPU7", type="F16", n_rows=1, n_cols=1, n_tokens=1, n_matrices=1, seconds=0)
 
 
-@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
+@needs_rpc
 def test_a_far_device_has_computed_when_its_time_ends(engine):
     """On a loopback device the result is waited for: passes there cannot be faster than a round trip."""
     with loopback_device(n_threads=1) as device:

@@ -1,14 +1,14 @@
 """Two sides of a link: where a cache lies, what crosses, what a full context answers."""
 
 import pytest
+from marks import needs_rpc
 
 import inferlab as lab
-from inferlab import memory, native, sides
+from inferlab import memory, sides
 from inferlab.engine import Opening
 from inferlab.loopback import loopback_device
 from inferlab.settings import Settings
 
-needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp has no RPC backend")
 CACHE = 512 * memory.kv_cache_bytes_per_token(lab.read_gguf(lab.tiny_model()))
 
 

@@ -223,7 +223,6 @@ def named_in(file: str) -> tuple[str, str, dict[str, int]] | None:
     return found[1], found[3], {key: int(value) for key, value in re.findall(r"-([a-z_]+)-(\d+)", found[2])}
 
 
-
 def _tensors(known: KnownModel, mix: str) -> tuple[Tensor, ...]:
     return mixes.mixed(architectures.tensors(known), mix, known)
 

@@ -2,16 +2,16 @@
 
 from random import Random
 
-import pytest
+from marks import needs_rpc
 from small_models import write_model
 
-from inferlab import native, oracle
+from inferlab import oracle
 from inferlab.gguf import read_gguf
 from inferlab.memory.compute import DENSE, compute_bytes, outputs_reserved
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
-pytestmark = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
+pytestmark = needs_rpc
 
 SHAPES, SETTINGS = 80, 5
 PRINTED = 0.0061 * MIB  # llama.cpp prints 0.01 MiB, and aligns each buffer to 32 bytes

@@ -4,8 +4,9 @@ from statistics import median
 from time import perf_counter
 
 import pytest
+from marks import needs_rpc
 
-from inferlab import native, oracle, shapes
+from inferlab import oracle, shapes
 from inferlab.memory.compute import compute_bytes, outputs_reserved
 from inferlab.plans import predict_memory
 from inferlab.settings import Settings
@@ -42,7 +43,7 @@ def test_the_simulation_is_quick(name):
     assert max(further) <= 50e-3
 
 
-@pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
+@needs_rpc
 def test_the_closed_form_is_within_a_mebibyte_of_the_simulation():
     """Full published shapes, every context and both reservations, on the host and on a stand-in, where it answers."""
     worst, answered, asked = 0.0, 0, 0

@@ -4,16 +4,16 @@ from collections import Counter
 from itertools import product
 
 import pytest
+from marks import needs_rpc
 from small_models import FAMILIES, SMALL, write_model
 
-from inferlab import native
 from inferlab.gaps import measured_bytes
 from inferlab.gguf import read_gguf
 from inferlab.plans import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
-pytestmark = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
+pytestmark = needs_rpc
 
 PRINTED = 0.0051 * MIB  # llama.cpp prints a buffer to 0.01 MiB
 CACHE_TYPES = (("f16", "f16"), ("q8_0", "q8_0"), ("q4_0", "q4_0"), ("q8_0", "f16"))
