@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from inferlab.cli.options import add_placement, add_workload, loopback, placed
+from inferlab.cli.options import add_placement, add_workload, limit, loopback, placed
 from inferlab.intervals import ENOUGH
 from inferlab.llamabench import to_rows
 from inferlab.machine import device_names
@@ -44,7 +44,7 @@ def add_measure(commands: Any) -> None:
 
 def run_measure(options: argparse.Namespace) -> None:
     settings = placed(options, n_threads=options.n_threads)
-    with loopback(options) as device:
+    with loopback(options) as device, limit(options, device):
         settings = device.settings(settings) if device else settings
         run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
     if options.json:
@@ -93,6 +93,7 @@ def json_fields(run: Run) -> dict[str, Any]:
         "prefill_seconds": run.prefill_seconds,
         "ranges": run.ranges,
         "intervals": {of: run.interval(of) for of in QUANTITIES},
+        "limits": {d.name: d.limited_to_bytes for d in run.machine.gpus if d.limited_to_bytes},
         "links": [asdict(link) for link in run.links],
         "buffers": [{"device": b.device, "kind": b.kind, "n_bytes": b.n_bytes} for b in run.buffers],
         "passes": [

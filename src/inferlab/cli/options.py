@@ -11,6 +11,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.loopback import LoopbackDevice, loopback_device
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.units import bytes_from_text
+from inferlab.withholding import Limit, limit_vram
 
 
 def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, repeats: int) -> None:
@@ -20,6 +21,7 @@ def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, re
     command.add_argument("--repeats", type=int, default=repeats, help=f"counted passes of each (default {repeats})")
     command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what is measured needs)")
     command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
+    command.add_argument("--limit-vram", type=size, metavar="8GiB", help="hold the rest of the card back meanwhile")
 
 
 def add_placement(command: argparse.ArgumentParser) -> None:
@@ -30,6 +32,8 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
     command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
     command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
+    command.add_argument("--devices", type=names, metavar="CUDA0,CUDA1", help="use these alone (default: all)")
+    command.add_argument("--tensor-split", type=shares, metavar="3,1", help="share of each device (default: as free)")
     command.add_argument(
         "--loopback", nargs="?", type=float, const=math.inf, metavar="GB/s",
         help="put the layers on a second device on this machine; with a number, over a link of that rate",
@@ -45,6 +49,8 @@ def placed(options: argparse.Namespace, **others: Any) -> Settings:
         type_v=options.type_v,
         flash_attn=options.flash_attn,
         offload_kqv=not options.no_offload_kqv,
+        devices=options.devices,
+        tensor_split=options.tensor_split,
         **others,
     )
 
@@ -55,6 +61,24 @@ def loopback(options: argparse.Namespace) -> AbstractContextManager[LoopbackDevi
         return nullcontext()
     rate = None if math.isinf(options.loopback) else options.loopback
     return loopback_device(rate, n_threads=options.n_threads)
+
+
+def limit(options: argparse.Namespace, device: LoopbackDevice | None) -> AbstractContextManager[Limit | None]:
+    """The limit that was asked for: on the loopback device, on the one that was named, or on the machine's one GPU."""
+    if options.limit_vram is None:
+        return nullcontext()
+    named = options.devices[0] if options.devices and len(options.devices) == 1 else None
+    return limit_vram(options.limit_vram, device or named)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names of devices with commas between them; `none` for no device at all."""
+    return () if text == "none" else tuple(text.split(","))
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """Shares with commas between them."""
+    return tuple(map(float, text.split(",")))
 
 
 def size(text: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from inferlab.cli.options import add_placement, add_workload, loopback, placed
+from inferlab.cli.options import add_placement, add_workload, limit, loopback, placed
 from inferlab.llamabench import to_rows
 from inferlab.sweeps import Point, Sweep, row, save_sweep, sweep
 from inferlab.units import bytes_text, rate_text, seconds_text
@@ -51,7 +51,7 @@ def value_of(text: str) -> Any:
 
 def run_sweep(options: argparse.Namespace) -> None:
     settings = placed(options, n_threads=options.n_threads)
-    with loopback(options) as device:
+    with loopback(options) as device, limit(options, device):
         settings = device.settings(settings) if device else settings
         done = sweep(
             options.model, settings, dict(options.over), options.n_prompt, options.n_gen, options.repeats,

@@ -62,7 +62,7 @@ def build_facts():
 
 
 def _machine_rows(machine) -> dict[str, str]:
-    gpus = ", ".join(f"{d.description} ({units.bytes_text(d.memory_bytes)})" for d in machine.gpus)
+    gpus = ", ".join(f"{d.description} ({d.memory_text})" for d in machine.gpus)
     return {
         "processor": f"{machine.cpu}, {machine.n_cores} cores used",
         "memory": units.bytes_text(machine.ram_bytes),
