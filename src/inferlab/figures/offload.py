@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
 from inferlab.figures.memory import plan_badge
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, write_badge
+from inferlab.figures.style import DECODE, EDGE, PREFILL, badge_lines, blank, write_badge
 from inferlab.gaps import measured_bytes
 from inferlab.memory import MemoryPlan
 from inferlab.run import Run
@@ -46,13 +46,16 @@ def split(
         _measured(figure, row, phase, colour, runs, plans)
         figure.add_vline(x=at, line={"color": EDGE, "width": 6}, row=row, col=1)
         figure.update_yaxes(title=f"{phase}<br>tokens/s", rangemode="tozero", row=row, col=1)
+        _headroom(figure, row)
         figure.update_xaxes(title="n_gpu_layers", dtick=_tick(plans, runs), row=row, col=1)
     figure.update_xaxes(title="GiB", rangemode="tozero", row=1, col=1)
     figure.update_yaxes(autorange="reversed", type="category", row=1, col=1)
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True, ticklabelstandoff=6)
     figure.update_layout(barmode="stack", showlegend=True, height=760)
-    write_badge(figure, badge or _badge(held, plans, runs))
+    told = badge or _badge(held, plans, runs)
+    write_badge(figure, told)
+    figure.update_layout(margin_b=116 + 14 * max(0, len(badge_lines(told)) - 3))
     return figure
 
 
@@ -116,6 +119,13 @@ def _measured(
         hovertemplate=f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
         row=row, col=1,
     )  # fmt: skip
+
+
+def _headroom(figure: go.Figure, row: int) -> None:
+    """Room for the number above the highest point."""
+    most = max((y for trace in figure.select_traces(row=row, col=1) for y in trace.y), default=0)
+    if most:
+        figure.update_yaxes(range=[0, 1.18 * most], row=row, col=1)
 
 
 def same_curve(one: Settings, other: Settings) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, floor, log10
 from statistics import median
 from typing import Any
 
@@ -114,7 +115,8 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
         x=[left for left, _ in fitted], y=[1000 / ms for _, ms in fitted], name="its rate", yaxis="y2", mode="lines",
         line={"color": PREFILL, "dash": "dot"}, hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",
     )  # fmt: skip
-    second = {"title": "tokens/s", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False}
+    second = {"title": "tokens/s", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
+              "tickmode": "auto", "nticks": 5}  # fmt: skip
     figure.update_layout(showlegend=True, yaxis2=second, yaxis_rangemode="tozero", margin_r=60)
     return figure
 
@@ -161,7 +163,7 @@ def _round_told(index: int, candidates: tuple[Candidate, ...]) -> str:
 def pairs(found: Tuned) -> go.Figure:
     """How many times as fast the winner was in each pair; 1 is no difference, the band the interval of the median."""
     ratios = [pair.ratio for pair in found.pairs]
-    figure = blank(found.badge, found.verdict, x="pair", y="before / after, seconds")
+    figure = blank(found.badge, found.verdict, x="pair", y="times as fast")
     if found.interval:
         low, high = found.interval
         figure.add_hrect(low, high, fillcolor=PREFILL, opacity=0.15, line_width=0)
@@ -173,6 +175,7 @@ def pairs(found: Tuned) -> go.Figure:
     if not ratios:
         told = "no pair was measured:<br>the settings as they were did best,<br>or the budget ended"
         figure.add_scatter(x=[1], y=[1], mode="text", text=[told], textposition="top center", hoverinfo="skip")
+        figure.update_xaxes(range=[0.5, 1.5], showticklabels=False, title="")
     figure.update_xaxes(dtick=1)
     return figure
 
@@ -190,6 +193,7 @@ def residence(found: Mapping[str, Residence], badge: str) -> go.Figure:
             marker_color=colour, hovertemplate=f"{kind}: %{{x:.1f}} MiB<extra>%{{y}}</extra>",
         )  # fmt: skip
     stacked(figure, len(found))
+    figure.update_annotations(xshift=-105)
     return figure
 
 
@@ -206,5 +210,12 @@ def attention_ways(timings: Timings, quantity: str = "extra_bytes") -> go.Figure
         line(figure, own, *WAYS[way])
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="log", tickvals=[n for n, _ in known["math"]])
-    figure.update_yaxes(type="log")
+    figure.update_yaxes(type="log", tickvals=_marks([value for own in known.values() for _, value in own]))
     return figure
+
+
+def _marks(values: Sequence[float]) -> list[float]:
+    """1, 2 and 5 times every power of ten about the values: a logarithmic axis by itself leaves the power out."""
+    least, most = min(values, default=1), max(values, default=1)
+    powers = range(floor(log10(least)), ceil(log10(most)) + 1)
+    return [mark for power in powers for digit in (1, 2, 5) if least / 2 <= (mark := digit * 10.0**power) <= 2 * most]
