@@ -8,7 +8,7 @@ from functools import partial
 
 from fakes import CPU_ONLY
 
-from inferlab.calibration import MIXES
+from inferlab.calibration import MIXES, VALUES
 from inferlab.engine import Opening, Pass
 from inferlab.gguf import read_gguf
 from inferlab.machine import Link
@@ -21,12 +21,14 @@ ENDPOINT = "127.0.0.1:7"
 
 def device_rates(name, n_threads, slowness, step_seconds):
     """Every type at its own rate, attention likewise."""
-    types = {kind: TypeRates((1 + i / 10) * slowness * 1e-10, (1 + i / 5) * slowness * 1e-11)
+    value = {"F16": 1e-9, "Q4_K": 3e-9}
+    types = {kind: TypeRates((1 + i / 10) * slowness * 1e-10, (1 + i / 5) * slowness * 1e-11,
+                             slowness * value.get(VALUES.get(kind), 2e-9))
              for i, kind in enumerate([*MIXES, "F32"])}  # fmt: skip
-    paths = ("f16/flash", "q8_0/flash", "q4_0/flash", "f16/plain")
+    paths = ("f16/flash", "q8_0/flash", "q4_0/flash", "f16/plain", "f16/flash/128")
     attention = {path: AttentionRates((1 + i) * slowness * 1e-10, (1 + i) * slowness * 5e-11)
                  for i, path in enumerate(paths)}  # fmt: skip
-    return DeviceRates(name, n_threads, True, 1e10, types, attention, slowness * 2e-5, step_seconds, slowness * 2e-9)
+    return DeviceRates(name, n_threads, True, 1e10, types, attention, slowness * 2e-5, step_seconds)
 
 
 TRUTH = {
@@ -34,7 +36,10 @@ TRUTH = {
     "host/2": device_rates("host", 2, 1.0, 1e-4),
     "loopback/1": device_rates("loopback/1", 1, 3.0, 6e-4),
 }
-LINK = LinkRates(2e9, 1e-4, split_seconds=3e-4, split_waits=2.0, split_bytes=12_000.0)
+RELAYED = 2e-4  # seconds through a relay and back
+LINK = LinkRates(2e9, 1e-4, split_seconds=3e-4, split_waits=2.0, split_bytes=12_000.0, relay_round_trip_seconds=RELAYED,
+                 relay_step_seconds=1e-3, relay_split_seconds=2e-4)  # fmt: skip
+DIRECT = replace(LINK, relay_step_seconds=0.0, relay_split_seconds=0.0)
 
 
 class KnownMachine:
@@ -58,9 +63,10 @@ class KnownMachine:
         far = self.settings.rpc_servers
         link = self.links.get(far[0]) if far else None
         layers = placed_layers(self.model.n_layer, self.settings, [1.0] if far else [])
-        extra = link.round_trip_seconds - LINK.round_trip_seconds if link else 0.0
-        rate = 1e9 * link.achieved_gigabytes_per_second if link else LINK.bytes_per_second
-        way = replace(LINK, extra_seconds=extra, bytes_per_second=rate)
+        way = DIRECT
+        if link:
+            rate = min(LINK.bytes_per_second, 1e9 * link.achieved_gigabytes_per_second)
+            way = replace(LINK, extra_seconds=link.round_trip_seconds - RELAYED, bytes_per_second=rate)
         host = TRUTH[f"host/{self.settings.n_threads}"]
         whole = Placed(self.model, self.settings, layers, {"host": host, "gpu0": TRUTH["loopback/1"]}, {"gpu0": way})
         sums = [sum(term.seconds for term in whole.decode(len(prompt) + i)) for i in range(n_gen - 1)]
@@ -83,7 +89,7 @@ class KnownDevice:
 
     def __init__(self, engine, rate=None, latency_seconds=None):
         self.endpoint, self.n_threads = f"{ENDPOINT}{rate or latency_seconds or ''}", 1
-        trip = LINK.round_trip_seconds + 2 * (latency_seconds or 5e-5)
+        trip = RELAYED + 2 * (latency_seconds or 0.0)
         self.link = Link(self.endpoint, rate, latency_seconds, rate or 2.0, trip) if rate or latency_seconds else None
         self.achieved_gigabytes_per_second = rate
         engine.links[self.endpoint] = self.link

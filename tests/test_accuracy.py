@@ -11,7 +11,7 @@ from fakes import CPU_ONLY
 from speed_machine import LINK, TRUTH, known_machine
 
 from inferlab import accuracy as room
-from inferlab.accuracy import Accuracy, Point, measured, median_error, share_inside
+from inferlab.accuracy import Accuracy, Checked, Point, held, measured, median_error, share_inside
 from inferlab.calibration import Calibration
 from inferlab.errors import RecordError
 from inferlab.figures import predicted_beside_measured, speed_residuals, step_seconds
@@ -36,6 +36,24 @@ def found(monkeypatch, tmp_path):
     return Accuracy(CALIBRATED, (one, slow))
 
 
+def test_a_disturbed_prompt_is_run_a_third_time(monkeypatch, tmp_path):
+    """Where two passes are far apart a third decides, and all three samples are kept."""
+    engine = known_machine(monkeypatch, tmp_path)
+    from inferlab import calibration
+
+    monkeypatch.setattr(room, "make_shape", calibration.make_shape)
+    quiet, slowness = engine.generate, iter((1.0, 1.5, 1.0, 1.0))
+
+    def disturbed(prompt, n_gen):
+        one = quiet(prompt, n_gen)
+        return replace(one, prefill_seconds=next(slowness) * one.prefill_seconds)
+
+    monkeypatch.setattr(engine, "generate", disturbed)
+    taken = measured(SMALL, engine)
+    assert len(taken.prefill_seconds) == 3
+    assert Accuracy(CALIBRATED, (taken,)).checked("prefill")[0].error == pytest.approx(0.0, abs=0.01)
+
+
 def test_errors_are_predicted_over_measured(found):
     """Where the machine is as calibrated nothing is left over; where it is slower, the prediction was too high."""
     errors = [one.error for one in found.checked("decode")]
@@ -43,6 +61,19 @@ def test_errors_are_predicted_over_measured(found):
     assert median_error(found.checked("prefill")) < 0.01
     assert share_inside(found.checked("decode")) == 0.5
     assert len(found.checked()) == 4
+
+
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        ((1.0, 1.05, 0.95), "held it"),
+        ((1.0, 1.125, 1.2), "missed it by 2.5 points"),
+        ((1.0, 1.05, 1.5), "had only 67 % inside the band"),
+    ],
+)
+def test_the_bar_is_held_or_missed_by_so_much(rates, told):
+    """Ten percent of median error, and nine of ten measurements inside the band."""
+    assert held([Checked("", "decode", rate, 1.0, (rate / 1.3, rate * 1.3)) for rate in rates]) == told
 
 
 def test_points_are_kept_with_every_sample(found, tmp_path):

@@ -1,14 +1,19 @@
 """What this machine needs for the parts of a step, measured with llama.cpp itself and kept with the date.
 
 Every number comes from runs of small shapes (of no published model) through the engine, so that llama.cpp's own choice
-of kernels, repacking included, is in it; `speed` adds the numbers up for any model.  Weights are 256 MB in each type
-and attention has weights beside it, because what stays in a cache is read several times faster than a model is.
+of kernels, repacking included, is in it; `speed` adds the numbers up for any model.  Each type has about 130 MB of
+weights, and attention has weights beside it, because what stays in a cache is read several times faster than a model.
+They are loaded into memory of their own: how fast a mapped file is read depends on the pages that the system happens to
+have for it, and one file may be a third faster than another.
 
-types      a shape in each mix: the time of a token and of 64, less that of attention and overhead
-values     a narrow shape beside a wide one: what a batch costs between its matrices
-attention  a shape with little weight, at two depths, for each type of cache and both ways to attend
+types      a shape in each mix: the time of a token and of 128, less that of attention and overhead
+values     a narrow shape beside a wide one: what a batch costs between its matrices, where activations are rounded to
+           the kind of numbers that the weights' type is multiplied with
+attention  a shape with little weight, at two depths, for each type of cache and both ways to attend; with heads of 64
+           values, and of 128 where ggml's half-precision sums are faster for them (vec.h:556, simd-mappings.h:497)
 overhead   a shape of next to nothing, with two blocks and with eighteen
-link       through the connection itself, and a run that hands every block to the device by itself
+link       through the connection itself, and a run that hands every block to the device by itself; behind relays too
+disk       a shape's file, after the system was asked to forget it
 check      another shape, of mixed types, predicted and then run; its misses are the width of the band
 """
 
@@ -36,22 +41,24 @@ from inferlab.probe import Ceiling, LinkCeiling
 from inferlab.records import write_whole
 from inferlab.settings import Settings
 from inferlab.shapes import cache_folder, make_shape
-from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates, matrices
+from inferlab.speed import WIDE_HEAD, AttentionRates, DeviceRates, LinkRates, Placed, TypeRates, matrices
 
-FORMAT = 1
+FORMAT = 2
 BASE = "llama-3.2-1b"
-WEIGHTY = {"n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
+WEIGHTY = {"n_embd": 2048, "n_head": 16, "n_head_kv": 4, "head_dim": 128, "n_ff": 8192, "n_vocab": 2048}
 ATTENTIVE = {"n_layer": 4, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 2048, "n_vocab": 2048}
 NARROW = {"n_layer": 8, "n_embd": 512, "n_head": 8, "n_head_kv": 2, "head_dim": 64, "n_ff": 1536, "n_vocab": 2048}
-LAYERS = {"F16": 5, "Q8_0": 9, "Q6_K": 12, "Q5_0": 14, "Q4_K_S": 18, "Q4_0": 18}  # each about 256 MB of weights
+LAYERS = {"F16": 1, "Q8_0": 2, "Q6_K": 3, "Q5_0": 3, "Q4_K_S": 4, "Q4_0": 4}  # about 130 MB of weights
 MIXES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_0": "Q5_0", "Q4_K": "Q4_K_S", "Q4_0": "Q4_0"}
 ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in ATTENTIVE
+VALUES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q4_K", "Q5_0": "Q8_0", "Q4_K": "Q4_K", "Q4_0": "Q8_0"}  # rounded alike
+WIDE = {"n_head": 8, "n_head_kv": 2, "head_dim": 128}  # the same matrices in wider heads
 CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
 LONG, UBATCH = 768, 256
-N_GEN = 16
-SETTLED = N_GEN * 3 // 4  # the token in the middle of those that count
-BATCH = 64
-DELAY, SLOW_GIGABYTES_PER_SECOND = 1e-3, 0.05
+N_GEN, N_GEN_HEAVY, N_GEN_HANDED = 24, 16, 12
+BATCH = 128
+DELAY, SLOW_GIGABYTES_PER_SECOND, FAST_GIGABYTES_PER_SECOND = 1e-3, 0.05, 5.0
+CEILINGS = ("F16", "Q4_K")
 CHECK = {"n_layer": 24, "n_embd": 1024, "n_head": 8, "n_head_kv": 2, "head_dim": 128, "n_ff": 3072, "n_vocab": 8192}
 CHECK_PROMPT = 256
 LEAST_BAND, MARGIN = 0.15, 1.5  # a band is MARGIN times the largest miss of the check, and never less than LEAST_BAND
@@ -67,6 +74,7 @@ class Timing:
     settings: dict[str, object]
     prefill_seconds: tuple[float, ...]
     decode_seconds: tuple[float, ...]
+    n_gen: int = 16
 
     @property
     def prefill(self) -> float:
@@ -75,9 +83,14 @@ class Timing:
     @property
     def decode(self) -> float:
         """Median of each pass's second half: a processor takes some tokens to settle after a prompt."""
-        n = N_GEN - 1
+        n = self.n_gen - 1
         passes = [self.decode_seconds[i : i + n] for i in range(0, len(self.decode_seconds), n)]
         return median(s for one in passes for s in one[n // 2 :])
+
+    @property
+    def depth(self) -> int:
+        """Cells in use at the token in the middle of those that count."""
+        return self.n_prompt + self.n_gen * 3 // 4
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,7 @@ class Calibration:
 
     devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
     bands    share by which predictions of prefill and decode may be off: wider than any miss of the check
+    disk_bytes_per_second  reading a file that the system has forgotten; None where it does not forget
     context_bytes  what a card's driver counts beyond llama.cpp's buffers, see lab.context_bytes; no card: nothing
     """
 
@@ -97,6 +111,7 @@ class Calibration:
     bands: dict[str, float] = field(default_factory=lambda: {"prefill": LEAST_BAND, "decode": LEAST_BAND})
     timings: tuple[Timing, ...] = ()
     seconds: float | None = None
+    disk_bytes_per_second: float | None = None
     context_bytes: dict[str, int] = field(default_factory=dict)
 
     def host(self, n_threads: int | None) -> DeviceRates:
@@ -120,8 +135,8 @@ class Calibration:
         """The way to a device: as calibrated, or through a link that was measured when it started."""
         direct = self.links[name]
         if link is None:
-            return direct
-        extra = max(0.0, link.round_trip_seconds - direct.round_trip_seconds)
+            return replace(direct, relay_step_seconds=0.0, relay_split_seconds=0.0)
+        extra = max(0.0, link.round_trip_seconds - direct.relay_round_trip_seconds)
         rate = min(direct.bytes_per_second, 1e9 * link.achieved_gigabytes_per_second)
         return replace(direct, bytes_per_second=rate, extra_seconds=extra)
 
@@ -147,7 +162,10 @@ class Calibration:
                 f"There is no calibration at {path}. lab.calibrate() measures this machine in about a minute."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordError(f"{path} is not a calibration: {type(error).__name__}: {error}.") from error
+            raise RecordError(
+                f"{path} is not a calibration of this version: {type(error).__name__}: {error}. "
+                "lab.calibrate() writes this machine's own anew."
+            ) from error
 
     @classmethod
     def from_dict(cls, data: dict) -> Calibration:
@@ -195,9 +213,10 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
             work.card(gpu.name, f"host/{cores}")
     if "rpc" in native.backends():
         work.loopback()
+    disk = probe.disk(make_shape(BASE, "F16", progress=False, **weighty("F16")))
     seconds = time.perf_counter() - began
     found = Calibration(machine, date.today().isoformat(), work.devices, work.links, work.ceilings, work.bands,
-                        tuple(work.timings), seconds, context_bytes=work.contexts)  # fmt: skip
+                        tuple(work.timings), seconds, disk, context_bytes=work.contexts)  # fmt: skip
     if save:
         found.save()
     return found
@@ -214,6 +233,8 @@ class _Work:
         self.contexts: dict[str, int] = {}
         self.links: dict[str, LinkRates] = {}
         self.ceilings: dict[str, Ceiling] = {}
+        self.handed: dict[str, tuple[float, float]] = {}
+        self.bandwidths: dict[int, float] = {}
         self.misses: dict[str, list[float]] = {"prefill": [], "decode": []}
 
     @property
@@ -228,14 +249,15 @@ class _Work:
             settings = Settings(n_gpu_layers=0, n_threads=n, devices=())
             self.devices[f"host/{n}"] = self.rates("host", settings, n)
             self.check(settings, f"host/{n}")
-        self.ceilings[f"host/{n}"] = probe.ceiling("host", n, seconds=0.1, engine=self.engine)
+        rates = {type: probe.matrix_rate("host", type, n, 0.1, self.engine) for type in CEILINGS}
+        self.ceilings[f"host/{n}"] = Ceiling("host", n, self.bandwidth(n), rates)
 
     def card(self, name: str, host: str) -> None:
         """A card of this machine."""
         self.context(name)
         settings = Settings(devices=(name,))
         self.devices[name] = self.rates(name, settings, None)
-        self.ceilings[name] = probe.ceiling(name, seconds=0.1, engine=self.engine)
+        self.ceilings[name] = probe.ceiling(name, None, CEILINGS, 0.1, self.engine)
         self.links[name] = self.link(name, settings, self.devices[name], self.devices[host])
         for n_gpu_layers in (12, -1):
             self.check(settings.but(n_gpu_layers=n_gpu_layers), host, name)
@@ -250,69 +272,81 @@ class _Work:
         with loopback_device() as device:
             name, settings = f"loopback/{device.n_threads}", device.settings()
             self.devices[name] = self.rates(name, settings, device.n_threads, device.endpoint)
-            self.ceilings[name] = probe.ceiling(device.endpoint, seconds=0.1, engine=self.engine)
             pair = self.devices[name], self.devices["host/1"]
             self.links[name] = self.link(name, settings, *pair, device.endpoint)
             for n_gpu_layers in (12, -1):
                 self.check(settings.but(n_gpu_layers=n_gpu_layers), "host/1", name)
-        self.links[name] = self.behind_relay(self.links[name], *pair)
+        self.links[name] = self.behind_relay(name, self.links[name], *pair)
 
     def check(self, settings: Settings, host: str, name: str | None = None) -> None:
         """Predict another shape, run it, and keep by how much each was off."""
         path = make_shape(BASE, "Q4_K_M", progress=False, **CHECK)
-        took = self.run(f"check {name or host}", path, settings, CHECK_PROMPT, 1)
+        took = self.run(f"check {name or host}", path, settings, CHECK_PROMPT, 1, N_GEN_HEAVY)
         model, asked = read_gguf(path), settings.but(n_ctx=CHECK_PROMPT + 256, n_ubatch=UBATCH)
         layers = placed_layers(model.n_layer, asked, [1.0] if name else [])
         rates = {"host": self.devices[host]} | ({"gpu0": self.devices[name]} if name else {})
         placed = Placed(model, asked, layers, rates, {"gpu0": self.links[name]} if name else {})
         for phase, terms, measured in (
             ("prefill", placed.prefill(CHECK_PROMPT), took.prefill),
-            ("decode", placed.decode(CHECK_PROMPT + SETTLED), took.decode),
+            ("decode", placed.decode(took.depth), took.decode),
         ):
             seconds = sum(term.seconds for term in terms)
             self.misses[phase].append(max(seconds / measured, measured / seconds) - 1)
 
     # --- runs ---------------------------------------------------------------------------------
 
-    def run(self, device: str, path: Path, settings: Settings, n_prompt: int, passes: int = 2) -> Timing:
+    def run(
+        self, device: str, path: Path, settings: Settings, n_prompt: int, passes: int = 2, n_gen: int = N_GEN
+    ) -> Timing:
         """One short warm-up and the counted passes."""
-        settings = settings.but(n_ctx=n_prompt + 256, n_ubatch=UBATCH)
+        settings = settings.but(n_ctx=n_prompt + 256, n_ubatch=UBATCH, load_mode="none")
         if (key := (device, path, settings, passes)) in self.known:
             return self.known[key]
         self.engine.open(path, settings)
         prompt = self.engine.random_prompt(n_prompt)
-        self.engine.generate(prompt[:32], 3)
-        made = [self.engine.generate(prompt, N_GEN) for _ in range(passes)]
+        self.engine.generate(prompt[:8], 2)
+        made = [self.engine.generate(prompt, n_gen) for _ in range(passes)]
         changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
         changed = {k: list(v) if isinstance(v, tuple) else v for k, v in changed.items()}
         seconds = tuple(s for one in made for s in one.decode_seconds)
         prefill = tuple(one.prefill_seconds for one in made)
-        self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds))
+        self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds, n_gen))
         self.known[key] = self.timings[-1]
         return self.timings[-1]
 
     def rates(self, name: str, settings: Settings, n_threads: int | None, endpoint: str | None = None) -> DeviceRates:
         """All that `speed` asks of one device."""
         on_cpu = name == "host" or endpoint is not None
-        if name == "host":
-            bandwidth = probe.host_bandwidth(n_threads, 0.1)
-        else:
-            bandwidth = probe.device_bandwidth(endpoint or name, 0.1, self.engine)
+        own = not on_cpu  # a loopback device reads the host's memory
+        bandwidth = probe.device_bandwidth(name, 0.1, self.engine) if own else self.bandwidth(n_threads)
         step, block = self.overhead(name, settings)
         attention = {f"{type}/{attending(flash)}": self.attention(name, settings, type, flash, on_cpu)
                      for type, flash in CACHES}  # fmt: skip
+        attention[f"f16/flash/{WIDE_HEAD}"] = self.attention(name, settings, "f16", "on", on_cpu, {**ATTENTIVE, **WIDE})
         known = DeviceRates(name, n_threads, on_cpu, bandwidth, {}, attention, block, step)
-        wide, narrow = (self.batch(name, settings, size, known) for size in (weighty("Q8_0"), NARROW))
-        value = (narrow[0] / narrow[1] - wide[0] / wide[1]) / (narrow[2] / narrow[1] - wide[2] / wide[1])
-        known = replace(known, batch_value_seconds=max(0.0, value))
-        types = {type: self.weights(name, settings, mix, known) for type, mix in MIXES.items()}
+        values = {type: self.value_seconds(name, settings, MIXES[type], known) for type in set(VALUES.values())}
+        types = {type: self.weights(name, settings, mix, known, values[VALUES[type]]) for type, mix in MIXES.items()}
         bandwidth = max(bandwidth, *(1 / rates.seconds_per_byte for rates in types.values() if rates.seconds_per_byte))
         return replace(known, bandwidth_bytes_per_second=bandwidth, types=types)
 
-    def batch(self, name: str, settings: Settings, size: dict, known: DeviceRates) -> tuple[float, int, int]:
-        """(seconds of a batch's token without attention, weights, values at matrices) of a shape in Q8_0."""
-        path = make_shape(BASE, "Q8_0", progress=False, **size)
-        took = self.run(name, path, settings, BATCH)
+    def bandwidth(self, n_threads: int) -> float:
+        """The host's memory as so many threads read it, measured once."""
+        if n_threads not in self.bandwidths:
+            self.bandwidths[n_threads] = probe.host_bandwidth(n_threads, 0.1)
+        return self.bandwidths[n_threads]
+
+    def value_seconds(self, name: str, settings: Settings, mix: str, known: DeviceRates) -> float:
+        """For each value that enters or leaves a matrix; a narrow shape has more of them for each weight."""
+        wide, narrow = (self.batch(name, settings, mix, size, known) for size in (weighty(mix), NARROW))
+        found = (narrow[0] / narrow[1] - wide[0] / wide[1]) / (narrow[2] / narrow[1] - wide[2] / wide[1])
+        return max(0.0, found)
+
+    def batch(
+        self, name: str, settings: Settings, mix: str, size: dict, known: DeviceRates
+    ) -> tuple[float, int, int]:
+        """(seconds of a batch's token without attention, weights, values at matrices) of a shape."""
+        path = make_shape(BASE, mix, progress=False, **size)
+        took = self.run(name, path, settings, BATCH, 1 if size != NARROW else 3, N_GEN_HEAVY)
         model = read_gguf(path)
         left = took.prefill - Rest(model, settings.but(n_ctx=512), known).seconds(BATCH, 0)
         return max(0.0, left) / BATCH, *_passed(model)
@@ -326,12 +360,14 @@ class _Work:
         block = max(0.0, (times[1] - times[0]) / (many - few))
         return max(0.0, times[0] - few * block), block
 
-    def attention(self, name: str, settings: Settings, type: str, flash: str, on_cpu: bool) -> AttentionRates:
+    def attention(
+        self, name: str, settings: Settings, type: str, flash: str, on_cpu: bool, size: dict = ATTENTIVE
+    ) -> AttentionRates:
         """From two depths: all else is the same for both."""
-        path = make_shape(BASE, "Q8_0", progress=False, **ATTENTIVE)
+        path = make_shape(BASE, "Q4_K_M", progress=False, **size)
         settings = settings.but(type_k=type, type_v=type, flash_attn=flash)
         near, far = (self.run(name, path, settings, n, passes) for n, passes in ((UBATCH, 2), (LONG, 1)))
-        heads = ATTENTIVE["n_head" if on_cpu else "n_head_kv"] * 2 * ATTENTIVE["head_dim"] * ATTENTIVE["n_layer"]
+        heads = size["n_head" if on_cpu else "n_head_kv"] * 2 * size["head_dim"] * size["n_layer"]
         exact = on_cpu and flash == "on"
         cells = LONG - UBATCH
         steps = LONG // UBATCH
@@ -340,46 +376,59 @@ class _Work:
         one = (far.decode - near.decode) / cells / heads
         return AttentionRates(max(0.0, one), max(0.0, many))
 
-    def weights(self, name: str, settings: Settings, mix: str, known: DeviceRates) -> TypeRates:
+    def weights(self, name: str, settings: Settings, mix: str, known: DeviceRates, value_seconds: float) -> TypeRates:
         """Of the matrices alone: what `known` explains is taken off."""
         path = make_shape(BASE, mix, progress=False, **weighty(mix))
-        took = self.run(name, path, settings, BATCH)
+        took = self.run(name, path, settings, BATCH, 1, N_GEN_HEAVY)
         model = read_gguf(path)
         left = Rest(model, settings.but(n_ctx=512), known)
         n_bytes = sum(tensor.n_bytes for tensor, _ in matrices(model))
         n_weights, n_values = _passed(model)
-        decode = took.decode - left.seconds(1, BATCH + SETTLED)
-        prefill = (took.prefill - left.seconds(BATCH, 0)) / BATCH - n_values * known.batch_value_seconds
-        return TypeRates(max(0.0, decode) / n_bytes, max(0.0, prefill) / n_weights)
+        decode = took.decode - left.seconds(1, took.depth)
+        prefill = (took.prefill - left.seconds(BATCH, 0)) / BATCH - n_values * value_seconds
+        return TypeRates(max(0.0, decode) / n_bytes, max(0.0, prefill) / n_weights, value_seconds)
 
     def link(
         self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates, endpoint: str | None = None
     ) -> LinkRates:
         """The way itself, and what is added when each block's attention is handed back to the host."""
         told: LinkCeiling = probe.link(endpoint or name, 0.3, self.engine)
-        each = self.split_seconds(name, settings, far, host) - ACTIVATIONS / told.there_bytes_per_second
+        _, each = self.handed_over(name, settings, far, host)
+        each -= ACTIVATIONS / told.there_bytes_per_second
         return LinkRates(told.there_bytes_per_second, told.round_trip_seconds, max(0.0, each))
 
-    def behind_relay(self, direct: LinkRates, far: DeviceRates, host: DeviceRates) -> LinkRates:
-        """How often each split waits for an answer, from a link with a delay, and what it sends, from a slow one."""
+    def behind_relay(self, name: str, direct: LinkRates, far: DeviceRates, host: DeviceRates) -> LinkRates:
+        """What a relay adds; how often each part waits for an answer, from a delay, and what it sends, from a slow one.
+
+        `name` is the device without a relay, whose runs are known already.
+        """
+        step, part = self.handed[name]
+        with loopback_device(FAST_GIGABYTES_PER_SECOND) as device:
+            fast_step, fast = self.handed_over("fast", device.settings(), far, host)
+            trip = device.link.round_trip_seconds
         with loopback_device(latency_seconds=DELAY) as device:
-            late = self.split_seconds("delayed", device.settings(), far, host) - direct.split_seconds
-            waits = late / max(device.link.round_trip_seconds - direct.round_trip_seconds, 1e-6)
+            late = self.handed_over("delayed", device.settings(), far, host)[1] - fast
+            waits = late / max(device.link.round_trip_seconds - trip, 1e-6)
         with loopback_device(SLOW_GIGABYTES_PER_SECOND) as device:
-            slow = self.split_seconds("slow", device.settings(), far, host) - direct.split_seconds
-            extra = device.link.round_trip_seconds - direct.round_trip_seconds
+            slow = self.handed_over("slow", device.settings(), far, host)[1] - fast
+            extra = max(0.0, device.link.round_trip_seconds - trip)
             rate = 1e9 * device.link.achieved_gigabytes_per_second
         n_bytes = (slow - waits * extra) * rate - ACTIVATIONS
-        return replace(direct, split_waits=max(0.0, waits), split_bytes=max(0.0, n_bytes))
+        return replace(direct, split_waits=max(0.0, waits), split_bytes=max(0.0, n_bytes),
+                       relay_round_trip_seconds=trip, relay_step_seconds=max(0.0, fast_step - step),
+                       relay_split_seconds=max(0.0, fast - part))  # fmt: skip
 
-    def split_seconds(self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates) -> float:
-        """Seconds that a token takes more for each block whose cache is the host's, less what attention itself does."""
-        path = make_shape(BASE, "Q8_0", progress=False, **ATTENTIVE)
+    def handed_over(self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates) -> tuple[float, float]:
+        """Seconds of a token, and what it takes longer for each block whose cache is the host's, attention aside."""
+        path = make_shape(BASE, "Q4_K_M", progress=False, **ATTENTIVE)
         off = settings.but(flash_attn="off")
-        whole, apart = (self.run(name, path, off.but(offload_kqv=there), 32) for there in (True, False))
+        whole, apart = (
+            self.run(name, path, off.but(offload_kqv=there), 32, n_gen=N_GEN_HANDED) for there in (True, False)
+        )
         model, attends = read_gguf(path), off.but(n_ctx=512)
-        here, there = (sum(Rest(model, attends, one).attention(1, 32 + SETTLED)) for one in (host, far))
-        return (apart.decode - whole.decode - (here - there)) / ATTENTIVE["n_layer"]
+        here, there = (sum(Rest(model, attends, one).attention(1, whole.depth)) for one in (host, far))
+        self.handed[name] = whole.decode, (apart.decode - whole.decode - (here - there)) / ATTENTIVE["n_layer"]
+        return self.handed[name]
 
 
 class Rest:

@@ -31,15 +31,23 @@ from inferlab.settings import Settings
 HOST = "host"
 ACTIVATION = 4  # bytes of one value between layers
 FLASH, PLAIN = "flash", "plain"
+WIDE_HEAD = 128  # values that ggml's half-precision sums take at once; narrower heads may go one by one (vec.h:556)
 STREAMS_FROM = 32  # tokens from which a card works on host weights itself (ggml-cuda.cu, op_offload_min_batch_size)
 
 
 @dataclass(frozen=True)
 class TypeRates:
-    """Seconds for weights of one type: a byte with one token, and a weight with each token of a large batch."""
+    """Seconds for weights of one type.
+
+    seconds_per_byte          with one token
+    seconds_per_weight_token  for each weight and token of a large batch
+    seconds_per_value_token   in such a batch, for each value that enters or leaves a matrix: rounded for this type,
+                              normed, added
+    """
 
     seconds_per_byte: float
     seconds_per_weight_token: float
+    seconds_per_value_token: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,10 @@ class AttentionRates:
 class DeviceRates:
     """What one device was measured to need.
 
-    types          by ggml's names; attention by "<type of keys and values>/flash" or ".../plain"
+    types          by ggml's names
+    attention      by "<type of keys and values>/flash" or ".../plain"; "/128" after it where heads of 128 differ
     block_seconds  for each block of a one-token step beside its weights and attention
     step_seconds   once for each step
-    batch_value_seconds  in a large batch, for each value that enters or leaves a matrix: what is done between matrices
     on_cpu         masked cells are skipped, and each query head reads its KV head anew
     """
 
@@ -69,7 +77,6 @@ class DeviceRates:
     attention: dict[str, AttentionRates]
     block_seconds: float = 0.0
     step_seconds: float = 0.0
-    batch_value_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,13 @@ class LinkRates:
     """A way to a device: bytes per second, and what llama.cpp adds where blocks are handed over one by one.
 
     round_trip_seconds  as it was when the other numbers were measured; in them already
-    extra_seconds       that a round trip takes longer than then
+    extra_seconds       that a round trip takes longer than then, or than through a relay that does not slow it
     split_seconds       for each part of the graph that is handed over by itself
     split_waits         round trips in it
     split_bytes         bytes of its description and its activations (the RPC backend's; 0 on a bus)
+    relay_step_seconds  that a relay before a loopback device adds to each step, and relay_split_seconds to each part
+                        that is handed over: it takes turns on the cores with those who compute;
+                        relay_round_trip_seconds is the way through it and back
     """
 
     bytes_per_second: float
@@ -89,6 +99,9 @@ class LinkRates:
     split_waits: float = 0.0
     split_bytes: float = 0.0
     extra_seconds: float = 0.0
+    relay_round_trip_seconds: float = 0.0
+    relay_step_seconds: float = 0.0
+    relay_split_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -196,13 +209,14 @@ class Placed:
                 continue
             share = self.used_share(tensor)
             one = share * tensor.n_bytes * rates.seconds_per_byte
-            many = share * prod(tensor.shape) * rates.seconds_per_weight_token + self.values(tensor, device)
+            many = share * prod(tensor.shape) * rates.seconds_per_weight_token
+            many += self.n_values(tensor) * rates.seconds_per_value_token
             yield Term("weights", device, one if last else max(one, n_tokens * many), share * tensor.n_bytes)
 
-    def values(self, tensor: Tensor, device: str) -> float:
-        """Seconds for the values that a token brings to a matrix and takes from it."""
+    def n_values(self, tensor: Tensor) -> int:
+        """Values that a token brings to a matrix and takes from it."""
         n_used = self.model.number("expert_used_count") or 1 if "_exps" in tensor.name else 1
-        return n_used * sum(tensor.shape[:2]) * self.rates[device].batch_value_seconds
+        return n_used * sum(tensor.shape[:2])
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, each with its device; norms are part of the overhead."""
@@ -242,7 +256,9 @@ class Placed:
         """Of the types of keys and values: their own, or the slower of both where they differ."""
         path = FLASH if uses_flash_attention(self.settings) else PLAIN
         known = self.rates[device].attention
+        wide = f"/{WIDE_HEAD}" if self.model.head_dim_v % WIDE_HEAD == 0 else ""
         keys = [f"{type}/{path}" for type in (self.settings.type_k, self.settings.type_v)]
+        keys = [key + wide if key + wide in known else key for key in keys]
         found = [known[key] for key in keys if key in known] or [known[f"f16/{path}"]]
         return max(found, key=lambda rates: rates.seconds_per_value)
 
@@ -259,7 +275,7 @@ class Placed:
         for device in sorted(set(self.layers) - {HOST}):
             n_blocks = sum(1 for layer in self.layers[:-1] if layer == device)
             yield self.crossing(device, n_tokens * self.model.n_embd * ACTIVATION + self.mask_bytes(n_tokens, depth))
-            yield Term("link", device, self.links[device].extra_seconds)
+            yield Term("link", device, self.links[device].extra_seconds + self.links[device].relay_step_seconds)
             if self.layers[-1] == device:
                 yield self.crossing(device, self.n_logits * ACTIVATION)
             if not self.settings.offload_kqv:
@@ -275,7 +291,7 @@ class Placed:
         else:
             there, back = n_tokens * embd * ACTIVATION, n_tokens * (embd + kv) * ACTIVATION
         way = self.links[device]
-        waits = way.split_seconds + way.split_waits * way.extra_seconds
+        waits = way.split_seconds + way.relay_split_seconds + way.split_waits * way.extra_seconds
         yield self.crossing(device, n_blocks * (there + back + way.split_bytes))
         yield Term("link", device, n_blocks * waits)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from inferlab import native
-from inferlab.accuracy import Accuracy, Point, measured, median_error, share_inside
+from inferlab.accuracy import Accuracy, Point, held, measured, median_error, share_inside
 from inferlab.calibration import calibrate
 from inferlab.engine import LlamaEngine
 from inferlab.loopback import loopback_device
@@ -19,14 +19,14 @@ from inferlab.settings import Settings
 
 pytestmark = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
 
-ALLOWED_MEDIAN_ERROR, LEAST_SHARE_INSIDE, LEAST_POINTS = 0.10, 0.90, 30
+LEAST_POINTS, ALLOWED_SECONDS = 30, 60
 HALF = {"n_layer": 12}
 SMALL, LARGE = ("qwen2.5-0.5b", HALF), ("mistral-7b", {"n_layer": 2})
 
 
 def point(which, mix, settings, n_prompt, link=None, **changes):
     name, dimensions = which
-    settings = settings.but(n_ctx=n_prompt + 64, **changes)
+    settings = settings.but(n_ctx=n_prompt + 64, load_mode="none", **changes)
     return Point(name, mix, dimensions, settings, n_prompt, 16, link)
 
 
@@ -72,28 +72,39 @@ def all_points(engine):
         yield from (measured(one, engine) for one in on_device(Settings(devices=(gpu.name,))))
 
 
-def test_predicted_rates_are_near_the_measured_ones():
-    """Prefill and decode: the median error is at most 10 %, and nine of ten lie inside the band."""
+@pytest.fixture(scope="module")
+def accuracy():
+    """A calibration of now, and every point measured after it; kept where INFERLAB_SPEED_RECORD says."""
     engine = LlamaEngine()
     try:
         calibration = calibrate(save=False, engine=engine)
-        accuracy = Accuracy(calibration, tuple(all_points(engine)))
+        found = Accuracy(calibration, tuple(all_points(engine)))
     finally:
         engine.close()
     if folder := os.environ.get("INFERLAB_SPEED_RECORD"):
         calibration.save(Path(folder) / "calibration.json")
-        accuracy.save(Path(folder) / "speed-points.json")
-    report(accuracy)
-    assert len(accuracy.points) >= LEAST_POINTS
-    for phase in ("prefill", "decode"):
-        assert median_error(accuracy.checked(phase)) <= ALLOWED_MEDIAN_ERROR
-        assert share_inside(accuracy.checked(phase)) >= LEAST_SHARE_INSIDE
+        found.save(Path(folder) / "speed-points.json")
+    report(found)
+    return found
+
+
+def test_a_calibration_takes_a_minute(accuracy):
+    """From the first run to the last, the files of its shapes included."""
+    assert accuracy.calibration.seconds <= ALLOWED_SECONDS
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_predicted_rates_are_near_the_measured_ones(accuracy, phase):
+    """The median error is at most 10 %, and nine of ten lie inside the band."""
+    checked = accuracy.checked(phase)
+    assert len(checked) >= LEAST_POINTS
+    assert held(checked) == "held it"
 
 
 def report(accuracy):
     print(f"\ncalibration: {accuracy.calibration.seconds:.0f} s")
     for phase in ("prefill", "decode"):
-        checked = accuracy.checked(phase)
-        print(f"{phase}: median error {median_error(checked):.1%}, inside the band {share_inside(checked):.0%}")
+        checked, band = accuracy.checked(phase), accuracy.calibration.bands[phase]
+        print(f"{phase}: median error {median_error(checked):.1%}, {share_inside(checked):.0%} inside ±{band:.0%}")
         for one in checked:
             print(f"  {one.error:+7.1%}  {one.predicted:8.1f} {one.measured:8.1f} t/s  {one.text}")
