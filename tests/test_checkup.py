@@ -426,16 +426,16 @@ USUAL, OF_12_8, OF_13 = "nvcc", "/usr/local/cuda-12.8/bin/nvcc", "/usr/local/cud
 )
 def test_the_command_that_builds_for_this_machine_is_printed_on_every_machine(machine, command):
     """Backend, architectures of the cards, and a toolkit that fits driver and card where the usual one does not."""
-    state, found, remedy = check("build for this machine", **machine)
-    assert (state, remedy) == ("ok", None)
-    assert found.partition(": ")[2] == command
+    found = check_machine(MadeUpHost(**machine), ScriptedEngine()).about("build for this machine")
+    assert (found.state, found.remedy, found.command) == ("ok", None, command)
 
 
 @pytest.mark.parametrize("system", ["Linux", "Windows"])
 def test_another_environment_builds_with_pip_for_the_same_cards(system):
     """With RPC as everywhere, and the compiler named, because only `make` looks for it beside the path."""
     machine = a_card_of("8.9", "12.8", ("/usr/local/cuda/bin/nvcc", "12.4"))
-    found = check("build for this machine", prefix=Path("/home/ada/env"), system=system, **machine)[1]
+    host = MadeUpHost(prefix=Path("/home/ada/env"), system=system, **machine)
+    found = check_machine(host, ScriptedEngine()).about("build for this machine").command
     assert "python -m pip install --no-cache-dir" in found
     assert found.endswith("-C cmake.define.GGML_RPC=on")
     options = "-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES=89-real"
@@ -794,6 +794,19 @@ def test_as_text_each_command_stands_whole_on_its_line():
     assert "problem  C++ compiler: none <here> [bold]" in lines
     assert "to mend C++ compiler: sudo apt-get install g++" in lines
     assert lines[-1] == "Next: read on."
+
+
+def test_a_command_worth_knowing_stands_whole_where_people_read(monkeypatch, capsys):
+    """In the terminal, as text and in the notebook; not twice where it mends something as well."""
+    worth = Finding("build for this machine", "ok", "CUDA 12.8", command="CMAKE_ARGS='-D" + "x" * 80 + "' make book")
+    checkup = a_checkup(worth, BAD)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(cli.doctor, "check_machine", lambda: checkup)
+    cli.main(["doctor"])
+    assert f"    {worth.command}\n" in capsys.readouterr().out
+    assert f"build for this machine (CUDA 12.8): {worth.command}" in repr(checkup).splitlines()
+    assert "make book</code>" in checkup._repr_html_()
+    assert a_checkup(worth, replace(BAD, remedy=worth.command)).commands == {}
 
 
 @pytest.mark.parametrize(("finding", "status"), [(BAD, 1), (WORRYING, 0)])

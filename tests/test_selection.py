@@ -1,5 +1,7 @@
 """Several devices: the ones that are meant, in llama.cpp's order, or an error; never another in silence."""
 
+from dataclasses import replace
+
 import pytest
 from small_models import write_model
 
@@ -25,6 +27,7 @@ FAR = Device("RPC0", "127.0.0.1:50052", "gpu", backend="RPC")
         ((CPU, ONE, OTHER), {}, ["CUDA0", "CUDA1"]),
         ((ONE, OTHER, FAR, CPU), {}, ["RPC0", "CUDA0", "CUDA1"]),
         ((ONE, AGAIN, INSIDE), {}, ["CUDA0"]),
+        ((ONE, replace(ONE, name="CUDA1"), AGAIN), {}, ["CUDA0", "CUDA1"]),
         ((INSIDE, CPU, FAR), {}, ["RPC0", "Vulkan1"]),
         ((ONE, OTHER), {"devices": ("CUDA1", "CUDA0")}, ["CUDA1", "CUDA0"]),
         ((ONE, OTHER), {"devices": ()}, []),

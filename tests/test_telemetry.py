@@ -1,6 +1,7 @@
 """What a reader may rely on in telemetry: readings that are true or None, never late, never in the way."""
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -263,7 +264,8 @@ def test_what_proc_tells_is_what_psutil_tells():
         assert total / 100 == pytest.approx(sum(times) - times.guest - times.guest_nice, abs=1)
     assert set(ours.read(0.0)) == set(theirs.read(0.0))
     before = ours._faults()[0]
-    bytearray(2**24)
+    with mmap.mmap(-1, 2**24) as fresh:  # the heap may have pages to spare
+        fresh.write(bytes(2**24))
     assert ours._faults()[0] > before
     resource = pytest.importorskip("resource")
     assert ours._faults()[0] == pytest.approx(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, rel=0.05)
@@ -609,6 +611,17 @@ def test_a_gpu_that_was_lost_leaves_a_gap_and_a_reason():
     figure = telemetry(sampled_run(*samples, power_watts=f"GPU 0: {GPU_LOST}"))
     assert drawn(figure, 2) == [("GPU 0", [0.0, 0.1], [50.0, None]), ("GPU 1", [0.0, 0.1], [60.0, 61.0])]
     assert f"Known in part: GPU power (GPU 0: {GPU_LOST})." in figure.layout.meta["alt"]
+
+
+def test_several_gpus_are_called_what_llama_cpp_calls_them():
+    """The driver's first GPU may be CUDA1; places on the bus tell, and one that llama.cpp does not see has a number."""
+    cards = (CUDA0, replace(CUDA0, name="CUDA1", id="0000:01:00.0"))
+    run = sampled_run(Sample(0.0, power_watts=(1.0, 2.0, None)), power_watts=f"GPU 0: {NOT_REPORTED}")
+    places = ("0000:01:00.0", "0000:41:00.0", "0000:81:00.0")
+    run = replace(run, machine=replace(run.machine, devices=cards), sampling=replace(run.sampling, gpu_ids=places))
+    figure = telemetry(run)
+    assert [name for name, *_ in drawn(figure, 2)] == ["CUDA1", "CUDA0"]
+    assert f"GPU power (CUDA1: {NOT_REPORTED})" in figure.layout.meta["alt"]
 
 
 def test_counters_are_drawn_as_rates_and_an_unknown_one_as_a_gap():

@@ -35,9 +35,13 @@ def available(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def _each_once(cards: Sequence[Device]) -> list[Device]:
-    """Without those at a place on the bus where another was found before."""
-    seen = [device.id for device in cards]
-    return [device for i, device in enumerate(cards) if device.id is None or device.id not in seen[:i]]
+    """Without those that another backend found before at the same place; one backend may divide a card into several."""
+
+    def seen_before(i: int) -> bool:
+        place, backend = cards[i].id, cards[i].backend
+        return place is not None and any(c.id == place and c.backend != backend for c in cards[:i])
+
+    return [card for i, card in enumerate(cards) if not seen_before(i)]
 
 
 def _named(names: Sequence[str], devices: Sequence[Device]) -> tuple[Device, ...]:

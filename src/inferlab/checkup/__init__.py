@@ -45,8 +45,8 @@ def _look(seen: Seen) -> Checkup:
 
 
 def _nameless(finding: Finding, host: Host) -> Finding:
-    remedy = finding.remedy and host.without_names(finding.remedy)
-    return replace(finding, found=host.without_names(finding.found), remedy=remedy)
+    remedy, command = (text and host.without_names(text) for text in (finding.remedy, finding.command))
+    return replace(finding, found=host.without_names(finding.found), remedy=remedy, command=command)
 
 
 def _next_step(findings: tuple[Finding, ...], host: Host) -> str:

@@ -257,7 +257,7 @@ def build_for_this_machine(seen: Seen) -> Finding:
     backend = wanted_backend(seen) or "none"
     lacking = lacking_for_vulkan(seen) if backend == "vulkan" else None
     command = " && ".join(filter(None, (lacking, build_command(seen, backend))))
-    return Finding("build for this machine", "ok", f"{described(seen)}: {command}")
+    return Finding("build for this machine", "ok", described(seen), command=command)
 
 
 def _unseen_gpu(seen: Seen) -> Finding:

@@ -17,12 +17,18 @@ CELL = "text-align:left;vertical-align:top;padding:0.2em 0.6em"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `state` is ok, warning or problem; `remedy` is the command that mends it, None for ok."""
+    """One thing looked at.
+
+    state    ok, warning or problem
+    remedy   the command that mends it, None for ok
+    command  one worth knowing where nothing is to be mended
+    """
 
     subject: str
     state: str
     found: str
     remedy: str | None = None
+    command: str | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,6 +59,12 @@ class Checkup:
                 mends.setdefault(finding.remedy, []).append(finding.subject)
         return {command: ", ".join(subjects) for command, subjects in mends.items()}
 
+    @property
+    def commands(self) -> dict[str, str]:
+        """What is worth knowing where nothing is to be mended: subject and what was found -> the command."""
+        known = [f for f in self.findings if f.command and f.command not in self.remedies]
+        return {f"{f.subject} ({f.found})": f.command for f in known}
+
     def about(self, subject: str) -> Finding:
         """The finding about one subject. Raises KeyError when it was not looked at on this machine."""
         for finding in self.findings:
@@ -73,7 +85,8 @@ class Checkup:
     def __repr__(self) -> str:
         lines = [f"{f.state:8} {f.subject}: {f.found}" for f in self.findings]
         mending = [f"to mend {subjects}: {command}" for command, subjects in self.remedies.items()]
-        return "\n".join([self.title, *lines, *mending, self.next_step])
+        knowing = [f"{what}: {command}" for what, command in self.commands.items()]
+        return "\n".join([self.title, *lines, *mending, *knowing, self.next_step])
 
     def _repr_html_(self) -> str:
         rows = "".join(_row(finding) for finding in self.findings)
@@ -87,6 +100,7 @@ def _row(finding: Finding) -> str:
     """A table row: the state is a word, and beside it a bar of colour that nobody needs to see."""
     bar = f"border-left:0.3em solid {COLOURS[finding.state]};padding-left:0.4em;font-weight:600"
     remedy = f"<br>To mend it: {_code(html.escape(finding.remedy))}" if finding.remedy else ""
+    remedy += f"<br>{_code(html.escape(finding.command))}" if finding.command else ""
     cells = (
         html.escape(finding.subject),
         f"<span style='{bar}'>{finding.state}</span>",

@@ -41,7 +41,8 @@ def print_checkup(checkup: Checkup) -> None:
         table.add_row(finding.subject, f"[{STATE_STYLES[finding.state]}]{finding.state}", escape(finding.found))
     console = Console()
     console.print(table)
-    for command, subjects in checkup.remedies.items():
-        console.print(f"To mend {subjects}:", style="bold")
+    mending = {f"To mend {subjects}": command for command, subjects in checkup.remedies.items()}
+    for what, command in (mending | checkup.commands).items():
+        console.print(f"{what}:", style="bold", markup=False, highlight=False)
         console.print(f"    {command}", markup=False, highlight=False, soft_wrap=True)
     console.print(checkup.next_step, markup=False, highlight=False)

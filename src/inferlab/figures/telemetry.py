@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, PREFILL, badge_lines, blank, write_badge
 from inferlab.run import Run
-from inferlab.telemetry import PCIE_FIELDS, Sample
+from inferlab.telemetry import GPU_FIELDS, PCIE_FIELDS, Sample
 from inferlab.units import GIB, MB, MIB, seconds_text
 
 READING = "#64748b"
@@ -24,7 +24,7 @@ def telemetry(run: Run) -> go.Figure:
 
     A panel of which nothing is known is left out; the line below the figure says which, and why.
     """
-    panels = _panels(run.samples)
+    panels = _panels(run)
     shown, unknown = [p for p in panels if p.lines], _unknown(run, panels)
     told = [f"{p.title}: {', '.join(_range_text(line) for line in p.lines if not line.faint)}." for p in shown]
     badge = " ".join([f"{run.badge}.", *unknown])
@@ -58,17 +58,18 @@ class Panel:
     lines: tuple[Line, ...]
 
 
-def _panels(samples: Sequence[Sample]) -> list[Panel]:
+def _panels(run: Run) -> list[Panel]:
+    samples, names = run.samples, _gpu_names(run)
     reads = (_rate(samples, "process_read_bytes", "engine"), _rate(samples, "machine_read_bytes", "whole machine"))
     panels = [
         Panel("Processors busy, %", ("cpu_percent",), _processors(samples)),
         Panel("Memory of the engine's process, MiB", ("rss_bytes",), (_level(samples, "rss_bytes", MIB),)),
         Panel("Read from disk, MB/s", ("process_read_bytes", "machine_read_bytes"), reads),
-        Panel("GPU utilization, %", ("gpu_utilization_percent",), _per_gpu(samples, "gpu_utilization_percent")),
-        Panel("GPU power, W", ("power_watts",), _per_gpu(samples, "power_watts")),
-        Panel("VRAM in use, GiB", ("vram_used_bytes",), _per_gpu(samples, "vram_used_bytes", GIB)),
-        Panel("PCIe to the host, MB/s", PCIE_FIELDS[:1], _per_gpu(samples, PCIE_FIELDS[0], MB)),
-        Panel("PCIe to the GPU, MB/s", PCIE_FIELDS[1:], _per_gpu(samples, PCIE_FIELDS[1], MB)),
+        Panel("GPU utilization, %", ("gpu_utilization_percent",), _per_gpu(samples, names, "gpu_utilization_percent")),
+        Panel("GPU power, W", ("power_watts",), _per_gpu(samples, names, "power_watts")),
+        Panel("VRAM in use, GiB", ("vram_used_bytes",), _per_gpu(samples, names, "vram_used_bytes", GIB)),
+        Panel("PCIe to the host, MB/s", PCIE_FIELDS[:1], _per_gpu(samples, names, PCIE_FIELDS[0], MB)),
+        Panel("PCIe to the GPU, MB/s", PCIE_FIELDS[1:], _per_gpu(samples, names, PCIE_FIELDS[1], MB)),
     ]
     return [Panel(p.title, p.fields, tuple(filter(_is_known, p.lines))) for p in panels]
 
@@ -103,14 +104,22 @@ def _processors(samples: Sequence[Sample]) -> tuple[Line, ...]:
     return (mean, *faint)
 
 
-def _per_gpu(samples: Sequence[Sample], field: str, unit: float = 1) -> tuple[Line, ...]:
+def _gpu_names(run: Run) -> tuple[str, ...]:
+    """llama.cpp's name of each GPU that the driver shows, found by its place on the bus; else the driver's number."""
+    values = [getattr(sample, field) for sample in run.samples for field in GPU_FIELDS]
+    n_gpus = max((len(value) for value in values if value), default=0)
+    known = {run.sampling.column(device): device.name for device in run.machine.gpus} if run.sampling else {}
+    return tuple(known.get(gpu, f"GPU {gpu}") for gpu in range(n_gpus))
+
+
+def _per_gpu(samples: Sequence[Sample], names: Sequence[str], field: str, unit: float = 1) -> tuple[Line, ...]:
     """A line for each GPU, which is named where there are several."""
     values = [(sample.seconds, getattr(sample, field)) for sample in samples]
     n_gpus = max((len(value) for _, value in values if value), default=0)
     lines = []
     for gpu in range(n_gpus):
         one = [(at, value[gpu] if value else None) for at, value in values]
-        whose = f"GPU {gpu}" if n_gpus > 1 else ""
+        whose = names[gpu] if n_gpus > 1 else ""
         lines.append(Line(whose, tuple((at, None if value is None else value / unit) for at, value in one)))
     return tuple(lines)
 
@@ -121,6 +130,8 @@ def _unknown(run: Run, panels: Sequence[Panel]) -> list[str]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for panel in panels:
         reason = next((missing[field] for field in panel.fields if field in missing), "")
+        for number, name in enumerate(_gpu_names(run)):
+            reason = reason.replace(f"GPU {number}:", f"{name}:")
         if reason or not panel.lines:
             how = "Known in part" if panel.lines else "Not reported here"
             reasons.setdefault((how, reason), []).append(panel.title.split(",")[0])
