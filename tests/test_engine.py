@@ -400,6 +400,22 @@ def test_what_is_dropped_makes_room_again(engine):
     assert len(engine.step([Entry(5, 100, 0, True)]).picks) == 1
 
 
+def test_a_sequence_may_lie_in_any_cells(engine):
+    """What another sequence leaves between two is filled: the cells of a sequence need not be neighbours."""
+    opened(engine, Settings(n_ctx=512, n_seq_max=3, kv_unified=True, flash_attn="on"))
+    engine.keep(0)
+    tokens = engine.random_prompt(300)
+    for position, token in enumerate(tokens[:200]):
+        engine.step([Entry(token, position, sequence) for sequence in (0, 1)])
+    with pytest.raises(EngineRefused, match="context is full"):
+        engine.step(entries_of(tokens, sequence=2))
+    engine.keep(0, 2)
+    engine.keep(0, 1)
+    scattered = engine.step(entries_of(tokens, sequence=2)).picks
+    engine.keep(0)
+    assert engine.step(entries_of(tokens)).picks == scattered
+
+
 def test_a_sequence_that_does_not_exist_is_refused(engine):
     """Before llama.cpp would stop the process."""
     opened(engine, TWO)

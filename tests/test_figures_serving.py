@@ -35,6 +35,7 @@ def test_the_steps_of_a_crowd(serving):
     figure = figures.crowd_steps(serving)
     assert list(of(figure, "median").y) == [1250, 2000]
     assert len(of(figure, "one step").x) == 18
+    assert list(of(figures.crowd_steps(serving, {1: 1.25, 4: 1.3}), "expected").y) == [1250, 1300]
 
 
 def test_slots_lie_side_by_side_on_one_clock():

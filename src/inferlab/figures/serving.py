@@ -45,8 +45,11 @@ def crowds(serving: Serving) -> go.Figure:
     return figure
 
 
-def crowd_steps(serving: Serving) -> go.Figure:
-    """Milliseconds of a step over the number of sequences in it: every step a point, the medians joined."""
+def crowd_steps(serving: Serving, expected: Mapping[int, float] | None = None) -> go.Figure:
+    """Milliseconds of a step over the number of sequences in it: every step a point, the medians joined.
+
+    `expected` are seconds by number of sequences, drawn as a dotted line.
+    """
     figure = blank(
         serving.badge,
         "Engine time of a step with one token for each sequence: "
@@ -57,6 +60,11 @@ def crowd_steps(serving: Serving) -> go.Figure:
     )
     points(figure, [(one.n_sequences, 1e3 * s) for one in serving.crowds for s in one.step_seconds], "one step", DECODE)
     line(figure, [(one.n_sequences, 1e3 * one.median_seconds) for one in serving.crowds], "median", DECODE)
+    if expected:
+        line(figure, [(n, 1e3 * seconds) for n, seconds in expected.items()], "expected", PREFILL, marks=False)
+        figure.data[-1].line.dash = "dot"
+        figure.data[0].showlegend = False
+        figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=[one.n_sequences for one in serving.crowds])
     figure.update_yaxes(rangemode="tozero")
     return figure
