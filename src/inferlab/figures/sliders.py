@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import BADGE_SHIFT
 
-SLIDER_HEIGHT = 96
+SLIDER_HEIGHT = 110
 MOVED = ("annotations", "shapes")
 """What of a layout each position brings along; axes stay, so that a position can be compared with the one before."""
 
@@ -30,7 +30,7 @@ def slider(draw: Callable[..., go.Figure], over: Mapping[str, Sequence[Any]], st
     _make_room(figure)
     steps = [_step(i, each, drawn[i], shown) for i, each in enumerate(values)]
     figure.update_layout(sliders=[{
-        "active": start, "steps": steps, "pad": {"t": 48, "b": 0}, "y": 0, "yanchor": "top",
+        "active": start, "steps": steps, "pad": {"t": 62, "b": 0}, "y": 0, "yanchor": "top",
         "currentvalue": {"prefix": f"{', '.join(over)}: ", "font": {"size": 14}},
     }])  # fmt: skip
     told = f"A slider over {', '.join(over)} with {len(values)} positions, {_text(values[0])} to {_text(values[-1])}. "

@@ -175,7 +175,7 @@ def pairs(found: Tuned) -> go.Figure:
     if not ratios:
         told = "no pair was measured:<br>the settings as they were did best,<br>or the budget ended"
         figure.add_scatter(x=[1], y=[1], mode="text", text=[told], textposition="top center", hoverinfo="skip")
-        figure.update_xaxes(range=[0.5, 1.5], showticklabels=False, title="")
+        figure.update_xaxes(range=[0.5, 1.5], showticklabels=False, showgrid=False, title="")
     figure.update_xaxes(dtick=1)
     return figure
 
