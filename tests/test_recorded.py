@@ -17,7 +17,7 @@ def runs_in(path):
     data = json.loads(path.read_text(encoding="utf-8"))
     if "passes" in data:
         return [data]
-    return [point["run"] for point in data.get("points", ()) if point["run"]] + data.get("anchors", [])
+    return [point["run"] for point in data.get("points", ()) if point.get("run")] + data.get("anchors", [])
 
 
 EVERY = [(path, index) for path in sorted(RECORDS.glob("*/*.json")) for index in range(len(runs_in(path)))]
