@@ -3,6 +3,7 @@
 #   GPU=cuda|metal|vulkan|none   llama.cpp's backend; the one installed is kept until another is named
 #   PYTHON=python3.12            the Python that .venv is made from, 3.10 to 3.13
 #   LAB_OPTIONS=--no-browser     more words for JupyterLab
+#   REFERENCE_OPTIONS=--list     more words for `make reference`
 
 PYTHON ?= python3
 PIP := pip==26.0
@@ -25,7 +26,7 @@ READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
 SITE_TESTS := tests/test_built_site.py tests/test_gates.py tests/test_labs_live.py
 
-.PHONY: help book test lint lab bench diagrams clean
+.PHONY: help book test lint lab bench reference diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -51,6 +52,9 @@ lab: $(READY)  ## open JupyterLab on labs/
 
 bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
 	$(PYTEST) tests/benchmarks -s
+
+reference: $(PYTHON_READY)  ## records of this machine, stage by stage, at most 4 minutes each
+	$(BIN)/python -m inferlab.cli reference $(REFERENCE_OPTIONS)
 
 diagrams: node_modules/.with-dev  ## render book/diagrams/*.mmd again after an edit (needs Chromium)
 	$(BIN)/python -m inferlab.diagrams render

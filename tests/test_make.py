@@ -95,5 +95,5 @@ def test_make_stops_before_it_creates_anything(tmp_path):
 def test_make_alone_lists_the_commands():
     """The bare command changes nothing and names every target of the README."""
     listed = subprocess.run([MAKE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("book", "test", "lab", "bench", "diagrams", "clean"):
+    for target in ("book", "test", "lab", "bench", "reference", "diagrams", "clean"):
         assert f"make {target} " in listed

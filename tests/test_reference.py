@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,17 @@ from inferlab.errors import ContributionRefused, InvalidSettings, OutOfTime, Rec
 from inferlab.loopback import LoopbackDevice
 from inferlab.machine import Device
 from inferlab.models import tiny_model
-from inferlab.records import load_cold_starts
+from inferlab.records import load_cold_starts, load_serving
 from inferlab.reference import Bench, Clocked, Extent, chosen, name_of, record, run_llama_bench, stages
+from inferlab.serving import Crowd, Serving
 from inferlab.settings import Settings
 from inferlab.sweeps import load_sweep
 
 SMALL = Extent(
     ("llama-3.2-1b",), prompts=(1, 2), depths=(4, 8), n_layer_steps=2, depth=4, n_prompt=4, n_gen=3, repeats=1
 )
+CROWDS = Crowd(1, (0.1, 0.2)), Crowd(2, (0.3,))
+SERVED = Serving(CARD, Settings(n_ctx=256), CPU_ONLY, 4, CROWDS, BUFFERS, "2026-01-31")
 PRINTED = Path(__file__).parent / "data" / "llama-bench.jsonl"
 
 
@@ -46,6 +50,8 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(reference, "make_shape", lambda *_, **__: tiny_model())
     monkeypatch.setattr(reference, "loopback_device", NoDevice)
     monkeypatch.setattr(reference, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(reference, "limit_vram", lambda *_: nullcontext())
+    monkeypatch.setattr(reference, "serve", lambda *_, **__: SERVED)
 
 
 def names(machine):
@@ -108,7 +114,8 @@ def test_every_stage_is_kept_as_it_ends_and_not_measured_again(tmp_path, monkeyp
     states = {outcome.stage.removeprefix("llama-3.2-1b-"): outcome.state for outcome in done}
     assert states == {
         "calibration": "skipped", "prefill": "kept", "depth": "kept", "layers": "kept", "attention": "kept",
-        "kv-types": "kept", "weights": "kept", "cold-start": "skipped", "llama-bench": "failed",
+        "kv-types": "kept", "weights": "kept", "sequences": "kept", "limited": "kept", "cold-start": "skipped",
+        "llama-bench": "failed",
     }  # fmt: skip
     assert "llama-cpp-python installs none" in done[-1].reason
     again = record(tmp_path, machine_name="box-4c", engine=ScriptedEngine())
@@ -169,6 +176,25 @@ def test_cold_starts_go_through_every_way_and_are_read_again(tmp_path, monkeypat
     assert len(starts) == 36
     assert {start.page_cache for start in starts} == {"empty", "full"}
     assert starts[0] == made_start(Settings(n_ctx=512, load_mode="auto", flash_attn="on", devices=()), "empty")
+
+
+def test_several_sequences_are_kept_with_every_step(tmp_path):
+    """What was measured of crowds is read again as it was."""
+    record(tmp_path, ["llama-3.2-1b-sequences"], "box-4c", engine=ScriptedEngine())
+    assert load_serving(tmp_path / "box-4c" / "llama-3.2-1b-sequences.json") == SERVED
+    assert contributions.complaints(json.loads((tmp_path / "box-4c" / "llama-3.2-1b-sequences.json").read_text())) == []
+
+
+@pytest.mark.parametrize(("n_gib", "limited"), [(8, False), (24, True)])
+def test_a_card_is_made_as_small_as_the_scenarios(n_gib, limited, monkeypatch):
+    """Memory is held back on a larger card; one that has no more is taken as it is."""
+    asked = []
+    monkeypatch.setattr(reference, "limit_vram", lambda *words: asked.append(words) or nullcontext())
+    card = Device("CUDA0", "Example GPU", "gpu", n_gib * 2**30, backend="CUDA")
+    bench = Bench(replace(CPU_ONLY, devices=(card,)), reference.WITH_GPU, ScriptedEngine())
+    with bench.limited(None):
+        assert bool(asked) == limited
+    assert not asked or asked[0][0] == "8GiB"
 
 
 # --- the time limit ---------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 addEventListener("DOMContentLoaded", () => {
   const form = document.querySelector(".atlas-filter");
   if (!form) return;
-  const rows = [...document.querySelectorAll("table.atlas tbody tr")];
+  const rows = [...form.nextElementSibling.querySelectorAll("tbody tr")];
   const words = rows.map((row) => row.textContent.toLowerCase());
 
   function isChosen(row, index) {

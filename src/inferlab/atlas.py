@@ -161,7 +161,7 @@ def _runs(data: Any) -> tuple[Run, ...]:
 
 def _held(machine: str, path: Path, data: Any) -> Held:
     lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "speed points": "points",
-             "cold starts": "starts"}  # fmt: skip
+             "cold starts": "starts", "several sequences": "crowds"}  # fmt: skip
     kind = kind_of(data) or "unknown"
     n_measurements = len(data[lists[kind]]) if kind in lists else 1
     builds = (_build(Machine.from_dict(told)) for told in _objects(data, "machine"))
@@ -188,10 +188,8 @@ def _build(machine: Machine) -> str:
 
 @lru_cache(maxsize=64)
 def _calibration(folder: Path) -> Calibration | None:
-    try:
-        return Calibration.load(folder / CALIBRATION)
-    except RecordError:
-        return None
+    path = folder / CALIBRATION
+    return Calibration.load(path) if path.is_file() else None
 
 
 # --- predicting -------------------------------------------------------------------------------
@@ -357,6 +355,18 @@ def memory_errors(found: Iterable[Entry]) -> list[float]:
     """Predicted over measured bytes, less one."""
     errors = (entry.memory.error for entry in found if entry.memory)
     return [error for error in errors if error is not None]
+
+
+def errors_by(found: Sequence[Entry], by: str) -> dict[str, dict[str, list[float]]]:
+    """For each value of one field of `Entry`, such as "device": the errors of memory, prefill and decode."""
+    counted = [entry for entry in found if not entry.disturbed]
+    groups: dict[str, list[Entry]] = {}
+    for entry in counted:
+        groups.setdefault(getattr(entry, by), []).append(entry)
+    return {
+        value: {"memory": memory_errors(group), **{phase: rate_errors(group, phase) for phase in PHASES}}
+        for value, group in sorted(groups.items())
+    }
 
 
 def typical(errors: Sequence[float]) -> float:

@@ -25,6 +25,7 @@ from inferlab.errors import ContributionRefused
 from inferlab.pytorch import Timings
 from inferlab.records import write_whole
 from inferlab.run import Run
+from inferlab.serving import Serving
 
 # What follows a slash, a drive or a home at the beginning of a word; "tokens/s" and "K/V" are none.
 PATH = r"(?<![\w.:/<\\-])(?:~?/|[A-Za-z]:[\\/]|\\\\|file:/+)[\w.~-][^\s'\"<>|]*"
@@ -60,6 +61,7 @@ KINDS: dict[str, tuple[type, str]] = {
     "speed points": (SpeedPoints, "points"),
     "attention timings": (Timings, "torch"),
     "cold starts": (ColdStarts, "starts"),
+    "several sequences": (Serving, "crowds"),
 }
 """Kind -> (what it is read into, a field that only this kind has); the first that fits counts."""
 

@@ -17,11 +17,13 @@ from inferlab.errors import RecordError
 from inferlab.gguf import ModelCard
 from inferlab.machine import Link, Machine
 from inferlab.run import Run
+from inferlab.serving import Crowd, Serving
 from inferlab.settings import Settings
 from inferlab.telemetry import Sample, Sampling
 
 FORMAT = 1
 COLD_STARTS = "inferlab cold starts 1"
+SERVING = "inferlab serving 1"
 Made = TypeVar("Made")
 
 
@@ -108,16 +110,37 @@ def cold_starts_from_dict(data: dict[str, Any]) -> tuple[ColdStart, ...]:
     return tuple(_cold_start(start) for start in data["starts"])
 
 
+def serving_to_dict(done: Serving) -> dict[str, Any]:
+    """Everything that was measured of several sequences in one context, in JSON's kinds."""
+    return {"format": SERVING, **asdict(done)}
+
+
+def load_serving(name: str | Path) -> Serving:
+    """What was measured of several sequences, in a file or recorded by its name. Raises RecordError."""
+    return read_json(name, serving_from_dict, "several sequences")
+
+
+def serving_from_dict(data: dict[str, Any]) -> Serving:
+    """The `Serving` that `serving_to_dict` wrote; raises KeyError or TypeError on anything else."""
+    data = dict(data)
+    if data.pop("format") != SERVING:
+        raise KeyError("format")
+    crowds = tuple(Crowd(**{**one, "step_seconds": tuple(one["step_seconds"])}) for one in data.pop("crowds"))
+    return Serving(crowds=crowds, **{**data, **_common(data)})
+
+
+def _common(data: dict[str, Any]) -> dict[str, Any]:
+    """What records of every kind say about model, settings, machine and buffers."""
+    return {
+        "model": ModelCard(**data["model"]),
+        "settings": Settings.from_dict(data["settings"]),
+        "machine": Machine.from_dict(data["machine"]),
+        "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
+    }
+
+
 def _cold_start(data: dict[str, Any]) -> ColdStart:
-    return ColdStart(
-        **{
-            **data,
-            "model": ModelCard(**data["model"]),
-            "settings": Settings.from_dict(data["settings"]),
-            "machine": Machine.from_dict(data["machine"]),
-            "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
-        }
-    )
+    return ColdStart(**{**data, **_common(data)})
 
 
 def _passes(data: list[dict[str, Any]]) -> tuple[Pass, ...]:

@@ -29,11 +29,14 @@ from inferlab.errors import InferlabError, InvalidSettings, OutOfTime, RecordErr
 from inferlab.llamabench import import_llama_bench
 from inferlab.loopback import LoopbackDevice, loopback_device
 from inferlab.machine import Machine
-from inferlab.records import cold_starts_to_dict, write_whole
+from inferlab.records import cold_starts_to_dict, serving_to_dict, write_whole
 from inferlab.run import measure
+from inferlab.serving import serve
 from inferlab.settings import LOAD_MODES, Settings
 from inferlab.shapes import make_shape, shape
 from inferlab.sweeps import Sweep, from_runs, sweep, sweep_to_dict
+from inferlab.units import bytes_from_text
+from inferlab.withholding import limit_vram
 
 STAGE_SECONDS = 240.0
 SAMPLE_SECONDS = 0.5
@@ -61,6 +64,9 @@ class Extent:
     n_prompt: int = 512
     n_gen: int = 64
     repeats: int = 5
+    limit: str = "8GiB"
+    contexts: tuple[int, ...] = (4096, 8192, 16384, 32768)
+    sequences: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
 
 
 WITH_GPU = Extent(("mistral-7b", "llama-3.1-8b"))
@@ -73,6 +79,8 @@ WITHOUT_GPU = Extent(
     n_prompt=128,
     n_gen=16,
     repeats=3,
+    limit="512MiB",
+    contexts=(1024, 4096, 8192, 16384),
 )
 
 
@@ -164,6 +172,12 @@ class Bench:
         """Settings of a stage that moves layers or the cache to that device."""
         return device.settings(self.base.but(devices=None)) if device else self.base
 
+    def limited(self, device: LoopbackDevice | None) -> AbstractContextManager[Any]:
+        """The device as small as the scenario's; a card that is no larger stays as it is."""
+        cards = [one for one in self.machine.gpus if one.backend != "RPC"]
+        small = device is None and all((one.memory_bytes or 0) <= bytes_from_text(self.extent.limit) for one in cards)
+        return nullcontext() if small else limit_vram(self.extent.limit, device, self.engine)
+
     def path(self, model: str, mix: str = "Q4_K_M") -> Path:
         return make_shape(model, mix, progress=False, **self.extent.changes)
 
@@ -224,6 +238,8 @@ def _stages_of(model: str) -> Iterator[Stage]:
     yield stage("attention", "offload_kqv with and without flash attention", _attention)
     yield stage("kv-types", "types of keys and values", _kv_types)
     yield stage("weights", "F16, Q8_0 and Q4_K_M", _weights)
+    yield stage("sequences", "one token for each of 1 to 32 sequences at once", _sequences)
+    yield stage("limited", "longer and longer contexts on a card of 8 GiB, or on as much of a smaller device", _limited)
     yield stage("cold-start", "every load mode, file cached and not", _cold_start)
     yield stage("llama-bench", "prefill and decode beside llama-bench's", _llama_bench)
 
@@ -261,6 +277,21 @@ def _kv_types(bench: Bench, model: str) -> dict[str, Any]:
 def _weights(bench: Bench, model: str) -> dict[str, Any]:
     paths = [str(bench.path(model, mix)) for mix in WEIGHT_TYPES]
     return bench.swept(None, bench.base, {"model": paths})
+
+
+def _sequences(bench: Bench, model: str) -> dict[str, Any]:
+    extent = bench.extent
+    path = bench.path(model)
+    bench.settle(path, bench.base)
+    done = serve(path, bench.base, extent.sequences, extent.n_prompt, 8, extent.repeats, bench.engine, progress=False)
+    return serving_to_dict(done)
+
+
+def _limited(bench: Bench, model: str) -> dict[str, Any]:
+    """What does not fit fails, and its reason is what the record is for."""
+    over = {"n_ctx": bench.extent.contexts, "offload_kqv": (True, False)}
+    with bench.device() as device, bench.limited(device):
+        return bench.swept(model, bench.on(device), over, n_prompt=256)
 
 
 def _cold_start(bench: Bench, model: str) -> dict[str, Any]:

@@ -6,13 +6,17 @@ markup, since anybody may contribute one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from inferlab.atlas import Entry, Held
+from inferlab import reference
+from inferlab.atlas import Entry, Held, errors_by, gpu_names, typical
+from inferlab.engine import this_machine
+from inferlab.machine import Machine
 from inferlab.units import bytes_text
 
+FILE_HEADINGS = ("Machine", "Record", "Kind", "Measurements", "Made")
 CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "device": "Device"}
 HEADINGS = ("Machine, record", "Model, type", "Device, settings", "Tokens", "Memory", "Prefill, tokens/s",
             "Decode, tokens/s")  # fmt: skip
@@ -22,25 +26,74 @@ def table(found: Sequence[Entry]) -> Any:
     """Every entry as a row, under choices by machine, model, type and device."""
     from IPython.display import HTML
 
-    heads = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
-    rows = "".join(_row(entry) for entry in found)
-    frame = f'<table class="atlas"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
-    return HTML(
-        f'{_form(found)}<div class="atlas-frame" tabindex="0" role="region" aria-label="All measurements">{frame}</div>'
-    )
+    return HTML(_form(found) + _frame("All measurements", HEADINGS, map(_row, found)))
 
 
 def files(found: Sequence[Held]) -> Any:
-    """Every file of the repository: its kind, how many measurements it holds, when and with what they were made."""
+    """Every file of the repository: its kind, how many measurements it holds, and when they were made."""
+    from IPython.display import HTML
+
+    rows = [
+        [_cell(one.machine), _cell(one.record), _cell(one.kind), _cell(str(one.n_measurements)),
+         _cell(", ".join(one.dates), title=", ".join(one.builds))]
+        for one in found
+    ]  # fmt: skip
+    return HTML(_frame("All files", FILE_HEADINGS, (f"<tr>{''.join(row)}</tr>" for row in rows)))
+
+
+def _frame(name: str, headings: Sequence[str], rows: Iterable[str]) -> str:
+    """A table that scrolls within its own frame, by keyboard too."""
+    heads = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
+    table = f'<table class="atlas"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="atlas-frame" tabindex="0" role="region" aria-label="{name}">{table}</div>'
+
+
+def machines(found: Mapping[str, Machine]) -> Any:
+    """The machines of the repository, and in one sentence which GPUs are among them."""
     from IPython.display import Markdown
 
-    head = "| machine | record | kind | measurements | made | with |\n|---|---|---|--:|---|---|"
+    head = "| machine | processor | cores | memory | GPU | system, engine |\n|---|---|--:|--:|---|---|"
     lines = [
-        f"| {one.machine} | {one.record} | {one.kind} | {one.n_measurements} | {', '.join(one.dates)} "
-        f"| {', '.join(one.builds)} |"
-        for one in found
+        f"| {name} | {one.cpu} | {one.n_cores} | {bytes_text(one.ram_bytes)} "
+        f"| {', '.join(gpu_names({name: one})) or 'none'} | {one.system}, {one.llama_cpp_text} |"
+        for name, one in found.items()
     ]
+    return Markdown("\n".join([head, *lines]) + f"\n\n{gpu_note(found)}")
+
+
+def gpu_note(found: Mapping[str, Machine]) -> str:
+    """What the repository has of GPUs, as the records tell it."""
+    cards = gpu_names(dict(found))
+    if cards:
+        return f"GPUs with records: {', '.join(cards)}. Of any other nothing is measured here."
+    return (
+        "**No GPU is among them yet.** Every figure of this page was measured on processors, and where a device is "
+        "named it is a loopback device: a second process, which shares the processor's memory. Nothing here says how "
+        "fast a GPU is."
+    )
+
+
+def stages() -> Any:
+    """The stages that `inferlab reference` has for this machine."""
+    from IPython.display import Markdown
+
+    every = reference.stages(this_machine())
+    lines = [f"| `{stage.name}` | {stage.about} |" for stage in every]
+    return Markdown("\n".join(["| stage | measures |\n|---|---|", *lines]))
+
+
+def errors(found: Sequence[Entry], by: str) -> Any:
+    """How far predictions were off in the median, for each value of one field of the entries."""
+    from IPython.display import Markdown
+
+    head = f"| {by} | memory | prefill | decode |\n|---|--:|--:|--:|"
+    groups = errors_by(found, by)
+    lines = [f"| {value} | {' | '.join(map(_typical, kinds.values()))} |" for value, kinds in groups.items()]
     return Markdown("\n".join([head, *lines]))
+
+
+def _typical(several: Sequence[float]) -> str:
+    return f"{typical(several):.1%} of {len(several)}" if several else "none"
 
 
 def _form(found: Sequence[Entry]) -> str:
