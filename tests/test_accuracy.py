@@ -93,9 +93,11 @@ def test_a_folder_without_points_is_an_error(tmp_path):
 
 
 def test_figures_show_every_point_with_its_band(found):
-    """Predicted on one axis, measured on the other, the band as a bar; the residuals in percent."""
+    """Predicted on one axis, measured on the other, the band as a bar; the residuals in percent, by what was tried."""
     pairs = [one.pair for one in found.checked("decode")]
-    beside, left = predicted_beside_measured(pairs, "badge"), speed_residuals(pairs, "badge")
+    groups = found.pairs_by_place("decode")
+    beside, left = predicted_beside_measured(pairs, "badge"), speed_residuals(groups, "badge")
+    assert list(groups) == ["all layers there", "some layers there"]
     assert list(beside.data[1].y) == [measured for _, _, measured, _ in pairs]
     assert left.data[0].x[1] == pytest.approx(100 * (1 / 1.2 - 1), abs=1)
 

@@ -32,12 +32,28 @@ def test_one_token_reads_every_matrix_once():
     assert host.seconds == pytest.approx(host.n_bytes * TRUTH["host/1"].types["Q8_0"].seconds_per_byte)
 
 
-def test_a_prompt_computes_on_every_token_and_the_output_on_the_last():
-    """Twice the tokens take twice the time on weights, but for the output matrix, which one token of a call needs."""
+def test_a_prompt_computes_on_every_token_and_the_end_on_the_last():
+    """Twice the tokens take twice the time on weights, but for what one token of a call needs: the output matrix, and
+    the last block behind its attention.
+    """
     one, two = (seconds(placed().prefill(n), "weights") for n in (512, 1024))
-    output = next(t for t in MODEL.tensors if t.name == "token_embd.weight")
-    head = output.n_bytes * TRUTH["loopback/1"].types["Q8_0"].seconds_per_byte
-    assert two - head == pytest.approx(2 * (one - head))
+    ends = [t for t in MODEL.tensors if t.name == "token_embd.weight" or t.name.startswith("blk.3.ffn_")]
+    end = sum(t.n_bytes for t in ends if len(t.shape) > 1) * TRUTH["loopback/1"].types["Q8_0"].seconds_per_byte
+    assert two - end == pytest.approx(2 * (one - end))
+
+
+def test_host_and_loopback_device_share_a_long_prompt_at_the_same_time():
+    """While the device works on one ubatch the host works on the next; not in a single one, and not on one device."""
+    shared = placed((HOST, HOST, "gpu0", "gpu0", "gpu0"))
+    first, second = (shared.step(*step) for step in shared.steps(1024))
+    far = seconds_but_host(first)
+    near = sum(term.seconds for term in second if term.device == HOST)
+    assert shared.overlap(1024) == pytest.approx(min(near, far))
+    assert shared.overlap(512) == placed().overlap(1024) == 0
+
+
+def seconds_but_host(terms):
+    return sum(term.seconds for term in terms if term.device != HOST)
 
 
 def test_a_processor_skips_masked_cells_with_flash_attention_alone():
@@ -126,6 +142,10 @@ def test_an_uncalibrated_type_takes_the_nearest_in_size():
 
 
 def test_intensity_grows_with_the_tokens_that_pass_together():
-    """A token of Q8_0 does just under two FLOP a byte; 512 together do nearly 512 times that, less the output's."""
+    """A token of Q8_0 does just under two FLOP a byte; 512 together do 512 times that, less the end's."""
     assert intensity(MODEL, 1) == pytest.approx(2 * 32 / 34, rel=0.01)
-    assert 400 < intensity(MODEL, 512) / intensity(MODEL, 1) < 512
+    ends = [t for t in MODEL.tensors if t.name == "token_embd.weight" or t.name.startswith("blk.3.ffn_")]
+    share = sum(t.n_elements for t in ends if len(t.shape) > 1) / sum(
+        t.n_elements for t in MODEL.tensors if len(t.shape) > 1
+    )
+    assert intensity(MODEL, 512) / intensity(MODEL, 1) == pytest.approx(512 * (1 - share) + share)

@@ -58,6 +58,17 @@ class Point:
         where = f"{asked.n_gpu_layers} layers" if asked.rpc_servers else f"host, {asked.n_threads} threads"
         return f"{self.name} {self.mix}, {where}, depth {self.n_prompt}{cache}{side}{link}"
 
+    @property
+    def place(self) -> str:
+        """What it tries out: where the layers lie, a slowed link, or the cache on the other side."""
+        if not self.settings.rpc_servers and self.settings.devices == ():
+            return "host alone"
+        if not self.settings.offload_kqv:
+            return "cache on host"
+        if self.link:
+            return "slowed link"
+        return {0: "no layer there", -1: "all layers there"}.get(self.settings.n_gpu_layers, "some layers there")
+
     def rate(self, phase: str) -> float:
         """Measured tokens per second, from the median sample."""
         if phase == "prefill":
@@ -106,6 +117,13 @@ class Accuracy:
         """Every rate beside its prediction, of one phase or of both."""
         phases = (phase,) if phase else PHASES
         return tuple(self._check(point, of) for point in self.points for of in phases)
+
+    def pairs_by_place(self, phase: str) -> dict[str, list[tuple[str, float, float, tuple[float, float]]]]:
+        """One phase's rates as figures take them, by what their points try out."""
+        found: dict[str, list[tuple[str, float, float, tuple[float, float]]]] = {}
+        for point, checked in zip(self.points, self.checked(phase), strict=True):
+            found.setdefault(point.place, []).append(checked.pair)
+        return found
 
     def _check(self, point: Point, phase: str) -> Checked:
         step = getattr(predicted(point, self.calibration), phase)

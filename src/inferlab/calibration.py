@@ -1,7 +1,7 @@
 """What this machine needs for the parts of a step, measured with llama.cpp itself and kept with the date.
 
 Every number comes from runs of small shapes (of no published model) through the engine, so that llama.cpp's own choice
-of kernels, repacking included, is in it; `speed` adds the numbers up for any model.  Each type has about 130 MB of
+of kernels, repacking included, is in it; `speed` adds the numbers up for any model.  Each type has about 250 MB of
 weights, and attention has weights beside it, because what stays in a cache is read several times faster than a model.
 They are loaded into memory of their own: how fast a mapped file is read depends on the pages that the system happens to
 have for it, and one file may be a third faster than another.
@@ -41,21 +41,30 @@ from inferlab.probe import Ceiling, LinkCeiling
 from inferlab.records import write_whole
 from inferlab.settings import Settings
 from inferlab.shapes import cache_folder, make_shape
-from inferlab.speed import WIDE_HEAD, AttentionRates, DeviceRates, LinkRates, Placed, TypeRates, matrices
+from inferlab.speed import (
+    WIDE_HEAD,
+    AttentionRates,
+    DeviceRates,
+    LinkRates,
+    Placed,
+    TypeRates,
+    for_last_token,
+    matrices,
+)
 
 FORMAT = 2
 BASE = "llama-3.2-1b"
-WEIGHTY = {"n_embd": 2048, "n_head": 16, "n_head_kv": 4, "head_dim": 128, "n_ff": 8192, "n_vocab": 2048}
+WEIGHTY = {"n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
 ATTENTIVE = {"n_layer": 4, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 2048, "n_vocab": 2048}
 NARROW = {"n_layer": 8, "n_embd": 512, "n_head": 8, "n_head_kv": 2, "head_dim": 64, "n_ff": 1536, "n_vocab": 2048}
-LAYERS = {"F16": 1, "Q8_0": 2, "Q6_K": 3, "Q5_0": 3, "Q4_K_S": 4, "Q4_0": 4}  # about 130 MB of weights
+LAYERS = {"F16": 5, "Q8_0": 9, "Q6_K": 12, "Q5_0": 14, "Q4_K_S": 18, "Q4_0": 18}  # about 250 MB of weights
 MIXES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_0": "Q5_0", "Q4_K": "Q4_K_S", "Q4_0": "Q4_0"}
 ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in ATTENTIVE
 VALUES = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q4_K", "Q5_0": "Q8_0", "Q4_K": "Q4_K", "Q4_0": "Q8_0"}  # rounded alike
 WIDE = {"n_head": 8, "n_head_kv": 2, "head_dim": 128}  # the same matrices in wider heads
 CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
 LONG, UBATCH = 768, 256
-N_GEN, N_GEN_HEAVY, N_GEN_HANDED = 24, 16, 12
+N_GEN, N_GEN_HEAVY, N_GEN_HANDED = 24, 8, 12
 BATCH = 128
 DELAY, SLOW_GIGABYTES_PER_SECOND, FAST_GIGABYTES_PER_SECOND = 1e-3, 0.05, 5.0
 CEILINGS = ("F16", "Q4_K")
@@ -349,6 +358,7 @@ class _Work:
         took = self.run(name, path, settings, BATCH, 1 if size != NARROW else 3, N_GEN_HEAVY)
         model = read_gguf(path)
         left = took.prefill - Rest(model, settings.but(n_ctx=512), known).seconds(BATCH, 0)
+        left -= took.decode * _share_for_last(model)
         return max(0.0, left) / BATCH, *_passed(model)
 
     def overhead(self, name: str, settings: Settings) -> tuple[float, float]:
@@ -385,7 +395,8 @@ class _Work:
         n_bytes = sum(tensor.n_bytes for tensor, _ in matrices(model))
         n_weights, n_values = _passed(model)
         decode = took.decode - left.seconds(1, took.depth)
-        prefill = (took.prefill - left.seconds(BATCH, 0)) / BATCH - n_values * value_seconds
+        batch = took.prefill - left.seconds(BATCH, 0) - decode * _share_for_last(model)
+        prefill = batch / BATCH - n_values * value_seconds
         return TypeRates(max(0.0, decode) / n_bytes, max(0.0, prefill) / n_weights, value_seconds)
 
     def link(
@@ -455,5 +466,11 @@ def attending(flash: str) -> str:
 
 def _passed(model: Model) -> tuple[int, int]:
     """(weights, values that enter and leave) of the matrices that every token of a batch passes."""
-    found = [tensor for tensor, layer in matrices(model) if layer < model.n_layer]
+    found = [tensor for tensor, _ in matrices(model) if not for_last_token(tensor, model)]
     return sum(prod(tensor.shape) for tensor in found), sum(sum(tensor.shape) for tensor in found)
+
+
+def _share_for_last(model: Model) -> float:
+    """Of the bytes of all matrices, those that are read for one token of a batch alone."""
+    found = [(tensor.n_bytes, for_last_token(tensor, model)) for tensor, _ in matrices(model)]
+    return sum(n for n, last in found if last) / sum(n for n, _ in found)

@@ -103,7 +103,7 @@ def predict_speed(
     ways = {at: calibration.link(name, link or next(iter(links), None)) for at, name in names.items()}
     whole = Placed(model, settings, placed, rates, ways)
     decode = StepPlan(1, whole.decode(n_prompt + n_gen // 2), calibration.bands["decode"])
-    prefill = StepPlan(n_prompt, whole.prefill(n_prompt), calibration.bands["prefill"])
+    prefill = StepPlan(n_prompt, whole.prefill(n_prompt), calibration.bands["prefill"], whole.overlap(n_prompt))
     known = {tensor.type for tensor, _ in whole.tensors()} - set.union(*(set(one.types) for one in rates.values()))
     notes = tuple(f"{type} was not calibrated; the nearest type in size stands for it." for type in sorted(known))
     return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, limits_of(rates, decode), notes)

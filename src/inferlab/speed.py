@@ -9,7 +9,8 @@ One step is one llama_decode: a batch of n_tokens on top of `depth` cells in use
     overhead   seconds a block, and once a step
     link       bytes that cross it / its rate, and its waits
 
-are added up, because llama.cpp works through devices one after another.  Cells in use are counted in steps of 256,
+are added up, because llama.cpp works through devices one after another; only in a prompt of several ubatches may host
+and loopback device work on different ones at the same time.  Cells in use are counted in steps of 256,
 as llama.cpp rounds them (llama-kv-cache.cpp, get_n_kv); a CPU with flash attention skips the masked ones
 (ggml-cpu/ops.cpp:8969).  `calibration` measures the seconds; nothing here measures, and no file is read.
 """
@@ -116,15 +117,19 @@ class Term:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What n_tokens take, term by term; `band` is the share by which the truth may be off either way."""
+    """What n_tokens take, term by term; `band` is the share by which the truth may be off either way.
+
+    overlap_seconds  in which two devices work at the same time, so that their terms are more than the whole
+    """
 
     n_tokens: int
     terms: tuple[Term, ...]
     band: float
+    overlap_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return sum(term.seconds for term in self.terms)
+        return sum(term.seconds for term in self.terms) - self.overlap_seconds
 
     @property
     def tokens_per_second(self) -> float:
@@ -189,13 +194,35 @@ class Placed:
 
     def prefill(self, n_prompt: int) -> tuple[Term, ...]:
         """All batches of a prompt into an empty cache."""
+        return merged(term for step in self.steps(n_prompt) for term in self.step(*step))
+
+    def overlap(self, n_prompt: int) -> float:
+        """Seconds in which the host works on a ubatch of a prompt and a loopback device still on the one before.
+
+        The host need not wait, because nothing comes back before the end of a llama_decode.
+        """
+        shared = HOST in self.layers[:-1]
+        if not shared or not self.settings.offload_kqv or not all(self.rates[at].on_cpu for at in self.layers):
+            return 0.0
+        here = there = spent = 0.0
+        for n_tokens, start, last in self.steps(n_prompt):
+            terms = self.step(n_tokens, start, last)
+            near = sum(term.seconds for term in terms if term.device == HOST)
+            far = sum(term.seconds for term in terms) - near
+            here, spent = here + near, spent + near + far
+            there = max(there, here) + far
+            here = there if last else here
+        return spent - there
+
+    def steps(self, n_prompt: int) -> list[tuple[int, int, bool]]:
+        """Every ubatch of a prompt: its tokens, the cells in use before it, and whether it ends a llama_decode."""
         n_batch, n_ubatch = batches(self.settings)
         ends = {min(start + n_batch, n_prompt) for start in range(0, n_prompt, n_batch)}
-        steps = [(start, min(n_ubatch, n_prompt - start)) for start in range(0, n_prompt, n_ubatch)]
-        return merged(term for start, n in steps for term in self.step(n, start, start + n in ends))
+        steps = [(min(n_ubatch, n_prompt - start), start) for start in range(0, n_prompt, n_ubatch)]
+        return [(n, start, start + n in ends) for n, start in steps]
 
     def step(self, n_tokens: int, depth: int, wanted: bool = True) -> tuple[Term, ...]:
-        """Every term of one step; the output matrix works for the last token of a llama_decode alone, if `wanted`."""
+        """Every term of one step; what works for the last token of a llama_decode alone does so if `wanted`."""
         work = *self.weights(n_tokens, wanted), *self.attention(n_tokens, depth)
         return merged([*work, *self.overhead(), *self.link(n_tokens, depth)])
 
@@ -204,7 +231,7 @@ class Placed:
     def weights(self, n_tokens: int, wanted: bool) -> Iterable[Term]:
         for tensor, device in self.tensors():
             rates = self.rates[device].types.get(tensor.type) or self.nearest(device, tensor)
-            last = tensor.name in (OUTPUT_MATRIX, EMBEDDING)
+            last = for_last_token(tensor, self.model)
             if last and not wanted:
                 continue
             share = self.used_share(tensor)
@@ -346,14 +373,22 @@ def matrices(model: Model) -> Iterable[tuple[Tensor, int]]:
             yield tensor, layer
 
 
+def for_last_token(tensor: Tensor, model: Model) -> bool:
+    """Whether a matrix sees only tokens whose logits are wanted: the output, and the last block behind its attention.
+
+    Source: src/models/llama.cpp:174, and the same line of the other models.
+    """
+    return tensor.name in (OUTPUT_MATRIX, EMBEDDING) or tensor.name.startswith(f"blk.{model.n_layer - 1}.ffn")
+
+
 def intensity(model: Model, n_tokens: int) -> float:
     """FLOP for each byte of weights read, when n_tokens pass together: 2 x weights x tokens / bytes.
 
-    The output matrix works for one token only and counts so; attention is left out.
+    What works for the last token only counts so; attention is left out.
     """
-    passed = list(matrices(model))
-    flops = sum(2 * prod(t.shape) * (1 if layer == model.n_layer else n_tokens) for t, layer in passed)
-    return flops / sum(tensor.n_bytes for tensor, _ in passed)
+    passed = [tensor for tensor, _ in matrices(model)]
+    flops = sum(2 * prod(t.shape) * (1 if for_last_token(t, model) else n_tokens) for t in passed)
+    return flops / sum(tensor.n_bytes for tensor in passed)
 
 
 def limits_of(rates: dict[str, DeviceRates], decode: StepPlan) -> dict[str, str]:

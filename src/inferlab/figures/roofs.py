@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log10
 
 import plotly.graph_objects as go
 
@@ -36,11 +37,15 @@ def rates_against_length(
         if decode:
             figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers",
                                marker={"color": DECODE, "size": 11, "symbol": "diamond"})  # fmt: skip
-    for name, tokens in (ridges or {}).items():
-        figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"}, annotation_text=f"ridge, {name}")
+    for line_at, (name, tokens) in enumerate(sorted((ridges or {}).items(), key=lambda ridge: ridge[1])):
+        figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"})
+        figure.add_annotation(
+            text=f"ridge, {name}", x=log10(tokens), y=0, yref="paper", yanchor="bottom", textangle=-90, showarrow=False,
+            xanchor="left" if line_at else "right",
+        )  # fmt: skip
     figure.update_layout(showlegend=True, height=460, margin_t=90)
     figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(type="log", dtick=1)
+    figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 
@@ -58,7 +63,11 @@ def roof_at(
         x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,
         marker={"color": DECODE, "size": 15, "symbol": "diamond"}, hovertemplate=told,
     )  # fmt: skip
-    figure.add_annotation(text=told, x=0, xref="paper", xanchor="left", y=1.06, yref="paper", showarrow=False)
+    figure.add_annotation(
+        text=told.replace(": ", ":<br>"), x=0, xref="paper", xanchor="left", y=1.02, yref="paper", yanchor="bottom",
+        align="left", showarrow=False,
+    )  # fmt: skip
+    figure.update_layout(margin_t=56)
     figure.update_layout(meta={"alt": f"{figure.layout.meta['alt']} Picked out: {told}."})
     return figure
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import log10
 
 import plotly.graph_objects as go
 
@@ -10,6 +11,7 @@ from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, stacked
 from inferlab.probe import Ceiling
 from inferlab.speed import SpeedPlan, StepPlan
 
+Pair = tuple[str, float, float, tuple[float, float]]  # name, predicted, measured, least and most predicted
 TERMS = {
     "weights": "#3b82c4", "attention": "#d97706", "link": "#b91c1c", "overhead": "rgba(128,128,128,0.7)",
 }  # fmt: skip
@@ -35,14 +37,17 @@ def roofline(
     figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
     most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
     for type in types:
-        line(figure, _roof(ceiling, type, most), type, PREFILL, marks=False)
+        corners = _roof(ceiling, type, most)
+        line(figure, corners, type, PREFILL, marks=False)
+        figure.add_annotation(text=type, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
+                              yanchor="bottom", showarrow=False)  # fmt: skip
         figure.data[-1].update(opacity=0.7, hovertemplate=f"{type}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
     names, x, y = zip(*points, strict=True) if points else ((), (), ())
     marker = {"color": DECODE, "size": 9}
     figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
                        hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
-    figure.update_xaxes(type="log")
-    figure.update_yaxes(type="log")
+    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 
@@ -52,9 +57,7 @@ def _roof(ceiling: Ceiling, type: str, most: float) -> list[tuple[float, float]]
     return [(least, least * ceiling.bandwidth_bytes_per_second / 1e9), (ridge, flat), (max(most, 2 * ridge), flat)]
 
 
-def predicted_beside_measured(
-    pairs: Sequence[tuple[str, float, float, tuple[float, float]]], badge: str | None = None
-) -> go.Figure:
+def predicted_beside_measured(pairs: Sequence[Pair], badge: str | None = None) -> go.Figure:
     """Each point's measured rate against its predicted one, the band as a bar; on the line both are equal.
 
     pairs  (name, predicted, measured, (least, most) predicted), all in tokens per second
@@ -68,20 +71,23 @@ def predicted_beside_measured(
     figure.add_scatter(x=[p for _, p, _, _ in pairs], y=[m for _, _, m, _ in pairs], text=[name for name, *_ in pairs],
                        name="points", mode="markers", marker={"color": DECODE, "size": 8}, error_x=bars,
                        hovertemplate="%{text}: predicted %{x:.3g}, measured %{y:.3g}")  # fmt: skip
-    figure.update_xaxes(type="log")
-    figure.update_yaxes(type="log")
+    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 
-def speed_residuals(
-    pairs: Sequence[tuple[str, float, float, tuple[float, float]]], badge: str | None = None
-) -> go.Figure:
-    """What is left over at each point: measured over predicted, less one, in percent."""
-    alt = f"Measured less predicted, in percent of predicted, at {len(pairs)} points."
+def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = None) -> go.Figure:
+    """What is left over at each point: measured over predicted, less one, in percent; a row for each group."""
+    left = [(group, name, 100 * (m / p - 1)) for group, pairs in groups.items() for name, p, m, _ in pairs]
+    alt = f"Measured less predicted, in percent of predicted, at {len(left)} points: " + "; ".join(
+        f"{group} {', '.join(f'{x:.0f}' for at, _, x in left if at == group)}" for group in groups
+    )
     figure = blank(badge, alt, "measured less predicted, % of predicted")
-    figure.add_bar(y=[name for name, *_ in pairs], x=[100 * (m / p - 1) for _, p, m, _ in pairs], orientation="h",
-                   marker={"color": DECODE}, hovertemplate="%{y}: %{x:.1f} %")  # fmt: skip
-    figure.update_layout(height=180 + 18 * len(pairs))
+    figure.add_vline(x=0, line={"color": EDGE, "width": 2})
+    figure.add_scatter(x=[x for _, _, x in left], y=[group for group, _, _ in left], text=[name for _, name, _ in left],
+                       mode="markers", marker={"color": DECODE, "size": 9, "opacity": 0.6},
+                       hovertemplate="%{text}: %{x:.1f} %<extra></extra>")  # fmt: skip
+    figure.update_layout(height=190 + 40 * len(groups))
     figure.update_yaxes(autorange="reversed", type="category")
     return figure
 
@@ -92,7 +98,7 @@ def step_seconds(plan: SpeedPlan, badge: str | None = None) -> go.Figure:
     told = "; ".join(f"{name} {1e3 * step.seconds:.3g} ms, bound by {step.bound_by}" for name, step in steps.items())
     figure = blank(badge, f"Predicted time by term: {told}.", "share of the step, %")
     for kind, colour in TERMS.items():
-        shares = [100 * step.seconds_of(kind) / step.seconds for step in steps.values()]
+        shares = [100 * step.seconds_of(kind) / (step.seconds + step.overlap_seconds) for step in steps.values()]
         texts = [f"{1e3 * step.seconds_of(kind):.3g} ms" for step in steps.values()]
         figure.add_bar(y=list(steps), x=shares, name=kind, orientation="h", marker={"color": colour}, text=texts,
                        hovertemplate="%{y}: %{text}")  # fmt: skip
