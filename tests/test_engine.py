@@ -158,6 +158,18 @@ def test_after_a_refusal_no_model_is_open(engine):
         engine.generate([1, 2], 2)
 
 
+def test_a_worker_that_died_between_two_requests_is_told():
+    """What it had open is gone, so the next request for it is a crash, and a model can be opened again."""
+    fresh = LlamaEngine()
+    opened(fresh)
+    os.kill(fresh.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, fresh.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(EngineCrashed, match="SIGKILL"):
+        fresh.generate([1, 2], 2)
+    assert opened(fresh).buffers
+    fresh.close()
+
+
 def test_a_damaged_file_never_reaches_llama_cpp(tmp_path):
     """The header is refused before any worker is started."""
     (tmp_path / "cut.gguf").write_bytes(tiny_model().read_bytes()[:5000])

@@ -33,6 +33,8 @@ from inferlab.settings import Settings
 
 LOG_LINES_IN_ERRORS = 12
 PROGRESS = '{"progress"'
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget", "multiply", "transfer",
+                 "withhold")  # fmt: skip
 Tell = Callable[[int, int], None]
 
 
@@ -394,6 +396,8 @@ class LlamaEngine:
         """
         with self._lock:
             if not self._alive:
+                if self._worker is not None and request not in NEED_NO_MODEL:
+                    raise self._crashed(request, self._worker)  # it died unasked, and its model with it
                 self._start()
             worker = self._worker
             try:

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from inferlab.engine import NEED_NO_MODEL
+
 PROMPT_SEED = 4096
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget", "multiply", "transfer",
-                 "withhold")  # fmt: skip
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, as it begins with a tensor
 QUANTIZER_BYTES = 2**30  # most rows that the quantizer holds at once; its own default is 8 GiB
