@@ -105,6 +105,14 @@ def test_a_disturbed_run_is_shown_and_counts_for_nothing(found):
     assert max(map(abs, atlas.rate_errors(found.values(), "decode"))) < 0.01
 
 
+def test_the_healthy_runs_beside_the_disturbed_ones_count(folder):
+    """A baseline was measured like any other; the disturbed ones stand last."""
+    save_run(as_planned(), folder / "box-4c" / "faults" / "1-baseline.json")
+    found = atlas.entries(folder)
+    assert not next(entry for entry in found if entry.record == "faults/1-baseline").disturbed
+    assert found[-1].record == "faults/slow"
+
+
 def test_a_model_that_is_not_known_is_measured_and_not_predicted(found):
     """What its log told is there, and why the rest is not."""
     entry = by_record(found, "unknown")
@@ -222,6 +230,12 @@ def test_the_table_has_a_row_for_each_entry_and_choices_for_its_values(found):
     assert page.select_one("form")["hidden"] == ""
 
 
+def test_an_error_that_rounds_to_nothing_has_no_sign():
+    """It is shown as 0 %, not as +0 % or -0 %."""
+    shown = [hardware._signed(error, 1) for error in (0.012, -0.5, -1e-6, 1e-6)]
+    assert shown == ["+1.2 %", "-50.0 %", "0.0 %", "0.0 %"]
+
+
 def test_what_a_record_says_cannot_become_markup(found):
     """Anybody may contribute one."""
     entry = replace(by_record(found, "planned"), model="<script>alert(1)</script>", machine='"><b>')
@@ -233,7 +247,7 @@ def test_what_a_record_says_cannot_become_markup(found):
 def test_errors_are_grouped_by_what_is_asked_for(found):
     """A row for each value; what has no error says none."""
     shown = hardware.errors(list(found.values()), "type").data.splitlines()
-    assert shown[2].startswith("| Q8_0 | 0.0% of 3 | ")
+    assert shown[2].startswith("| Q8_0 | 0.0 % (3) | ")
     assert shown[3] == "| unknown | none | none | none |"
 
 

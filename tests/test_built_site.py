@@ -284,3 +284,34 @@ def test_a_box_on_a_page_links_to_the_row_of_its_claim(built_book):
     assert claims.claim("B09").text in words
     assert "The verdict: holds under conditions." in words
     assert box.find("a", href="../appendix/claims-on-trial.html#claim-b09")
+
+
+# --- the hardware atlas ---------------------------------------------------------------------------
+
+ATLAS = "book/community/hardware-atlas.html"
+ROWS = ".atlas-filter + .atlas-frame tbody tr"
+
+
+def test_every_measurement_of_the_atlas_is_shown_without_javascript(home, browser):
+    """A reader who runs no scripts sees all rows, and no controls that would do nothing."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(home + ATLAS)
+    assert page.locator(f"{ROWS}:visible").count() == page.locator(ROWS).count() > 0
+    assert not page.locator(".atlas-filter").is_visible()
+    context.close()
+
+
+def test_choices_narrow_the_atlas_down(home, browser):
+    """What is chosen stays, the line beneath says how many remain and how far off they are, and all come back."""
+    page = browser.new_page()
+    page.goto(home + ATLAS)
+    page.wait_for_selector(".atlas-filter:not([hidden])")
+    n_rows = page.locator(ROWS).count()
+    page.get_by_label("Device").select_option("loopback device")
+    shown = page.locator(f"{ROWS}:visible")
+    assert {row.get_attribute("data-device") for row in shown.all()} == {"loopback device"}
+    assert page.get_by_role("status").inner_text().startswith(f"{shown.count()} of {n_rows} measurements; median error")
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
+    page.close()

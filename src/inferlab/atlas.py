@@ -37,7 +37,8 @@ from inferlab.sweeps import sweep_from_dict
 
 CALIBRATION = "calibration.json"
 DISTURBED = "faults"
-"""The folder of runs that were disturbed on purpose: no prediction is held to them."""
+UNDISTURBED = ("baseline", "healthy")
+"""The folder of runs that were disturbed on purpose, to which no prediction is held, and those in it that were not."""
 HOST, LOOPBACK = "host", "loopback device"
 NOT_TOLD = ("n_ctx", "n_threads", "n_threads_batch", "rpc_servers", "devices", "n_batch", "swa_full")
 """Settings that go without saying: they follow from the workload or the place, or are no choice."""
@@ -110,7 +111,8 @@ class Held:
 def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
     """Every measurement of a rate under a folder of machines (None: the repository's records), in the files' order.
 
-    A sweep's anchors, which repeat its first point, are left out. Raises RecordError for a file that is no record.
+    What was disturbed on purpose stands last. A sweep's anchors, which repeat its first point, are left out.
+    Raises RecordError for a file that is no record.
     """
     found: list[Entry] = []
     for machine, path, data in _files(folder):
@@ -119,7 +121,7 @@ def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
             found += [predict.entry(machine, path, run) for run in _runs(data)]
         if kind_of(data) == "speed points" and known:
             found += _speed_points(machine, path.parent, known)
-    return tuple(found)
+    return tuple(sorted(found, key=lambda entry: (entry.machine, entry.disturbed)))
 
 
 def held(folder: str | Path | None = None) -> tuple[Held, ...]:
@@ -213,7 +215,7 @@ class _Predictions:
     def entry(self, machine: str, path: Path, run: Run) -> Entry:
         model, said, why = model_of(run.model), named_in(run.model.file), []
         memory = self.memory(run, model, why)
-        disturbed = path.parent.name == DISTURBED
+        disturbed = path.parent.name == DISTURBED and not path.stem.endswith(UNDISTURBED)
         rates = self.rates(run, None if disturbed else model, why)
         mix = said[1] if said else run.model.description.split(" ")[-1] or "unknown"
         return Entry(

@@ -13,7 +13,7 @@ from inferlab.units import MIB
 COLOURS = {"prefill": PREFILL, "decode": DECODE}
 CARD = "a GPU"
 SYMBOLS = {HOST: "circle", LOOPBACK: "diamond", CARD: "star"}
-MEMORY = "#0f766e"
+MEMORY = "#0f9d8a"
 Spot = tuple[str, str, float, float]
 
 
@@ -68,7 +68,7 @@ def _scatter(figure: go.Figure, name: str, colour: str, spots: Sequence[Spot], u
         if several := [spot for spot in spots if _kind(spot[0]) == kind]:
             figure.add_scatter(
                 x=[s[2] for s in several], y=[s[3] for s in several], text=[s[1] for s in several],
-                name=f"{name}, {kind}", mode="markers", opacity=0.65,
+                name=f"{name}, {kind}", mode="markers", opacity=0.75,
                 marker={"color": colour, "size": 8, "symbol": symbol},
                 hovertemplate=f"%{{text}}<br>predicted %{{x:.4g}}, measured %{{y:.4g}} {unit}<extra>{name}</extra>",
             )  # fmt: skip

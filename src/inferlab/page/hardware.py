@@ -18,8 +18,7 @@ from inferlab.units import bytes_text
 
 FILE_HEADINGS = ("Machine", "Record", "Kind", "Measurements", "Made")
 CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "device": "Device"}
-HEADINGS = ("Machine, record", "Model, type", "Device, settings", "Tokens", "Memory", "Prefill, tokens/s",
-            "Decode, tokens/s")  # fmt: skip
+HEADINGS = ("Machine, record", "What ran where", "Memory", "Prefill, tokens/s", "Decode, tokens/s")
 
 
 def table(found: Sequence[Entry]) -> Any:
@@ -83,7 +82,7 @@ def stages() -> Any:
 
 
 def errors(found: Sequence[Entry], by: str) -> Any:
-    """How far predictions were off in the median, for each value of one field of the entries."""
+    """How far predictions were off in the median, for each value of one field; in brackets, of how many."""
     from IPython.display import Markdown
 
     head = f"| {by} | memory | prefill | decode |\n|---|--:|--:|--:|"
@@ -93,7 +92,7 @@ def errors(found: Sequence[Entry], by: str) -> Any:
 
 
 def _typical(several: Sequence[float]) -> str:
-    return f"{typical(several):.1%} of {len(several)}" if several else "none"
+    return f"{100 * typical(several):.1f} % ({len(several)})" if several else "none"
 
 
 def _form(found: Sequence[Entry]) -> str:
@@ -116,12 +115,11 @@ def _row(entry: Entry) -> str:
     note = "disturbed on purpose" if entry.disturbed else ""
     cells = [
         _cell(entry.machine, entry.record, note, title=about),
-        _cell(entry.model, entry.type),
-        _cell(entry.device, entry.settings),
-        _cell(f"{entry.n_prompt} + {entry.n_gen}"),
+        _cell(f"{entry.model}, {entry.type}", f"{entry.device}; {entry.settings}",
+              f"{entry.n_prompt} tokens of prompt, {entry.n_gen} generated"),
         _memory(entry),
         *(_rate(entry, phase) for phase in ("prefill", "decode")),
-    ]
+    ]  # fmt: skip
     return f"<tr{data}>{''.join(cells)}</tr>"
 
 
@@ -137,7 +135,7 @@ def _memory(entry: Entry) -> str:
         return _cell("not recorded")
     told = entry.memory
     if told.predicted is not None:
-        said = f"predicted {bytes_text(told.predicted)}, {told.error:+.1%}"
+        said = f"predicted {bytes_text(told.predicted)}, {_signed(told.error, 1)}"
     elif told.least is not None and told.most is not None:
         said = f"predicted {bytes_text(told.least)} to {bytes_text(told.most)}"
     else:
@@ -149,9 +147,19 @@ def _rate(entry: Entry, phase: str) -> str:
     if phase not in entry.rates:
         return _cell("not timed")
     measured, checked = entry.rates[phase]
-    said = f"predicted {checked.predicted:.3g}, {checked.error:+.0%}" if checked else "not predicted"
+    said = f"predicted {_rate_text(checked.predicted)}, {_signed(checked.error)}" if checked else "not predicted"
     outside = "" if checked is None or checked.inside else "outside its band"
-    return _cell(f"{measured:.3g}", said, outside, title=entry.why)
+    return _cell(_rate_text(measured), said, outside, title=entry.why)
+
+
+def _rate_text(per_second: float) -> str:
+    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def _signed(error: float, digits: int = 0) -> str:
+    """`+3 %`; what rounds to nothing has no sign."""
+    text = f"{100 * error:+.{digits}f} %"
+    return text if text.strip("+-0. %") else text[1:]
 
 
 def _cell(first: str, *more: str, title: str = "") -> str:
