@@ -76,6 +76,17 @@ def test_the_bar_is_held_or_missed_by_so_much(rates, told):
     assert held([Checked("", "decode", rate, 1.0, (rate / 1.3, rate * 1.3)) for rate in rates]) == told
 
 
+def test_a_point_says_what_it_tries_out():
+    """Where its layers lie, a slowed link, or the cache on the other side; a card is no host."""
+    card = replace(SMALL, settings=Settings(n_ctx=512, devices=("CUDA0",), n_gpu_layers=7))
+    apart = replace(SMALL, settings=FAR.but(offload_kqv=False))
+    alone = replace(SMALL, settings=Settings(n_ctx=512, devices=(), n_threads=2))
+    places = [point.place for point in (SMALL, card, apart, alone)]
+    assert places == ["all layers there", "some layers there", "cache on host", "host alone"]
+    assert "7 layers" in card.text
+    assert "host, 2 threads" in alone.text
+
+
 def test_points_are_kept_with_every_sample(found, tmp_path):
     """What was saved beside its calibration is read again, links and settings included."""
     linked = replace(found.points[0], link=Link("127.0.0.1:1", 1.0, None, 0.9, 1e-4))

@@ -55,13 +55,18 @@ class Point:
         cache = "" if asked.type_k == "f16" else f", cache {asked.type_k}"
         side = "" if asked.offload_kqv else f", cache on host, flash attention {asked.flash_attn}"
         link = f", {self.link.achieved_gigabytes_per_second:.2g} GB/s" if self.link else ""
-        where = f"{asked.n_gpu_layers} layers" if asked.rpc_servers else f"host, {asked.n_threads} threads"
+        where = f"host, {asked.n_threads} threads" if self.on_host_alone else f"{asked.n_gpu_layers} layers"
         return f"{self.name} {self.mix}, {where}, depth {self.n_prompt}{cache}{side}{link}"
+
+    @property
+    def on_host_alone(self) -> bool:
+        """Whether no device is given to it at all."""
+        return not self.settings.rpc_servers and self.settings.devices == ()
 
     @property
     def place(self) -> str:
         """What it tries out: where the layers lie, a slowed link, or the cache on the other side."""
-        if not self.settings.rpc_servers and self.settings.devices == ():
+        if self.on_host_alone:
             return "host alone"
         if not self.settings.offload_kqv:
             return "cache on host"
