@@ -111,7 +111,7 @@ class Held:
 def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
     """Every measurement of a rate under a folder of machines (None: the repository's records), in the files' order.
 
-    What was disturbed on purpose stands last. A sweep's anchors, which repeat its first point, are left out.
+    The folder of disturbed runs stands last. A sweep's anchors, which repeat its first point, are left out.
     Raises RecordError for a file that is no record.
     """
     found: list[Entry] = []
@@ -121,7 +121,7 @@ def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
             found += [predict.entry(machine, path, run) for run in _runs(data)]
         if kind_of(data) == "speed points" and known:
             found += _speed_points(machine, path.parent, known)
-    return tuple(sorted(found, key=lambda entry: (entry.machine, entry.disturbed)))
+    return tuple(sorted(found, key=lambda entry: (entry.machine, entry.record.startswith(DISTURBED), entry.disturbed)))
 
 
 def held(folder: str | Path | None = None) -> tuple[Held, ...]:
