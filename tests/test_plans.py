@@ -15,6 +15,7 @@ from inferlab.calibration import Calibration
 from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.gaps import measured_bytes
 from inferlab.gguf import read_gguf
+from inferlab.loopback import loopback_device
 from inferlab.machine import Device
 from inferlab.plans import predict_memory, predict_speed
 from inferlab.settings import Settings
@@ -158,6 +159,21 @@ def test_a_card_of_an_unknown_kind_is_refused():
     with pytest.raises(UnsupportedArchitecture, match="CUDA7"):
         predict_memory(odd, Settings(n_ctx=4096), ABSENT)
     assert predict_memory(odd, Settings(n_ctx=4096)).devices["host"].compute_bytes
+
+
+@needs_rpc
+def test_attention_on_the_other_side_is_bounded(engine):
+    """llama.cpp's simulation forgets that the host attends for layers elsewhere; a real load lies between the ends."""
+    path = shapes.make_shape("llama-3.2-1b", "Q4_K_M", n_layer=4, n_vocab=4096, progress=False)
+    with loopback_device() as device:
+        asked = device.settings(Settings(n_ctx=2048, flash_attn="off", offload_kqv=False))
+        plan = predict_memory(path, asked)
+        told = measured_bytes(engine.open(path, asked).buffers, asked.rpc_servers)
+        engine.close()
+        assert predict_memory(path, asked.but(flash_attn="on")).method == "oracle"
+    assert (plan.method, "forgets" in plan.notes[0]) == ("bound", True)
+    for name, (least, most) in plan.compute_range.items():
+        assert least <= told[name, "compute"] <= most
 
 
 # --- what is asked ----------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 closed form  weights and cache from the header, compute buffers from `memory.compute` where it is exact
 oracle       the compute buffers (and an unusual cache) from llama.cpp's own simulation
-bound        weights and cache exact, compute between two ends: a card that is not here to be asked
+bound        weights and cache exact, compute between two ends: a card that is not here to be asked, or attention
+             that the simulation has on the wrong side
 """
 
 from __future__ import annotations
@@ -151,6 +152,8 @@ class _Question:
 
         A loopback device serves one client at a time, and the engine may be it: another one answers for it.
         """
+        if self.attends_apart:
+            return None
         if len(self.gpus) == 1 and is_loopback(self.gpus[0].description):
             return self.simulated(oracle.simulate_stand_in(self.model, self.settings, self.n_outputs_max))
         if self.devices_are_here:
@@ -335,6 +338,16 @@ class _Question:
         return not own or own <= {device.name for device in oracle.machine().gpus}
 
     @property
+    def attends_apart(self) -> bool:
+        """Whether layers on a device leave attention to the host, which llama.cpp's simulation forgets.
+
+        Without flash attention the graph pins it to the host (llama-graph.cpp:2746); ggml_backend_sched_reserve_size
+        resets that before it counts (ggml-backend.cpp:1982).
+        """
+        apart = not self.settings.offload_kqv and not uses_flash_attention(self.settings)
+        return apart and any(layer != HOST for layer in self.placed()[:-1])
+
+    @property
     def settings_here(self) -> Settings:
         """The request with its devices named, so that no other device of this machine takes part.
 
@@ -347,6 +360,11 @@ class _Question:
     @property
     def reason(self) -> str:
         """Why only a bound can be given."""
+        if self.attends_apart:
+            return (
+                "With offload_kqv=False and without flash attention the host computes attention for layers that lie on "
+                "a device. llama.cpp's simulation forgets that, so compute lies between the two ends given."
+            )
         cards = ", ".join(device.name for device in self.gpus)
         why = "a quantized cache" if self.all_on_one else "work shared with the host or another card"
         return (

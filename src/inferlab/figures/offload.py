@@ -60,8 +60,10 @@ def split(
 
 
 def _held(held: MemoryPlan | Run | None) -> Held:
+    """Bytes by device and kind; of a bound the most that it allows."""
     if isinstance(held, MemoryPlan):
-        return {device: parts.parts for device, parts in held.devices.items()}
+        most = {device: {"compute": ends[1]} for device, ends in held.compute_range.items()}
+        return {device: parts.parts | most.get(device, {}) for device, parts in held.devices.items()}
     if held is None:
         return {}
     found: dict[str, dict[str, int | None]] = {"host": {}}

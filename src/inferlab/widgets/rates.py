@@ -51,11 +51,17 @@ class Predicted:
 
 def told(settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> str:
     """The prediction at the present position, in one line for who cannot see the figure."""
-    said = [f"{device} {(held.total_bytes or 0) / MIB:,.0f} MiB" for device, held in memory.devices.items()]
+    said = [_total(memory, device) for device in memory.devices]
     for phase in ("prefill", "decode") if speeds else ():
         step = getattr(speeds[settings.n_gpu_layers], phase)
         said.append(f"{phase} {step.tokens_per_second:.1f} tokens/s, most of its time {step.bound_by}")
     return f"<p><strong>Predicted.</strong> {html.escape('; '.join(said))}.</p>"
+
+
+def _total(memory: MemoryPlan, device: str) -> str:
+    """A device's bytes, or both ends of what a bound says."""
+    least, most = (f"{n_bytes / MIB:,.0f}" for n_bytes in (memory.least_bytes(device), memory.most_bytes(device)))
+    return f"{device} {most} MiB" if least == most else f"{device} {least} to {most} MiB"
 
 
 def kept_calibration() -> Calibration | None:
