@@ -8,7 +8,7 @@ from math import log10
 import plotly.graph_objects as go
 
 from inferlab.figures.speed import roofline
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points
 from inferlab.probe import Ceiling
 from inferlab.roofs import Achieved
 from inferlab.run import Run
@@ -45,7 +45,7 @@ def rates_against_length(
         )  # fmt: skip
     figure.update_layout(showlegend=True, height=460, margin_t=90)
     figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(type="log", dtick="D2")
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from inferlab.depths import Depths
 from inferlab.drafting import Prices, Speculation
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points, stacked
 from inferlab.prefixes import Reuse
 from inferlab.serving import Serving
 from inferlab.slots import Schedule
@@ -41,7 +41,7 @@ def crowds(serving: Serving) -> go.Figure:
         line(figure, [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in serving.crowds], name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="log", tickvals=sizes)
-    figure.update_yaxes(type="log", dtick="D2")
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
 
 

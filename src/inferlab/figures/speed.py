@@ -7,7 +7,7 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, stacked
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, stacked
 from inferlab.probe import Ceiling
 from inferlab.speed import SpeedPlan, StepPlan
 
@@ -46,8 +46,8 @@ def roofline(
     marker = {"color": DECODE, "size": 9}
     figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
                        hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
-    figure.update_xaxes(type="log", dtick="D2")
-    figure.update_yaxes(type="log", dtick="D2")
+    figure.update_xaxes(type="log", tickvals=LOG_MARKS)
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
 
 
@@ -71,8 +71,8 @@ def predicted_beside_measured(pairs: Sequence[Pair], badge: str | None = None) -
     figure.add_scatter(x=[p for _, p, _, _ in pairs], y=[m for _, _, m, _ in pairs], text=[name for name, *_ in pairs],
                        name="points", mode="markers", marker={"color": DECODE, "size": 8}, error_x=bars,
                        hovertemplate="%{text}: predicted %{x:.3g}, measured %{y:.3g}")  # fmt: skip
-    figure.update_xaxes(type="log", dtick="D2")
-    figure.update_yaxes(type="log", dtick="D2")
+    figure.update_xaxes(type="log", tickvals=LOG_MARKS)
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
 
 

@@ -10,6 +10,8 @@ import plotly.graph_objects as go
 PREFILL = "#3b82c4"
 DECODE = "#d97706"
 EDGE = "rgba(128,128,128,0.35)"
+LOG_MARKS = tuple(digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5))
+"""Ticks of a logarithmic axis as whole numbers: by itself it writes 2 and 5 without their power of ten."""
 BADGE_COLUMNS = 62
 BADGE_SHIFT = -64
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, floor, log10
+from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points, stacked
 from inferlab.pytorch import Timings
 from inferlab.residence import Residence
 from inferlab.run import Run
@@ -210,12 +209,5 @@ def attention_ways(timings: Timings, quantity: str = "extra_bytes") -> go.Figure
         line(figure, own, *WAYS[way])
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="log", tickvals=[n for n, _ in known["math"]])
-    figure.update_yaxes(type="log", tickvals=_marks([value for own in known.values() for _, value in own]))
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
-
-
-def _marks(values: Sequence[float]) -> list[float]:
-    """1, 2 and 5 times every power of ten about the values: a logarithmic axis by itself leaves the power out."""
-    least, most = min(values, default=1), max(values, default=1)
-    powers = range(floor(log10(least)), ceil(log10(most)) + 1)
-    return [mark for power in powers for digit in (1, 2, 5) if least / 2 <= (mark := digit * 10.0**power) <= 2 * most]
