@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import plotly.graph_objects as go
@@ -14,17 +14,19 @@ from inferlab.prefixes import Reuse
 from inferlab.serving import Serving
 from inferlab.slots import Schedule
 
-COLOURS = (DECODE, PREFILL, "#0f9d8a", "#a855c7")
-DRAFT = "#a855c7"
+REUSED, DRAFT = "#0f9d8a", "#a855c7"
+COLOURS = (DECODE, PREFILL, REUSED, DRAFT)
+Pairs = Sequence[tuple[float, float]]
 
 
 def crowds(serving: Serving) -> go.Figure:
     """Tokens a second over the number of sequences, together and each, both axes logarithmic; dotted: n times one."""
-    alone, sizes = serving.at(1).tokens_per_second, [one.n_sequences for one in serving.crowds]
+    crowd, alone = serving.crowds, serving.at(1).tokens_per_second
+    sizes = [one.n_sequences for one in crowd]
     figure = blank(
         serving.badge,
         "Tokens per second, all together and each: "
-        + "; ".join(f"{c.n_sequences}: {c.tokens_per_second:.1f}, {1 / c.median_seconds:.1f}" for c in serving.crowds)
+        + "; ".join(f"{c.n_sequences}: {c.tokens_per_second:.1f}, {c.each_tokens_per_second:.1f}" for c in crowd)
         + ".",
         x="sequences at once",
         y="tokens/s",
@@ -36,13 +38,19 @@ def crowds(serving: Serving) -> go.Figure:
         ("all together", DECODE, lambda n, s: n / s), ("each of them", PREFILL, lambda n, s: 1 / s)
     ):  # fmt: skip
         every = [(one.n_sequences, of(one.n_sequences, s)) for one in serving.crowds for s in one.step_seconds]
-        points(figure, every, name, colour)
-        figure.data[-1].showlegend = False
-        line(figure, [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in serving.crowds], name, colour)
+        medians = [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in serving.crowds]
+        _joined(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="log", tickvals=sizes)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
+
+
+def _joined(figure: go.Figure, every: Pairs, medians: Pairs, name: str, colour: str) -> None:
+    """Every sample as a point, the medians as a line, and one name for both in the legend."""
+    points(figure, every, name, colour)
+    figure.data[-1].showlegend = False
+    line(figure, medians, name, colour)
 
 
 def crowd_steps(serving: Serving, expected: Mapping[int, float] | None = None) -> go.Figure:
@@ -108,10 +116,10 @@ def prefixes(reuse: Reuse) -> go.Figure:
     figure = blank(
         reuse.badge, f"Time to the first token. {told}.", x="tokens of the common beginning", y="first token, ms"
     )
-    for (name, of), colour in zip(ways.items(), (PREFILL, "#0f9d8a"), strict=True):
-        points(figure, [(one.n_shared, 1e3 * s) for one in reuse.prefixes for s in getattr(one, of)], name, colour)
-        figure.data[-1].showlegend = False
-        line(figure, [(one.n_shared, 1e3 * median(getattr(one, of))) for one in reuse.prefixes], name, colour)
+    for (name, of), colour in zip(ways.items(), (PREFILL, REUSED), strict=True):
+        every = [(one.n_shared, 1e3 * s) for one in reuse.prefixes for s in getattr(one, of)]
+        medians = [(one.n_shared, 1e3 * median(getattr(one, of))) for one in reuse.prefixes]
+        _joined(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=[one.n_shared for one in reuse.prefixes], rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
@@ -126,9 +134,9 @@ def depths(found: Mapping[str, Depths]) -> go.Figure:
     )
     figure = blank(next(iter(found.values())).badge, f"Time of a token. {told}.", x="cells in use", y="ms a token")
     for (name, one), colour in zip(found.items(), COLOURS, strict=False):
-        points(figure, [(n, 1e3 * s) for n, many in one.seconds.items() for s in many], name, colour)
-        figure.data[-1].showlegend = False
-        line(figure, [(n, 1e3 * one.median_seconds(n)) for n in one.seconds], name, colour)
+        every = [(n, 1e3 * s) for n, many in one.seconds.items() for s in many]
+        medians = [(n, 1e3 * one.median_seconds(n)) for n in one.seconds]
+        _joined(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=list(next(iter(found.values())).seconds), rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
