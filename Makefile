@@ -24,7 +24,7 @@ BACKEND_none := -DGGML_METAL=off
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
-SITE_TESTS := tests/test_built_site.py tests/test_gates.py tests/test_labs_live.py
+SITE_TESTS := tests/site/test_built_site.py tests/site/test_gates.py tests/site/test_labs_live.py
 
 .PHONY: help book test lint lab bench reference diagrams clean
 .NOTPARALLEL:
@@ -57,7 +57,7 @@ reference: $(PYTHON_READY)  ## records of this machine, stage by stage, at most 
 	$(BIN)/python -m inferlab.cli reference $(REFERENCE_OPTIONS)
 
 diagrams: node_modules/.with-dev  ## render book/diagrams/*.mmd again after an edit (needs Chromium)
-	$(BIN)/python -m inferlab.diagrams render
+	$(BIN)/python -m handbook.diagrams render
 
 clean:  ## remove what was built; what was installed stays (.venv, node_modules)
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis

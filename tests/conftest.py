@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.diagrams import find_chromium
-from inferlab.engine import LlamaEngine
-from inferlab.loopback import LoopbackDevice, loopback_device
+from handbook.diagrams import find_chromium
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.loopback import LoopbackDevice, loopback_device
 
 ROOT = Path(__file__).parents[1]
 STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]

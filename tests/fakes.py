@@ -13,11 +13,12 @@ from threading import RLock
 import numpy as np
 from gguf import GGUFWriter
 
-from inferlab.engine import Buffer, Entry, Opening, Pass, Step
-from inferlab.gguf import ModelCard
+from inferlab.engine.log import Buffer
+from inferlab.engine.protocol import Entry, Opening, Pass, Step
 from inferlab.machine import Device, Machine
-from inferlab.memory import DeviceBytes, LayerBytes, MemoryPlan
-from inferlab.run import Run
+from inferlab.measurement.run import Run
+from inferlab.model.gguf import ModelCard
+from inferlab.prediction.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.settings import Settings
 from inferlab.units import MIB
 

@@ -2,7 +2,7 @@
 
 `FakeNvml(...)` is put into `sys.modules["pynvml"]`. It answers as the module does: milliwatts, KB/s, MHz,
 bytes; a field value carries its own return code; refusals are NVMLError with NVML's numbers.
-tests/test_telemetry.py compares its names and numbers with the installed module.
+tests/measurement/test_telemetry.py compares its names and numbers with the installed module.
 """
 
 from dataclasses import dataclass, field

@@ -2,6 +2,6 @@
 
 import pytest
 
-from inferlab import native
+from inferlab.engine import libraries
 
-needs_rpc = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
+needs_rpc = pytest.mark.skipif("rpc" not in libraries.backends(), reason="this llama.cpp was built without RPC")

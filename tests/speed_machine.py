@@ -8,13 +8,13 @@ from functools import partial
 
 from fakes import CPU_ONLY
 
-from inferlab.calibration import MIXES, VALUES
-from inferlab.engine import Opening, Pass
-from inferlab.gguf import read_gguf
+from inferlab.engine.protocol import Opening, Pass
 from inferlab.machine import Link
-from inferlab.memory.placement import placed_layers
-from inferlab.shapes import make_shape
-from inferlab.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates
+from inferlab.model.gguf import read_gguf
+from inferlab.model.synthetic_model import make_shape
+from inferlab.prediction.calibrate import MIXES, VALUES
+from inferlab.prediction.memory.placement import placed_layers
+from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates
 
 ENDPOINT = "127.0.0.1:7"
 
@@ -108,13 +108,15 @@ class KnownDevice:
 
 def known_machine(monkeypatch, tmp_path):
     """The engine, with shapes as headers alone, two cores, one memory rate and devices without processes."""
-    from inferlab import calibration, native, probe
+    from inferlab.engine import libraries
+    from inferlab.measurement import ceilings
+    from inferlab.prediction import calibrate
 
     engine = KnownMachine()
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(calibration, "make_shape", partial(make_shape, header_only=True))
-    monkeypatch.setattr(calibration, "physical_cores", lambda: 2)
-    monkeypatch.setattr(calibration, "loopback_device", partial(KnownDevice, engine))
-    monkeypatch.setattr(native, "backends", lambda: ("cpu", "rpc"))
-    monkeypatch.setattr(probe, "host_bandwidth", lambda n_threads, seconds=0.1: 1e10 * n_threads)
+    monkeypatch.setattr(calibrate, "make_shape", partial(make_shape, header_only=True))
+    monkeypatch.setattr(calibrate, "physical_cores", lambda: 2)
+    monkeypatch.setattr(calibrate, "loopback_device", partial(KnownDevice, engine))
+    monkeypatch.setattr(libraries, "backends", lambda: ("cpu", "rpc"))
+    monkeypatch.setattr(ceilings, "host_bandwidth", lambda n_threads, seconds=0.1: 1e10 * n_threads)
     return engine

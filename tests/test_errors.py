@@ -12,11 +12,16 @@ import pytest
 from fakes import ScriptedEngine
 
 import inferlab as lab
-from inferlab import claims, contributions, diagrams, errors, native, pytorch
-from inferlab.engine import LlamaEngine, default_engine
+from handbook import claims, diagrams
+from inferlab import errors
+from inferlab.atlas import contribute
+from inferlab.atlas.campaign import Clocked
+from inferlab.engine import libraries
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
-from inferlab.models import tiny_model
-from inferlab.reference import Clocked
+from inferlab.measurement import torch_attention
+from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 from inferlab.widgets.attempts import Watched
 
@@ -36,8 +41,8 @@ def a_folder_without_pictures(folder):
 
 
 def a_call_without_llama_cpp(monkeypatch):
-    monkeypatch.setattr(native, "find_spec", lambda name: None)
-    native.folder()
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    libraries.folder()
 
 
 def a_call_that_takes_too_long():
@@ -67,7 +72,7 @@ def an_unknown_device():
 
 
 def a_build_without_rpc(monkeypatch):
-    monkeypatch.setattr(native, "backends", lambda: ("cpu",))
+    monkeypatch.setattr(libraries, "backends", lambda: ("cpu",))
     lab.loopback_device()
 
 
@@ -78,8 +83,8 @@ def a_measurement_after_cancel():
 
 
 def a_timing_without_pytorch(monkeypatch):
-    monkeypatch.setattr(pytorch, "find_spec", lambda _: None)
-    pytorch.time_attention()
+    monkeypatch.setattr(torch_attention, "find_spec", lambda _: None)
+    torch_attention.time_attention()
 
 
 RAISERS = {
@@ -93,7 +98,7 @@ RAISERS = {
     "EngineRefused": lambda *_: an_unknown_device(),
     "EngineCrashed": lambda *_: a_worker_killed_while_it_generates(),
     "EngineTimeout": lambda *_: a_call_that_takes_too_long(),
-    "ContributionRefused": lambda folder, _: contributions.contribute(folder, folder / "out"),
+    "ContributionRefused": lambda folder, _: contribute.contribute(folder, folder / "out"),
     "MeasurementCancelled": lambda *_: a_measurement_after_cancel(),
     "NotEnoughDisk": a_shape_on_a_full_disk,
     "OutOfTime": lambda *_: Clocked(ScriptedEngine(), 0.0).generate([1], 1),

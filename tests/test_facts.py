@@ -7,7 +7,8 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import ModelNotFound
-from inferlab.facts import cited_facts, known_models, known_vocabularies, published_tables
+from inferlab.facts import cited_facts, published_tables
+from inferlab.model.catalog import known_models, known_vocabularies
 
 BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
 

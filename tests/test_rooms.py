@@ -1,4 +1,4 @@
-"""The rooms of the library: a module imports from its own row or from rows below, and never in a circle."""
+"""The house: a module imports from its own room or from those before it, and never in a circle."""
 
 import ast
 import subprocess
@@ -9,98 +9,108 @@ from pathlib import Path
 
 import pytest
 
+import handbook
 import inferlab
 
-PACKAGE = Path(inferlab.__file__).parent
+PACKAGES = (Path(inferlab.__file__).parent, Path(handbook.__file__).parent)
 
-ROOMS = {
-    8: "cli page widgets",
-    7: "checkup diagrams figures",
-    6: "accuracy atlas contributions diagnosis fitting gaps reference roofs tradeoffs tuning",
-    5: "calibration divergence injections llamabench plans pytorch quantization records shapes sweeps treads",
-    4: "allocation coldstart depths drafting forgetting occupancy oracle prefixes probe run serving sides slots "
-       "vocabulary withholding",
-    3: "engine loopback pagecache residence telemetry",
-    2: "anatomy architectures blocks intervals knobs memory miniature mixes models native rounding "
-       "selection speed synthetic",
-    1: "claims facts gguf machine settings",
-    0: "errors progress units",
-}
-ROW = {room: row for row, rooms in ROOMS.items() for room in rooms.split()}
-FRONT_DOORS = 8
+ORDER = """
+    errors units progress
+    statistics
+    facts machine
+    model
+    settings
+    engine
+    measurement records
+    doctor | prediction
+    experiments
+    atlas
+    figures
+    widgets
+    cli | handbook
+"""
+"""Each line may import from itself and from the lines above it; a bar parts rooms that do not know each other."""
+
+ROW = {room: row for row, line in enumerate(ORDER.split("\n")) for room in line.replace("|", " ").split()}
+PARTED = [{frozenset(side.split()) for side in line.split("|")} for line in ORDER.split("\n") if "|" in line]
 
 ONLY_IN = {
     "anywidget": {"widgets"},
-    "docutils": {"page"},
-    "huggingface_hub": {"models"},
+    "docutils": {"handbook"},
+    "gguf": {"nowhere"},
+    "huggingface_hub": {"model.find"},
     "ipywidgets": {"widgets"},
     "llama_cpp": {"engine.worker"},
-    "myst_nb": {"page"},
-    "playwright": {"diagrams"},
+    "myst_nb": {"handbook"},
+    "playwright": {"handbook.diagrams"},
     "plotly": {"figures"},
-    "psutil": {"telemetry"},
-    "pynvml": {"telemetry"},
+    "psutil": {"measurement.telemetry.host"},
+    "pynvml": {"measurement.telemetry.nvml"},
     "rich": {"cli", "progress"},
-    "socket": {"loopback"},
-    "sphinx": {"page"},
-    "sphinxcontrib": {"page"},
-    "torch": {"pytorch"},
+    "socket": {"engine.loopback"},
+    "sphinx": {"handbook"},
+    "sphinxcontrib": {"handbook"},
+    "torch": {"measurement.torch_attention"},
 }
-BLIND_TO_PREDICTIONS = {"engine", "telemetry", "run", "probe", "depths", "drafting", "prefixes", "serving", "slots"}
-PREDICTIONS = {"memory", "speed", "plans"}
+"""A library outside -> the only rooms or modules that may import it."""
 
 
-def modules(package: Path) -> dict[str, Path]:
-    """Every module by its dotted name inside the package; a subpackage by its folder's name."""
-    files = [path for path in package.rglob("*.py") if "data" not in path.relative_to(package).parts]
-    named = {".".join(path.relative_to(package).with_suffix("").parts): path for path in files}
-    named.pop("__init__")
-    return {name.removesuffix(".__init__"): path for name, path in named.items()}
+def modules(packages: tuple[Path, ...]) -> dict[str, Path]:
+    """Every module by its dotted name inside the first package, or with its package's name in the others."""
+    named = {}
+    for package in packages:
+        for path in package.rglob("*.py"):
+            parts = path.relative_to(package).with_suffix("").parts
+            if "data" not in parts:
+                name = ".".join(parts if package == packages[0] else (package.name, *parts))
+                named[name.removesuffix("__init__").removesuffix(".")] = path
+    named.pop("", None)
+    return named
 
 
-def imports(path: Path, name: str, package: Path) -> Iterator[str]:
-    """The dotted names that a module imports anywhere in its code, relative ones made absolute."""
-    inside = [package.name, *name.split(".")][: None if path.name == "__init__.py" else -1]
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names that a module imports anywhere in its code; relative imports are not used in this house."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(inside[: len(inside) - node.level + 1]) if node.level else ""
-            source = ".".join(filter(None, [base, node.module]))
-            yield from (f"{source}.{alias.name}" for alias in node.names)
+            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
 
 
-def own_imports(package: Path) -> dict[str, set[str]]:
-    """For each module the modules of the same package that it imports; "" stands for the package itself."""
-    known = modules(package)
+def own_imports(packages: tuple[Path, ...]) -> dict[str, set[str]]:
+    """For each module the modules of the house that it imports; "" stands for the library's front, `lab`."""
+    known = modules(packages)
+    library, others = packages[0].name, {package.name for package in packages[1:]}
 
-    def owner(dotted: str) -> str:
-        parts = dotted.split(".")[1:]
+    def owner(dotted: str) -> str | None:
+        first, _, rest = dotted.partition(".")
+        if first not in {library, *others}:
+            return None
+        parts = (rest if first == library else dotted).split(".")
         return next((".".join(parts[:n]) for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in known), "")
 
-    return {
-        name: {owner(i) for i in imports(path, name, package) if i.split(".")[0] == package.name}
-        for name, path in known.items()
-    }
+    found = {name: {owner(dotted) for dotted in imports(path)} for name, path in known.items()}
+    return {name: {one for one in owners if one is not None} - {name} for name, owners in found.items()}
 
 
-def broken_rules(package: Path) -> list[str]:
+def broken_rules(packages: tuple[Path, ...]) -> list[str]:
     """Every import that breaks a rule, as a sentence."""
-    found = [f"{name} has no row in tests/test_rooms.py" for name in modules(package) if room(name) not in ROW]
-    for name, imported in own_imports(package).items():
-        found += [f"{name} imports {other or 'the package'} from above" for other in imported if row(other) > row(name)]
-        if room(name) in BLIND_TO_PREDICTIONS:
-            found += [f"{name} measures and knows {other}" for other in imported if room(other) in PREDICTIONS]
-    for name, path in modules(package).items():
-        roots = {dotted.split(".")[0] for dotted in imports(path, name, package)}
-        strangers = (root for root in roots & set(ONLY_IN) if not {name, room(name)} & ONLY_IN[root])
+    found = [f"{name} has no place in ORDER" for name in modules(packages) if room(name) not in ROW]
+    for name, imported in own_imports(packages).items():
+        found += [f"{name} imports {other or 'the library'} from above" for other in imported if row(other) > row(name)]
+        found += [f"{name} imports {other} from next door" for other in imported if parted(room(name), room(other))]
+    for name, path in modules(packages).items():
+        outside = list(imports(path))
+        found += [f"{name} imports {dotted.lstrip('.')} by a relative name" for dotted in outside if dotted[0] == "."]
+        roots = {dotted.split(".")[0] for dotted in outside}
+        strangers = (root for root in roots & set(ONLY_IN) if not belongs(name, root))
         found += [f"{name} imports {root}, which belongs to {', '.join(ONLY_IN[root])}" for root in strangers]
-    return sorted(found + circles(package))
+    return sorted(found + circles(packages))
 
 
-def circles(package: Path) -> list[str]:
+def circles(packages: tuple[Path, ...]) -> list[str]:
     try:
-        TopologicalSorter(own_imports(package)).prepare()
+        TopologicalSorter(own_imports(packages)).prepare()
     except CycleError as error:
         return ["a circle: " + " - ".join(error.args[1])]
     return []
@@ -111,47 +121,58 @@ def room(name: str) -> str:
 
 
 def row(name: str) -> int:
-    """The row of a module; the package itself opens every room, so only the front doors may use it."""
-    return ROW.get(room(name), FRONT_DOORS) if name else FRONT_DOORS
+    """The row of a module; the library's front opens every room, so only the last row may use it."""
+    return ROW.get(room(name), len(ROW)) if name else max(ROW.values())
 
 
-def test_the_library_keeps_to_its_rooms():
-    """Every module has a row, imports downward, without circles, and only what belongs to its room."""
-    assert broken_rules(PACKAGE) == []
+def parted(one: str, other: str) -> bool:
+    """Whether two rooms of one row do not know each other."""
+    sides = [side for line in PARTED for side in line if {one, other} & side]
+    return one != other and row(one) == row(other) and len(set(sides)) == 2
+
+
+def belongs(name: str, root: str) -> bool:
+    return any(name == home or name.startswith(f"{home}.") for home in ONLY_IN[root])
+
+
+def test_the_house_keeps_its_order():
+    """Every module has a place, imports only from its room or those before it, without circles."""
+    assert broken_rules(PACKAGES) == []
 
 
 @pytest.mark.parametrize(
     ("files", "broken"),
     [
-        ({"run.py": "from lib.figures import timeline"}, "run imports figures from above"),
-        ({"run.py": "def f():\n    from lib import figures"}, "run imports figures from above"),
-        ({"run.py": "from . import figures"}, "run imports figures from above"),
-        ({"run.py": "import lib.figures as f"}, "run imports figures from above"),
-        ({"run.py": "from lib import measure"}, "run imports the package from above"),
-        ({"engine/worker.py": "from ..run import x", "run.py": ""}, "engine.worker imports run from above"),
-        ({"run.py": "import lib.engine", "engine.py": "import lib.run"}, "a circle: "),
-        ({"gguf.py": "import lib.machine", "machine.py": "from .gguf import x"}, "a circle: "),
-        ({"helpers.py": ""}, "helpers has no row in tests/test_rooms.py"),
-        ({"run.py": "from lib.memory import x", "memory.py": ""}, "run measures and knows memory"),
-        ({"run.py": "import plotly.graph_objects as go"}, "run imports plotly, which belongs to figures"),
-        ({"widgets.py": "from plotly import io"}, "widgets imports plotly, which belongs to figures"),
-        ({"engine/__init__.py": "import llama_cpp"}, "engine imports llama_cpp, which belongs to engine.worker"),
-        ({"run.py": "def f():\n    import psutil"}, "run imports psutil, which belongs to telemetry"),
-        ({"page.py": "import ipywidgets"}, "page imports ipywidgets, which belongs to widgets"),
+        ({"measurement/run.py": "from lib.figures import timeline"}, "measurement.run imports figures from above"),
+        ({"measurement/run.py": "def f():\n    from lib import figures"}, "measurement.run imports figures from above"),
+        ({"measurement/run.py": "import lib.figures as f"}, "measurement.run imports figures from above"),
+        ({"measurement/run.py": "from lib import measure"}, "measurement.run imports the library from above"),
+        ({"measurement/run.py": "from lib.prediction import fit"}, "measurement.run imports prediction.fit from above"),
+        ({"measurement/run.py": "from . import depth"}, "measurement.run imports depth by a relative name"),
+        ({"doctor/host.py": "import lib.prediction.fit"}, "doctor.host imports prediction.fit from next door"),
+        ({"cli/plan.py": "import book.trials"}, "cli.plan imports book.trials from next door"),
+        ({"model/gguf.py": "import lib.model.find", "model/find.py": "import lib.model.gguf"}, "a circle: "),
+        ({"helpers.py": ""}, "helpers has no place in ORDER"),
+        ({"measurement/run.py": "import plotly.graph_objects"}, "measurement.run imports plotly, which belongs to"),
+        ({"engine/client.py": "import llama_cpp"}, "engine.client imports llama_cpp, which belongs to engine.worker"),
+        ({"measurement/run.py": "def f():\n    import psutil"}, "measurement.run imports psutil, which belongs to"),
     ],
 )
-def test_a_broken_rule_is_found(tmp_path, files, broken):
-    """The rules above bite: a package that breaks one is told which."""
-    package = tmp_path / "lib"
-    for name, text in ({"__init__.py": "", "figures.py": ""} | files).items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
-    assert [rule for rule in broken_rules(package) if rule.startswith(broken)]
+def test_a_broken_rule_is_found(tmp_path, files, broken, monkeypatch):
+    """The rules above bite: a house that breaks one is told which."""
+    monkeypatch.setitem(ROW, "book", ROW["handbook"])
+    monkeypatch.setattr(sys.modules[__name__], "PARTED", [*PARTED, {frozenset(["cli"]), frozenset(["book"])}])
+    library, book = tmp_path / "lib", tmp_path / "book"
+    rest = {"figures.py": "", "prediction/fit.py": "", "measurement/depth.py": "", "../book/trials.py": ""}
+    for name, text in ({"__init__.py": "", "../book/__init__.py": ""} | rest | files).items():
+        (library / name).parent.mkdir(parents=True, exist_ok=True)
+        (library / name).write_text(text)
+    assert [rule for rule in broken_rules((library, book)) if rule.startswith(broken)]
 
 
 def test_importing_the_library_costs_nothing():
     """`import inferlab as lab` loads none of the rooms and nothing heavy."""
-    code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import inferlab; print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {str(PACKAGES[0].parent)!r}); import inferlab; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout
     assert [name for name in loaded.split() if name.startswith("inferlab")] == ["inferlab"]
     assert len(loaded.split()) < 100

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
-
-from inferlab.errors import ModelNotFound
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,51 +22,6 @@ class Fact:
     unit: str
     source: str
     date: str
-
-
-@dataclass(frozen=True)
-class KnownModel:
-    """A published model by its cited dimensions, under the names that `gguf.Model` uses; no file is needed.
-
-    rope_factors: its file carries a table that stretches RoPE; n_swa: tokens in a sliding window, 0 for none;
-    metadata: what else llama.cpp reads from the header of such a file, without the architecture's prefix.
-    """
-
-    name: str
-    source: str
-    n_layer: int
-    n_embd: int
-    n_ff: int
-    n_vocab: int
-    n_head: int
-    n_head_kv: int
-    head_dim_k: int
-    head_dim_v: int
-    n_ctx_train: int
-    tied_embeddings: bool
-    files: dict[str, Fact]
-    architecture: str = "llama"
-    rope_freq_base: float = 10_000.0
-    rope_factors: bool = False
-    norm_eps: float = 1e-5
-    n_expert: int = 0
-    n_expert_used: int = 0
-    n_ff_expert: int = 0
-    n_swa: int = 0
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class KnownVocabulary:
-    """A published vocabulary: its kind as GGUF names it, its size, and what it makes of two words and two ids."""
-
-    name: str
-    source: str
-    date: str
-    kind: str
-    n_vocab: int
-    hello_world: tuple[int, ...]
-    pieces: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -97,41 +50,9 @@ def _published(entry: dict[str, Any]) -> PublishedTable:
 
 
 @cache
-def known_vocabularies() -> dict[str, KnownVocabulary]:
-    """Every vocabulary of data/facts/vocabularies.toml by its short name."""
-    return {name: _vocabulary(entry) for name, entry in _table("vocabularies").items()}
-
-
-def _vocabulary(entry: dict[str, Any]) -> KnownVocabulary:
-    pieces = {int(token): text for token, text in entry["pieces"].items()}
-    plain = {key: entry[key] for key in ("source", "date", "kind", "n_vocab")}
-    return KnownVocabulary(entry["title"], hello_world=tuple(entry["hello_world"]), pieces=pieces, **plain)
-
-
-@cache
 def cited_facts(table: str) -> dict[str, Fact]:
     """The single numbers of data/facts/`table`.toml by their names, e.g. `cited_facts("estimates")`."""
     return {name: Fact(**entry) for name, entry in _table(table).items()}
-
-
-@cache
-def known_models() -> dict[str, KnownModel]:
-    """Every model of data/facts/models.toml by its short name."""
-    return {name: _model(entry) for name, entry in _table("models").items()}
-
-
-def known_model(name: str) -> KnownModel:
-    """A published model's shape, e.g. `known_model("mistral-7b")`. Raises ModelNotFound for another name."""
-    if name not in known_models():
-        raise ModelNotFound(f"There is no known model {name!r}. Known: {', '.join(sorted(known_models()))}.")
-    return known_models()[name]
-
-
-def _model(entry: dict[str, Any]) -> KnownModel:
-    dimensions = {k: v for k, v in entry.items() if k not in ("title", "date", "head_dim", "files")}
-    sizes = {kind: Fact(f["bytes"], "B", f["source"], f["date"]) for kind, f in entry.get("files", {}).items()}
-    head_dim = entry["head_dim"]
-    return KnownModel(name=entry["title"], head_dim_k=head_dim, head_dim_v=head_dim, files=sizes, **dimensions)
 
 
 def _table(name: str) -> dict[str, Any]:

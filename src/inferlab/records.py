@@ -11,15 +11,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
-from inferlab.coldstart import ColdStart
-from inferlab.engine import Buffer, Pass
+from inferlab.engine.log import Buffer
+from inferlab.engine.protocol import Pass
 from inferlab.errors import RecordError
-from inferlab.gguf import ModelCard
 from inferlab.machine import Link, Machine
-from inferlab.run import Run
-from inferlab.serving import Crowd, Serving
+from inferlab.measurement.batching import BatchedDecode, BatchPoint
+from inferlab.measurement.cold_start import ColdStart
+from inferlab.measurement.run import Run
+from inferlab.measurement.telemetry.samples import Sample, Sampling
+from inferlab.model.gguf import ModelCard
 from inferlab.settings import Settings
-from inferlab.telemetry import Sample, Sampling
 
 FORMAT = 1
 COLD_STARTS = "inferlab cold starts 1"
@@ -110,23 +111,23 @@ def cold_starts_from_dict(data: dict[str, Any]) -> tuple[ColdStart, ...]:
     return tuple(_cold_start(start) for start in data["starts"])
 
 
-def serving_to_dict(done: Serving) -> dict[str, Any]:
+def serving_to_dict(done: BatchedDecode) -> dict[str, Any]:
     """Everything that was measured of several sequences in one context, in JSON's kinds."""
     return {"format": SERVING, **asdict(done)}
 
 
-def load_serving(name: str | Path) -> Serving:
+def load_serving(name: str | Path) -> BatchedDecode:
     """What was measured of several sequences, in a file or recorded by its name. Raises RecordError."""
     return read_json(name, serving_from_dict, "several sequences")
 
 
-def serving_from_dict(data: dict[str, Any]) -> Serving:
-    """The `Serving` that `serving_to_dict` wrote; raises KeyError or TypeError on anything else."""
+def serving_from_dict(data: dict[str, Any]) -> BatchedDecode:
+    """The `BatchedDecode` that `serving_to_dict` wrote; raises KeyError or TypeError on anything else."""
     data = dict(data)
     if data.pop("format") != SERVING:
         raise KeyError("format")
-    crowds = tuple(Crowd(**{**one, "step_seconds": tuple(one["step_seconds"])}) for one in data.pop("crowds"))
-    return Serving(crowds=crowds, **{**data, **_common(data)})
+    crowds = tuple(BatchPoint(**{**one, "step_seconds": tuple(one["step_seconds"])}) for one in data.pop("crowds"))
+    return BatchedDecode(crowds=crowds, **{**data, **_common(data)})
 
 
 def _common(data: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from functools import wraps
 from typing import Any
 
 from inferlab.errors import InvalidSettings
-from inferlab.gguf import TENSOR_TYPES, Model
+from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.gguf import Model
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 UNQUANTIZED = ("f32", "f16", "bf16")

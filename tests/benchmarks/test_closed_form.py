@@ -5,9 +5,9 @@ from random import Random
 from marks import needs_rpc
 from small_models import write_model
 
-from inferlab import oracle
-from inferlab.gguf import read_gguf
-from inferlab.memory.compute import DENSE, compute_bytes, outputs_reserved
+from inferlab.engine import dry_run
+from inferlab.model.gguf import read_gguf
+from inferlab.prediction.memory.compute import DENSE, compute_bytes, outputs_reserved
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -54,7 +54,7 @@ def test_wherever_the_closed_form_answers_it_is_right(tmp_path):
                 if closed is None:
                     refused += 1
                     continue
-                ask = oracle.simulate_stand_in if on_device else oracle.simulate
+                ask = dry_run.simulate_stand_in if on_device else dry_run.simulate
                 here = settings if on_device else settings.but(devices=())
                 told = ask(model, here, settings.n_seq_max if per_sequence else 0).compute_bytes
                 answered += 1

@@ -9,11 +9,11 @@ from time import sleep
 
 import pytest
 
-from inferlab.engine import LlamaEngine
-from inferlab.intervals import median_interval
-from inferlab.models import tiny_model
-from inferlab.run import inter_token_seconds, warm_up
+from inferlab.engine.client import LlamaEngine
+from inferlab.measurement.run import inter_token_seconds, warm_up
+from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
+from inferlab.statistics import median_interval
 
 N_PROMPT, N_GEN = 512, 128
 N_PROCESSES, N_PAIRS = 5, 20

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 from gguf import GGUFWriter
 
-from inferlab.intervals import median_interval
+from inferlab.statistics import median_interval
 from inferlab.units import MIB
 
 N_TOKENS, N_MERGES = 262_144, 300_000

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from inferlab.intervals import median_interval
+from inferlab.statistics import median_interval
 
 REPEATS = 15
 ALLOWED_SECONDS = 0.3

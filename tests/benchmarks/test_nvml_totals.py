@@ -3,10 +3,10 @@
 import pytest
 
 import inferlab as lab
-from inferlab.engine import default_engine, this_machine
+from inferlab.engine.session import default_engine, this_machine
 from inferlab.errors import DeviceUnavailable
+from inferlab.measurement.telemetry.nvml import vram_used_bytes
 from inferlab.settings import Settings
-from inferlab.telemetry import vram_used_bytes
 from inferlab.units import MIB, bytes_text
 
 SMALL = {"n_layer": 8, "n_embd": 2048, "n_ff": 8192, "n_head": 32, "n_head_kv": 8, "n_vocab": 32000}

@@ -6,9 +6,10 @@ from time import perf_counter
 import pytest
 from marks import needs_rpc
 
-from inferlab import oracle, shapes
-from inferlab.memory.compute import compute_bytes, outputs_reserved
-from inferlab.plans import predict_memory
+from inferlab.engine import dry_run
+from inferlab.model import synthetic_model
+from inferlab.prediction.memory.compute import compute_bytes, outputs_reserved
+from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -25,7 +26,7 @@ def seconds(act):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_closed_form_is_instant(name):
     """The header is in memory; every term is arithmetic."""
-    model = shapes.shape(name)
+    model = synthetic_model.shape(name)
     taken = [seconds(lambda n=n: predict_memory(model, Settings(n_ctx=n))) for n in CONTEXTS * 4]
     print(f"{name}: closed form {1e3 * median(taken):.2f} ms median, {1e3 * max(taken):.2f} ms most")
     assert median(taken) <= 5e-3
@@ -34,10 +35,10 @@ def test_the_closed_form_is_instant(name):
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b", "gemma-3-4b"])
 def test_the_simulation_is_quick(name):
     """From a cold start of the worker, with a header alone; then a context at a time."""
-    model, settings = shapes.shape(name), Settings(n_ctx=1024, devices=())
-    oracle._engine.cache_clear()
-    first = seconds(lambda: oracle.simulate(model, settings))
-    further = [seconds(lambda n=n: oracle.simulate(model, settings.but(n_ctx=n))) for n in CONTEXTS]
+    model, settings = synthetic_model.shape(name), Settings(n_ctx=1024, devices=())
+    dry_run._engine.cache_clear()
+    first = seconds(lambda: dry_run.simulate(model, settings))
+    further = [seconds(lambda n=n: dry_run.simulate(model, settings.but(n_ctx=n))) for n in CONTEXTS]
     print(f"{name}: oracle {first:.2f} s, then {1e3 * median(further):.1f} ms median, {1e3 * max(further):.1f} ms most")
     assert first <= 1.0
     assert max(further) <= 50e-3
@@ -48,7 +49,7 @@ def test_the_closed_form_is_within_a_mebibyte_of_the_simulation():
     """Full published shapes, every context and both reservations, on the host and on a stand-in, where it answers."""
     worst, answered, asked = 0.0, 0, 0
     for name in PUBLISHED:
-        model = shapes.shape(name)
+        model = synthetic_model.shape(name)
         for n_ctx in CONTEXTS:
             for flash_attn in ("auto", "off"):
                 for per_sequence in (False, True):
@@ -68,6 +69,6 @@ def closed_minus_told(model, settings, per_sequence, on_device):
     if closed is None:
         return None
     n_outputs_max = settings.n_seq_max if per_sequence else 0
-    ask = oracle.simulate_stand_in if on_device else oracle.simulate
+    ask = dry_run.simulate_stand_in if on_device else dry_run.simulate
     told = ask(model, settings if on_device else settings.but(devices=()), n_outputs_max).compute_bytes
     return max(abs(closed[name] - told[name]) for name in told)

@@ -7,9 +7,9 @@ import pytest
 from marks import needs_rpc
 from small_models import FAMILIES, SMALL, write_model
 
-from inferlab.gaps import measured_bytes
-from inferlab.gguf import read_gguf
-from inferlab.plans import predict_memory
+from inferlab.model.gguf import read_gguf
+from inferlab.prediction.compare import measured_bytes
+from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import MIB
 

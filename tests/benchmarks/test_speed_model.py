@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from inferlab import native
-from inferlab.accuracy import Accuracy, Point, held, measured, median_error, share_inside
-from inferlab.calibration import calibrate
-from inferlab.engine import LlamaEngine
-from inferlab.loopback import loopback_device
+from inferlab.engine import libraries
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.loopback import loopback_device
 from inferlab.machine import physical_cores
+from inferlab.prediction.calibrate import calibrate
+from inferlab.prediction.validation import Accuracy, Point, held, measured, median_error, share_inside
 from inferlab.settings import Settings
 
-pytestmark = pytest.mark.skipif("rpc" not in native.backends(), reason="this llama.cpp was built without RPC")
+pytestmark = pytest.mark.skipif("rpc" not in libraries.backends(), reason="this llama.cpp was built without RPC")
 
 LEAST_POINTS, ALLOWED_SECONDS = 30, 60
 HALF = {"n_layer": 12}

@@ -9,12 +9,12 @@ from statistics import median
 
 import pytest
 
-from inferlab import telemetry
-from inferlab.engine import LlamaEngine
-from inferlab.intervals import median_interval
-from inferlab.models import tiny_model
-from inferlab.run import decode_rate, warm_up
+from inferlab.engine.client import LlamaEngine
+from inferlab.measurement.run import decode_rate, warm_up
+from inferlab.measurement.telemetry import sampler
+from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
+from inferlab.statistics import median_interval
 
 HERTZ = 10
 TIMES = 10
@@ -39,7 +39,7 @@ def plain_rate(engine):
 
 def sampled_rate(engine, hertz):
     """Tokens per second of the same decode with a sampler beside it."""
-    with telemetry.Sampler(engine.pid, 1 / hertz):
+    with sampler.Sampler(engine.pid, 1 / hertz):
         return plain_rate(engine)
 
 
@@ -71,7 +71,7 @@ def test_ten_samples_a_second_are_not_seen_to_cost_more_than_one_percent(engine)
 
 def test_a_tenth_of_the_cost_of_ten_times_the_samples_is_at_most_one_percent(engine, monkeypatch):
     """Magnified: the upper end of the interval, divided by ten, is at most 1 %; every sample is a full one."""
-    monkeypatch.setattr(telemetry, "SHORTEST_CPU_SECONDS", 0)
+    monkeypatch.setattr("inferlab.measurement.telemetry.host.SHORTEST_CPU_SECONDS", 0)
     found = [cost / TIMES for cost in costs(engine, HERTZ * TIMES, 24)]
     _, _, high = report(f"telemetry at {HERTZ} Hz, from {HERTZ * TIMES} Hz", found)
     assert high <= ALLOWED_COST

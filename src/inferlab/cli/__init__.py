@@ -15,7 +15,7 @@ from inferlab.cli.reference import add_reference
 from inferlab.cli.report import add_report
 from inferlab.cli.shape import add_shape
 from inferlab.cli.sweep import add_sweep
-from inferlab.engine import default_engine
+from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
 
 INTERRUPTED = 130

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from inferlab.checkup import Checkup, check_machine
+from inferlab.doctor import Checkup, check_machine
 
 STATE_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from inferlab.divergence import Estimate, Fidelity, fidelity
+from inferlab.measurement.fidelity import Estimate, Fidelity, fidelity
 from inferlab.settings import KV_TYPES, Settings
 
 ESTIMATES_SHOWN = (

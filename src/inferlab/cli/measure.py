@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from inferlab.cli.options import add_placement, add_workload, limit, loopback, placed
-from inferlab.intervals import ENOUGH
-from inferlab.llamabench import to_rows
 from inferlab.machine import device_names
-from inferlab.run import QUANTITIES, Run, measure
+from inferlab.measurement.llama_bench import to_rows
+from inferlab.measurement.run import QUANTITIES, Run, measure
+from inferlab.statistics import ENOUGH
 from inferlab.units import bytes_text, rate_text, seconds_text
 
 SHOWN = (

@@ -7,11 +7,11 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from inferlab.engine.limit_vram import Limit, limit_vram
+from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.errors import InvalidSettings
-from inferlab.loopback import LoopbackDevice, loopback_device
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.units import bytes_from_text
-from inferlab.withholding import Limit, limit_vram
 
 
 def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, repeats: int) -> None:

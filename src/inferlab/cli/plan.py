@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 from inferlab.cli.options import add_placement, placed, size
-from inferlab.fitting import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit, model_named
-from inferlab.memory import MemoryPlan
-from inferlab.mixes import MIXES
+from inferlab.model.named import model_named
+from inferlab.model.quant_mixes import MIXES
+from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit
+from inferlab.prediction.memory import MemoryPlan
 from inferlab.units import bytes_text
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}

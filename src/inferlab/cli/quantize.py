@@ -7,8 +7,8 @@ import json
 from collections import Counter
 from typing import Any
 
-from inferlab.gguf import read_gguf
-from inferlab.quantization import QUANTIZATIONS, quantize
+from inferlab.engine.quantize import QUANTIZATIONS, quantize
+from inferlab.model.gguf import read_gguf
 from inferlab.units import bytes_text
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from inferlab.engine import default_engine
-from inferlab.reference import STAGE_SECONDS, Outcome, chosen, extent_of, record, stages
+from inferlab.atlas.campaign import STAGE_SECONDS, Outcome, chosen, extent_of, record, stages
+from inferlab.engine.session import default_engine
 
 
 def add_reference(commands: Any) -> None:

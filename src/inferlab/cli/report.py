@@ -7,17 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+from inferlab.atlas.campaign import name_of, record, records_folder, short_stages
+from inferlab.atlas.contribute import contribute, require_name, schema
 from inferlab.cli.reference import print_outcome, seconds
-from inferlab.contributions import contribute, require_name, schema
-from inferlab.engine import default_engine
-from inferlab.models import cache_folder
-from inferlab.reference import name_of, record, records_folder, short_stages
+from inferlab.engine.session import default_engine
+from inferlab.model.find import cache_folder
 
 SHORT_SECONDS = 60.0
 WHERE_TO = (
     "To send it: put the folder under src/inferlab/data/records/ in a clone of the handbook's repository, run\n"
-    "`pytest tests/test_contributions.py`, and open a pull request; CONTRIBUTING.md says more. Look into it before:\n"
-    "what is in it becomes public."
+    "`pytest tests/atlas/test_contribute.py`, and open a pull request; CONTRIBUTING.md says more.\n"
+    "Look into it before: what is in it becomes public."
 )
 
 

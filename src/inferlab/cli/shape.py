@@ -7,10 +7,10 @@ import json
 from time import perf_counter
 from typing import Any
 
-from inferlab.facts import known_models
-from inferlab.gguf import Model, read_gguf
-from inferlab.mixes import MIXES
-from inferlab.shapes import make_shape
+from inferlab.model.catalog import known_models
+from inferlab.model.gguf import Model, read_gguf
+from inferlab.model.quant_mixes import MIXES
+from inferlab.model.synthetic_model import make_shape
 from inferlab.units import MB, bytes_text, seconds_text
 
 

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from inferlab.cli.options import add_placement, add_workload, limit, loopback, placed
-from inferlab.llamabench import to_rows
-from inferlab.sweeps import Point, Sweep, row, save_sweep, sweep
+from inferlab.experiments.sweep import Point, Sweep, row, save_sweep, sweep
+from inferlab.measurement.llama_bench import to_rows
 from inferlab.units import bytes_text, rate_text, seconds_text
 
 

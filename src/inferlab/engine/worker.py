@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from inferlab.engine import NEED_NO_MODEL
+from inferlab.engine.protocol import NEED_NO_MODEL
 
 PROMPT_SEED = 4096
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
@@ -96,15 +96,14 @@ class Llama:
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         import llama_cpp.llama_cpp as api
 
-        from inferlab import native
-        from inferlab.engine import amx
+        from inferlab.engine import amx, libraries
 
-        cpu = native.shared_library("ggml-cpu")
+        cpu = libraries.shared_library("ggml-cpu")
         if amx.compiled_in(cpu) and amx.miscompiled(cpu):
             amx.refuse()
         self.api = api
-        self.ggml = ctypes.CDLL(str(native.shared_library("ggml")))
-        self.ggml_base = ctypes.CDLL(str(native.shared_library("ggml-base")))
+        self.ggml = ctypes.CDLL(str(libraries.shared_library("ggml")))
+        self.ggml_base = ctypes.CDLL(str(libraries.shared_library("ggml-base")))
         self.tell = tell
         self.log: list[tuple[float, int, str]] = []
         self._level = LOG_INFO
@@ -172,7 +171,7 @@ class Llama:
         }
 
     def properties_of(self, device: int) -> dict[str, Any]:
-        from inferlab.engine.operations import Properties
+        from inferlab.engine.ggml_ops import Properties
 
         told = Properties()
         self.ggml_base.ggml_backend_dev_get_props(ctypes.c_void_p(device), ctypes.byref(told))
@@ -209,12 +208,12 @@ class Llama:
     @contextmanager
     def operations(self, device: str, n_threads: int | None) -> Iterator[Any]:
         """Operations on the device of that name, or on the RPC server at that endpoint."""
-        from inferlab import native
-        from inferlab.engine.operations import Operations
+        from inferlab.engine import libraries
+        from inferlab.engine.ggml_ops import Operations
 
         pointer = self.pointer(device)
         on_cpu = self.call("ggml_backend_dev_type", ctypes.c_int, pointer) == 0
-        cpu = ctypes.CDLL(str(native.shared_library("ggml-cpu"))) if on_cpu else None
+        cpu = ctypes.CDLL(str(libraries.shared_library("ggml-cpu"))) if on_cpu else None
         try:
             with Operations(self.ggml_base, pointer, cpu and cpu.ggml_backend_cpu_set_n_threads, n_threads) as work:
                 yield work
@@ -223,7 +222,7 @@ class Llama:
 
     def do_withhold(self, device: str, free_bytes: int) -> dict[str, Any]:
         """Allocate on a device until so few bytes are free; the buffers stay until this process ends."""
-        from inferlab.engine.operations import withhold
+        from inferlab.engine.ggml_ops import withhold
 
         pointer = self.pointer(device)
         try:
@@ -322,11 +321,11 @@ class Llama:
         """Register the devices of a ggml RPC server, once; they then stand in the list like any other."""
         if endpoint in self.rpc_servers:
             return
-        from inferlab import native
+        from inferlab.engine import libraries
 
-        if "rpc" not in native.backends():
-            raise Refused(f"This llama.cpp has no RPC backend for {endpoint}. To get it: {native.WITH_RPC}")
-        add = ctypes.CDLL(str(native.shared_library("ggml-rpc"))).ggml_backend_rpc_add_server
+        if "rpc" not in libraries.backends():
+            raise Refused(f"This llama.cpp has no RPC backend for {endpoint}. To get it: {libraries.WITH_RPC}")
+        add = ctypes.CDLL(str(libraries.shared_library("ggml-rpc"))).ggml_backend_rpc_add_server
         add.restype, add.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
         registry = add(endpoint.encode())
         if not registry:
@@ -348,12 +347,12 @@ class Llama:
         return kept
 
     def require_devices(self, settings: dict[str, Any]) -> None:
-        """Refuse what llama.cpp would pass over: see inferlab.selection."""
+        """Refuse what llama.cpp would pass over: see inferlab.engine.devices."""
         if not any(settings[name] for name in ("devices", "main_gpu", "tensor_split")):
             return
+        from inferlab.engine.devices import used_devices
         from inferlab.errors import InvalidSettings
         from inferlab.machine import Device
-        from inferlab.selection import used_devices
         from inferlab.settings import Settings
 
         try:
@@ -445,13 +444,13 @@ class Llama:
 
     def do_score(self, tokens: list[int], first: int) -> dict[str, Any]:
         """Nats of tokens[first:], each given all those before it."""
-        from inferlab.engine.rows import nats_of
+        from inferlab.engine.logits import nats_of
 
         return {"nats": [n for came, logits in self.rows(self.context, tokens, first) for n in nats_of(logits, came)]}
 
     def do_compare(self, tokens: list[int], first: int) -> dict[str, Any]:
         """The open model beside the reference on tokens[first:], batch after batch; only the results leave here."""
-        from inferlab.engine.rows import Compared, compared
+        from inferlab.engine.logits import Compared, compared
 
         if self.reference is None:
             raise Refused("No reference is set aside: the engine is fresh, or has forgotten it.")

@@ -10,14 +10,8 @@ from inferlab.figures.allocations import buffers
 from inferlab.figures.anatomy import block, growth, kv_readings, recomputed, tensor_bytes
 from inferlab.figures.atlas import atlas_bytes, atlas_rates
 from inferlab.figures.bottlenecks import cache_runs, cache_use, confusion, pressure, signs, token_against_cells
-from inferlab.figures.coldstart import cold_start, cold_starts
-from inferlab.figures.memory import (
-    context_against_memory,
-    layer_bytes,
-    memory_breakdown,
-    plan_beside_run,
-    residuals,
-)
+from inferlab.figures.cold_start import cold_start, cold_starts
+from inferlab.figures.memory import context_against_memory, layer_bytes, memory_breakdown, plan_beside_run, residuals
 from inferlab.figures.offload import described, recorded_badge, split
 from inferlab.figures.quantization import (
     bits_per_weight,
@@ -32,11 +26,11 @@ from inferlab.figures.quantization import (
     super_block,
 )
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
-from inferlab.figures.roofs import rates_against_length, roof_at
+from inferlab.figures.roofline import rates_against_length, roof_at, roofline
 from inferlab.figures.serving import crowd_steps, crowds, depths, foresight, prefixes, slots, speculations
-from inferlab.figures.showing import live, page_html, redraw, register_page_renderer
+from inferlab.figures.showing import live, on_page, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
-from inferlab.figures.speed import predicted_beside_measured, roofline, speed_residuals, step_seconds
+from inferlab.figures.speed import predicted_beside_measured, speed_residuals, step_seconds
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
 from inferlab.figures.tuning import attention_ways, host_layers, knob, pairs, residence, search_rounds
@@ -72,6 +66,7 @@ __all__ = [
     "live",
     "memory_breakdown",
     "mixed_types",
+    "on_page",
     "page_html",
     "pairs",
     "pareto",

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import blank, stacked
 from inferlab.machine import device_names
-from inferlab.run import Run
+from inferlab.measurement.run import Run
 from inferlab.units import MIB, bytes_text
 
 KINDS = {

@@ -8,10 +8,10 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
-from inferlab import anatomy
 from inferlab.figures.style import DECODE, PREFILL, blank, line, points, stacked
-from inferlab.gguf import Model
-from inferlab.run import Run
+from inferlab.measurement.run import Run
+from inferlab.model.gguf import Model
+from inferlab.prediction import cost
 from inferlab.units import GIB, MIB, bytes_text
 
 BYTES, OPERATIONS = "#6b7280", "#a855c7"
@@ -25,7 +25,7 @@ def block(model: Model, n_cells: int) -> go.Figure:
 
     The token sees `n_cells` tokens, itself included; the KV cache is in 16 bits.
     """
-    parts = anatomy.parts(model, n_cells)
+    parts = cost.parts(model, n_cells)
     read, done = sum(part.read_bytes for part in parts), sum(part.operations for part in parts)
     bytes_share = [100 * part.read_bytes / read for part in parts]
     operations_share = [100 * part.operations / done for part in parts]
@@ -52,7 +52,7 @@ def block(model: Model, n_cells: int) -> go.Figure:
 
 def tensor_bytes(model: Model) -> go.Figure:
     """Bytes of a file by part, each part's bar divided by ggml type."""
-    told = anatomy.type_bytes(model.tensors)
+    told = cost.type_bytes(model.tensors)
     types = sorted({kind for kinds in told.values() for kind in kinds}, key=lambda kind: -_of_type(told, kind))
     unit, name = (GIB, "GiB") if model.tensor_bytes >= GIB else (MIB, "MiB")
     sentences = (
@@ -105,8 +105,8 @@ def recomputed(runs: Sequence[Run]) -> go.Figure:
 
 def growth(model: Model, lengths: Sequence[int]) -> go.Figure:
     """Operations to generate a text of each length, with a cache and without, on axes where a power is a line."""
-    kept = [anatomy.total_operations(model, n) / 1e12 for n in lengths]
-    again = [anatomy.total_operations(model, n, cached=False) / 1e12 for n in lengths]
+    kept = [cost.total_operations(model, n) / 1e12 for n in lengths]
+    again = [cost.total_operations(model, n, cached=False) / 1e12 for n in lengths]
     told = "; ".join(f"{n} tokens {a:.3g} with, {b:.3g} without" for n, a, b in zip(lengths, kept, again, strict=True))
     figure = blank(
         f"computed from the shape of {model.name}",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.atlas import HOST, LOOPBACK, PHASES, Entry, memory_errors, rate_errors, typical
+from inferlab.atlas.entries import HOST, LOOPBACK, PHASES, Entry, memory_errors, rate_errors, typical
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line
 from inferlab.units import MIB
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.diagnosis import Comparison
+from inferlab.experiments.diagnosis import Comparison
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line
-from inferlab.run import CELLS, Run
-from inferlab.treads import levels
-from inferlab.treads import line as line_through
+from inferlab.measurement.kv_steps import levels
+from inferlab.measurement.kv_steps import line as line_through
+from inferlab.measurement.run import CELLS, Run
 from inferlab.units import MIB
 
 CACHE, CLAIM, RESIDENT, READ = "#0f9d8a", "#c0563c", "#6b7280", "#a855c7"

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
 from inferlab.figures.style import EDGE, blank, stacked
-from inferlab.gaps import Gap, compare
-from inferlab.memory import LayerBytes, MemoryPlan
-from inferlab.run import Run
+from inferlab.measurement.run import Run
+from inferlab.prediction.compare import Gap, compare
+from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.units import GIB, MIB, bytes_text
 
 LINES = ("#3b82c4", "#c0563c", "#0f9d8a", "#a855c7", "#8a7415")

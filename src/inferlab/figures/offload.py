@@ -10,11 +10,11 @@ import plotly.graph_objects as go
 from inferlab.figures.allocations import KINDS
 from inferlab.figures.memory import plan_badge
 from inferlab.figures.style import DECODE, EDGE, PREFILL, badge_lines, blank, write_badge
-from inferlab.gaps import measured_bytes
-from inferlab.memory import MemoryPlan
-from inferlab.run import Run
+from inferlab.measurement.run import Run
+from inferlab.prediction.compare import measured_bytes
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.speed import SpeedPlan
 from inferlab.settings import Settings
-from inferlab.speed import SpeedPlan
 from inferlab.units import GIB, bytes_text
 
 PHASES = {"decode": DECODE, "prefill": PREFILL}

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.blocks import Q4KSuperBlock, Weights
+from inferlab.experiments.quant_tradeoffs import Choice, Losses, Row, front
 from inferlab.facts import PublishedTable
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked
-from inferlab.gguf import TENSOR_TYPES, Model
-from inferlab.rounding import Rounding, Trial
-from inferlab.run import Run
-from inferlab.tradeoffs import Choice, Losses, Row, front
+from inferlab.measurement.run import Run
+from inferlab.model.dequantize import Q4KSuperBlock, Weights
+from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.gguf import Model
+from inferlab.model.quantize_numpy import Rounding, Trial
 from inferlab.units import GIB, MIB
 
 PALETTE = ("#334155", "#6b7280", "#3b82c4", "#0f9d8a", "#d97706", "#a855c7", "#c0563c", "#8a7415")

@@ -9,7 +9,7 @@ from statistics import median
 import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked
-from inferlab.run import CELLS, Run, ttft_seconds
+from inferlab.measurement.run import CELLS, Run, ttft_seconds
 from inferlab.units import rate_text, seconds_text
 
 

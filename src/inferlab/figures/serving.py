@@ -7,19 +7,19 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.depths import Depths
-from inferlab.drafting import Prices, Speculation
 from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points, stacked
-from inferlab.prefixes import Reuse
-from inferlab.serving import Serving
-from inferlab.slots import Schedule
+from inferlab.measurement.batching import BatchedDecode
+from inferlab.measurement.continuous_batching import Schedule
+from inferlab.measurement.depth import DepthScaling
+from inferlab.measurement.prefix_cache import PrefixReuse
+from inferlab.measurement.speculative import Speculation, VerifyCost
 
 REUSED, DRAFT = "#0f9d8a", "#a855c7"
 COLOURS = (DECODE, PREFILL, REUSED, DRAFT)
 Pairs = Sequence[tuple[float, float]]
 
 
-def crowds(serving: Serving) -> go.Figure:
+def crowds(serving: BatchedDecode) -> go.Figure:
     """Tokens a second over the number of sequences, together and each, both axes logarithmic; dotted: n times one."""
     crowd, alone = serving.crowds, serving.at(1).tokens_per_second
     sizes = [one.n_sequences for one in crowd]
@@ -53,7 +53,7 @@ def _joined(figure: go.Figure, every: Pairs, medians: Pairs, name: str, colour: 
     line(figure, medians, name, colour)
 
 
-def crowd_steps(serving: Serving, expected: Mapping[int, float] | None = None) -> go.Figure:
+def crowd_steps(serving: BatchedDecode, expected: Mapping[int, float] | None = None) -> go.Figure:
     """Milliseconds of a step over the number of sequences in it: every step a point, the medians joined.
 
     `expected` are seconds by number of sequences, drawn as a dotted line.
@@ -105,7 +105,7 @@ def _answers(figure: go.Figure, name: str, one: Schedule, colour: str) -> None:
     )  # fmt: skip
 
 
-def prefixes(reuse: Reuse) -> go.Figure:
+def prefixes(reuse: PrefixReuse) -> go.Figure:
     """Engine time to the first token over the length of a common beginning, with and without reuse."""
     ways = {"everything is read": "whole_seconds", "the beginning is shared": "reused_seconds"}
     told = "; ".join(
@@ -126,7 +126,7 @@ def prefixes(reuse: Reuse) -> go.Figure:
     return figure
 
 
-def depths(found: Mapping[str, Depths]) -> go.Figure:
+def depths(found: Mapping[str, DepthScaling]) -> go.Figure:
     """Milliseconds of a token over the cells that it looks at, a line for each model."""
     told = "; ".join(
         f"{name}: " + ", ".join(f"{n} cells {1e3 * one.median_seconds(n):.2f} ms" for n in one.seconds)
@@ -174,7 +174,7 @@ def _share(value: float | None) -> str:
     return "nothing to be" if value is None else f"{100 * value:.0f} %"
 
 
-def foresight(found: Mapping[float, Speculation], prices: Mapping[str, Prices], n_draft: int) -> go.Figure:
+def foresight(found: Mapping[float, Speculation], prices: Mapping[str, VerifyCost], n_draft: int) -> go.Figure:
     """Speed-up over the chance of a hit: measured passes by it, and what the prices of passes lead one to expect."""
     rates = [at / 20 for at in range(21)]
     told = "; ".join(f"{100 * rate:.0f} % hits: {one.speedup:.2f}" for rate, one in found.items())

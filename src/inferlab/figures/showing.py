@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import html
+import os
 
 import plotly.graph_objects as go
 import plotly.io as pio
 from plotly.io.base_renderers import MimetypeRenderer
+
+
+def on_page() -> bool:
+    """True in the kernel that executes a page of the book, which sets INFERLAB_PAGE; False everywhere else."""
+    return os.environ.get("INFERLAB_PAGE") == "1"
 
 
 def live(figure: go.Figure) -> go.FigureWidget:

@@ -1,60 +1,18 @@
-"""Predicted speed beside measured, what a step spends its time on, and the roofline."""
+"""Predicted speed beside measured, and what a step spends its time on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log10
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, stacked
-from inferlab.probe import Ceiling
-from inferlab.speed import SpeedPlan, StepPlan
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, blank, line, stacked
+from inferlab.prediction.speed import SpeedPlan, StepPlan
 
 Pair = tuple[str, float, float, tuple[float, float]]  # name, predicted, measured, least and most predicted
 TERMS = {
     "weights": "#3b82c4", "attention": "#d97706", "link": "#b91c1c", "overhead": "rgba(128,128,128,0.7)",
 }  # fmt: skip
-
-
-def roofline(
-    ceiling: Ceiling,
-    points: Sequence[tuple[str, float, float]] = (),
-    types: Sequence[str] = (),
-    badge: str | None = None,
-) -> go.Figure:
-    """A device's roofs, and what was achieved under them.
-
-    points  (name, FLOP per byte read, FLOP per second) of each measurement; `speed.intensity` counts the first
-    types   whose matrix roofs to draw (none given: all that were measured)
-    """
-    types = list(types) or list(ceiling.matrix_flops_per_second)
-    alt = (
-        f"Roofline of {ceiling.device}: memory roof {ceiling.bandwidth_bytes_per_second / 1e9:.3g} GB/s, ridges at "
-        + ", ".join(f"{ceiling.ridge(type):.3g} FLOP per byte for {type}" for type in types)
-        + f"; {len(points)} measured points."
-    )
-    figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
-    most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
-    for type in types:
-        corners = _roof(ceiling, type, most)
-        line(figure, corners, type, PREFILL, marks=False)
-        figure.add_annotation(text=type, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
-                              yanchor="bottom", showarrow=False)  # fmt: skip
-        figure.data[-1].update(opacity=0.7, hovertemplate=f"{type}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
-    names, x, y = zip(*points, strict=True) if points else ((), (), ())
-    marker = {"color": DECODE, "size": 9}
-    figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
-                       hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
-    figure.update_xaxes(type="log", tickvals=LOG_MARKS)
-    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
-    return figure
-
-
-def _roof(ceiling: Ceiling, type: str, most: float) -> list[tuple[float, float]]:
-    """Three corners: the memory roof from half a FLOP per byte to the ridge, the matrix roof from there."""
-    least, ridge, flat = 0.5, ceiling.ridge(type), ceiling.matrix_flops_per_second[type] / 1e9
-    return [(least, least * ceiling.bandwidth_bytes_per_second / 1e9), (ridge, flat), (max(most, 2 * ridge), flat)]
 
 
 def predicted_beside_measured(pairs: Sequence[Pair], badge: str | None = None) -> go.Figure:

@@ -10,8 +10,8 @@ from statistics import fmean
 import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, PREFILL, badge_lines, blank, write_badge
-from inferlab.run import Run
-from inferlab.telemetry import GPU_FIELDS, PCIE_FIELDS, Sample
+from inferlab.measurement.run import Run
+from inferlab.measurement.telemetry.samples import GPU_FIELDS, PCIE_FIELDS, Sample
 from inferlab.units import GIB, MB, MIB, seconds_text
 
 READING = "#64748b"

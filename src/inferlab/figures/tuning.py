@@ -8,12 +8,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from inferlab.experiments.sweep import Sweep
+from inferlab.experiments.tune import Candidate, Tuning
 from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points, stacked
-from inferlab.pytorch import Timings
-from inferlab.residence import Residence
-from inferlab.run import Run
-from inferlab.sweeps import Sweep
-from inferlab.tuning import Candidate, Tuned
+from inferlab.measurement.memory import Residence
+from inferlab.measurement.run import Run
+from inferlab.measurement.torch_attention import Timings
 from inferlab.units import MIB
 
 RATES = {"prefill": "prefill_tokens_per_second", "decode": "decode_tokens_per_second"}
@@ -120,7 +120,7 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     return figure
 
 
-def search_rounds(found: Tuned) -> go.Figure:
+def search_rounds(found: Tuning) -> go.Figure:
     """The rounds of a search: every candidate's median seconds, the survivors joined, the settings before marked."""
     figure = blank(
         found.badge,
@@ -159,7 +159,7 @@ def _round_told(index: int, candidates: tuple[Candidate, ...]) -> str:
     return f"round {index}, {len(candidates)} candidates, {span}"
 
 
-def pairs(found: Tuned) -> go.Figure:
+def pairs(found: Tuning) -> go.Figure:
     """How many times as fast the winner was in each pair; 1 is no difference, the band the interval of the median."""
     ratios = [pair.ratio for pair in found.pairs]
     figure = blank(found.badge, found.verdict, x="pair", y="times as fast")

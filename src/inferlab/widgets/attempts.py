@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inferlab import figures
-from inferlab.engine import Engine
-from inferlab.engine import Pass as EnginePass
+from inferlab.engine.protocol import Engine
+from inferlab.engine.protocol import Pass as EnginePass
 from inferlab.errors import MeasurementCancelled
-from inferlab.run import Run
+from inferlab.experiments.sweep import Point, Sweep
+from inferlab.measurement.run import Run
+from inferlab.prediction.speed import SpeedPlan
 from inferlab.settings import Settings
-from inferlab.speed import SpeedPlan
-from inferlab.sweeps import Point, Sweep
 
 MOVED = ("n_gpu_layers", "n_ctx", "type_k", "type_v", "flash_attn", "offload_kqv")
 COLUMNS = ("", "layers", "other settings", "prefill, tokens/s", "decode, tokens/s")

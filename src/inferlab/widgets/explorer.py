@@ -7,7 +7,7 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from inferlab import figures, page
+from inferlab import figures
 
 
 def explore(
@@ -17,7 +17,7 @@ def explore(
 
     `start` counts combinations, the last name's values changing fastest.
     """
-    return figures.slider(draw, over, start) if page.on_page() else Explorer(draw, over, start)
+    return figures.slider(draw, over, start) if figures.on_page() else Explorer(draw, over, start)
 
 
 class Explorer:

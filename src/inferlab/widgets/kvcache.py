@@ -6,10 +6,11 @@ from pathlib import Path
 
 import ipywidgets as ipw
 
-from inferlab import figures, page
-from inferlab.engine import Engine, default_engine
+from inferlab import figures
+from inferlab.engine.protocol import Engine
+from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.run import Run, measure
+from inferlab.measurement.run import Run, measure
 from inferlab.settings import KV_TYPES, Settings
 from inferlab.units import bytes_text, seconds_text
 from inferlab.widgets.pressing import OneButton, labelled, slider
@@ -23,7 +24,7 @@ def cache_lab(model: str | Path | None = None, engine: Engine | None = None) -> 
 
     On a built page, where no kernel answers, four caches measured at build in the same figure.
     """
-    if page.on_page():
+    if figures.on_page():
         return figures.cache_runs([filled(model, *asked, engine=engine) for asked in ON_A_PAGE])
     return CacheLab(model, engine)
 

@@ -11,19 +11,22 @@ from pathlib import Path
 
 import ipywidgets as ipw
 
-from inferlab import figures, native, page
-from inferlab.calibration import Calibration, calibrate
-from inferlab.engine import Engine, LlamaEngine
+from inferlab import figures
+from inferlab.engine import libraries
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.loopback import LoopbackDevice, loopback_device
+from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError
-from inferlab.gguf import Model, read_gguf
-from inferlab.loopback import LoopbackDevice, loopback_device
+from inferlab.experiments.sweep import Sweep, load_sweep, save_sweep
 from inferlab.machine import physical_cores
-from inferlab.memory import MemoryPlan
-from inferlab.models import find_model
-from inferlab.run import Run, fitted, measure
+from inferlab.measurement.run import Run, fitted, measure
+from inferlab.model.find import find_model
+from inferlab.model.gguf import Model, read_gguf
+from inferlab.prediction.calibrate import calibrate
+from inferlab.prediction.calibration import Calibration
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.speed import SpeedPlan
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
-from inferlab.speed import SpeedPlan
-from inferlab.sweeps import Sweep, load_sweep, save_sweep
 from inferlab.widgets.attempts import MOVED, Attempt, Watched, as_sweep, table
 from inferlab.widgets.pressing import Pressed, labelled
 from inferlab.widgets.rates import Predicted, for_all_cores, kept_calibration, told
@@ -47,7 +50,7 @@ def split_lab(
     calibration  what the rates are predicted from (None: the one kept by `lab.calibrate`; without any, bytes alone)
     On a built page, where no kernel answers, a recorded sweep over n_gpu_layers on a slider.
     """
-    if page.on_page():
+    if figures.on_page():
         return recorded_split(load_sweep(RECORDED))
     return SplitLab(model, calibration, (n_prompt, n_gen, repeats), engine)
 
@@ -81,7 +84,7 @@ class SplitLab(Pressed):
         self.workload = workload
         self.engine = engine or LlamaEngine()
         self.machine = self.engine.machine()
-        self.on_loopback = not self.machine.gpus and "rpc" in native.backends()
+        self.on_loopback = not self.machine.gpus and "rpc" in libraries.backends()
         self.predicted = Predicted(self.model, self.machine, *workload[:2])
         self._know(calibration or kept_calibration())
         self.attempts: list[Attempt] = []

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import ipywidgets as ipw
 
-from inferlab import figures, page
-from inferlab.engine import Engine, default_engine
-from inferlab.run import Run, measure
+from inferlab import figures
+from inferlab.engine.protocol import Engine
+from inferlab.engine.session import default_engine
+from inferlab.measurement.run import Run, measure
 from inferlab.settings import Settings
 from inferlab.widgets.pressing import OneButton, slider
 
@@ -20,7 +21,7 @@ def pipeline_lab(model: str | Path | None = None, engine: Engine | None = None) 
 
     On a built page, where no kernel answers, three requests measured at build in the same figure.
     """
-    if page.on_page():
+    if figures.on_page():
         requests = REQUESTS_ON_A_PAGE
         return figures.requests([measure(model, None, *request, repeats=3, engine=engine) for request in requests])
     return PipelineLab(model, engine)
@@ -45,8 +46,8 @@ class PipelineLab(OneButton):
         """A slider for layers on the GPU, where llama.cpp sees one."""
         if not self.engine.machine().gpus:
             return None
-        from inferlab.gguf import read_gguf
-        from inferlab.models import find_model
+        from inferlab.model.find import find_model
+        from inferlab.model.gguf import read_gguf
 
         layers = (read_gguf(find_model(self.model)).n_layer or 0) + 1
         return slider("n_gpu_layers", layers, 0, layers, 1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import ipywidgets as ipw
 
-from inferlab import figures, page
+from inferlab import figures
 
 WAITING = "Commit your prediction above; the outcome appears here."
 
@@ -18,7 +18,7 @@ def predict(question: str, choices: Sequence[str]) -> Prediction | PagePredictio
     In JupyterLab the reader chooses and commits, and only then the outcome shows.
     On a built page the question stands open and the outcome is folded.
     """
-    return PagePrediction(question, choices) if page.on_page() else Prediction(question, choices)
+    return PagePrediction(question, choices) if figures.on_page() else Prediction(question, choices)
 
 
 class Prediction:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import ipywidgets as ipw
 
-from inferlab import figures, page
-from inferlab.engine import LlamaEngine, default_engine
+from inferlab import figures
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.session import default_engine
+from inferlab.experiments.quant_tradeoffs import AS_IT_IS, TYPES, Choice, choose
 from inferlab.settings import KV_TYPES
-from inferlab.tradeoffs import AS_IT_IS, TYPES, Choice, choose
 from inferlab.units import bytes_text
 from inferlab.widgets.pressing import OneButton
 
@@ -25,7 +26,7 @@ def quantization_lab(
 
     On a built page, where no kernel answers, four choices measured at build in the same figure.
     """
-    if page.on_page():
+    if figures.on_page():
         made = [choose(model, *choice, engine=engine) for choice in ON_A_PAGE]
         return figures.choices(made, (engine or default_engine()).machine().badge(date.today().isoformat()))
     return QuantizationLab(model, engine)

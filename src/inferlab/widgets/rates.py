@@ -6,14 +6,14 @@ import html
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inferlab import plans
-from inferlab.calibration import Calibration
 from inferlab.errors import RecordError
-from inferlab.gguf import Model
 from inferlab.machine import Machine, physical_cores
-from inferlab.memory import MemoryPlan
+from inferlab.model.gguf import Model
+from inferlab.prediction import predict
+from inferlab.prediction.calibration import Calibration
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.speed import SpeedPlan
 from inferlab.settings import Settings
-from inferlab.speed import SpeedPlan
 from inferlab.units import MIB
 
 
@@ -33,7 +33,7 @@ class Predicted:
         self._curves: dict[str, list[SpeedPlan]] = {}
 
     def memory(self, settings: Settings) -> MemoryPlan:
-        return plans.predict_memory(self.model, settings, self.machine)
+        return predict.predict_memory(self.model, settings, self.machine)
 
     def speeds(self, settings: Settings) -> list[SpeedPlan]:
         """Rates for every n_gpu_layers, from 0 to all blocks and the output layer."""
@@ -46,7 +46,7 @@ class Predicted:
         return self._curves[key]
 
     def _speed(self, settings: Settings) -> SpeedPlan:
-        return plans.predict_speed(self.model, settings, self.calibration, *self.workload, self.machine)
+        return predict.predict_speed(self.model, settings, self.calibration, *self.workload, self.machine)
 
 
 def told(settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> str:

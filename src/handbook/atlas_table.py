@@ -1,0 +1,181 @@
+"""The hardware atlas on the built page: every measurement beside its prediction, and choices that narrow them down.
+
+Without a script the table is whole and the choices stay hidden.  What a record says is shown as text and never as
+markup, since anybody may contribute one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from inferlab.atlas import campaign
+from inferlab.atlas.entries import Entry, Held, errors_by, gpu_names, typical
+from inferlab.engine.session import this_machine
+from inferlab.machine import Machine
+from inferlab.units import bytes_text
+
+FILE_HEADINGS = ("Machine", "Record", "Kind", "Measurements", "Made")
+CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "device": "Device"}
+HEADINGS = ("Machine, record", "What ran where", "Memory", "Prefill, tokens/s", "Decode, tokens/s")
+
+
+def table(found: Sequence[Entry]) -> Any:
+    """Every entry as a row, under choices by machine, model, type and device."""
+    from IPython.display import HTML
+
+    return HTML(_form(found) + _frame("All measurements", HEADINGS, map(_row, found)))
+
+
+def files(found: Sequence[Held]) -> Any:
+    """Every file of the repository: its kind, how many measurements it holds, and when they were made."""
+    from IPython.display import HTML
+
+    rows = [
+        [_cell(one.machine), _cell(one.record), _cell(one.kind), _cell(str(one.n_measurements)),
+         _cell(", ".join(one.dates), title=", ".join(one.builds))]
+        for one in found
+    ]  # fmt: skip
+    return HTML(_frame("All files", FILE_HEADINGS, (f"<tr>{''.join(row)}</tr>" for row in rows)))
+
+
+def _frame(name: str, headings: Sequence[str], rows: Iterable[str]) -> str:
+    """A table that scrolls within its own frame, by keyboard too."""
+    heads = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
+    table = f'<table class="atlas"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="atlas-frame" tabindex="0" role="region" aria-label="{name}">{table}</div>'
+
+
+def machines(found: Mapping[str, Machine]) -> Any:
+    """The machines of the repository, and in one sentence which GPUs are among them."""
+    from IPython.display import Markdown
+
+    head = "| machine | processor | cores | memory | GPU | system, engine |\n|---|---|--:|--:|---|---|"
+    lines = [
+        f"| {name} | {one.cpu} | {one.n_cores} | {bytes_text(one.ram_bytes)} "
+        f"| {', '.join(gpu_names({name: one})) or 'none'} | {one.system}, {one.llama_cpp_text} |"
+        for name, one in found.items()
+    ]
+    return Markdown("\n".join([head, *lines]) + f"\n\n{gpu_note(found)}")
+
+
+def gpu_note(found: Mapping[str, Machine]) -> str:
+    """What the repository has of GPUs, as the records tell it."""
+    cards = gpu_names(dict(found))
+    if cards:
+        return f"GPUs with records: {', '.join(cards)}. Of any other nothing is measured here."
+    return (
+        "**No GPU is among them yet.** Every figure of this page was measured on processors, and where a device is "
+        "named it is a loopback device: a second process, which shares the processor's memory. Nothing here says how "
+        "fast a GPU is."
+    )
+
+
+def stages() -> Any:
+    """The stages that `inferlab reference` has for this machine."""
+    from IPython.display import Markdown
+
+    every = campaign.stages(this_machine())
+    lines = [f"| `{stage.name}` | {stage.about} |" for stage in every]
+    return Markdown("\n".join(["| stage | measures |\n|---|---|", *lines]))
+
+
+def errors(found: Sequence[Entry], by: str) -> Any:
+    """How far predictions were off in the median, for each value of one field; in brackets, of how many."""
+    from IPython.display import Markdown
+
+    head = f"| {by} | memory | prefill | decode |\n|---|--:|--:|--:|"
+    groups = errors_by(found, by)
+    lines = [f"| {value} | {' | '.join(map(_typical, kinds.values()))} |" for value, kinds in groups.items()]
+    return Markdown("\n".join([head, *lines]))
+
+
+def _typical(several: Sequence[float]) -> str:
+    return f"{100 * typical(several):.1f} % ({len(several)})" if several else "none"
+
+
+def _form(found: Sequence[Entry]) -> str:
+    selects = "".join(_select(name, label, (getattr(e, name) for e in found)) for name, label in CHOICES.items())
+    words = '<label>Words <input type="search" name="words" autocomplete="off"></label>'
+    tail = '<button type="reset">Show all</button><output role="status"></output>'
+    return f'<form class="claims-filter atlas-filter" hidden>{selects}{words}{tail}</form>'
+
+
+def _select(name: str, label: str, values: Iterable[str]) -> str:
+    options = "".join(f"<option>{escape(value)}</option>" for value in sorted(set(values)))
+    return f'<label>{label} <select name="{name}"><option value="">all</option>{options}</select></label>'
+
+
+def _row(entry: Entry) -> str:
+    said = {name: getattr(entry, name) for name in CHOICES}
+    said |= {name: f"{error:.6f}" for name, error in _errors(entry).items()}
+    data = "".join(f' data-{name}="{escape(value)}"' for name, value in said.items())
+    about = f"{entry.date}; {entry.processor}; {entry.build}"
+    note = "disturbed on purpose" if entry.disturbed else ""
+    cells = [
+        _cell(entry.machine, entry.record, note, title=about),
+        _cell(f"{entry.model}, {entry.type}", f"{entry.device}; {entry.settings}",
+              f"{entry.n_prompt} tokens of prompt, {entry.n_gen} generated"),
+        _memory(entry),
+        *(_rate(entry, phase) for phase in ("prefill", "decode")),
+    ]  # fmt: skip
+    return f"<tr{data}>{''.join(cells)}</tr>"
+
+
+def _errors(entry: Entry) -> dict[str, float]:
+    """Errors by quantity, of what counts."""
+    found = {"memory": entry.memory.error if entry.memory else None}
+    found |= {phase: one.error for phase in ("prefill", "decode") if (one := entry.checked(phase))}
+    return {} if entry.disturbed else {name: error for name, error in found.items() if error is not None}
+
+
+def _memory(entry: Entry) -> str:
+    if entry.memory is None:
+        return _cell("not recorded")
+    told = entry.memory
+    if told.predicted is not None:
+        said = f"predicted {bytes_text(told.predicted)}, {_signed(told.error, 1)}"
+    elif told.least is not None and told.most is not None:
+        said = f"predicted {bytes_text(told.least)} to {bytes_text(told.most)}"
+    else:
+        said = "not predicted"
+    return _cell(bytes_text(told.measured), said, title=entry.why)
+
+
+def _rate(entry: Entry, phase: str) -> str:
+    if phase not in entry.rates:
+        return _cell("not timed")
+    measured, checked = entry.rates[phase]
+    said = f"predicted {_rate_text(checked.predicted)}, {_signed(checked.error)}" if checked else "not predicted"
+    outside = "" if checked is None or checked.inside else "outside its band"
+    return _cell(_rate_text(measured), said, outside, title=entry.why)
+
+
+def _rate_text(per_second: float) -> str:
+    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def _signed(error: float, digits: int = 0) -> str:
+    """`+3 %`; what rounds to nothing has no sign."""
+    text = f"{100 * error:+.{digits}f} %"
+    return text if text.strip("+-0. %") else text[1:]
+
+
+def _cell(first: str, *more: str, title: str = "") -> str:
+    lines = "".join(f"<small>{escape(line)}</small>" for line in more if line)
+    hint = f' title="{escape(title)}"' if title else ""
+    return f"<td{hint}>{escape(first)}{lines}</td>"
+
+
+def setup(app: Any) -> None:
+    """Load the script of the choices where there is such a table."""
+    app.connect("html-page-context", _load_script, priority=900)
+
+
+def _load_script(app: Any, pagename: str, templatename: str, context: dict, doctree: Any) -> None:
+    from docutils import nodes
+
+    raws = doctree.findall(nodes.raw) if doctree else ()
+    if any('class="atlas"' in raw.astext() for raw in raws):
+        app.add_js_file("atlas.js", loading_method="defer")

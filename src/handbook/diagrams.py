@@ -1,0 +1,138 @@
+"""Mermaid diagrams rendered ahead: `book/diagrams/x.mmd` and beside it `x.svg`, which the page carries.
+
+    python -m handbook.diagrams render     draw what is missing or out of date (needs Chromium and mermaid)
+    python -m handbook.diagrams check      name what is out of date, draw nothing
+
+An SVG remembers the digest of its source and of `settings.json`, so a build without a browser knows a
+stale picture from a current one. The colours in `settings.json`'s palette become CSS variables
+(`--diagram-ink`, …) with the light colour as fallback: the page sets them for its dark theme. `--width`
+is the width the diagram was drawn for, so that the page can keep its text readable on a small screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inferlab.doctor.host import CHROMIUM_NAMES
+from inferlab.errors import StaleDiagram
+
+_DRAW = """
+async ([name, source, settings]) => {
+  mermaid.initialize({...settings, startOnLoad: false, deterministicIds: true});
+  await document.fonts.load("16px 'Source Sans 3 Variable'");
+  const { svg } = await mermaid.render("diagram-" + name, source);
+  const box = document.createElement("div");
+  box.innerHTML = svg;
+  return new XMLSerializer().serializeToString(box.firstElementChild);
+}
+"""
+_FONT = """@font-face {{
+  font-family: "Source Sans 3 Variable"; font-weight: 200 900; src: url("data:font/woff2;base64,{}");
+}}"""
+
+
+def digest(source: str, settings: str) -> str:
+    """What an SVG remembers: a hash of the diagram's source and of the settings it was drawn with."""
+    lines = [line.rstrip() for line in f"{source.strip()}\n{settings.strip()}".splitlines()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:20]
+
+
+def rendered(source: str, folder: Path) -> str:
+    """The SVG in `folder` drawn from `source`; StaleDiagram when there is none."""
+    mark = f'data-digest="{digest(source, _settings_text(folder))}"'
+    for svg in sorted(folder.glob("*.svg")):
+        text = svg.read_text(encoding="utf-8")
+        if mark in text[:4000]:
+            return text
+    title = source.strip().splitlines()[0]
+    raise StaleDiagram(
+        f"No SVG in {folder.name}/ was drawn from this source ({title} …). Run `make diagrams` and commit the SVG."
+    )
+
+
+def stale(folder: Path) -> list[Path]:
+    """The sources in `folder` whose SVG is missing or was drawn from something else."""
+    return [source for source in sorted(folder.glob("*.mmd")) if not _is_current(source)]
+
+
+def render(sources: list[Path], node_modules: Path) -> None:
+    """Draw each source and write its SVG beside it; needs Chromium and an installed npm package mermaid."""
+    if not sources:
+        return
+    with _drawing_page(node_modules) as page:
+        for source in sources:
+            source.with_suffix(".svg").write_text(_draw(page, source), encoding="utf-8")
+
+
+def find_chromium() -> str | None:
+    """Path of a Chromium on this machine: CHROMIUM if set, else the first known name on PATH, else None."""
+    names = [os.environ.get("CHROMIUM", ""), *CHROMIUM_NAMES]
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def _is_current(source: Path) -> bool:
+    try:
+        return rendered(source.read_text(encoding="utf-8"), source.parent) == source.with_suffix(".svg").read_text(
+            encoding="utf-8"
+        )
+    except (StaleDiagram, FileNotFoundError):
+        return False
+
+
+def _settings_text(folder: Path) -> str:
+    return (folder / "settings.json").read_text(encoding="utf-8")
+
+
+@contextmanager
+def _drawing_page(node_modules: Path) -> Iterator:
+    from playwright.sync_api import sync_playwright
+
+    font = node_modules / "@fontsource-variable/source-sans-3/files/source-sans-3-latin-wght-normal.woff2"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.add_style_tag(content=_FONT.format(b64encode(font.read_bytes()).decode()))
+        page.add_script_tag(path=node_modules / "mermaid/dist/mermaid.min.js")
+        yield page
+        browser.close()
+
+
+def _draw(page, source: Path) -> str:
+    text = source.read_text(encoding="utf-8")
+    settings_text = _settings_text(source.parent)
+    settings = json.loads(settings_text)
+    palette = settings.pop("palette")
+    svg = page.evaluate(_DRAW, [source.stem, text, settings])
+    for name, colour in palette.items():
+        svg = svg.replace(colour, f"var(--diagram-{name}, {colour})")
+    svg = re.sub(r"max-width: ([\d.]+px);", r"max-width: \1; --width: \1;", svg, count=1)
+    return svg.replace("<svg ", f'<svg data-digest="{digest(text, settings_text)}" ', 1) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of this module; returns 1 when `check` finds a stale diagram."""
+    parser = argparse.ArgumentParser(prog="python -m handbook.diagrams", description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["render", "check"])
+    parser.add_argument("--folder", type=Path, default=Path("book/diagrams"))
+    parser.add_argument("--all", action="store_true", help="draw the current ones again too")
+    options = parser.parse_args(arguments)
+    sources = sorted(options.folder.glob("*.mmd")) if options.all else stale(options.folder)
+    if options.what == "render":
+        render(sources, Path("node_modules"))
+    for source in sources:
+        print(f"{'drawn' if options.what == 'render' else 'stale'}: {source}")
+    return int(options.what == "check" and bool(sources))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

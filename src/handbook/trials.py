@@ -1,0 +1,261 @@
+"""Claims on the built page: the boxes *On trial*, the rows of the register, and links to them.
+
+    ```{trial} B03 B05                 a box for one or several claims, from the same entries as the register
+    :title: does the disk decide?      what stands in its title after "On trial: "
+    One more sentence of this page.    shown below the entries
+    ```
+    ```{claims} A                      all rows of one section, in the register's own page
+    ```
+    ```{claims-filter}                 choices above the rows; hidden where no script runs
+    ```
+    {claim}`A05`                       a link to one row
+    [A05](../book/appendix/claims-on-trial.md#claim-a05)    the same in a lab, where it works in JupyterLab too
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx import addnodes
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from handbook import claims
+from handbook.claims import Claim
+from inferlab.errors import UnknownClaim
+
+REGISTER = "book/appendix/claims-on-trial"
+
+
+def setup(app) -> None:
+    """Make the directives and the role known, and load the filter's script where there are rows."""
+    app.add_directive("trial", Trial)
+    app.add_directive("claims", Rows)
+    app.add_directive("claims-filter", Filter)
+    app.add_role("claim", Link())
+    app.connect("doctree-read", _answer_markdown_links)
+    app.connect("html-page-context", _load_filter, priority=900)
+
+
+class ClaimDirective(SphinxDirective):
+    """What the directives share: MyST text that is written here and parsed where it stands."""
+
+    def parsed(self, text: str, parent: nodes.Element) -> nodes.Element:
+        """`text` as children of `parent`."""
+        lines = StringList(text.strip().splitlines(), source=self.get_source_info()[0])
+        self.state.nested_parse(lines, self.content_offset, parent)
+        return parent
+
+    def root(self) -> Path:
+        return Path(self.env.srcdir)
+
+    def known_label(self, label: str, document: str, text: str) -> str:
+        """A reference with its own text, or the text alone while the document is not in the book."""
+        return f"{{ref}}`{text} <{label}>`" if document in self.env.found_docs else text
+
+    def decided(self, one: Claim) -> str:
+        """The places that decide a claim, as MyST text."""
+        return ", and ".join(self.place(place, one) for place in one.decided_in)
+
+    def place(self, place: str, one: Claim) -> str:
+        way = claims.way_of(place)
+        if way == "reading":
+            return f"by reading: {one.evidence}"
+        if way == "record":
+            return f"by the recorded run `{place.removeprefix('record:')}`"
+        return f"by a test: “{sentence_of(self.root(), place)}”" if way == "test" else self.cell(place)
+
+    def cell(self, place: str) -> str:
+        document, _, label = place.partition("#")
+        here = "" if document == self.env.docname else f", in {page_name(document)}"
+        if document not in self.env.found_docs:
+            return f"in {page_name(document)}"
+        if label.startswith("fig-"):
+            return f"by {{numref}}`{label}`{here}"
+        if label.startswith(("ex-", "sec-")):
+            return f"by {{ref}}`{label}`{here}"
+        return f"by {{ref}}`a cell <{label}>`{here}"
+
+
+class Trial(ClaimDirective):
+    """One box for the claims named in the argument."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+    option_spec = {"title": directives.unchanged}  # noqa: RUF012 - docutils wants a plain dict
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            found = [claims.claim(name) for name in self.arguments[0].split()]
+        except UnknownClaim as unknown:
+            raise self.error(str(unknown)) from unknown
+        box = nodes.admonition(classes=["on-trial"])
+        box += self.title(found)
+        for one in found:
+            self.parsed(self.entry(one), box)
+        self.state.nested_parse(self.content, self.content_offset, box)
+        self.set_source_info(box)
+        return [box]
+
+    def title(self, found: list[Claim]) -> nodes.title:
+        names = ", ".join(one.id for one in found)
+        about = self.options.get("title")
+        text = f"On trial: {about} ({names})" if about else f"On trial: {names}"
+        inlines, messages = self.state.inline_text(text, self.lineno)
+        return nodes.title(text, "", *inlines, *messages)
+
+    def entry(self, one: Claim) -> str:
+        row = self.known_label(anchor(one), REGISTER, one.id)
+        return (
+            f"**The claim ({row}).** {one.text}\n\n"
+            f"**The verdict: {verdict(one)}.** {one.correction.strip()}\n"
+            f"*Decided* {self.decided(one)}."
+        )
+
+
+class Rows(ClaimDirective):
+    """Every claim of one section, as rows that the filter can hide and other pages can link to."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        found = claims.claims(self.arguments[0])
+        if not found:
+            raise self.error(f"The register has no section {self.arguments[0]!r}: it has {', '.join(claims.SECTIONS)}.")
+        return [self.row(one) for one in found]
+
+    def row(self, one: Claim) -> nodes.container:
+        row = nodes.container(classes=["claim", *(f"is-{value}" for value in filter_values(one))], names=[anchor(one)])
+        self.state.document.note_explicit_target(row, row)
+        side = nodes.container(classes=["claim-side"])
+        side += nodes.paragraph("", "", nodes.strong("", one.id))
+        side += nodes.paragraph("", "", nodes.inline("", one.verdict, classes=["verdict"]))
+        row += side
+        row += self.parsed(self.text(one), nodes.container(classes=["claim-body"]))
+        facts = row[-1][-1]
+        facts["classes"].append("claim-facts")
+        return row
+
+    def text(self, one: Claim) -> str:
+        sources = "; ".join(claims.SOURCES[key] for key in one.source)
+        against = f"*Contradicts {one.contradicts}.* " if one.contradicts else ""
+        evidence = "" if "reading" in one.decided_in else f" **Evidence:** {one.evidence}."
+        return (
+            f"**{one.text}**\n\n{against}{one.correction.strip()}\n\n"
+            f"**Source:** {sources}. **Decided** {self.decided(one)}.{evidence} **Carried by** {self.chapter(one)}."
+        )
+
+    def chapter(self, one: Claim) -> str:
+        document = claims.CHAPTERS[one.chapter][2]
+        text = chapter_name(one.chapter)
+        return f"{{doc}}`{text} </{document}>`" if document in self.env.found_docs else text
+
+
+class Filter(SphinxDirective):
+    """The choices above the register; a script shows and serves them."""
+
+    def run(self) -> list[nodes.Node]:
+        chapters = {key: chapter_name(key) for key in claims.CHAPTERS}
+        choices = {
+            "verdict": ("Verdict", {v: v for v in claims.VERDICTS}),
+            "section": ("Section", {k: f"{k}: {v}" for k, v in claims.SECTIONS.items()}),
+            "chapter": ("Chapter", {k: v for k, v in chapters.items() if k in claims.counts("chapter")}),
+            "way": ("Decided by", claims.WAYS),
+        }
+        selects = "".join(_select(name, label, options) for name, (label, options) in choices.items())
+        words = '<label>Words <input type="search" name="words" autocomplete="off"></label>'
+        tail = '<button type="reset">Show all</button><output role="status"></output>'
+        return [nodes.raw("", f'<form class="claims-filter" hidden>{selects}{words}{tail}</form>', format="html")]
+
+
+class Link(SphinxRole):
+    """A link to one row of the register."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        try:
+            one = claims.claim(self.text)
+        except UnknownClaim as unknown:
+            message = self.inliner.reporter.error(str(unknown), line=self.lineno)
+            return [nodes.inline("", self.text)], [message]
+        text = nodes.inline("", one.id)
+        if REGISTER not in self.env.found_docs:
+            return [text], []
+        link = addnodes.pending_xref("", text, refdomain="std", reftype="ref", reftarget=anchor(one), refexplicit=True)
+        link["refdoc"], link["refwarn"] = self.env.docname, True
+        return [link], []
+
+
+def _select(name: str, label: str, options: dict[str, str]) -> str:
+    """A native select, so that keyboard and screen reader work as everywhere."""
+    counted = "".join(
+        f'<option value="{_slug(name, key)}">{html.escape(text)}</option>' for key, text in options.items()
+    )
+    return f'<label>{label} <select name="{name}"><option value="">all</option>{counted}</select></label>'
+
+
+def filter_values(one: Claim) -> list[str]:
+    """What the filter can choose a claim by: verdict, section, chapter, and each way it was decided."""
+    ways = [_slug("way", way) for way in one.ways]
+    keys = ("verdict", "section", "chapter")
+    return [*(_slug(key, getattr(one, key)) for key in keys), *ways]
+
+
+def _slug(name: str, value: str) -> str:
+    return f"{name}-{value.lower().replace(' ', '-')}"
+
+
+def anchor(one: Claim) -> str:
+    """The label of a claim's row, e.g. `claim-a05`."""
+    return f"claim-{one.id.lower()}"
+
+
+def verdict(one: Claim) -> str:
+    """The verdict as it stands in a sentence."""
+    return f"contradicts {one.contradicts}" if one.contradicts else one.verdict
+
+
+def chapter_name(key: str) -> str:
+    """A chapter as prose names it: `chapter 4`, `appendix A`, `the inference engines`."""
+    number, title, _ = claims.CHAPTERS[key]
+    if not number:
+        return f"the {title[0].lower()}{title[1:]}"
+    return f"chapter {number}" if number.isdigit() else f"appendix {number}"
+
+
+def page_name(document: str) -> str:
+    """A document as prose names it, linked by its title where it is no chapter."""
+    keys = [key for key, (_, _, path) in claims.CHAPTERS.items() if path == document]
+    return f"{{doc}}`{chapter_name(keys[0])} </{document}>`" if keys else f"{{doc}}`/{document}`"
+
+
+def sentence_of(root: Path, place: str) -> str:
+    """The docstring of the test `tests/test_x.py::test_name`, without its full stop; ExtensionError if it is gone."""
+    path, _, name = place.partition("::")
+    tree = ast.parse((root / path).read_text(encoding="utf-8")) if (root / path).is_file() else ast.Module([], [])
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    if not found:
+        raise ExtensionError(f"A claim is decided by {place}, which does not exist: name another place.")
+    return " ".join(ast.get_docstring(found[0]).split()).rstrip(".")
+
+
+def rows_of(doctree: nodes.document) -> list[nodes.container]:
+    """The rows of the register on a page."""
+    return [node for node in doctree.findall(nodes.container) if "claim" in node["classes"]]
+
+
+def _answer_markdown_links(app, doctree) -> None:
+    """Let `page.md#claim-a05` find its row, as it would find a heading."""
+    slugs = app.env.metadata[app.env.docname].get("myst_slugs", {})
+    found = {row["ids"][0]: (row.line or 0, row["ids"][0], row["ids"][0]) for row in rows_of(doctree)}
+    app.env.metadata[app.env.docname]["myst_slugs"] = {**slugs, **found}
+
+
+def _load_filter(app, pagename, templatename, context, doctree) -> None:
+    if doctree and rows_of(doctree):
+        app.add_js_file("claims.js", loading_method="defer")

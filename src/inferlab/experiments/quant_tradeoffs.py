@@ -1,0 +1,212 @@
+"""Types of one model side by side: what each loses, measured on trained weights, and what it gains, on a shape.
+
+Fidelity needs trained weights, speed needs a model of real size; one file is seldom both here, so the two are
+measured apart and meet in `table`, under the names of the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.quantize import quantize
+from inferlab.engine.session import default_engine
+from inferlab.machine import Machine
+from inferlab.measurement.fidelity import Fidelity, fidelity
+from inferlab.measurement.run import Run, measure
+from inferlab.model.find import find_model
+from inferlab.model.gguf import read_gguf
+from inferlab.model.synthetic_model import make_shape
+from inferlab.prediction.memory import kv_cache_bytes
+from inferlab.settings import Settings
+from inferlab.units import GIB
+
+TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_0", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K")
+CACHE_TYPES = ("q8_0", "q5_0", "q4_0")
+AS_IT_IS = "as it is"
+ROTATION_OFF = {"LLAMA_ATTN_ROT_DISABLE": "1"}  # llama-kv-cache.cpp:315
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Fidelities of one model in several types, or with several caches, each under its name; and who measured them."""
+
+    machine: Machine
+    date: str
+    by_name: dict[str, Fidelity]
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, on how much of the text."""
+        one = next(iter(self.by_name.values()))
+        text = f"{one.n_tokens:,} tokens scored on {one.reference.name}"
+        return f"{self.machine.badge(self.date)}; {text}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One type: what it loses and what it gains; None where that was not measured."""
+
+    name: str
+    fidelity: Fidelity | None
+    run: Run | None
+
+    @property
+    def kl_divergence(self) -> float | None:
+        return self.fidelity.kl_divergence.value if self.fidelity else None
+
+    @property
+    def tensor_bytes(self) -> int | None:
+        """Bytes of the weights of the model that was timed."""
+        return self.run.model.tensor_bytes if self.run else None
+
+    @property
+    def decode_tokens_per_second(self) -> float | None:
+        return self.run.decode_tokens_per_second if self.run else None
+
+    @property
+    def known(self) -> bool:
+        """Whether loss, bytes and rate are all known."""
+        return None not in (self.kl_divergence, self.tensor_bytes, self.decode_tokens_per_second)
+
+    def beats(self, other: Row) -> bool:
+        """Whether this is in neither worse than the other, and in one better: loss, decode rate."""
+        ours, theirs = self._worse_when_larger, other._worse_when_larger
+        return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
+
+    @property
+    def _worse_when_larger(self) -> tuple[float, float]:
+        return self.kl_divergence, -self.decode_tokens_per_second
+
+
+def type_losses(
+    model: str | Path | None = None,
+    types: Sequence[str] = TYPES,
+    n_chunks: int | None = None,
+    engine: LlamaEngine | None = None,
+) -> Losses:
+    """Quantize `model` into each type, in the cache folder, and compare each file with the model itself.
+
+    n_chunks is how much of the held-out text is read, 512 tokens each (None: all).
+    """
+    engine, full = engine or default_engine(), find_model(model)
+    files = {name: quantize(full, name, engine=engine) for name in types}
+    found = {name: fidelity(file, full, n_chunks=n_chunks, engine=engine) for name, file in files.items()}
+    return Losses(engine.machine(), date.today().isoformat(), found)
+
+
+def cache_losses(
+    model: str | Path | None = None, types: Sequence[str] = CACHE_TYPES, n_chunks: int | None = None
+) -> Losses:
+    """Compare `model`, its KV cache in each type, with itself, its cache in F16; rotated as llama.cpp does, and plain.
+
+    Each of the two runs in an engine of its own, since llama.cpp reads from its environment whether to rotate.
+    """
+    found: dict[str, Fidelity] = {}
+    for suffix, environment in (("", {}), (", plain", ROTATION_OFF)):
+        engine = LlamaEngine(environment=environment)
+        try:
+            for kind in types:
+                asked = Settings(type_k=kind, type_v=kind, flash_attn="on")
+                found[kind + suffix] = fidelity(model, settings=asked, n_chunks=n_chunks, engine=engine)
+            machine = engine.machine()
+        finally:
+            engine.close()
+    return Losses(machine, date.today().isoformat(), found)
+
+
+def type_rates(
+    shape: str = "qwen2.5-0.5b",
+    types: Sequence[str] = ("F16", "Q8_0", "Q4_K_M"),
+    n_prompt: int = 64,
+    n_gen: int = 8,
+    repeats: int = 3,
+    engine: LlamaEngine | None = None,
+) -> dict[str, Run]:
+    """Prefill and decode of a published model's shape in each type; its files are made once, in the cache folder."""
+    files = {name: make_shape(shape, name) for name in types}
+    return {name: measure(file, None, n_prompt, n_gen, repeats, engine=engine) for name, file in files.items()}
+
+
+def rows(losses: Losses, runs: Mapping[str, Run]) -> tuple[Row, ...]:
+    """Losses and runs joined by name, in the order of the runs; a name that only one of them has is kept."""
+    names = dict.fromkeys([*runs, *losses.by_name])
+    return tuple(Row(name, losses.by_name.get(name), runs.get(name)) for name in names)
+
+
+def front(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows that no other row beats: the Pareto front of loss and decode rate.
+
+    A row that is beaten can still be the largest that fits, which its bytes tell.
+    """
+    known = [row for row in rows if row.known]
+    return tuple(row for row in known if not any(other.beats(row) for other in known))
+
+
+def table(rows: Sequence[Row]):
+    """One line a type, as a pandas DataFrame: what the trained model loses, what the shape weighs and reaches."""
+    import pandas as pd
+
+    lines = [{"type": row.name, **_lost(row.fidelity), **_gained(row.run)} for row in rows]
+    return pd.DataFrame(lines).set_index("type")
+
+
+def _lost(fidelity: Fidelity | None) -> dict[str, float]:
+    if fidelity is None:
+        return {}
+    return {
+        "bits per weight": 8 * fidelity.model.tensor_bytes / fidelity.model.n_params,
+        "perplexity": fidelity.perplexity.value,
+        "KLD": fidelity.kl_divergence.value,
+        "± KLD": fidelity.kl_divergence.standard_error,
+        "same top, %": 100 * fidelity.same_top_share.value,
+    }
+
+
+def _gained(run: Run | None) -> dict[str, float]:
+    if run is None:
+        return {}
+    return {
+        "shape, GiB": run.model.tensor_bytes / GIB,
+        "shape, bits": 8 * run.model.tensor_bytes / run.model.n_params,
+        "prefill, tokens/s": run.prefill_tokens_per_second,
+        "decode, tokens/s": run.decode_tokens_per_second,
+    }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One type of the weights with one type of the cache: what both occupy, and what both together lose."""
+
+    type: str
+    settings: Settings
+    n_bytes: int
+    fidelity: Fidelity
+
+    @property
+    def name(self) -> str:
+        return f"{self.type}, cache {self.settings.type_k}/{self.settings.type_v}"
+
+
+def choose(
+    model: str | Path | None = None,
+    type: str = AS_IT_IS,
+    type_k: str = "f16",
+    type_v: str = "f16",
+    n_chunks: int | None = 8,
+    engine: LlamaEngine | None = None,
+) -> Choice:
+    """Quantize `model`, give it that cache, and compare it with the model as it is and a cache in F16.
+
+    Bytes are those of the tensors and of a cache for the model's trained context.
+    """
+    engine, full = engine or default_engine(), find_model(model)
+    file = full if type == AS_IT_IS else quantize(full, type, engine=engine)
+    asked = Settings(type_k=type_k, type_v=type_v, flash_attn="on")
+    header = read_gguf(file)
+    cache = kv_cache_bytes(header, asked.but(n_ctx=header.n_ctx_train))
+    found = fidelity(file, full, settings=asked, n_chunks=n_chunks, engine=engine)
+    return Choice(type, asked, header.tensor_bytes + cache, found)

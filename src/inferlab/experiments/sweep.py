@@ -1,0 +1,385 @@
+"""A grid of requests measured point by point: `sweep` makes a `Sweep`, and nothing that was measured is lost.
+
+Points of one model and one set of settings follow each other, so that a model is loaded as rarely as possible.
+A point that fails stays, with its reason.
+Every few points the first one is measured again: the anchor. Where it moved by more than 10 %, the machine did
+something else meanwhile, and the points since the last good anchor are dropped, with that reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from inferlab.engine.loopback import links_to
+from inferlab.engine.protocol import Engine
+from inferlab.engine.session import default_engine
+from inferlab.errors import InferlabError, InvalidSettings, RecordError
+from inferlab.measurement.llama_bench import export_llama_bench, import_llama_bench
+from inferlab.measurement.run import CELLS, Run, measure
+from inferlab.model.find import cache_folder, find_model
+from inferlab.progress import bar
+from inferlab.records import read_json, run_from_dict, run_to_dict, write_whole
+from inferlab.settings import Settings
+
+FORMAT = "inferlab sweep 1"
+ANCHOR_EVERY = 6
+MOST_DRIFT = 0.10
+WORKLOAD = ("n_prompt", "n_gen")
+SETTINGS = tuple(field.name for field in fields(Settings))
+RATES = ("decode_tokens_per_second", "prefill_tokens_per_second")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place of the grid: what it changes, and its run or the reason why there is none (yet, if both are None).
+
+    drift is how far the anchor measured after it lay from the first one, as a share; None before any.
+    """
+
+    changes: dict[str, Any]
+    run: Run | None = None
+    error: str | None = None
+    drift: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it still waits to be measured."""
+        return self.run is None and self.error is None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid, its points in the grid's order, and the anchor's runs in the order of measuring."""
+
+    over: dict[str, tuple[Any, ...]]
+    points: tuple[Point, ...]
+    anchors: tuple[Run, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether no point waits to be measured; failed points are done."""
+        return not any(point.open for point in self.points)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every run there is, in the grid's order."""
+        return tuple(point.run for point in self.points if point.run)
+
+    @property
+    def failed(self) -> tuple[Point, ...]:
+        """The points that have a reason instead of a run."""
+        return tuple(point for point in self.points if point.error)
+
+    @property
+    def drift(self) -> float | None:
+        """The furthest that an anchor lay from the first one, as a share; None below two anchors."""
+        moved = [abs(drift_of(self.anchors[0], run)) for run in self.anchors[1:]]
+        return max(moved) if moved else None
+
+    def at(self, **changes: Any) -> Run:
+        """The run of the one point with these values, e.g. `sweep.at(n_gpu_layers=8)`. Raises InvalidSettings."""
+        found = [p for p in self.points if all(p.changes.get(name) == value for name, value in changes.items())]
+        if len(found) == 1 and found[0].run:
+            return found[0].run
+        why = f"its measurement failed: {found[0].error}" if len(found) == 1 else f"{len(found)} points have that"
+        raise InvalidSettings(f"No single run at {changes}: {why}. The sweep goes over {self.over}.")
+
+    def gain(self, phase: str, of: Mapping[str, Any], over: Mapping[str, Any]) -> float:
+        """By what share the rate of one point exceeds that of another.
+
+        E.g. gain("decode", {"n_ubatch": 64}, over={"n_ubatch": 8}), and for "prefill".
+        Raises InvalidSettings where a point has no run.
+        """
+        rate = f"{phase}_tokens_per_second"
+        return getattr(self.at(**of), rate) / getattr(self.at(**over), rate) - 1
+
+    def to_frame(self):
+        """A pandas DataFrame, one row a point: what it changes, its rates, sizes and seconds, its error and drift."""
+        import pandas
+
+        return pandas.DataFrame([row(point) for point in self.points])
+
+    def to_llama_bench(self, path: str | Path) -> Path:
+        """Write the runs as llama-bench's JSON. Raises RecordError."""
+        return export_llama_bench(self.runs, path)
+
+
+def row(point: Point) -> dict[str, Any]:
+    """One point as a flat row; what is unknown is None."""
+    run = point.run
+    measured = {
+        "ttft_seconds": run and run.ttft_seconds,
+        **{rate: run and getattr(run, rate) for rate in RATES},
+        **{f"{kind}_bytes": run and run.bytes_on(kind) for kind in ("weights", "kv_cache", "compute")},
+    }
+    return {**point.changes, **measured, "drift": point.drift, "error": point.error}
+
+
+def sweep(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    n_prompt: int = 128,
+    n_gen: int = 32,
+    repeats: int = 3,
+    budget_seconds: float | None = None,
+    engine: Engine | None = None,
+    progress: bool | None = None,
+    each: Callable[[Sweep], bool | None] | None = None,
+    telemetry: bool | float = False,
+) -> Sweep:
+    """Measure every combination of `over`: fields of Settings, `model`, `n_prompt` and `n_gen`.
+
+    budget_seconds  start no point that would probably end later; 0 measures nothing and returns what is there
+    each            called with the sweep so far after every point; True from it ends the sweep
+    telemetry       as for `measure`: samples beside every run
+
+    Ctrl-C, a budget or `each` leaves a sweep unfinished: the same call again goes on where it ended.
+    Raises InvalidSettings for something that cannot be swept; whatever a point raises stays with the point.
+    """
+    engine = engine or default_engine()
+    base = str(model or "") or None, settings or Settings(), _grid(over or {})
+    asked = _Request(*base, n_prompt, n_gen, repeats, telemetry)
+    unfinished = asked.path
+    so_far = _resumed(unfinished, asked.over)
+    try:
+        for grown in _measured(asked, so_far, engine, budget_seconds, progress):
+            so_far = grown
+            save_sweep(so_far, unfinished)
+            if each and each(so_far):
+                break
+    finally:
+        if so_far.complete:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+    return so_far
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked for: the base of every point and the grid."""
+
+    model: str | None
+    settings: Settings
+    over: dict[str, tuple[Any, ...]]
+    n_prompt: int
+    n_gen: int
+    repeats: int
+    telemetry: bool | float = False
+
+    @property
+    def path(self) -> Path:
+        """Where this sweep is kept until it is complete: the same request, the same place."""
+        links = [(link.gigabytes_per_second, link.latency_seconds) for link in links_to(self.settings.rpc_servers)]
+        settings = self.settings.to_dict() | {"rpc_servers": links}
+        words = json.dumps([self.__dict__ | {"settings": settings}, str(find_model(self.model))], default=str)
+        return cache_folder() / "sweeps" / f"{hashlib.sha256(words.encode()).hexdigest()[:16]}.json"
+
+    def workload(self, changes: Mapping[str, Any]) -> tuple[int, int]:
+        return changes.get("n_prompt", self.n_prompt), changes.get("n_gen", self.n_gen)
+
+    def settings_of(self, changes: Mapping[str, Any]) -> Settings:
+        """The settings of one point; an open n_ctx is as large as the largest workload of the sweep needs."""
+        settings = self.settings.but(**{k: v for k, v in changes.items() if k in SETTINGS})
+        return settings if settings.n_ctx else settings.but(n_ctx=self._cells())
+
+    def _cells(self) -> int:
+        needed = sum(max(self.over.get(name, (getattr(self, name),))) for name in WORKLOAD)
+        return -(-needed // CELLS) * CELLS
+
+    def measure(self, changes: Mapping[str, Any], engine: Engine) -> Run:
+        model = changes.get("model", self.model)
+        return measure(
+            model, self.settings_of(changes), *self.workload(changes), self.repeats, engine=engine, progress=False,
+            telemetry=self.telemetry,
+        )  # fmt: skip
+
+
+def _grid(over: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
+    """The grid with tuples of values, checked before anything is measured."""
+    known = ("model", *WORKLOAD, *SETTINGS)
+    for name, values in over.items():
+        if name not in known:
+            raise InvalidSettings(f"There is nothing {name!r} to sweep over. There is: {', '.join(known)}.")
+        if isinstance(values, str) or not isinstance(values, Iterable) or not tuple(values):
+            raise InvalidSettings(f"over={{{name!r}: {values!r}}} must be a list of values, of at least one.")
+    return {name: tuple(values) for name, values in over.items()}
+
+
+def grid_points(over: Mapping[str, Sequence[Any]]) -> tuple[Point, ...]:
+    """A point for each combination, the last name's values changing fastest."""
+    return tuple(Point(dict(zip(over, values, strict=True))) for values in product(*over.values()))
+
+
+def load_order(points: Sequence[Point]) -> list[int]:
+    """Indices of `points`, those with the same model and settings together, workloads from small to large."""
+    groups: dict[str, list[int]] = {}
+    for index, point in enumerate(points):
+        settings = {name: value for name, value in point.changes.items() if name not in WORKLOAD}
+        groups.setdefault(repr(settings), []).append(index)
+    return [i for group in groups.values() for i in sorted(group, key=lambda i: _size(points[i]))]
+
+
+def _size(point: Point) -> tuple[int, ...]:
+    return tuple(point.changes.get(name, 0) for name in WORKLOAD)
+
+
+def _measured(
+    asked: _Request, so_far: Sweep, engine: Engine, budget_seconds: float | None, progress: bool | None
+) -> Iterator[Sweep]:
+    """The sweep after every further point, and after every anchor."""
+    waiting = [i for i in load_order(so_far.points) if so_far.points[i].open]
+    since_anchor: list[int] = []
+    clock = _Budget(budget_seconds)
+    with bar(len(waiting), f"sweeping {len(waiting)} points", progress) as reached:
+        for done, index in enumerate(waiting, 1):
+            if not clock.allows_another():
+                return
+            so_far = _with(so_far, index, _one(asked, so_far.points[index], engine))
+            reached(done)
+            if not so_far.anchors and so_far.points[index].run:
+                so_far = replace(so_far, anchors=(so_far.points[index].run,))
+            else:
+                since_anchor.append(index)
+            if len(since_anchor) >= ANCHOR_EVERY or (since_anchor and done == len(waiting)):
+                so_far = _anchored(asked, so_far, since_anchor, engine)
+                since_anchor = []
+            yield so_far
+
+
+class _Budget:
+    """Whether there is time for one more point that lasts as long as the longest so far."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds, self.began, self.last, self.longest = seconds, time.monotonic(), time.monotonic(), 0.0
+
+    def allows_another(self) -> bool:
+        now = time.monotonic()
+        self.longest, self.last = max(self.longest, now - self.last), now
+        return self.seconds is None or now - self.began + self.longest < self.seconds
+
+
+def _one(asked: _Request, point: Point, engine: Engine) -> Point:
+    try:
+        return replace(point, run=asked.measure(point.changes, engine))
+    except InferlabError as error:
+        return replace(point, error=f"{type(error).__name__}: {error}")
+
+
+def _with(so_far: Sweep, index: int, point: Point) -> Sweep:
+    return replace(so_far, points=(*so_far.points[:index], point, *so_far.points[index + 1 :]))
+
+
+def _anchored(asked: _Request, so_far: Sweep, since: Sequence[int], engine: Engine) -> Sweep:
+    """Measure the anchor again; drop the points since the last one when it moved by more than MOST_DRIFT."""
+    anchor = next((p for p in so_far.points if so_far.anchors and p.run == so_far.anchors[0]), None)
+    if anchor is None:
+        return so_far
+    again = _one(asked, Point(anchor.changes), engine)
+    if again.run is None:
+        return so_far
+    drift = drift_of(so_far.anchors[0], again.run)
+    for index in since:
+        so_far = _with(so_far, index, _judged(so_far.points[index], drift))
+    return replace(so_far, anchors=(*so_far.anchors, again.run))
+
+
+def _judged(point: Point, drift: float) -> Point:
+    """The point with the drift after it; without its run when that is too much."""
+    if abs(drift) <= MOST_DRIFT or point.run is None:
+        return replace(point, drift=drift)
+    reason = f"dropped: the anchor, measured again after it, had moved by {drift:+.0%}, more than {MOST_DRIFT:.0%}"
+    return replace(point, run=None, error=reason, drift=drift)
+
+
+def drift_of(first: Run, again: Run) -> float:
+    """How much faster the same request ran later, as a share of the first rate; decode counts, else prefill."""
+    for rate in RATES:
+        before, after = getattr(first, rate), getattr(again, rate)
+        if before and after:
+            return after / before - 1
+    return 0.0
+
+
+# --- on disk ----------------------------------------------------------------------------------
+
+
+def save_sweep(done: Sweep, path: str | Path) -> Path:
+    """Write a sweep as JSON with every raw sample, whole or not at all. Raises RecordError."""
+    return write_whole(path, json.dumps(sweep_to_dict(done), default=str) + "\n")
+
+
+def sweep_to_dict(done: Sweep) -> dict[str, Any]:
+    """Everything that a sweep holds, in JSON's kinds."""
+    points = [
+        {"changes": p.changes, "run": p.run and run_to_dict(p.run), "error": p.error, "drift": p.drift}
+        for p in done.points
+    ]
+    anchors = [run_to_dict(run) for run in done.anchors]
+    return {"format": FORMAT, "over": done.over, "points": points, "anchors": anchors}
+
+
+def load_sweep(name: str | Path) -> Sweep:
+    """The sweep in a file, or a recorded one by its name under data/records. Raises RecordError."""
+    return read_json(name, sweep_from_dict, "a sweep")
+
+
+def sweep_from_dict(data: dict[str, Any]) -> Sweep:
+    """The `Sweep` that `sweep_to_dict` wrote; raises KeyError or TypeError on anything else."""
+    if data["format"] != FORMAT:
+        raise KeyError("format")
+    return Sweep(
+        over={name: tuple(map(_plain, values)) for name, values in data["over"].items()},
+        points=tuple(_point(point) for point in data["points"]),
+        anchors=tuple(run_from_dict(run) for run in data["anchors"]),
+    )
+
+
+def _point(data: dict[str, Any]) -> Point:
+    changes = {name: _plain(value) for name, value in data["changes"].items()}
+    return Point(changes, run_from_dict(data["run"]) if data["run"] else None, data["error"], data["drift"])
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _resumed(path: Path, over: dict[str, tuple[Any, ...]]) -> Sweep:
+    """What an unfinished sweep left, its failed points open again; else a fresh one."""
+    fresh = Sweep(over, grid_points(over))
+    try:
+        left = load_sweep(path)
+    except RecordError:
+        return fresh
+    if len(left.points) != len(fresh.points):
+        return fresh
+    kept = (Point(new.changes, old.run, None, old.drift) for new, old in zip(fresh.points, left.points, strict=True))
+    return Sweep(over, tuple(kept), left.anchors)
+
+
+def from_llama_bench(path: str | Path) -> Sweep:
+    """The runs of a llama-bench file as a sweep over every setting in which they differ. Raises RecordError."""
+    return from_runs(import_llama_bench(path))
+
+
+def from_runs(runs: Sequence[Run]) -> Sweep:
+    """Finished runs as a sweep over what differs between them."""
+    told = [{"model": run.model.name, **run.settings.to_dict(), **_workload(run)} for run in runs]
+    names = [name for name in told[0] if len({repr(one[name]) for one in told}) > 1] if told else []
+    points = tuple(
+        Point({name: one[name] for name in names}, run) for one, run in zip(told, runs, strict=True)
+    )
+    over = {name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in names}
+    return Sweep(over, points)
+
+
+def _workload(run: Run) -> dict[str, int]:
+    return {"n_prompt": run.n_prompt, "n_gen": run.n_gen}

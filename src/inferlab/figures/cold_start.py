@@ -1,0 +1,68 @@
+"""Cold starts: which phase takes the time until the first token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import DECODE, EDGE, blank, stacked
+from inferlab.measurement.cold_start import PHASES, ColdStart
+from inferlab.units import seconds_text
+
+# Our own work in greys, the file in blues and greens, the context in purples, the first token as decode.
+COLOURS = {
+    "process": "#94a3b8",
+    "check": "#475569",
+    "header": "#93c5fd",
+    "vocabulary": "#3b82c4",
+    "tensor_list": "#1e4e79",
+    "map_and_buffers": "#5eead4",
+    "weights": "#0f766e",
+    "kv_cache": "#d8b4fe",
+    "graph_reserve": "#8b5cf6",
+    "warm_up": DECODE,
+}
+
+
+def cold_start(start: ColdStart) -> go.Figure:
+    """One cold start as a waterfall: each phase begins where the one before it ended."""
+    names, began = list(start.phases), [0.0]
+    for seconds in start.phases.values():
+        began.append(began[-1] + 1e3 * seconds)
+    figure = blank(start.badge, f"Cold start: {_told(start)}.", x="milliseconds since the start")
+    figure.add_bar(
+        y=[_title(name) for name in names], x=[1e3 * s for s in start.phases.values()], base=began[:-1],
+        orientation="h", marker_color=[COLOURS[name] for name in names], marker_line={"width": 0.5, "color": EDGE},
+        text=[seconds_text(s) for s in start.phases.values()], textposition="outside", cliponaxis=False,
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )  # fmt: skip
+    figure.update_layout(height=200 + 30 * len(names))
+    figure.update_xaxes(range=[0, 1.15 * began[-1]])
+    figure.update_yaxes(autorange="reversed", type="category")
+    return figure
+
+
+def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:
+    """Several cold starts, one bar each: load mode and page cache, phases stacked in their order."""
+    names = [f"{i}: {s.settings.load_mode}, {s.page_cache_text}" for i, s in enumerate(starts, 1)]
+    told = ". ".join(f"{name}: {_told(start)}" for name, start in zip(names, starts, strict=True))
+    figure = blank(starts[0].badge, f"Cold starts. {told}.", x="milliseconds since the start")
+    for phase in PHASES:
+        values = [1e3 * start.phases.get(phase, 0.0) for start in starts]
+        figure.add_bar(
+            y=names, x=values, name=_title(phase), orientation="h", marker_color=COLOURS[phase],
+            hovertemplate=f"{_title(phase)} %{{x:.2f}} ms<extra></extra>",
+        )  # fmt: skip
+    stacked(figure, len(starts))
+    figure.update_layout(height=300 + 44 * len(starts))
+    return figure
+
+
+def _title(phase: str) -> str:
+    return {"kv_cache": "KV cache", "warm_up": "warm-up"}.get(phase, phase.replace("_", " "))
+
+
+def _told(start: ColdStart) -> str:
+    phases = ", ".join(f"{_title(name)} {seconds_text(seconds)}" for name, seconds in start.phases.items())
+    return f"{seconds_text(start.wall_seconds)} in all: {phases}"

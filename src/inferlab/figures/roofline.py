@@ -1,0 +1,120 @@
+"""The roofline, and prefill and decode against the number of tokens that go through the weights together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log10
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points
+from inferlab.measurement.ceilings import Ceiling
+from inferlab.measurement.run import Run
+from inferlab.prediction.roofline import Achieved
+
+COLOURS = (PREFILL, "#0f9d8a", "#a855c7", "#8a7415")
+
+
+def roofline(
+    ceiling: Ceiling,
+    points: Sequence[tuple[str, float, float]] = (),
+    types: Sequence[str] = (),
+    badge: str | None = None,
+) -> go.Figure:
+    """A device's roofs, and what was achieved under them.
+
+    points  (name, FLOP per byte read, FLOP per second) of each measurement; `speed.intensity` counts the first
+    types   whose matrix roofs to draw (none given: all that were measured)
+    """
+    types = list(types) or list(ceiling.matrix_flops_per_second)
+    alt = (
+        f"Roofline of {ceiling.device}: memory roof {ceiling.bandwidth_bytes_per_second / 1e9:.3g} GB/s, ridges at "
+        + ", ".join(f"{ceiling.ridge(type):.3g} FLOP per byte for {type}" for type in types)
+        + f"; {len(points)} measured points."
+    )
+    figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
+    most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
+    for type in types:
+        corners = _roof(ceiling, type, most)
+        line(figure, corners, type, PREFILL, marks=False)
+        figure.add_annotation(text=type, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
+                              yanchor="bottom", showarrow=False)  # fmt: skip
+        figure.data[-1].update(opacity=0.7, hovertemplate=f"{type}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
+    names, x, y = zip(*points, strict=True) if points else ((), (), ())
+    marker = {"color": DECODE, "size": 9}
+    figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
+                       hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
+    figure.update_xaxes(type="log", tickvals=LOG_MARKS)
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
+    return figure
+
+
+def _roof(ceiling: Ceiling, type: str, most: float) -> list[tuple[float, float]]:
+    """Three corners: the memory roof from half a FLOP per byte to the ridge, the matrix roof from there."""
+    least, ridge, flat = 0.5, ceiling.ridge(type), ceiling.matrix_flops_per_second[type] / 1e9
+    return [(least, least * ceiling.bandwidth_bytes_per_second / 1e9), (ridge, flat), (max(most, 2 * ridge), flat)]
+
+
+def rates_against_length(
+    series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float] | None = None, badge: str | None = None
+) -> go.Figure:
+    """Prefill rate against prompt length on two logarithmic axes, a line for each series, every pass a point.
+
+    ridges  tokens from which arithmetic takes longer than reading: a vertical line each
+    badge   of the first run, if none is given
+    Decode is one token at a time: its rate, of the shortest prompt of each series, stands at one.
+    """
+    runs = [run for each in series.values() for run in each]
+    figure = blank(badge or runs[-1].badge, _told(series, ridges or {}), "tokens in the prompt", "tokens per second")
+    for (name, each), colour in zip(series.items(), COLOURS, strict=False):
+        each = sorted(each, key=lambda run: run.n_prompt)
+        rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
+        points(figure, [(n, rate) for n, found in rates for rate in found], "every pass", colour)
+        figure.data[-1].update(showlegend=False, hoverinfo="skip", hovertemplate=None)
+        line(figure, [(run.n_prompt, run.prefill_tokens_per_second) for run in each], f"prefill, {name}", colour)
+        decode = next((run.decode_tokens_per_second for run in each if run.decode_tokens_per_second), None)
+        if decode:
+            figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers",
+                               marker={"color": DECODE, "size": 11, "symbol": "diamond"})  # fmt: skip
+    for line_at, (name, tokens) in enumerate(sorted((ridges or {}).items(), key=lambda ridge: ridge[1])):
+        figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"})
+        figure.add_annotation(
+            text=f"ridge, {name}", x=log10(tokens), y=0, yref="paper", yanchor="bottom", textangle=-90, showarrow=False,
+            xanchor="left" if line_at else "right",
+        )  # fmt: skip
+    figure.update_layout(showlegend=True, height=460, margin_t=90)
+    figure.update_xaxes(type="log", dtick=1)
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
+    return figure
+
+
+def roof_at(
+    ceiling: Ceiling, found: Sequence[Achieved], types: Sequence[str], badge: str, n_prompt: int
+) -> go.Figure:
+    """The roofline with the prefill of one length picked out: how close it comes to which roof, in words beside it."""
+    figure = roofline(ceiling, [one.point for one in found], types, badge)
+    here = next(one for one in found if one.n_prompt == n_prompt and one.name != "decode")
+    reading = here.bytes_per_second / ceiling.bandwidth_bytes_per_second
+    working = here.flops_per_second / ceiling.matrix_flops_per_second[types[0]]
+    told = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {types[0]}"
+    figure.data[-1].update(marker={"opacity": 0.35, "color": DECODE, "size": 9})
+    figure.add_scatter(
+        x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,
+        marker={"color": DECODE, "size": 15, "symbol": "diamond"}, hovertemplate=told,
+    )  # fmt: skip
+    figure.add_annotation(
+        text=told.replace(": ", ":<br>"), x=0, xref="paper", xanchor="left", y=1.02, yref="paper", yanchor="bottom",
+        align="left", showarrow=False,
+    )  # fmt: skip
+    figure.update_layout(margin_t=56)
+    figure.update_layout(meta={"alt": f"{figure.layout.meta['alt']} Picked out: {told}."})
+    return figure
+
+
+def _told(series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float]) -> str:
+    told = [
+        f"{name}: " + ", ".join(f"{run.n_prompt} tokens at {run.prefill_tokens_per_second:.3g}" for run in each)
+        for name, each in series.items()
+    ]
+    told += [f"the ridge for {name} lies at {tokens:.3g} tokens" for name, tokens in ridges.items()]
+    return f"Prefill in tokens per second against the length of the prompt. {'; '.join(told)}."

@@ -1,0 +1,156 @@
+"""Ceilings of a machine: what its memories, arithmetic units, links and disk reach at most, by simple means.
+
+memory bandwidth  host: every thread looks for a byte that is not there in a block beyond its caches (libc's memchr);
+                  a device: one column times as many F16 matrices as no cache holds
+matrix rate       a matrix of each type times 512 columns, by ggml on the device itself; 2 FLOP a weight and column
+link              copies of a large block to a device and back, and of four bytes for the round trip
+disk              a file read once after the system was asked to forget it
+Nothing here knows a model or a prediction.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.session import default_engine
+from inferlab.machine import last_level_cache_bytes, physical_cores, ram_bytes
+from inferlab.measurement.page_cache import empty_cache
+from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.units import MIB
+
+TYPES = ("F16", "Q8_0", "Q6_K", "Q4_K", "Q4_0")
+COLUMNS = 512
+SIDE = 4096
+LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 256 * MIB, 1024 * MIB
+BLOCK = 16 * MIB
+SIZES = {kind.name: kind for kind in TENSOR_TYPES.values()}
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What one device reaches at most.
+
+    device                      "host", a name in ggml's registry, or an RPC endpoint
+    bandwidth_bytes_per_second  reading memory
+    matrix_flops_per_second     2 x weights x columns / seconds, for each type of weights
+    """
+
+    device: str
+    n_threads: int | None
+    bandwidth_bytes_per_second: float
+    matrix_flops_per_second: dict[str, float] = field(default_factory=dict)
+
+    def ridge(self, type: str) -> float:
+        """FLOP per byte at which both roofs meet: below it memory bounds, above it arithmetic does."""
+        return self.matrix_flops_per_second[type] / self.bandwidth_bytes_per_second
+
+
+@dataclass(frozen=True)
+class LinkCeiling:
+    """What a link to a device reaches: bytes per second there and back, and the seconds of a round trip."""
+
+    there_bytes_per_second: float
+    back_bytes_per_second: float
+    round_trip_seconds: float
+
+
+def ceiling(
+    device: str = "host",
+    n_threads: int | None = None,
+    types: Sequence[str] = TYPES,
+    seconds: float = 0.25,
+    engine: LlamaEngine | None = None,
+) -> Ceiling:
+    """Measure one device's two roofs; `seconds` is spent on each number.
+
+    n_threads counts for the host alone (None: one per physical core).
+    Raises EngineRefused for a device that llama.cpp does not have, or that has no room.
+    """
+    engine = engine or default_engine()
+    host = device == "host"
+    threads = (n_threads or physical_cores()) if host else None
+    reading = host_bandwidth(threads, seconds) if host else device_bandwidth(device, seconds, engine)
+    rates = {type: matrix_rate(device, type, threads, seconds, engine) for type in types}
+    return Ceiling(device, threads, reading, rates)
+
+
+def host_bandwidth(n_threads: int, seconds: float = 0.25) -> float:
+    """Bytes per second that `n_threads` together read from memory: the best pass, because others only slow it."""
+    share = block_bytes() // n_threads
+    with mmap.mmap(-1, share * n_threads) as block:
+        view = ctypes.c_char.from_buffer(block)
+        start = ctypes.addressof(view)
+        ctypes.memset(start, 1, share * n_threads)
+        with ThreadPoolExecutor(n_threads) as pool:
+            best = min(_passes(pool, [start + i * share for i in range(n_threads)], share, seconds))
+        del view
+    return share * n_threads / best
+
+
+def device_bandwidth(device: str, seconds: float = 0.25, engine: LlamaEngine | None = None) -> float:
+    """Bytes per second that a device reads of F16 matrices, each used once a pass; the best pass."""
+    n_matrices = max(1, block_bytes() // (2 * SIDE * SIDE))
+    engine = engine or default_engine()
+    work = {"type": "F16", "n_rows": SIDE, "n_cols": SIDE, "n_tokens": 1, "n_matrices": n_matrices}
+    times = engine.multiply(_name(device), None, **work, seconds=seconds)
+    return n_matrices * 2 * SIDE * SIDE / min(times)
+
+
+def matrix_rate(
+    device: str, type: str, n_threads: int | None = None, seconds: float = 0.25, engine: LlamaEngine | None = None
+) -> float:
+    """FLOP per second of a 4096 x 4096 matrix of `type` times 512 columns; the median pass."""
+    work = {"type": type, "n_rows": SIDE, "n_cols": SIDE, "n_tokens": COLUMNS, "n_matrices": 1}
+    times = (engine or default_engine()).multiply(_name(device), n_threads, **work, seconds=seconds)
+    return 2 * SIDE * SIDE * COLUMNS / median(times)
+
+
+def link(device: str, seconds: float = 0.5, engine: LlamaEngine | None = None) -> LinkCeiling:
+    """What the way to a device reaches, a card's bus or a loopback device's connection."""
+    engine = engine or default_engine()
+    there, back = engine.transfer(_name(device), BLOCK, seconds)
+    trip = min(median(times) for times in engine.transfer(_name(device), 4, seconds / 4))
+    return LinkCeiling(BLOCK / median(there), BLOCK / median(back), trip)
+
+
+def disk(path: str | Path, n_bytes: int = 256 * MIB) -> float | None:
+    """Bytes per second of reading the file's beginning from its disk; None where its pages cannot be let go."""
+    if empty_cache(path) != 0:
+        return None
+    n_bytes = min(n_bytes, os.path.getsize(path))
+    began, left = time.perf_counter(), n_bytes
+    with open(path, "rb", buffering=0) as file:
+        while left > 0 and (piece := file.read(min(left, 4 * MIB))):
+            left -= len(piece)
+    return n_bytes / (time.perf_counter() - began)
+
+
+def block_bytes() -> int:
+    """Four times the last-level cache, between 256 MiB and 1 GiB, and never more than an eighth of the memory."""
+    wanted = 4 * (last_level_cache_bytes() or LEAST_BLOCK_BYTES // 4)
+    return min(max(LEAST_BLOCK_BYTES, min(MOST_BLOCK_BYTES, wanted)), (ram_bytes() or 8 * MOST_BLOCK_BYTES) // 8)
+
+
+def _passes(pool: ThreadPoolExecutor, starts: list[int], share: int, seconds: float) -> list[float]:
+    """Seconds of each pass of all threads over their shares, at least three."""
+    find = ctypes.CDLL(None).memchr
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < seconds:
+        began = time.perf_counter()
+        list(pool.map(lambda start: find(start, 0, share), starts))
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def _name(device: str) -> str:
+    return "CPU" if device == "host" else device

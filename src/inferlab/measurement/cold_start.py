@@ -1,0 +1,125 @@
+"""A cold start, phase by phase: from no process to the first decoded token."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.log import Buffer
+from inferlab.engine.registry import release
+from inferlab.errors import InvalidSettings
+from inferlab.machine import Machine, far_devices
+from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cache
+from inferlab.model.find import find_model
+from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.settings import Settings
+
+PAGE_CACHE = ("empty", "full", "as is")
+PHASES = (
+    "process",
+    "check",
+    "header",
+    "vocabulary",
+    "tensor_list",
+    "map_and_buffers",
+    "weights",
+    "kv_cache",
+    "graph_reserve",
+    "warm_up",
+)
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """One cold start as it happened: seconds of each phase in order, and the wall clock around all of them.
+
+    cached_before and cached_after are the shares of the file in the page cache; None where unknown.
+    """
+
+    model: ModelCard
+    settings: Settings
+    machine: Machine
+    phases: dict[str, float]
+    wall_seconds: float
+    page_cache: str
+    cached_before: float | None
+    cached_after: float | None
+    buffers: tuple[Buffer, ...] = ()
+    date: str = ""
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, with what: printed under every figure."""
+        far = far_devices(b.device for b in self.buffers)
+        return self.machine.badge(self.date, self.model.synthetic, far_devices=far)
+
+    @property
+    def page_cache_text(self) -> str:
+        """What the page cache held at the start, as measured; as asked for where nobody can tell."""
+        if self.cached_before is None:
+            return f"page cache {self.page_cache}, unconfirmed"
+        return f"{100 * self.cached_before:.0f} % of the file cached"
+
+    @property
+    def unexplained_seconds(self) -> float:
+        """Wall time that no phase accounts for: pipes and bookkeeping."""
+        return self.wall_seconds - sum(self.phases.values())
+
+
+def cold_start(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    page_cache: str = "as is",
+) -> ColdStart:
+    """Start a process, load the model, make the context, decode one token; time every phase.
+
+    page_cache: `empty` makes the system forget the file first, which ends this session's engines that map it;
+    `full` reads it first, `as is` does neither.
+    The phases inside llama.cpp are described at `inferlab.engine.client.phases_in`;
+    `process` starts Python and loads llama.cpp's libraries, `check` is our own reading of the header
+    before C code sees the file, `warm_up` decodes the first token.
+    Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
+    """
+    if page_cache not in PAGE_CACHE:
+        raise InvalidSettings(f"page_cache={page_cache!r} is not one of {', '.join(PAGE_CACHE)}.")
+    path = find_model(model)
+    card = read_gguf(path).card()
+    cached_before = _prepare(path, page_cache)
+    engine = LlamaEngine()
+    try:
+        began = time.perf_counter()
+        engine.ready()
+        started = time.perf_counter()
+        opening = engine.open(path, (settings or Settings()).but(n_ctx=(settings and settings.n_ctx) or 512))
+        opened = time.perf_counter()
+        engine.generate(engine.random_prompt(1), 1)
+        ended = time.perf_counter()
+        machine = engine.machine()
+    finally:
+        engine.close()
+    phases = {name.removesuffix("_seconds"): seconds for name, seconds in opening.phases.items()}
+    return ColdStart(
+        model=card,
+        settings=opening.settings,
+        machine=machine,
+        phases={"process": started - began, **phases, "warm_up": ended - opened},
+        wall_seconds=ended - began,
+        page_cache=page_cache,
+        cached_before=cached_before,
+        cached_after=cached_share(path),
+        buffers=opening.buffers,
+        date=date.today().isoformat(),
+    )
+
+
+def _prepare(path: Path, page_cache: str) -> float | None:
+    """Bring the page cache into the wanted state; returns the share of the file that it then holds."""
+    if page_cache == "empty":
+        release(path)
+        return empty_cache(path)
+    if page_cache == "full":
+        return fill_cache(path)
+    return cached_share(path)

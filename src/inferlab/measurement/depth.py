@@ -1,0 +1,89 @@
+"""Decode at depth: engine time of a token with so many cells of the KV cache in use, from one prompt read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+from inferlab.engine.log import Buffer
+from inferlab.engine.protocol import Engine, entries_of
+from inferlab.engine.session import default_engine
+from inferlab.errors import InvalidSettings
+from inferlab.machine import Machine
+from inferlab.measurement.run import CELLS
+from inferlab.model.find import find_model
+from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.settings import Settings
+
+
+@dataclass(frozen=True)
+class DepthScaling:
+    """Engine seconds of single tokens, by the number of cells that each of them looks at."""
+
+    model: ModelCard
+    settings: Settings
+    machine: Machine
+    seconds: dict[int, tuple[float, ...]]
+    buffers: tuple[Buffer, ...] = ()
+    date: str = ""
+
+    def median_seconds(self, cells: int) -> float:
+        """Median engine time of a token that looks at so many cells."""
+        return median(self.seconds[cells])
+
+    @property
+    def cell_seconds(self) -> float:
+        """What each further cell costs a token: the slope between the fewest and the most cells, of medians."""
+        few, many = min(self.seconds), max(self.seconds)
+        return (self.median_seconds(many) - self.median_seconds(few)) / (many - few)
+
+    @property
+    def kv_cache_bytes(self) -> int:
+        """Bytes of the cache over all devices, as llama.cpp logged them."""
+        return sum(b.n_bytes for b in self.buffers if b.kind == "kv_cache")
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, with what: printed under every figure."""
+        return self.machine.badge(self.date, self.model.synthetic)
+
+
+def decode_at_depths(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    cells: Sequence[int] = (256, 1024, 2048),
+    n_gen: int = 8,
+    engine: Engine | None = None,
+) -> DepthScaling:
+    """Time `n_gen` tokens on each tread of 256 cells that `cells` names, filling the cache in between.
+
+    The cells in use are counted in whole treads (llama-kv-cache.cpp, get_n_kv), so the tokens of one depth cost the
+    same. The first token of each depth is not counted.
+    Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
+    """
+    cells = sorted(cells)
+    if not cells or cells[0] < CELLS or any(n % CELLS for n in cells) or not 1 <= n_gen < CELLS:
+        raise InvalidSettings(f"cells={cells!r} must be multiples of {CELLS}, and n_gen from 1 to {CELLS - 1}.")
+    settings, engine = settings or Settings(), engine or default_engine()
+    path = find_model(model)
+    with engine.held():
+        opening = engine.open(path, settings.but(n_ctx=settings.n_ctx or cells[-1]))
+        engine.keep(0)
+        prompt, seconds, filled = engine.random_prompt(cells[-1]), {}, 0
+        for depth in (n - n_gen - 1 for n in cells):
+            engine.step(entries_of(prompt[filled:depth], filled))
+            filled, times = depth, _tokens(engine, prompt, depth, n_gen)
+            seconds[depth + n_gen + 1] = times
+        machine = engine.machine()
+    card = read_gguf(path).card()
+    return DepthScaling(card, opening.settings, machine, seconds, opening.buffers, date.today().isoformat())
+
+
+def _tokens(engine: Engine, prompt: Sequence[int], depth: int, n_gen: int) -> tuple[float, ...]:
+    """Engine seconds of tokens one after another behind `depth` cells, without the first; the cells are given back."""
+    steps = [engine.step(entries_of([prompt[at]], at)).seconds for at in range(depth, depth + n_gen + 1)]
+    engine.keep(depth)
+    return tuple(steps[1:])

@@ -1,0 +1,292 @@
+"""Run a model and write down what happened: `measure` makes a `Run`, everything else reads it.
+
+How a rate is defined here (the glossary says how others define theirs):
+
+    prefill_tokens_per_second   prompt tokens / engine time of the prompt (llama-bench's pp)
+    decode_tokens_per_second    tokens after the first / their engine time (llama-bench's tg at depth n_prompt)
+    ttft_seconds                from the call to the first token id: request, prefill, first sampling
+    inter_token_seconds         (last - first token time) / (n - 1), sampling included
+
+Engine time is llama_decode plus llama_synchronize, read from a clock around the two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import date
+from operator import index
+from pathlib import Path
+from statistics import median
+
+from inferlab.engine.log import Buffer
+from inferlab.engine.loopback import links_to
+from inferlab.engine.protocol import Engine, Pass
+from inferlab.engine.session import default_engine
+from inferlab.errors import InvalidSettings
+from inferlab.machine import Link, Machine, device_names, far_devices
+from inferlab.measurement.telemetry.sampler import Sampler
+from inferlab.measurement.telemetry.samples import Sample, Sampling, sampling_interval
+from inferlab.model.find import find_model
+from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.progress import track
+from inferlab.settings import Settings
+from inferlab.statistics import median_interval
+
+CELLS = 256
+AGREEMENT = 0.02
+MAX_WARMUPS = 8
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measurement as it happened; every rate is derived from its timestamps.
+
+    warmups are the passes before the counted ones; `settled` says whether two of them agreed within 2 %,
+    None where that is not known. made_with names the tool, if it was not this one.
+    samples are the telemetry taken during the counted passes, `sampling` how; passes and samples share one
+    time axis, whose 0 is the call of the first counted pass.
+    links are the slowed links to loopback devices, as measured when the devices started.
+    """
+
+    model: ModelCard
+    settings: Settings
+    machine: Machine
+    n_prompt: int
+    n_gen: int
+    passes: tuple[Pass, ...]
+    warmups: tuple[Pass, ...] = ()
+    settled: bool | None = True
+    buffers: tuple[Buffer, ...] = ()
+    load: dict[str, float] = field(default_factory=dict)
+    date: str = ""
+    prompt: str | None = None
+    text: str | None = None
+    made_with: str | None = None
+    samples: tuple[Sample, ...] = ()
+    sampling: Sampling | None = None
+    links: tuple[Link, ...] = ()
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """Median over the passes of the time from the call to the first token id."""
+        return self._median("ttft_seconds")
+
+    @property
+    def prefill_seconds(self) -> float | None:
+        """Median engine time of the prompt."""
+        return self._median("prefill_seconds")
+
+    @property
+    def prefill_tokens_per_second(self) -> float | None:
+        """Median over the passes of prompt tokens per second of engine time."""
+        return self._median("prefill_tokens_per_second")
+
+    @property
+    def decode_tokens_per_second(self) -> float | None:
+        """Median over the passes of tokens per second of engine time, first token excluded."""
+        return self._median("decode_tokens_per_second")
+
+    @property
+    def inter_token_seconds(self) -> float | None:
+        """Median over the passes of (last - first) / (n - 1); None below two tokens."""
+        return self._median("inter_token_seconds")
+
+    def points(self, of: str) -> tuple[float, ...]:
+        """Every pass's value of one of QUANTITIES, in the order of measuring: `points("ttft_seconds")`."""
+        values = (QUANTITIES[of](one, self.n_prompt) for one in self.passes)
+        return tuple(value for value in values if value is not None)
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Least and greatest value of each of QUANTITIES over the passes, of those that are known."""
+        every = {of: self.points(of) for of in QUANTITIES}
+        return {of: (min(values), max(values)) for of, values in every.items() if values}
+
+    def interval(self, of: str) -> tuple[float, float] | None:
+        """The bootstrap 95 % interval of the median of one of QUANTITIES; None below ten passes."""
+        return median_interval(self.points(of))
+
+    @property
+    def load_seconds(self) -> float | None:
+        """Wall time of loading the model and making the context; None when it was not recorded."""
+        return sum(self.load.values()) if self.load else None
+
+    @property
+    def place(self) -> str:
+        """Where the layers ran: the devices that hold weights, in llama.cpp's names, but for the loopback device."""
+        names = device_names(b.device for b in self.buffers)
+        return ", ".join(dict.fromkeys(names[b.device] for b in self.buffers if b.kind == "weights")) or "unknown"
+
+    @property
+    def badge(self) -> str:
+        """Who measured this, when, with what: printed under every figure."""
+        far = far_devices((b.device for b in self.buffers), self.links)
+        return self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
+
+    def bytes_on(self, kind: str) -> int:
+        """Bytes of one kind over all devices: weights, kv_cache, compute or output."""
+        return sum(b.n_bytes for b in self.buffers if b.kind == kind)
+
+    def _median(self, of: str) -> float | None:
+        values = self.points(of)
+        return median(values) if values else None
+
+
+def ttft_seconds(one: Pass) -> float | None:
+    """Seconds from the call to the first token id; None when nothing was generated."""
+    return one.token_seconds[0] if one.token_seconds else None
+
+
+def prefill_rate(one: Pass, n_prompt: int) -> float | None:
+    """Prompt tokens per second of engine time; None for an empty prompt, or one that was not timed."""
+    return n_prompt / one.prefill_seconds if n_prompt and one.prefill_seconds else None
+
+
+def decode_rate(one: Pass) -> float | None:
+    """Tokens after the first per second of engine time; None when there are none."""
+    n_tokens, seconds = one.decoded or (len(one.decode_seconds), sum(one.decode_seconds))
+    return n_tokens / seconds if seconds > 0 else None
+
+
+def inter_token_seconds(one: Pass) -> float | None:
+    """(last - first token time) / (n - 1); None below two tokens."""
+    times = one.token_seconds
+    return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+
+
+QUANTITIES: dict[str, Callable[[Pass, int], float | None]] = {
+    "ttft_seconds": lambda one, _: ttft_seconds(one),
+    "prefill_seconds": lambda one, _: one.prefill_seconds,
+    "prefill_tokens_per_second": prefill_rate,
+    "decode_tokens_per_second": lambda one, _: decode_rate(one),
+    "inter_token_seconds": lambda one, _: inter_token_seconds(one),
+}
+
+
+def measure(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    n_prompt: int = 512,
+    n_gen: int = 128,
+    repeats: int = 5,
+    prompt: str | None = None,
+    engine: Engine | None = None,
+    progress: bool | None = None,
+    telemetry: bool | float = False,
+) -> Run:
+    """Prefill a prompt and decode after it, `repeats` times, through llama.cpp; returns the `Run`.
+
+    The prompt is `n_prompt` random token ids, as in llama-bench, unless `prompt` gives a text.
+    Warm-up passes run first, until two in a row agree within 2 % or eight have run.
+    `telemetry=True` takes a `Sample` every 0.1 s beside the counted passes; a number says another interval.
+    Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
+    """
+    settings, engine = settings or Settings(), engine or default_engine()
+    n_prompt, n_gen, repeats = _workload(n_prompt, n_gen, repeats)
+    interval = sampling_interval(telemetry)
+    path = find_model(model)
+    card = read_gguf(path).card()
+    with engine.held():
+        tokens = _tokens_of(prompt, path, engine) if prompt is not None else None
+        n_prompt = n_prompt if tokens is None else len(tokens)
+        opening = engine.open(path, fitted(settings, n_prompt, n_gen))
+        tokens = tokens or engine.random_prompt(n_prompt)
+        warmups, settled = warm_up(engine, tokens, n_gen)
+        steps = track(range(repeats), repeats, f"measuring {card.name}", shown=progress)
+        with _sampler(engine, interval) as sampler:
+            passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
+        machine, text = engine.machine(), engine.detokenize(passes[-1].tokens)
+    samples, origin = sampler.samples if sampler else (), passes[0].began
+    zero = samples[0].seconds if samples and origin is None else origin
+    return Run(
+        model=replace(card, description=opening.description),
+        settings=opening.settings,
+        machine=machine,
+        n_prompt=n_prompt,
+        n_gen=n_gen,
+        passes=_since(origin, passes),
+        warmups=_since(origin, warmups),
+        settled=settled,
+        buffers=opening.buffers,
+        load=opening.phases,
+        date=date.today().isoformat(),
+        prompt=prompt,
+        text=text,
+        samples=tuple(replace(s, seconds=s.seconds - zero) for s in samples),
+        sampling=sampler.sampling if sampler else None,
+        links=links_to(opening.settings.rpc_servers),
+    )
+
+
+def _tokens_of(prompt: str, path: Path, engine: Engine) -> list[int]:
+    engine.open_vocabulary(path)
+    tokens = engine.tokenize(prompt)
+    if not tokens:
+        raise InvalidSettings(f"prompt={prompt!r} is no token at all in this vocabulary; give some text.")
+    return tokens
+
+
+def _sampler(engine: Engine, interval: float | None) -> AbstractContextManager[Sampler | None]:
+    return nullcontext() if interval is None else Sampler(engine.pid, interval)
+
+
+def _since(origin: float | None, passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """Passes whose `began` counts from `origin`; an engine that does not tell when it began keeps None."""
+    return tuple(p if origin is None or p.began is None else replace(p, began=p.began - origin) for p in passes)
+
+
+def measure_each(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    n_prompts: Sequence[int] = (64, 128, 256, 512),
+    n_gen: int = 16,
+    repeats: int = 5,
+    engine: Engine | None = None,
+) -> tuple[Run, ...]:
+    """One `Run` for each prompt length, in one context long enough for all, so that the model loads once."""
+    _workload(max(n_prompts, default=0), n_gen, repeats)
+    settings = fitted(settings or Settings(), max(n_prompts), n_gen)
+    return tuple(measure(model, settings, n, n_gen, repeats, engine=engine) for n in n_prompts)
+
+
+def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool]:
+    """Passes until two in a row agree within 2 % in total time, at most eight; and whether they did."""
+    passes: list[Pass] = []
+    while len(passes) < MAX_WARMUPS:
+        passes.append(engine.generate(tokens, n_gen))
+        if len(passes) > 1 and _agree(passes[-2], passes[-1]):
+            return tuple(passes), True
+    return tuple(passes), False
+
+
+def _agree(before: Pass, after: Pass) -> bool:
+    first, second = before.token_seconds[-1], after.token_seconds[-1]
+    return abs(first - second) <= AGREEMENT * second
+
+
+def fitted(settings: Settings, n_prompt: int, n_gen: int) -> Settings:
+    """Settings with a context: the one asked for if the workload fits, else the next multiple of 256 cells."""
+    needed = n_prompt + n_gen
+    if settings.n_ctx is None:
+        return settings.but(n_ctx=-(-needed // CELLS) * CELLS)
+    if settings.n_ctx < needed:
+        raise InvalidSettings(
+            f"n_ctx={settings.n_ctx} cannot hold {n_prompt} prompt tokens and {n_gen} generated ones. "
+            f"Ask for n_ctx={needed} or more, or for fewer tokens."
+        )
+    return settings
+
+
+def _workload(*counts: int) -> list[int]:
+    """n_prompt, n_gen and repeats as plain integers of at least 1; whatever counts like an integer will do."""
+    checked = []
+    for name, value in zip(("n_prompt", "n_gen", "repeats"), counts, strict=True):
+        try:
+            checked.append(0 if isinstance(value, bool) else index(value))
+        except TypeError:
+            checked.append(0)
+        if checked[-1] < 1:
+            raise InvalidSettings(f"{name}={value!r} must be a whole number of at least 1.")
+    return checked

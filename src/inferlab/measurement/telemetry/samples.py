@@ -1,0 +1,132 @@
+"""One reading and how readings were taken: the fields of a `Sample`, None where unknown, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferlab.errors import InvalidSettings
+from inferlab.machine import Device
+
+DEFAULT_INTERVAL_SECONDS = 0.1
+NOT_REPORTED = "not reported by this driver"
+NOT_PERMITTED = "not permitted for this user"
+NOT_HERE = "not reported by this system"
+GPU_LOST = "the GPU was lost"
+PROCESS_ENDED = "the process ended"
+PCIE_FIELDS = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
+GPU_FIELDS = (
+    "vram_used_bytes",
+    "gpu_utilization_percent",
+    "power_watts",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "temperature_celsius",
+    *PCIE_FIELDS,
+)
+PROCESS_FIELDS = ("rss_bytes", "minor_faults", "major_faults", "process_read_bytes")
+PerGpu = tuple[float | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One reading; every field is None where unknown, a field of the GPUs holds one value (or None) for each.
+
+    seconds                  when the reading began: the clock of the tokens' timestamps; in a `Run`, its time axis
+    vram_used_bytes          memory in use on the whole GPU, by every process
+    gpu_utilization_percent  share of the driver's last sample period with a kernel running
+    power_watts              the board's power; `Sampling.power_source` says which of the driver's two
+    sm_clock_mhz, memory_clock_mhz, temperature_celsius
+    pcie_tx_bytes_per_second, pcie_rx_bytes_per_second   sent and received by the GPU, latest 20 ms window
+    rss_bytes                the engine process's resident memory, mapped model included
+    minor_faults, major_faults   page faults of that process since it started, without and with a disk read
+    process_read_bytes       bytes fetched from disk for that process since it started
+    machine_read_bytes       bytes read from all disks since the system started
+    cpu_percent              how busy each logical processor was since the sample before, all processes
+    """
+
+    seconds: float
+    vram_used_bytes: PerGpu = None
+    gpu_utilization_percent: PerGpu = None
+    power_watts: PerGpu = None
+    sm_clock_mhz: PerGpu = None
+    memory_clock_mhz: PerGpu = None
+    temperature_celsius: PerGpu = None
+    pcie_tx_bytes_per_second: PerGpu = None
+    pcie_rx_bytes_per_second: PerGpu = None
+    rss_bytes: int | None = None
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    process_read_bytes: int | None = None
+    machine_read_bytes: int | None = None
+    cpu_percent: tuple[float, ...] | None = None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Sample:
+        """A sample from what JSON kept of it."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How samples were taken: the interval asked for, deadlines that passed unused, and why fields are unknown.
+
+    gpus, power_source   for each GPU of the machine: its name, and `instant`, `average` or None
+    gpu_ids              and its place on the PCI bus, because NVML counts in the order of the bus and CUDA in its own
+    missing              field of `Sample` -> why some or all of its values are None
+    """
+
+    interval_seconds: float
+    n_skipped: int = 0
+    gpus: tuple[str | None, ...] = ()
+    power_source: tuple[str | None, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)
+    gpu_ids: tuple[str | None, ...] = ()
+
+    def column(self, device: Device) -> int | None:
+        """Where a device's values stand in the tuples of a `Sample`; None where the driver does not show it."""
+        return self.gpu_ids.index(device.id) if device.id and device.id in self.gpu_ids else None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Sampling:
+        """How samples were taken, from what JSON kept of it."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+
+
+def sampling_interval(telemetry: bool | float) -> float | None:
+    """Seconds between samples that `telemetry` asks for: True is 0.1, False is None. Raises InvalidSettings."""
+    if telemetry is False or telemetry is None:
+        return None
+    seconds = DEFAULT_INTERVAL_SECONDS if telemetry is True else telemetry
+    if not isinstance(seconds, (int, float)) or not (0 < seconds < math.inf):
+        raise InvalidSettings(f"telemetry={telemetry!r} must be True, False or the seconds between two samples.")
+    return float(seconds)
+
+
+class Deadlines:
+    """Moments one interval apart that never drift: each is counted from the first, not from the reading before."""
+
+    def __init__(self, first: float, interval_seconds: float) -> None:
+        self.next = first + interval_seconds
+        self.interval_seconds = interval_seconds
+        self.n_skipped = 0
+
+    def seconds_left(self, now: float) -> float:
+        """Seconds from `now` to the next deadline; those that have passed are skipped and counted."""
+        late = now - self.next
+        if late > 0:
+            passed = math.ceil(late / self.interval_seconds)
+            self.n_skipped += passed
+            self.next += passed * self.interval_seconds
+        return self.next - now
+
+    def met(self) -> None:
+        """The deadline was used; the one after it comes next."""
+        self.next += self.interval_seconds
+
+
+def known(samples: Iterable[Sample], name: str) -> bool:
+    """Whether any sample knows the field `name`."""
+    return any(getattr(sample, name) is not None for sample in samples)

@@ -1,0 +1,171 @@
+"""Attention in PyTorch, with and without the table of scores, and what its caching allocator holds.
+
+PyTorch is no dependency: `missing` says why a cell has to do without. Records stand in for it on the page.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import date
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from inferlab.engine.session import this_machine
+from inferlab.errors import PyTorchUnavailable
+from inferlab.machine import Machine
+from inferlab.records import read_json, write_whole
+
+FORMAT = "inferlab attention 1"
+WAYS = {"flash": "FLASH_ATTENTION", "math": "MATH"}  # names in torch.nn.attention.SDPBackend
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Causal attention over `n_tokens` one way: seconds of each pass, and how far the process grew at its fullest.
+
+    extra_bytes is None where the system does not tell.
+    """
+
+    way: str
+    n_tokens: int
+    seconds: tuple[float, ...]
+    extra_bytes: int | None
+
+    @property
+    def median_seconds(self) -> float:
+        return median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Timings:
+    """The timings of one machine and one PyTorch, and the shape they were made with."""
+
+    machine: Machine
+    date: str
+    torch: str
+    n_head: int
+    head_dim: int
+    timings: tuple[Timing, ...]
+
+    @property
+    def badge(self) -> str:
+        shape = f"{self.n_head} heads of {self.head_dim}"
+        return f"measured: {self.machine.cpu}, {self.date}, PyTorch {self.torch}, {shape}"
+
+    def of(self, way: str) -> dict[int, Timing]:
+        """The timings of one way by their number of tokens."""
+        return {one.n_tokens: one for one in self.timings if one.way == way}
+
+
+@dataclass(frozen=True)
+class AllocatorBytes:
+    """What PyTorch's caching allocator holds of one GPU.
+
+    reserved    taken from the driver, which is what other programs and nvidia-smi see
+    allocated   the part that tensors occupy now
+    split       the part that is free but in pieces beside occupied ones: what fragmentation holds back
+    """
+
+    reserved_bytes: int
+    allocated_bytes: int
+    split_bytes: int
+
+
+def missing(gpu: bool = False) -> str | None:
+    """Why PyTorch, or a GPU for it, cannot be used here; None if it can."""
+    if find_spec("torch") is None:
+        return "PyTorch is not installed here. Nothing else needs it; pip install torch brings it."
+    import torch
+
+    return "PyTorch sees no CUDA GPU here." if gpu and not torch.cuda.is_available() else None
+
+
+def _required(gpu: bool = False) -> Any:
+    reason = missing(gpu)
+    if reason:
+        raise PyTorchUnavailable(reason)
+    import torch
+
+    return torch
+
+
+def allocator_bytes() -> AllocatorBytes:
+    """What the caching allocator of the current GPU holds now, from torch.cuda.memory_stats.
+
+    Raises PyTorchUnavailable without PyTorch or without a GPU.
+    """
+    told = _required(gpu=True).cuda.memory_stats()
+    fields = ("reserved_bytes", "allocated_bytes", "inactive_split_bytes")
+    return AllocatorBytes(*(told[f"{name}.all.current"] for name in fields))
+
+
+def time_attention(
+    n_tokens: Sequence[int] = (512, 1024, 2048), n_head: int = 32, head_dim: int = 128, repeats: int = 5
+) -> Timings:
+    """Time scaled_dot_product_attention on the CPU, with its flash kernel and with plain matrix products.
+
+    Each way sees the same random tensors of 32-bit floats; one pass is not counted. Raises PyTorchUnavailable.
+    """
+    torch = _required()
+    timings = tuple(_timed(torch, way, n, n_head, head_dim, repeats) for n in n_tokens for way in WAYS)
+    return Timings(this_machine(), date.today().isoformat(), torch.__version__, n_head, head_dim, timings)
+
+
+def _timed(torch: Any, way: str, n_tokens: int, n_head: int, head_dim: int, repeats: int) -> Timing:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(1, n_head, n_tokens, head_dim, generator=generator) for _ in range(3))
+    gc.collect()
+    with torch.no_grad(), sdpa_kernel(getattr(SDPBackend, WAYS[way])), _growth() as extra:
+        seconds = [_one(torch, q, k, v) for _ in range(repeats + 1)]
+    return Timing(way, n_tokens, tuple(seconds[1:]), extra[0])
+
+
+def _one(torch: Any, q: Any, k: Any, v: Any) -> float:
+    began = time.perf_counter()
+    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _growth() -> Iterator[list[int | None]]:
+    """A list whose one entry becomes the growth of this process at its fullest moment (Linux, proc_pid_status(5))."""
+    found: list[int | None] = [None]
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins again at the present size
+        before = _status("VmRSS")
+    except OSError:
+        before = None
+    yield found
+    found[0] = None if before is None else _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * KIB for line in lines if line.startswith(field + ":"))
+
+
+def save_timings(timings: Timings, path: str | Path) -> Path:
+    """Write timings as JSON with every raw sample. Raises RecordError."""
+    return write_whole(path, json.dumps({"format": FORMAT, **asdict(timings)}, indent=1) + "\n")
+
+
+def load_timings(name: str | Path) -> Timings:
+    """The timings in a file, or recorded ones by their name under data/records. Raises RecordError."""
+    return read_json(name, _from_dict, "timings of attention")
+
+
+def _from_dict(data: dict[str, Any]) -> Timings:
+    if data.pop("format") != FORMAT:
+        raise KeyError("format")
+    timings = tuple(Timing(**{**one, "seconds": tuple(one["seconds"])}) for one in data.pop("timings"))
+    return Timings(**{**data, "machine": Machine.from_dict(data["machine"]), "timings": timings})

@@ -1,0 +1,200 @@
+"""Which tensors and metadata a published architecture has, from a model's cited dimensions.
+
+Each layout is what llama.cpp asks for in src/models/<architecture>.cpp (load_arch_tensors, load_arch_hparams).
+Types are those of a fresh conversion: matrices F16, norms, biases and routers F32; `mixes` quantizes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.catalog import KnownModel
+from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.gguf import DEFAULT_ALIGNMENT, Tensor
+
+KINDS = {kind.name: kind for kind in TENSOR_TYPES.values()}
+KEPT_F32 = ("ffn_gate_inp.weight",)  # the router of a mixture of experts; conversion/base.py
+
+Shaped = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one architecture differs from the plainest: which norms and biases, what is fused, what is gated."""
+
+    norms: tuple[str, ...] = ("attn_norm", "ffn_norm")
+    qk_norm: str = ""  # "head": one weight per head value; "all": one per value of all heads
+    qkv_bias: bool = False
+    fused: bool = False  # one matrix for q, k, v, and one for gate and up
+    gated: bool = True
+    experts: bool = False
+    every_bias: bool = False  # every matrix and norm has one
+    square: bool = False  # llama.cpp wants as many query values as n_embd
+    norm_key: str = "attention.layer_norm_rms_epsilon"
+
+
+FOUR_NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+LAYOUTS = {
+    "llama": Layout(),
+    "qwen2": Layout(qkv_bias=True, square=True),
+    "qwen3": Layout(qk_norm="head"),
+    "qwen3moe": Layout(qk_norm="head", experts=True),
+    "gemma2": Layout(norms=FOUR_NORMS),
+    "gemma3": Layout(norms=FOUR_NORMS, qk_norm="head"),
+    "olmo2": Layout(norms=("post_attention_norm", "post_ffw_norm"), qk_norm="all", square=True),
+    "phi3": Layout(fused=True, square=True),
+    "granite": Layout(),
+    "starcoder2": Layout(
+        gated=False, qkv_bias=True, every_bias=True, square=True, norm_key="attention.layer_norm_epsilon"
+    ),
+}  # fmt: skip
+
+
+def tensors(known: KnownModel) -> tuple[Tensor, ...]:
+    """All tensors of the model as converted to F16, in the order of a quantized file: by layer, then by name.
+
+    Offsets count from the start of the data. Order: weight_name_comparer in llama-model-loader.h.
+    Raises UnsupportedArchitecture for an architecture without a layout here.
+    """
+    layout = layout_of(known)
+    named = [*_outside(known, layout), *(t for i in range(known.n_layer) for t in _layer(known, layout, i))]
+    return laid_out((name, shape, _converted_type(name, shape)) for name, shape in sorted(named, key=_file_order))
+
+
+def n_params(known: KnownModel) -> int:
+    """Weights in all tensors, as llama.cpp counts them."""
+    return sum(tensor.n_elements for tensor in tensors(known))
+
+
+def layout_of(known: KnownModel) -> Layout:
+    """The layout of the model's architecture. Raises UnsupportedArchitecture where there is none."""
+    if known.architecture not in LAYOUTS:
+        raise UnsupportedArchitecture(
+            f"{known.name} is of architecture {known.architecture!r}; shapes are known for {', '.join(LAYOUTS)}."
+        )
+    return LAYOUTS[known.architecture]
+
+
+def laid_out(described: Iterable[tuple[str, tuple[int, ...], str]]) -> tuple[Tensor, ...]:
+    """Tensors one after another, each aligned to 32 bytes, from (name, shape, type).
+
+    Raises InvalidSettings when a row does not fill the blocks of its type.
+    """
+    placed, offset = [], 0
+    for name, shape, type in described:
+        n_bytes = tensor_bytes(name, shape, type)
+        placed.append(Tensor(name, shape, type, n_bytes, offset))
+        offset += aligned(n_bytes)
+    return tuple(placed)
+
+
+def tensor_bytes(name: str, shape: tuple[int, ...], type: str) -> int:
+    """Bytes of a tensor: rows are stored in whole blocks (ggml_row_size)."""
+    kind = KINDS[type]
+    if shape[0] % kind.block:
+        raise InvalidSettings(f"Rows of {name} hold {shape[0]} weights, which do not fill blocks of {kind.block}.")
+    return prod(shape) // kind.block * kind.block_bytes
+
+
+def aligned(n_bytes: int) -> int:
+    return -(-n_bytes // DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
+
+
+def metadata(known: KnownModel) -> dict[str, Any]:
+    """The keys of the header that llama.cpp reads for this architecture, without those of the tokenizer."""
+    layout = layout_of(known)
+    keys: dict[str, Any] = {
+        "context_length": known.n_ctx_train,
+        "embedding_length": known.n_embd,
+        "block_count": known.n_layer,
+        "feed_forward_length": known.n_ff,
+        "attention.head_count": known.n_head,
+        "attention.head_count_kv": known.n_head_kv,
+        "attention.key_length": known.head_dim_k,
+        "attention.value_length": known.head_dim_v,
+        "rope.dimension_count": known.head_dim_k,
+        "rope.freq_base": float(known.rope_freq_base),
+        layout.norm_key: known.norm_eps,
+        "vocab_size": known.n_vocab,
+    }
+    if layout.experts:
+        keys["expert_count"] = known.n_expert
+        keys["expert_used_count"] = known.n_expert_used
+        keys["expert_feed_forward_length"] = known.n_ff_expert
+    if known.n_swa:
+        keys["attention.sliding_window"] = known.n_swa
+    return {f"{known.architecture}.{key}": value for key, value in (keys | known.metadata).items()}
+
+
+def _outside(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+    yield "token_embd.weight", (known.n_embd, known.n_vocab)
+    yield "output_norm.weight", (known.n_embd,)
+    if layout.every_bias:
+        yield "output_norm.bias", (known.n_embd,)
+    if not known.tied_embeddings:
+        yield "output.weight", (known.n_embd, known.n_vocab)
+    if known.rope_factors:
+        yield "rope_freqs.weight", (known.head_dim_k // 2,)
+
+
+def _layer(known: KnownModel, layout: Layout, i: int) -> Iterator[Shaped]:
+    parts = [*_norms(known, layout), *_attention(known, layout), *_feed_forward(known, layout)]
+    return ((f"blk.{i}.{name}", shape) for name, shape in parts)
+
+
+def _norms(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+    for name in layout.norms:
+        yield f"{name}.weight", (known.n_embd,)
+        if layout.every_bias:
+            yield f"{name}.bias", (known.n_embd,)
+    if layout.qk_norm:
+        heads = (known.n_head, known.n_head_kv) if layout.qk_norm == "all" else (1, 1)
+        yield "attn_q_norm.weight", (heads[0] * known.head_dim_k,)
+        yield "attn_k_norm.weight", (heads[1] * known.head_dim_k,)
+
+
+def _attention(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+    q, k, v = known.n_head * known.head_dim_k, known.n_head_kv * known.head_dim_k, known.n_head_kv * known.head_dim_v
+    if layout.fused:
+        yield "attn_qkv.weight", (known.n_embd, q + k + v)
+    else:
+        for name, width in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
+            yield f"{name}.weight", (known.n_embd, width)
+            if layout.qkv_bias:
+                yield f"{name}.bias", (width,)
+    yield "attn_output.weight", (known.n_head * known.head_dim_v, known.n_embd)
+    if layout.every_bias:
+        yield "attn_output.bias", (known.n_embd,)
+
+
+def _feed_forward(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+    if layout.experts:
+        yield from _experts(known)
+        return
+    if layout.gated and not layout.fused:
+        yield "ffn_gate.weight", (known.n_embd, known.n_ff)
+    yield "ffn_up.weight", (known.n_embd, (2 if layout.fused else 1) * known.n_ff)
+    yield "ffn_down.weight", (known.n_ff, known.n_embd)
+    if layout.every_bias:
+        yield "ffn_up.bias", (known.n_ff,)
+        yield "ffn_down.bias", (known.n_embd,)
+
+
+def _experts(known: KnownModel) -> Iterator[Shaped]:
+    yield "ffn_gate_inp.weight", (known.n_embd, known.n_expert)
+    yield "ffn_gate_exps.weight", (known.n_embd, known.n_ff_expert, known.n_expert)
+    yield "ffn_up_exps.weight", (known.n_embd, known.n_ff_expert, known.n_expert)
+    yield "ffn_down_exps.weight", (known.n_ff_expert, known.n_embd, known.n_expert)
+
+
+def _converted_type(name: str, shape: tuple[int, ...]) -> str:
+    return "F32" if len(shape) < 2 or name.endswith(KEPT_F32) else "F16"
+
+
+def _file_order(shaped: Shaped) -> tuple[int, str]:
+    name = shaped[0]
+    return (int(name.split(".")[1]) if name.startswith("blk.") else -1), name

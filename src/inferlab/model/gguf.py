@@ -1,0 +1,427 @@
+"""What a GGUF file says: its header, read in plain Python, with every length checked; and how one is written.
+
+Nothing here loads weights or calls C code.
+The format is llama.cpp's docs/gguf.md: magic, version, counts, metadata, tensor infos, then aligned data.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import repeat
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from inferlab.errors import DamagedGGUF, ModelNotFound, NotGGUF
+from inferlab.model.ggml_types import TENSOR_TYPES, TYPE_IDS, TensorType
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+DEFAULT_ALIGNMENT = 32
+MAX_DIMENSIONS = 4
+MAX_NAME_BYTES = 65_535
+MAX_ENTRIES = 65_536
+MAX_STRINGS = 2**24
+MAX_HEADER_BYTES = 2**27  # real headers, with vocabularies of 262k tokens, stay below 2**24
+# gguf_type -> struct format; 8 is a string, 9 an array.
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+STRING, ARRAY = 8, 9
+SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
+MAX_PARTS = 1000
+LOOKS_LIKE = {
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"\x1f\x8b": "a gzip archive; unpack it first",
+    b"<!DO": "an HTML page, as a failed download leaves; download the file again",
+    b"<htm": "an HTML page, as a failed download leaves; download the file again",
+    b"vers": "a Git LFS pointer; fetch the real file with `git lfs pull`",
+    b"ggml": "a GGML file from before 2023; look for a GGUF of the same model",
+    b"ggjt": "a GGJT file from before 2023; look for a GGUF of the same model",
+    b"FUGG": "a big-endian GGUF; convert it on the machine that made it",
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor: shape in ggml's order (row width first), and where its bytes lie in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    n_bytes: int
+    offset: int
+
+    @property
+    def n_elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class LazyArray:
+    """An array of the metadata, not decoded: element kind, length, and where it starts in the file."""
+
+    kind: int
+    length: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The few facts about a model that every record of a run carries; no path of the reader's machine.
+
+    description is llama.cpp's own: architecture, size, type of the weights.
+    """
+
+    name: str
+    file: str
+    architecture: str
+    n_params: int
+    tensor_bytes: int
+    synthetic: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a GGUF file contains, in llama.cpp's words; sizes in bytes."""
+
+    path: Path
+    file_bytes: int
+    version: int
+    metadata: dict[str, Any] = field(repr=False)
+    tensors: tuple[Tensor, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The model's own name, else the file's; what would steer a terminal is replaced."""
+        name = self.metadata.get("general.name")
+        text = name if isinstance(name, str) and name else self.path.stem
+        return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+    @property
+    def architecture(self) -> str:
+        return self.metadata["general.architecture"]
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the weights were made up (a shape model): speed is real, text is not."""
+        return bool(self.metadata.get("inferlab.synthetic", False))
+
+    def number(self, key: str, default: int | None = None) -> int | None:
+        """An integer under the architecture's prefix, e.g. `number("block_count")`.
+
+        None when the file says something else there, such as one number for each layer.
+        """
+        value = self.metadata.get(f"{self.architecture}.{key}", default)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @property
+    def n_layer(self) -> int | None:
+        return self.number("block_count")
+
+    @property
+    def n_embd(self) -> int | None:
+        return self.number("embedding_length")
+
+    @property
+    def n_ff(self) -> int | None:
+        return self.number("feed_forward_length")
+
+    @property
+    def n_head(self) -> int | None:
+        return self.number("attention.head_count")
+
+    @property
+    def n_head_kv(self) -> int | None:
+        """KV heads per layer; a model that does not say shares nothing: as many as heads."""
+        return self.number("attention.head_count_kv", self.n_head)
+
+    @property
+    def head_dim_k(self) -> int | None:
+        return self.number("attention.key_length", self._even_head_dim)
+
+    @property
+    def head_dim_v(self) -> int | None:
+        return self.number("attention.value_length", self._even_head_dim)
+
+    @property
+    def _even_head_dim(self) -> int | None:
+        return self.n_embd // self.n_head if self.n_embd and self.n_head else None
+
+    @property
+    def n_ctx_train(self) -> int | None:
+        return self.number("context_length")
+
+    @cached_property
+    def n_vocab(self) -> int | None:
+        tokens = self.metadata.get("tokenizer.ggml.tokens")
+        return tokens.length if isinstance(tokens, LazyArray) else self.number("vocab_size")
+
+    @cached_property
+    def n_params(self) -> int:
+        """Weights in all tensors; llama.cpp's `model params`."""
+        return sum(tensor.n_elements for tensor in self.tensors)
+
+    @cached_property
+    def tensor_bytes(self) -> int:
+        """Bytes of all tensors; llama.cpp's `file size` line counts the same."""
+        return sum(tensor.n_bytes for tensor in self.tensors)
+
+    def card(self) -> ModelCard:
+        """What a record keeps of this model."""
+        return ModelCard(self.name, self.path.name, self.architecture, self.n_params, self.tensor_bytes, self.synthetic)
+
+    def array(self, key: str) -> list[Any]:
+        """Decode one metadata array, e.g. `array("tokenizer.ggml.tokens")`.
+
+        Raises KeyError when the key is absent or not an array, DamagedGGUF when it does not decode.
+        """
+        lazy = self.metadata[key]
+        if not isinstance(lazy, LazyArray):
+            raise KeyError(f"{key} is a {type(lazy).__name__}, not an array")
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return _Walk(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
+
+
+@dataclass(frozen=True)
+class PackedArray:
+    """An array for the metadata of a new file, its elements already in the file's bytes."""
+
+    kind: int
+    length: int
+    packed: bytes = field(repr=False)
+
+
+def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
+    """The header of a new file, up to where its data starts; a tensor's `offset` counts from there.
+
+    Whole numbers become uint32 (the type of most keys), fractions float32; arrays come as PackedArray.
+    """
+    parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))]
+    for key, value in metadata.items():
+        parts += [_packed_string(key), *_packed_value(value)]
+    for tensor in tensors:
+        shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
+        parts += [_packed_string(tensor.name), shape, struct.pack("<IQ", TYPE_IDS[tensor.type], tensor.offset)]
+    n_bytes = sum(map(len, parts))
+    return b"".join([*parts, bytes(-n_bytes % DEFAULT_ALIGNMENT)])
+
+
+def _packed_value(value: Any) -> tuple[bytes, ...]:
+    if isinstance(value, PackedArray):
+        return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed
+    if isinstance(value, str):
+        return struct.pack("<I", STRING), _packed_string(value)
+    kind = 7 if isinstance(value, bool) else 4 if isinstance(value, int) else 6
+    return struct.pack("<I", kind), struct.pack("<" + SCALARS[kind], value)
+
+
+def _packed_string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack("<Q", len(encoded)) + encoded
+
+
+def read_gguf(path: str | Path) -> Model:
+    """Read the header of a GGUF file; the weights stay untouched.
+
+    Of a model split over several files give the first; its tensors are those of all parts.
+    Raises ModelNotFound, NotGGUF or DamagedGGUF, each saying what was found and what to do.
+    """
+    first = _read_file(Path(path))
+    count = first.metadata.get("split.count", 0)
+    if not isinstance(count, int) or count < 2:
+        return first
+    others = [_read_file(part) for part in _other_parts(first, count)]
+    tensors = sum((part.tensors for part in others), first.tensors)
+    return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
+
+
+def _other_parts(first: Model, count: int) -> list[Path]:
+    """Paths of the parts after the first, all of which must be there."""
+    named = SPLIT_NAME.fullmatch(first.path.name)
+    if first.metadata.get("split.no") != 0 or not named or count > MAX_PARTS:
+        found = f"part {first.metadata.get('split.no')!r} of {count}"
+        raise ModelNotFound(f"{first.path} is {found}. Give the first part, NAME-00001-of-{count:05}.gguf.")
+    paths = [first.path.with_name(f"{named[1]}-{n:05}-of-{count:05}.gguf") for n in range(2, count + 1)]
+    missing = [part.name for part in paths if not part.is_file()]
+    if missing:
+        raise ModelNotFound(f"{first.path} needs {count} files; {missing[0]} is not beside it. Download it too.")
+    return paths
+
+
+def _read_file(path: Path) -> Model:
+    _require_file(path)
+    with _opened(path) as file:
+        _require_magic(path, file.read(16))
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return _Walk(path, view, len(MAGIC)).model()
+
+
+def _require_file(path: Path) -> None:
+    if not os.path.exists(path):
+        raise ModelNotFound(f"{path} does not exist. Give the path of a .gguf file.")
+    if path.is_dir():
+        inside = sorted(p.name for p in path.glob("*.gguf"))[:5]
+        hint = f"it holds {', '.join(inside)}" if inside else "it holds no .gguf file"
+        raise ModelNotFound(f"{path} is a folder; {hint}. Give the path of one file.")
+    if not path.is_file():
+        raise ModelNotFound(f"{path} is a device or a pipe, not a file. Give the path of a .gguf file.")
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise ModelNotFound(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
+
+
+def _require_magic(path: Path, start: bytes) -> None:
+    if not start:
+        raise NotGGUF(f"{path} is empty (0 bytes). Download it again.")
+    if start[:4] == MAGIC:
+        return
+    kind = next((text for magic, text in LOOKS_LIKE.items() if start.startswith(magic)), None)
+    if kind is None and start[8:10] == b'{"':
+        kind = "a safetensors file; convert it with llama.cpp's convert_hf_to_gguf.py"
+    guess = f"It looks like {kind}." if kind else "Give the path of a GGUF file."
+    raise NotGGUF(f"{path} starts with {start[:4]!r}, not {MAGIC!r}. {guess}")
+
+
+class _Walk:
+    """A cursor over the header that trusts no length."""
+
+    def __init__(self, path: Path, view: mmap.mmap, position: int) -> None:
+        self.path, self.view, self.position, self.file_bytes = path, view, position, len(view)
+        self.end = min(self.file_bytes, MAX_HEADER_BYTES)
+
+    def damaged(self, what: str) -> DamagedGGUF:
+        return DamagedGGUF(
+            f"{self.path}: {what} at byte {self.position:,} of {self.file_bytes:,}. "
+            "The file is truncated or corrupt; download it again and compare its checksum."
+        )
+
+    def skip(self, n_bytes: int, what: str) -> int:
+        """Move past `n_bytes`, which must be there; returns where they start."""
+        start = self.position
+        if n_bytes > self.end - start:
+            raise self.damaged(f"{what} needs {n_bytes:,} bytes that are not there,")
+        self.position = start + n_bytes
+        return start
+
+    def scalar(self, code: str, what: str) -> Any:
+        width = struct.calcsize("<" + code)
+        return struct.unpack_from("<" + code, self.view, self.skip(width, what))[0]
+
+    def string(self, what: str, limit: int | None = None) -> str:
+        length = self.scalar("Q", f"the length of {what}")
+        if limit is not None and length > limit:
+            raise self.damaged(f"{what} claims {length:,} bytes, more than {limit:,},")
+        start = self.skip(length, what)
+        return self.view[start : start + length].decode("utf-8", errors="replace")
+
+    def name(self, what: str) -> str:
+        """A key or tensor name: short, and without control characters."""
+        name = self.string(what, MAX_NAME_BYTES)
+        if not name.isprintable():
+            raise self.damaged(f"{what} {name[:80]!r} holds control characters")
+        return name
+
+    def model(self) -> Model:
+        version = self.scalar("I", "the version")
+        if version not in VERSIONS:
+            raise self.damaged(f"version {version} is not one of {VERSIONS},")
+        n_tensors, n_metadata = self.scalar("Q", "the tensor count"), self.scalar("Q", "the metadata count")
+        smallest = 12 * n_metadata + 24 * n_tensors
+        if max(n_tensors, n_metadata) > MAX_ENTRIES or smallest > self.end:
+            raise self.damaged(f"{n_tensors:,} tensors and {n_metadata:,} metadata entries cannot fit,")
+        metadata = self.metadata(n_metadata)
+        if not isinstance(metadata.get("general.architecture"), str):
+            raise self.damaged("general.architecture is missing before the tensors")
+        tensors = self.tensors(n_tensors, self.alignment(metadata))
+        return Model(self.path, self.file_bytes, version, metadata, tensors)
+
+    def metadata(self, count: int) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        for _ in range(count):
+            key = self.name("a metadata key")
+            if key in entries:
+                raise self.damaged(f"metadata key {key!r} appears twice")
+            entries[key] = self.value(self.scalar("I", f"the type of {key!r}"), repr(key))
+        return entries
+
+    def value(self, kind: int, what: str) -> Any:
+        if kind == STRING:
+            return self.string(what)
+        if kind == ARRAY:
+            return self.array(what)
+        if kind not in SCALARS:
+            raise self.damaged(f"{what} has unknown type {kind}")
+        return self.scalar(SCALARS[kind], what)
+
+    def array(self, what: str) -> LazyArray:
+        kind, length = self.scalar("I", f"the element type of {what}"), self.scalar("Q", f"the length of {what}")
+        lazy = LazyArray(kind, length, self.position)
+        if kind == STRING:
+            self.skip_strings(length, what)
+        elif kind in SCALARS:
+            self.skip(length * struct.calcsize("<" + SCALARS[kind]), what)
+        else:
+            raise self.damaged(f"{what} is an array of unknown type {kind}")
+        return lazy
+
+    def skip_strings(self, count: int, what: str) -> None:
+        if count > MAX_STRINGS or 8 * count > self.end - self.position:
+            raise self.damaged(f"{what} claims {count:,} strings that are not there,")
+        position, unpack, view = self.position, struct.Struct("<Q").unpack_from, self.view
+        try:
+            for _ in repeat(None, count):  # half a million rounds in a large vocabulary: nothing else belongs in here
+                position += 8 + unpack(view, position)[0]
+        except (struct.error, OverflowError):
+            raise self.damaged(f"{what} claims {count:,} strings and ends early,") from None
+        self.skip(position - self.position, what)
+
+    def elements(self, kind: int, length: int) -> list[Any]:
+        if kind == STRING:
+            return [self.string("a string") for _ in range(length)]
+        layout = f"<{length}{SCALARS[kind]}"
+        return list(struct.unpack_from(layout, self.view, self.skip(struct.calcsize(layout), "an array")))
+
+    def alignment(self, metadata: dict[str, Any]) -> int:
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+            raise self.damaged(f"general.alignment is {alignment!r}, not a power of two,")
+        return alignment
+
+    def tensors(self, count: int, alignment: int) -> tuple[Tensor, ...]:
+        infos = [self.tensor_info() for _ in range(count)]
+        if len({info[0] for info in infos}) != count:
+            raise self.damaged("two tensors share a name")
+        data = -(-self.position // alignment) * alignment
+        return tuple(self.tensor(data, alignment, *info) for info in infos)
+
+    def tensor_info(self) -> tuple[str, tuple[int, ...], TensorType, int]:
+        name = self.name("a tensor name")
+        n_dimensions = self.scalar("I", f"the dimensions of {name!r}")
+        if not 1 <= n_dimensions <= MAX_DIMENSIONS:
+            raise self.damaged(f"tensor {name!r} has {n_dimensions} dimensions")
+        shape = tuple(self.scalar("Q", f"the shape of {name!r}") for _ in range(n_dimensions))
+        type_id, offset = self.scalar("I", f"the type of {name!r}"), self.scalar("Q", f"the offset of {name!r}")
+        if type_id not in TENSOR_TYPES:
+            raise self.damaged(f"tensor {name!r} has unknown type {type_id}")
+        return name, shape, TENSOR_TYPES[type_id], offset
+
+    def tensor(self, data: int, alignment: int, name: str, shape, kind: TensorType, offset: int) -> Tensor:
+        if 0 in shape:
+            raise self.damaged(f"{name!r} of shape {shape} holds no weights,")
+        if shape[0] % kind.block:
+            raise self.damaged(f"rows of {name!r} hold {shape[0]} weights, not a multiple of {kind.block},")
+        if offset % alignment:
+            raise self.damaged(f"the data of {name!r} is not aligned to {alignment} bytes")
+        n_bytes = prod(shape) // kind.block * kind.block_bytes
+        if data + offset + n_bytes > self.file_bytes:
+            raise self.damaged(f"the data of {name!r} ends at byte {data + offset + n_bytes:,}, past the end,")
+        return Tensor(name, shape, kind.name, n_bytes, data + offset)

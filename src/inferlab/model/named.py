@@ -1,0 +1,25 @@
+"""Which model a name means: the header of a file, or the shape of a published model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from inferlab.errors import InvalidSettings
+from inferlab.model.catalog import known_models
+from inferlab.model.find import find_model
+from inferlab.model.gguf import Model, read_gguf
+from inferlab.model.synthetic_model import shape
+
+
+def model_named(model: Model | str | Path | None, type: str | None = None) -> Model:
+    """The header of a file, or the shape of a known model in one of llama.cpp's types (default Q4_K_M).
+
+    Raises ModelNotFound, and InvalidSettings for a type beside a file, which has its own.
+    """
+    if isinstance(model, Model):
+        return model
+    if model in known_models():
+        return shape(model, type or "Q4_K_M")
+    if type is not None:
+        raise InvalidSettings(f"type={type!r} is for a known model, but {model} is a file, which has its types.")
+    return read_gguf(find_model(model))

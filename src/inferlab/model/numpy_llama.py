@@ -1,0 +1,170 @@
+"""A Llama-shaped model in NumPy: every line of the transformer block and of its KV cache, to be read.
+
+It runs the embedded model's own weights, in float32, and is compared with llama.cpp in the book and in a test.
+It is not fast and is never used for a measurement of speed; only F16 and F32 files are read.
+The order of operations is that of llama.cpp's src/models/llama.cpp.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from inferlab.errors import UnsupportedArchitecture
+from inferlab.model.gguf import Model
+
+FLOATS = {"F32": np.float32, "F16": np.float16}
+ORDERS = NORM_FIRST, NORM_LAST, NOTHING_ADDED = "norm first", "norm last", "norm last, nothing added"
+
+
+class Store(Protocol):
+    """Where keys and values of one layer are kept: what a cache has to be able to do."""
+
+    def add(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class InPlace:
+    """One layer's cache as llama.cpp keeps it: room for `n_cells` is made once, new rows are written into it."""
+
+    def __init__(self, n_cells: int) -> None:
+        self.n_cells, self.n_used = n_cells, 0
+        self.keys = self.values = np.empty(0)
+
+    def add(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Write rows (n, ...) behind the last ones; returns views of all rows in use. IndexError when full."""
+        if not self.n_used:
+            self.keys = np.zeros((self.n_cells, *keys.shape[1:]), keys.dtype)
+            self.values = np.zeros((self.n_cells, *values.shape[1:]), values.dtype)
+        end = self.n_used + len(keys)
+        if end > self.n_cells:
+            raise IndexError(f"{end} rows do not fit into {self.n_cells} cells.")
+        self.keys[self.n_used : end], self.values[self.n_used : end] = keys, values
+        self.n_used = end
+        return self.keys[:end], self.values[:end]
+
+
+class Concatenated:
+    """One layer's cache as a naive program keeps it: every step makes new arrays and copies all rows into them."""
+
+    def __init__(self) -> None:
+        self.keys: np.ndarray | None = None
+        self.values: np.ndarray | None = None
+
+    def add(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Append rows (n, ...); returns all of them."""
+        self.keys = keys if self.keys is None else np.concatenate([self.keys, keys])
+        self.values = values if self.values is None else np.concatenate([self.values, values])
+        return self.keys, self.values
+
+
+def seconds_per_row(store: Store, n_rows: int, shape: tuple[int, int]) -> list[float]:
+    """Time of each of `n_rows` additions of one key and one value, (heads, width) in 16 bits."""
+    row, seconds = np.ones((1, *shape), np.float16), []
+    for _ in range(n_rows):
+        began = time.perf_counter()
+        store.add(row, row)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+class Llama:
+    """A dense Llama-shaped model read from a GGUF file with F16 or F32 tensors.
+
+    `order` says where the norms stand: NORM_FIRST as in the models of this book; NORM_LAST for attention,
+    feed-forward network, norm; NOTHING_ADDED for the same with each result in place of what came in.
+    Raises UnsupportedArchitecture for another architecture or for quantized tensors.
+    """
+
+    def __init__(self, model: Model, order: str = NORM_FIRST) -> None:
+        types = {tensor.type for tensor in model.tensors} - FLOATS.keys()
+        if model.architecture != "llama" or types:
+            found = f"{model.architecture}, {', '.join(sorted(types)) or 'unquantized'}"
+            raise UnsupportedArchitecture(f"{model.name} is {found}; the miniature runs llama files in F16 or F32.")
+        self.shape, self.order = model, order
+        self.weights = {t.name.removesuffix(".weight"): _array(model, t) for t in model.tensors}
+        self.epsilon = model.metadata["llama.attention.layer_norm_rms_epsilon"]
+        self.base = model.metadata.get("llama.rope.freq_base", 10000.0)
+
+    def caches(self, n_cells: int) -> list[InPlace]:
+        """An empty cache of `n_cells` for each layer."""
+        return [InPlace(n_cells) for _ in range(self.shape.n_layer)]
+
+    def logits(self, tokens: Sequence[int], caches: Sequence[Store] | None = None, first: int = 0) -> np.ndarray:
+        """Logits (n_tokens, n_vocab) after each of `tokens`, which stand at positions `first`, `first` + 1, …
+
+        `caches`, one for each layer, hold the keys and values of the tokens before, and receive these tokens'.
+        """
+        caches = caches or self.caches(len(tokens))
+        positions = first + np.arange(len(tokens))
+        x = self.weights["token_embd"][list(tokens)]
+        for layer, cache in enumerate(caches):
+            x = self.block(x, layer, positions, cache)
+        head = self.weights.get("output", self.weights["token_embd"])
+        return self.norm(x, "output_norm") @ head.T
+
+    def nats(self, tokens: Sequence[int]) -> np.ndarray:
+        """Nats of each token after the first: how surprised the model is by it, given those before."""
+        rows = self.logits(tokens)[:-1].astype(np.float64)
+        highest = rows.max(-1)
+        normalizer = highest + np.log(np.exp(rows - highest[:, None]).sum(-1))
+        return normalizer - rows[np.arange(len(rows)), list(tokens[1:])]
+
+    def block(self, x: np.ndarray, layer: int, positions: np.ndarray, cache: Store) -> np.ndarray:
+        """One transformer block: attention and feed-forward network, each added to what came in."""
+        name = f"blk.{layer}."
+        if self.order == NORM_FIRST:
+            x = x + self.attention(self.norm(x, name + "attn_norm"), name, positions, cache)
+            return x + self.feed_forward(self.norm(x, name + "ffn_norm"), name)
+        kept = self.order == NORM_LAST
+        x = kept * x + self.attention(x, name, positions, cache)
+        return self.norm(kept * x + self.feed_forward(x, name), name + "ffn_norm")
+
+    def norm(self, x: np.ndarray, name: str) -> np.ndarray:
+        """Root mean square norm over each row, times its weights."""
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.epsilon) * self.weights[name]
+
+    def feed_forward(self, x: np.ndarray, name: str) -> np.ndarray:
+        """down(silu(gate(x)) * up(x)): each token by itself."""
+        gate, up = x @ self.weights[name + "ffn_gate"].T, x @ self.weights[name + "ffn_up"].T
+        return (gate / (1 + np.exp(-gate)) * up) @ self.weights[name + "ffn_down"].T
+
+    def attention(self, x: np.ndarray, name: str, positions: np.ndarray, cache: Store) -> np.ndarray:
+        """Each token's query against the keys of itself and all before it; their values, mixed."""
+        queries, keys, values = (self.heads(x, name + part) for part in ("attn_q", "attn_k", "attn_v"))
+        keys, values = cache.add(self.rotated(keys, positions), values)
+        scores = np.einsum("qhd,khd->hqk", self.rotated(queries, positions), self.shared(keys))
+        scores = scores / np.sqrt(keys.shape[-1])
+        unseen = np.arange(len(keys)) > positions[:, None]
+        mixed = np.einsum("hqk,khd->qhd", _softmax(np.where(unseen, -np.inf, scores)), self.shared(values))
+        return mixed.reshape(len(x), -1) @ self.weights[name + "attn_output"].T
+
+    def heads(self, x: np.ndarray, name: str) -> np.ndarray:
+        """A projection cut into heads: (n_tokens, n_head or n_head_kv, width)."""
+        return (x @ self.weights[name].T).reshape(len(x), -1, self.shape.head_dim_k)
+
+    def shared(self, rows: np.ndarray) -> np.ndarray:
+        """Keys or values as the query heads see them: each KV head serves n_head / n_head_kv of them."""
+        return np.repeat(rows, self.shape.n_head // self.shape.n_head_kv, axis=1)
+
+    def rotated(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """RoPE: neighbouring values of each head turned by an angle that grows with the position."""
+        width = rows.shape[-1]
+        angles = positions[:, None, None] * self.base ** (-np.arange(0, width, 2) / width)
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        even, odd = rows[..., 0::2], rows[..., 1::2]
+        return np.stack([even * cos - odd * sin, even * sin + odd * cos], -1).reshape(rows.shape)
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def _array(model: Model, tensor) -> np.ndarray:
+    """A tensor's weights as float32; NumPy's last axis is ggml's first."""
+    kind = np.dtype(FLOATS[tensor.type])
+    flat = np.fromfile(model.path, kind, tensor.n_elements, offset=tensor.offset)
+    return flat.reshape(tensor.shape[::-1]).astype(np.float32)

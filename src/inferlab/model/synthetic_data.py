@@ -1,0 +1,145 @@
+"""What fills a shape's file where a published model has its training: a made-up vocabulary, made-up weights.
+
+Speed and memory do not depend on what the weights say; that they are plain, finite numbers does matter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from inferlab.errors import InvalidSettings
+from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.gguf import STRING, PackedArray, Tensor
+from inferlab.units import MIB
+
+SPECIAL = ("<unk>", "<s>", "</s>")
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark for a space
+LEAST_TOKENS = len(SPECIAL) + len(BYTES) + 1
+DIGITS = 6
+UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6  # llama_token_type (llama-vocab.h)
+INT32, FLOAT32 = 5, 6
+
+POOL_BYTES = 8 * MIB
+SEED = 20261121
+SIGMA = 0.02  # standard deviation of the weights, about that of a freshly initialized model
+LEAST = 2**-10  # of plain floats: far from float16's subnormal numbers, which begin below 2**-14
+SPREAD = (0.75, 1.25)  # by which the scales of blocks differ
+KINDS = {kind.name: kind for kind in TENSOR_TYPES.values()}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Which bytes of a quantized block are not free: its 16-bit scales, and small scales that must stay small.
+
+    scales: byte offset -> value that gives weights of deviation SIGMA around 0, all random bits else;
+    masks: (first byte, end, bits kept, bits set).
+    """
+
+    scales: dict[int, float]
+    masks: tuple[tuple[int, int, int, int], ...] = field(default=())
+
+
+# The structs of ggml-common.h (lines 180-460). A scale is SIGMA over the deviation of code x small scale;
+# a minimum lies half the codes' range below, so that the weights' mean is 0.
+BLOCKS = {
+    "Q4_0": Block({0: SIGMA / 4.6}),
+    "Q4_1": Block({0: SIGMA / 4.6, 2: -7.5 * SIGMA / 4.6}),
+    "Q5_0": Block({0: SIGMA / 9.2}),
+    "Q5_1": Block({0: SIGMA / 9.2, 2: -15.5 * SIGMA / 9.2}),
+    "Q8_0": Block({0: SIGMA / 74}),
+    "Q2_K": Block({80: SIGMA / 11.8, 82: 1.5 * SIGMA / 11.8}),
+    "Q3_K": Block({108: SIGMA / 42}),
+    "Q4_K": Block({0: SIGMA / 60, 2: 7.5 * SIGMA / 60}, ((4, 12, 0x0F, 0),)),
+    "Q5_K": Block({0: SIGMA / 120, 2: 15.5 * SIGMA / 120}, ((4, 12, 0x0F, 0),)),
+    "Q6_K": Block({208: SIGMA / 163}, ((192, 208, 0x0F, 0),)),
+    "IQ4_NL": Block({0: SIGMA / 70}),
+    "IQ4_XS": Block({0: SIGMA / 131}, ((2, 4, 0, 0xAA), (4, 8, 0x33, 0))),
+}
+
+
+def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
+    """The bytes of a tensor in pieces of at most 8 MiB: matrices random, norms 1, biases 0.
+
+    Matrices are cut from one pool of random blocks per type, from a place that `seed` chooses.
+    """
+    if len(tensor.shape) == 1:
+        yield memoryview(np.full(tensor.n_elements, tensor.name.endswith("weight"), "<f4").tobytes())
+        return
+    pool = _pool(tensor.type)
+    start = KINDS[tensor.type].block_bytes * (seed * 7919 % (len(pool) // KINDS[tensor.type].block_bytes))
+    left = tensor.n_bytes
+    while left:
+        piece = pool[start : start + left]
+        yield piece
+        left, start = left - len(piece), 0
+
+
+@cache
+def _pool(type: str) -> memoryview:
+    """About 8 MiB of valid blocks of one type."""
+    generator = np.random.default_rng(SEED)
+    kind = KINDS[type]
+    if type in BLOCKS:
+        return memoryview(_blocks(BLOCKS[type], POOL_BYTES // kind.block_bytes, kind.block_bytes, generator).tobytes())
+    plain = generator.normal(0, SIGMA, POOL_BYTES // kind.block_bytes).astype("<f4")
+    plain[np.abs(plain) < LEAST] = LEAST
+    if type == "BF16":
+        return memoryview((plain.view("<u4") >> 16).astype("<u2").tobytes())
+    return memoryview(plain.astype({"F32": "<f4", "F16": "<f2"}[type]).tobytes())
+
+
+def _blocks(block: Block, count: int, width: int, generator: np.random.Generator) -> np.ndarray:
+    blocks = generator.integers(0, 256, (count, width), np.uint8)
+    for first, end, kept, added in block.masks:
+        blocks[:, first:end] = blocks[:, first:end] & kept | added
+    factors = generator.uniform(*SPREAD, count)
+    for offset, value in block.scales.items():
+        blocks[:, offset : offset + 2] = (factors * value).astype("<f2")[:, None].view(np.uint8)
+    return blocks
+
+
+def vocabulary(n_vocab: int) -> dict[str, Any]:
+    """Metadata of a SentencePiece vocabulary of `n_vocab` entries: three special ones, all bytes, numbered words.
+
+    Every text can be tokenized (byte by byte), every token becomes text; the words say nothing.
+    Raises InvalidSettings for fewer entries than the bytes need.
+    """
+    if not LEAST_TOKENS <= n_vocab <= 10**DIGITS:
+        raise InvalidSettings(f"n_vocab={n_vocab:,} must be from {LEAST_TOKENS} to {10**DIGITS:,} tokens.")
+    return {"tokenizer.ggml.model": "llama", **_arrays(n_vocab), **_special_ids()}
+
+
+def _special_ids() -> dict[str, Any]:
+    ids = {"unknown": 0, "bos": 1, "eos": 2}
+    return {f"tokenizer.ggml.{name}_token_id": number for name, number in ids.items()}
+
+
+@cache
+def _arrays(n_vocab: int) -> dict[str, PackedArray]:
+    scores = -np.arange(n_vocab, dtype="<f4")
+    kinds = np.full(n_vocab, NORMAL, "<i4")
+    kinds[: len(SPECIAL)] = UNKNOWN, CONTROL, CONTROL
+    kinds[len(SPECIAL) : LEAST_TOKENS - 1] = BYTE
+    return {
+        "tokenizer.ggml.tokens": PackedArray(STRING, n_vocab, _tokens(n_vocab)),
+        "tokenizer.ggml.scores": PackedArray(FLOAT32, n_vocab, scores.tobytes()),
+        "tokenizer.ggml.token_type": PackedArray(INT32, n_vocab, kinds.tobytes()),
+    }
+
+
+def _tokens(n_vocab: int) -> bytes:
+    """Length and text of each token; the numbered words all have the same length, so NumPy lays them out."""
+    named = b"".join(struct.pack("<Q", len(text)) + text for text in map(str.encode, (*SPECIAL, *BYTES, SPACE)))
+    numbers = np.arange(LEAST_TOKENS, n_vocab)
+    mark = SPACE.encode()
+    words = np.empty(len(numbers), [("length", "<u8"), ("mark", f"S{len(mark)}"), ("digits", "u1", DIGITS)])
+    words["length"], words["mark"] = len(mark) + DIGITS, mark
+    words["digits"] = numbers[:, None] // 10 ** np.arange(DIGITS)[::-1] % 10 + ord("0")
+    return named + words.tobytes()

@@ -1,0 +1,252 @@
+"""Shape models: the exact tensors, types and metadata of a published model, with synthetic weights.
+
+Memory and speed are those of the real model; the text is noise, and the file's metadata says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from inferlab.errors import InvalidSettings, ModelError, NotEnoughDisk
+from inferlab.machine import Machine, read_host
+from inferlab.model import architectures, quant_mixes
+from inferlab.model.catalog import KnownModel, known_model, known_models
+from inferlab.model.find import cache_folder
+from inferlab.model.gguf import (
+    DEFAULT_ALIGNMENT,
+    VERSIONS,
+    Model,
+    ModelCard,
+    PackedArray,
+    Tensor,
+    header_bytes,
+    read_gguf,
+)
+from inferlab.model.synthetic_data import POOL_BYTES, vocabulary, weights
+from inferlab.progress import track
+from inferlab.units import MIB, bytes_text
+
+SHAPE = "INFERLAB_SHAPE"
+TIMES_CACHE = 8
+DEFAULT_CACHE_BYTES = 64 * MIB
+BANDWIDTH_SHAPES = ("qwen2.5-0.5b:Q4_K_M", "llama-3.2-1b:Q4_K_M", "llama-3.2-1b:F16", "mistral-7b:Q4_K_M",
+                    "mistral-7b:Q8_0", "mistral-7b:F16")  # fmt: skip
+CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in ("name", "source", "files", "metadata"))
+
+
+def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Model:
+    """A published model as its file would be, in memory: tensors with types and bytes, metadata; no file is made.
+
+    `dimensions` change it, e.g. `shape("mistral-7b", n_layer=2)`; head_dim stands for both head_dim_k and head_dim_v.
+    Raises ModelNotFound for an unknown name, InvalidSettings for a mix or dimensions that do not go together.
+    """
+    known = changed(name, **dimensions)
+    metadata, tensors = _metadata(known, mix, header_only=False), _tensors(known, mix)
+    start = len(header_bytes(metadata, tensors))
+    placed = tuple(replace(tensor, offset=start + tensor.offset) for tensor in tensors)
+    plain = {key: value for key, value in metadata.items() if not isinstance(value, PackedArray)}
+    path = Path(file_name(name, mix, **dimensions))
+    return Model(path, placed[-1].offset + placed[-1].n_bytes, VERSIONS[-1], plain, placed)
+
+
+def make_shape(
+    name: str | KnownModel,
+    type: str = "Q4_K_M",
+    path: str | Path | None = None,
+    *,
+    header_only: bool = False,
+    progress: bool | None = None,
+    **dimensions: Any,
+) -> Path:
+    """Write a shape as a GGUF file that llama.cpp loads, with synthetic weights; returns its path.
+
+    `path` None means the cache folder, where a shape that is already there is used again.
+    `header_only` leaves the data out: the file claims its full size but takes almost no disk, which is enough for
+    llama.cpp's memory simulation and for nothing else. `progress` None shows a bar where somebody watches.
+    The file appears under its name when it is whole; whatever interrupts the writing leaves nothing behind.
+    Raises NotEnoughDisk before writing, and InvalidSettings rather than replace a file that is no shape.
+    """
+    known = changed(name, **dimensions)
+    metadata, tensors = _metadata(known, type, header_only), _tensors(known, type)
+    header = header_bytes(metadata, tensors)
+    target = Path(path).expanduser() if path else cache_folder() / file_name(name, type, header_only, **dimensions)
+    if path is None and _holds(target, header, _file_bytes(header, tensors)):
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if path is not None:
+        _require_replaceable(target)
+    if not header_only:
+        _require_room(target, _file_bytes(header, tensors))
+    with _whole_or_nothing(target) as file:
+        file.write(header)
+        for piece in () if header_only else _data(tensors, f"writing {target.name}", progress):
+            file.write(piece)
+        file.truncate(_file_bytes(header, tensors))
+    return target
+
+
+def _file_bytes(header: bytes, tensors: tuple[Tensor, ...]) -> int:
+    return len(header) + tensors[-1].offset + tensors[-1].n_bytes
+
+
+def _data(tensors: tuple[Tensor, ...], label: str, progress: bool | None) -> Iterator[memoryview]:
+    """All weights in file order, padded to their offsets; the bar counts pieces."""
+    total = sum(-(-tensor.n_bytes // POOL_BYTES) for tensor in tensors)
+    return track(_pieces(tensors), total, label, progress)
+
+
+def _pieces(tensors: tuple[Tensor, ...]) -> Iterator[memoryview]:
+    for index, tensor in enumerate(tensors):
+        yield from weights(tensor, seed=index)
+        if padding := -tensor.n_bytes % DEFAULT_ALIGNMENT:
+            yield memoryview(bytes(padding))
+
+
+def _holds(target: Path, header: bytes, n_bytes: int) -> bool:
+    """Whether the file is this very shape, whole."""
+    if not target.is_file() or target.stat().st_size != n_bytes:
+        return False
+    with target.open("rb") as file:
+        return file.read(len(header)) == header
+
+
+def _require_replaceable(target: Path) -> None:
+    """A shape may be written anew; a file that is anything else stays."""
+    if not target.exists():
+        return
+    try:
+        synthetic = read_gguf(target).synthetic
+    except ModelError:
+        synthetic = False
+    if not synthetic:
+        raise InvalidSettings(f"{target} exists and is not a shape, so it is not overwritten. Give another path.")
+
+
+def _require_room(target: Path, n_bytes: int) -> None:
+    free = shutil.disk_usage(target.parent).free
+    if free < n_bytes:
+        raise NotEnoughDisk(
+            f"{target.name} needs {bytes_text(n_bytes)}; {bytes_text(free)} are free in {target.parent}. "
+            "Make room, choose a smaller mix, or give a path on another disk."
+        )
+
+
+def bandwidth_shape(machine: Machine | None = None) -> Path:
+    """A shape that no cache holds, written into the cache folder on first use: what labs about bandwidth load.
+
+    The smallest of BANDWIDTH_SHAPES that is at least eight times the last-level cache and leaves half of the RAM
+    free, else the largest that leaves it; INFERLAB_SHAPE=name:mix overrides. `cache_note` says how far it goes.
+    Raises ModelNotFound or InvalidSettings for another INFERLAB_SHAPE, NotEnoughDisk when it does not fit.
+    """
+    chosen = os.environ.get(SHAPE) or bandwidth_shape_name(machine or read_host())
+    name, _, mix = chosen.partition(":")
+    return make_shape(name, mix or "Q4_K_M")
+
+
+def bandwidth_shape_name(machine: Machine) -> str:
+    """`name:mix` of the shape for this machine; an unknown cache is taken for DEFAULT_CACHE_BYTES."""
+    wanted = TIMES_CACHE * (machine.last_level_cache_bytes or DEFAULT_CACHE_BYTES)
+    room = (machine.ram_bytes or float("inf")) / 2
+    sizes = {name: shape(*name.split(":")).tensor_bytes for name in BANDWIDTH_SHAPES}
+    fitting = [name for name, n_bytes in sizes.items() if n_bytes <= room] or list(BANDWIDTH_SHAPES[:1])
+    return next((name for name in fitting if sizes[name] >= wanted), fitting[-1])
+
+
+def cache_note(model: Model | ModelCard, machine: Machine) -> str | None:
+    """What a figure about bandwidth must say when the caches may hold part of the model; None when they cannot."""
+    cache = machine.last_level_cache_bytes
+    if cache is None:
+        return "The size of this machine's last-level cache is not known; part of the weights may stay in it."
+    if model.tensor_bytes >= TIMES_CACHE * cache:
+        return None
+    return (
+        f"The weights are only {model.tensor_bytes / cache:.1f} times the last-level cache ({bytes_text(cache)}), "
+        f"not {TIMES_CACHE}: part of them may stay in it, and the rate is not that of main memory alone."
+    )
+
+
+def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
+    """The known model with some dimensions changed; `None` keeps one as it is."""
+    known = known_model(name) if isinstance(name, str) else name
+    given = {key: value for key, value in dimensions.items() if value is not None}
+    if (both := given.pop("head_dim", None)) is not None:
+        given |= {"head_dim_k": both, "head_dim_v": both}
+    for key in given:
+        if key not in CHANGEABLE:
+            near = get_close_matches(key, CHANGEABLE, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(CHANGEABLE)}."
+            raise InvalidSettings(f"There is no dimension {key!r}. {hint}")
+    return _loadable(replace(known, **given))
+
+
+def _loadable(known: KnownModel) -> KnownModel:
+    """Refuse dimensions that llama.cpp would abort on, before anything is written."""
+    whole = {f.name: getattr(known, f.name) for f in fields(KnownModel) if f.type == "int" and f.name[:2] == "n_"}
+    optional = ("n_expert", "n_expert_used", "n_ff_expert", "n_swa")
+    for key, value in whole.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < (key not in optional):
+            raise InvalidSettings(f"{key}={value!r} must be a whole number of at least {int(key not in optional)}.")
+    if known.n_head % known.n_head_kv:
+        raise InvalidSettings(f"n_head={known.n_head} is not a multiple of n_head_kv={known.n_head_kv}.")
+    if known.head_dim_k != known.head_dim_v:
+        raise InvalidSettings(f"head_dim_k={known.head_dim_k} and head_dim_v={known.head_dim_v} must be the same here.")
+    square = architectures.layout_of(known).square
+    if square and known.n_head * known.head_dim_k != known.n_embd:
+        raise InvalidSettings(
+            f"{known.architecture} wants n_head * head_dim = n_embd, "
+            f"but {known.n_head} * {known.head_dim_k} is not {known.n_embd}."
+        )
+    return known
+
+
+def file_name(name: str | KnownModel, mix: str, header_only: bool = False, **dimensions: Any) -> str:
+    """`mistral-7b-Q4_K_M.gguf`, with what was changed between."""
+    stem = name if isinstance(name, str) else name.name.lower().replace(" ", "-")
+    changes = [f"{key}-{value}" for key, value in sorted(dimensions.items()) if value is not None]
+    return "-".join([stem, *changes, mix, *(["header-only"] if header_only else [])]) + ".gguf"
+
+
+def named_in(file: str) -> tuple[str, str, dict[str, int]] | None:
+    """What `file_name` made such a name from: (known model, mix, changed dimensions); None for another file's name."""
+    parts = "|".join(map(re.escape, sorted(known_models(), key=len, reverse=True)))
+    found = re.fullmatch(rf"({parts})((?:-n_\w+-\d+|-head_dim-\d+)*)-({'|'.join(quant_mixes.MIXES)})\.gguf", file)
+    if not found:
+        return None
+    return found[1], found[3], {key: int(value) for key, value in re.findall(r"-([a-z_]+)-(\d+)", found[2])}
+
+
+def _tensors(known: KnownModel, mix: str) -> tuple[Tensor, ...]:
+    return quant_mixes.mixed(architectures.tensors(known), mix, known)
+
+
+def _metadata(known: KnownModel, mix: str, header_only: bool) -> dict[str, Any]:
+    general = {
+        "general.architecture": known.architecture,
+        "general.name": f"{known.name} shape",
+        "general.description": "The shape of a published model with synthetic weights: real speed, no meaning.",
+        "general.file_type": quant_mixes.mix_named(mix).file_type,
+        "general.quantization_version": 2,
+        "inferlab.synthetic": True,
+        "inferlab.header_only": header_only,
+    }
+    return {**general, **architectures.metadata(known), **vocabulary(known.n_vocab)}
+
+
+@contextmanager
+def _whole_or_nothing(target: Path) -> Iterator[BinaryIO]:
+    """A file under a temporary name beside the target, renamed to it at the end and removed on any failure."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb", buffering=0) as file:
+            yield file
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

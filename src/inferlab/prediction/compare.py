@@ -1,0 +1,150 @@
+"""Where a plan meets a run: predicted bytes, measured bytes, and what lies between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from inferlab.engine.log import Buffer
+from inferlab.errors import InvalidSettings
+from inferlab.measurement.memory import Occupied
+from inferlab.measurement.run import Run
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.units import MIB, bytes_text
+
+ON_HOST = re.compile(r"CPU|AMX|BLAS|.*_Host$")
+REPACKED = re.compile(r"AMX|CPU_REPACK|CPU_KLEIDIAI|CPU_RISCV|CPU_HBM")  # ggml-cpu.cpp: its extra buffer types
+MAPPED = "CPU_Mapped"
+DECORATION = re.compile(r"_Mapped$|_Private$")
+TOTAL_SHARE, TOTAL_BYTES = 0.03, 150 * MIB
+ENDPOINT = re.compile(r"RPC\d*\[(.+)\]")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One kind of bytes on one device: as planned, and as llama.cpp's log tells it, exact to 0.01 MiB.
+
+    predicted_range  least and most, where the plan is a bound and predicted_bytes None
+    repacked_bytes   second copies of host weights that stand elsewhere in the mapped file; not part of measured_bytes
+    """
+
+    device: str
+    kind: str
+    predicted_bytes: int | None
+    measured_bytes: int
+    predicted_range: tuple[int, int] | None = None
+    repacked_bytes: int = 0
+
+    @property
+    def difference_bytes(self) -> int | None:
+        """Measured minus predicted; None where the plan left it open."""
+        return None if self.predicted_bytes is None else self.measured_bytes - self.predicted_bytes
+
+    @property
+    def note(self) -> str | None:
+        """What a difference of host weights means; None where a difference is a difference."""
+        if not self.repacked_bytes:
+            return None
+        return (
+            f"llama.cpp maps the file from the first to the last tensor that it uses in place, and keeps repacked "
+            f"copies of the others beside it: {bytes_text(self.repacked_bytes)}, counted apart."
+        )
+
+
+@dataclass(frozen=True)
+class Total:
+    """All that a model takes of one device: plan and the device's constant, beside what the driver counted.
+
+    planned_range  least and most where the plan is a bound; the same number twice elsewhere
+    """
+
+    device: str
+    planned_range: tuple[int, int]
+    context_bytes: int
+    measured_bytes: int
+
+    @property
+    def difference_bytes(self) -> int:
+        """Measured minus predicted; 0 between the two ends of a bound."""
+        least, most = (end + self.context_bytes for end in self.planned_range)
+        return self.measured_bytes - min(max(self.measured_bytes, least), most)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are within 3 % of what was measured, or within 150 MiB."""
+        return abs(self.difference_bytes) <= max(TOTAL_SHARE * self.measured_bytes, TOTAL_BYTES)
+
+
+def compare_total(plan: MemoryPlan, occupied: Occupied, context_bytes: int) -> Total:
+    """A plan's bytes on one device, with the device's constant, beside the growth that its driver counted.
+
+    Raises InvalidSettings where the plan has no such device: it was made for another machine, or other settings.
+    """
+    if occupied.place not in plan.devices:
+        raise InvalidSettings(f"The plan has {', '.join(plan.devices)}, but {occupied.place} was measured. Plan with "
+                              "the same settings and machine=lab.this_machine().")  # fmt: skip
+    ends = plan.least_bytes(occupied.place), plan.most_bytes(occupied.place)
+    return Total(occupied.device, ends, context_bytes, occupied.grown_bytes)
+
+
+def compare(plan: MemoryPlan, run: Run) -> tuple[Gap, ...]:
+    """Every kind of bytes on every device, planned beside measured, in the plan's order; what both call 0 is left out.
+
+    The run needs `buffers`. Devices are matched by llama.cpp's order: RPC servers as they were named, then the others.
+    """
+    measured = measured_bytes(run.buffers, run.settings.rpc_servers)
+    places = [(device, kind) for device, held in plan.devices.items() for kind in held.parts]
+    places += [place for place in measured if place not in places]
+    gaps = [_gap(plan, run, place, measured.get(place, 0)) for place in places]
+    return tuple(gap for gap in gaps if gap.predicted_bytes != 0 or gap.measured_bytes)
+
+
+def measured_bytes(buffers: Iterable[Buffer], rpc_servers: Sequence[str] = ()) -> dict[tuple[str, str], int]:
+    """Bytes by ("host" or "gpu0" ..., kind), whatever llama.cpp's backends call their buffers.
+
+    Repacked copies of weights that are mapped as well are left out: see `repacked_bytes`.
+    """
+    buffers = tuple(buffers)
+    twice = set(_repacked(buffers))
+    buffers = tuple(b for b in buffers if b not in twice)
+    names = {_plain(b.device) for b in buffers if not ON_HOST.match(b.device)}
+    devices = sorted(names, key=lambda name: _in_llama_cpps_order(name, list(rpc_servers)))
+    totals: dict[tuple[str, str], int] = {}
+    for b in buffers:
+        device = "host" if ON_HOST.match(b.device) else f"gpu{devices.index(_plain(b.device))}"
+        totals[device, b.kind] = totals.get((device, b.kind), 0) + b.n_bytes
+    return totals
+
+
+def repacked_bytes(buffers: Iterable[Buffer]) -> int:
+    """Bytes of weights that llama.cpp holds a second time, in another layout, beside the mapped file."""
+    return sum(b.n_bytes for b in _repacked(tuple(buffers)))
+
+
+def _repacked(buffers: tuple[Buffer, ...]) -> list[Buffer]:
+    mapped = any(b.device == MAPPED for b in buffers)
+    return [b for b in buffers if mapped and b.kind == "weights" and REPACKED.match(b.device)]
+
+
+def _gap(plan: MemoryPlan, run: Run, place: tuple[str, str], measured: int) -> Gap:
+    ends = plan.compute_range.get(place[0]) if place[1] == "compute" else None
+    copies = repacked_bytes(run.buffers) if place == ("host", "weights") else 0
+    return Gap(*place, _planned(plan, *place), measured, ends, copies)
+
+
+def _planned(plan: MemoryPlan, device: str, kind: str) -> int | None:
+    held = plan.devices.get(device)
+    return held.parts[kind] if held else 0
+
+
+def _plain(device: str) -> str:
+    """`MTL0_Mapped` is MTL0."""
+    return DECORATION.sub("", device)
+
+
+def _in_llama_cpps_order(device: str, rpc_servers: list[str]) -> tuple[int, str]:
+    """RPC devices come first, in the order of their servers (src/llama.cpp:276)."""
+    endpoint = ENDPOINT.match(device)
+    known = endpoint and endpoint[1] in rpc_servers
+    return (rpc_servers.index(endpoint[1]) if known else len(rpc_servers) + (not endpoint)), device

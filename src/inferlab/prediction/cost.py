@@ -1,0 +1,178 @@
+"""What a model is made of: bytes and operations of its parts, and how much work a text takes with and without a cache.
+
+Everything is arithmetic on a file's list of tensors and its header; nothing is loaded.
+An operation is one multiplication or one addition, so a weight that is multiplied costs two for each token.
+Softmax, norms, RoPE and the activation are left out: they are linear in the width, the matrices quadratic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from inferlab.errors import UnsupportedArchitecture
+from inferlab.model.catalog import KnownModel
+from inferlab.model.gguf import Model, Tensor
+from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
+from inferlab.settings import Settings
+
+PARTS = {
+    "token_embd": "embedding table",
+    "attn_q": "attention: queries",
+    "attn_k": "attention: keys",
+    "attn_v": "attention: values",
+    "attn_qkv": "attention: queries, keys, values",
+    "attn_output": "attention: output",
+    "ffn_gate": "feed-forward: gate",
+    "ffn_up": "feed-forward: up",
+    "ffn_down": "feed-forward: down",
+    "ffn_gate_inp": "experts: router",
+    "ffn_gate_exps": "experts: gate",
+    "ffn_up_exps": "experts: up",
+    "ffn_down_exps": "experts: down",
+    "output": "output layer",
+}
+NORMS, OTHER, CACHE = "norms", "other", "attention over the cells"
+ORDER = (*dict.fromkeys(PARTS.values()), NORMS, OTHER, CACHE)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kind of tensor, summed over all layers, and what one pass of one token does with it.
+
+    n_bytes      in the file, or in the cells in use
+    read_bytes   read for one token: one row of an embedding table, the chosen share of experts, else all
+    operations   multiplications and additions for one token
+    """
+
+    name: str
+    n_weights: int
+    n_bytes: int
+    read_bytes: int
+    operations: int
+
+
+def part_of(tensor_name: str) -> str:
+    """The part that a tensor belongs to, by llama.cpp's names: `blk.3.attn_q.weight` -> `attention: queries`."""
+    stem = re.sub(r"^blk\.\d+\.|\.(weight|bias)$", "", tensor_name)
+    if "norm" in stem:
+        return NORMS
+    return PARTS.get(stem, OTHER)
+
+
+def parts(model: Model, n_cells: int = 0) -> tuple[Part, ...]:
+    """Every part of a model; with `n_cells`, also attention over the cells of a 16-bit KV cache.
+
+    Matrices cost two operations a weight (one multiplication, one addition), vectors none.
+    An embedding table that is also the output layer (tied) is read and multiplied whole; otherwise one row is read.
+    Raises UnsupportedArchitecture for `n_cells` where the cache is not of the plain kind.
+    """
+    tied = not any(tensor.name == "output.weight" for tensor in model.tensors)
+    found: dict[str, list[Part]] = defaultdict(list)
+    for tensor in model.tensors:
+        found[part_of(tensor.name)].append(_used(model, tensor, tied))
+    summed = [_sum(name, found[name]) for name in ORDER if name in found]
+    if n_cells:
+        summed.append(_cells(model, n_cells))
+    return tuple(summed)
+
+
+def type_bytes(tensors: Iterable[Tensor]) -> dict[str, dict[str, int]]:
+    """Bytes by part and by ggml type: {part: {type: bytes}}, parts in the model's order."""
+    told: dict[str, dict[str, int]] = {name: {} for name in ORDER}
+    for tensor in tensors:
+        of_part = told[part_of(tensor.name)]
+        of_part[tensor.type] = of_part.get(tensor.type, 0) + tensor.n_bytes
+    return {name: types for name, types in told.items() if types}
+
+
+def operations(model: Model, n_cells: int) -> tuple[int, int]:
+    """(in matrices, in attention over the cells) for one token that sees `n_cells` tokens, itself included."""
+    *matrices, cells = parts(model, n_cells)
+    return sum(part.operations for part in matrices), cells.operations
+
+
+def total_operations(model: Model, n_tokens: int, cached: bool = True) -> int:
+    """Operations to generate a text of `n_tokens` one token after another.
+
+    With a cache, token n goes through the matrices once and looks at n cells: a sum over n of (a + b n).
+    Without, its whole text goes through: a sum over n of the sum over m = 1..n of (a + b m).
+    """
+    matrices, per_cell = operations(model, 1)
+    n = n_tokens
+    if cached:
+        return matrices * n + per_cell * n * (n + 1) // 2
+    return matrices * n * (n + 1) // 2 + per_cell * n * (n + 1) * (n + 2) // 6
+
+
+def kv_readings(model: Model | KnownModel, settings: Settings) -> dict[str, int]:
+    """Bytes of the KV cache by the right formula and by four that readers meet elsewhere; only the first is true.
+
+    query heads        n_head where n_head_kv belongs
+    hidden width       n_embd for each key and value, as if all heads together always made the hidden state
+    whole bytes        bits by the name of the type, without the scales of its blocks (q8_0 as 1 byte, q4_0 as 0.5)
+    cells as asked     n_ctx as given, not rounded up to 256 for each sequence
+    """
+    right = kv_cache_bytes(model, settings)
+    per_token = kv_cache_bytes_per_token(model, settings.type_k, settings.type_v)
+    values = model.n_layer * model.n_head_kv
+    as_named = model.head_dim_k * _named_bits(settings.type_k) + model.head_dim_v * _named_bits(settings.type_v)
+    cells = right // per_token
+    return {
+        "right": right,
+        "query heads": right * model.n_head // model.n_head_kv,
+        "hidden width": right * 2 * model.n_embd // (model.n_head_kv * (model.head_dim_k + model.head_dim_v)),
+        "whole bytes": cells * values * as_named // 8,
+        "cells as asked": settings.n_ctx * per_token,
+    }
+
+
+def break_even_cells(weights_bytes: int, model: Model | KnownModel, type_k: str = "f16", type_v: str = "f16") -> float:
+    """Cells at which the KV cache in use weighs as much as the weights."""
+    return weights_bytes / kv_cache_bytes_per_token(model, type_k, type_v)
+
+
+def _used(model: Model, tensor: Tensor, tied: bool) -> Part:
+    share_read = share_multiplied = 1.0
+    if len(tensor.shape) < 2:
+        share_multiplied = 0.0
+    elif tensor.name == "token_embd.weight" and not tied:
+        share_read, share_multiplied = 1 / tensor.shape[1], 0.0
+    elif "_exps" in tensor.name:
+        share_read = share_multiplied = _share_of_experts(model)
+    read, done = round(share_read * tensor.n_bytes), round(share_multiplied * 2 * tensor.n_elements)
+    return Part(part_of(tensor.name), tensor.n_elements, tensor.n_bytes, read, done)
+
+
+def _share_of_experts(model: Model) -> float:
+    used, count = model.number("expert_used_count"), model.number("expert_count")
+    if not used or not count:
+        raise UnsupportedArchitecture(f"{model.name} has experts, but its header does not say how many are used.")
+    return used / count
+
+
+def _sum(name: str, found: Iterable[Part]) -> Part:
+    total = Part(name, 0, 0, 0, 0)
+    for part in found:
+        total = replace(
+            total,
+            n_weights=total.n_weights + part.n_weights,
+            n_bytes=total.n_bytes + part.n_bytes,
+            read_bytes=total.read_bytes + part.read_bytes,
+            operations=total.operations + part.operations,
+        )
+    return total
+
+
+def _cells(model: Model, n_cells: int) -> Part:
+    """Scores (queries times keys) and mixing (scores times values) over `n_cells`, in every layer."""
+    n_bytes = n_cells * kv_cache_bytes_per_token(model)
+    done = 2 * n_cells * model.n_layer * model.n_head * (model.head_dim_k + model.head_dim_v)
+    return Part(CACHE, 0, n_bytes, n_bytes, done)
+
+
+def _named_bits(type: str) -> int:
+    """The digits in a type's name: 16 for f16 and bf16, 8 for q8_0, 4 for q4_0 and iq4_nl."""
+    return int(re.search(r"\d+", type)[0])

@@ -1,0 +1,40 @@
+"""How many bytes a model takes, from its shape alone.
+
+weights: the sum of tensor bytes. `cache`: the KV cache, layer by layer. `placement`: which device has which layer.
+`compute`: the compute and output buffers, in closed form where that is exact. `plan`: all of it in one record.
+What a formula does not cover is refused (UnsupportedArchitecture, or None), never guessed.
+"""
+
+from __future__ import annotations
+
+from inferlab.model.architectures import tensors
+from inferlab.model.catalog import KnownModel
+from inferlab.model.gguf import Tensor
+from inferlab.prediction.memory.cache import kv_cache_bytes, kv_cache_bytes_per_token, row_bytes
+from inferlab.prediction.memory.plan import DeviceBytes, LayerBytes, MemoryPlan
+
+__all__ = [
+    "DeviceBytes",
+    "LayerBytes",
+    "MemoryPlan",
+    "kv_cache_bytes",
+    "kv_cache_bytes_per_token",
+    "row_bytes",
+    "weights_bytes",
+]
+
+
+def weights_bytes(known: KnownModel, type: str = "f16") -> int:
+    """Bytes of all tensors of a known model with every matrix in one `type`; what a conversion keeps in F32 stays.
+
+    A named mix such as Q4_K_M is not one type; `known_model(...).files` has the sizes of published files.
+    Raises InvalidSettings for a type that ggml does not have or whose blocks no row fills,
+    UnsupportedArchitecture for an architecture without a layout.
+    """
+    return sum(_bytes_in(type if tensor.type == "F16" else tensor.type, tensor) for tensor in tensors(known))
+
+
+def _bytes_in(type: str, tensor: Tensor) -> int:
+    """Bytes of a tensor in another type: its rows, each in whole blocks."""
+    n_row = tensor.shape[0]
+    return tensor.n_elements // n_row * row_bytes(type, n_row)

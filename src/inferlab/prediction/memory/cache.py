@@ -1,0 +1,154 @@
+"""The KV cache, layer by layer: how many cells, how wide, in which types.
+
+bytes of a layer = streams * cells * (row(type_k, KV heads * head_dim_k) + row(type_v, KV heads * head_dim_v))
+The cells of a layer with a sliding window are fewer unless `swa_full`; a latent (MLA) cache has keys only.
+Sources: llama-kv-cache.cpp:205-234, llama-kv-cache-iswa.cpp:69-81, llama-context.cpp:290-305, llama-model.cpp:2352.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.catalog import KnownModel
+from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.gguf import LazyArray, Model
+from inferlab.settings import Settings
+
+CELLS = 256
+TYPES = {kind.name.lower(): kind for kind in TENSOR_TYPES.values()}
+
+# Architectures whose cache was held against llama.cpp's own (tests/benchmarks/test_plan_exact.py).
+PLAIN = frozenset(["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "phi3", "starcoder2", "olmo2"])
+# Every n-th layer keeps the whole context, the others a window: (n, window that llama.cpp assumes; None: none at all).
+WINDOWED = {"gemma2": (2, 4096), "gemma3": (6, None), "olmo2": (4, None)}
+LATENT = frozenset(["deepseek2"])
+
+
+@dataclass(frozen=True)
+class CacheLayer:
+    """The cache of one layer: values of a key and of a value in one cell, and the window it keeps (0: everything)."""
+
+    key_width: int
+    value_width: int
+    window: int = 0
+
+
+def cache_layers(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
+    """One CacheLayer for each block. Raises UnsupportedArchitecture for a cache that has no formula here."""
+    if not isinstance(model, Model):
+        return _windowed(model, model.n_layer, model.architecture, model.n_swa)
+    if refused := _other_cache(model):
+        raise UnsupportedArchitecture(
+            f"{model.name} ({model.architecture}) has {refused}; the closed form for the KV cache does not hold for it."
+        )
+    if model.architecture in LATENT:
+        return (CacheLayer(model.n_head_kv * model.head_dim_k, 0),) * model.n_layer
+    return _windowed(model, model.n_layer, model.architecture, _window(model))
+
+
+def cells(settings: Settings) -> tuple[int, int]:
+    """(streams, cells of each): sequences share one stream if `kv_unified`, and n_ctx is rounded up twice to 256.
+
+    llama-context.cpp:290-305. Raises InvalidSettings without n_ctx.
+    """
+    if settings.n_ctx is None:
+        raise InvalidSettings("n_ctx=None leaves the size of the KV cache open; say how many tokens it must hold.")
+    streams = 1 if settings.kv_unified else settings.n_seq_max
+    return streams, padded(padded(settings.n_ctx) // streams)
+
+
+def windowed_cells(settings: Settings, window: int) -> int:
+    """Cells of each stream in a layer with a sliding window (llama-kv-cache-iswa.cpp:69-81)."""
+    _, whole = cells(settings)
+    if settings.swa_full or not window:
+        return whole
+    seen = window * (settings.n_seq_max if settings.kv_unified else 1)
+    return padded(min(whole, seen + batches(settings)[1]))
+
+
+def batches(settings: Settings) -> tuple[int, int]:
+    """(n_batch, n_ubatch) as llama.cpp cuts them: no batch is larger than the n_ctx asked for."""
+    n_batch = min(settings.n_ctx, settings.n_batch)
+    return n_batch, min(n_batch, settings.n_ubatch)
+
+
+def layer_bytes(layer: CacheLayer, settings: Settings) -> int:
+    """Bytes of one layer's cache."""
+    streams, _ = cells(settings)
+    keys, values = row_bytes(settings.type_k, layer.key_width), row_bytes(settings.type_v, layer.value_width)
+    return streams * windowed_cells(settings, layer.window) * (keys + values)
+
+
+def kv_cache_bytes(model: Model | KnownModel, settings: Settings) -> int:
+    """Bytes of the KV cache that llama.cpp allocates when it makes the context; it never grows.
+
+    Raises InvalidSettings without n_ctx, UnsupportedArchitecture for caches of other kinds.
+    """
+    return sum(layer_bytes(layer, settings) for layer in cache_layers(model))
+
+
+def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", type_v: str = "f16") -> int:
+    """Bytes that one cell of the KV cache takes over all layers: KV heads count, query heads do not.
+
+    n_layer * (row(type_k, n_head_kv * head_dim_k) + row(type_v, n_head_kv * head_dim_v)); llama-kv-cache.cpp.
+    """
+    layers = cache_layers(model)
+    return sum(row_bytes(type_k, layer.key_width) + row_bytes(type_v, layer.value_width) for layer in layers)
+
+
+def row_bytes(type: str, n_weights: int) -> int:
+    """Bytes of `n_weights` in one ggml type. Raises InvalidSettings when they do not fill its blocks."""
+    kind = TYPES.get(type.lower())
+    if kind is None:
+        raise InvalidSettings(f"ggml has no type {type!r}. It has: {', '.join(TYPES)}.")
+    if n_weights % kind.block:
+        raise InvalidSettings(f"{n_weights} weights do not fill blocks of {kind.block}, which {type!r} needs.")
+    return n_weights // kind.block * kind.block_bytes
+
+
+def padded(n_cells: int) -> int:
+    """Rounded up to llama.cpp's 256 cells."""
+    return -(-n_cells // CELLS) * CELLS
+
+
+def _windowed(model: Model | KnownModel, n_layer: int, architecture: str, window: int) -> tuple[CacheLayer, ...]:
+    """Layers that slide and layers that do not, in turn: set_swa_pattern, llama-hparams.cpp:8-22."""
+    widths = model.n_head_kv * model.head_dim_k, model.n_head_kv * model.head_dim_v
+    if not window or architecture not in WINDOWED:
+        return (CacheLayer(*widths),) * n_layer
+    every = WINDOWED[architecture][0]
+    return tuple(CacheLayer(*widths, window if i % every < every - 1 else 0) for i in range(n_layer))
+
+
+def _window(model: Model) -> int:
+    """Tokens of the sliding window; llama.cpp assumes one for some architectures and ignores the key for others."""
+    if model.architecture not in WINDOWED:
+        return 0
+    return model.number("attention.sliding_window", WINDOWED[model.architecture][1]) or 0
+
+
+def _in_turn(model: Model) -> bool:
+    """Whether the file's own pattern of windows, a number or one flag for each layer, is its architecture's."""
+    every = WINDOWED[model.architecture][0]
+    key = f"{model.architecture}.attention.sliding_window_pattern"
+    if isinstance(model.metadata.get(key), LazyArray):
+        return [bool(flag) for flag in model.array(key)] == [i % every < every - 1 for i in range(model.n_layer)]
+    return model.metadata.get(key, every) == every
+
+
+def _other_cache(model: Model) -> str | None:
+    """What makes this model's cache one that no formula here describes; None for the caches above."""
+    per_layer = ("attention.head_count_kv", "attention.head_count", "attention.key_length", "attention.value_length")
+    arrays = [k for k in per_layer if isinstance(model.metadata.get(f"{model.architecture}.{k}"), LazyArray)]
+    if model.architecture not in PLAIN | set(WINDOWED) | LATENT:
+        return "an architecture that is not among " + ", ".join(sorted(PLAIN | set(WINDOWED) | LATENT))
+    if arrays:
+        return f"{arrays[0]} for each layer"
+    if _window(model) and not _in_turn(model):
+        return "a pattern of sliding windows of its own"
+    if model.number("nextn_predict_layers"):
+        return "layers that predict several tokens"
+    if model.architecture in LATENT and not model.number("attention.key_length_mla"):
+        return "keys and values that its file leaves unsplit"
+    return None

@@ -1,0 +1,90 @@
+"""Bytes of a plan: on each device, in each layer, and how they were found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from inferlab.model.gguf import ModelCard
+from inferlab.settings import Settings
+
+CLOSED_FORM, ORACLE, BOUND = "closed form", "oracle", "bound"
+
+
+@dataclass(frozen=True)
+class DeviceBytes:
+    """Bytes that one device holds: of weights, KV cache, compute buffer and output buffer; None where unknown."""
+
+    weights_bytes: int | None = 0
+    kv_cache_bytes: int | None = 0
+    compute_bytes: int | None = 0
+    output_bytes: int | None = 0
+
+    @property
+    def parts(self) -> dict[str, int | None]:
+        """The four kinds under the names that `Run.bytes_on` uses."""
+        return {
+            "weights": self.weights_bytes,
+            "kv_cache": self.kv_cache_bytes,
+            "compute": self.compute_bytes,
+            "output": self.output_bytes,
+        }
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Their sum; None as long as one of them is unknown."""
+        parts = self.parts.values()
+        return None if None in parts else sum(parts)
+
+
+@dataclass(frozen=True)
+class LayerBytes:
+    """One layer: where its weights lie and where its share of the KV cache does.
+
+    name           "input" (the token embedding), "block 0" ..., "output"
+    weights_bytes  its tensors, each once
+    """
+
+    name: str
+    device: str
+    weights_bytes: int
+    kv_cache_device: str
+    kv_cache_bytes: int
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a model takes under given settings, on each device, before anything is loaded.
+
+    method         "closed form", "oracle" (llama.cpp's own simulation) or "bound"
+    devices        "host" first, then "gpu0", ... in llama.cpp's order
+    layers         the input, each block, the output: where their bytes are
+    compute_range  for a bound: least and most compute bytes of a device whose compute_bytes is None
+    notes          what the reader should know, such as second copies of repacked weights
+    settings       as planned: n_ctx filled in and rounded as llama.cpp rounds it
+    """
+
+    model: ModelCard
+    settings: Settings
+    method: str
+    devices: dict[str, DeviceBytes]
+    layers: tuple[LayerBytes, ...] = ()
+    notes: tuple[str, ...] = ()
+    compute_range: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def least_bytes(self, device: str) -> int:
+        """Bytes that the device needs in any case."""
+        return self._total(device, 0)
+
+    def most_bytes(self, device: str) -> int:
+        """Bytes that suffice; equal to `least_bytes` unless the plan is a bound."""
+        return self._total(device, 1)
+
+    def bytes_of(self, kind: str) -> int | None:
+        """Bytes of one kind over all devices: weights, kv_cache, compute or output; None if one is unknown."""
+        found = [device.parts[kind] for device in self.devices.values()]
+        return None if None in found else sum(found)
+
+    def _total(self, device: str, end: int) -> int:
+        known = sum(filter(None, self.devices[device].parts.values()))
+        return known + self.compute_range.get(device, (0, 0))[end]

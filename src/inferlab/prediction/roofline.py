@@ -1,0 +1,69 @@
+"""Measurements under a machine's roofs: what a run achieved, in FLOP and bytes, and where the ridge lies in tokens.
+
+Counted are the multiplications with weights, two FLOP for each weight and token, and the bytes of those weights,
+read once in each pass of at most n_ubatch tokens; attention, norms and activations are left out on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from inferlab.measurement.ceilings import Ceiling
+from inferlab.measurement.run import Run
+from inferlab.model.gguf import Model
+from inferlab.prediction.speed import intensity, matrices
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """One phase of a run: tokens in the prompt, FLOP for each byte of weights read, and the rate of both."""
+
+    name: str
+    n_prompt: int
+    flop_per_byte: float
+    flops_per_second: float
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes of weights read in a second."""
+        return self.flops_per_second / self.flop_per_byte
+
+    @property
+    def point(self) -> tuple[str, float, float]:
+        """As `figures.roofline` takes it."""
+        return self.name, self.flop_per_byte, self.flops_per_second
+
+
+def achieved(runs: Iterable[Run], model: Model, decode: bool = True) -> list[Achieved]:
+    """The prefill of every run and, with `decode`, the decode of the run with the fewest cells in use.
+
+    `model` is that of the runs: its file read, or `lab.shape` of the same name.
+    """
+    runs = sorted(runs, key=lambda run: run.n_prompt)
+    found = [_prefill(run, model) for run in runs]
+    with_decode = [run for run in runs if run.decode_tokens_per_second]
+    return [*found, _decode(with_decode[0], model)] if decode and with_decode else found
+
+
+def _prefill(run: Run, model: Model) -> Achieved:
+    n_tokens = min(run.n_prompt, run.settings.n_ubatch)
+    n_passes = -(-run.n_prompt // run.settings.n_ubatch)
+    each = intensity(model, n_tokens)
+    flops = each * _read_bytes(model) * n_passes / run.prefill_seconds
+    return Achieved(f"prefill of {run.n_prompt}", run.n_prompt, each, flops)
+
+
+def _decode(run: Run, model: Model) -> Achieved:
+    each = intensity(model, 1)
+    return Achieved("decode", run.n_prompt, each, each * _read_bytes(model) * run.decode_tokens_per_second)
+
+
+def _read_bytes(model: Model) -> int:
+    """Bytes of the matrices that a pass reads, the same as `speed.intensity` counts."""
+    return sum(tensor.n_bytes for tensor, _ in matrices(model))
+
+
+def ridge_tokens(ceiling: Ceiling, type: str, model: Model) -> float:
+    """Tokens in a pass from which arithmetic takes longer than reading the weights."""
+    return ceiling.ridge(type) / intensity(model, 1)

@@ -1,0 +1,206 @@
+"""How good speed plans are: points that no calibration used, measured, and what was predicted for each.
+
+A point keeps its raw samples; predictions are made anew from the calibration that is stored beside the points, so a
+page and a test find the same errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.errors import RecordError
+from inferlab.machine import Link
+from inferlab.model.synthetic_model import make_shape, shape
+from inferlab.prediction.calibration import Calibration
+from inferlab.prediction.predict import predict_speed
+from inferlab.prediction.speed import SpeedPlan
+from inferlab.records import write_whole
+from inferlab.settings import Settings
+
+FORMAT = 1
+PHASES = ("prefill", "decode")
+PASSES, AGREEMENT = 2, 0.1
+MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the bar
+
+
+@dataclass(frozen=True)
+class Point:
+    """One workload on a shape: which, how, and every sample of it.
+
+    changes          dimensions in which the shape differs from the published model
+    prefill_seconds  of each pass; decode_seconds of each token of all passes
+    """
+
+    name: str
+    mix: str
+    changes: dict[str, int]
+    settings: Settings
+    n_prompt: int
+    n_gen: int
+    link: Link | None = None
+    prefill_seconds: tuple[float, ...] = ()
+    decode_seconds: tuple[float, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What tells this point from others, in words."""
+        asked = self.settings
+        cache = "" if asked.type_k == "f16" else f", cache {asked.type_k}"
+        side = "" if asked.offload_kqv else f", cache on host, flash attention {asked.flash_attn}"
+        link = f", {self.link.achieved_gigabytes_per_second:.2g} GB/s" if self.link else ""
+        where = f"host, {asked.n_threads} threads" if self.on_host_alone else f"{asked.n_gpu_layers} layers"
+        return f"{self.name} {self.mix}, {where}, depth {self.n_prompt}{cache}{side}{link}"
+
+    @property
+    def on_host_alone(self) -> bool:
+        """Whether no device is given to it at all."""
+        return not self.settings.rpc_servers and self.settings.devices == ()
+
+    @property
+    def place(self) -> str:
+        """What it tries out: where the layers lie, a slowed link, or the cache on the other side."""
+        if self.on_host_alone:
+            return "host alone"
+        if not self.settings.offload_kqv:
+            return "cache on host"
+        if self.link:
+            return "slowed link"
+        return {0: "no layer there", -1: "all layers there"}.get(self.settings.n_gpu_layers, "some layers there")
+
+    def rate(self, phase: str) -> float:
+        """Measured tokens per second, from the median sample."""
+        if phase == "prefill":
+            return self.n_prompt / median(self.prefill_seconds)
+        return 1 / median(self.decode_seconds)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One rate of one point: predicted, measured, and the band of the prediction."""
+
+    text: str
+    phase: str
+    predicted: float
+    measured: float
+    band: tuple[float, float]
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def inside(self) -> bool:
+        return self.band[0] <= self.measured <= self.band[1]
+
+    @property
+    def pair(self) -> tuple[str, float, float, tuple[float, float]]:
+        """As figures take it."""
+        return self.text, self.predicted, self.measured, self.band
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Points and the calibration that predicts them."""
+
+    calibration: Calibration
+    points: tuple[Point, ...] = field(default_factory=tuple)
+
+    @property
+    def badge(self) -> str:
+        """Who recorded these points, when, with what."""
+        return f"recorded: {self.calibration.badge.removeprefix('measured: ')}"
+
+    def checked(self, phase: str | None = None) -> tuple[Checked, ...]:
+        """Every rate beside its prediction, of one phase or of both."""
+        phases = (phase,) if phase else PHASES
+        return tuple(self._check(point, of) for point in self.points for of in phases)
+
+    def pairs_by_place(self, phase: str) -> dict[str, list[tuple[str, float, float, tuple[float, float]]]]:
+        """One phase's rates as figures take them, by what their points try out."""
+        found: dict[str, list[tuple[str, float, float, tuple[float, float]]]] = {}
+        for point, checked in zip(self.points, self.checked(phase), strict=True):
+            found.setdefault(point.place, []).append(checked.pair)
+        return found
+
+    def _check(self, point: Point, phase: str) -> Checked:
+        step = getattr(predicted(point, self.calibration), phase)
+        return Checked(point.text, phase, step.tokens_per_second, point.rate(phase), step.rate_range)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the points as JSON; the calibration has a file of its own. Raises RecordError."""
+        return write_whole(path, json.dumps({"format": FORMAT, "points": [asdict(p) for p in self.points]}) + "\n")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Accuracy:
+        """From a folder with calibration.json and speed-points.json, or a recorded one by name. Raises RecordError."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            folder = Path(str(files("inferlab") / "data" / "records" / folder.name))
+        path = folder / "speed-points.json"
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT:
+                raise KeyError("format")
+            points = tuple(_point(one) for one in data["points"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecordError(f"{path} does not hold points of speed: {type(error).__name__}: {error}.") from error
+        return cls(Calibration.load(folder / "calibration.json"), points)
+
+
+def predicted(point: Point, calibration: Calibration) -> SpeedPlan:
+    """What a calibration says about a point; nothing is loaded."""
+    model = shape(point.name, point.mix, **point.changes)
+    return predict_speed(model, point.settings, calibration, point.n_prompt, point.n_gen, link=point.link)
+
+
+def measured(point: Point, engine: LlamaEngine) -> Point:
+    """The point with samples: one short warm-up, then two passes, and a third if their prompts' times are far apart."""
+    path = make_shape(point.name, point.mix, progress=False, **point.changes)
+    engine.open(path, point.settings)
+    prompt = engine.random_prompt(point.n_prompt)
+    engine.generate(prompt[:64], 3)
+    passes = [engine.generate(prompt, point.n_gen) for _ in range(PASSES)]
+    prefills = [one.prefill_seconds for one in passes]
+    if max(prefills) > (1 + AGREEMENT) * min(prefills):
+        passes.append(engine.generate(prompt, point.n_gen))
+    taken: dict[str, Any] = {
+        "prefill_seconds": tuple(one.prefill_seconds for one in passes),
+        "decode_seconds": tuple(s for one in passes for s in one.decode_seconds),
+    }
+    return Point(**{**_fields(point), **taken})
+
+
+def median_error(checked: Iterable[Checked]) -> float:
+    """The median of the errors' sizes."""
+    return median(abs(one.error) for one in checked)
+
+
+def share_inside(checked: Sequence[Checked]) -> float:
+    """The share of measurements inside the bands of their predictions."""
+    return sum(one.inside for one in checked) / len(checked)
+
+
+def held(checked: Sequence[Checked]) -> str:
+    """In words, whether the bar was held, or by how much it was missed."""
+    error, inside = median_error(checked), share_inside(checked)
+    missed = [f"missed it by {100 * (error - MOST_MEDIAN_ERROR):.1f} points"] if error > MOST_MEDIAN_ERROR else []
+    missed += [f"had only {100 * inside:.0f} % inside the band"] if inside < LEAST_INSIDE else []
+    return " and ".join(missed) or "held it"
+
+
+def _fields(point: Point) -> dict[str, Any]:
+    return {name: getattr(point, name) for name in Point.__dataclass_fields__}
+
+
+def _point(data: dict[str, Any]) -> Point:
+    samples = {name: tuple(data[name]) for name in ("prefill_seconds", "decode_seconds")}
+    link = Link(**data["link"]) if data["link"] else None
+    return Point(**{**data, **samples, "link": link, "settings": Settings.from_dict(data["settings"])})

@@ -1,0 +1,280 @@
+"""The command line: fields for programs, a table for people, exit statuses for scripts."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+from fakes import CARD, WITH_GPU, ScriptedEngine, made_run, scripted_pass
+from marks import needs_rpc
+
+from inferlab import cli
+from inferlab.errors import EngineCrashed
+from inferlab.model.find import tiny_model
+
+REQUEST = ["measure", str(tiny_model()), "--n-prompt", "8", "--n-gen", "3", "--repeats", "2"]
+INFERLAB = [sys.executable, "-m", "inferlab.cli"]
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """The session's engine, replaced by a scripted one with a GPU."""
+    scripted = ScriptedEngine(machine=WITH_GPU)
+    monkeypatch.setattr("inferlab.engine.session._DEFAULT", [scripted])
+    return scripted
+
+
+def told(capsys, *arguments):
+    """The JSON that a measurement prints."""
+    assert cli.main([*REQUEST, "--json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_uses_llama_benchs_names_where_it_has_them(scripted, capsys):
+    """A script written for llama-bench finds its fields."""
+    fields = told(capsys)
+    assert (fields["n_prompt"], fields["n_gen"], fields["n_batch"], fields["n_ubatch"]) == (8, 3, 2048, 512)
+    assert (fields["type_k"], fields["type_v"], fields["no_kv_offload"], fields["n_threads"]) == (
+        "f16",
+        "f16",
+        False,
+        4,
+    )
+    assert (fields["cpu_info"], fields["gpu_info"], fields["backends"]) == ("Example CPU", "Example GPU", "CPU,CUDA")
+    assert (fields["model_filename"], fields["model_n_params"] > 5e6) == ("tiny.gguf", True)
+
+
+def test_json_has_the_numbers_of_the_run(scripted, capsys):
+    """The four measured numbers under the objects' own names, and the raw timestamps they come from."""
+    fields, one = told(capsys), scripted_pass()
+    assert fields["ttft_seconds"] == one.token_seconds[0]
+    assert fields["prefill_tokens_per_second"] == pytest.approx(8 / one.prefill_seconds)
+    assert fields["decode_tokens_per_second"] == pytest.approx(2 / sum(one.decode_seconds))
+    assert fields["inter_token_seconds"] == pytest.approx(0.1)
+    assert [tuple(p["token_seconds"]) for p in fields["passes"]] == [one.token_seconds] * 2
+    assert fields["buffers"][0] == {"device": "CUDA0", "kind": "weights", "n_bytes": 10 * 2**20}
+    assert fields["load_seconds"] == 1.25
+
+
+def test_options_are_settings(scripted, capsys):
+    """Every option reaches the engine under the same name."""
+    numbers = ["--n-ctx", "512", "--n-threads", "3", "--n-gpu-layers", "5"]
+    told(capsys, *numbers, "--type-k=q8_0", "--type-v=q4_0", "--flash-attn=on", "--no-offload-kqv")
+    asked = scripted.opened[0]
+    assert (asked.n_ctx, asked.n_threads, asked.n_gpu_layers) == (512, 3, 5)
+    assert (asked.type_k, asked.type_v, asked.flash_attn, asked.offload_kqv) == ("q8_0", "q4_0", "on", False)
+
+
+def test_devices_and_their_shares_are_settings(scripted, capsys):
+    """Named with commas between them; `none` is no device at all."""
+    told(capsys, "--devices", "CUDA0,CUDA1", "--tensor-split", "3,1")
+    told(capsys, "--devices", "none")
+    assert [(asked.devices, asked.tensor_split) for asked in scripted.opened] == [
+        (("CUDA0", "CUDA1"), (3.0, 1.0)),
+        ((), None),
+    ]
+
+
+@needs_rpc
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a loopback device's memory")
+def test_a_limit_lasts_as_long_as_the_measurement(capsys):
+    """It is in the fields, and what does not fit into it is an error of llama.cpp's."""
+    assert told(capsys, "--loopback", "--limit-vram", "256MiB")["limits"] == {"RPC0": 256 * 2**20}
+    assert cli.main([*REQUEST, "--loopback", "--limit-vram", "256MiB", "--n-ctx", "400000"]) == 1
+    assert "EngineRefused: llama.cpp did not make a context" in capsys.readouterr().err
+
+
+def test_the_table_is_for_people(scripted, capsys):
+    """Without --json the numbers come with units and the badge says who measured."""
+    assert cli.main(REQUEST) == 0
+    table = capsys.readouterr().out
+    for text in ("time to first token", "500 ms", "20 tokens/s", "12.5 tokens/s", "10.00 MiB", "Example CPU"):
+        assert text in table
+
+
+def test_an_unsettled_warm_up_is_said(monkeypatch, capsys):
+    """Somebody who measures beside a busy program is told so."""
+    passes = [scripted_pass(0.1, (1.0,)), scripted_pass(0.1, (2.0,))] * 4
+    monkeypatch.setattr("inferlab.engine.session._DEFAULT", [ScriptedEngine(passes)])
+    assert cli.main(REQUEST) == 0
+    assert "never settled" in capsys.readouterr().out
+
+
+def test_a_models_name_is_never_markup(capsys):
+    """Brackets in a file's name are printed, not obeyed."""
+    cli.measure.print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
+    assert "[/red] [bold]evil" in capsys.readouterr().out
+
+
+def planned(capsys, *arguments):
+    """The JSON that a plan prints."""
+    assert cli.main(["plan", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+PLANS = [["tiny"], ["tiny", "--vram", "8GiB"], ["mistral-7b", "--type=Q8_0", "--vram=1GiB"]]
+
+
+@pytest.mark.parametrize("arguments", PLANS)
+def test_a_plan_has_one_shape(scripted, capsys, arguments):
+    """Model, method, four kinds of bytes on each device, the verdict: these names, no others, bytes or null."""
+    fields = planned(capsys, *arguments)
+    assert list(fields) == ["model", "method", "devices", "fits"]
+    assert list(fields["model"]) == ["name", "n_params", "tensor_bytes"]
+    assert fields["method"] in ("closed form", "oracle", "bound")
+    assert fields["fits"] in ("yes", "no", "unsure")
+    assert "host" in fields["devices"]
+    for held in fields["devices"].values():
+        assert list(held) == ["weights_bytes", "kv_cache_bytes", "compute_bytes", "output_bytes"]
+        assert all(n is None or (isinstance(n, int) and n >= 0) for n in held.values())
+
+
+def test_options_of_a_plan_are_settings(scripted, capsys):
+    """More context is more cache, a smaller type less of it, and the type of a known name its bytes."""
+
+    def cache(*options):
+        return sum(held["kv_cache_bytes"] for held in planned(capsys, "mistral-7b", *options)["devices"].values())
+
+    assert cache("--n-ctx", "8192") == 2 * cache() == 2**30
+    assert cache("--type-k", "q8_0", "--type-v", "q8_0") == cache() * 34 // 64
+    assert planned(capsys, "mistral-7b", "--type", "F16")["model"]["tensor_bytes"] > 14e9
+
+
+def test_a_plan_for_people(scripted, capsys):
+    """A table, a bar for each device, the verdict with what it is compared with, and what would fit."""
+    assert cli.main(["plan", "mistral-7b", "--vram", "24GiB", "--reserve", "650MiB"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Mistral 7B v0.2" in told
+    for text in ("█", "▓", "fits: yes", "Compared with gpu0 24.00 GiB free, of which 650.00 MiB stay", "Method: "):
+        assert text in told
+    for question in ("largest n_ctx", "most layers", "KV cache type"):
+        assert question in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["masure"], ["measure", "--n-prompt", "many"], ["measure", "--type-k", "q4"], ["measure", "--no-such-option"],
+     ["plan"], ["plan", "tiny", "--vram", "8"], ["measure", "--limit-vram", "8"],
+     ["plan", "tiny", "--tensor-split", "a"], ["plan", "mistral-7b", "--type", "Q9"]],
+)
+def test_unusable_arguments_are_status_2(arguments, capsys):
+    """The usage goes to standard error, nothing to standard output."""
+    with pytest.raises(SystemExit) as left:
+        cli.main(arguments)
+    printed = capsys.readouterr()
+    assert (left.value.code, printed.out, "usage:" in printed.err) == (2, "", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["measure", "no-such.gguf"], "ModelNotFound: no-such.gguf does not exist"),
+        (["quantize", "tiny", "Q4_K_N"], "InvalidSettings: llama.cpp has no quantization 'Q4_K_N'. Did you mean"),
+        (["fidelity", "tiny", "--n-ctx", "4"], "InvalidSettings: n_ctx=4 leaves nothing to score"),
+        (["measure", __file__], "NotGGUF: "),
+        (["measure", "tiny", "--n-gen", "0"], "InvalidSettings: n_gen=0"),
+        (["measure", "tiny", "--n-ctx", "10"], "InvalidSettings: n_ctx=10"),
+        (["measure", "tiny", "--type-v", "q8_0", "--flash-attn", "off"], "InvalidSettings: type_v"),
+        (["plan", "no-such.gguf"], "ModelNotFound: no-such.gguf does not exist"),
+        (["plan", "tiny", "--type", "Q8_0"], "InvalidSettings: type='Q8_0' is for a known model"),
+    ],
+)
+def test_an_error_of_ours_is_status_1_and_one_sentence(scripted, arguments, error, capsys):
+    """No traceback: what happened, what was found, what to do, on standard error."""
+    assert cli.main([*arguments, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"inferlab: {error}")
+    assert "Traceback" not in printed.err
+
+
+def test_a_crash_of_the_engine_is_status_1(monkeypatch, capsys):
+    """So is a worker that died."""
+    monkeypatch.setattr("inferlab.engine.session._DEFAULT", [ScriptedEngine(fails=EngineCrashed("died", "last line"))])
+    assert cli.main(REQUEST) == 1
+    assert "EngineCrashed: died\nllama.cpp's last lines:\nlast line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_asking_is_no_error(option, capsys):
+    """--version and --help end with status 0."""
+    with pytest.raises(SystemExit) as left:
+        cli.main([option])
+    assert left.value.code == 0
+    assert "inferlab" in capsys.readouterr().out
+
+
+def test_a_real_measurement():
+    """`inferlab measure --json` prints one JSON object and nothing else, from a real prefill and decode."""
+    command = [*INFERLAB, "measure", "tiny", "--n-prompt", "32", "--n-gen", "8", "--repeats", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    fields = json.loads(done.stdout)
+    assert 0 < fields["inter_token_seconds"] < fields["ttft_seconds"] < fields["load_seconds"] + 60
+    assert [len(p["token_seconds"]) for p in fields["passes"]] == [8, 8]
+    assert {b["kind"] for b in fields["buffers"]} == {"weights", "kv_cache", "compute", "output"}
+
+
+def test_a_model_is_quantized_and_held_against_itself(tmp_path, capsys):
+    """`quantize` writes the file and says its size; `fidelity` says what was lost, in JSON or as a table."""
+    made = str(tmp_path / "made.gguf")
+    assert cli.main(["quantize", "tiny", "q4_k", "-o", made, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["path"], told["tensors"]["F32"], 5 < told["bits_per_weight"] < 5.2) == (made, 13, True)
+    assert cli.main(["fidelity", made, "tiny", "--n-chunks", "1", "--type-k", "q8_0", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["n_tokens"], told["type_k"], told["kl_divergence"][0] > 0.001) == (255, "q8_0", True)
+    assert cli.main(["quantize", made, "Q8_0", "--requantize", "-o", made + "2"]) == 0
+    assert cli.main(["fidelity", "tiny", "--n-chunks", "1"]) == 0
+    table = capsys.readouterr().out
+    for text in ("made.gguf2: ", "bits per weight", "tiny.gguf beside tiny.gguf", "0.000000", "255 tokens scored"):
+        assert text in table
+
+
+def test_ctrl_c_ends_the_measurement_and_its_worker():
+    """SIGINT in the middle of a measurement gives status 130, one sentence, and leaves no process."""
+    command = [*INFERLAB, "measure", "tiny", "--n-prompt", "8", "--n-gen", "4000", "--repeats", "99"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as measuring:
+        worker = _busy_child(measuring.pid)
+        measuring.send_signal(signal.SIGINT)
+        try:
+            out, err = measuring.communicate(timeout=20)
+        finally:
+            measuring.kill()
+    assert (measuring.returncode, out) == (130, "")
+    assert err == "inferlab: interrupted; the engine was stopped.\n"
+    assert not worker.is_running()
+
+
+def _busy_child(pid):
+    """The process's child, once it has computed for a while."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for child in psutil.Process(pid).children():
+            if child.cpu_times().user > 1.5:
+                return child
+        time.sleep(0.05)
+    raise TimeoutError("no worker began to compute")
+
+
+@needs_rpc
+@pytest.mark.parametrize(("option", "asked"), [(["--loopback"], []), (["--loopback", "0.2"], [0.2])])
+def test_loopback_measures_on_a_second_device(option, asked, capsys):
+    """`--loopback` puts the layers on a second device of this machine, a number over a link of that rate."""
+    arguments = ["measure", "tiny", "--n-prompt", "8", "--n-gen", "3", "--repeats", "2", *option]
+    assert cli.main([*arguments, "--json"]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert (fields["gpu_info"], fields["n_threads"]) == ("loopback device", 1)
+    assert [link["gigabytes_per_second"] for link in fields["links"]] == asked
+    assert cli.main(arguments) == 0
+    assert "weights on loopback device" in capsys.readouterr().out
+
+
+def test_a_rate_that_no_link_has_is_status_1(capsys):
+    """A link carries something."""
+    assert cli.main(["measure", "tiny", "--loopback", "0"]) == 1
+    assert "gigabytes_per_second=0" in capsys.readouterr().err

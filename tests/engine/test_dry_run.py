@@ -1,0 +1,96 @@
+"""llama.cpp's own simulation: read from its log, asked of a header alone, equal to a real load."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from marks import needs_rpc
+from small_models import write_model
+
+from inferlab.engine import dry_run
+from inferlab.engine.client import LlamaEngine
+from inferlab.errors import EngineRefused
+from inferlab.model import synthetic_model
+from inferlab.model.find import tiny_model
+from inferlab.model.gguf import read_gguf
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+HOST_ONLY = Settings(n_ctx=2048, devices=())
+LOG = """load_tensors: layer   0 assigned to device CPU, is_swa = 0
+load_tensors: layer   1 assigned to device RPC1, is_swa = 0
+load_tensors: layer   2 assigned to device RPC0, is_swa = 0
+llama_context:        CPU  output buffer size =     0.50 MiB
+llama_kv_cache: layer   0: dev = CPU
+llama_kv_cache: layer   1: dev = RPC1
+llama_kv_cache: size =    2.00 MiB (  2048 cells,   2 layers,  1/1 seqs), K (f16):    1.00 MiB, V (f16):    1.00 MiB
+llama_memory_recurrent, layer   0: dev = CPU
+llama_memory_recurrent: size =    0.25 MiB (     1 cells,   2 layers,  1 seqs  0 rs_seq), R (f32):    0.25 MiB
+sched_reserve: RPC0[127.0.0.1:1] compute buffer size =     3.00 MiB
+sched_reserve: RPC0[127.0.0.1:2] compute buffer size =     4.00 MiB
+sched_reserve:  CUDA_Host compute buffer size =     5.00 MiB
+"""
+
+
+def test_a_simulation_is_read_from_the_log():
+    """Buffers by device, each cache with its layers, and two servers that bear one name told apart."""
+    told = dry_run.told(LOG, ("127.0.0.1:1", "127.0.0.1:2"))
+    assert told.compute_bytes == {"gpu0": 3 * MIB, "gpu1": 4 * MIB, "host": 5 * MIB}
+    assert told.layers == ("host", "gpu1", "gpu0")
+    assert told.output_bytes == MIB // 2
+    assert [(cache.devices, cache.n_bytes) for cache in told.caches] == [
+        ({0: "host", 1: "gpu1"}, 2 * MIB),
+        ({0: "host"}, MIB // 4),
+    ]
+
+
+def test_a_simulation_agrees_with_a_real_load():
+    """Compute and output buffers of the embedded model, at the 0.01 MiB that llama.cpp prints."""
+    told = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY)
+    engine = LlamaEngine()
+    real = {b.kind: b.n_bytes for b in engine.open(tiny_model(), HOST_ONLY).buffers}
+    engine.close()
+    assert (told.compute_bytes["host"], told.output_bytes) == (real["compute"], real["output"])
+    assert told.caches[0].n_bytes == real["kv_cache"]
+
+
+def test_a_model_without_a_file_is_simulated_from_its_header():
+    """A 40 GB shape needs a few kilobytes of disk, and the same answer comes as from its file's header."""
+    model = synthetic_model.shape("llama-3.1-8b", "F16", n_layer=100)
+    path = dry_run.header_of(model)
+    assert path.stat().st_size > 40e9
+    assert path.stat().st_blocks * 512 < 2**20
+    assert dry_run.header_of(model) == path
+    assert dry_run.simulate(model, HOST_ONLY).caches[0].n_bytes == 100 * 2048 * 2 * 8 * 128 * 2
+
+
+def test_a_file_is_asked_itself():
+    """No copy is made of a model that is there."""
+    model = read_gguf(tiny_model())
+    assert dry_run.header_of(model) == Path(model.path)
+    assert dry_run.header_of(replace(model, path=Path("elsewhere.gguf"))) != Path(model.path)
+
+
+def test_fewer_rows_of_logits_need_less():
+    """llama-server's reservation against one row for each token of the batch."""
+    model = synthetic_model.shape("llama-3.2-1b", n_layer=2)
+    each_token, each_sequence = (dry_run.simulate(model, HOST_ONLY, n).compute_bytes["host"] for n in (0, 1))
+    assert each_token - each_sequence > 100 * MIB
+
+
+@needs_rpc
+def test_a_stand_in_takes_the_place_of_a_card():
+    """A loopback device is asked as if it were the card, and everything is placed on it."""
+    told = dry_run.simulate_stand_in(synthetic_model.shape("qwen2.5-0.5b"), Settings(n_ctx=2048, devices=("CUDA0",)))
+    assert set(told.layers) == {"gpu0"}
+    assert set(told.compute_bytes) == {"host", "gpu0"}
+
+
+def test_what_llama_cpp_refuses_is_refused(tmp_path):
+    """Tensors of the wrong shape are no model, simulated or not; the next question is answered."""
+    path = write_model(tmp_path / "wrong.gguf", "llama", n_layer=2)
+    model = read_gguf(path)
+    wrong = replace(model, path=Path("wrong"), metadata={**model.metadata, "llama.feed_forward_length": 333})
+    with pytest.raises(EngineRefused, match="did not load"):
+        dry_run.simulate(wrong, HOST_ONLY)
+    assert dry_run.simulate(model, HOST_ONLY).layers == ("host",) * 3

@@ -1,0 +1,62 @@
+"""Figures of what a model is made of, read off the figures themselves."""
+
+import pytest
+from fakes import made_run, scripted_pass
+
+import inferlab as lab
+from inferlab import figures
+from inferlab.prediction import cost
+from inferlab.units import MIB
+
+TINY = lab.read_gguf(lab.tiny_model())
+RUNS = [made_run(n_prompt=n, passes=(scripted_pass(prefill=n / 100),)) for n in (8, 16)]
+READINGS = {"right": 3 * MIB, "query heads": 6 * MIB}
+EVERY = {
+    "block": figures.block(TINY, 512),
+    "tensor_bytes": figures.tensor_bytes(TINY),
+    "recomputed": figures.recomputed(RUNS),
+    "growth": figures.growth(TINY, (10, 100)),
+    "kv_readings": figures.kv_readings(READINGS, 3 * MIB, "made for a test"),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_figure_says_its_numbers_and_where_they_come_from(name):
+    """A text alternative with numbers, a badge below, axes with a unit."""
+    layout = EVERY[name].layout
+    assert any(character.isdigit() for character in layout.meta["alt"])
+    assert any(word in note.text for note in layout.annotations for word in ("computed", "read", "measured", "made"))
+    assert layout.xaxis.title.text
+
+
+def test_shares_of_a_token_add_up_to_a_hundred():
+    """Of the bytes, and of the operations."""
+    for bars in EVERY["block"].data:
+        assert sum(bars.x) == pytest.approx(100)
+    assert EVERY["block"].data[0].y[-1] == cost.CACHE
+
+
+def test_the_bars_of_a_file_are_its_bytes():
+    """Each type is a colour; all bars together are all tensors."""
+    bars = EVERY["tensor_bytes"].data
+    assert [bar.name for bar in bars] == ["F16", "F32"]
+    assert sum(sum(bar.x) for bar in bars) * MIB == pytest.approx(TINY.tensor_bytes)
+
+
+def test_without_a_cache_a_token_costs_the_prefill_of_everything():
+    """One line is the prefill of the whole text, the other a single decode behind it."""
+    lines = {trace.name: trace for trace in EVERY["recomputed"].data}
+    assert lines["all computed again"].y == pytest.approx((80, 160))
+    assert lines["keys and values kept"].y == pytest.approx((80, 80))
+
+
+def test_growth_is_drawn_where_powers_are_lines():
+    """Both axes are logarithmic, and the cache is the lower line."""
+    again, kept = EVERY["growth"].data
+    assert EVERY["growth"].layout.xaxis.type == EVERY["growth"].layout.yaxis.type == "log"
+    assert all(a > k for a, k in zip(again.y, kept.y, strict=True))
+
+
+def test_a_formula_is_judged_by_the_engine():
+    """Each bar says how many times the engine's bytes it is."""
+    assert EVERY["kv_readings"].data[0].text == ("1.00 times", "2.00 times")

@@ -1,0 +1,206 @@
+"""Figures: what is drawn from a run, read off the figure itself."""
+
+import json
+import re
+
+import pytest
+from fakes import WITH_GPU, made_plan, made_run, scripted_pass
+
+from inferlab import figures
+from inferlab.prediction.memory import DeviceBytes
+from inferlab.settings import Settings
+from inferlab.units import GIB, MIB
+
+RUN = made_run()
+SHORT, LONG = made_run(n_prompt=8), made_run(n_prompt=16, passes=(scripted_pass(1.5), scripted_pass(0.9)))
+EVERY = {
+    "timeline": figures.timeline(RUN),
+    "ttft_against_prompt": figures.ttft_against_prompt([SHORT, LONG]),
+    "token_times": figures.token_times(RUN),
+    "buffers": figures.buffers(RUN),
+    "requests": figures.requests([SHORT, LONG]),
+}
+
+PLAN = made_plan()
+LONGER = made_plan(settings=Settings(n_ctx=512), devices={"gpu0": DeviceBytes(GIB, GIB, 0, 0)})
+SHORTER = made_plan(settings=Settings(n_ctx=256), devices={"gpu0": DeviceBytes(GIB, GIB // 2, 0, 0)})
+PLANNED = {
+    "memory_breakdown": figures.memory_breakdown(PLAN, {"gpu0": 8 * GIB, "host": None}),
+    "layer_bytes": figures.layer_bytes(PLAN),
+    "context_against_memory": figures.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
+    "plan_beside_run": figures.plan_beside_run(PLAN, RUN),
+    "residuals": figures.residuals({"two layers": (PLAN, RUN)}),
+}
+MEASURED = ("plan_beside_run", "residuals")
+EVERY |= PLANNED
+
+
+def badge(figure):
+    return " ".join(note.text for note in figure.layout.annotations).replace("<br>", " ")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_figure_has_a_text_alternative(name):
+    """Whoever cannot see the figure reads a sentence with its numbers."""
+    alt = EVERY[name].layout.meta["alt"]
+    assert re.search(r"\d", alt)
+    assert len(alt) > 40
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in PLANNED or name in MEASURED])
+def test_every_figure_carries_its_badge(name):
+    """Below the axes stands who measured, when and with what."""
+    assert RUN.badge in badge(EVERY[name])
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_what_was_computed_is_never_called_measured(name):
+    """A planned figure names its method and its model, and says that nothing was loaded."""
+    assert badge(EVERY[name]).count("computed (closed form): example") == 1
+    assert "nothing was loaded" in badge(EVERY[name])
+    assert ("measured" in badge(EVERY[name])) == (name in MEASURED)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_text_has_no_colour_of_its_own(name):
+    """Text takes the page's colour in its light and dark theme, and the background stays transparent."""
+    layout = EVERY[name].to_plotly_json()["layout"]
+    assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
+    fonts = re.findall(r'"font": ({[^{}]*})', json.dumps(layout))
+    assert fonts
+    assert not [font for font in fonts if "color" in font]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_axis_that_measures_names_its_unit(name):
+    """A number on an axis is never without a unit."""
+    titles = [EVERY[name].layout[axis].title.text for axis in ("xaxis", "yaxis")]
+    assert any(re.search(r"millisecond|ms|MiB|GiB", title or "") for title in titles)
+
+
+def test_the_timeline_is_one_real_pass():
+    """The middle pass is drawn: the prefill until the first token, then a bar for each later one."""
+    passes = (scripted_pass(9, (9.0,)), scripted_pass(0.5, (0.25, 0.125)), scripted_pass(0.1, ()))
+    prefill, decode = figures.timeline(made_run(passes=passes)).data
+    assert (prefill.x, prefill.marker.color) == ((500,), figures.PREFILL)
+    assert (decode.base, decode.x) == ((500, 750), (250, 125))
+    assert decode.marker.color == figures.DECODE
+
+
+def test_ttft_shows_every_pass_and_joins_the_medians():
+    """All points are kept; the line goes through each length's median, from zero."""
+    points, line = EVERY["ttft_against_prompt"].data
+    assert sorted(zip(points.x, points.y, strict=True)) == [(8, 500), (8, 700), (16, 900), (16, 1500)]
+    assert (line.x, line.y) == ((8, 16), (600, 1200))
+    assert EVERY["ttft_against_prompt"].layout.yaxis.rangemode == "tozero"
+
+
+def test_token_times_begin_with_the_second_token():
+    """The first token belongs to the prefill; each later one has its engine time and their median."""
+    points, line = EVERY["token_times"].data
+    assert line.x == (2, 3)
+    assert line.y == pytest.approx([120, 120])
+    assert sorted(points.y) == pytest.approx([80, 80, 160, 160])
+
+
+def test_a_run_of_one_token_draws_without_decoding():
+    """A figure of nothing decoded is empty and says unknown, instead of failing."""
+    run = made_run(passes=(scripted_pass(gaps=()),), n_gen=1)
+    assert "unknown" in figures.token_times(run).layout.meta["alt"]
+    assert figures.timeline(run).data[1].x in ((), None)
+    assert figures.requests([run]).data[1].x == (0,)
+
+
+def test_buffers_stack_by_kind_for_each_device():
+    """Each device has a bar, each kind a colour, sizes in MiB; a kind that nobody has is left out."""
+    bars = {bar.name: bar for bar in EVERY["buffers"].data}
+    assert list(bars) == ["weights", "KV cache", "compute"]
+    assert (bars["weights"].y, bars["weights"].x) == (("CUDA0", "CPU"), (10, 2))
+    assert bars["KV cache"].x == (0, 3)
+    assert sum(sum(bar.x) for bar in bars.values()) * MIB == sum(b.n_bytes for b in RUN.buffers)
+
+
+def test_a_plan_stacks_by_kind_with_the_room_of_each_device():
+    """The buffers' colours and order, in GiB, and a line across the bar of every device that tells its room."""
+    bars = {bar.name: bar for bar in EVERY["memory_breakdown"].data}
+    assert bars["weights"].y == ("host", "gpu0")
+    assert [x * GIB for x in bars["weights"].x] == [2 * MIB, 10 * MIB]
+    assert bars["KV cache"].marker.color == next(b for b in EVERY["buffers"].data if b.name == "KV cache").marker.color
+    (line,) = EVERY["memory_breakdown"].layout.shapes
+    assert (line.x0, round(line.y0)) == (8, 1)
+
+
+def test_layers_stand_in_the_models_order_and_show_where_they_lie():
+    """Each layer's weights and cache once, hatched where the host holds them: a layer's two parts can part."""
+    bars = {bar.name: bar for bar in EVERY["layer_bytes"].data}
+    assert list(bars) == ["weights, device", "weights, host", "KV cache, host"]
+    assert bars["weights, host"].x == ("input", "0", "1", "output")
+    assert (bars["weights, host"].y, bars["weights, device"].y) == ((1, 1, 0, 0), (0, 0, 4, 6))
+    assert bars["KV cache, host"].y == (0, 2, 1, 0)
+    assert bars["KV cache, host"].marker.pattern.shape == "/"
+
+
+def test_a_context_grows_towards_the_line_of_the_room():
+    """The bytes of the whole device at each n_ctx, and the card's line at the height of its room."""
+    figure = EVERY["context_against_memory"]
+    assert (figure.data[0].x, figure.data[0].y) == ((256, 512), (1.5, 2))
+    assert figure.layout.shapes[0].y0 == 3
+
+
+def test_a_plan_beside_a_run_writes_the_residual():
+    """One pair of bars for each kind on each device, and what is left between them in MiB."""
+    planned, measured = EVERY["plan_beside_run"].data
+    assert planned.y == ("host: weights", "host: KV cache", "host: compute", "gpu0: weights", "gpu0: compute")
+    assert (planned.x, measured.x) == ((2, 3, 1, 10, 0.5), (2, 3, 1, 10, 0))
+    assert measured.text == ("0.00 MiB", "0.00 MiB", "0.00 MiB", "0.00 MiB", "-0.50 MiB")
+
+
+def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
+    """Each kind's difference in MiB at each setting, and a band as wide as two printed decimals allow."""
+    kinds = {trace.name: trace for trace in EVERY["residuals"].data}
+    assert (kinds["weights"].y, kinds["weights"].x) == (("two layers", "two layers"), (0, 0))
+    assert (kinds["compute"].x, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
+    assert (EVERY["residuals"].layout.shapes[0].x0, EVERY["residuals"].layout.shapes[0].x1) == (-0.005, 0.005)
+    without = figures.residuals({"two layers": (PLAN, RUN)}, leave_out=[("gpu0", "compute")])
+    assert next(t for t in without.data if t.name == "compute").customdata == ("host",)
+
+
+def test_what_was_not_planned_is_drawn_as_unknown():
+    """An open part of a plan has no bar and says so beside the measured one."""
+    unsure = made_plan(devices={"host": DeviceBytes(2 * MIB, 3 * MIB, None, 0), "gpu0": DeviceBytes(10 * MIB)})
+    planned, measured = figures.plan_beside_run(unsure, RUN).data
+    assert (planned.x[2], measured.x[2], measured.text[2]) == (None, 1, "not planned")
+
+
+def test_requests_add_up_to_the_last_token():
+    """Prefill and decode of a request end where its last token was known."""
+    prefill, decode = EVERY["requests"].data
+    assert prefill.x == pytest.approx([600, 1200])
+    assert decode.x == pytest.approx([300, 200])
+    assert prefill.y == ("1: 8 → 3", "2: 16 → 3")
+
+
+def test_requests_before_the_first_measurement():
+    """The empty figure says so, and has no badge to show."""
+    figure = figures.requests([])
+    assert "none yet" in figure.layout.meta["alt"]
+    assert not figure.layout.annotations
+
+
+def test_layers_are_told_only_where_there_is_a_gpu():
+    """n_gpu_layers means nothing on a machine without one."""
+    with_gpu = made_run(machine=WITH_GPU, settings=Settings(n_gpu_layers=4))
+    assert figures.requests([with_gpu]).data[0].y == ("1: 8 → 3, 4 layers on the GPU",)
+
+
+def test_a_summary_is_one_line_of_four_numbers():
+    """TTFT, both rates and the time between tokens, each with its unit."""
+    assert figures.summary(RUN) == "TTFT 600 ms · prefill 18 tokens/s · decode 9.37 tokens/s · 150 ms per token"
+
+
+def test_a_figure_goes_on_in_place():
+    """A live figure takes over another one's traces and layout."""
+    shown = figures.live(figures.requests([]))
+    figures.redraw(shown, EVERY["requests"])
+    assert [trace.x for trace in shown.data] == [trace.x for trace in EVERY["requests"].data]
+    assert shown.layout.meta["alt"] == EVERY["requests"].layout.meta["alt"]

@@ -1,0 +1,133 @@
+"""Figures of quantization, read off the figures themselves."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fakes import CARD, CPU_ONLY, made_run, scripted_pass
+
+import inferlab as lab
+from inferlab import figures
+from inferlab.experiments import quant_tradeoffs
+from inferlab.facts import published_tables
+from inferlab.measurement.fidelity import Fidelity
+from inferlab.model import dequantize, quantize_numpy
+from inferlab.settings import Settings
+
+WEIGHTS = np.random.default_rng(3).normal(0, 0.02, (4, 256)).astype(np.float32)
+WAYS = (quantize_numpy.absmax(WEIGHTS), quantize_numpy.q4_k(WEIGHTS))
+BLOCK = dequantize.open_q4_k(quantize_numpy.q4_k_bytes(WEIGHTS)[:144])
+TRIALS = list(quantize_numpy.trials(WEIGHTS[0, :32]))
+
+
+def a_run(n_bytes, prefill, decode):
+    """A run of a shape of so many bytes, whose passes have these rates."""
+    passes = tuple(scripted_pass(gaps=(1.25 / decode,) * 2, prefill=8 / rate) for rate in (prefill, prefill * 1.01))
+    return made_run(model=replace(CARD, tensor_bytes=n_bytes, synthetic=True), passes=passes)
+
+
+def a_fidelity(kl, n_bytes=2000):
+    """A comparison whose tokens diverge by `kl` in the mean."""
+    nats, card = (1.0, 2.0, 3.0), replace(CARD, tensor_bytes=n_bytes)
+    return Fidelity(card, CARD, Settings(), 8, nats, nats, (kl, 0.5 * kl, 1.5 * kl), (True, True, False))
+
+
+RUNS = {"F16": a_run(2**31, 100, 10), "Q8_0": a_run(2**30, 90, 16), "Q4_0": a_run(2**29, 120, 20)}
+LOSSES = quant_tradeoffs.Losses(CPU_ONLY, "2026-01-31", {"Q8_0": a_fidelity(0.001), "Q4_0": a_fidelity(0.05)})
+ROWS = quant_tradeoffs.rows(LOSSES, RUNS)
+EVERY = {
+    "bits_per_weight": figures.bits_per_weight(),
+    "super_block": figures.super_block(BLOCK, "a matrix"),
+    "roundings": figures.roundings(WEIGHTS, WAYS, "a matrix"),
+    "search": figures.search(TRIALS, "a matrix"),
+    "mixed_types": figures.mixed_types([lab.shape("qwen2.5-0.5b"), lab.shape("llama-3.2-1b")]),
+    "rates": figures.rates(RUNS),
+    "published_rates": figures.published_rates(published_tables()["llama-3.1-8b-rates"]),
+    "fidelity": figures.fidelity(LOSSES),
+    "pareto": figures.pareto(ROWS, LOSSES.badge),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_figure_says_its_numbers_and_where_they_come_from(name):
+    """A text alternative with numbers, and a badge below that says measured, computed, read or cited."""
+    layout = EVERY[name].layout
+    assert any(character.isdigit() for character in layout.meta["alt"])
+    assert any(word in note.text for note in layout.annotations for word in ("computed", "read", "measured", "cited"))
+    assert layout.xaxis.title.text or layout.yaxis.title.text
+
+
+def test_every_type_for_weights_has_a_bar_as_long_as_its_bits():
+    """Each type once, the widest on top; sums of internal types are left out."""
+    bars = {name: bits for bar in EVERY["bits_per_weight"].data for name, bits in zip(bar.y, bar.x, strict=True)}
+    assert (bars["Q4_K"], bars["Q8_0"], bars["Q2_K"], bars["IQ1_S"]) == (4.5, 8.5, 2.625, 1.5625)
+    assert not {"Q8_K", "Q8_1", "I32"} & set(bars)
+    assert EVERY["bits_per_weight"].layout.yaxis.categoryarray[0] in ("F16", "BF16")
+
+
+def test_a_super_block_shows_its_codes_and_what_they_stand_for():
+    """Eight rows of 32 codes, each row named by its scale and minimum, the weights under the pointer."""
+    heat = EVERY["super_block"].data[0]
+    assert np.asarray(heat.z).tolist() == BLOCK.codes.tolist()
+    assert heat.y[5] == f"5: {BLOCK.scales[5]} / {BLOCK.minima[5]}"
+    assert np.asarray(heat.customdata)[5, 7] == BLOCK.weights[5, 7]
+
+
+def test_rounding_errors_are_measured_in_the_weights_own_spread():
+    """A bar is the root mean square error in percent of the standard deviation, and Q4_K stands out."""
+    bar = EVERY["roundings"].data[0]
+    assert bar.x[1] == pytest.approx(100 * WAYS[1].rmse(WEIGHTS) / WEIGHTS.std())
+    assert bar.y == ("one scale a row<br>4.06 bits", "Q4_K<br>4.5 bits")
+    assert len(set(bar.marker.color)) == 2
+
+
+def test_the_search_shows_which_trials_were_kept():
+    """21 trials in order, and a mark on each that was better than all before it."""
+    trials, kept = EVERY["search"].data
+    assert len(trials.x) == 21
+    assert len(kept.x) == sum(trial.kept for trial in TRIALS[1:])
+    assert kept.y[-1] == min(min(trials.y), kept.y[-1])
+
+
+def test_shares_of_a_mix_add_up():
+    """Each model's types share 100 % of its bytes; the small one is mostly Q5_0, which its rows force on it."""
+    bars = {bar.name: bar for bar in EVERY["mixed_types"].data}
+    assert sum(bar.x[0] for bar in bars.values()) == pytest.approx(100)
+    assert bars["Q5_0"].x[0] == pytest.approx(44.2, abs=0.1)
+    assert bars["Q5_0"].x[1] == 0
+
+
+def test_rates_are_relative_to_the_first():
+    """Every pass is a point; medians are joined; the dotted line is the ratio of the bytes."""
+    traces = {trace.name: trace for trace in EVERY["rates"].data}
+    assert traces["decode"].y == pytest.approx((1, 1.6, 2))
+    assert traces["if only bytes counted"].y == (1, 2, 4)
+    assert len(traces["prefill, one pass"].x) == 6
+    assert "synthetic" in EVERY["rates"].layout.annotations[0].text
+
+
+def test_published_rates_keep_their_uncertainty():
+    """The table's rates divided by its F16 row, with its standard deviations."""
+    decode, prefill, _ = EVERY["published_rates"].data
+    assert decode.y[decode.x.index("Q4_K_M")] == pytest.approx(71.93 / 29.17)
+    assert prefill.y[prefill.x.index("Q4_K_M")] == pytest.approx(821.81 / 923.49)
+    assert decode.error_y.array[0] == pytest.approx(0.04 / 29.17)
+
+
+def test_fidelity_has_error_bars_on_a_logarithmic_axis():
+    """The mean divergence of each type, with its standard error."""
+    trace = EVERY["fidelity"].data[0]
+    assert trace.y == pytest.approx((0.001, 0.05))
+    assert min(trace.error_y.array) > 0
+    assert EVERY["fidelity"].layout.yaxis.type == "log"
+
+
+def test_the_front_joins_what_nothing_beats():
+    """Only types with a loss and a rate are drawn; a type that is slower, larger and worse is off the line."""
+    front, types = EVERY["pareto"].data
+    assert types.text == ("Q8_0", "Q4_0")
+    assert len(front.x) == 2
+    worse = {**RUNS, "Q5_0": a_run(2**30 + 1, 90, 15)}
+    losses = replace(LOSSES, by_name={**LOSSES.by_name, "Q5_0": a_fidelity(0.01)})
+    front, types = figures.pareto(quant_tradeoffs.rows(losses, worse), LOSSES.badge).data
+    assert (len(front.x), len(types.x)) == (2, 3)

@@ -1,0 +1,106 @@
+"""Figures of tuning: what they draw is what the records say, and every one says it in words too."""
+
+import pytest
+from fakes import CARD, CPU_ONLY, made_run, scripted_pass
+
+import inferlab as lab
+from inferlab import figures
+from inferlab.experiments.sweep import Point, Sweep
+from inferlab.experiments.tune import Candidate, Pair, Tuning
+from inferlab.measurement.memory import Residence
+from inferlab.measurement.torch_attention import Timing, Timings
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+
+def a_run(gap):
+    return made_run(passes=(scripted_pass(gaps=(gap, gap), share=1.0),))
+
+
+def swept(**values):
+    """A sweep over one knob whose tokens follow each other after these gaps."""
+    ((name, gaps),) = values.items()
+    return Sweep({name: tuple(gaps)}, tuple(Point({name: value}, a_run(gap)) for value, gap in gaps.items()))
+
+
+def tuned(**changes):
+    rounds = ((Candidate({"n_threads": 2}, (1.0,)), Candidate({}, (2.0,)), Candidate({"n_ubatch": 64}, (), "refused")),)
+    before = Settings(n_threads=4)
+    found = {"rounds": rounds, "pairs": (Pair(2.0, 1.0),) * 10, "after": before.but(n_threads=2)}
+    names, workload = ("n_threads", "n_ubatch"), {"n_prompt": 256, "n_gen": 32}
+    return Tuning(CARD, CPU_ONLY, before, names=names, date="2026-01-31", **workload, **(found | changes))
+
+
+def test_a_knob_is_drawn_relative_to_its_first_value():
+    """The first value is 1, twice as fast is 2, and the rates themselves stand in the text."""
+    figure = figures.knob(swept(n_threads={1: 0.2, 2: 0.1}), "n_threads", ("decode",))
+    assert list(figure.data[1].x) == ["1", "2"]
+    assert list(figure.data[1].y) == pytest.approx([1.0, 2.0])
+    assert "decode, tokens/s: 1 5.0, 2 10.0" in figure.layout.meta["alt"]
+
+
+def test_a_second_knob_makes_a_line_for_each_of_its_values():
+    """Two lengths of prompt are two lines, each relative to its own first point; a failed point is left out."""
+    points = [
+        Point({"flash_attn": fa, "n_prompt": n}, a_run(gap))
+        for fa, n, gap in (("on", 1, 0.1), ("on", 2, 0.2), ("off", 1, 0.1), ("off", 2, 0.4))
+    ]
+    points.append(Point({"flash_attn": "auto", "n_prompt": 1}, None, "refused"))
+    figure = figures.knob(Sweep({}, tuple(points)), "flash_attn", ("decode",))
+    lines = {trace.name: list(trace.y) for trace in figure.data if trace.mode == "lines+markers"}
+    assert lines["decode, n_prompt=1"] == pytest.approx([1.0, 1.0])
+    assert lines["decode, n_prompt=2"] == pytest.approx([1.0, 0.5])
+
+
+def test_time_over_host_layers_is_a_line_and_its_rate_a_hyperbola():
+    """Where every layer adds the same time, the line goes through all divided passes; the two ends do not count."""
+    figure = figures.host_layers(swept(n_gpu_layers={0: 0.080, 1: 0.040, 2: 0.030, 3: 0.010}), n_layer=2)
+    line = next(trace for trace in figure.data if trace.name == "straight line")
+    assert list(line.y) == pytest.approx([30, 40])
+    rate = next(trace for trace in figure.data if trace.name == "its rate")
+    assert list(rate.y) == pytest.approx([1000 / 30, 25])
+    assert "line: 20.0 ms and 10.00 ms for each layer" in figure.layout.meta["alt"]
+
+
+def test_a_search_shows_every_candidate_that_was_measured():
+    """What failed is not drawn, and the settings as they were have a colour of their own."""
+    figure = figures.search_rounds(tuned())
+    assert [trace.name for trace in figure.data] == ["n_threads=2", "as it was"]
+    assert figure.data[0].line.color != figure.data[1].line.color
+
+
+def test_pairs_are_ratios_with_the_interval_of_their_median():
+    """A winner twice as fast in every pair lies on 2; without pairs the figure says why it is empty."""
+    figure = figures.pairs(tuned())
+    assert list(figure.data[0].y) == [2.0] * 10
+    assert figure.layout.meta["alt"].startswith("Better: n_threads=2: 2.00 times as fast in 10 pairs")
+    assert "no pair was measured" in figures.pairs(tuned(pairs=(), after=Settings(n_threads=4))).to_json()
+
+
+def test_what_lies_in_ram_is_stacked():
+    """The four kinds of pages add up to the file's and the process's own."""
+    one = Residence(10 * MIB, 5 * MIB, 6 * MIB, 2 * MIB, 4 * MIB, 0)
+    figure = figures.residence({"mmap": one}, "badge")
+    assert [trace.x[0] for trace in figure.data] == [6, 4, 4, 2]
+
+
+def test_attention_is_drawn_both_ways():
+    """A length for which nothing is known is left out."""
+    timings = (Timing("flash", 64, (0.1,), MIB), Timing("math", 64, (0.2,), 8 * MIB), Timing("math", 128, (0.4,), None))
+    made = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, timings)
+    assert [list(trace.y) for trace in figures.attention_ways(made).data] == [[1.0], [8.0]]
+    assert [list(trace.y) for trace in figures.attention_ways(made, "seconds").data] == [[0.1], [0.2, 0.4]]
+
+
+RECORDED = [
+    "n_threads", "n_threads_batch", "n_batch", "n_ubatch", "n_ctx", "load_mode", "offload_kqv", "op_offload",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_sweeps_can_be_drawn(name):
+    """The records of the parameter guide have all their points, and no anchor that moved too far."""
+    sweep = lab.load_sweep(f"xeon-2c/tune-{name}")
+    assert sweep.complete
+    assert not sweep.failed
+    assert figures.knob(sweep, name).layout.meta["alt"]

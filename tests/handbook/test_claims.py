@@ -1,0 +1,197 @@
+"""The register of claims: complete, judged, carried by a chapter, and decided in places that exist."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from handbook import claims
+from handbook.trials import sentence_of
+from inferlab.errors import UnknownClaim
+
+ROOT = Path(__file__).parents[2]
+REGISTER = "book/appendix/claims-on-trial"
+PER_SECTION = {"A": 33, "B": 36, "C": 17, "D": 47, "E": 7}
+
+# Chapters that are not written yet. Whoever adds one takes it out of this set, and carries all of its claims.
+AWAITED = {
+    "engines",
+    "toolkit",
+    "troubleshooting",
+}
+
+EVERY = pytest.mark.parametrize("one", claims.claims(), ids=lambda one: one.id)
+
+
+@cache
+def source_of(document: str) -> str | None:
+    """The text of a page or of a lab's cells with their metadata; None where there is no such document."""
+    page, lab = ROOT / f"{document}.md", ROOT / f"{document}.ipynb"
+    if page.is_file():
+        return page.read_text(encoding="utf-8")
+    if not lab.is_file():
+        return None
+    cells = json.loads(lab.read_text(encoding="utf-8"))["cells"]
+    names = (cell["metadata"].get("mystnb", {}).get("figure", {}).get("name") for cell in cells)
+    return "\n".join(["".join(cell["source"]) for cell in cells] + [f"name: {name}" for name in names if name])
+
+
+def has_label(text: str, label: str) -> bool:
+    """Whether a page defines a label: a target, a figure's or directive's name, an exercise's label."""
+    name = re.escape(label)
+    return re.search(rf"^\({name}\)=|^\s*:?(name|label): {name}$", text, re.MULTILINE) is not None
+
+
+def documents() -> list[str]:
+    """Every page and lab but the register itself."""
+    found = [*ROOT.glob("book/**/*.md"), *ROOT.glob("labs/*.ipynb")]
+    names = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in found)
+    return [name for name in names if name != REGISTER]
+
+
+def cited_in(text: str) -> set[str]:
+    """The ids of claims that a page draws, or links to."""
+    boxes = re.findall(r"^[`:]{3,}\{trial\} *(.+)$", text, re.MULTILINE)
+    links = re.findall(r"\{claim\}`([^`]+)`", text)
+    rows = re.findall(r"claims-on-trial\.(?:md|html)#claim-(\w+)|<claim-(\w+)>", text)
+    return {*" ".join(boxes).split(), *links, *("".join(row).upper() for row in rows)}
+
+
+def exists(place: str) -> bool:
+    """Whether what an entry of `decided_in` names is there."""
+    way = claims.way_of(place)
+    if way == "record":
+        return (files("inferlab") / "data" / "records" / f"{place.removeprefix('record:')}.json").is_file()
+    if way == "test":
+        path, _, name = place.partition("::")
+        return (ROOT / path).is_file() and name in functions(ROOT / path)
+    document, _, label = place.partition("#")
+    return way == "reading" or has_label(source_of(document) or "", label)
+
+
+@cache
+def functions(path: Path) -> set[str]:
+    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_register_is_complete():
+    """Every claim of the five documents has its entry, numbered without a gap."""
+    assert Counter(one.section for one in claims.claims()) == PER_SECTION
+    assert [one.id for one in claims.claims()] == [
+        f"{letter}{number:02}" for letter, count in PER_SECTION.items() for number in range(1, count + 1)
+    ]
+
+
+@EVERY
+def test_a_claim_has_all_its_parts(one):
+    """No entry without a source, a verdict of the six, a correction, its evidence, a chapter and a decision."""
+    assert one.verdict in claims.VERDICTS
+    assert one.source
+    assert set(one.source) <= set(claims.SOURCES)
+    assert one.text.strip().endswith((".", "?"))
+    assert one.correction.strip().endswith(".")
+    assert one.evidence.strip()
+    assert not one.evidence.endswith(".")
+    assert one.chapter in claims.CHAPTERS
+    assert one.decided_in
+    assert bool(one.contradicts) == (one.verdict == "contradicts")
+
+
+@EVERY
+def test_what_decides_a_claim_is_there(one):
+    """No link to a cell, a label, a record or a test that is gone."""
+    assert [place for place in one.decided_in if not exists(place)] == []
+
+
+@pytest.mark.parametrize("document", documents())
+def test_a_page_cites_only_claims_that_exist(document):
+    """Every id in a box, a role or a link belongs to the register."""
+    assert cited_in(source_of(document)) <= {one.id for one in claims.claims()}
+
+
+def test_every_claim_is_carried_by_a_page():
+    """A claim stands in a box of some page, or is linked from one, as soon as its chapter is written."""
+    carried = set().union(*(cited_in(source_of(document)) for document in documents()))
+    due = [one.id for one in claims.claims() if one.chapter not in AWAITED]
+    assert [name for name in due if name not in carried] == []
+
+
+@pytest.mark.parametrize("key", sorted(AWAITED))
+def test_a_written_chapter_is_no_longer_awaited(key):
+    """The set above shrinks: a chapter that exists answers for its claims."""
+    assert source_of(claims.CHAPTERS[key][2]) is None, f"take {key!r} out of AWAITED in {Path(__file__).name}"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "book/workflow/pipeline#fig-that-is-gone",
+        "book/workflow/no-such-page#fig-pipeline-ttft",
+        "labs/03-follow-the-pipeline#fig-that-is-gone",
+        "record:no-machine/no-run",
+        "tests/handbook/test_claims.py::test_that_is_gone",
+        "tests/test_that_is_gone.py::test_gone",
+    ],
+)
+def test_a_lost_place_is_noticed(place):
+    """The check above can fail, for each kind of place."""
+    assert not exists(place)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "book/workflow/pipeline#fig-pipeline-ttft",
+        "book/workflow/pipeline#ex-pipeline-negative",
+        "book/workflow/pipeline#sec-pipeline-scenario",
+        "labs/03-follow-the-pipeline#fig-lab03-ttft",
+        "tests/handbook/test_claims.py::test_a_lost_place_is_noticed",
+        "reading",
+    ],
+)
+def test_a_place_is_found(place):
+    """A figure, an exercise, a section, a lab's figure, a test and reading are places that decide."""
+    assert exists(place)
+
+
+def test_the_claims_of_a_page_are_found_however_they_are_written():
+    """A box, a role, a link with its own text and a lab's plain link all count as carrying a claim."""
+    plain = "[that](../book/appendix/claims-on-trial.md#claim-e05)"
+    text = f"```{{trial}} A01 B02\n{{claim}}`C03` {{ref}}`this <claim-d04>` {plain}"
+    assert cited_in(text) == {"A01", "B02", "C03", "D04", "E05"}
+
+
+def test_a_claim_is_read_by_its_name():
+    """What a box shows is what `claim` returns."""
+    one = claims.claim("B33")
+    assert one.text == "Tokens per second are the reciprocal of the time per output token."
+    assert (one.section, one.verdict, one.ways) == ("B", "holds under conditions", ("cell",))
+
+
+def test_an_unknown_claim_is_answered_with_the_register():
+    """The error says where the register begins and ends."""
+    with pytest.raises(UnknownClaim, match="no claim 'Z99': the register runs from A01 to E07"):
+        claims.claim("Z99")
+
+
+@pytest.mark.parametrize("by", ["verdict", "section", "chapter", "ways"])
+def test_counts_add_up_to_the_register(by):
+    """However claims are counted, none is lost and none counted twice."""
+    assert sum(claims.counts(by).values()) == len(claims.claims())
+
+
+def test_the_sentence_of_a_test_is_quoted_without_its_full_stop():
+    """A reader sees what the test finds, and a test that is gone stops the build."""
+    from sphinx.errors import ExtensionError
+
+    here = "tests/handbook/test_claims.py::"
+    assert sentence_of(ROOT, here + "test_a_page_cites_only_claims_that_exist").endswith("belongs to the register")
+    with pytest.raises(ExtensionError, match="test_gone, which does not exist"):
+        sentence_of(ROOT, here + "test_gone")

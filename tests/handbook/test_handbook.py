@@ -1,0 +1,84 @@
+"""What a page's cells call, and what the Sphinx extension does around them."""
+
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import handbook
+from inferlab import figures
+
+
+@pytest.fixture
+def glued(monkeypatch):
+    """What reached the prose, by key."""
+    import myst_nb
+
+    values = {}
+    monkeypatch.setattr(myst_nb, "glue", lambda key, value, display: values.update({key: value}))
+    return values
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(np.float32(0.5), 0.5), (np.float64(2.0), 2.0), (np.int64(512), 512), (3, 3), (1.25, 1.25), ("F16", "F16")],
+)
+def test_a_number_reaches_the_prose_as_a_plain_python_value(glued, value, plain):
+    """The prose formats Python's own numbers only, so NumPy scalars are converted and counts stay whole."""
+    handbook.number("key", value)
+    assert glued == {"key": plain}
+    assert type(glued["key"]) is type(plain)
+
+
+def test_an_unknown_value_cannot_become_a_number_in_the_prose(glued):
+    """None is refused: a page never shows `None` where a measurement should stand."""
+    with pytest.raises(TypeError):
+        handbook.number("power_watts", None)
+
+
+def test_only_the_kernel_of_a_page_is_on_a_page(monkeypatch):
+    """Labs, tests and scripts are not on a page; the kernel in `data/kernels` is."""
+    monkeypatch.delenv("INFERLAB_PAGE", raising=False)
+    assert not figures.on_page()
+    kernel = json.loads((files("handbook") / "data/kernels/python3/kernel.json").read_text())
+    for name, value in kernel["env"].items():
+        monkeypatch.setenv(name, value)
+    assert figures.on_page()
+
+
+def test_pages_run_in_the_interpreter_that_builds_the_book(monkeypatch):
+    """Whatever `python3` kernel a reader has installed, a page is executed by the book's own environment."""
+    from jupyter_client import KernelManager
+
+    monkeypatch.setenv("JUPYTER_PATH", "/somewhere/else")
+    handbook._use_page_kernel(None)
+    command = KernelManager(kernel_name="python3").format_kernel_cmd()
+    assert command[0] == sys.executable
+    assert "--ext=handbook" in command
+
+
+def test_every_page_is_read_again_on_every_build():
+    """A number changes on the page when the library changes, though the page's source did not."""
+    env = SimpleNamespace(found_docs={"book/index", "book/workflow/pipeline"})
+    assert handbook._every_page(None, env, set(), set(), set()) == ["book/index", "book/workflow/pipeline"]
+
+
+def test_a_missing_front_end_package_names_the_command_that_installs_it(tmp_path):
+    """Without node_modules the build stops at once and says what to run."""
+    from sphinx.errors import ExtensionError
+
+    with pytest.raises(ExtensionError, match=r"node_modules/mathjax.*make book"):
+        handbook._npm_folder(SimpleNamespace(srcdir=tmp_path), "mathjax/es5")
+
+
+def test_the_library_imports_no_book_tools_until_a_page_asks():
+    """`from inferlab import page` in a lab starts neither Sphinx nor plotly."""
+    code = (
+        "import sys; from inferlab import page; print([m for m in ('sphinx', 'plotly', 'myst_nb') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

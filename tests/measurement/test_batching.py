@@ -1,0 +1,73 @@
+"""Several sequences in one context: by an engine that is written down, and by llama.cpp on the embedded model."""
+
+import pytest
+from fakes import BatchEngine
+
+import inferlab as lab
+from inferlab.engine.client import LlamaEngine
+from inferlab.errors import InvalidSettings
+from inferlab.measurement.batching import roomy
+from inferlab.settings import Settings
+
+
+def served(**asked):
+    return lab.batched_decode(
+        engine=BatchEngine(), progress=False, **({"sizes": (1, 4), "n_prompt": 5, "n_gen": 3} | asked)
+    )
+
+
+def test_everyone_waits_for_the_step_and_gets_one_token_of_it():
+    """With a step of 1 + n / 4 seconds, four sequences get two tokens a second together, half of one each."""
+    found = served()
+    assert found.at(1).median_seconds == 1.25
+    assert found.at(4).tokens_per_second == 2.0
+    assert found.at(4).each_tokens_per_second == 0.5
+    assert found.gain(4) == pytest.approx(2.0 / 0.8)
+
+
+def test_sizes_take_turns_and_warm_up():
+    """Every round goes through all sizes, and the first step of each turn is not among the counted ones."""
+    engine = BatchEngine()
+    found = lab.batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, repeats=2, engine=engine, progress=False)
+    assert engine.steps == [5, *([1] * 4 + [4] * 4) * 2]
+    assert [len(crowd.step_seconds) for crowd in found.crowds] == [6, 6]
+
+
+def test_the_prompts_are_still_there_after_a_turn():
+    """Every turn begins behind the same prompt, so that sizes are compared at one depth."""
+    engine = BatchEngine()
+    lab.batched_decode(sizes=(1, 2), n_prompt=5, n_gen=3, engine=engine, progress=False)
+    assert {len(tokens) for tokens in engine.cells.values()} == {5}
+
+
+def test_each_sequence_has_its_room():
+    """Cells for as many sequences as the largest crowd, in whole treads of 256; an n_ctx that is given stays."""
+    assert roomy(Settings(), 8, 257).n_ctx == 8 * 512
+    assert roomy(Settings(n_ctx=1024), 8, 257) == Settings(n_ctx=1024, n_seq_max=8)
+
+
+def test_a_size_that_was_not_measured_is_answered_with_those_that_were():
+    """No interpolation behind the reader's back."""
+    with pytest.raises(InvalidSettings, match="crowd of 3 was measured, only of 1, 4"):
+        served().at(3)
+
+
+@pytest.mark.parametrize("asked", [{"sizes": ()}, {"sizes": (0,)}, {"n_gen": 0}, {"repeats": 0}])
+def test_nothing_to_measure_is_refused(asked):
+    """At least one sequence, one token, one turn."""
+    with pytest.raises(InvalidSettings, match="at least 1"):
+        served(**asked)
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_llama_cpp_decodes_for_several(unified):
+    """On the embedded model, three sequences cost more than one, and their cache is there for each of them."""
+    engine = LlamaEngine()
+    asked = Settings(flash_attn="on", kv_unified=unified)
+    found = lab.batched_decode(
+        settings=asked, sizes=(1, 3), n_prompt=16, n_gen=4, repeats=1, engine=engine, progress=False
+    )
+    engine.close()
+    assert found.settings.n_seq_max == 3
+    assert all(seconds > 0 for crowd in found.crowds for seconds in crowd.step_seconds)
+    assert found.badge.startswith("measured")

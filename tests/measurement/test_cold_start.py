@@ -1,0 +1,95 @@
+"""A cold start: every phase has a boundary, and together they are the wall time."""
+
+from dataclasses import replace
+
+import pytest
+
+import inferlab as lab
+from inferlab import figures
+from inferlab.engine.log import LogLine, phases_in
+from inferlab.errors import InvalidSettings
+from inferlab.measurement import page_cache
+from inferlab.measurement.cold_start import PHASES, cold_start
+
+LOAD_MODES = ("mmap", "none", "mlock", "mmap_mlock", "direct_io", "auto")
+
+
+@pytest.fixture(scope="module")
+def starts():
+    """A cold start of each load mode, the less disturbed one of two: what else runs only adds unexplained time."""
+    return {mode: min((started(mode) for _ in range(2)), key=unexplained_share) for mode in LOAD_MODES}
+
+
+def started(mode):
+    return cold_start(settings=lab.Settings(load_mode=mode))
+
+
+def unexplained_share(start):
+    return start.unexplained_seconds / start.wall_seconds
+
+
+@pytest.mark.parametrize("mode", LOAD_MODES)
+def test_every_load_mode_goes_through_every_phase_in_order(starts, mode):
+    """From the process to the first token, each phase is there and takes time."""
+    assert tuple(starts[mode].phases) == PHASES
+    assert all(seconds > 0 for seconds in starts[mode].phases.values())
+
+
+def test_the_phases_sum_to_the_wall_time(starts):
+    """Nothing is left over: 2 % in the median of the load modes, 5 % in each."""
+    shares = sorted(map(unexplained_share, starts.values()))
+    assert shares[0] >= 0
+    assert shares[len(shares) // 2] <= 0.02
+    assert shares[-1] <= 0.05
+
+
+@pytest.mark.skipif(not page_cache.ON_LINUX, reason="only Linux tells what its page cache holds")
+def test_an_empty_page_cache_is_confirmed_before_the_start():
+    """The record says how much of the file was in memory before and after."""
+    lab.measure(n_prompt=8, n_gen=4, repeats=1)  # this session's engine now maps the file
+    start = cold_start(page_cache="empty")
+    if start.cached_before:
+        pytest.skip("this file system keeps its files in memory")
+    assert start.cached_before == 0.0
+    assert start.cached_after > 0.9
+
+
+def test_a_full_page_cache_is_asked_for_too():
+    """`full` reads the file first; an unknown word is refused."""
+    cached = cold_start(page_cache="full").cached_before
+    assert cached is None or cached > 0.99
+    with pytest.raises(InvalidSettings, match="not one of empty, full, as is"):
+        cold_start(page_cache="cold")
+
+
+def test_a_missing_boundary_leaves_its_time_to_the_next_phase():
+    """Phases still add up when llama.cpp leaves out a line."""
+    lines = [LogLine(0.1, 2, "init_tokenizer: x"), LogLine(0.5, 2, "load: CPU model buffer size = 1.00 MiB")]
+    phases = phases_in(lines, loaded=0.9, ready=1.0)
+    assert phases == pytest.approx(
+        {"header_seconds": 0.1, "map_and_buffers_seconds": 0.4, "weights_seconds": 0.4, "graph_reserve_seconds": 0.1}
+    )
+    assert sum(phases.values()) == pytest.approx(1.0)
+
+
+def test_a_phase_begins_where_the_one_before_it_ended(starts):
+    """The waterfall's bars are contiguous, and their text alternative names every phase."""
+    start = starts["mmap"]
+    bars = figures.cold_start(start).data[0]
+    ends = [base + x for base, x in zip(bars.base, bars.x, strict=True)]
+    assert ends[:-1] == pytest.approx(list(bars.base[1:]))
+    assert ends[-1] == pytest.approx(1e3 * sum(start.phases.values()))
+    assert "graph reserve" in figures.cold_start(start).layout.meta["alt"]
+
+
+def test_several_starts_stand_side_by_side(starts):
+    """One bar for each start, one colour for each phase."""
+    figure = figures.cold_starts([starts["mmap"], starts["none"]])
+    assert len(figure.data) == len(PHASES)
+    assert [name.split(",")[0] for name in figure.data[0].y] == ["1: mmap", "2: none"]
+
+
+def test_the_label_of_a_start_is_what_was_measured(starts):
+    """Not what was asked for: a share of the file, or `unconfirmed` where nobody can tell."""
+    assert replace(starts["mmap"], cached_before=0.25).page_cache_text == "25 % of the file cached"
+    assert replace(starts["mmap"], cached_before=None, page_cache="empty").page_cache_text.endswith("unconfirmed")

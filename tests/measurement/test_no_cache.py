@@ -1,0 +1,24 @@
+"""The engine that forgets."""
+
+from fakes import ScriptedEngine, scripted_pass
+
+import inferlab as lab
+from inferlab.engine.client import LlamaEngine
+from inferlab.measurement.no_cache import NoCacheEngine
+
+
+def test_it_writes_what_a_cache_writes():
+    """Recomputing everything for each token gives the same tokens as keeping keys and values."""
+    engine = LlamaEngine()
+    kept = lab.measure(n_prompt=16, n_gen=12, repeats=1, engine=engine, progress=False)
+    again = lab.measure(n_prompt=16, n_gen=12, repeats=1, engine=NoCacheEngine(engine), progress=False)
+    engine.close()
+    assert again.passes[0].tokens == kept.passes[0].tokens
+    assert len(again.passes[0].decode_seconds) == 11
+
+
+def test_each_token_is_asked_for_with_all_text_before_it():
+    """The engine behind it sees one more token each time, and is asked for one."""
+    engine = ScriptedEngine([scripted_pass(gaps=())])
+    NoCacheEngine(engine).generate([5, 6], 3)
+    assert [(len(prompt), n_gen) for prompt, n_gen in engine.asked] == [(2, 1), (3, 1), (4, 1)]

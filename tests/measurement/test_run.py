@@ -1,0 +1,258 @@
+"""Measuring: how each number is defined, when a warm-up has settled, which requests are refused."""
+
+import subprocess
+import sys
+from statistics import median
+from threading import Thread
+
+import pytest
+from fakes import ScriptedEngine, made_run, scripted_pass
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.log import Buffer
+from inferlab.engine.protocol import Pass
+from inferlab.errors import EngineCrashed, InvalidSettings, ModelNotFound
+from inferlab.machine import Link
+from inferlab.measurement.run import Run, fitted, measure, measure_each, warm_up
+from inferlab.model.find import tiny_model
+from inferlab.model.gguf import read_gguf
+from inferlab.settings import Settings
+
+
+def measured(engine=None, **request) -> Run:
+    """A measurement of the embedded model's name with a scripted engine."""
+    request = {"n_prompt": 8, "n_gen": 3, "repeats": 2} | request
+    return measure(tiny_model(), engine=engine or ScriptedEngine(), progress=False, **request)
+
+
+# --- definitions ------------------------------------------------------------------------------
+
+ONE = Pass(prefill_seconds=0.4, token_seconds=(0.5, 0.7, 1.1), decode_seconds=(0.15, 0.35), tokens=(1, 2, 3))
+
+
+def test_ttft_is_from_the_call_to_the_first_token():
+    """Not the end of the prefill: the first sampling is waited for too."""
+    assert made_run(passes=(ONE,)).ttft_seconds == 0.5
+    assert made_run(passes=(ONE,)).prefill_seconds == 0.4
+
+
+def test_the_prefill_rate_counts_engine_time_only():
+    """Prompt tokens by the engine's time over the prompt, as llama-bench's pp."""
+    assert made_run(passes=(ONE,), n_prompt=8).prefill_tokens_per_second == pytest.approx(20)
+
+
+def test_the_decode_rate_leaves_the_first_token_out():
+    """The first token comes out of the prefill; two further tokens took half a second of engine time."""
+    assert made_run(passes=(ONE,)).decode_tokens_per_second == pytest.approx(4)
+
+
+def test_inter_token_latency_includes_sampling():
+    """(last - first) / (n - 1) over the times at which token ids were known."""
+    assert made_run(passes=(ONE,)).inter_token_seconds == pytest.approx(0.3)
+
+
+def test_one_token_has_no_decode():
+    """With a single generated token, rates of decoding are unknown and not 0."""
+    run = made_run(passes=(scripted_pass(gaps=()),), n_gen=1)
+    assert (run.decode_tokens_per_second, run.inter_token_seconds) == (None, None)
+    assert run.ttft_seconds == 0.5
+
+
+def test_every_number_is_a_median_over_the_passes():
+    """One slow pass among three moves nothing, and all three are kept."""
+    passes = tuple(scripted_pass(ttft, (gap,)) for ttft, gap in ((0.5, 0.1), (9.0, 7.0), (0.6, 0.2)))
+    run = made_run(passes=passes)
+    assert run.ttft_seconds == 0.6
+    assert run.inter_token_seconds == pytest.approx(0.2)
+    assert run.decode_tokens_per_second == pytest.approx(median([1 / 0.08, 1 / 5.6, 1 / 0.16]))
+    assert run.passes == passes
+
+
+def test_bytes_are_added_up_over_the_devices():
+    """Weights on a GPU and on the CPU count together; a kind that is absent takes nothing."""
+    run = made_run()
+    assert run.bytes_on("weights") == 12 * 2**20
+    assert run.bytes_on("output") == 0
+    assert run.place == "CUDA0, CPU"
+    assert made_run(buffers=()).place == "unknown"
+
+
+def test_the_badge_says_who_measured_when_and_with_what():
+    """Processor, date and build; synthetic weights are never passed over."""
+    assert made_run().badge.startswith("measured: Example CPU, 2026-01-31, llama.cpp b1234")
+    from dataclasses import replace
+
+    assert "synthetic weights" in made_run(model=replace(made_run().model, synthetic=True)).badge
+
+
+NEAR = [Buffer("CPU", "weights", 1), Buffer("RPC0[127.0.0.1:4000]", "weights", 2)]
+LINK = Link("127.0.0.1:4000", 1.0, None, 0.98, 2e-5)
+
+
+def test_the_loopback_device_goes_by_its_name():
+    """In the place and in the badge, there with its link where that was slowed; several are numbered."""
+    run = made_run(buffers=tuple(NEAR), links=(LINK,))
+    assert run.place == "CPU, loopback device"
+    assert "Example CPU, loopback device, link 0.98 GB/s (asked: 1 GB/s), 2026" in run.badge
+    two = made_run(buffers=(*NEAR, Buffer("RPC0[127.0.0.1:5000]", "weights", 2)))
+    assert two.place == "CPU, loopback device 1, loopback device 2"
+
+
+def test_another_machine_is_not_called_loopback():
+    """An RPC device elsewhere goes by its address."""
+    assert made_run(buffers=(Buffer("RPC0[10.0.0.7:4000]", "weights", 2),)).place == "RPC device at 10.0.0.7"
+
+
+# --- the request ------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_was_asked_and_what_the_engine_chose():
+    """Model, workload, the engine's own settings, buffers, load phases and machine are in the record."""
+    engine = ScriptedEngine()
+    run = measured(engine, settings=Settings(type_k="q8_0"))
+    assert (run.n_prompt, run.n_gen, len(run.passes)) == (8, 3, 2)
+    assert (run.settings.type_k, run.settings.n_threads) == ("q8_0", 4)
+    assert run.model.name == read_gguf(tiny_model()).name
+    assert (run.buffers, run.machine) == (engine.buffers, engine.told)
+    assert run.load_seconds == 1.25
+    assert run.text == "x xx xxx"
+    assert len(run.date) == 10
+
+
+@pytest.mark.parametrize(("n_prompt", "n_gen", "n_ctx"), [(1, 1, 256), (200, 56, 256), (200, 57, 512), (512, 128, 768)])
+def test_the_context_is_just_enough(n_prompt, n_gen, n_ctx):
+    """Without n_ctx the cache gets the next multiple of 256 cells, as llama.cpp pads it."""
+    assert fitted(Settings(), n_prompt, n_gen).n_ctx == n_ctx
+
+
+def test_a_context_that_was_asked_for_is_kept():
+    """A larger context is part of what is measured."""
+    assert fitted(Settings(n_ctx=1000), 8, 8).n_ctx == 1000
+
+
+def test_a_context_too_small_is_refused_before_loading():
+    """The message says what would fit."""
+    engine = ScriptedEngine()
+    with pytest.raises(InvalidSettings, match="Ask for n_ctx=11 or more"):
+        measured(engine, settings=Settings(n_ctx=10))
+    assert engine.opened == []
+
+
+@pytest.mark.parametrize("request_", [{"n_prompt": 0}, {"n_gen": 0}, {"repeats": 0}, {"n_gen": 1.5}, {"repeats": True}])
+def test_an_empty_workload_is_refused(request_):
+    """Prompt, generation and repeats are whole numbers of at least one."""
+    with pytest.raises(InvalidSettings, match="must be a whole number of at least 1"):
+        measured(**request_)
+
+
+def test_a_text_can_be_the_prompt():
+    """n_prompt is then what the vocabulary makes of the text, and the run keeps the text."""
+    engine = ScriptedEngine()
+    run = measured(engine, prompt="what is a cache")
+    assert (run.n_prompt, run.prompt) == (4, "what is a cache")
+    assert engine.asked[0] == ([4, 2, 1, 5], 3)
+
+
+def test_a_missing_model_is_noticed_before_the_engine_starts():
+    """Nothing is opened for a file that is not there."""
+    engine = ScriptedEngine()
+    with pytest.raises(ModelNotFound):
+        measure("no-such.gguf", engine=engine)
+    assert engine.opened == []
+
+
+def test_after_a_crash_the_next_measurement_works():
+    """An error of the engine reaches the caller, and the same engine measures again."""
+    engine = ScriptedEngine(fails=EngineCrashed("died"))
+    with pytest.raises(EngineCrashed):
+        measured(engine)
+    assert len(measured(engine).passes) == 2
+
+
+def test_several_prompt_lengths_share_one_context():
+    """measure_each loads once: every run has the context that the longest prompt needs."""
+    engine = ScriptedEngine()
+    runs = measure_each(tiny_model(), n_prompts=(8, 300), n_gen=3, repeats=1, engine=engine)
+    assert [run.n_prompt for run in runs] == [8, 300]
+    assert {settings.n_ctx for settings in engine.opened} == {512}
+
+
+def test_no_prompt_length_at_all_is_refused():
+    """measure_each needs at least one."""
+    with pytest.raises(InvalidSettings, match="n_prompt=0"):
+        measure_each(tiny_model(), n_prompts=(), engine=ScriptedEngine())
+
+
+# --- warm-up ----------------------------------------------------------------------------------
+
+
+def ending_at(*seconds):
+    return ScriptedEngine([scripted_pass(0.1, (total - 0.1,)) for total in seconds])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "n_passes", "settled"),
+    [
+        ((1.0, 1.0), 2, True),
+        ((1.0, 1.0199), 2, True),
+        ((1.03, 1.0, 1.0), 3, True),
+        ((5.0, 2.0, 1.0, 1.01), 4, True),
+        ((1.0, 2.0) * 4, 8, False),
+        ((1.0, 2.0) * 3 + (1.0, 1.0), 8, True),
+    ],
+)
+def test_a_warm_up_ends_when_two_passes_in_a_row_agree_within_two_percent(seconds, n_passes, settled):
+    """At most eight passes run; whether they settled is told."""
+    warmups, agreed = warm_up(ending_at(*seconds), [1, 2], 2)
+    assert (len(warmups), agreed) == (n_passes, settled)
+
+
+def test_warm_ups_are_kept_beside_the_counted_passes():
+    """A run that never settled is marked, and its warm-ups are not among its passes."""
+    run = measured(ending_at(*(1.0, 2.0) * 4, 1.5), n_gen=2)
+    assert (len(run.warmups), len(run.passes), run.settled) == (8, 2, False)
+    assert {p.token_seconds[-1] for p in run.passes} == {1.5}
+
+
+# --- for real ---------------------------------------------------------------------------------
+
+SCRIPT = """
+import inferlab as lab
+run = lab.measure(lab.tiny_model(), n_prompt=32, n_gen=8, repeats=2)
+assert run.prefill_seconds < run.ttft_seconds < run.passes[0].token_seconds[-1]
+assert run.decode_tokens_per_second > 1 / run.inter_token_seconds
+print(run.n_prompt, len(run.passes), len(run.passes[0].tokens), run.bytes_on("kv_cache"))
+"""
+
+
+def test_a_script_without_a_main_guard_can_measure(tmp_path):
+    """Three lines in a file are enough: the worker is no copy of the script."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    n_cells, n_layers, n_embd_kv, n_bytes_f16 = 256, 6, 128, 2
+    assert done.stdout.split() == ["32", "2", "8", str(2 * n_cells * n_layers * n_embd_kv * n_bytes_f16)]
+
+
+def test_two_threads_measure_one_after_the_other():
+    """A measurement keeps the engine to itself: the passes of two threads never mix."""
+    engine = LlamaEngine()
+    runs = {}
+
+    def measure_with(n_ubatch):
+        runs[n_ubatch] = measure(None, Settings(n_ubatch=n_ubatch), 64, 16, repeats=3, engine=engine)
+
+    threads = [Thread(target=measure_with, args=(size,)) for size in (32, 64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    engine.close()
+    assert {size: run.settings.n_ubatch for size, run in runs.items()} == {32: 32, 64: 64}
+
+
+def test_a_text_that_is_no_token_is_refused():
+    """An empty prompt in a vocabulary without an opening token never reaches llama.cpp."""
+    engine = ScriptedEngine()
+    with pytest.raises(InvalidSettings, match="no token at all"):
+        measure(tiny_model(), prompt="", engine=engine)

@@ -1,0 +1,152 @@
+"""Speculative decoding: the answer is the model's own, whoever proposes."""
+
+import pytest
+from fakes import BatchEngine
+
+import inferlab as lab
+from inferlab.engine.client import LlamaEngine
+from inferlab.errors import InvalidSettings
+from inferlab.measurement.speculative import DraftModel, FixedAcceptanceDrafter, PromptLookup, expected_tokens
+
+WORDS = "one three five"  # tokens 3, 5, 4 of the fake, which goes on counting from the last
+
+
+class Stubborn:
+    """Proposes the same tokens for ever, a second each."""
+
+    name = "stubborn"
+
+    def __init__(self, *tokens):
+        self.tokens = tokens
+
+    def propose(self, text, n):
+        return list(self.tokens[:n]), 1.0
+
+    def close(self):
+        pass
+
+
+def speculated(drafter, **asked):
+    return lab.speculate(WORDS, drafter, engine=BatchEngine(), **({"n_gen": 8, "repeats": 2} | asked))
+
+
+def test_the_answer_is_the_models_own_whatever_is_proposed():
+    """A drafter that is always wrong costs time and changes nothing."""
+    found = speculated(Stubborn(7, 7, 7))
+    assert found.same_tokens
+    assert found.acceptance < 0.1
+    assert found.speedup < 1
+
+
+def test_rounds_and_seconds_add_up():
+    """Four tokens a round at 2 seconds instead of 1.25 each: seven tokens after the first in two rounds."""
+    answer = [3, 5, 4, *range(5, 20)]
+    found = lab.speculate(
+        WORDS, FixedAcceptanceDrafter(answer, 1.0), n_draft=3, n_gen=9, repeats=1, engine=BatchEngine()
+    )
+    assert [(one.proposed, one.accepted) for one in found.rounds[0]] == [(3, 3), (3, 3)]
+    assert found.plain_seconds == (8 * 1.25,)
+    assert found.seconds == (2 * 2.0,)
+    assert found.speedup == 2.5
+    assert found.tokens_per_round == 4
+    assert found.acceptance == 1
+
+
+def test_rejected_tokens_leave_the_cache():
+    """After each check the cache holds the text and nothing that was rejected; the engine would refuse otherwise."""
+    found = lab.speculate(WORDS, Stubborn(5, 9, 9), n_draft=3, n_gen=6, repeats=1, engine=BatchEngine())
+    assert found.same_tokens
+    assert sum(one.accepted + 1 for one in found.rounds[0]) == 5
+
+
+def test_nothing_is_proposed_without_a_precedent():
+    """Prompt lookup answers with what followed the last time, with nothing where there was no last time."""
+    look = PromptLookup(2)
+    assert look.propose([1, 2, 3, 9, 1, 2], 3)[0] == [3, 9, 1]
+    assert look.propose([1, 2, 3, 4, 1, 2, 5, 1, 2], 1)[0] == [5]
+    assert look.propose([1, 2, 3], 3)[0] == []
+    assert look.propose([1], 3)[0] == []
+
+
+def test_without_a_proposal_there_is_no_acceptance():
+    """Unknown stays unknown: a share of nothing is None."""
+    found = speculated(PromptLookup(2))
+    assert found.acceptance is None
+    assert found.tokens_per_round == 1
+
+
+def test_a_foreseer_hits_as_often_as_it_is_told():
+    """Half of its tokens are the answer's, the others are not."""
+    drafted, seconds = FixedAcceptanceDrafter(range(1, 1001), 0.5).propose([], 1000)
+    assert 400 < sum(token == at for at, token in enumerate(drafted, 1)) < 600
+    assert seconds == 0
+
+
+def test_a_draft_model_reads_only_what_is_new():
+    """What its cache holds of the text stays; where the model went another way, the rest is dropped."""
+    engine = BatchEngine()
+    drafter = DraftModel("tiny", engine=engine)
+    assert drafter.propose([1, 2, 3], 2)[0] == [4, 5]
+    assert engine.steps == [3, 1]
+    assert drafter.propose([1, 2, 3, 4, 9], 2)[0] == [10, 11]
+    assert engine.steps == [3, 1, 1, 1]
+    assert drafter.propose([1, 2, 3, 4, 9], 1)[0] == [10]
+    drafter.close()
+
+
+@pytest.mark.parametrize(("rate", "n_draft", "tokens"), [(0.0, 3, 1.0), (1.0, 3, 4.0), (0.5, 2, 1.75)])
+def test_expected_tokens_of_a_round(rate, n_draft, tokens):
+    """One without hits, all and one more with nothing but hits, a geometric sum between."""
+    assert expected_tokens(rate, n_draft) == tokens
+
+
+def test_a_price_is_counted_in_single_tokens():
+    """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; foreseen, they are 2.5 times as fast."""
+    prices = lab.time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
+    assert prices.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
+    assert prices.price(4) == 1.6
+    assert prices.speedup(1.0, n_draft=3) == 2.5
+    assert prices.speedup(0.0, n_draft=3) == 1 / 1.6
+    assert prices.speedup(1.0, n_draft=3, draft_price=0.8) == 1.0
+
+
+def test_what_is_foreseen_is_what_the_formula_says():
+    """With a drafter of a chosen hit rate, the speed-up is that of the prices, within the luck of the draws."""
+    answer = [3, 5, 4, *range(5, 1000)]
+    found = lab.speculate(
+        WORDS, FixedAcceptanceDrafter(answer, 0.7), n_draft=3, n_gen=900, repeats=1, engine=BatchEngine()
+    )
+    prices = lab.time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
+    assert found.speedup == pytest.approx(prices.speedup(0.7, 3), rel=0.05)
+
+
+@pytest.mark.parametrize("asked", [{"sizes": (2,)}, {"n_prompt": 0}, {"repeats": 0}])
+def test_a_price_needs_a_single_token(asked):
+    """Prices are relative to one token, so one token must be among the sizes."""
+    with pytest.raises(InvalidSettings, match="must contain 1"):
+        lab.time_verification(engine=BatchEngine(), **({"sizes": (1, 2)} | asked))
+
+
+@pytest.mark.parametrize("asked", [{"n_draft": 0}, {"n_gen": 0}, {"repeats": 0}])
+def test_nothing_to_write_is_refused(asked):
+    """At least one proposal, one token, one pass."""
+    with pytest.raises(InvalidSettings, match="at least 1"):
+        speculated(PromptLookup(), **asked)
+
+
+def test_llama_cpp_writes_its_own_answer_with_a_draft():
+    """On the embedded model: a copy of the model foresees nearly everything, and the text is the one without a draft.
+
+    Checks of several tokens are computed by other kernels than single tokens, so a tie may fall to the other side.
+    """
+    engine = LlamaEngine()
+    drafter = DraftModel("tiny", n_ctx=256, n_threads=1)
+    asked = lab.Settings(flash_attn="on")
+    found = lab.speculate("The csv module implements", drafter, "tiny", asked, 3, 24, 1, engine)
+    drafter.close()
+    engine.close()
+    assert found.acceptance > 0.8
+    assert found.tokens_per_round > 2.5
+    assert 0 < found.draft_share < 1
+    assert found.text
+    assert found.badge.startswith("measured")

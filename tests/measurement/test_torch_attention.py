@@ -1,0 +1,74 @@
+"""Attention in PyTorch: a reason where it is missing, records that stand in, and the allocator's three numbers."""
+
+import sys
+from importlib.machinery import ModuleSpec
+from types import SimpleNamespace
+
+import pytest
+from fakes import CPU_ONLY
+
+from inferlab.errors import PyTorchUnavailable, RecordError
+from inferlab.measurement import torch_attention
+from inferlab.measurement.torch_attention import (
+    AllocatorBytes,
+    Timing,
+    Timings,
+    allocator_bytes,
+    load_timings,
+    missing,
+    save_timings,
+)
+
+FLASH, MATH = Timing("flash", 512, (0.1, 0.3, 0.2), 100), Timing("math", 512, (1.0,), None)
+MADE = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, (FLASH, MATH))
+
+
+def installed(monkeypatch, **cuda):
+    """A PyTorch that knows nothing but its GPU."""
+    fake = SimpleNamespace(cuda=SimpleNamespace(**cuda), __spec__=ModuleSpec("torch", None))
+    monkeypatch.setitem(sys.modules, "torch", fake)
+
+
+def test_a_missing_pytorch_is_a_sentence_and_an_error(monkeypatch):
+    """A cell can show why there is nothing; a call that needs PyTorch raises the same words."""
+    monkeypatch.setattr(torch_attention, "find_spec", lambda name: None)
+    assert missing().startswith("PyTorch is not installed here.")
+    with pytest.raises(PyTorchUnavailable, match="pip install torch"):
+        torch_attention.time_attention()
+
+
+def test_a_missing_gpu_is_told_apart(monkeypatch):
+    """PyTorch without a GPU serves for attention, not for the allocator."""
+    installed(monkeypatch, is_available=lambda: False)
+    assert missing() is None
+    with pytest.raises(PyTorchUnavailable, match="sees no CUDA GPU"):
+        allocator_bytes()
+
+
+def test_the_allocator_tells_reserved_allocated_and_split(monkeypatch):
+    """The three numbers are PyTorch's own, by its names."""
+    stats = {"reserved_bytes": 100, "allocated_bytes": 60, "inactive_split_bytes": 15}
+    told = {f"{name}.all.current": value for name, value in stats.items()}
+    installed(monkeypatch, is_available=lambda: True, memory_stats=lambda: told)
+    assert allocator_bytes() == AllocatorBytes(100, 60, 15)
+
+
+def test_timings_come_back_from_disk_as_they_were(tmp_path):
+    """Every raw sample is kept, and what is no such file is refused."""
+    assert load_timings(save_timings(MADE, tmp_path / "a.json")) == MADE
+    (tmp_path / "b.json").write_text('{"format": "another"}')
+    with pytest.raises(RecordError, match="timings of attention"):
+        load_timings(tmp_path / "b.json")
+
+
+def test_timings_are_found_by_way_and_tokens():
+    """A median over the passes, and a badge that names the machine and the shape."""
+    assert MADE.of("flash")[512].median_seconds == 0.2
+    assert MADE.badge == "measured: Example CPU, 2026-01-31, PyTorch 2.0, 8 heads of 64"
+
+
+@pytest.mark.skipif(missing() is not None, reason="PyTorch is not installed")
+def test_both_ways_are_timed_where_pytorch_is_installed():
+    """Each length is timed with the flash kernel and without."""
+    found = torch_attention.time_attention((64,), n_head=2, head_dim=64, repeats=2)
+    assert [(one.way, one.n_tokens, len(one.seconds)) for one in found.timings] == [("flash", 64, 2), ("math", 64, 2)]

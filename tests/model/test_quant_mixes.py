@@ -1,0 +1,89 @@
+"""Named mixes: each tensor's type, held against llama.cpp's own quantizer and against published files."""
+
+from pathlib import Path
+
+import pytest
+from quantizer import quantizer_types
+
+import inferlab as lab
+from inferlab.errors import InvalidSettings
+from inferlab.model.catalog import known_models
+from inferlab.model.quant_mixes import MIXES, more_bits
+from inferlab.units import GIB
+
+MODELS = ("mistral-7b-v0.3", "llama-3.1-8b", "qwen2.5-7b", "llama-3.2-1b", "qwen2.5-0.5b")
+# GiB and bits per weight for MODELS; calculated for the book's claims before this library had the rules.
+TABLE = """
+F16    13.501 16.001  14.958 16.001  14.186 16.001  2.302 16.001  0.920 16.002
+Q8_0   7.173 8.501    7.947 8.501    7.537 8.501    1.223 8.501   0.489 8.503
+Q6_K   5.538 6.563    6.136 6.563    5.819 6.564    0.944 6.564   0.465 8.093
+Q5_K_M 4.783 5.668    5.332 5.704    5.065 5.713    0.842 5.850   0.386 6.706
+Q5_K_S 4.658 5.521    5.207 5.570    4.945 5.577    0.824 5.727   0.379 6.587
+Q4_K_M 4.072 4.826    4.575 4.894    4.356 4.913    0.745 5.178   0.365 6.345
+Q4_K_S 3.859 4.574    4.363 4.667    4.146 4.677    0.715 4.970   0.353 6.146
+Q4_0   3.830 4.539    4.334 4.636    4.122 4.649    0.711 4.940   0.322 5.606
+IQ4_XS 3.677 4.357    4.169 4.460    3.953 4.459    0.690 4.794   0.322 5.595
+Q3_K_L 3.563 4.222    4.018 4.298    3.802 4.289    0.675 4.691   0.338 5.885
+Q3_K_M 3.280 3.888    3.736 3.996    3.541 3.994    0.636 4.421   0.326 5.660
+Q3_K_S 2.950 3.496    3.406 3.643    3.247 3.662    0.590 4.103   0.309 5.381
+Q2_K   2.535 3.005    2.953 3.159    2.803 3.162    0.534 3.710   0.310 5.387
+"""
+ROWS = [line.split() for line in TABLE.split("\n") if line]
+
+SPECIAL = {
+    "eight experts": ("qwen3-30b-a3b", {"n_expert": 8, "n_expert_used": 2}),
+    "70B of llama": ("llama-3.1-8b", {"n_layer": 80, "n_head": 64, "n_embd": 8192}),
+    "80 layers, every head its own": ("llama-2-7b", {"n_layer": 80}),
+    "70B of qwen2": ("qwen2.5-7b", {"n_layer": 80}),
+    "one layer": ("mistral-7b", {"n_layer": 1}),
+    "rows of 96": ("mistral-7b", {"n_layer": 9, "n_embd": 96, "n_ff": 160}),
+    "rows of 100": ("mistral-7b", {"n_layer": 2, "n_embd": 100, "n_ff": 200}),
+}
+
+
+@pytest.mark.parametrize(("name", "n_bytes"), [("mistral-7b", 4_367_704_064), ("qwen2.5-7b", 4_677_120_000)])
+def test_a_published_file_has_exactly_these_tensor_bytes(name, n_bytes):
+    """Q4_K_M of Mistral 7B v0.2, as its loader logs it, and of Qwen2.5 7B."""
+    assert lab.shape(name, "Q4_K_M").tensor_bytes == n_bytes
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_sizes_are_those_of_the_table(row):
+    """Thirteen mixes of five models, to the last digit of GiB and of bits per weight."""
+    mix, *numbers = row
+    shapes = [lab.shape(name, mix) for name in MODELS]
+    computed = [(f"{s.tensor_bytes / GIB:.3f}", f"{8 * s.tensor_bytes / s.n_params:.3f}") for s in shapes]
+    assert computed == list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory) -> dict[str, tuple[str, dict, Path]]:
+    """Header-only F16 shapes of every known model and of the special cases, with a small vocabulary."""
+    folder = tmp_path_factory.mktemp("headers")
+    cases = {name: (name, {}) for name in known_models()} | SPECIAL
+    return {
+        case: (name, {"n_vocab": 512, **changes}, folder / f"{case}.gguf") for case, (name, changes) in cases.items()
+    }
+
+
+def test_types_are_those_of_llama_cpps_quantizer(headers):
+    """Every tensor of every known model, and of shapes that meet the special rules, under every mix."""
+    for name, dimensions, path in headers.values():
+        lab.make_shape(name, "F16", path, header_only=True, **dimensions)
+    numbers = {mix: chosen.file_type for mix, chosen in MIXES.items()}
+    told = quantizer_types([path for _, _, path in headers.values()], numbers)
+    for (case, (name, dimensions, _)), by_mix in zip(headers.items(), told, strict=True):
+        for mix, types in by_mix.items():
+            assert {t.name: t.type for t in lab.shape(name, mix, **dimensions).tensors} == types, (case, mix)
+
+
+@pytest.mark.parametrize("n_layer", [16, 24, 28, 32])
+def test_half_of_the_layers_get_more_bits(n_layer):
+    """An M mix spends more on the first and last eighth and every third layer between: half of them."""
+    assert sum(more_bits(i, n_layer) for i in range(n_layer)) == n_layer // 2
+
+
+def test_a_mix_that_is_not_there_is_refused():
+    """The error lists those that there are; mixes that need an importance matrix are not among them."""
+    with pytest.raises(InvalidSettings, match=r"no mix 'IQ2_XXS' here\. There are: F32, F16"):
+        lab.shape("mistral-7b", "IQ2_XXS")

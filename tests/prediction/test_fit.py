@@ -1,0 +1,162 @@
+"""Does it fit: verdicts against a room, searches for what would, and the register's figures."""
+
+from dataclasses import replace
+
+import pytest
+from fakes import CPU_ONLY, WITH_GPU, made_plan
+
+import inferlab as lab
+from inferlab.errors import InvalidSettings, ModelNotFound
+from inferlab.prediction import fit
+from inferlab.prediction.fit import machine_for, verdict
+from inferlab.prediction.memory import DeviceBytes
+from inferlab.units import GIB, MIB
+
+SCENARIO = {"vram": "8GiB", "reserve_bytes": 650 * MIB}
+"""The 8 GB card of the scenario, with what its desktop and the CUDA context were found to take."""
+BOUND = made_plan(
+    method="bound",
+    devices={"host": DeviceBytes(MIB, 0, MIB, 0), "gpu0": DeviceBytes(10 * MIB, 0, None, 0)},
+    compute_range={"gpu0": (2 * MIB, 5 * MIB)},
+)
+
+
+@pytest.mark.parametrize(("room", "fits"), [(15, "yes"), (14, "unsure"), (12, "unsure"), (11, "no")])
+def test_a_bound_that_straddles_the_room_leaves_it_open(room, fits):
+    """Yes from the safe end upwards, no below the least, unsure between: never a guess."""
+    assert verdict(BOUND, {"gpu0": room * MIB}) == fits
+
+
+def test_every_device_must_fit():
+    """One room that is too small is enough for no, whatever the others have."""
+    assert verdict(made_plan(), {"gpu0": GIB, "host": 5 * MIB}) == "no"
+    assert verdict(made_plan(), {"gpu0": GIB, "host": 6 * MIB}) == "yes"
+
+
+def test_what_is_not_told_is_not_assumed():
+    """A device that does not tell its memory, or a part without a range, makes a yes impossible; a no stays a no."""
+    part_open = made_plan(devices={"gpu0": DeviceBytes(10 * MIB, 0, None, 0)})
+    assert verdict(made_plan(), {"gpu0": None}) == "unsure"
+    assert verdict(part_open, {"gpu0": GIB}) == "unsure"
+    assert verdict(part_open, {"gpu0": MIB}) == "no"
+
+
+def test_a_device_that_holds_nothing_fits():
+    """A card that a plan leaves empty needs no room."""
+    assert verdict(made_plan(devices={"host": DeviceBytes(MIB)}), {"gpu0": MIB}) == "yes"
+
+
+def test_a_card_of_the_readers_choice_stands_in_for_the_machine():
+    """`vram` as a text or in bytes makes one CUDA card, and says nothing about RAM."""
+    assert machine_for(WITH_GPU, "8GiB").gpus[0].free_bytes == machine_for(None, 8 * GIB).gpus[0].free_bytes == 8 * GIB
+    assert fit.free_bytes(machine_for(WITH_GPU, "8GiB")) == {"gpu0": 8 * GIB}
+    with pytest.raises(InvalidSettings, match="vram=0 leaves no card"):
+        machine_for(CPU_ONLY, 0)
+
+
+def test_a_machine_is_compared_by_what_is_free_on_it():
+    """Devices by their free memory, by all of it where free is not told; the host by its RAM."""
+    busy = replace(WITH_GPU.gpus[0], free_bytes=GIB)
+    assert fit.free_bytes(replace(WITH_GPU, devices=(busy,))) == {"gpu0": GIB, "host": 8 * GIB}
+    assert fit.free_bytes(CPU_ONLY) == {"host": 8 * GIB}
+    assert fit.free_bytes(replace(CPU_ONLY, devices=(), ram_bytes=None)) == {"host": None}
+
+
+def test_a_model_is_a_file_or_a_known_name():
+    """A known name has a shape in any type; a file has its own types, and an unknown name is no file."""
+    assert fit.model_named("mistral-7b").tensor_bytes == 4_367_704_064
+    assert fit.model_named("tiny").path == lab.tiny_model()
+    with pytest.raises(InvalidSettings, match="a file, which has its types"):
+        fit.model_named("tiny", "Q8_0")
+    with pytest.raises(ModelNotFound):
+        fit.model_named("mistral-9b")
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 3, 100, 127, 128])
+def test_the_last_that_fits_is_found(last):
+    """Doubling and halving end at the last one, at the ends of the range too, without trying them all."""
+    tried = []
+    assert fit.last(lambda n: tried.append(n) or n <= last, 128) == last
+    assert len(tried) <= 16
+
+
+@pytest.mark.parametrize(
+    ("name", "mix", "flash_attn", "tokens"),
+    [
+        ("mistral-7b-v0.3", "F16", "on", None),
+        ("mistral-7b-v0.3", "Q8_0", "on", 1536),
+        ("mistral-7b-v0.3", "Q6_K", "on", 14_592),
+        ("mistral-7b-v0.3", "Q5_K_M", "on", 20_736),
+        ("mistral-7b-v0.3", "Q4_K_M", "on", 26_368),
+        ("mistral-7b", "Q4_K_M", "on", 26_368),
+        ("mistral-7b", "Q4_K_M", "off", 17_920),
+        ("llama-2-7b", "Q4_K_M", "on", 7168),
+    ],
+)
+def test_the_longest_context_on_a_card_of_8_gib(name, mix, flash_attn, tokens):
+    """With 650 MiB set aside, the wall of a 7B model lies far beyond 4,000 tokens, unless its weights fill the card."""
+    found = lab.fit(lab.shape(name, mix), lab.Settings(flash_attn=flash_attn), **SCENARIO)
+    assert (found.plan.method, found.largest_n_ctx.value) == ("closed form", tokens)
+    assert found.fits == ("yes" if tokens and tokens >= 4096 else "no")
+
+
+def test_a_quantized_cache_nearly_doubles_the_context():
+    """Claim A05: about 49,000 tokens with q8_0; what CUDA adds for it is open, so the wall lies in a range."""
+    settings = lab.Settings(flash_attn="on", type_k="q8_0", type_v="q8_0")
+    found = lab.fit("mistral-7b", settings, **SCENARIO)
+    assert found.plan.method == "bound"
+    assert found.largest_n_ctx.value == pytest.approx(49_000, rel=0.1)
+    assert lab.fit("mistral-7b", settings.but(n_ctx=49_152), **SCENARIO).fits == "unsure"
+
+
+def test_every_answer_is_the_last_one_and_says_why():
+    """What it names fits with the margin it names, and one step more does not fit; the reason names what is missing."""
+    found = lab.fit("mistral-7b", lab.Settings(n_ctx=20_000, flash_attn="on"), **SCENARIO)
+    longest = found.largest_n_ctx
+    assert lab.fit("mistral-7b", longest.settings, **SCENARIO).margin_bytes == longest.margin_bytes >= 0
+    beyond = lab.fit("mistral-7b", longest.settings.but(n_ctx=longest.value + 1), **SCENARIO)
+    assert (beyond.fits, beyond.margin_bytes < 0) == ("no", True)
+    assert "n_ctx=26,624 is too much: gpu0 would hold 4.00 GiB of weights, 3.25 GiB of KV cache" in longest.reason
+
+
+def test_all_layers_and_full_precision_are_the_ends_of_their_searches():
+    """Where everything fits, all layers do, keys and values keep 16 bits, and the reasons say that no more exists."""
+    found = lab.fit("mistral-7b", lab.Settings(flash_attn="on"), **SCENARIO)
+    assert (found.most_layers.value, found.cache_type.value) == (33, "f16")
+    assert "all there are" in found.most_layers.reason
+    assert "nothing needs to be quantized" in found.cache_type.reason
+    assert {answer.margin_bytes for answer in (found.most_layers, found.cache_type)} == {found.margin_bytes}
+
+
+def test_a_cache_type_makes_both_possible():
+    """A context that f16 has no room for is had with q8_0; without flash attention there is no such way out."""
+    wanted = lab.Settings(n_ctx=40_960, flash_attn="on")
+    found = lab.fit("mistral-7b", wanted, **SCENARIO)
+    assert (found.fits, found.cache_type.value, found.cache_type.settings.type_v) == ("no", "q8_0", "q8_0")
+    assert found.cache_type.reason.startswith("f16 is too much: gpu0 would hold")
+    without = lab.fit("mistral-7b", wanted.but(flash_attn="off"), **SCENARIO)
+    assert without.cache_type.value is None
+    assert "Quantized values need flash attention" in without.cache_type.reason
+
+
+def test_layers_are_counted_until_the_card_is_full():
+    """A model of 13 GiB leaves some layers on the host; one more would be too much."""
+    found = lab.fit(lab.shape("mistral-7b", "F16"), lab.Settings(flash_attn="on"), **SCENARIO)
+    most = found.most_layers
+    assert 10 < most.value < 20
+    assert lab.fit(lab.shape("mistral-7b", "F16"), most.settings, **SCENARIO).fits == "yes"
+    assert most.settings.n_gpu_layers == most.value
+
+
+def test_nothing_fits_in_no_room():
+    """A card smaller than the weights has no context to offer; the reason says what is missing."""
+    found = lab.fit("mistral-7b", vram="4GiB")
+    assert (found.fits, found.largest_n_ctx.value) == ("no", None)
+    assert "Not even n_ctx=256" in found.largest_n_ctx.reason
+
+
+def test_a_machine_without_devices_is_held_against_its_memory():
+    """The host's RAM is the room, and layers are nobody's to take."""
+    found = lab.fit("tiny", machine=CPU_ONLY)
+    assert (found.fits, found.room_bytes) == ("yes", {"host": 8 * GIB - fit.RESERVE_BYTES})
+    assert (found.most_layers.value, found.most_layers.reason) == (None, "There is no device here to put a layer on.")

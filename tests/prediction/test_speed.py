@@ -1,0 +1,151 @@
+"""The arithmetic of speed: what a step reads, looks at and sends, and what each costs."""
+
+from dataclasses import replace
+
+import pytest
+from speed_machine import LINK, TRUTH, device_rates
+
+from inferlab.errors import InvalidSettings
+from inferlab.model.synthetic_model import shape
+from inferlab.prediction.speed import HOST, Placed, StepPlan, Term, intensity, limits_of, merged
+from inferlab.settings import Settings
+
+MODEL = shape("llama-3.2-1b", "Q8_0", n_layer=4, n_vocab=2048)
+FAR = Settings(n_ctx=4096, rpc_servers=("127.0.0.1:1",), n_threads=1)
+
+
+def placed(layers=("gpu0",) * 5, settings=FAR, **rates):
+    known = {HOST: TRUTH["host/1"], "gpu0": TRUTH["loopback/1"]} | rates
+    return Placed(MODEL, settings, layers, known, {"gpu0": LINK})
+
+
+def seconds(terms, kind, device=None):
+    return StepPlan(1, tuple(terms), 0.1).seconds_of(kind, device)
+
+
+def test_one_token_reads_every_matrix_once():
+    """All matrices of blocks and output, on their devices, at their type's rate."""
+    terms = placed((HOST, HOST, "gpu0", "gpu0", "gpu0")).decode(100)
+    matrices = sum(t.n_bytes for t in MODEL.tensors if len(t.shape) > 1)
+    assert sum(term.n_bytes for term in terms if term.kind == "weights") == matrices
+    host = next(term for term in terms if term.kind == "weights" and term.device == HOST)
+    assert host.seconds == pytest.approx(host.n_bytes * TRUTH["host/1"].types["Q8_0"].seconds_per_byte)
+
+
+def test_a_prompt_computes_on_every_token_and_the_end_on_the_last():
+    """Twice the tokens take twice the time on weights, but for what one token of a call needs: the output matrix, and
+    the last block behind its attention.
+    """
+    one, two = (seconds(placed().prefill(n), "weights") for n in (512, 1024))
+    ends = [t for t in MODEL.tensors if t.name == "token_embd.weight" or t.name.startswith("blk.3.ffn_")]
+    end = sum(t.n_bytes for t in ends if len(t.shape) > 1) * TRUTH["loopback/1"].types["Q8_0"].seconds_per_byte
+    assert two - end == pytest.approx(2 * (one - end))
+
+
+def test_host_and_loopback_device_share_a_long_prompt_at_the_same_time():
+    """While the device works on one ubatch the host works on the next; not in a single one, and not on one device."""
+    shared = placed((HOST, HOST, "gpu0", "gpu0", "gpu0"))
+    first, second = (shared.step(*step) for step in shared.steps(1024))
+    far = seconds_but_host(first)
+    near = sum(term.seconds for term in second if term.device == HOST)
+    assert shared.overlap(1024) == pytest.approx(min(near, far))
+    assert shared.overlap(512) == placed().overlap(1024) == 0
+
+
+def seconds_but_host(terms):
+    return sum(term.seconds for term in terms if term.device != HOST)
+
+
+def test_a_processor_skips_masked_cells_with_flash_attention_alone():
+    """Cells in use count one by one there, and in steps of 256 without flash attention."""
+    flash = [seconds(placed().decode(depth), "attention") for depth in (300, 400)]
+    off = placed(settings=FAR.but(flash_attn="off"))
+    plain = [seconds(off.decode(depth), "attention") for depth in (300, 400, 600)]
+    assert flash[1] / flash[0] == pytest.approx(401 / 301)
+    assert plain[0] == plain[1] < plain[2] == pytest.approx(1.5 * plain[0])
+
+
+def test_a_card_reads_a_shared_head_once():
+    """On a card the cost of attention counts KV heads, on a processor query heads."""
+    card = replace(TRUTH["loopback/1"], on_cpu=False)
+    ratio = seconds(placed().decode(255), "attention") / seconds(placed(gpu0=card).decode(255), "attention")
+    assert ratio == pytest.approx(MODEL.n_head / MODEL.n_head_kv)
+
+
+def test_without_offload_kqv_the_two_paths_differ():
+    """With flash attention the device attends and the cache in use crosses; without it the host attends."""
+    flash, plain = (placed(settings=FAR.but(offload_kqv=False, flash_attn=way)) for way in ("on", "off"))
+    assert seconds(flash.decode(1000), "attention", HOST) == 0 < seconds(flash.decode(1000), "attention", "gpu0")
+    assert seconds(plain.decode(1000), "attention", "gpu0") == 0 < seconds(plain.decode(1000), "attention", HOST)
+    crossing = [{depth: step.decode(depth) for depth in (1000, 3000)} for step in (flash, plain)]
+    grown = [sum(t.n_bytes for t in at[3000] if t.kind == "link") - sum(t.n_bytes for t in at[1000] if t.kind == "link")
+             for at in crossing]  # fmt: skip
+    cells = 2048 * 4 * 2 * 2 * MODEL.n_head_kv * MODEL.head_dim_k  # tokens, blocks, keys and values, two bytes
+    assert grown[0] == pytest.approx(cells, rel=0.01)
+    assert grown[1] < cells / 100
+
+
+def test_a_quantized_cache_sends_fewer_bytes():
+    """What crosses is the cache in its own type."""
+    sent = [sum(t.n_bytes for t in placed(settings=FAR.but(offload_kqv=False, type_k=kind, type_v=kind)).decode(2000)
+                if t.kind == "link") for kind in ("f16", "q8_0")]  # fmt: skip
+    assert 1.7 < sent[0] / sent[1] < 1.9
+
+
+def test_a_card_copies_host_weights_for_a_prompt_only():
+    """op_offload: with 32 tokens or more the host's weights cross a card's bus; an RPC device never gets them."""
+    card = replace(TRUTH["loopback/1"], on_cpu=False)
+    half = (HOST, HOST, "gpu0", "gpu0", "gpu0")
+    host = sum(t.n_bytes for t in MODEL.tensors if t.name.startswith(("blk.0", "blk.1")) and len(t.shape) > 1)
+
+    def sent(step):
+        return sum(t.n_bytes for t in step if t.kind == "link")
+
+    assert sent(placed(half, gpu0=card).prefill(512)) - sent(placed(half).prefill(512)) == host
+    assert sent(placed(half, gpu0=card).decode(512)) == sent(placed(half).decode(512))
+    assert sent(placed(half, FAR.but(op_offload=False), gpu0=card).prefill(512)) == sent(placed(half).prefill(512))
+
+
+def test_a_step_names_its_largest_part():
+    """bound_by is the kind and device that take longest, and the range is the rate with its band."""
+    step = StepPlan(10, (Term("weights", "host", 1.0), Term("link", "gpu0", 3.0)), 0.25)
+    assert step.bound_by == "link"
+    assert step.tokens_per_second == 2.5
+    assert step.rate_range == (2.0, 3.125)
+    assert merged([*step.terms, *step.terms])[0].seconds == 2.0
+
+
+def test_what_limits_weights_is_told_by_the_memorys_rate():
+    """Near the memory's own rate it is bandwidth, far below it is compute."""
+    terms = placed().decode(10)
+    near = StepPlan(1, terms, 0.1)
+    weights = next(t for t in terms if t.kind == "weights")
+    rate = weights.n_bytes / weights.seconds
+    for bandwidth, limit in ((rate, "bandwidth"), (3 * rate, "compute")):
+        known = {"gpu0": replace(TRUTH["loopback/1"], bandwidth_bytes_per_second=bandwidth)}
+        assert limits_of(known, near) == {"gpu0": limit}
+
+
+def test_a_device_without_rates_is_refused():
+    """Nothing is predicted for what was not calibrated."""
+    with pytest.raises(InvalidSettings, match="gpu1"):
+        placed(("gpu1",) * 5)
+
+
+def test_an_uncalibrated_type_takes_the_nearest_in_size():
+    """A type between two known ones is taken for the nearer."""
+    few = device_rates("host", 1, 2.0, 0.0)
+    known = {kind: few.types[kind] for kind in ("F16", "Q4_K")}
+    whole = placed((HOST,) * 5, host=replace(few, types=known))
+    spent = seconds(whole.decode(1), "weights")
+    assert spent == pytest.approx(sum(t.n_bytes for t, _ in whole.tensors()) * known["Q4_K"].seconds_per_byte)
+
+
+def test_intensity_grows_with_the_tokens_that_pass_together():
+    """A token of Q8_0 does just under two FLOP a byte; 512 together do 512 times that, less the end's."""
+    assert intensity(MODEL, 1) == pytest.approx(2 * 32 / 34, rel=0.01)
+    ends = [t for t in MODEL.tensors if t.name == "token_embd.weight" or t.name.startswith("blk.3.ffn_")]
+    share = sum(t.n_elements for t in ends if len(t.shape) > 1) / sum(
+        t.n_elements for t in MODEL.tensors if len(t.shape) > 1
+    )
+    assert intensity(MODEL, 512) / intensity(MODEL, 1) == pytest.approx(512 * (1 - share) + share)

@@ -1,0 +1,317 @@
+"""The built site as a reader's browser meets it: from disk and from a local server, without a network."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlparse
+
+import pytest
+from bs4 import BeautifulSoup
+from playwright.sync_api import TimeoutError
+
+from handbook import claims
+
+READ = """
+async () => {
+  const wide = innerWidth;
+  const figures = [...document.querySelectorAll("main figure")].map((figure) => {
+    const plot = figure.querySelector(".lab-figure");
+    const image = figure.querySelector("img");
+    return {
+      id: figure.id,
+      caption: figure.querySelector("figcaption")?.textContent.trim() ?? "",
+      drawn: plot ? plot.querySelectorAll("svg .trace, svg .point, svg path.xtick, svg .hm").length > 0
+           : image ? image.complete && image.naturalWidth > 0
+           : !!figure.querySelector(".diagram svg, table, pre"),
+      plot: !!plot,
+      alt: !!figure.querySelector("[role=img], [role=group], svg[aria-labelledby], img[alt]:not([alt='']), table"),
+    };
+  });
+  return {
+    figures,
+    overflow: document.documentElement.scrollWidth - wide,
+    math: document.querySelectorAll("main .math").length,
+    typeset: document.querySelectorAll("main .math mjx-container").length,
+  };
+}
+"""
+ALL_DRAWN = """() => document.readyState === "complete"
+  && document.querySelectorAll(".lab-figure:not([data-drawn])").length === 0
+  && document.querySelectorAll("main .math:not(:has(mjx-container))").length === 0"""
+
+
+@dataclass
+class Visit:
+    """What happened when one page was opened, and what then stood on it."""
+
+    page: str
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    figures: list[dict] = field(default_factory=list)
+    overflow: int = 0
+    math: int = 0
+    typeset: int = 0
+
+
+@pytest.fixture(scope="session")
+def pages(built_book) -> list[str]:
+    """Every page of the site, as paths relative to its root."""
+    paths = (path.relative_to(built_book) for path in built_book.rglob("*.html"))
+    return sorted(path.as_posix() for path in paths if path.parts[0] not in ("_static", "_sources"))
+
+
+@pytest.fixture(scope="session")
+def server(built_book) -> Iterator[str]:
+    """Address of a local server of the site."""
+    handler = functools.partial(QuietHandler, directory=str(built_book))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}/"
+        httpd.shutdown()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.fixture(scope="session", params=["from disk", "from a server"])
+def home(request, built_book) -> str:
+    """Address of the site's root, ending in a slash."""
+    return request.getfixturevalue("server") if request.param == "from a server" else f"{built_book.as_uri()}/"
+
+
+@pytest.fixture(scope="session")
+def visits(home, pages, browser) -> list[Visit]:
+    """One visit to each page on a phone's narrow screen, with every request and complaint noted."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    visits = [visit(context, home, page) for page in pages]
+    context.close()
+    return visits
+
+
+def visit(context, home: str, path: str) -> Visit:
+    result = Visit(path)
+    page = context.new_page()
+    page.route(lambda url: is_foreign(url, home), lambda route: route.abort())
+    page.on("request", lambda request: result.requests.append(request.url))
+    page.on("console", lambda note: note.type in ("error", "warning") and result.complaints.append(note.text))
+    page.on("pageerror", lambda error: result.complaints.append(str(error)))
+    page.on("requestfailed", lambda request: result.complaints.append(f"failed: {request.url}"))
+    page.goto(home + path)
+    try:
+        page.wait_for_function(ALL_DRAWN, timeout=15_000)
+    except TimeoutError:
+        result.complaints.append("a figure or a formula was not drawn within 15 seconds")
+    for key, value in page.evaluate(READ).items():
+        setattr(result, key, value)
+    page.close()
+    return result
+
+
+def is_foreign(url: str, home: str) -> bool:
+    return not url.startswith((home, "data:", "blob:", "about:"))
+
+
+def test_no_page_asks_another_host_for_anything(visits, home):
+    """The book reads without a network: each request of each page stays inside the site's folder."""
+    assert {v.page: foreign for v in visits if (foreign := [u for u in v.requests if is_foreign(u, home)])} == {}
+
+
+def test_no_page_complains_on_the_console(visits):
+    """No script fails, no file is missing: the browser's console stays free of errors and warnings."""
+    assert {v.page: v.complaints for v in visits if v.complaints} == {}
+
+
+def test_every_captioned_figure_is_drawn_and_described(visits):
+    """Whoever reads a caption finds its picture above it, and a text alternative for it."""
+    figures = [(v.page, figure) for v in visits for figure in v.figures]
+    assert any(figure["plot"] for _, figure in figures)
+    assert [(p, f) for p, f in figures if not (f["drawn"] and f["caption"] and f["alt"])] == []
+
+
+def test_every_formula_is_typeset(visits):
+    """A formula reaches the reader as mathematics, not as its source."""
+    assert sum(v.math for v in visits) > 0
+    assert [(v.page, v.math, v.typeset) for v in visits if v.math != v.typeset] == []
+
+
+def test_no_page_scrolls_sideways_on_a_phone(visits):
+    """At 390 pixels width the page fits; wide tables, code and diagrams scroll within their own frames."""
+    assert {v.page: v.overflow for v in visits if v.overflow > 0} == {}
+
+
+def test_every_internal_link_leads_somewhere(built_book, pages):
+    """Each link inside the book names a file that exists, and an anchor that is on that page."""
+    soups = {page: BeautifulSoup((built_book / page).read_text(encoding="utf-8"), "html.parser") for page in pages}
+    anchors = {page: {tag["id"] for tag in soup.find_all(id=True)} | {""} for page, soup in soups.items()}
+    broken = [
+        (page, link["href"])
+        for page, soup in soups.items()
+        for link in soup.find_all("a", href=True)
+        if not leads_somewhere(built_book, page, link["href"], anchors)
+    ]
+    assert broken == []
+
+
+def leads_somewhere(root: Path, page: str, href: str, anchors: dict[str, set[str]]) -> bool:
+    if urlparse(href).scheme:
+        return True
+    target, anchor = urldefrag(urljoin(page, href))
+    target = unquote(target) or page
+    known = anchors.get(target)
+    return (root / target).is_file() and (known is None or unquote(anchor) in known)
+
+
+def test_no_cell_left_an_error_or_a_warning_on_a_page(built_book, pages):
+    """What a cell wrote to stderr is a fault in the book, and no reader meets one."""
+    stained = [
+        page
+        for page in pages
+        if BeautifulSoup((built_book / page).read_text(encoding="utf-8"), "html.parser").select(".stderr, .traceback")
+    ]
+    assert stained == []
+
+
+def test_switching_to_dark_redraws_the_figures(home, visits, browser):
+    """Text in a figure takes the colour of the page's text at once when the reader changes the theme."""
+    page = browser.new_page(color_scheme="light")
+    page.goto(home + next(v.page for v in visits if any(f["plot"] for f in v.figures)))
+    page.wait_for_function(ALL_DRAWN)
+    ink = "() => getComputedStyle(document.querySelector('.lab-plot .xtick text')).fill"
+    light = page.evaluate(ink)
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.wait_for_function(f"before => ({ink})() !== before", arg=light)
+    assert page.evaluate(ink) == page.evaluate("getComputedStyle(document.body).color")
+    page.close()
+
+
+def test_diagrams_are_visible_without_javascript(home, visits, browser):
+    """A reader who runs no scripts still sees every diagram."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    for name in [v.page for v in visits if v.figures]:
+        page.goto(home + name)
+        boxes = [diagram.bounding_box() for diagram in page.locator(".diagram svg").all()]
+        assert all(box and box["width"] > 100 and box["height"] > 30 for box in boxes), name
+    context.close()
+
+
+def test_search_finds_a_word_of_the_book(home, browser):
+    """The search page works, also from disk."""
+    page = browser.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda note: note.type == "error" and complaints.append(note.text))
+    page.goto(f"{home}search.html?q=prefill")
+    page.wait_for_selector("#search-results li a")
+    assert complaints == []
+    page.close()
+
+
+# --- the register of claims -----------------------------------------------------------------------
+
+REGISTER = "book/appendix/claims-on-trial.html"
+
+
+@pytest.fixture
+def register(home, browser) -> Iterator:
+    """The register of claims, open in a tab; a script that fails fails the test."""
+    page = browser.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.goto(home + REGISTER)
+    page.wait_for_selector(".claims-filter:not([hidden])")
+    yield page
+    assert failures == []
+    page.close()
+
+
+def shown_claims(page) -> list[str]:
+    rows = page.locator(".claim:visible .claim-side strong")
+    return rows.all_inner_texts()
+
+
+def test_every_claim_is_shown_without_javascript(home, browser):
+    """A reader who runs no scripts sees all rows, and no controls that would do nothing."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(home + REGISTER)
+    assert shown_claims(page) == [one.id for one in claims.claims()]
+    assert not page.locator(".claims-filter").is_visible()
+    context.close()
+
+
+def test_choices_narrow_the_claims_down(register):
+    """Verdict and section together leave the rows that have both, and no heading without a row."""
+    register.get_by_label("Verdict").select_option("outdated")
+    register.get_by_label("Section").select_option(label="D: Engines and frameworks")
+    expected = [one.id for one in claims.claims("D") if one.verdict == "outdated"]
+    assert shown_claims(register) == expected
+    assert register.get_by_role("status").inner_text() == f"{len(expected)} of {len(claims.claims())} claims"
+    assert [text[:1] for text in register.locator("section:has(.claim) > h2:visible").all_inner_texts()] == ["D"]
+    register.get_by_role("button", name="Show all").click()
+    register.wait_for_function(f"document.querySelectorAll('.claim:not([hidden])').length === {len(claims.claims())}")
+
+
+def test_the_choices_work_by_keyboard(register):
+    """From the first choice, Tab reaches the words, and what is typed there narrows the rows."""
+    register.get_by_label("Verdict").focus()
+    for _ in range(4):
+        register.keyboard.press("Tab")
+    register.keyboard.type("k-means")
+    assert shown_claims(register) == ["C01"]
+
+
+def test_a_link_finds_its_claim_whatever_was_chosen(register):
+    """Following a link to a row that was hidden shows it again."""
+    register.get_by_label("Verdict").select_option("holds")
+    assert "A01" not in shown_claims(register)
+    register.evaluate("location.hash = '#claim-a01'")
+    register.wait_for_function("!document.getElementById('claim-a01').closest('.claim').hidden")
+    assert register.locator("#claim-a01").is_visible()
+
+
+def test_a_box_on_a_page_links_to_the_row_of_its_claim(built_book):
+    """The box says claim, verdict and decision, and its name leads to the register."""
+    page = BeautifulSoup((built_book / "book/workflow/pipeline.html").read_text(encoding="utf-8"), "html.parser")
+    box = next(box for box in page.select(".on-trial") if "B09" in box.select_one(".admonition-title").get_text())
+    words = " ".join(box.get_text(" ").split())
+    assert claims.claim("B09").text in words
+    assert "The verdict: holds under conditions." in words
+    assert box.find("a", href="../appendix/claims-on-trial.html#claim-b09")
+
+
+# --- the hardware atlas ---------------------------------------------------------------------------
+
+ATLAS = "book/community/hardware-atlas.html"
+ROWS = ".atlas-filter + .atlas-frame tbody tr"
+
+
+def test_every_measurement_of_the_atlas_is_shown_without_javascript(home, browser):
+    """A reader who runs no scripts sees all rows, and no controls that would do nothing."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(home + ATLAS)
+    assert page.locator(f"{ROWS}:visible").count() == page.locator(ROWS).count() > 0
+    assert not page.locator(".atlas-filter").is_visible()
+    context.close()
+
+
+def test_choices_narrow_the_atlas_down(home, browser):
+    """What is chosen stays, the line beneath says how many remain and how far off they are, and all come back."""
+    page = browser.new_page()
+    page.goto(home + ATLAS)
+    page.wait_for_selector(".atlas-filter:not([hidden])")
+    n_rows = page.locator(ROWS).count()
+    page.get_by_label("Device").select_option("loopback device")
+    shown = page.locator(f"{ROWS}:visible")
+    assert {row.get_attribute("data-device") for row in shown.all()} == {"loopback device"}
+    assert page.get_by_role("status").inner_text().startswith(f"{shown.count()} of {n_rows} measurements; median error")
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
+    page.close()

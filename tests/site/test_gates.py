@@ -1,0 +1,172 @@
+"""Prediction gates: nothing above one gives its answer away, and every one opens later."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).parents[2]
+MEASURES = (
+    "measure",
+    "measure_each",
+    "sweep",
+    "tune",
+    "cold_start",
+    "fidelity",
+    "type_losses",
+    "cache_losses",
+    "type_rates",
+    "batched_decode",
+    "schedule",
+    "speculate",
+    "reuse_prefix",
+    "decode_at_depths",
+    "time_verification",
+)
+
+
+def gated_labs() -> list[Path]:
+    """The notebooks that ask for predictions."""
+    return [path for path in sorted((ROOT / "labs").glob("*.ipynb")) if gates_of(cells_of(path))]
+
+
+def cells_of(path: Path, but: str | None = None) -> list[ast.Module]:
+    """The code of a notebook, cell by cell, without the cells that have the tag `but`."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    kept = (c for c in cells if c["cell_type"] == "code" and but not in c["metadata"].get("tags", ()))
+    return [ast.parse("".join(cell["source"])) for cell in kept]
+
+
+def called(tree: ast.AST) -> list[str]:
+    """What is called anywhere in a cell, as written: `lab.measure`, `pace.reveal`."""
+    return [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def shown(cell: ast.Module) -> ast.expr | None:
+    """The expression whose value a cell displays."""
+    return cell.body[-1].value if cell.body and isinstance(cell.body[-1], ast.Expr) else None
+
+
+def gates_of(cells: list[ast.Module]) -> dict[str, int]:
+    """Name of each gate and the index of the cell that asks."""
+    return {
+        statement.targets[0].id: i
+        for i, cell in enumerate(cells)
+        for statement in cell.body
+        if isinstance(statement, ast.Assign) and "widgets.predict" in called(statement)
+    }
+
+
+def reveals_of(cells: list[ast.Module]) -> dict[str, int]:
+    """Name of each gate that opens and the index of the first cell that opens it."""
+    opened: dict[str, int] = {}
+    for i, cell in enumerate(cells):
+        for name in called(cell):
+            if name.endswith(".reveal"):
+                opened.setdefault(name.removesuffix(".reveal"), i)
+    return opened
+
+
+def leaks(cells: list[ast.Module]) -> list[str]:
+    """Cells that measure or draw before all questions are asked, or show something else than an outcome after."""
+    asked, opened = max(gates_of(cells).values()), max(reveals_of(cells).values(), default=0)
+    early = [ast.unparse(cell) for cell in cells[: asked + 1] if gives_away(cell)]
+    bare = [shown(cell) for cell in cells[asked + 1 : opened + 1]]
+    return early + [ast.unparse(e) for e in bare if e and not ast.unparse(e).split("(")[0].endswith(".reveal")]
+
+
+def gives_away(cell: ast.Module) -> bool:
+    return any(name.startswith("figures.") or name.rpartition(".")[2] in MEASURES for name in called(cell))
+
+
+@pytest.mark.parametrize("path", gated_labs(), ids=lambda path: path.stem)
+def test_a_lab_measures_only_after_its_questions_and_shows_only_outcomes(path):
+    """Whoever scrolls to a question has not seen its answer, also where the outputs are stored.
+
+    Cells tagged `evidence` are left out: what a diagnosis is made from must be seen before it.
+    """
+    assert leaks(cells_of(path, but="evidence")) == []
+
+
+@pytest.mark.parametrize("path", gated_labs(), ids=lambda path: path.stem)
+def test_every_prediction_has_an_outcome_after_it(path):
+    """No reader commits to an answer for nothing, and no outcome precedes its question."""
+    asked, opened = gates_of(cells_of(path)), reveals_of(cells_of(path))
+    assert asked.keys() == opened.keys()
+    assert [name for name in asked if opened[name] <= asked[name]] == []
+
+
+@pytest.mark.parametrize(
+    "leaking",
+    [
+        ["run = lab.measure()", "a = widgets.predict('?', 'yn')", "a.reveal('y')"],
+        ["a = widgets.predict('?', 'yn')", "run = lab.measure()\nrun.ttft_seconds", "a.reveal('y')"],
+        ["a = widgets.predict('?', 'yn')", "figures.timeline(run)", "a.reveal('y')"],
+    ],
+)
+def test_a_leak_is_noticed(leaking):
+    """The check above can fail."""
+    assert len(leaks([ast.parse(cell) for cell in leaking])) == 1
+
+
+def page_leaks(soup: BeautifulSoup) -> list[str]:
+    """Outputs between a page's first question and its last outcome that are neither, or that stand unfolded."""
+    outputs = [output for output in soup.select(".cell_output") if not output.find_parent(class_="tag_evidence")]
+    kinds = ["question" if o.select(".prediction") else "outcome" if is_folded(o) else "" for o in outputs]
+    if "outcome" not in kinds:
+        return ["no folded outcome"]
+    last = len(kinds) - 1 - kinds[::-1].index("outcome")
+    span = range(kinds.index("question"), last + 1)
+    return [outputs[i].get_text(" ", strip=True)[:80] for i in span if not kinds[i]]
+
+
+def is_folded(output) -> bool:
+    """All that an output shows lies in closed folds, except a caption."""
+    folds = output.select("details.outcome")
+    captions = output.select("figcaption p")
+    shown = [tag for tag in output.select(".lab-figure, p, pre") if tag not in captions]
+    loose = [tag for tag in shown if not tag.find_parent("details", class_="outcome")]
+    return bool(folds) and not loose and not any(fold.has_attr("open") for fold in folds)
+
+
+@pytest.fixture(scope="session")
+def soups(built_book) -> dict[str, BeautifulSoup]:
+    pages = [*built_book.glob("book/**/*.html"), *built_book.glob("labs/*.html")]
+    return {page.name: BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser") for page in pages}
+
+
+def test_outcomes_on_a_lab_page_are_folded(soups):
+    """On the built page, too, an outcome waits to be opened."""
+    asking = {name: soup for name, soup in soups.items() if soup.select(".prediction")}
+    assert asking
+    assert {name: found for name, soup in asking.items() if (found := page_leaks(soup))} == {}
+
+
+def test_an_unfolded_outcome_is_noticed():
+    """The check above can fail."""
+    page = '<div class="cell_output"><div class="prediction"></div></div><div class="cell_output">{}</div>'
+    fold = '<details class="outcome"{}><p>42</p></details>'
+    assert page_leaks(BeautifulSoup(page.format(fold.format("")), "html.parser")) == []
+    assert page_leaks(BeautifulSoup(page.format(fold.format(" open")), "html.parser")) != []
+    assert page_leaks(BeautifulSoup(page.format("<p>42</p>"), "html.parser")) != []
+
+
+def test_a_chapter_shows_nothing_before_its_questions_and_folds_its_answers(soups):
+    """Above the box that asks there is no result; comparisons and solutions below it are closed."""
+    chapters = {name: soup for name, soup in soups.items() if soup.select(".admonition.predict")}
+    assert {"role-and-metrics.html", "anatomy.html", "pipeline.html"} <= chapters.keys()
+    for name, soup in chapters.items():
+        asked = soup.select_one(".admonition.predict")
+        assert not asked.find_all_previous(class_="cell_output"), name
+        answers = [a for a in soup.select(".admonition") if "Compare with" in a.select_one("p").get_text()]
+        assert answers, name
+        answers += soup.select("div.solution")
+        assert [a.get_text()[:60] for a in answers if not is_closed(a)] == [], name
+
+
+def is_closed(answer) -> bool:
+    return "dropdown" in answer["class"] and "toggle-shown" not in answer["class"]

@@ -1,0 +1,175 @@
+"""The live labs as a reader drives them: JupyterLab in a headless browser, by keyboard, to the end of every process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Error, Locator, Page, expect
+
+LABS = Path(__file__).parents[2] / "labs"
+LIVE = """
+import inferlab as lab
+from inferlab import widgets
+path = lab.make_shape("llama-3.2-1b", "Q4_K_M", n_layer=4, n_vocab=4096)
+widgets.split_lab(path, n_prompt=64, n_gen=9, repeats=2)
+"""
+MEASURING_MS, STARTING_MS = 60_000, 90_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Lab 6a without its own measurements: its live cell on a shape of half the layers."""
+    folder = tmp_path_factory.mktemp("labs")
+    notebook = json.loads((LABS / "06a-split-the-model.ipynb").read_text(encoding="utf-8"))
+    live = next(cell for cell in notebook["cells"] if "split_lab" in "".join(cell["source"]))
+    notebook["cells"] = [{**live, "source": LIVE.strip()}]
+    (folder / "split.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory) -> Path:
+    """What JupyterLab and its kernel write."""
+    return tmp_path_factory.mktemp("jupyterlab") / "server.log"
+
+
+@pytest.fixture(scope="module")
+def jupyter(folder, log) -> Iterator[tuple[str, psutil.Process]]:
+    """Address of a JupyterLab over that folder, with its process."""
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("jupyter-lab")), "--no-browser", f"--port={port}", "--allow-root",
+               "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}"]  # fmt: skip
+    with log.open("wb") as written:
+        server = subprocess.Popen(command, stdout=written, stderr=written, start_new_session=True)
+    address = f"http://127.0.0.1:{port}/lab"
+    try:
+        wait_for(address, log)
+        yield address, psutil.Process(server.pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        server.wait(20)
+
+
+def free_port() -> int:
+    from inferlab.engine.loopback import free_port
+
+    return free_port()
+
+
+def wait_for(address: str, log: Path) -> None:
+    for _ in range(5 * STARTING_MS // 1000):
+        with suppress(OSError):
+            urllib.request.urlopen(address, timeout=2)
+            return
+        time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not answer at {address}:\n{log.read_text(errors='replace')}", pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def notebook(jupyter, log, browser) -> Iterator[Page]:
+    """The notebook, opened and run to its end; where that fails, what it shows and what JupyterLab wrote."""
+    address, _ = jupyter
+    page = browser.new_page(viewport={"width": 1280, "height": 1400})
+    page.set_default_timeout(STARTING_MS)
+    try:
+        page.goto(f"{address}/tree/split.ipynb")
+        run_all(page)
+        page.get_by_role("button", name="Measure").wait_for()
+    except Error as failed:
+        shown = page.locator("body").inner_text()
+        told = [str(failed), "The page shows:", shown, "JupyterLab wrote:", log.read_text(errors="replace")]
+        pytest.fail("\n".join(told), pytrace=False)
+    yield page
+    page.close()
+
+
+def run_all(page: Page) -> None:
+    """Run every cell from the menu once the kernel is idle, and again if its prompt stays empty.
+
+    What is run before the kernel is ready JupyterLab drops.
+    """
+    page.get_by_text("| Idle").wait_for()
+    prompt = page.locator(".jp-CodeCell .jp-InputPrompt").first
+    for _ in range(3):
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        with suppress(AssertionError):
+            expect(prompt).to_have_text(re.compile(r"\[[*\d]"), timeout=15_000)
+            return
+    raise Error("The kernel took no cell.")
+
+
+def points(page: Page) -> Locator:
+    """Numbered points of what was measured, in the figure."""
+    return page.locator(".js-plotly-plot .textpoint, .js-plotly-plot .scatterlayer text")
+
+
+def prediction(page: Page) -> str:
+    return page.locator(".widget-html", has_text="Predicted.").inner_text()
+
+
+def test_the_prediction_follows_a_slider_moved_by_keyboard(notebook):
+    """An arrow key on the focused handle moves a layer to the device, and the bytes with it."""
+    before = prediction(notebook)
+    notebook.locator(".noUi-handle").first.focus()
+    notebook.keyboard.press("ArrowRight")
+    expect(notebook.locator(".widget-html", has_text="Predicted.")).not_to_have_text(before, timeout=5000)
+    assert re.search(r"gpu0 [\d,]+ MiB", prediction(notebook))
+
+
+def test_a_measured_point_appears(notebook):
+    """Measure, pressed by keyboard, runs the engine; its point and its row of the table appear."""
+    notebook.get_by_role("button", name="Measure").focus()
+    notebook.keyboard.press("Enter")
+    notebook.locator(".widget-html", has_text="TTFT ").wait_for(timeout=MEASURING_MS)
+    assert "loopback device" in notebook.locator(".widget-html", has_text="TTFT ").inner_text()
+    expect(notebook.locator(".widget-html table tr")).to_have_count(2)
+    points(notebook).nth(1).wait_for(state="attached", timeout=10_000)
+
+
+def test_a_measurement_can_be_cancelled(notebook):
+    """Cancel ends it at once; the point before it stays, and Measure can be pressed again."""
+    notebook.get_by_role("button", name="Measure").click()
+    notebook.get_by_role("button", name="Cancel").click(timeout=5000)
+    notebook.locator(".widget-html", has_text="Cancelled. 1 measured points are kept.").wait_for(timeout=20_000)
+    expect(notebook.get_by_role("button", name="Measure")).to_be_enabled()
+    expect(notebook.locator(".widget-html table tr")).to_have_count(2)
+
+
+def test_the_figure_can_be_saved_as_a_picture(notebook):
+    """The button downloads a PNG that the browser itself drew."""
+    with notebook.expect_download(timeout=20_000) as saved:
+        notebook.get_by_role("button", name="Save picture (PNG)").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_points_can_be_saved_as_json(notebook, folder):
+    """Beside the notebook, with every raw sample."""
+    notebook.get_by_role("button", name="Save as JSON").click()
+    notebook.locator(".widget-html", has_text="points are written to").wait_for(timeout=10_000)
+    saved = json.loads(next(folder.glob("split-*.json")).read_text(encoding="utf-8"))
+    assert saved["points"][0]["run"]["passes"]
+
+
+def test_no_process_is_left_when_jupyter_ends(jupyter, notebook):
+    """Kernel, worker and device end with their server."""
+    _, server = jupyter
+    family = server.children(recursive=True)
+    told = [" ".join(one.cmdline()) for one in family]
+    assert any("inferlab.engine.loopback.server" in line for line in told)
+    os.killpg(server.pid, signal.SIGTERM)
+    _, alive = psutil.wait_procs([server, *family], timeout=20)
+    assert [one.pid for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []

@@ -1,0 +1,92 @@
+"""Intervals: how sure a median is, and when nobody can say."""
+
+import numpy as np
+import pytest
+from fakes import made_run, scripted_pass
+
+from inferlab.measurement.run import QUANTITIES
+from inferlab.statistics import ENOUGH, median_interval, sign_confidence
+
+
+def test_nine_points_have_no_interval():
+    """Below ten points an interval says no more than the range, so there is none."""
+    assert ENOUGH == 10
+    assert median_interval([float(i) for i in range(9)]) is None
+    assert median_interval([]) is None
+
+
+def test_the_interval_holds_the_median_and_lies_in_the_range():
+    """Low, median and high stand in order, inside the least and greatest value."""
+    values = [3.0, 1.0, 4.0, 1.5, 9.0, 2.6, 5.0, 3.5, 8.0, 7.0]
+    low, high = median_interval(values)
+    assert min(values) <= low < np.median(values) < high <= max(values)
+
+
+def test_equal_points_leave_no_doubt():
+    """Where every pass took the same time the interval is that one value, without a warning."""
+    assert median_interval([2.0] * 10) == (2.0, 2.0)
+
+
+def test_the_same_points_give_the_same_interval():
+    """A page built twice shows the same numbers, so the resampling has a fixed seed."""
+    values = [float(value) for value in np.random.default_rng(1).normal(size=12)]
+    assert median_interval(values) == median_interval(values)
+
+
+def test_one_wild_pass_does_not_widen_it():
+    """An outlier changes the range, and hardly the interval of the median."""
+    calm = [10 + 0.01 * i for i in range(20)]
+    low, high = median_interval([*calm[:-1], 1000.0])
+    assert high - low < 0.2
+
+
+@pytest.mark.parametrize("draw", ["normal", "lognormal", "exponential"])
+def test_it_holds_the_truth_about_19_times_in_20(draw, monkeypatch):
+    """On 300 samples of 12 points from known distributions the true median lies inside in 91 to 99 of 100."""
+    monkeypatch.setattr("inferlab.statistics.RESAMPLES", 999)
+    generator = np.random.default_rng(2)
+    truth = {"normal": 0.0, "lognormal": 1.0, "exponential": np.log(2)}[draw]
+    intervals = [median_interval(getattr(generator, draw)(size=12)) for _ in range(300)]
+    assert 0.91 <= np.mean([low <= truth <= high for low, high in intervals]) <= 0.99
+
+
+def test_a_run_keeps_every_point():
+    """Points come in the order of measuring, ranges hold their ends, and two passes have no interval."""
+    run = made_run(passes=(scripted_pass(0.7), scripted_pass(0.5)))
+    assert run.points("ttft_seconds") == (0.7, 0.5)
+    assert run.ranges["ttft_seconds"] == (0.5, 0.7)
+    assert set(run.ranges) == set(QUANTITIES)
+    assert run.interval("ttft_seconds") is None
+
+
+def test_a_run_of_ten_passes_tells_its_intervals():
+    """From ten passes on every quantity has an interval around its median."""
+    steps = [0.01 * i for i in range(10)]
+    run = made_run(passes=tuple(scripted_pass(0.5 + step, (0.1 + step, 0.1), 0.4 + step) for step in steps))
+    for of in QUANTITIES:
+        low, high = run.interval(of)
+        assert low <= getattr(run, of) <= high
+        assert run.ranges[of][0] <= low <= high <= run.ranges[of][1]
+
+
+def test_what_was_not_measured_has_no_range():
+    """A run of one token has no decode rate, so no range and no interval of it."""
+    run = made_run(n_gen=1, passes=(scripted_pass(gaps=()),) * 10)
+    assert "decode_tokens_per_second" not in run.ranges
+    assert run.interval("decode_tokens_per_second") is None
+    assert run.decode_tokens_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "confidence"),
+    [(5, 0, 1 - 1 / 32), (9, 1, 1 - 11 / 1024), (5, 5, 1 - 638 / 1024), (0, 4, 0)],
+)
+def test_the_confidence_of_signs_is_that_of_a_fair_coin(positive, negative, confidence):
+    """1 minus the share of all throws of a fair coin with at least so many heads."""
+    assert sign_confidence([1.0] * positive + [-0.5] * negative) == pytest.approx(confidence)
+
+
+def test_no_difference_at_all_gives_no_confidence():
+    """Zeros are no signs, and nothing follows from nothing."""
+    assert sign_confidence([0.0, 0.0]) is None
+    assert sign_confidence([0.0, 1.0]) == pytest.approx(0.5)

@@ -1,0 +1,71 @@
+"""The gate: an outcome shows only after a prediction is committed."""
+
+import pytest
+from fakes import made_run
+
+from inferlab import figures
+from inferlab.widgets import Prediction, predict
+
+CHOICES = ["half", "the same", "twice"]
+
+
+def texts(box):
+    return " ".join(getattr(child, "value", "") for child in box.children)
+
+
+def test_the_outcome_waits_for_the_prediction():
+    """Before the commit the box says what to do and holds no outcome; after it, both answers stand there."""
+    gate = Prediction("How long?", CHOICES)
+    box = gate.reveal("It was 12 ms.")
+    assert "Commit your prediction" in texts(box)
+    assert "12 ms" not in texts(box)
+    gate.choice.value = "twice"
+    gate.button.click()
+    assert "You predicted: <strong>twice</strong>" in texts(box)
+    assert "12 ms" in texts(box)
+
+
+def test_nothing_can_be_committed_without_a_choice():
+    """The button rests until an answer is chosen, and a commit without one changes nothing."""
+    gate = Prediction("How long?", CHOICES)
+    assert gate.button.disabled
+    gate.commit()
+    assert gate.committed is None
+    gate.choice.value = "half"
+    assert not gate.button.disabled
+
+
+def test_a_committed_prediction_stays():
+    """After the commit neither the choice nor the button can be used again."""
+    gate = Prediction("How long?", CHOICES)
+    gate.choice.value = "half"
+    gate.commit()
+    assert gate.choice.disabled
+    assert gate.button.disabled
+
+
+def test_cells_below_run_before_the_reader_has_chosen():
+    """`reveal` works for figures too, and shows at once when the prediction is already there."""
+    gate = Prediction("How long?", CHOICES)
+    waiting = gate.reveal(figures.timeline(made_run()))
+    gate.choice.value = "half"
+    gate.commit()
+    assert type(waiting.children[1]).__name__ == "FigureWidget"
+    assert type(gate.reveal(figures.timeline(made_run())).children[1]).__name__ == "FigureWidget"
+
+
+@pytest.fixture
+def on_page(monkeypatch):
+    monkeypatch.setattr(figures, "on_page", lambda: True)
+
+
+@pytest.mark.usefixtures("on_page")
+def test_on_a_page_the_outcome_is_folded():
+    """The question and its choices stand open; the figure is inside a closed fold, with its text alternative."""
+    gate = predict("Is 1 < 2?", CHOICES)
+    assert "Is 1 &lt; 2?" in gate._repr_html_()
+    assert "<li>the same</li>" in gate._repr_html_()
+    shown = gate.reveal(figures.timeline(made_run()))._repr_html_()
+    assert shown.startswith('<details class="outcome"><summary>')
+    assert 'class="lab-figure"' in shown
+    assert "open" not in shown.split(">")[0]
