@@ -181,7 +181,7 @@ def test_a_plan_meets_what_the_driver_counted():
 def test_a_plan_for_another_machine_is_refused():
     """It has no such device."""
     with pytest.raises(InvalidSettings, match="The plan has host, gpu0, but gpu1 was measured"):
-        compare.compare_total(made_plan(), Occupied("CUDA1", "gpu1", 0, 0, 0), 0)
+        compare_total(made_plan(), Occupied("CUDA1", "gpu1", 0, 0, 0), 0)
 
 
 def test_the_names_are_the_librarys():
