@@ -17,8 +17,8 @@ from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
 from inferlab.model.find import find_model
+from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import ModelCard, read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
@@ -114,7 +114,7 @@ def batched_decode(
 
 def roomy(settings: Settings, n_sequences: int, n_tokens: int) -> Settings:
     """Settings for so many sequences of so many tokens; an n_ctx that was asked for is kept."""
-    each = -(-n_tokens // CELLS) * CELLS
+    each = padded(n_tokens)
     return settings.but(n_seq_max=n_sequences, n_ctx=settings.n_ctx or n_sequences * each)
 
 

@@ -13,8 +13,8 @@ from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
 from inferlab.model.find import find_model
+from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import ModelCard, read_gguf
 from inferlab.settings import Settings
 
@@ -65,8 +65,8 @@ def decode_at_depths(
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     cells = sorted(cells)
-    if not cells or cells[0] < CELLS or any(n % CELLS for n in cells) or not 1 <= n_gen < CELLS:
-        raise InvalidSettings(f"cells={cells!r} must be multiples of {CELLS}, and n_gen from 1 to {CELLS - 1}.")
+    if not cells or cells[0] < CELL_STEP or any(n % CELL_STEP for n in cells) or not 1 <= n_gen < CELL_STEP:
+        raise InvalidSettings(f"cells={cells!r} must be multiples of {CELL_STEP}, and n_gen from 1 to {CELL_STEP - 1}.")
     settings, engine = settings or Settings(), engine or default_engine()
     path = find_model(model)
     with engine.held():

@@ -15,8 +15,8 @@ from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
 from inferlab.model.find import find_model
+from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import ModelCard, read_gguf
 from inferlab.settings import Settings
 
@@ -82,7 +82,7 @@ def reuse_prefix(
         raise InvalidSettings("n_shared, n_own and repeats must be whole numbers of at least 1.")
     settings, engine = settings or Settings(), engine or default_engine()
     path = find_model(model)
-    needed = -(-(max(n_shared) + 2 * n_own) // CELLS) * CELLS
+    needed = padded(max(n_shared) + 2 * n_own)
     pool = settings.but(n_seq_max=2, kv_unified=True, n_ctx=settings.n_ctx or needed)
     with engine.held():
         opening = engine.open(path, pool)

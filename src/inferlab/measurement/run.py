@@ -29,12 +29,12 @@ from inferlab.machine import Link, Machine, device_names, far_devices
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.measurement.telemetry.samples import Sample, Sampling, sampling_interval
 from inferlab.model.find import find_model
+from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import ModelCard, read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
 from inferlab.statistics import median_interval
 
-CELLS = 256
 AGREEMENT = 0.02
 MAX_WARMUPS = 8
 
@@ -270,7 +270,7 @@ def fitted(settings: Settings, n_prompt: int, n_gen: int) -> Settings:
     """Settings with a context: the one asked for if the workload fits, else the next multiple of 256 cells."""
     needed = n_prompt + n_gen
     if settings.n_ctx is None:
-        return settings.but(n_ctx=-(-needed // CELLS) * CELLS)
+        return settings.but(n_ctx=padded(needed))
     if settings.n_ctx < needed:
         raise InvalidSettings(
             f"n_ctx={settings.n_ctx} cannot hold {n_prompt} prompt tokens and {n_gen} generated ones. "

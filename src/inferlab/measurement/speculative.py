@@ -20,8 +20,8 @@ from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
 from inferlab.model.find import find_model
+from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import ModelCard, read_gguf
 from inferlab.settings import Settings
 
@@ -197,7 +197,7 @@ def speculate(
     with engine.held():
         engine.open_vocabulary(path)
         tokens = engine.tokenize(prompt)
-        cells = -(-(len(tokens) + n_gen + n_draft) // CELLS) * CELLS
+        cells = padded(len(tokens) + n_gen + n_draft)
         opening = engine.open(path, (settings or Settings()).but(n_ctx=(settings and settings.n_ctx) or cells))
         _drafted(engine, drafter, tokens, n_draft, min(n_gen, 2 * n_draft))
         turns = [
@@ -296,7 +296,7 @@ def time_verification(
     if 1 not in sizes or min(*sizes, n_prompt, repeats) < 1:
         raise InvalidSettings("sizes must contain 1, and sizes, n_prompt and repeats be whole numbers of at least 1.")
     settings, engine, path = settings or Settings(), engine or default_engine(), find_model(model)
-    cells = -(-(n_prompt + max(sizes)) // CELLS) * CELLS
+    cells = padded(n_prompt + max(sizes))
     with engine.held():
         opening = engine.open(path, settings.but(n_ctx=settings.n_ctx or cells))
         engine.keep(0)
