@@ -5,7 +5,9 @@ import pytest
 import inferlab as lab
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.errors import DeviceUnavailable
+from inferlab.measurement.memory import context_bytes, occupied
 from inferlab.measurement.telemetry.nvml import vram_used_bytes
+from inferlab.prediction.compare import compare_total
 from inferlab.settings import Settings
 from inferlab.units import MIB, bytes_text
 
@@ -35,7 +37,7 @@ def card():
 
 @pytest.fixture(scope="module")
 def constant(card):
-    yield lab.context_bytes(card.name)
+    yield context_bytes(card.name)
     default_engine().close()
 
 
@@ -45,7 +47,7 @@ def test_plan_and_constant_are_what_the_driver_counts(asked, card, constant):
     path = lab.make_shape("mistral-7b", "Q4_K_M", progress=False, **SMALL)
     settings = asked.but(devices=(card.name,))
     plan = lab.predict_memory(path, settings, this_machine())
-    found = lab.compare_total(plan, lab.occupied(path, settings), constant)
+    found = compare_total(plan, occupied(path, settings), constant)
     print(f"{card.name} {asked}: planned {bytes_text(found.planned_range[1])} and {bytes_text(constant)}, "
           f"measured {bytes_text(found.measured_bytes)}, off by {found.difference_bytes / MIB:.1f} MiB")  # fmt: skip
     assert found.agrees
@@ -53,7 +55,7 @@ def test_plan_and_constant_are_what_the_driver_counts(asked, card, constant):
 
 def test_the_constant_is_one(card, constant):
     """Measured again it is the same within a tenth."""
-    assert lab.context_bytes(card.name) == pytest.approx(constant, rel=0.1)
+    assert context_bytes(card.name) == pytest.approx(constant, rel=0.1)
 
 
 def test_a_limit_leaves_what_it_says(card):

@@ -4,6 +4,7 @@ import pytest
 from fakes import ScriptedEngine
 
 import inferlab as lab
+from inferlab.engine.tokenizer import time_tokenizer
 from inferlab.errors import EngineRefused
 from inferlab.model.find import tiny_model
 
@@ -38,7 +39,7 @@ def test_another_engine_can_be_asked():
 
 def test_tokenizing_is_timed_text_by_text():
     """Each text has its length, its tokens and the shortest time of its calls."""
-    short, long = lab.time_tokenizer(["The function", "The function " * 50], tiny_model(), repeats=2)
+    short, long = time_tokenizer(["The function", "The function " * 50], tiny_model(), repeats=2)
     assert (short.n_characters, long.n_characters) == (12, 650)
     assert short.n_tokens == len(lab.tokenize("The function", tiny_model()))
     assert short.seconds > 0

@@ -3,9 +3,12 @@
 import pytest
 from fakes import BatchEngine
 
-import inferlab as lab
 from inferlab import figures
-from inferlab.measurement.speculative import FixedAcceptanceDrafter
+from inferlab.measurement.batching import batched_decode
+from inferlab.measurement.continuous_batching import Request, schedule
+from inferlab.measurement.depth import decode_at_depths
+from inferlab.measurement.prefix_cache import reuse_prefix
+from inferlab.measurement.speculative import FixedAcceptanceDrafter, PromptLookup, speculate, time_verification
 
 WORDS = "one three five"
 ANSWER = [3, 5, 4, *range(5, 200)]
@@ -18,7 +21,7 @@ def of(figure, name):
 
 @pytest.fixture
 def serving():
-    return lab.batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, engine=BatchEngine(), progress=False)
+    return batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, engine=BatchEngine(), progress=False)
 
 
 def test_a_crowd_together_and_each(serving):
@@ -40,9 +43,9 @@ def test_the_steps_of_a_crowd(serving):
 
 def test_slots_lie_side_by_side_on_one_clock():
     """A bar for each answer, in its slot's row, from when it began to when it ended."""
-    crowd = [lab.Request(2, n) for n in (1, 4, 2)]
+    crowd = [Request(2, n) for n in (1, 4, 2)]
     ways = {
-        name: lab.schedule(crowd, n_slots=2, continuous=way, engine=BatchEngine(lambda n: 1.0))
+        name: schedule(crowd, n_slots=2, continuous=way, engine=BatchEngine(lambda n: 1.0))
         for name, way in {"static": False, "continuous": True}.items()
     }
     figure = figures.slots(ways)
@@ -54,14 +57,14 @@ def test_slots_lie_side_by_side_on_one_clock():
 
 def test_a_shared_beginning_beside_a_read_one():
     """Milliseconds to the first token, both ways."""
-    figure = figures.prefixes(lab.reuse_prefix(n_shared=(60,), n_own=20, engine=BatchEngine(lambda n: n / 1000)))
+    figure = figures.prefixes(reuse_prefix(n_shared=(60,), n_own=20, engine=BatchEngine(lambda n: n / 1000)))
     assert list(of(figure, "everything is read").y) == pytest.approx([80])
     assert list(of(figure, "the beginning is shared").y) == pytest.approx([20])
 
 
 def test_a_line_for_each_model_over_its_cells():
     """Milliseconds of a token by the cells in use."""
-    found = lab.decode_at_depths(cells=(256, 512), n_gen=2, engine=BatchEngine())
+    found = decode_at_depths(cells=(256, 512), n_gen=2, engine=BatchEngine())
     figure = figures.depths({"MHA": found, "MQA": found})
     assert list(of(figure, "MQA").x) == [256, 512]
     assert list(of(figure, "MHA").y) == [1250, 1250]
@@ -70,7 +73,7 @@ def test_a_line_for_each_model_over_its_cells():
 def test_the_parts_of_a_drafted_answer():
     """Checks and proposals stand beside the plain answer; what was accepted is in the text alternative."""
     drafter = FixedAcceptanceDrafter(ANSWER, 1.0)
-    found = lab.speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=1, engine=BatchEngine())
+    found = speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=1, engine=BatchEngine())
     figure = figures.speculations({"told": found})
     assert list(of(figure, "one token a pass").x) == [10_000, 0]
     assert list(of(figure, "checks").x) == [0, 4000]
@@ -80,15 +83,15 @@ def test_the_parts_of_a_drafted_answer():
 
 def test_nothing_accepted_is_said_in_words():
     """Where nothing was proposed there is no share."""
-    found = lab.speculate(WORDS, lab.PromptLookup(), n_gen=5, repeats=1, engine=BatchEngine())
+    found = speculate(WORDS, PromptLookup(), n_gen=5, repeats=1, engine=BatchEngine())
     assert "nothing to be accepted" in figures.speculations({"lookup": found}).layout.meta["alt"]
 
 
 def test_measured_speed_ups_lie_on_their_expectation():
     """A point for each pass, on the curve that the prices of passes give."""
-    prices = lab.time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
+    prices = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
     drafter = FixedAcceptanceDrafter(ANSWER, 1.0)
-    found = lab.speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=2, engine=BatchEngine())
+    found = speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=2, engine=BatchEngine())
     figure = figures.foresight({1.0: found}, {"here": prices}, 3)
     assert list(of(figure, "measured").y) == [2.5, 2.5]
     assert of(figure, "expected: here").y[-1] == 2.5

@@ -3,15 +3,14 @@
 import pytest
 from fakes import BatchEngine
 
-import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.batching import roomy
+from inferlab.measurement.batching import batched_decode, roomy
 from inferlab.settings import Settings
 
 
 def served(**asked):
-    return lab.batched_decode(
+    return batched_decode(
         engine=BatchEngine(), progress=False, **({"sizes": (1, 4), "n_prompt": 5, "n_gen": 3} | asked)
     )
 
@@ -28,7 +27,7 @@ def test_everyone_waits_for_the_step_and_gets_one_token_of_it():
 def test_sizes_take_turns_and_warm_up():
     """Every round goes through all sizes, and the first step of each turn is not among the counted ones."""
     engine = BatchEngine()
-    found = lab.batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, repeats=2, engine=engine, progress=False)
+    found = batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, repeats=2, engine=engine, progress=False)
     assert engine.steps == [5, *([1] * 4 + [4] * 4) * 2]
     assert [len(crowd.step_seconds) for crowd in found.crowds] == [6, 6]
 
@@ -36,7 +35,7 @@ def test_sizes_take_turns_and_warm_up():
 def test_the_prompts_are_still_there_after_a_turn():
     """Every turn begins behind the same prompt, so that sizes are compared at one depth."""
     engine = BatchEngine()
-    lab.batched_decode(sizes=(1, 2), n_prompt=5, n_gen=3, engine=engine, progress=False)
+    batched_decode(sizes=(1, 2), n_prompt=5, n_gen=3, engine=engine, progress=False)
     assert {len(tokens) for tokens in engine.cells.values()} == {5}
 
 
@@ -64,7 +63,7 @@ def test_llama_cpp_decodes_for_several(unified):
     """On the embedded model, three sequences cost more than one, and their cache is there for each of them."""
     engine = LlamaEngine()
     asked = Settings(flash_attn="on", kv_unified=unified)
-    found = lab.batched_decode(
+    found = batched_decode(
         settings=asked, sizes=(1, 3), n_prompt=16, n_gen=4, repeats=1, engine=engine, progress=False
     )
     engine.close()

@@ -3,15 +3,15 @@
 import pytest
 from fakes import BatchEngine
 
-import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.errors import InvalidSettings
+from inferlab.measurement.continuous_batching import Request, schedule
 
-CROWD = [lab.Request(2, n) for n in (1, 4, 2, 3)]
+CROWD = [Request(2, n) for n in (1, 4, 2, 3)]
 
 
 def served(continuous, requests=CROWD, n_slots=2):
-    return lab.schedule(requests, n_slots=n_slots, continuous=continuous, engine=BatchEngine(lambda n: 1.0))
+    return schedule(requests, n_slots=n_slots, continuous=continuous, engine=BatchEngine(lambda n: 1.0))
 
 
 def test_a_static_batch_is_as_long_as_its_longest_answer():
@@ -33,7 +33,7 @@ def test_a_slot_that_falls_free_is_taken_at_once():
 def test_every_answer_is_complete_and_on_a_clock():
     """As many tokens as were asked for; the first after the step with the prompt, the last when its slot falls free."""
     engine = BatchEngine(lambda n: 1.0)
-    found = lab.schedule(CROWD, n_slots=2, engine=engine)
+    found = schedule(CROWD, n_slots=2, engine=engine)
     for one in found.answered:
         assert one.ended_seconds - one.began_seconds == one.request.n_gen
         assert one.first_seconds == one.began_seconds + 1
@@ -45,7 +45,7 @@ def test_with_one_slot_both_ways_are_the_same():
     assert served(True, n_slots=1).seconds == served(False, n_slots=1).seconds == 10
 
 
-@pytest.mark.parametrize("asked", [([], 2), ([lab.Request(2, 0)], 2), (CROWD, 0)])
+@pytest.mark.parametrize("asked", [([], 2), ([Request(2, 0)], 2), (CROWD, 0)])
 def test_an_empty_request_is_refused(asked):
     """A request has a token of prompt and of answer, and there is a slot for it."""
     with pytest.raises(InvalidSettings, match="at least"):
@@ -55,9 +55,9 @@ def test_an_empty_request_is_refused(asked):
 def test_llama_cpp_serves_both_ways():
     """The same requests are answered in fewer steps when slots are filled as they fall free."""
     engine = LlamaEngine()
-    requests = [lab.Request(8, n) for n in (2, 9, 2, 9)]
+    requests = [Request(8, n) for n in (2, 9, 2, 9)]
     static, continuous = (
-        lab.schedule(requests, n_slots=2, continuous=way, engine=engine) for way in (False, True)
+        schedule(requests, n_slots=2, continuous=way, engine=engine) for way in (False, True)
     )
     engine.close()
     assert len(continuous.running) < len(static.running)

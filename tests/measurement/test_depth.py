@@ -7,6 +7,7 @@ import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Step
 from inferlab.errors import InvalidSettings
+from inferlab.measurement.depth import decode_at_depths
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.prediction.memory import kv_cache_bytes
@@ -22,7 +23,7 @@ class DeepEngine(BatchEngine):
 
 def test_tokens_of_one_depth_look_at_the_cells_that_were_asked_for():
     """All counted tokens lie on the tread that they are named after, and what a cell costs is the slope."""
-    found = lab.decode_at_depths(cells=(1024, 256), n_gen=4, engine=DeepEngine())
+    found = decode_at_depths(cells=(1024, 256), n_gen=4, engine=DeepEngine())
     assert found.seconds == {256: (3.56,) * 4, 1024: pytest.approx((11.24,) * 4)}
     assert found.cell_seconds == pytest.approx(0.01)
 
@@ -30,7 +31,7 @@ def test_tokens_of_one_depth_look_at_the_cells_that_were_asked_for():
 def test_the_prompt_is_read_once():
     """From one depth to the next only the tokens between them are computed."""
     engine = BatchEngine()
-    lab.decode_at_depths(cells=(256, 512), n_gen=4, engine=engine)
+    decode_at_depths(cells=(256, 512), n_gen=4, engine=engine)
     assert engine.steps == [251, *[1] * 5, 256, *[1] * 5]
 
 
@@ -38,13 +39,13 @@ def test_the_prompt_is_read_once():
 def test_half_a_tread_is_refused(asked):
     """Depths are whole treads, and the tokens fit on one."""
     with pytest.raises(InvalidSettings, match="multiples of 256"):
-        lab.decode_at_depths(engine=BatchEngine(), **asked)
+        decode_at_depths(engine=BatchEngine(), **asked)
 
 
 def test_llama_cpp_at_two_depths():
     """The embedded model decodes behind 256 and 512 cells, in a cache as large as predicted."""
     engine = LlamaEngine()
-    found = lab.decode_at_depths(settings=lab.Settings(flash_attn="on"), cells=(256, 512), n_gen=3, engine=engine)
+    found = decode_at_depths(settings=lab.Settings(flash_attn="on"), cells=(256, 512), n_gen=3, engine=engine)
     engine.close()
     assert [len(found.seconds[n]) for n in (256, 512)] == [3, 3]
     assert found.kv_cache_bytes == kv_cache_bytes(read_gguf(tiny_model()), found.settings)

@@ -170,7 +170,7 @@ def test_synthetic_weights_are_not_judged(monkeypatch):
     made_up = read_gguf(tiny_model())
     made_up.metadata["inferlab.synthetic"] = True
     monkeypatch.setattr("inferlab.measurement.fidelity.read_gguf", lambda path: made_up)
-    for judge in (lab.bits_per_byte, lab.token_nats, lab.perplexity, lambda text: lab.fidelity("tiny", text=text)):
+    for judge in (bits_per_byte, token_nats, lab.perplexity, lambda text: lab.fidelity("tiny", text=text)):
         with pytest.raises(InvalidSettings, match="synthetic weights"):
             judge(TEXT)
 

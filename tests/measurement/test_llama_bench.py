@@ -169,7 +169,7 @@ def test_the_command_line_prints_the_rows(monkeypatch, capsys):
 
 def test_what_llama_bench_printed_becomes_a_run():
     """Its pp row and the tg row at that depth are one run, with the medians of its samples."""
-    (run,) = lab.import_llama_bench(PRINTED)
+    (run,) = import_llama_bench(PRINTED)
     assert (run.n_prompt, run.n_gen, len(run.passes)) == (512, 128, 5)
     assert run.prefill_tokens_per_second == pytest.approx(11_515.3, rel=1e-5)
     assert run.decode_tokens_per_second == pytest.approx(871.086, rel=1e-5)
@@ -180,7 +180,7 @@ def test_what_llama_bench_printed_becomes_a_run():
 
 def test_what_llama_bench_does_not_record_stays_unknown():
     """No TTFT, no token times, no load time, no warm-up and no memory are invented."""
-    (run,) = lab.import_llama_bench(PRINTED)
+    (run,) = import_llama_bench(PRINTED)
     unknown = run.ttft_seconds, run.inter_token_seconds, run.load_seconds, run.settled, run.machine.ram_bytes, run.text
     assert unknown == (None,) * 6
     assert {one.decode_seconds for one in run.passes} == {()}
@@ -199,7 +199,7 @@ def test_an_exported_run_comes_back():
 
 def test_an_imported_run_can_be_stored(tmp_path):
     """A record of it reads back equal."""
-    (run,) = lab.import_llama_bench(PRINTED)
+    (run,) = import_llama_bench(PRINTED)
     assert lab.load_run(lab.save_run(run, tmp_path / "run.json")) == run
 
 

@@ -19,6 +19,7 @@ from inferlab.measurement.memory import (
     huge_page_policy,
     occupied,
     read_residence,
+    reserved_bytes,
     resident,
 )
 from inferlab.model.find import tiny_model
@@ -36,7 +37,7 @@ TINY = lab.tiny_model()
 def test_only_the_caches_own_type_and_context_set_its_size(engine, name, share):
     """The type of the cache scales it by the bytes of its blocks."""
     settings = lab.Settings(n_ctx=1024, type_k=name, type_v=name)
-    reserved = lab.reserved_bytes(TINY, settings, engine=engine)
+    reserved = reserved_bytes(TINY, settings, engine=engine)
     assert reserved == pytest.approx(share * 3 * 2**20, abs=0.0051 * 2**20)
     assert reserved == pytest.approx(kv_cache_bytes(lab.read_gguf(TINY), settings), abs=0.0051 * 2**20)
 
@@ -44,7 +45,7 @@ def test_only_the_caches_own_type_and_context_set_its_size(engine, name, share):
 @pytest.mark.parametrize("kind", ["weights", "compute", "output"])
 def test_every_kind_has_a_size(engine, kind):
     """Not only the cache can be asked for."""
-    assert lab.reserved_bytes(TINY, lab.Settings(n_ctx=1024), kind, engine) > 0
+    assert reserved_bytes(TINY, lab.Settings(n_ctx=1024), kind, engine) > 0
 
 
 CARDS = tuple(Device(f"CUDA{i}", "a card", "gpu", 8 * GIB, 8 * GIB, "CUDA", f"0000:0{i}:00.0") for i in range(2))
@@ -182,11 +183,6 @@ def test_a_plan_for_another_machine_is_refused():
     """It has no such device."""
     with pytest.raises(InvalidSettings, match="The plan has host, gpu0, but gpu1 was measured"):
         compare_total(made_plan(), Occupied("CUDA1", "gpu1", 0, 0, 0), 0)
-
-
-def test_the_names_are_the_librarys():
-    """lab.occupied, lab.context_bytes and lab.compare_total."""
-    assert (lab.occupied, lab.context_bytes, lab.compare_total) == (occupied, context_bytes, compare_total)
 
 
 SMAPS = """\

@@ -6,7 +6,14 @@ from fakes import BatchEngine
 import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.speculative import DraftModel, FixedAcceptanceDrafter, PromptLookup, expected_tokens
+from inferlab.measurement.speculative import (
+    DraftModel,
+    FixedAcceptanceDrafter,
+    PromptLookup,
+    expected_tokens,
+    speculate,
+    time_verification,
+)
 
 WORDS = "one three five"  # tokens 3, 5, 4 of the fake, which goes on counting from the last
 
@@ -27,7 +34,7 @@ class Stubborn:
 
 
 def speculated(drafter, **asked):
-    return lab.speculate(WORDS, drafter, engine=BatchEngine(), **({"n_gen": 8, "repeats": 2} | asked))
+    return speculate(WORDS, drafter, engine=BatchEngine(), **({"n_gen": 8, "repeats": 2} | asked))
 
 
 def test_the_answer_is_the_models_own_whatever_is_proposed():
@@ -41,7 +48,7 @@ def test_the_answer_is_the_models_own_whatever_is_proposed():
 def test_rounds_and_seconds_add_up():
     """Four tokens a round at 2 seconds instead of 1.25 each: seven tokens after the first in two rounds."""
     answer = [3, 5, 4, *range(5, 20)]
-    found = lab.speculate(
+    found = speculate(
         WORDS, FixedAcceptanceDrafter(answer, 1.0), n_draft=3, n_gen=9, repeats=1, engine=BatchEngine()
     )
     assert [(one.proposed, one.accepted) for one in found.rounds[0]] == [(3, 3), (3, 3)]
@@ -54,7 +61,7 @@ def test_rounds_and_seconds_add_up():
 
 def test_rejected_tokens_leave_the_cache():
     """After each check the cache holds the text and nothing that was rejected; the engine would refuse otherwise."""
-    found = lab.speculate(WORDS, Stubborn(5, 9, 9), n_draft=3, n_gen=6, repeats=1, engine=BatchEngine())
+    found = speculate(WORDS, Stubborn(5, 9, 9), n_draft=3, n_gen=6, repeats=1, engine=BatchEngine())
     assert found.same_tokens
     assert sum(one.accepted + 1 for one in found.rounds[0]) == 5
 
@@ -102,7 +109,7 @@ def test_expected_tokens_of_a_round(rate, n_draft, tokens):
 
 def test_a_price_is_counted_in_single_tokens():
     """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; foreseen, they are 2.5 times as fast."""
-    prices = lab.time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
+    prices = time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
     assert prices.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
     assert prices.price(4) == 1.6
     assert prices.speedup(1.0, n_draft=3) == 2.5
@@ -113,10 +120,10 @@ def test_a_price_is_counted_in_single_tokens():
 def test_what_is_foreseen_is_what_the_formula_says():
     """With a drafter of a chosen hit rate, the speed-up is that of the prices, within the luck of the draws."""
     answer = [3, 5, 4, *range(5, 1000)]
-    found = lab.speculate(
+    found = speculate(
         WORDS, FixedAcceptanceDrafter(answer, 0.7), n_draft=3, n_gen=900, repeats=1, engine=BatchEngine()
     )
-    prices = lab.time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
+    prices = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
     assert found.speedup == pytest.approx(prices.speedup(0.7, 3), rel=0.05)
 
 
@@ -124,7 +131,7 @@ def test_what_is_foreseen_is_what_the_formula_says():
 def test_a_price_needs_a_single_token(asked):
     """Prices are relative to one token, so one token must be among the sizes."""
     with pytest.raises(InvalidSettings, match="must contain 1"):
-        lab.time_verification(engine=BatchEngine(), **({"sizes": (1, 2)} | asked))
+        time_verification(engine=BatchEngine(), **({"sizes": (1, 2)} | asked))
 
 
 @pytest.mark.parametrize("asked", [{"n_draft": 0}, {"n_gen": 0}, {"repeats": 0}])
@@ -142,7 +149,7 @@ def test_llama_cpp_writes_its_own_answer_with_a_draft():
     engine = LlamaEngine()
     drafter = DraftModel("tiny", n_ctx=256, n_threads=1)
     asked = lab.Settings(flash_attn="on")
-    found = lab.speculate("The csv module implements", drafter, "tiny", asked, 3, 24, 1, engine)
+    found = speculate("The csv module implements", drafter, "tiny", asked, 3, 24, 1, engine)
     drafter.close()
     engine.close()
     assert found.acceptance > 0.8

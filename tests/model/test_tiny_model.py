@@ -7,6 +7,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.engine.session import default_engine
+from inferlab.measurement.fidelity import bits_per_byte
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 
@@ -66,7 +67,7 @@ def test_it_predicts_the_held_out_text_as_well_as_recorded(model):
     """Bits per byte, measured again, are those of expected.json within 1 %; 15 million tokens were seen."""
     assert EXPECTED["tokens_seen"] >= 15_000_000
     assert EXPECTED["tokens_seen"] == model.metadata["inferlab.tokens_seen"]
-    measured = lab.bits_per_byte(HELD_OUT.read_text(encoding="utf-8"), tiny_model())
+    measured = bits_per_byte(HELD_OUT.read_text(encoding="utf-8"), tiny_model())
     assert measured == pytest.approx(EXPECTED["held_out_bits_per_byte"], rel=0.01)
 
 

@@ -55,7 +55,7 @@ class Calibration:
     devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
     bands    share by which predictions of prefill and decode may be off: wider than any miss of the check
     disk_bytes_per_second  reading a file that the system has forgotten; None where it does not forget
-    context_bytes  what a card's driver counts beyond llama.cpp's buffers, see lab.context_bytes; no card: nothing
+    context_bytes  what a card's driver counts beyond llama.cpp's buffers, see measurement.memory; no card: nothing
     """
 
     machine: Machine

@@ -372,6 +372,7 @@ def write_vocabulary(writer, work: Path) -> None:
 def check(work: Path) -> None:
     """Write down what the exported model does in llama.cpp: bits per byte, a greedy continuation, its words."""
     import inferlab as lab
+    from inferlab.measurement.fidelity import bits_per_byte
 
     held_out = (HERE / "held-out.txt").read_text(encoding="utf-8")
     run = lab.measure(HERE / "tiny.gguf", prompt=PROMPT, n_gen=200, repeats=1, progress=False)
@@ -379,7 +380,7 @@ def check(work: Path) -> None:
     sample = re.findall(r"[a-z]+", run.text.lower())
     expected = {
         "tokens_seen": lab.read_gguf(HERE / "tiny.gguf").metadata["inferlab.tokens_seen"],
-        "held_out_bits_per_byte": round(lab.bits_per_byte(held_out, HERE / "tiny.gguf"), 4),
+        "held_out_bits_per_byte": round(bits_per_byte(held_out, HERE / "tiny.gguf"), 4),
         "held_out_perplexity_per_token": round(lab.perplexity(held_out, HERE / "tiny.gguf").value, 2),
         "prompt": PROMPT,
         "continuation": run.text,
