@@ -62,7 +62,8 @@ def predict_speed(
     link         of an RPC device (None: as measured when this session's loopback device started, or unslowed)
     n_gen        tokens generated after the prompt; decode is that of the one in their middle
     The bytes are those of `predict_memory`; the seconds are added up by `speed`.
-    Raises InvalidSettings where a device was not calibrated, RecordError without a calibration.
+    Raises InvalidSettings where a device was not calibrated, RecordError without a calibration,
+    UnsupportedArchitecture for a KV cache that has no formula.
     """
     model = model_named(model)
     settings.require_model(model)
