@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferlab.engine.registry import limit_on
-from inferlab.engine.session import this_machine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device, Machine, read_host
 from inferlab.model.ggml_types import CELL_STEP
@@ -117,12 +116,18 @@ def asked(settings: Settings | None) -> Settings:
 def machine_for(machine: Machine | None = None, vram: int | str | None = None) -> Machine:
     """The machine to plan for: as given, or this one; with `vram`, one CUDA card with so much and unknown RAM."""
     if vram is None:
-        return machine or this_machine()
+        return machine or _this_machine()
     n_bytes = bytes_from_text(vram) if isinstance(vram, str) else vram
     if n_bytes <= 0:
         raise InvalidSettings(f"vram={vram!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
     card = Device("CUDA0", f"a card with {bytes_text(n_bytes)}", "gpu", n_bytes, n_bytes, "CUDA")
     return replace(machine or read_host(), ram_bytes=None, devices=(card,))
+
+
+def _this_machine() -> Machine:
+    from inferlab.engine.session import this_machine
+
+    return this_machine()
 
 
 def free_bytes(machine: Machine, settings: Settings | None = None) -> dict[str, int | None]:
