@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferlab.engine.registry import limit_on
-from inferlab.errors import InvalidSettings
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device, Machine, read_host
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
@@ -206,8 +206,17 @@ class _Search:
         return self._answer("the most layers with this n_ctx", "n_gpu_layers", best, 1, blocks + 1, least=0)
 
     def cache_type(self) -> Answer:
-        """The most precise of f16, q8_0 and q4_0 for keys and values with which everything asked for fits."""
+        """The most precise of f16, q8_0 and q4_0 for keys and values with which everything asked for fits.
+
+        None where a plan with a quantized cache needs llama.cpp's simulation and there is none.
+        """
         question = "the KV cache type for this n_ctx with these layers"
+        try:
+            return self._most_precise(question)
+        except UnsupportedArchitecture as error:
+            return Answer(question, None, None, str(error))
+
+    def _most_precise(self, question: str) -> Answer:
         tried = [self._with_cache(name) for name in CACHE_TYPES]
         for settings in filter(None, tried):
             if self.fits(settings):
