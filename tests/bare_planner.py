@@ -9,7 +9,9 @@ import json
 import sys
 from dataclasses import asdict
 
-INSTALLED = "numpy scipy pandas psutil pynvml plotly rich ipywidgets anywidget gguf huggingface_hub jsonschema llama_cpp"
+INSTALLED = (
+    "numpy scipy pandas psutil pynvml plotly rich ipywidgets anywidget gguf huggingface_hub jsonschema llama_cpp"
+)
 NOT_IN_WEBASSEMBLY = "subprocess multiprocessing ctypes resource fcntl"
 ABSENT = frozenset(f"{INSTALLED} {NOT_IN_WEBASSEMBLY}".split())
 """What the planner must not need: installed packages, and parts of the standard library that WebAssembly lacks."""
