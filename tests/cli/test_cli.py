@@ -79,6 +79,7 @@ def test_devices_and_their_shares_are_settings(scripted, capsys):
     ]
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a loopback device's memory")
 def test_a_limit_lasts_as_long_as_the_measurement(capsys):
@@ -119,6 +120,7 @@ def planned(capsys, *arguments):
 PLANS = [["tiny"], ["tiny", "--vram", "8GiB"], ["mistral-7b", "--type=Q8_0", "--vram=1GiB"]]
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("arguments", PLANS)
 def test_a_plan_has_one_shape(scripted, capsys, arguments):
     """Model, method, four kinds of bytes on each device, the verdict: these names, no others, bytes or null."""
@@ -133,6 +135,7 @@ def test_a_plan_has_one_shape(scripted, capsys, arguments):
         assert all(n is None or (isinstance(n, int) and n >= 0) for n in held.values())
 
 
+@pytest.mark.engine
 def test_options_of_a_plan_are_settings(scripted, capsys):
     """More context is more cache, a smaller type less of it, and the type of a known name its bytes."""
 
@@ -144,6 +147,7 @@ def test_options_of_a_plan_are_settings(scripted, capsys):
     assert planned(capsys, "mistral-7b", "--type", "F16")["model"]["tensor_bytes"] > 14e9
 
 
+@pytest.mark.engine
 def test_a_plan_for_people(scripted, capsys):
     """A table, a bar for each device, the verdict with what it is compared with, and what would fit."""
     assert cli.main(["plan", "mistral-7b", "--vram", "24GiB", "--reserve", "650MiB"]) == 0
@@ -208,6 +212,7 @@ def test_asking_is_no_error(option, capsys):
     assert "inferlab" in capsys.readouterr().out
 
 
+@pytest.mark.engine
 def test_a_real_measurement():
     """`inferlab measure --json` prints one JSON object and nothing else, from a real prefill and decode."""
     command = [*INFERLAB, "measure", "tiny", "--n-prompt", "32", "--n-gen", "8", "--repeats", "2", "--json"]
@@ -219,6 +224,7 @@ def test_a_real_measurement():
     assert {b["kind"] for b in fields["buffers"]} == {"weights", "kv_cache", "compute", "output"}
 
 
+@pytest.mark.engine
 def test_a_model_is_quantized_and_held_against_itself(tmp_path, capsys):
     """`quantize` writes the file and says its size; `fidelity` says what was lost, in JSON or as a table."""
     made = str(tmp_path / "made.gguf")
@@ -235,6 +241,7 @@ def test_a_model_is_quantized_and_held_against_itself(tmp_path, capsys):
         assert text in table
 
 
+@pytest.mark.engine
 def test_ctrl_c_ends_the_measurement_and_its_worker():
     """SIGINT in the middle of a measurement gives status 130, one sentence, and leaves no process."""
     command = [*INFERLAB, "measure", "tiny", "--n-prompt", "8", "--n-gen", "4000", "--repeats", "99"]
@@ -261,6 +268,7 @@ def _busy_child(pid):
     raise TimeoutError("no worker began to compute")
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.parametrize(("option", "asked"), [(["--loopback"], []), (["--loopback", "0.2"], [0.2])])
 def test_loopback_measures_on_a_second_device(option, asked, capsys):
