@@ -60,6 +60,7 @@ def test_a_quantized_cache_is_smaller(engine):
     assert quantized == pytest.approx(full * 34 / 64, abs=0.01 * MIB)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(("disable", "rotated"), [("0", "1"), ("1", "0")])
 def test_an_engine_has_an_environment_of_its_own(disable, rotated):
     """What llama.cpp reads from its environment can be set for one engine: here, whether it turns a cache's rows."""
@@ -162,6 +163,7 @@ def test_after_a_refusal_no_model_is_open(engine):
         engine.generate([1, 2], 2)
 
 
+@pytest.mark.engine
 def test_a_worker_that_died_between_two_requests_is_told():
     """What it had open is gone, so the next request for it is a crash, and a model can be opened again."""
     fresh = LlamaEngine()
@@ -255,6 +257,7 @@ engine.generate([1] * 8, 8000)
 """
 
 
+@pytest.mark.engine
 def test_no_worker_outlives_its_owner():
     """Within five seconds after the owner is killed in the middle of a generation, its worker and log are gone."""
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
@@ -345,6 +348,7 @@ def rpc_server():
     server.wait()
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_layers_go_to_a_second_device(rpc_server):
     """llama.cpp's RPC server on this machine is listed as a GPU and holds weights and cache; tokens come back."""
@@ -357,6 +361,7 @@ def test_layers_go_to_a_second_device(rpc_server):
     engine.close()
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_a_missing_second_device_is_an_error():
     """Where nobody answers, the caller learns it, and the engine works again without it."""

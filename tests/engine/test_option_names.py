@@ -38,6 +38,7 @@ def test_a_request_in_the_words_of_llama_cpp():
     assert spellings(Settings(), ["n_gpu_layers", "op_offload"])["llama.cpp"].endswith("-ngl all --op-offload")
 
 
+@pytest.mark.engine
 def test_a_request_in_the_words_of_llama_cpp_python():
     """Arguments that exist: types as numbers, flash attention as a bool, loading as two switches."""
     import llama_cpp
