@@ -170,7 +170,7 @@ def tune(
         raise InvalidSettings(f"budget_seconds={budget_seconds!r} must be more than 0.")
     path = find_model(model)
     header = read_gguf(path)
-    with engine.held():
+    with engine.exclusive():
         machine = engine.machine()
         before = _with_threads(fitted(before, n_prompt, n_gen), machine)
         grid = _grid(over, before, machine, header.n_layer, n_prompt, lossy)
