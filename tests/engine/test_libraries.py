@@ -35,7 +35,7 @@ def test_this_build_has_the_cpu_and_the_rpc_backend():
 
 def test_a_missing_package_is_answered_with_the_command_that_installs_it(monkeypatch):
     """EngineUnavailable says how to get llama-cpp-python."""
-    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(EngineUnavailable, match="make book"):
         libraries.shared_library("llama")
 

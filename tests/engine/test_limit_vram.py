@@ -13,7 +13,7 @@ from marks import BACKENDS
 from small_models import write_model
 
 import inferlab as lab
-from inferlab.engine.client import LlamaEngine, _named
+from inferlab.engine.client import LlamaEngine, described_device
 from inferlab.engine.limit_vram import limit_vram
 from inferlab.engine.loopback import loopback_device
 from inferlab.errors import DeviceUnavailable, EngineRefused, InvalidSettings
@@ -41,7 +41,7 @@ class Card(ScriptedEngine):
         self.held = 0
 
     def machine(self):
-        cards = [_named(Device(name, "Example GPU", "gpu", self.total, free, "CUDA"))
+        cards = [described_device(Device(name, "Example GPU", "gpu", self.total, free, "CUDA"))
                  for name, free in self.free.items()]  # fmt: skip
         return replace(CPU_ONLY, devices=(*CPU_ONLY.devices, *cards))
 
@@ -49,7 +49,7 @@ class Card(ScriptedEngine):
         card = self
 
         class Holder:
-            def withhold(self, device, free_bytes):
+            def hold_memory(self, device, free_bytes):
                 if card.refuses:
                     raise EngineRefused(card.refuses)
                 card.held = card.free[device] - free_bytes
@@ -157,9 +157,9 @@ def mapped_bytes(pid):
 def held_by_an_owner(n_bytes):
     """A process that holds memory of ggml's CPU device in a worker and then sleeps: (process, the worker's pid)."""
     source = (
-        "import time\nfrom inferlab.engine.client import LlamaEngine, _named\nengine = LlamaEngine()\n"
+        "import time\nfrom inferlab.engine.client import LlamaEngine\nengine = LlamaEngine()\n"
         "free = next(d.free_bytes for d in engine.machine().devices if d.name == 'CPU')\n"
-        f"print(engine.pid, engine.withhold('CPU', free - {n_bytes}), flush=True)\ntime.sleep(60)\n"
+        f"print(engine.pid, engine.hold_memory('CPU', free - {n_bytes}), flush=True)\ntime.sleep(60)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
     return owner, *map(int, owner.stdout.readline().split())

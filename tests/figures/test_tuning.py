@@ -18,7 +18,7 @@ def a_run(gap):
 
 
 def swept(**values):
-    """A sweep over one knob whose tokens follow each other after these gaps."""
+    """A sweep over one option whose tokens follow each other after these gaps."""
     ((name, gaps),) = values.items()
     return Sweep({name: tuple(gaps)}, tuple(Point({name: value}, a_run(gap)) for value, gap in gaps.items()))
 
@@ -32,22 +32,22 @@ def tuned(**changes):
     return Tuning(**facts, names=names, **workload, **(found | changes))
 
 
-def test_a_knob_is_drawn_relative_to_its_first_value():
+def test_an_option_is_drawn_relative_to_its_first_value():
     """The first value is 1, twice as fast is 2, and the rates themselves stand in the text."""
-    figure = figures.knob(swept(n_threads={1: 0.2, 2: 0.1}), "n_threads", ("decode",))
+    figure = figures.option(swept(n_threads={1: 0.2, 2: 0.1}), "n_threads", ("decode",))
     assert list(figure.data[1].x) == ["1", "2"]
     assert list(figure.data[1].y) == pytest.approx([1.0, 2.0])
     assert "decode, tokens/s: 1 5.0, 2 10.0" in figure.layout.meta["alt"]
 
 
-def test_a_second_knob_makes_a_line_for_each_of_its_values():
+def test_a_second_option_makes_a_line_for_each_of_its_values():
     """Two lengths of prompt are two lines, each relative to its own first point; a failed point is left out."""
     points = [
         Point({"flash_attn": fa, "n_prompt": n}, a_run(gap))
         for fa, n, gap in (("on", 1, 0.1), ("on", 2, 0.2), ("off", 1, 0.1), ("off", 2, 0.4))
     ]
     points.append(Point({"flash_attn": "auto", "n_prompt": 1}, None, "refused"))
-    figure = figures.knob(Sweep({}, tuple(points)), "flash_attn", ("decode",))
+    figure = figures.option(Sweep({}, tuple(points)), "flash_attn", ("decode",))
     lines = {trace.name: list(trace.y) for trace in figure.data if trace.mode == "lines+markers"}
     assert lines["decode, n_prompt=1"] == pytest.approx([1.0, 1.0])
     assert lines["decode, n_prompt=2"] == pytest.approx([1.0, 0.5])
@@ -104,4 +104,4 @@ def test_recorded_sweeps_can_be_drawn(name):
     sweep = lab.load_sweep(f"xeon-2c/tune-{name}")
     assert sweep.complete
     assert not sweep.failed
-    assert figures.knob(sweep, name).layout.meta["alt"]
+    assert figures.option(sweep, name).layout.meta["alt"]

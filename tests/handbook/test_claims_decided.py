@@ -21,7 +21,7 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine import libraries
-from inferlab.engine.option_names import knobs
+from inferlab.engine.option_names import options
 from inferlab.errors import EngineRefused, NotGGUF
 from inferlab.model import architectures
 from inferlab.prediction import cost, memory
@@ -268,12 +268,12 @@ def test_defaults_of_the_python_class_are_not_those_of_the_library(parameters):
     import llama_cpp
 
     model, context = llama_cpp.llama_model_default_params(), llama_cpp.llama_context_default_params()
-    python = {knob.python: knob.python_default for knob in knobs().values() if knob.python}
+    python = {option.python: option.python_default for option in options().values() if option.python}
     assert {name: repr(parameters[name].default) for name in python} == python
     structs = {"model": model, "context": context}
-    fields = {knob.c_name: knob for knob in knobs().values() if knob.struct}
-    found = {name: getattr(structs[knob.struct], name) for name, knob in fields.items()}
-    assert found == {name: knob.c_default for name, knob in fields.items()}
+    fields = {option.c_name: option for option in options().values() if option.struct}
+    found = {name: getattr(structs[option.struct], name) for name, option in fields.items()}
+    assert found == {name: option.c_default for name, option in fields.items()}
     assert (parameters["n_gpu_layers"].default, model.n_gpu_layers) == (0, -1)
     assert parameters["flash_attn"].default is False
     assert context.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO

@@ -21,7 +21,7 @@ def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, re
     command.add_argument("--repeats", type=int, default=repeats, help=f"counted passes of each (default {repeats})")
     command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what is measured needs)")
     command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
-    command.add_argument("--limit-vram", type=size, metavar="8GiB", help="occupy the rest of the card's memory meanwhile")
+    command.add_argument("--limit-vram", type=size, metavar="8GiB", help="occupy the rest of the card meanwhile")
 
 
 def add_placement(command: argparse.ArgumentParser) -> None:

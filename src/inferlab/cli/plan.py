@@ -29,7 +29,7 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
     command.add_argument("--n-ctx", type=int, default=DEFAULT_N_CTX, help=f"default {DEFAULT_N_CTX}")
     add_placement(command)
-    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for a card of this size (default: this machine)")
+    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for a card of this size (default: here)")
     command.add_argument(
         "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
     )

@@ -33,7 +33,7 @@ from inferlab.figures.sliders import slider
 from inferlab.figures.speed import predicted_beside_measured, speed_residuals, step_seconds
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
-from inferlab.figures.tuning import attention_ways, host_layers, knob, pairs, residence, search_rounds
+from inferlab.figures.tuning import attention_ways, host_layers, option, pairs, residence, search_rounds
 
 __all__ = [
     "DECODE",
@@ -60,13 +60,13 @@ __all__ = [
     "foresight",
     "growth",
     "host_layers",
-    "knob",
     "kv_readings",
     "layer_bytes",
     "live",
     "memory_breakdown",
     "mixed_types",
     "on_page",
+    "option",
     "page_html",
     "pairs",
     "pareto",

@@ -1,4 +1,4 @@
-"""Tuning in figures: one knob at a time, layers on the host, a search and its judgement, and what lies in RAM."""
+"""Tuning in figures: one option at a time, layers on the host, a search and its judgement, and what lies in RAM."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ RESIDENT = {
 }
 
 
-def knob(sweep: Sweep, name: str, phases: tuple[str, ...] = ("prefill", "decode")) -> go.Figure:
-    """Rates over one knob of a sweep, as multiples of those at its first value; every pass is a point.
+def option(sweep: Sweep, name: str, phases: tuple[str, ...] = ("prefill", "decode")) -> go.Figure:
+    """Rates over one option of a sweep, as multiples of those at its first value; every pass is a point.
 
-    Another knob of the sweep makes a line for each of its values. Lines join medians.
+    Another option of the sweep makes a line for each of its values. Lines join medians.
     """
     drawn = [(phase, index, *one) for phase in phases for index, one in enumerate(_series(sweep, name))]
     figure = blank(
@@ -55,7 +55,7 @@ def knob(sweep: Sweep, name: str, phases: tuple[str, ...] = ("prefill", "decode"
 
 
 def _series(sweep: Sweep, name: str) -> Iterator[tuple[str, dict[Any, Run]]]:
-    """For each combination of the other knobs, a label and the runs by this knob's value."""
+    """For each combination of the other options, a label and the runs by this option's value."""
     found: dict[str, dict[Any, Run]] = {}
     for point in sweep.points:
         others = ", ".join(f"{other}={_text(value)}" for other, value in point.changes.items() if other != name)
