@@ -6,6 +6,7 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine.log import Buffer
+from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
 from inferlab.measurement.continuous_batching import Request
 from inferlab.measurement.speculative import PromptLookup
 from inferlab.settings import Settings
@@ -14,16 +15,16 @@ from inferlab.units import MIB
 FAR = (*BUFFERS, Buffer("RPC0[127.0.0.1:50052]", "weights", MIB))
 WORKLOAD = {"n_prompt": 8, "n_gen": 4}
 SMALL = {"n_prompt": 8, "n_gen": 2, "repeats": 1}
-KNOBS = {"budget_seconds": 1, "over": {"n_ubatch": (64,)}, **WORKLOAD, "progress": False}
+OPTIONS = {"budget_seconds": 1, "over": {"n_ubatch": (64,)}, **WORKLOAD, "progress": False}
 VERBS = {
     "measure": lambda asked: lab.measure("tiny", **SMALL, **asked),
-    "batched_decode": lambda asked: lab.batched_decode("tiny", sizes=(1, 2), **SMALL, progress=False, **asked),
-    "decode_at_depths": lambda asked: lab.decode_at_depths("tiny", cells=(256,), n_gen=2, **asked),
-    "reuse_prefix": lambda asked: lab.reuse_prefix("tiny", n_shared=(8,), n_own=4, repeats=1, **asked),
-    "schedule": lambda asked: lab.schedule([Request(4, 2)] * 2, "tiny", n_slots=2, **asked),
-    "speculate": lambda asked: lab.speculate("Once upon", PromptLookup(), "tiny", n_gen=4, repeats=1, **asked),
-    "time_verification": lambda asked: lab.time_verification("tiny", sizes=(1, 2), n_prompt=4, repeats=1, **asked),
-    "tune": lambda asked: lab.tune("tiny", **KNOBS, **asked),
+    "batched_decode": lambda asked: batching.batched_decode("tiny", sizes=(1, 2), **SMALL, progress=False, **asked),
+    "decode_at_depths": lambda asked: depth.decode_at_depths("tiny", cells=(256,), n_gen=2, **asked),
+    "reuse_prefix": lambda asked: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, repeats=1, **asked),
+    "schedule": lambda asked: continuous_batching.schedule([Request(4, 2)] * 2, "tiny", n_slots=2, **asked),
+    "speculate": lambda asked: speculative.speculate("Once upon", PromptLookup(), "tiny", n_gen=4, repeats=1, **asked),
+    "time_verification": lambda asked: speculative.time_verification("tiny", sizes=(1, 2), n_prompt=4, repeats=1, **asked),
+    "tune": lambda asked: lab.tune("tiny", **OPTIONS, **asked),
 }
 REAL_ONLY = {
     "fidelity": lambda asked: lab.fidelity("tiny", n_ctx=32, n_chunks=1, **asked),

@@ -50,6 +50,7 @@ def test_what_is_taken_away_cannot_be_imported(bare):
 
 
 @needs_rpc
+@pytest.mark.engine
 def test_a_bare_process_answers_as_this_one(bare):
     """Plan and fit of Mistral 7B on 8 GiB, its speed, a header and a log: every byte and every rate is the same.
 
