@@ -66,7 +66,7 @@ class Executions:
         if kept and kept["made_with"] == made_with and not self.everything:
             return kept
         changed = [part for part in made_with if kept and kept["made_with"].get(part) != made_with[part]]
-        self.because[name] = f"changed: {', '.join(changed)}" if changed else "all are" if kept else "no results kept"
+        self.because[name] = f"changed: {', '.join(changed)}" if changed else "all were asked for" if kept else "no results kept"
         return None
 
     def keep(self, name: str, page: str, notebook: nbformat.NotebookNode, result: dict[str, Any]) -> None:
