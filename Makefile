@@ -26,21 +26,24 @@ READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
 SITE_TESTS := tests/site/test_built_site.py tests/site/test_gates.py tests/site/test_labs_live.py
 
-.PHONY: help book test lint lab bench reference diagrams clean
+.PHONY: help book watch test lint lab bench reference diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 	@sed -n 's/^#   /  /p' Makefile
 
-book: $(READY)  ## execute every chapter and lab, build the site, say where to open it
+book: $(READY)  ## execute the chapters and labs that changed, build the site, say where to open it
 	$(BIN)/jupyter-book build . -n -W --keep-going
 	@$(BIN)/python -c "import pathlib; print('\nOpen', pathlib.Path('_build/html/index.html').resolve().as_uri())"
+
+watch: $(READY)  ## the same after each edit, until Ctrl-C
+	$(BIN)/python -m handbook.watch
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
 	$(PYTEST) tests --ignore=tests/benchmarks $(addprefix --ignore=,$(SITE_TESTS))
 	$(PYTEST) labs --nbval-lax --nbval-current-env
-	$(MAKE) book GPU=$(GPU)
+	HANDBOOK_EXECUTE=all $(MAKE) book GPU=$(GPU)
 	INFERLAB_BUILT_BOOK="$(CURDIR)/_build/html" $(PYTEST) $(SITE_TESTS)
 
 lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs

@@ -92,8 +92,17 @@ def test_make_stops_before_it_creates_anything(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
+def test_make_test_executes_every_page():
+    """The book that the site's tests look at is executed as a whole; `make book` and `make watch` may keep results."""
+    calls = {target: subprocess.run([MAKE, "-n", target], cwd=ROOT, capture_output=True, text=True).stdout
+             for target in ("test", "book", "watch")}  # fmt: skip
+    assert "HANDBOOK_EXECUTE=all" in calls["test"]
+    assert "HANDBOOK_EXECUTE" not in calls["book"] + calls["watch"]
+    assert "handbook.watch" in calls["watch"]
+
+
 def test_make_alone_lists_the_commands():
     """The bare command changes nothing and names every target of the README."""
     listed = subprocess.run([MAKE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("book", "test", "lab", "bench", "reference", "diagrams", "clean"):
+    for target in ("book", "watch", "test", "lab", "bench", "reference", "diagrams", "clean"):
         assert f"make {target} " in listed

@@ -65,8 +65,7 @@ class Executions:
         made_with = {**self.context, "page": page}
         if kept and kept["made_with"] == made_with and not self.everything:
             return kept
-        changed = [part for part in made_with if kept and kept["made_with"].get(part) != made_with[part]]
-        self.because[name] = f"changed: {', '.join(changed)}" if changed else "all are" if kept else "no results kept"
+        self.because[name] = _reason(kept["made_with"], made_with) if kept else "no results kept"
         return None
 
     def keep(self, name: str, page: str, notebook: nbformat.NotebookNode, result: dict[str, Any]) -> None:
@@ -100,6 +99,11 @@ class RememberingClient(NotebookClientDirect):
         else:
             super().start_client()
             executions.keep(name, page, self.notebook, self.exec_metadata)
+
+
+def _reason(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    changed = [part for part in now if before.get(part) != now[part]]
+    return f"changed: {', '.join(changed)}" if changed else "every page was asked for"
 
 
 def page_key(notebook: nbformat.NotebookNode, in_temp: bool = False) -> str:

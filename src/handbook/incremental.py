@@ -131,4 +131,4 @@ def summary(executions: Executions, seconds: float) -> str:
     """What a build executed, and how long that and all of it took."""
     pages = executions.executed
     lines = [f"  {name}: {took:.1f} s ({executions.because[name]})" for name, took in pages.items()]
-    return "\n".join([f"{len(pages)} pages executed; the build took {seconds:.1f} s.", *lines])
+    return "\n".join([f"Pages executed: {len(pages)}. The build took {seconds:.1f} s.", *lines])

@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 from importlib.resources import files
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import handbook
+from handbook import assets, page_kernel
 from inferlab import figures
 
 
@@ -55,16 +55,10 @@ def test_pages_run_in_the_interpreter_that_builds_the_book(monkeypatch):
     from jupyter_client import KernelManager
 
     monkeypatch.setenv("JUPYTER_PATH", "/somewhere/else")
-    handbook._use_page_kernel(None)
+    page_kernel._use_page_kernel(None)
     command = KernelManager(kernel_name="python3").format_kernel_cmd()
     assert command[0] == sys.executable
     assert "--ext=handbook" in command
-
-
-def test_every_page_is_read_again_on_every_build():
-    """A number changes on the page when the library changes, though the page's source did not."""
-    env = SimpleNamespace(found_docs={"book/index", "book/workflow/pipeline"})
-    assert handbook._every_page(None, env, set(), set(), set()) == ["book/index", "book/workflow/pipeline"]
 
 
 def test_a_missing_front_end_package_names_the_command_that_installs_it(tmp_path):
@@ -72,13 +66,11 @@ def test_a_missing_front_end_package_names_the_command_that_installs_it(tmp_path
     from sphinx.errors import ExtensionError
 
     with pytest.raises(ExtensionError, match=r"node_modules/mathjax.*make book"):
-        handbook._npm_folder(SimpleNamespace(srcdir=tmp_path), "mathjax/es5")
+        assets.npm_folder(tmp_path, "mathjax/es5")
 
 
 def test_the_library_imports_no_book_tools_until_a_page_asks():
-    """`from inferlab import page` in a lab starts neither Sphinx nor plotly."""
-    code = (
-        "import sys; from inferlab import page; print([m for m in ('sphinx', 'plotly', 'myst_nb') if m in sys.modules])"
-    )
+    """`import handbook` in a lab starts neither Sphinx nor plotly."""
+    code = "import sys; import handbook; print([m for m in ('sphinx', 'plotly', 'myst_nb') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
