@@ -23,7 +23,9 @@ VERBS = {
     "reuse_prefix": lambda asked: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, repeats=1, **asked),
     "schedule": lambda asked: continuous_batching.schedule([Request(4, 2)] * 2, "tiny", n_slots=2, **asked),
     "speculate": lambda asked: speculative.speculate("Once upon", PromptLookup(), "tiny", n_gen=4, repeats=1, **asked),
-    "time_verification": lambda asked: speculative.time_verification("tiny", sizes=(1, 2), n_prompt=4, repeats=1, **asked),
+    "time_verification": lambda asked: speculative.time_verification(
+        "tiny", sizes=(1, 2), n_prompt=4, repeats=1, **asked
+    ),
     "tune": lambda asked: lab.tune("tiny", **OPTIONS, **asked),
 }
 REAL_ONLY = {
