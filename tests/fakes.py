@@ -16,6 +16,7 @@ from gguf import GGUFWriter
 from inferlab.engine.log import Buffer
 from inferlab.engine.protocol import Entry, Opening, Pass, Step
 from inferlab.machine import Device, Machine
+from inferlab.measurement.fidelity import Fidelity
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory import DeviceBytes, LayerBytes, MemoryPlan
@@ -155,6 +156,14 @@ def made_run(**changes) -> Run:
         "text": "x xx xxx",
     }
     return Run(**(facts | changes))
+
+
+def made_fidelity(nats: Sequence[float], kl_nats: Sequence[float], same_top: Sequence[bool], **changes) -> Fidelity:
+    """A finished comparison over one chunk of 8 tokens, in which the reference did as well as the model."""
+    nats = tuple(nats)
+    columns = {"nats": nats, "reference_nats": nats, "kl_nats": tuple(kl_nats), "same_top": tuple(same_top)}
+    facts = {"model": CARD, "reference": CARD, "settings": Settings(), "machine": CPU_ONLY, "n_ctx": 8}
+    return Fidelity(**(facts | columns | changes))
 
 
 def made_plan(**changes) -> MemoryPlan:

@@ -137,6 +137,7 @@ def _common(data: dict[str, Any]) -> dict[str, Any]:
         "settings": Settings.from_dict(data["settings"]),
         "machine": Machine.from_dict(data["machine"]),
         "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
+        "links": tuple(Link(**link) for link in data.get("links", ())),
     }
 
 

@@ -8,12 +8,11 @@ from functools import wraps
 from typing import Any
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import Model
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 UNQUANTIZED = ("f32", "f16", "bf16")
-BLOCKS = {kind.name.lower(): kind.block for kind in TENSOR_TYPES.values()}
 MOST_SEQUENCES = 256  # LLAMA_MAX_SEQ, llama-cparams.h
 FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
@@ -107,7 +106,7 @@ class Settings:
         if self.flash_attn == "off":
             return
         for name, head_dim in (("type_k", model.head_dim_k), ("type_v", model.head_dim_v)):
-            block = BLOCKS[getattr(self, name)]
+            block = tensor_type(getattr(self, name)).block
             if head_dim is not None and head_dim % block:
                 raise InvalidSettings(
                     f"{name}={getattr(self, name)!r} packs {block} values into a block, which does not divide "

@@ -26,7 +26,8 @@ SMALL = Extent(
     ("llama-3.2-1b",), prompts=(1, 2), depths=(4, 8), n_layer_steps=2, depth=4, n_prompt=4, n_gen=3, repeats=1
 )
 CROWDS = BatchPoint(1, (0.1, 0.2)), BatchPoint(2, (0.3,))
-SERVED = BatchedDecode(CARD, Settings(n_ctx=256), CPU_ONLY, 4, CROWDS, BUFFERS, "2026-01-31")
+FACTS = {"model": CARD, "machine": CPU_ONLY, "buffers": BUFFERS, "date": "2026-01-31"}
+SERVED = BatchedDecode(**FACTS, settings=Settings(n_ctx=256), n_prompt=4, crowds=CROWDS)
 PRINTED = Path(__file__).parents[1] / "data" / "llama-bench.jsonl"
 
 
@@ -164,9 +165,9 @@ def test_layers_move_to_a_second_device_in_eight_steps(tmp_path, monkeypatch):
 
 def made_start(settings, page_cache):
     """A finished cold start of two phases."""
-    return ColdStart(
-        CARD, settings, CPU_ONLY, {"process": 0.1, "weights": 0.2}, 0.31, page_cache, 0.0, 1.0, BUFFERS, "2026-01-31"
-    )
+    measured = {"phases": {"process": 0.1, "weights": 0.2}, "wall_seconds": 0.31}
+    cached = {"page_cache": page_cache, "cached_before": 0.0, "cached_after": 1.0}
+    return ColdStart(**FACTS, settings=settings, **measured, **cached)
 
 
 def test_cold_starts_go_through_every_way_and_are_read_again(tmp_path, monkeypatch):

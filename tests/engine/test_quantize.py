@@ -14,10 +14,11 @@ from fakes import write_gguf
 
 import inferlab as lab
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.quantize import QUANTIZATIONS, quantize, type_named
+from inferlab.engine.quantize import quantize, type_named
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, NotEnoughDisk, NotGGUF
 from inferlab.model.catalog import KnownModel
 from inferlab.model.find import tiny_model
+from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import read_gguf
 from inferlab.model.quant_mixes import MIXES, UNQUANTIZED, mixed
 from inferlab.settings import Settings
@@ -55,7 +56,7 @@ def test_the_result_computes(q4_k_m, engine):
 def test_the_file_says_its_type(type, engine, tmp_path):
     """As llama.cpp numbers them."""
     made = quantize(tiny_model(), type, tmp_path / "made.gguf", engine=engine)
-    assert read_gguf(made).metadata["general.file_type"] == QUANTIZATIONS[type]
+    assert read_gguf(made).metadata["general.file_type"] == FILE_TYPES[type]
 
 
 @pytest.mark.parametrize("mix", [mix for mix in MIXES if mix not in UNQUANTIZED])

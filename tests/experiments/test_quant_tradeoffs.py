@@ -3,17 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from fakes import CARD, CPU_ONLY, ScriptedEngine, made_run
+from fakes import CARD, CPU_ONLY, ScriptedEngine, made_fidelity, made_run
 
 import inferlab as lab
 from inferlab.experiments import quant_tradeoffs
 from inferlab.measurement.fidelity import Fidelity
-from inferlab.settings import Settings
 
 
 def a_fidelity(kl: float) -> Fidelity:
-    nats = (1.0, 2.0, 3.0)
-    return Fidelity(CARD, CARD, Settings(), 8, nats, nats, (kl, kl, kl), (True, True, True))
+    return made_fidelity((1.0, 2.0, 3.0), (kl, kl, kl), (True, True, True))
 
 
 def a_row(name: str, kl: float, n_bytes: int, decode: float) -> quant_tradeoffs.Row:

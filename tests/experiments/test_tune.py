@@ -57,7 +57,7 @@ def test_the_fastest_candidate_wins(clock):
     """Of all combinations the one whose requests end soonest is found, and named by what it changes."""
     found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads != 2) + 0.5 * (s.flash_attn != "off"))
     assert found.changes == {"n_threads": 2, "flash_attn": "off"}
-    assert found.settings == found.after
+    assert found.best == found.after
     assert found.ratio == pytest.approx(2.5)
     assert found.better
     assert found.verdict.startswith("Better: n_threads=2, flash_attn='off': 2.50 times as fast in 10 pairs")
@@ -69,7 +69,7 @@ def test_the_settings_as_they_were_may_win(clock):
     assert found.changes == {}
     assert found.pairs == ()
     assert not found.better
-    assert found.settings == found.before
+    assert found.best == found.settings
     assert found.verdict.startswith("No difference found: of all candidates")
 
 
@@ -79,7 +79,7 @@ def test_noise_is_not_a_difference(clock):
     found, _ = tuned(clock, lambda s: 1.0 + 0.1 * noise.random())
     assert found.changes
     assert found.confidence < 0.95
-    assert found.settings == found.before
+    assert found.best == found.settings
     assert "No difference found" in str(found)
 
 

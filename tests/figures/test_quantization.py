@@ -4,15 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import CARD, CPU_ONLY, made_run, scripted_pass
+from fakes import CARD, CPU_ONLY, made_fidelity, made_run, scripted_pass
 
 import inferlab as lab
 from inferlab import figures
 from inferlab.experiments import quant_tradeoffs
 from inferlab.facts import published_tables
-from inferlab.measurement.fidelity import Fidelity
 from inferlab.model import dequantize, quantize_numpy
-from inferlab.settings import Settings
 
 WEIGHTS = np.random.default_rng(3).normal(0, 0.02, (4, 256)).astype(np.float32)
 WAYS = (quantize_numpy.absmax(WEIGHTS), quantize_numpy.q4_k(WEIGHTS))
@@ -28,8 +26,8 @@ def a_run(n_bytes, prefill, decode):
 
 def a_fidelity(kl, n_bytes=2000):
     """A comparison whose tokens diverge by `kl` in the mean."""
-    nats, card = (1.0, 2.0, 3.0), replace(CARD, tensor_bytes=n_bytes)
-    return Fidelity(card, CARD, Settings(), 8, nats, nats, (kl, 0.5 * kl, 1.5 * kl), (True, True, False))
+    card = replace(CARD, tensor_bytes=n_bytes)
+    return made_fidelity((1.0, 2.0, 3.0), (kl, 0.5 * kl, 1.5 * kl), (True, True, False), model=card)
 
 
 RUNS = {"F16": a_run(2**31, 100, 10), "Q8_0": a_run(2**30, 90, 16), "Q4_0": a_run(2**29, 120, 20)}

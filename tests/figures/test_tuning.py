@@ -28,7 +28,8 @@ def tuned(**changes):
     before = Settings(n_threads=4)
     found = {"rounds": rounds, "pairs": (Pair(2.0, 1.0),) * 10, "after": before.but(n_threads=2)}
     names, workload = ("n_threads", "n_ubatch"), {"n_prompt": 256, "n_gen": 32}
-    return Tuning(CARD, CPU_ONLY, before, names=names, date="2026-01-31", **workload, **(found | changes))
+    facts = {"model": CARD, "machine": CPU_ONLY, "settings": before, "date": "2026-01-31"}
+    return Tuning(**facts, names=names, **workload, **(found | changes))
 
 
 def test_a_knob_is_drawn_relative_to_its_first_value():

@@ -10,13 +10,14 @@ from dataclasses import replace
 import numpy as np
 import psutil
 import pytest
+from fakes import made_fidelity
 
 import inferlab as lab
 from inferlab.engine import logits
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings
-from inferlab.measurement.fidelity import CHUNK, Fidelity, bits_per_byte, fidelity, perplexity, token_nats
+from inferlab.measurement.fidelity import CHUNK, bits_per_byte, fidelity, perplexity, token_nats
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
@@ -273,9 +274,8 @@ def test_rows_are_the_same_in_any_slices(monkeypatch):
 
 def test_estimates_by_hand():
     """Means, standard errors and shares of four tokens, as perplexity.cpp computes them."""
-    card = read_gguf(tiny_model()).card()
-    costs, tops = ((1.0, 2.0, 3.0, 2.0), (1.0, 1.0, 3.0, 2.0)), (True, False, True, True)
-    four = Fidelity(card, card, Settings(), 8, *costs, (0.0, 0.4, 0.0, 0.0), tops)
+    tops, reference = (True, False, True, True), (1.0, 1.0, 3.0, 2.0)
+    four = made_fidelity((1.0, 2.0, 3.0, 2.0), (0.0, 0.4, 0.0, 0.0), tops, reference_nats=reference)
     assert four.perplexity == (pytest.approx(math.exp(2)), pytest.approx(math.exp(2) * math.sqrt(0.5 / 3)))
     assert four.kl_divergence == (pytest.approx(0.1), pytest.approx(math.sqrt(0.03 / 3)))
     assert four.log_perplexity_ratio.value == pytest.approx(0.25)

@@ -8,6 +8,7 @@ from quantizer import quantizer_types
 import inferlab as lab
 from inferlab.errors import InvalidSettings
 from inferlab.model.catalog import known_models
+from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.quant_mixes import MIXES, more_bits
 from inferlab.units import GIB
 
@@ -70,7 +71,7 @@ def test_types_are_those_of_llama_cpps_quantizer(headers):
     """Every tensor of every known model, and of shapes that meet the special rules, under every mix."""
     for name, dimensions, path in headers.values():
         lab.make_shape(name, "F16", path, header_only=True, **dimensions)
-    numbers = {mix: chosen.file_type for mix, chosen in MIXES.items()}
+    numbers = {mix: FILE_TYPES[mix] for mix in MIXES}
     told = quantizer_types([path for _, _, path in headers.values()], numbers)
     for (case, (name, dimensions, _)), by_mix in zip(headers.items(), told, strict=True):
         for mix, types in by_mix.items():

@@ -7,6 +7,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.ggml_types import row_bytes
 from inferlab.model.gguf import LazyArray
 from inferlab.prediction import memory
 from inferlab.prediction.memory.cache import cells
@@ -156,4 +157,4 @@ def test_an_open_context_has_no_size():
     with pytest.raises(InvalidSettings, match="no type 'q9_9'"):
         memory.weights_bytes(MISTRAL, "q9_9")
     with pytest.raises(InvalidSettings, match="do not fill blocks"):
-        memory.row_bytes("q8_0", 33)
+        row_bytes("q8_0", 33)

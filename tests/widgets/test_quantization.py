@@ -1,18 +1,16 @@
 """The live lab of chapter 5: the controls reach the comparison, errors reach the reader, the button comes back."""
 
 import pytest
-from fakes import CARD, CPU_ONLY, ScriptedEngine
+from fakes import CPU_ONLY, ScriptedEngine, made_fidelity
 
 from inferlab import widgets
 from inferlab.errors import EngineCrashed
 from inferlab.experiments.quant_tradeoffs import Choice
-from inferlab.measurement.fidelity import Fidelity
 from inferlab.settings import Settings
 
 
 def a_choice(type, type_k, type_v):
-    nats = (1.0, 2.0, 3.0)
-    found = Fidelity(CARD, CARD, Settings(), 8, nats, nats, (0.01, 0.02, 0.03), (True, True, False))
+    found = made_fidelity((1.0, 2.0, 3.0), (0.01, 0.02, 0.03), (True, True, False))
     return Choice(type, Settings(type_k=type_k, type_v=type_v), 2**20, found)
 
 

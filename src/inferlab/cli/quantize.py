@@ -7,7 +7,8 @@ import json
 from collections import Counter
 from typing import Any
 
-from inferlab.engine.quantize import QUANTIZATIONS, quantize
+from inferlab.engine.quantize import quantize
+from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import read_gguf
 from inferlab.units import bytes_text
 
@@ -20,7 +21,7 @@ def add_quantize(commands: Any) -> None:
     )
     command.set_defaults(command=run_quantize)
     command.add_argument("model", metavar="MODEL", help="a .gguf file in F16, BF16 or F32, `tiny`, or hf:...")
-    command.add_argument("type", metavar="TYPE", help=f"one of {', '.join(QUANTIZATIONS)}")
+    command.add_argument("type", metavar="TYPE", help=f"one of {', '.join(FILE_TYPES)}")
     command.add_argument("-o", "--output", metavar="OUT", help="the new file (default: in the cache folder)")
     command.add_argument("--requantize", action="store_true", help="also what is quantized already, at a loss")
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a sentence")

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.ggml_types import TYPE_IDS
 from inferlab.settings import Settings
 
 if sys.version_info >= (3, 11):
@@ -21,7 +21,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TYPE_NUMBERS = {kind.name.lower(): number for number, kind in TENSOR_TYPES.items()}
 LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
 PLACES = ("rpc_servers", "devices", "tensor_split", "main_gpu", "split_mode")
 SWITCH = {"on": 1, "off": 0}
@@ -114,7 +113,7 @@ def _arguments(asked: dict[str, Any]) -> list[str]:
     told = []
     for name, value in asked.items():
         if name in ("type_k", "type_v"):
-            told.append(f"{name}={TYPE_NUMBERS[value]}")
+            told.append(f"{name}={TYPE_IDS[value.upper()]}")
         elif name == "flash_attn":
             told.append(f"flash_attn={value != 'off'}")
         elif name == "load_mode":

@@ -18,47 +18,10 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import DamagedGGUF, InvalidSettings, NotEnoughDisk
 from inferlab.model.find import cache_folder, find_model
+from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.units import MIB, bytes_text
 
-# tools/quantize/quantize.cpp, QUANT_OPTIONS: name -> enum llama_ftype (llama.h).
-QUANTIZATIONS = {
-    "F32": 0,
-    "F16": 1,
-    "BF16": 32,
-    "Q8_0": 7,
-    "Q6_K": 18,
-    "Q5_K_M": 17,
-    "Q5_K_S": 16,
-    "Q5_1": 9,
-    "Q5_0": 8,
-    "Q4_K_M": 15,
-    "Q4_K_S": 14,
-    "Q4_1": 3,
-    "Q4_0": 2,
-    "IQ4_NL": 25,
-    "IQ4_XS": 30,
-    "MXFP4_MOE": 38,
-    "Q3_K_L": 13,
-    "Q3_K_M": 12,
-    "Q3_K_S": 11,
-    "IQ3_M": 27,
-    "IQ3_S": 26,
-    "IQ3_XS": 22,
-    "IQ3_XXS": 23,
-    "Q2_K": 10,
-    "Q2_K_S": 21,
-    "IQ2_M": 29,
-    "IQ2_S": 28,
-    "IQ2_XS": 20,
-    "IQ2_XXS": 19,
-    "IQ1_M": 31,
-    "IQ1_S": 24,
-    "TQ2_0": 37,
-    "TQ1_0": 36,
-    "Q2_0": 41,
-    "Q1_0": 40,
-}
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 WILL_TAKE = re.compile(r"quant size\s*=\s*([\d.]+) MiB")  # llama-quant.cpp, printed at 0.01 MiB
 PADDING = 64  # bytes a tensor: its alignment, and what the header may grow by
@@ -89,10 +52,10 @@ def quantize(
     name, source = type_named(type), find_model(model)
     header, target, engine = read_gguf(source), _target(source, name, path), engine or default_engine()
     with engine.held():
-        planned = engine.quantize(source, target, QUANTIZATIONS[name], requantize=requantize, dry_run=True)
+        planned = engine.quantize(source, target, FILE_TYPES[name], requantize=requantize, dry_run=True)
         _require_room(target, _bytes_of(header, planned))
         with _whole_or_nothing(target) as partial, _told(header, target, progress) as tell:
-            engine.quantize(source, partial, QUANTIZATIONS[name], requantize=requantize, tell=tell)
+            engine.quantize(source, partial, FILE_TYPES[name], requantize=requantize, tell=tell)
             _require_whole(partial, header)
     return target
 
@@ -104,10 +67,10 @@ def type_named(name: str) -> str:
     """
     wanted = name.upper()
     wanted = ALIASES.get(wanted, wanted)
-    if wanted in QUANTIZATIONS:
+    if wanted in FILE_TYPES:
         return wanted
-    near = get_close_matches(wanted, QUANTIZATIONS, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(QUANTIZATIONS)}."
+    near = get_close_matches(wanted, FILE_TYPES, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(FILE_TYPES)}."
     raise InvalidSettings(f"llama.cpp has no quantization {name!r}. {hint}")
 
 

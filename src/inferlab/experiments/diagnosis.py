@@ -15,8 +15,9 @@ from statistics import fmean, median
 from inferlab.engine.protocol import Pass
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.kv_steps import steps
-from inferlab.measurement.run import CELLS, Run
+from inferlab.measurement.run import Run
 from inferlab.measurement.telemetry.samples import Sample
+from inferlab.model.ggml_types import CELL_STEP
 from inferlab.units import MIB, bytes_text
 
 HEALTHY = "healthy"
@@ -98,7 +99,7 @@ def signs(seen: Trace) -> Signs:
     found = steps(seen.passes, seen.n_prompt)
     if len(seen.passes) < 2 or len(found) < 2:
         raise InvalidSettings(
-            f"{len(seen.passes)} passes over {len(found)} treads of {CELLS} cells cannot be diagnosed. "
+            f"{len(seen.passes)} passes over {len(found)} treads of {CELL_STEP} cells cannot be diagnosed. "
             "Observe two passes or more whose answers cross a multiple of 256 tokens."
         )
     level = {cells: median(seconds) for cells, seconds in found.items()}
@@ -108,7 +109,7 @@ def signs(seen: Trace) -> Signs:
         read_bytes=_grown(seen.samples, "process_read_bytes"),
         prefill_seconds=median(one.prefill_seconds for one in seen.passes),
         token_seconds=level[first],
-        tread_seconds=(level[last] - level[first]) / (last - first) * CELLS,
+        tread_seconds=(level[last] - level[first]) / (last - first) * CELL_STEP,
         jitter=_jitter(found, level),
         busy_cores=_busy_cores(seen),
     )
@@ -188,14 +189,14 @@ RULES: tuple[Rule, ...] = (
     (
         "cache on the far side",
         lambda c: c.tread >= 0.8,
-        lambda c: f"every {CELLS} cells add {c.tread:.2f} healthy tokens' time more than they should, "
+        lambda c: f"every {CELL_STEP} cells add {c.tread:.2f} healthy tokens' time more than they should, "
         f"and prefill takes {c.prefill:.1f} times as long",
     ),
     (
         "wrong cache type",
         lambda c: (c.tread >= 0.08 and c.token >= 1.15) or (c.prefill >= 1.3 and c.token >= 1.05),
-        lambda c: f"prefill takes {c.prefill:.1f} times as long with as many processors busy, and every {CELLS} cells "
-        f"add {c.tread:+.2f} healthy tokens' time, less than a bus would cost",
+        lambda c: f"prefill takes {c.prefill:.1f} times as long with as many processors busy, and "
+        f"every {CELL_STEP} cells add {c.tread:+.2f} healthy tokens' time, less than a bus would cost",
     ),
     (
         HEALTHY,

@@ -23,8 +23,9 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings, RecordError
 from inferlab.measurement.llama_bench import export_llama_bench, import_llama_bench
-from inferlab.measurement.run import CELLS, Run, measure
+from inferlab.measurement.run import Run, measure
 from inferlab.model.find import cache_folder, find_model
+from inferlab.model.ggml_types import padded
 from inferlab.progress import bar
 from inferlab.records import read_json, run_from_dict, run_to_dict, write_whole
 from inferlab.settings import Settings
@@ -193,7 +194,7 @@ class _Request:
 
     def _cells(self) -> int:
         needed = sum(max(self.over.get(name, (getattr(self, name),))) for name in WORKLOAD)
-        return -(-needed // CELLS) * CELLS
+        return padded(needed)
 
     def measure(self, changes: Mapping[str, Any], engine: Engine) -> Run:
         model = changes.get("model", self.model)

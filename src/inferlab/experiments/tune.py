@@ -11,20 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import date
 from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from inferlab.engine.option_names import spellings
-from inferlab.engine.protocol import Engine
+from inferlab.engine.protocol import Engine, Opening
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings
 from inferlab.machine import Machine
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.run import fitted
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.gguf import read_gguf
 from inferlab.progress import bar
 from inferlab.settings import Settings
 from inferlab.statistics import CONFIDENCE, median_interval, sign_confidence
@@ -63,18 +63,17 @@ class Pair:
         return self.before_seconds / self.after_seconds
 
 
-@dataclass(frozen=True)
-class Tuning:
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Measurement):
     """What `tune` found: the settings before and after, every measurement that led there, and the pairs that judge.
 
+    settings  the settings before, with the engine's own number of threads; buffers and links are theirs
+    after     the winner's
     rounds    the candidates of each round of halving, each with the seconds of all its requests up to then
     names     the knobs that were tried
     in_time   False when the budget ended the search, or the pairs, early
     """
 
-    model: ModelCard
-    machine: Machine
-    before: Settings
     after: Settings
     names: tuple[str, ...]
     n_prompt: int
@@ -82,12 +81,11 @@ class Tuning:
     rounds: tuple[tuple[Candidate, ...], ...]
     pairs: tuple[Pair, ...] = ()
     in_time: bool = True
-    date: str = ""
 
     @property
     def changes(self) -> dict[str, Any]:
         """The knobs in which the winner differs, with its values."""
-        return {n: getattr(self.after, n) for n in self.names if getattr(self.after, n) != getattr(self.before, n)}
+        return {n: getattr(self.after, n) for n in self.names if getattr(self.after, n) != getattr(self.settings, n)}
 
     @property
     def ratio(self) -> float | None:
@@ -110,19 +108,14 @@ class Tuning:
         return (self.confidence or 0) >= CONFIDENCE
 
     @property
-    def settings(self) -> Settings:
+    def best(self) -> Settings:
         """What to use: the winner where it is better, else the settings as they were."""
-        return self.after if self.better else self.before
+        return self.after if self.better else self.settings
 
     @property
     def spellings(self) -> dict[str, str]:
-        """`settings` for llama.cpp's server, llama-cpp-python and Ollama."""
-        return spellings(self.settings, self.names, self.model.file)
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what."""
-        return self.machine.badge(self.date, self.model.synthetic)
+        """`best` for llama.cpp's server, llama-cpp-python and Ollama."""
+        return spellings(self.best, self.names, self.model.file)
 
     @property
     def verdict(self) -> str:
@@ -178,10 +171,17 @@ def tune(
         with bar(100, f"tuning {header.name}", progress) as bench.reached:
             rounds, halved = _halved(bench, candidates(grid, before))
             pairs, paired = _paired(bench, rounds[-1][0].changes)
+        facts = common_fields(engine, bench.opening, header) | {"settings": before}
     return Tuning(
-        header.card(), machine, before, before.but(**rounds[-1][0].changes), tuple(grid), n_prompt, n_gen,
-        rounds, pairs, halved and paired, date.today().isoformat(),
-    )  # fmt: skip
+        **facts,
+        after=before.but(**rounds[-1][0].changes),
+        names=tuple(grid),
+        n_prompt=n_prompt,
+        n_gen=n_gen,
+        rounds=rounds,
+        pairs=pairs,
+        in_time=halved and paired,
+    )
 
 
 # --- candidates -------------------------------------------------------------------------------
@@ -249,6 +249,7 @@ class _Bench:
         self.n_prompt, self.n_gen = n_prompt, n_gen
         self.budget_seconds, self.began = budget_seconds, time.monotonic()
         self.slowest = 0.0  # seconds of a request, opening shared out
+        self.opening: Opening | None = None  # of the settings before
         self.reached = lambda percent: None
 
     @property
@@ -258,7 +259,9 @@ class _Bench:
     def seconds(self, changes: Mapping[str, Any], repeats: int) -> tuple[float, ...]:
         """Seconds from the call to the last token of each request, after one that is not counted."""
         began = self.elapsed
-        self.engine.open(self.path, self.before.but(**changes))
+        opening = self.engine.open(self.path, self.before.but(**changes))
+        if not changes:
+            self.opening = opening
         tokens = self.engine.random_prompt(self.n_prompt)
         self.engine.generate(tokens, self.n_gen)
         found = tuple(self.engine.generate(tokens, self.n_gen).token_seconds[-1] for _ in range(repeats))

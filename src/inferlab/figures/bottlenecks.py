@@ -11,7 +11,8 @@ from inferlab.experiments.diagnosis import Comparison
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line
 from inferlab.measurement.kv_steps import levels
 from inferlab.measurement.kv_steps import line as line_through
-from inferlab.measurement.run import CELLS, Run
+from inferlab.measurement.run import Run
+from inferlab.model.ggml_types import CELL_STEP, padded
 from inferlab.units import MIB
 
 CACHE, CLAIM, RESIDENT, READ = "#0f9d8a", "#c0563c", "#6b7280", "#a855c7"
@@ -37,7 +38,7 @@ def cache_use(run: Run) -> go.Figure:
     one, reserved = run.passes[-1], run.bytes_on("kv_cache") / MIB
     cell = reserved / run.settings.n_ctx
     tokens = list(range(run.n_prompt, run.n_prompt + len(one.token_seconds)))
-    looked_at = [cell * -(-(n + 1) // CELLS) * CELLS for n in tokens]
+    looked_at = [cell * padded(n + 1) for n in tokens]
     grown = _grown(run)
     told = f"reserved {reserved:.2f} MiB throughout; in use from {cell * tokens[0]:.2f} to {cell * tokens[-1]:.2f} MiB"
     more = f"; the engine's process grew by at most {max(y for _, y in grown):.2f} MiB" if grown else ""
@@ -68,7 +69,8 @@ def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
     level = {name: levels(*every) for name, every in runs.items()}
     lines = {name: line_through(points) for name, points in level.items()}
     told = "; ".join(
-        f"{name}: {1e3 * of.seconds:.2f} ms and {1e3 * CELLS * of.seconds_per_cell:.3f} ms for each {CELLS} cells"
+        f"{name}: {1e3 * of.seconds:.2f} ms and "
+        f"{1e3 * CELL_STEP * of.seconds_per_cell:.3f} ms for each {CELL_STEP} cells"
         for name, of in lines.items()
     )
     figure = blank(first.badge, f"Time of a token against cells. {told}.", "cells looked at", "engine time, ms")

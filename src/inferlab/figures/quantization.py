@@ -11,7 +11,7 @@ from inferlab.facts import PublishedTable
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked
 from inferlab.measurement.run import Run
 from inferlab.model.dequantize import Q4KSuperBlock, Weights
-from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import Model
 from inferlab.model.quantize_numpy import Rounding, Trial
 from inferlab.units import GIB, MIB
@@ -27,7 +27,7 @@ KEPT, DROPPED = "#0f9d8a", "#6b7280"
 def bits_per_weight() -> go.Figure:
     """Bits per weight of every type that llama.cpp stores weights in, scales included, computed from its blocks."""
     kinds = sorted(
-        (kind for kind in TENSOR_TYPES.values() if kind.name not in NOT_FOR_WEIGHTS), key=lambda k: -k.bits_per_weight
+        (kind for kind in TYPES.values() if kind.name not in NOT_FOR_WEIGHTS), key=lambda k: -k.bits_per_weight
     )
     told = ", ".join(f"{kind.name} {kind.bits_per_weight:g}" for kind in kinds)
     figure = blank("computed from the block sizes in ggml-common.h", f"Bits per weight: {told}.", x="bits per weight")
@@ -150,7 +150,7 @@ def _type_shares(model: Model) -> dict[str, float]:
 
 
 def _bits(name: str) -> float:
-    return next(kind.bits_per_weight for kind in TENSOR_TYPES.values() if kind.name == name)
+    return TYPES[name].bits_per_weight
 
 
 def rates(runs: Mapping[str, Run]) -> go.Figure:

@@ -9,7 +9,8 @@ from statistics import median
 import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked
-from inferlab.measurement.run import CELLS, Run, ttft_seconds
+from inferlab.measurement.run import Run, ttft_seconds
+from inferlab.model.ggml_types import CELL_STEP
 from inferlab.units import rate_text, seconds_text
 
 
@@ -77,7 +78,7 @@ def token_times(run: Run) -> go.Figure:
     )
     points(figure, every, "one pass", DECODE)
     line(figure, [(i + 2, ms) for i, ms in enumerate(middle)], "median", DECODE, marks=False)
-    for cells in range(CELLS, run.n_prompt + run.n_gen, CELLS):
+    for cells in range(CELL_STEP, run.n_prompt + run.n_gen, CELL_STEP):
         if cells > run.n_prompt:
             figure.add_vline(cells - run.n_prompt + 1.5, line={"color": EDGE, "dash": "dot", "width": 1})
     if above:

@@ -7,19 +7,17 @@ token of each (tools/batched-bench/batched-bench.cpp). Whose tokens they are doe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import date
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from inferlab.engine.log import Buffer
 from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.ggml_types import padded
+from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
 
@@ -49,17 +47,12 @@ class BatchPoint:
         return 1 / self.median_seconds
 
 
-@dataclass(frozen=True)
-class BatchedDecode:
+@dataclass(frozen=True, kw_only=True)
+class BatchedDecode(Measurement):
     """Crowds of several sizes, measured in one context with n_prompt tokens behind each sequence."""
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     n_prompt: int
     crowds: tuple[BatchPoint, ...]
-    buffers: tuple[Buffer, ...] = ()
-    date: str = ""
 
     def at(self, n_sequences: int) -> BatchPoint:
         """The crowd of that size. Raises InvalidSettings where it was not measured."""
@@ -72,11 +65,6 @@ class BatchedDecode:
     def gain(self, n_sequences: int) -> float:
         """How many times the tokens of a single sequence a crowd gets, all together."""
         return self.at(n_sequences).tokens_per_second / self.at(1).tokens_per_second
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic)
 
 
 def batched_decode(
@@ -98,23 +86,22 @@ def batched_decode(
     settings, engine = settings or Settings(), engine or default_engine()
     _require_counts(sizes, n_prompt, n_gen, repeats)
     path = find_model(model)
-    card = read_gguf(path).card()
+    header = read_gguf(path)
     with engine.held():
         opening = engine.open(path, roomy(settings, max(sizes), n_prompt + n_gen + 1))
         first = fill(engine, n_prompt, max(sizes))
         seconds: dict[int, list[float]] = {size: [] for size in sizes}
-        for _ in track(range(repeats), repeats, f"serving {card.name}", progress):
+        for _ in track(range(repeats), repeats, f"serving {header.name}", progress):
             for size in sizes:
                 seconds[size] += _turn(engine, size, n_prompt, n_gen, first)
-        machine = engine.machine()
+        facts = common_fields(engine, opening, header)
     crowds = tuple(BatchPoint(size, tuple(seconds[size])) for size in sizes)
-    card = replace(card, description=opening.description)
-    return BatchedDecode(card, opening.settings, machine, n_prompt, crowds, opening.buffers, date.today().isoformat())
+    return BatchedDecode(**facts, n_prompt=n_prompt, crowds=crowds)
 
 
 def roomy(settings: Settings, n_sequences: int, n_tokens: int) -> Settings:
     """Settings for so many sequences of so many tokens; an n_ctx that was asked for is kept."""
-    each = -(-n_tokens // CELLS) * CELLS
+    each = padded(n_tokens)
     return settings.but(n_seq_max=n_sequences, n_ctx=settings.n_ctx or n_sequences * each)
 
 

@@ -24,7 +24,6 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.machine import last_level_cache_bytes, physical_cores, ram_bytes
 from inferlab.measurement.page_cache import empty_cache
-from inferlab.model.ggml_types import TENSOR_TYPES
 from inferlab.units import MIB
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q4_K", "Q4_0")
@@ -32,7 +31,6 @@ COLUMNS = 512
 SIDE = 4096
 LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 256 * MIB, 1024 * MIB
 BLOCK = 16 * MIB
-SIZES = {kind.name: kind for kind in TENSOR_TYPES.values()}
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.log import Buffer
 from inferlab.engine.registry import release
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Machine, far_devices
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cache
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
 PAGE_CACHE = ("empty", "full", "as is")
@@ -32,29 +30,18 @@ PHASES = (
 )
 
 
-@dataclass(frozen=True)
-class ColdStart:
+@dataclass(frozen=True, kw_only=True)
+class ColdStart(Measurement):
     """One cold start as it happened: seconds of each phase in order, and the wall clock around all of them.
 
     cached_before and cached_after are the shares of the file in the page cache; None where unknown.
     """
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     phases: dict[str, float]
     wall_seconds: float
     page_cache: str
     cached_before: float | None
     cached_after: float | None
-    buffers: tuple[Buffer, ...] = ()
-    date: str = ""
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        far = far_devices(b.device for b in self.buffers)
-        return self.machine.badge(self.date, self.model.synthetic, far_devices=far)
 
     @property
     def page_cache_text(self) -> str:
@@ -86,7 +73,7 @@ def cold_start(
     if page_cache not in PAGE_CACHE:
         raise InvalidSettings(f"page_cache={page_cache!r} is not one of {', '.join(PAGE_CACHE)}.")
     path = find_model(model)
-    card = read_gguf(path).card()
+    header = read_gguf(path)
     cached_before = _prepare(path, page_cache)
     engine = LlamaEngine()
     try:
@@ -97,21 +84,17 @@ def cold_start(
         opened = time.perf_counter()
         engine.generate(engine.random_prompt(1), 1)
         ended = time.perf_counter()
-        machine = engine.machine()
+        facts = common_fields(engine, opening, header)
     finally:
         engine.close()
     phases = {name.removesuffix("_seconds"): seconds for name, seconds in opening.phases.items()}
     return ColdStart(
-        model=card,
-        settings=opening.settings,
-        machine=machine,
+        **facts,
         phases={"process": started - began, **phases, "warm_up": ended - opened},
         wall_seconds=ended - began,
         page_cache=page_cache,
         cached_before=cached_before,
         cached_after=cached_share(path),
-        buffers=opening.buffers,
-        date=date.today().isoformat(),
     )
 
 

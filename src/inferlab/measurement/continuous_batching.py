@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 
 from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Machine
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.batching import roomy
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
 
@@ -43,19 +42,15 @@ class Answered:
     ended_seconds: float
 
 
-@dataclass(frozen=True)
-class Schedule:
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Measurement):
     """All requests of a crowd, served; step_seconds and running say of each step how long it took, for how many."""
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     n_slots: int
     continuous: bool
     answered: tuple[Answered, ...]
     step_seconds: tuple[float, ...]
     running: tuple[int, ...]
-    date: str = ""
 
     @property
     def seconds(self) -> float:
@@ -71,11 +66,6 @@ class Schedule:
     def busy_share(self) -> float:
         """Mean share of the slots that a step had something to do for."""
         return sum(self.running) / (len(self.running) * self.n_slots)
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic)
 
 
 @dataclass
@@ -160,7 +150,12 @@ def schedule(
             if continuous or not any(desk.slots):
                 desk.admit()
             desk.step()
-        machine = engine.machine()
-    answered = tuple(sorted(desk.answered, key=lambda one: one.number))
-    told = (n_slots, continuous, answered, tuple(desk.step_seconds), tuple(desk.running), date.today().isoformat())
-    return Schedule(read_gguf(path).card(), opening.settings, machine, *told)
+        facts = common_fields(engine, opening, read_gguf(path))
+    return Schedule(
+        **facts,
+        n_slots=n_slots,
+        continuous=continuous,
+        answered=tuple(sorted(desk.answered, key=lambda one: one.number)),
+        step_seconds=tuple(desk.step_seconds),
+        running=tuple(desk.running),
+    )

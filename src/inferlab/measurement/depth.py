@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from statistics import median
 
-from inferlab.engine.log import Buffer
 from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.ggml_types import CELL_STEP
+from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
 
-@dataclass(frozen=True)
-class DepthScaling:
+@dataclass(frozen=True, kw_only=True)
+class DepthScaling(Measurement):
     """Engine seconds of single tokens, by the number of cells that each of them looks at."""
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     seconds: dict[int, tuple[float, ...]]
-    buffers: tuple[Buffer, ...] = ()
-    date: str = ""
 
     def median_seconds(self, cells: int) -> float:
         """Median engine time of a token that looks at so many cells."""
@@ -43,12 +36,7 @@ class DepthScaling:
     @property
     def kv_cache_bytes(self) -> int:
         """Bytes of the cache over all devices, as llama.cpp logged them."""
-        return sum(b.n_bytes for b in self.buffers if b.kind == "kv_cache")
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic)
+        return self.bytes_on("kv_cache")
 
 
 def decode_at_depths(
@@ -65,8 +53,8 @@ def decode_at_depths(
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     cells = sorted(cells)
-    if not cells or cells[0] < CELLS or any(n % CELLS for n in cells) or not 1 <= n_gen < CELLS:
-        raise InvalidSettings(f"cells={cells!r} must be multiples of {CELLS}, and n_gen from 1 to {CELLS - 1}.")
+    if not cells or cells[0] < CELL_STEP or any(n % CELL_STEP for n in cells) or not 1 <= n_gen < CELL_STEP:
+        raise InvalidSettings(f"cells={cells!r} must be multiples of {CELL_STEP}, and n_gen from 1 to {CELL_STEP - 1}.")
     settings, engine = settings or Settings(), engine or default_engine()
     path = find_model(model)
     with engine.held():
@@ -77,9 +65,7 @@ def decode_at_depths(
             engine.step(entries_of(prompt[filled:depth], filled))
             filled, times = depth, _tokens(engine, prompt, depth, n_gen)
             seconds[depth + n_gen + 1] = times
-        machine = engine.machine()
-    card = read_gguf(path).card()
-    return DepthScaling(card, opening.settings, machine, seconds, opening.buffers, date.today().isoformat())
+        return DepthScaling(**common_fields(engine, opening, read_gguf(path)), seconds=seconds)
 
 
 def _tokens(engine: Engine, prompt: Sequence[int], depth: int, n_gen: int) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.model.find import find_model, tiny_model
 from inferlab.model.gguf import Model, ModelCard, read_gguf
 from inferlab.progress import track
@@ -37,8 +38,8 @@ class Estimate(NamedTuple):
     standard_error: float
 
 
-@dataclass(frozen=True)
-class Fidelity:
+@dataclass(frozen=True, kw_only=True)
+class Fidelity(Measurement):
     """How a model answers a text beside a reference: token by token as it happened, the statistics derived.
 
     nats, reference_nats  what each scored token cost the model and the reference
@@ -47,9 +48,7 @@ class Fidelity:
     settings              what the engine chose for the model; the reference had its KV cache in F16
     """
 
-    model: ModelCard
     reference: ModelCard
-    settings: Settings
     n_ctx: int
     nats: tuple[float, ...] = field(repr=False)
     reference_nats: tuple[float, ...] = field(repr=False)
@@ -167,8 +166,9 @@ def fidelity(
         opening = engine.open(paths[0], asked)
         chunks = _chunks(engine, text, n_ctx, n_chunks)
         parts = [engine.compare(chunk, n_ctx // 2 + 1) for chunk in track(chunks, len(chunks), f"reading {own.name}")]
+        facts = common_fields(engine, opening, own)
     columns = {name: tuple(value for part in parts for value in part[name]) for name in parts[0]}
-    return Fidelity(own.card(), full.card(), opening.settings, n_ctx, **columns)
+    return Fidelity(**facts, reference=full.card(), n_ctx=n_ctx, **columns)
 
 
 def perplexity(

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferlab.engine.protocol import Pass
-from inferlab.measurement.run import CELLS, Run
+from inferlab.measurement.run import Run
+from inferlab.model.ggml_types import padded
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def steps(passes: Sequence[Pass], n_prompt: int) -> dict[int, tuple[float, ...]]
     found: dict[int, list[float]] = {}
     for one in passes:
         for index, seconds in enumerate(one.decode_seconds, n_prompt + 1):
-            found.setdefault(-(-index // CELLS) * CELLS, []).append(seconds)
+            found.setdefault(padded(index), []).append(seconds)
     return {cells: tuple(found[cells]) for cells in sorted(found)}
 
 

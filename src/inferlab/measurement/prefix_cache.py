@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from statistics import median
 
 from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.ggml_types import padded
+from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
 
@@ -49,20 +48,11 @@ class Prefix:
         return self.n_own / (self.n_shared + self.n_own)
 
 
-@dataclass(frozen=True)
-class PrefixReuse:
+@dataclass(frozen=True, kw_only=True)
+class PrefixReuse(Measurement):
     """Common beginnings of several lengths before questions of one length, measured in one context."""
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     prefixes: tuple[Prefix, ...]
-    date: str = ""
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic)
 
 
 def reuse_prefix(
@@ -82,14 +72,13 @@ def reuse_prefix(
         raise InvalidSettings("n_shared, n_own and repeats must be whole numbers of at least 1.")
     settings, engine = settings or Settings(), engine or default_engine()
     path = find_model(model)
-    needed = -(-(max(n_shared) + 2 * n_own) // CELLS) * CELLS
+    needed = padded(max(n_shared) + 2 * n_own)
     pool = settings.but(n_seq_max=2, kv_unified=True, n_ctx=settings.n_ctx or needed)
     with engine.held():
         opening = engine.open(path, pool)
         _whole(engine, engine.random_prompt(n_own))
         found = tuple(_prefix(engine, n, n_own, repeats) for n in n_shared)
-        machine = engine.machine()
-    return PrefixReuse(read_gguf(path).card(), opening.settings, machine, found, date.today().isoformat())
+        return PrefixReuse(**common_fields(engine, opening, read_gguf(path)), prefixes=found)
 
 
 def _prefix(engine: Engine, n_shared: int, n_own: int, repeats: int) -> Prefix:

@@ -15,58 +15,49 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import date
 from operator import index
 from pathlib import Path
 from statistics import median
 
-from inferlab.engine.log import Buffer
-from inferlab.engine.loopback import links_to
 from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Link, Machine, device_names, far_devices
+from inferlab.machine import device_names
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.measurement.telemetry.samples import Sample, Sampling, sampling_interval
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.ggml_types import padded
+from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
 from inferlab.statistics import median_interval
 
-CELLS = 256
 AGREEMENT = 0.02
 MAX_WARMUPS = 8
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Run(Measurement):
     """One measurement as it happened; every rate is derived from its timestamps.
 
     warmups are the passes before the counted ones; `settled` says whether two of them agreed within 2 %,
     None where that is not known. made_with names the tool, if it was not this one.
     samples are the telemetry taken during the counted passes, `sampling` how; passes and samples share one
     time axis, whose 0 is the call of the first counted pass.
-    links are the slowed links to loopback devices, as measured when the devices started.
     """
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     n_prompt: int
     n_gen: int
     passes: tuple[Pass, ...]
     warmups: tuple[Pass, ...] = ()
     settled: bool | None = True
-    buffers: tuple[Buffer, ...] = ()
     load: dict[str, float] = field(default_factory=dict)
-    date: str = ""
     prompt: str | None = None
     text: str | None = None
     made_with: str | None = None
     samples: tuple[Sample, ...] = ()
     sampling: Sampling | None = None
-    links: tuple[Link, ...] = ()
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -118,16 +109,6 @@ class Run:
         """Where the layers ran: the devices that hold weights, in llama.cpp's names, but for the loopback device."""
         names = device_names(b.device for b in self.buffers)
         return ", ".join(dict.fromkeys(names[b.device] for b in self.buffers if b.kind == "weights")) or "unknown"
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        far = far_devices((b.device for b in self.buffers), self.links)
-        return self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
-
-    def bytes_on(self, kind: str) -> int:
-        """Bytes of one kind over all devices: weights, kv_cache, compute or output."""
-        return sum(b.n_bytes for b in self.buffers if b.kind == kind)
 
     def _median(self, of: str) -> float | None:
         values = self.points(of)
@@ -187,36 +168,31 @@ def measure(
     n_prompt, n_gen, repeats = _workload(n_prompt, n_gen, repeats)
     interval = sampling_interval(telemetry)
     path = find_model(model)
-    card = read_gguf(path).card()
+    header = read_gguf(path)
     with engine.held():
         tokens = _tokens_of(prompt, path, engine) if prompt is not None else None
         n_prompt = n_prompt if tokens is None else len(tokens)
         opening = engine.open(path, fitted(settings, n_prompt, n_gen))
         tokens = tokens or engine.random_prompt(n_prompt)
         warmups, settled = warm_up(engine, tokens, n_gen)
-        steps = track(range(repeats), repeats, f"measuring {card.name}", shown=progress)
+        steps = track(range(repeats), repeats, f"measuring {header.name}", shown=progress)
         with _sampler(engine, interval) as sampler:
             passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
-        machine, text = engine.machine(), engine.detokenize(passes[-1].tokens)
+        facts, text = common_fields(engine, opening, header), engine.detokenize(passes[-1].tokens)
     samples, origin = sampler.samples if sampler else (), passes[0].began
     zero = samples[0].seconds if samples and origin is None else origin
     return Run(
-        model=replace(card, description=opening.description),
-        settings=opening.settings,
-        machine=machine,
+        **facts,
         n_prompt=n_prompt,
         n_gen=n_gen,
         passes=_since(origin, passes),
         warmups=_since(origin, warmups),
         settled=settled,
-        buffers=opening.buffers,
         load=opening.phases,
-        date=date.today().isoformat(),
         prompt=prompt,
         text=text,
         samples=tuple(replace(s, seconds=s.seconds - zero) for s in samples),
         sampling=sampler.sampling if sampler else None,
-        links=links_to(opening.settings.rpc_servers),
     )
 
 
@@ -270,7 +246,7 @@ def fitted(settings: Settings, n_prompt: int, n_gen: int) -> Settings:
     """Settings with a context: the one asked for if the workload fits, else the next multiple of 256 cells."""
     needed = n_prompt + n_gen
     if settings.n_ctx is None:
-        return settings.but(n_ctx=-(-needed // CELLS) * CELLS)
+        return settings.but(n_ctx=padded(needed))
     if settings.n_ctx < needed:
         raise InvalidSettings(
             f"n_ctx={settings.n_ctx} cannot hold {n_prompt} prompt tokens and {n_gen} generated ones. "

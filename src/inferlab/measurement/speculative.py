@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
@@ -19,10 +18,10 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Machine
-from inferlab.measurement.run import CELLS
+from inferlab.measurement.base import Measurement, common_fields
 from inferlab.model.find import find_model
-from inferlab.model.gguf import ModelCard, read_gguf
+from inferlab.model.ggml_types import padded
+from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
 SEED = 4096
@@ -120,8 +119,8 @@ class Round(NamedTuple):
     check_seconds: float
 
 
-@dataclass(frozen=True)
-class Speculation:
+@dataclass(frozen=True, kw_only=True)
+class Speculation(Measurement):
     """One answer written with a drafter and without, in turns; engine seconds of decode, the prompt not counted.
 
     rounds          of each pass with the drafter
@@ -129,16 +128,12 @@ class Speculation:
     same_tokens     whether both ways wrote the same answer, in every pass
     """
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     drafter: str
     n_draft: int
     rounds: tuple[tuple[Round, ...], ...]
     plain_seconds: tuple[float, ...]
     same_tokens: bool
-    text: str
-    date: str = ""
+    text: str | None = None
 
     @property
     def acceptance(self) -> float | None:
@@ -171,11 +166,6 @@ class Speculation:
         """Median of `speedups`."""
         return median(self.speedups)
 
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic)
-
 
 def speculate(
     prompt: str,
@@ -197,17 +187,24 @@ def speculate(
     with engine.held():
         engine.open_vocabulary(path)
         tokens = engine.tokenize(prompt)
-        cells = -(-(len(tokens) + n_gen + n_draft) // CELLS) * CELLS
+        cells = padded(len(tokens) + n_gen + n_draft)
         opening = engine.open(path, (settings or Settings()).but(n_ctx=(settings and settings.n_ctx) or cells))
         _drafted(engine, drafter, tokens, n_draft, min(n_gen, 2 * n_draft))
         turns = [
             (*_plain(engine, tokens, n_gen), *_drafted(engine, drafter, tokens, n_draft, n_gen)) for _ in range(repeats)
         ]
-        machine, text = engine.machine(), engine.detokenize(turns[-1][2])
+        facts, text = common_fields(engine, opening, read_gguf(path)), engine.detokenize(turns[-1][2])
     written, plain_seconds, drafted, rounds = zip(*turns, strict=True)
     same = all(one == written[0] for one in (*written, *drafted))
-    told = (drafter.name, n_draft, rounds, plain_seconds, same, text, date.today().isoformat())
-    return Speculation(read_gguf(path).card(), opening.settings, machine, *told)
+    return Speculation(
+        **facts,
+        drafter=drafter.name,
+        n_draft=n_draft,
+        rounds=rounds,
+        plain_seconds=plain_seconds,
+        same_tokens=same,
+        text=text,
+    )
 
 
 def _prefilled(engine: Engine, prompt: Sequence[int]) -> list[int]:
@@ -253,15 +250,11 @@ def _agreeing(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-@dataclass(frozen=True)
-class VerifyCost:
+@dataclass(frozen=True, kw_only=True)
+class VerifyCost(Measurement):
     """Engine seconds of passes over 1, 2, 3 … tokens of one sequence, by the number of tokens."""
 
-    model: ModelCard
-    settings: Settings
-    machine: Machine
     seconds: dict[int, tuple[float, ...]]
-    date: str = ""
 
     def price(self, n_tokens: int) -> float:
         """A pass over so many tokens, in passes over one."""
@@ -274,11 +267,6 @@ class VerifyCost:
         in place of 1.
         """
         return expected_tokens(acceptance, n_draft) / (self.price(n_draft + 1) + n_draft * draft_price)
-
-    @property
-    def badge(self) -> str:
-        """Who measured this, when, with what: printed under every figure."""
-        return self.machine.badge(self.date, self.model.synthetic)
 
 
 def time_verification(
@@ -296,16 +284,16 @@ def time_verification(
     if 1 not in sizes or min(*sizes, n_prompt, repeats) < 1:
         raise InvalidSettings("sizes must contain 1, and sizes, n_prompt and repeats be whole numbers of at least 1.")
     settings, engine, path = settings or Settings(), engine or default_engine(), find_model(model)
-    cells = -(-(n_prompt + max(sizes)) // CELLS) * CELLS
+    cells = padded(n_prompt + max(sizes))
     with engine.held():
         opening = engine.open(path, settings.but(n_ctx=settings.n_ctx or cells))
         engine.keep(0)
         tokens = engine.random_prompt(n_prompt + max(sizes))
         engine.step(entries_of(tokens[:n_prompt]))
         turns = [{n: _pass_over(engine, tokens[n_prompt:][:n], n_prompt) for n in sizes} for _ in range(repeats + 1)]
-        machine = engine.machine()
+        facts = common_fields(engine, opening, read_gguf(path))
     seconds = {n: tuple(turn[n] for turn in turns[1:]) for n in sizes}
-    return VerifyCost(read_gguf(path).card(), opening.settings, machine, seconds, date.today().isoformat())
+    return VerifyCost(**facts, seconds=seconds)
 
 
 def _pass_over(engine: Engine, tokens: Sequence[int], position: int) -> float:

@@ -13,10 +13,9 @@ from typing import Any
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.catalog import KnownModel
-from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import DEFAULT_ALIGNMENT, Tensor
 
-KINDS = {kind.name: kind for kind in TENSOR_TYPES.values()}
 KEPT_F32 = ("ffn_gate_inp.weight",)  # the router of a mixture of experts; conversion/base.py
 
 Shaped = tuple[str, tuple[int, ...]]
@@ -94,10 +93,10 @@ def laid_out(described: Iterable[tuple[str, tuple[int, ...], str]]) -> tuple[Ten
 
 def tensor_bytes(name: str, shape: tuple[int, ...], type: str) -> int:
     """Bytes of a tensor: rows are stored in whole blocks (ggml_row_size)."""
-    kind = KINDS[type]
+    kind = TYPES[type]
     if shape[0] % kind.block:
         raise InvalidSettings(f"Rows of {name} hold {shape[0]} weights, which do not fill blocks of {kind.block}.")
-    return prod(shape) // kind.block * kind.block_bytes
+    return kind.bytes_of(prod(shape))
 
 
 def aligned(n_bytes: int) -> int:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import Model
 
-TYPES = {kind.name: kind for kind in TENSOR_TYPES.values()}
 IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)  # ggml-common.h:1120
 
 Bytes = np.ndarray

@@ -1,8 +1,13 @@
-"""ggml's tensor types: numbers, block sizes, bytes of a row; the one table that everything else indexes."""
+"""ggml's tables: tensor types with block sizes and bytes of a row, file types, and the step of the KV cache.
+
+A new type is one line of TENSOR_TYPES; a new file type one line of FILE_TYPES. Everything else indexes these.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from inferlab.errors import InvalidSettings
 
 
 class TensorType(NamedTuple):
@@ -15,6 +20,10 @@ class TensorType(NamedTuple):
     @property
     def bits_per_weight(self) -> float:
         return 8 * self.block_bytes / self.block
+
+    def bytes_of(self, n_weights: int) -> int:
+        """Bytes of `n_weights` in whole blocks: n_weights / block * block_bytes (ggml_row_size, ggml.c)."""
+        return n_weights // self.block * self.block_bytes
 
 
 # enum ggml_type (ggml.h) with the block sizes of ggml-common.h.
@@ -56,3 +65,66 @@ TENSOR_TYPES = {
     42: TensorType("Q2_0", 64, 18),
 }
 TYPE_IDS = {kind.name: number for number, kind in TENSOR_TYPES.items()}
+TYPES = {kind.name: kind for kind in TENSOR_TYPES.values()}
+
+# enum llama_ftype (llama.h) by the names that llama-quantize takes (QUANT_OPTIONS, tools/quantize/quantize.cpp).
+FILE_TYPES = {
+    "F32": 0,
+    "F16": 1,
+    "BF16": 32,
+    "Q8_0": 7,
+    "Q6_K": 18,
+    "Q5_K_M": 17,
+    "Q5_K_S": 16,
+    "Q5_1": 9,
+    "Q5_0": 8,
+    "Q4_K_M": 15,
+    "Q4_K_S": 14,
+    "Q4_1": 3,
+    "Q4_0": 2,
+    "IQ4_NL": 25,
+    "IQ4_XS": 30,
+    "MXFP4_MOE": 38,
+    "Q3_K_L": 13,
+    "Q3_K_M": 12,
+    "Q3_K_S": 11,
+    "IQ3_M": 27,
+    "IQ3_S": 26,
+    "IQ3_XS": 22,
+    "IQ3_XXS": 23,
+    "Q2_K": 10,
+    "Q2_K_S": 21,
+    "IQ2_M": 29,
+    "IQ2_S": 28,
+    "IQ2_XS": 20,
+    "IQ2_XXS": 19,
+    "IQ1_M": 31,
+    "IQ1_S": 24,
+    "TQ2_0": 37,
+    "TQ1_0": 36,
+    "Q2_0": 41,
+    "Q1_0": 40,
+}
+
+CELL_STEP = 256  # llama.cpp reserves and reads the KV cache in multiples of it (llama-kv-cache.cpp, get_n_kv)
+
+
+def tensor_type(name: str) -> TensorType:
+    """The type of that name, in any case: `tensor_type("q4_k")`. Raises InvalidSettings for an unknown one."""
+    kind = TYPES.get(name.upper())
+    if kind is None:
+        raise InvalidSettings(f"ggml has no type {name!r}. It has: {', '.join(TYPES).lower()}.")
+    return kind
+
+
+def row_bytes(type: str, n_weights: int) -> int:
+    """Bytes of `n_weights` in one ggml type. Raises InvalidSettings when they do not fill its blocks."""
+    kind = tensor_type(type)
+    if n_weights % kind.block:
+        raise InvalidSettings(f"{n_weights} weights do not fill blocks of {kind.block}, which {type!r} needs.")
+    return kind.bytes_of(n_weights)
+
+
+def padded(n_cells: int) -> int:
+    """Cells of the KV cache rounded up to a multiple of 256: ceil(n_cells / 256) * 256."""
+    return -(-n_cells // CELL_STEP) * CELL_STEP

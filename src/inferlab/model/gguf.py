@@ -421,7 +421,7 @@ class _Walk:
             raise self.damaged(f"rows of {name!r} hold {shape[0]} weights, not a multiple of {kind.block},")
         if offset % alignment:
             raise self.damaged(f"the data of {name!r} is not aligned to {alignment} bytes")
-        n_bytes = prod(shape) // kind.block * kind.block_bytes
+        n_bytes = kind.bytes_of(prod(shape))
         if data + offset + n_bytes > self.file_bytes:
             raise self.damaged(f"the data of {name!r} ends at byte {data + offset + n_bytes:,}, past the end,")
         return Tensor(name, shape, kind.name, n_bytes, data + offset)

@@ -9,40 +9,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.architectures import KINDS, laid_out
+from inferlab.model.architectures import laid_out
 from inferlab.model.catalog import KnownModel
+from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import Tensor
 
-
-@dataclass(frozen=True)
-class Mix:
-    """A named mix: the type that most matrices get, and llama.cpp's number for `general.file_type`."""
-
-    base: str
-    file_type: int
-
-
-# llama_ftype_get_default_type (llama-quant.cpp), enum llama_ftype (llama.h).
+# A mix -> the type that most of its matrices get: llama_ftype_get_default_type (llama-quant.cpp).
 MIXES = {
-    "F32": Mix("F32", 0),
-    "F16": Mix("F16", 1),
-    "BF16": Mix("BF16", 32),
-    "Q8_0": Mix("Q8_0", 7),
-    "Q6_K": Mix("Q6_K", 18),
-    "Q5_K_M": Mix("Q5_K", 17),
-    "Q5_K_S": Mix("Q5_K", 16),
-    "Q5_1": Mix("Q5_1", 9),
-    "Q5_0": Mix("Q5_0", 8),
-    "Q4_K_M": Mix("Q4_K", 15),
-    "Q4_K_S": Mix("Q4_K", 14),
-    "Q4_1": Mix("Q4_1", 3),
-    "Q4_0": Mix("Q4_0", 2),
-    "IQ4_NL": Mix("IQ4_NL", 25),
-    "IQ4_XS": Mix("IQ4_XS", 30),
-    "Q3_K_L": Mix("Q3_K", 13),
-    "Q3_K_M": Mix("Q3_K", 12),
-    "Q3_K_S": Mix("Q3_K", 11),
-    "Q2_K": Mix("Q2_K", 10),
+    "F32": "F32",
+    "F16": "F16",
+    "BF16": "BF16",
+    "Q8_0": "Q8_0",
+    "Q6_K": "Q6_K",
+    "Q5_K_M": "Q5_K",
+    "Q5_K_S": "Q5_K",
+    "Q5_1": "Q5_1",
+    "Q5_0": "Q5_0",
+    "Q4_K_M": "Q4_K",
+    "Q4_K_S": "Q4_K",
+    "Q4_1": "Q4_1",
+    "Q4_0": "Q4_0",
+    "IQ4_NL": "IQ4_NL",
+    "IQ4_XS": "IQ4_XS",
+    "Q3_K_L": "Q3_K",
+    "Q3_K_M": "Q3_K",
+    "Q3_K_S": "Q3_K",
+    "Q2_K": "Q2_K",
 }
 UNQUANTIZED = ("F32", "F16", "BF16")
 
@@ -62,16 +54,15 @@ def mixed(tensors: tuple[Tensor, ...], mix: str, known: KnownModel) -> tuple[Ten
 
     Raises InvalidSettings for a name that is no mix, or one that llama.cpp only makes with an importance matrix.
     """
-    chosen = mix_named(mix)
-    rules = _Rules(mix, chosen.base, known, tied=all(t.name != "output.weight" for t in tensors))
+    rules = _Rules(mix, base_type(mix), known, tied=all(t.name != "output.weight" for t in tensors))
     return laid_out((tensor.name, tensor.shape, rules.type_of(tensor)) for tensor in tensors)
 
 
-def mix_named(name: str) -> Mix:
-    """The mix of that name, e.g. `mix_named("Q4_K_M")`."""
-    if name not in MIXES:
-        raise InvalidSettings(f"There is no mix {name!r} here. There are: {', '.join(MIXES)}.")
-    return MIXES[name]
+def base_type(mix: str) -> str:
+    """The type that most matrices of a mix get: Q4_K in Q4_K_M. Raises InvalidSettings for an unknown mix."""
+    if mix not in MIXES:
+        raise InvalidSettings(f"There is no mix {mix!r} here. There are: {', '.join(MIXES)}.")
+    return MIXES[mix]
 
 
 def is_quantized(tensor: Tensor) -> bool:
@@ -103,7 +94,7 @@ class _Rules:
 
     def _wanted(self, tensor: Tensor) -> str:
         if tensor.name == "output.weight" or (self.tied and tensor.name == "token_embd.weight"):
-            fills = tensor.shape[0] % KINDS[self.base].block == 0
+            fills = tensor.shape[0] % TYPES[self.base].block == 0
             return "Q6_K" if fills and self.base != "Q8_0" else "Q8_0"
         if tensor.name == "token_embd.weight":
             return self.base
@@ -174,7 +165,7 @@ RULES = {
 
 def _fitting(type: str, width: int) -> str:
     """The type itself, or what llama.cpp falls back to where rows of `width` do not fill its blocks."""
-    if width % KINDS[type].block == 0:
+    if width % TYPES[type].block == 0:
         return type
     smaller = SMALLER_BLOCKS.get(type, type)
-    return smaller if width % KINDS[smaller].block == 0 else "F16"
+    return smaller if width % TYPES[smaller].block == 0 else "F16"

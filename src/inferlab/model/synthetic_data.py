@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import STRING, PackedArray, Tensor
 from inferlab.units import MIB
 
@@ -31,7 +31,6 @@ SEED = 20261121
 SIGMA = 0.02  # standard deviation of the weights, about that of a freshly initialized model
 LEAST = 2**-10  # of plain floats: far from float16's subnormal numbers, which begin below 2**-14
 SPREAD = (0.75, 1.25)  # by which the scales of blocks differ
-KINDS = {kind.name: kind for kind in TENSOR_TYPES.values()}
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
         yield memoryview(np.full(tensor.n_elements, tensor.name.endswith("weight"), "<f4").tobytes())
         return
     pool = _pool(tensor.type)
-    start = KINDS[tensor.type].block_bytes * (seed * 7919 % (len(pool) // KINDS[tensor.type].block_bytes))
+    start = TYPES[tensor.type].block_bytes * (seed * 7919 % (len(pool) // TYPES[tensor.type].block_bytes))
     left = tensor.n_bytes
     while left:
         piece = pool[start : start + left]
@@ -85,7 +84,7 @@ def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
 def _pool(type: str) -> memoryview:
     """About 8 MiB of valid blocks of one type."""
     generator = np.random.default_rng(SEED)
-    kind = KINDS[type]
+    kind = TYPES[type]
     if type in BLOCKS:
         return memoryview(_blocks(BLOCKS[type], POOL_BYTES // kind.block_bytes, kind.block_bytes, generator).tobytes())
     plain = generator.normal(0, SIGMA, POOL_BYTES // kind.block_bytes).astype("<f4")

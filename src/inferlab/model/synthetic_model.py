@@ -20,6 +20,7 @@ from inferlab.machine import Machine, read_host
 from inferlab.model import architectures, quant_mixes
 from inferlab.model.catalog import KnownModel, known_model, known_models
 from inferlab.model.find import cache_folder
+from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import (
     DEFAULT_ALIGNMENT,
     VERSIONS,
@@ -49,7 +50,7 @@ def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Mod
     Raises ModelNotFound for an unknown name, InvalidSettings for a mix or dimensions that do not go together.
     """
     known = changed(name, **dimensions)
-    metadata, tensors = _metadata(known, mix, header_only=False), _tensors(known, mix)
+    tensors, metadata = _tensors(known, mix), _metadata(known, mix, header_only=False)
     start = len(header_bytes(metadata, tensors))
     placed = tuple(replace(tensor, offset=start + tensor.offset) for tensor in tensors)
     plain = {key: value for key, value in metadata.items() if not isinstance(value, PackedArray)}
@@ -75,7 +76,7 @@ def make_shape(
     Raises NotEnoughDisk before writing, and InvalidSettings rather than replace a file that is no shape.
     """
     known = changed(name, **dimensions)
-    metadata, tensors = _metadata(known, type, header_only), _tensors(known, type)
+    tensors, metadata = _tensors(known, type), _metadata(known, type, header_only)
     header = header_bytes(metadata, tensors)
     target = Path(path).expanduser() if path else cache_folder() / file_name(name, type, header_only, **dimensions)
     if path is None and _holds(target, header, _file_bytes(header, tensors)):
@@ -232,7 +233,7 @@ def _metadata(known: KnownModel, mix: str, header_only: bool) -> dict[str, Any]:
         "general.architecture": known.architecture,
         "general.name": f"{known.name} shape",
         "general.description": "The shape of a published model with synthetic weights: real speed, no meaning.",
-        "general.file_type": quant_mixes.mix_named(mix).file_type,
+        "general.file_type": FILE_TYPES[mix],
         "general.quantization_version": 2,
         "inferlab.synthetic": True,
         "inferlab.header_only": header_only,

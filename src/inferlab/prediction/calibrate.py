@@ -35,6 +35,7 @@ from inferlab.machine import physical_cores
 from inferlab.measurement import ceilings
 from inferlab.measurement.ceilings import Ceiling, LinkCeiling
 from inferlab.measurement.memory import context_bytes
+from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.calibration import LEAST_BAND, Calibration, Timing
@@ -156,7 +157,7 @@ class _Work:
         """Predict another shape, run it, and keep by how much each was off."""
         path = make_shape(BASE, "Q4_K_M", progress=False, **CHECK)
         took = self.run(f"check {name or host}", path, settings, CHECK_PROMPT, 1, N_GEN_HEAVY)
-        model, asked = read_gguf(path), settings.but(n_ctx=CHECK_PROMPT + 256, n_ubatch=UBATCH)
+        model, asked = read_gguf(path), settings.but(n_ctx=CHECK_PROMPT + CELL_STEP, n_ubatch=UBATCH)
         layers = placed_layers(model.n_layer, asked, [1.0] if name else [])
         rates = {"host": self.devices[host]} | ({"gpu0": self.devices[name]} if name else {})
         placed = Placed(model, asked, layers, rates, {"gpu0": self.links[name]} if name else {})
@@ -173,7 +174,7 @@ class _Work:
         self, device: str, path: Path, settings: Settings, n_prompt: int, passes: int = 2, n_gen: int = N_GEN
     ) -> Timing:
         """One short warm-up and the counted passes."""
-        settings = settings.but(n_ctx=n_prompt + 256, n_ubatch=UBATCH, load_mode="none")
+        settings = settings.but(n_ctx=n_prompt + CELL_STEP, n_ubatch=UBATCH, load_mode="none")
         if (key := (device, path, settings, passes)) in self.known:
             return self.known[key]
         self.engine.open(path, settings)

@@ -15,10 +15,10 @@ from inferlab.engine.registry import limit_on
 from inferlab.engine.session import this_machine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device, Machine, read_host
+from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.memory.cache import CELLS
 from inferlab.prediction.memory.planner import planned_devices
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import UNQUANTIZED, Settings
@@ -185,7 +185,7 @@ class _Search:
 
     def largest_n_ctx(self) -> Answer:
         """In steps of 256 cells a sequence, because llama.cpp rounds up to them."""
-        step = CELLS * (1 if self.settings.kv_unified else self.settings.n_seq_max)
+        step = CELL_STEP * (1 if self.settings.kv_unified else self.settings.n_seq_max)
         best = last(lambda n: self.fits(self.settings.but(n_ctx=n * step)), MOST_N_CTX // step)
         return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, MOST_N_CTX)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from inferlab.model.architectures import tensors
 from inferlab.model.catalog import KnownModel
+from inferlab.model.ggml_types import row_bytes
 from inferlab.model.gguf import Tensor
-from inferlab.prediction.memory.cache import kv_cache_bytes, kv_cache_bytes_per_token, row_bytes
+from inferlab.prediction.memory.cache import kv_cache_bytes, kv_cache_bytes_per_token
 from inferlab.prediction.memory.plan import DeviceBytes, LayerBytes, MemoryPlan
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "MemoryPlan",
     "kv_cache_bytes",
     "kv_cache_bytes_per_token",
-    "row_bytes",
     "weights_bytes",
 ]
 

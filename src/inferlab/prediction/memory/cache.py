@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.catalog import KnownModel
-from inferlab.model.ggml_types import TENSOR_TYPES
+from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.model.gguf import LazyArray, Model
 from inferlab.settings import Settings
-
-CELLS = 256
-TYPES = {kind.name.lower(): kind for kind in TENSOR_TYPES.values()}
 
 # Architectures whose cache was held against llama.cpp's own (tests/benchmarks/test_plan_exact.py).
 PLAIN = frozenset(["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "phi3", "starcoder2", "olmo2"])
@@ -95,21 +92,6 @@ def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", typ
     """
     layers = cache_layers(model)
     return sum(row_bytes(type_k, layer.key_width) + row_bytes(type_v, layer.value_width) for layer in layers)
-
-
-def row_bytes(type: str, n_weights: int) -> int:
-    """Bytes of `n_weights` in one ggml type. Raises InvalidSettings when they do not fill its blocks."""
-    kind = TYPES.get(type.lower())
-    if kind is None:
-        raise InvalidSettings(f"ggml has no type {type!r}. It has: {', '.join(TYPES)}.")
-    if n_weights % kind.block:
-        raise InvalidSettings(f"{n_weights} weights do not fill blocks of {kind.block}, which {type!r} needs.")
-    return n_weights // kind.block * kind.block_bytes
-
-
-def padded(n_cells: int) -> int:
-    """Rounded up to llama.cpp's 256 cells."""
-    return -(-n_cells // CELLS) * CELLS
 
 
 def _windowed(model: Model | KnownModel, n_layer: int, architecture: str, window: int) -> tuple[CacheLayer, ...]:
