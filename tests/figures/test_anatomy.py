@@ -12,11 +12,11 @@ TINY = lab.read_gguf(lab.tiny_model())
 RUNS = [made_run(n_prompt=n, passes=(scripted_pass(prefill=n / 100),)) for n in (8, 16)]
 READINGS = {"right": 3 * MIB, "query heads": 6 * MIB}
 EVERY = {
-    "block": figures.block(TINY, 512),
+    "block": figures.cost_by_part(TINY, 512),
     "tensor_bytes": figures.tensor_bytes(TINY),
-    "recomputed": figures.recomputed(RUNS),
-    "growth": figures.growth(TINY, (10, 100)),
-    "kv_readings": figures.kv_readings(READINGS, 3 * MIB, "made for a test"),
+    "recomputed": figures.time_without_cache(RUNS),
+    "growth": figures.operations_without_cache(TINY, (10, 100)),
+    "kv_readings": figures.kv_formulas(READINGS, 3 * MIB, "made for a test"),
 }
 
 

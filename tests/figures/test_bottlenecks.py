@@ -29,10 +29,10 @@ TABLE = {"one": Counter({"one": 2}), "other": Counter({"one": 1, "other": 1})}
 EVERY = {
     "cache_use": figures.cache_use(RUNS[0]),
     "token_against_cells": figures.token_against_cells({"here": RUNS, "there": RUNS[:2]}),
-    "pressure": figures.pressure({0: 25, 7000: 3}, {0: 25.0, 7000: 20.6}, "computed from a shape"),
+    "pressure": figures.rate_against_depth({0: 25, 7000: 3}, {0: 25.0, 7000: 20.6}, "computed from a shape"),
     "cache_runs": figures.cache_runs(RUNS),
-    "signs": figures.signs(CASES, RUNS[0].badge),
-    "confusion": figures.confusion(TABLE, RUNS[0].badge),
+    "signs": figures.symptoms(CASES, RUNS[0].badge),
+    "confusion": figures.confusion_matrix(TABLE, RUNS[0].badge),
 }
 
 

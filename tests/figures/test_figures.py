@@ -29,7 +29,7 @@ PLANNED = {
     "layer_bytes": figures.layer_bytes(PLAN),
     "context_against_memory": figures.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
     "plan_beside_run": figures.plan_beside_run(PLAN, RUN),
-    "residuals": figures.residuals({"two layers": (PLAN, RUN)}),
+    "residuals": figures.memory_residuals({"two layers": (PLAN, RUN)}),
 }
 MEASURED = ("plan_beside_run", "residuals")
 EVERY |= PLANNED
@@ -161,7 +161,7 @@ def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
     assert (kinds["weights"].y, kinds["weights"].x) == (("two layers", "two layers"), (0, 0))
     assert (kinds["compute"].x, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
     assert (EVERY["residuals"].layout.shapes[0].x0, EVERY["residuals"].layout.shapes[0].x1) == (-0.005, 0.005)
-    without = figures.residuals({"two layers": (PLAN, RUN)}, leave_out=[("gpu0", "compute")])
+    without = figures.memory_residuals({"two layers": (PLAN, RUN)}, leave_out=[("gpu0", "compute")])
     assert next(t for t in without.data if t.name == "compute").customdata == ("host",)
 
 

@@ -36,11 +36,11 @@ ROWS = quant_tradeoffs.rows(LOSSES, RUNS)
 EVERY = {
     "bits_per_weight": figures.bits_per_weight(),
     "super_block": figures.super_block(BLOCK, "a matrix"),
-    "roundings": figures.roundings(WEIGHTS, WAYS, "a matrix"),
-    "search": figures.search(TRIALS, "a matrix"),
+    "roundings": figures.rounding_errors(WEIGHTS, WAYS, "a matrix"),
+    "search": figures.scale_search(TRIALS, "a matrix"),
     "mixed_types": figures.mixed_types([lab.shape("qwen2.5-0.5b"), lab.shape("llama-3.2-1b")]),
-    "rates": figures.rates(RUNS),
-    "published_rates": figures.published_rates(published_tables()["llama-3.1-8b-rates"]),
+    "rates": figures.mix_rates(RUNS),
+    "published_rates": figures.published_mix_rates(published_tables()["llama-3.1-8b-rates"]),
     "fidelity": figures.fidelity(LOSSES),
     "pareto": figures.pareto(ROWS, LOSSES.badge),
 }

@@ -73,7 +73,7 @@ def table(attempts: Sequence[Attempt]) -> str:
 
 
 def _row(number: int, attempt: Attempt) -> str:
-    text = html.escape(figures.described(attempt.settings, attempt.run))
+    text = html.escape(figures.settings_text(attempt.settings, attempt.run))
     first = f"<td>{number if attempt.run else ''}</td><td>{attempt.settings.n_gpu_layers}</td><td>{text}</td>"
     if attempt.run is None:
         return f"<tr>{first}<td colspan='2'>{html.escape((attempt.error or '').splitlines()[0])}</td></tr>"

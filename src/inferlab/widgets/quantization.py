@@ -30,7 +30,7 @@ def quantization_lab(
     """
     if figures.on_page():
         made = [choose(model, *choice, engine=engine) for choice in PAGE_EXAMPLES]
-        return figures.choices(made, (engine or default_engine()).machine().badge(date.today().isoformat()))
+        return figures.type_choices(made, (engine or default_engine()).machine().badge(date.today().isoformat()))
     return QuantizationLab(model, engine)
 
 
@@ -65,7 +65,7 @@ class QuantizationLab(OneButtonLab):
 
     def draw(self) -> figures.Figure:
         today = date.today().isoformat()
-        return figures.choices(self.choices, self.engine.machine().badge(today) if self.choices else None)
+        return figures.type_choices(self.choices, self.engine.machine().badge(today) if self.choices else None)
 
 
 def _choice_text(number: int, made: Choice) -> str:
