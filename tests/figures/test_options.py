@@ -1,4 +1,4 @@
-"""Figures of tuning: what they draw is what the records say, and every one says it in words too."""
+"""Figures of options, tuning, resident memory and attention: they draw what the records say, and say it in words."""
 
 import pytest
 from fakes import CARD, CPU_ONLY, made_run, scripted_pass
@@ -18,7 +18,7 @@ def a_run(gap):
 
 
 def swept(**values):
-    """A sweep over one knob whose tokens follow each other after these gaps."""
+    """A sweep over one option; its tokens follow each other after these gaps in seconds."""
     ((name, gaps),) = values.items()
     return Sweep({name: tuple(gaps)}, tuple(Point({name: value}, a_run(gap)) for value, gap in gaps.items()))
 
@@ -32,7 +32,7 @@ def tuned(**changes):
     return Tuning(**facts, names=names, **workload, **(found | changes))
 
 
-def test_a_knob_is_drawn_relative_to_its_first_value():
+def test_an_option_is_drawn_relative_to_its_first_value():
     """The first value is 1, twice as fast is 2, and the rates themselves stand in the text."""
     figure = figures.option_effect(swept(n_threads={1: 0.2, 2: 0.1}), "n_threads", ("decode",))
     assert list(figure.data[1].x) == ["1", "2"]
@@ -40,7 +40,7 @@ def test_a_knob_is_drawn_relative_to_its_first_value():
     assert "decode, tokens/s: 1 5.0, 2 10.0" in figure.layout.meta["alt"]
 
 
-def test_a_second_knob_makes_a_line_for_each_of_its_values():
+def test_a_second_option_makes_a_line_for_each_of_its_values():
     """Two lengths of prompt are two lines, each relative to its own first point; a failed point is left out."""
     points = [
         Point({"flash_attn": fa, "n_prompt": n}, a_run(gap))
@@ -78,8 +78,8 @@ def test_pairs_are_ratios_with_the_interval_of_their_median():
     assert "no pair was measured" in figures.tuning_pairs(tuned(pairs=(), after=Settings(n_threads=4))).to_json()
 
 
-def test_what_lies_in_ram_is_stacked():
-    """The four kinds of pages add up to the file's and the process's own."""
+def test_resident_pages_are_stacked():
+    """The four kinds of pages add up to the file-backed and the private ones."""
     one = Residence(10 * MIB, 5 * MIB, 6 * MIB, 2 * MIB, 4 * MIB, 0)
     figure = figures.resident_memory({"mmap": one}, "badge")
     assert [trace.x[0] for trace in figure.data] == [6, 4, 4, 2]
