@@ -23,7 +23,7 @@ from inferlab.errors import InferlabError
 from inferlab.measurement import torch_attention
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
-from inferlab.widgets.attempts import Watched
+from inferlab.widgets.attempts import CancellableEngine
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls)}
 LEAVES = {name for name, cls in CLASSES.items() if not cls.__subclasses__()}
@@ -77,9 +77,9 @@ def a_build_without_rpc(monkeypatch):
 
 
 def a_measurement_after_cancel():
-    watched = Watched(ScriptedEngine(), lambda n: None)
-    watched.stop()
-    watched.generate([1], 1)
+    cancellable = CancellableEngine(ScriptedEngine(), lambda n: None)
+    cancellable.stop()
+    cancellable.generate([1], 1)
 
 
 def a_timing_without_pytorch(monkeypatch):

@@ -29,9 +29,9 @@ PLANNED = {
     "layer_bytes": figures.layer_bytes(PLAN),
     "context_against_memory": figures.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
     "plan_beside_run": figures.plan_beside_run(PLAN, RUN),
-    "residuals": figures.residuals({"two layers": (PLAN, RUN)}),
+    "memory_residuals": figures.memory_residuals({"two layers": (PLAN, RUN)}),
 }
-MEASURED = ("plan_beside_run", "residuals")
+MEASURED = ("plan_beside_run", "memory_residuals")
 EVERY |= PLANNED
 
 
@@ -157,11 +157,12 @@ def test_a_plan_beside_a_run_writes_the_residual():
 
 def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
     """Each kind's difference in MiB at each setting, and a band as wide as two printed decimals allow."""
-    kinds = {trace.name: trace for trace in EVERY["residuals"].data}
+    kinds = {trace.name: trace for trace in EVERY["memory_residuals"].data}
     assert (kinds["weights"].y, kinds["weights"].x) == (("two layers", "two layers"), (0, 0))
     assert (kinds["compute"].x, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
-    assert (EVERY["residuals"].layout.shapes[0].x0, EVERY["residuals"].layout.shapes[0].x1) == (-0.005, 0.005)
-    without = figures.residuals({"two layers": (PLAN, RUN)}, leave_out=[("gpu0", "compute")])
+    band = EVERY["memory_residuals"].layout.shapes[0]
+    assert (band.x0, band.x1) == (-0.005, 0.005)
+    without = figures.memory_residuals({"two layers": (PLAN, RUN)}, leave_out=[("gpu0", "compute")])
     assert next(t for t in without.data if t.name == "compute").customdata == ("host",)
 
 

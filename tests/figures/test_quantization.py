@@ -36,11 +36,11 @@ ROWS = quant_tradeoffs.rows(LOSSES, RUNS)
 EVERY = {
     "bits_per_weight": figures.bits_per_weight(),
     "super_block": figures.super_block(BLOCK, "a matrix"),
-    "roundings": figures.roundings(WEIGHTS, WAYS, "a matrix"),
-    "search": figures.search(TRIALS, "a matrix"),
+    "rounding_errors": figures.rounding_errors(WEIGHTS, WAYS, "a matrix"),
+    "scale_search": figures.scale_search(TRIALS, "a matrix"),
     "mixed_types": figures.mixed_types([lab.shape("qwen2.5-0.5b"), lab.shape("llama-3.2-1b")]),
-    "rates": figures.rates(RUNS),
-    "published_rates": figures.published_rates(published_tables()["llama-3.1-8b-rates"]),
+    "mix_rates": figures.mix_rates(RUNS),
+    "published_mix_rates": figures.published_mix_rates(published_tables()["llama-3.1-8b-rates"]),
     "fidelity": figures.fidelity(LOSSES),
     "pareto": figures.pareto(ROWS, LOSSES.badge),
 }
@@ -73,7 +73,7 @@ def test_a_super_block_shows_its_codes_and_what_they_stand_for():
 
 def test_rounding_errors_are_measured_in_the_weights_own_spread():
     """A bar is the root mean square error in percent of the standard deviation, and Q4_K stands out."""
-    bar = EVERY["roundings"].data[0]
+    bar = EVERY["rounding_errors"].data[0]
     assert bar.x[1] == pytest.approx(100 * WAYS[1].rmse(WEIGHTS) / WEIGHTS.std())
     assert bar.y == ("one scale a row<br>4.06 bits", "Q4_K<br>4.5 bits")
     assert len(set(bar.marker.color)) == 2
@@ -81,7 +81,7 @@ def test_rounding_errors_are_measured_in_the_weights_own_spread():
 
 def test_the_search_shows_which_trials_were_kept():
     """21 trials in order, and a mark on each that was better than all before it."""
-    trials, kept = EVERY["search"].data
+    trials, kept = EVERY["scale_search"].data
     assert len(trials.x) == 21
     assert len(kept.x) == sum(trial.kept for trial in TRIALS[1:])
     assert kept.y[-1] == min(min(trials.y), kept.y[-1])
@@ -97,16 +97,16 @@ def test_shares_of_a_mix_add_up():
 
 def test_rates_are_relative_to_the_first():
     """Every pass is a point; medians are joined; the dotted line is the ratio of the bytes."""
-    traces = {trace.name: trace for trace in EVERY["rates"].data}
+    traces = {trace.name: trace for trace in EVERY["mix_rates"].data}
     assert traces["decode"].y == pytest.approx((1, 1.6, 2))
     assert traces["if only bytes counted"].y == (1, 2, 4)
     assert len(traces["prefill, one pass"].x) == 6
-    assert "synthetic" in EVERY["rates"].layout.annotations[0].text
+    assert "synthetic" in EVERY["mix_rates"].layout.annotations[0].text
 
 
 def test_published_rates_keep_their_uncertainty():
     """The table's rates divided by its F16 row, with its standard deviations."""
-    decode, prefill, _ = EVERY["published_rates"].data
+    decode, prefill, _ = EVERY["published_mix_rates"].data
     assert decode.y[decode.x.index("Q4_K_M")] == pytest.approx(71.93 / 29.17)
     assert prefill.y[prefill.x.index("Q4_K_M")] == pytest.approx(821.81 / 923.49)
     assert decode.error_y.array[0] == pytest.approx(0.04 / 29.17)

@@ -68,7 +68,7 @@ def test_prefill_is_drawn_against_length_with_decode_at_one():
 def test_one_length_is_picked_out_under_the_roofs():
     """Its share of each roof is told, and its point stands where it was measured."""
     found = roofline.achieved([a_run(1, 0.5), a_run(64, 0.5)], SHAPE)
-    figure = figures.roof_at(CEILING, found, ("F16",), "measured: here", 64)
+    figure = figures.roofline_at(CEILING, found, ("F16",), "measured: here", 64)
     assert list(figure.data[-1].x) == [found[1].flop_per_byte]
     share = 100 * found[1].flops_per_second / 8e9
     assert f"prefill of 64 tokens: {100 * found[1].bytes_per_second / 1e9:.0f} %" in figure.layout.meta["alt"]

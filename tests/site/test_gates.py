@@ -1,4 +1,4 @@
-"""Prediction gates: nothing above one gives its answer away, and every one opens later."""
+"""Question gates: nothing above one gives its answer away, and every one opens later."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def gates_of(cells: list[ast.Module]) -> dict[str, int]:
         statement.targets[0].id: i
         for i, cell in enumerate(cells)
         for statement in cell.body
-        if isinstance(statement, ast.Assign) and "widgets.predict" in called(statement)
+        if isinstance(statement, ast.Assign) and "widgets.ask" in called(statement)
     }
 
 
@@ -103,9 +103,9 @@ def test_every_prediction_has_an_outcome_after_it(path):
 @pytest.mark.parametrize(
     "leaking",
     [
-        ["run = lab.measure()", "a = widgets.predict('?', 'yn')", "a.reveal('y')"],
-        ["a = widgets.predict('?', 'yn')", "run = lab.measure()\nrun.ttft_seconds", "a.reveal('y')"],
-        ["a = widgets.predict('?', 'yn')", "figures.timeline(run)", "a.reveal('y')"],
+        ["run = lab.measure()", "a = widgets.ask('?', 'yn')", "a.reveal('y')"],
+        ["a = widgets.ask('?', 'yn')", "run = lab.measure()\nrun.ttft_seconds", "a.reveal('y')"],
+        ["a = widgets.ask('?', 'yn')", "figures.timeline(run)", "a.reveal('y')"],
     ],
 )
 def test_a_leak_is_noticed(leaking):
@@ -116,7 +116,7 @@ def test_a_leak_is_noticed(leaking):
 def page_leaks(soup: BeautifulSoup) -> list[str]:
     """Outputs between a page's first question and its last outcome that are neither, or that stand unfolded."""
     outputs = [output for output in soup.select(".cell_output") if not output.find_parent(class_="tag_evidence")]
-    kinds = ["question" if o.select(".prediction") else "outcome" if is_folded(o) else "" for o in outputs]
+    kinds = ["question" if o.select(".question") else "outcome" if is_folded(o) else "" for o in outputs]
     if "outcome" not in kinds:
         return ["no folded outcome"]
     last = len(kinds) - 1 - kinds[::-1].index("outcome")
@@ -141,14 +141,14 @@ def soups(built_book) -> dict[str, BeautifulSoup]:
 
 def test_outcomes_on_a_lab_page_are_folded(soups):
     """On the built page, too, an outcome waits to be opened."""
-    asking = {name: soup for name, soup in soups.items() if soup.select(".prediction")}
+    asking = {name: soup for name, soup in soups.items() if soup.select(".question")}
     assert asking
     assert {name: found for name, soup in asking.items() if (found := page_leaks(soup))} == {}
 
 
 def test_an_unfolded_outcome_is_noticed():
     """The check above can fail."""
-    page = '<div class="cell_output"><div class="prediction"></div></div><div class="cell_output">{}</div>'
+    page = '<div class="cell_output"><div class="question"></div></div><div class="cell_output">{}</div>'
     fold = '<details class="outcome"{}><p>42</p></details>'
     assert page_leaks(BeautifulSoup(page.format(fold.format("")), "html.parser")) == []
     assert page_leaks(BeautifulSoup(page.format(fold.format(" open")), "html.parser")) != []

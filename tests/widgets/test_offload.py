@@ -17,8 +17,8 @@ from inferlab.model.find import tiny_model
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, TypeRates
 from inferlab.widgets import split_lab
-from inferlab.widgets.attempts import Watched
-from inferlab.widgets.rates import for_all_cores
+from inferlab.widgets.attempts import CancellableEngine
+from inferlab.widgets.split_predictions import for_all_cores
 
 SLOW, FAST = TypeRates(2e-10, 2e-11), TypeRates(1e-10, 1e-11)
 ATTENTION = {f"{kind}/{way}": AttentionRates(1e-10, 1e-11) for kind in ("f16", "q8_0") for way in ("flash", "plain")}
@@ -61,7 +61,7 @@ def begin(lab):
     """Press Measure for a minute of work, and wait for its first pass."""
     lab.workload, kept = (16, 400, 50), lab.workload
     lab.measure_button.click()
-    while not lab._watched.n_passes:
+    while not lab._cancellable.n_passes:
         time.sleep(0.02)
     lab.workload = kept
 
@@ -177,21 +177,21 @@ def test_a_disk_that_is_full_is_told(scripted, tmp_path):
 def test_while_it_measures_nothing_else_can_be_pressed(scripted):
     """Only Cancel is open, and the progress can be seen."""
     lab = scripted()
-    lab.busy(True)
+    lab.set_busy(True)
     assert all(control.disabled for control in (*lab.controls, lab.measure_button, lab.save_button))
     assert (lab.cancel_button.disabled, lab.progress.layout.visibility) == (False, "visible")
-    lab.busy(False)
+    lab.set_busy(False)
     assert lab.progress.layout.visibility == "hidden"
 
 
 def test_a_stopped_engine_begins_no_further_pass():
     """After Cancel no pass begins, whatever the measurement still wants."""
-    watched = Watched(ScriptedEngine(), lambda n: None)
-    watched.generate([1], 3)
-    watched.stop()
+    cancellable = CancellableEngine(ScriptedEngine(), lambda n: None)
+    cancellable.generate([1], 3)
+    cancellable.stop()
     with pytest.raises(MeasurementCancelled, match="nothing of it is kept"):
-        watched.generate([1], 3)
-    assert watched.n_passes == 1
+        cancellable.generate([1], 3)
+    assert cancellable.n_passes == 1
 
 
 def test_every_control_has_a_label(scripted):
@@ -203,7 +203,7 @@ def test_every_control_has_a_label(scripted):
 
 def test_a_device_with_all_cores_has_the_rates_of_the_host_with_as_many(monkeypatch):
     """The overhead stays that of a device, and so does the link."""
-    monkeypatch.setattr(widgets.rates, "physical_cores", lambda: 3)
+    monkeypatch.setattr(widgets.split_predictions, "physical_cores", lambda: 3)
     cores = for_all_cores(CALIBRATION)
     known, far = CALIBRATION.devices["loopback/9"], cores.devices["loopback/3"]
     assert (far.types, far.step_seconds) == (CALIBRATION.devices["host/3"].types, known.step_seconds)

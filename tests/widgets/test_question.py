@@ -4,7 +4,7 @@ import pytest
 from fakes import made_run
 
 from inferlab import figures
-from inferlab.widgets import Prediction, predict
+from inferlab.widgets import Question, ask
 
 CHOICES = ["half", "the same", "twice"]
 
@@ -15,7 +15,7 @@ def texts(box):
 
 def test_the_outcome_waits_for_the_prediction():
     """Before the commit the box says what to do and holds no outcome; after it, both answers stand there."""
-    gate = Prediction("How long?", CHOICES)
+    gate = Question("How long?", CHOICES)
     box = gate.reveal("It was 12 ms.")
     assert "Commit your prediction" in texts(box)
     assert "12 ms" not in texts(box)
@@ -27,7 +27,7 @@ def test_the_outcome_waits_for_the_prediction():
 
 def test_nothing_can_be_committed_without_a_choice():
     """The button rests until an answer is chosen, and a commit without one changes nothing."""
-    gate = Prediction("How long?", CHOICES)
+    gate = Question("How long?", CHOICES)
     assert gate.button.disabled
     gate.commit()
     assert gate.committed is None
@@ -37,7 +37,7 @@ def test_nothing_can_be_committed_without_a_choice():
 
 def test_a_committed_prediction_stays():
     """After the commit neither the choice nor the button can be used again."""
-    gate = Prediction("How long?", CHOICES)
+    gate = Question("How long?", CHOICES)
     gate.choice.value = "half"
     gate.commit()
     assert gate.choice.disabled
@@ -46,7 +46,7 @@ def test_a_committed_prediction_stays():
 
 def test_cells_below_run_before_the_reader_has_chosen():
     """`reveal` works for figures too, and shows at once when the prediction is already there."""
-    gate = Prediction("How long?", CHOICES)
+    gate = Question("How long?", CHOICES)
     waiting = gate.reveal(figures.timeline(made_run()))
     gate.choice.value = "half"
     gate.commit()
@@ -62,7 +62,7 @@ def on_page(monkeypatch):
 @pytest.mark.usefixtures("on_page")
 def test_on_a_page_the_outcome_is_folded():
     """The question and its choices stand open; the figure is inside a closed fold, with its text alternative."""
-    gate = predict("Is 1 < 2?", CHOICES)
+    gate = ask("Is 1 < 2?", CHOICES)
     assert "Is 1 &lt; 2?" in gate._repr_html_()
     assert "<li>the same</li>" in gate._repr_html_()
     shown = gate.reveal(figures.timeline(made_run()))._repr_html_()

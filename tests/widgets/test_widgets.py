@@ -67,7 +67,7 @@ def test_an_error_is_shown_and_the_button_comes_back():
 def test_the_button_rests_while_it_measures():
     """A second press during a measurement is impossible."""
     lab = a_lab()
-    lab._to_its_end = lambda work: None
+    lab._run = lambda work: None
     lab.button.click()
     assert lab.button.disabled
     assert "Measuring" in lab.status.value

@@ -1,39 +1,45 @@
-"""What a measurement looks like: records in, plotly figures out, no input or output of its own.
+"""Figures: records in, plotly figures out; a figure reads and writes no file.
 
-Every figure carries a text alternative in `layout.meta["alt"]` and, below its axes, the badge of its data.
+Each module draws one kind of figure and is named after it.
+Every figure has a text alternative in `layout.meta["alt"]` and the badge of its data below its axes.
 Backgrounds are transparent and text has no colour of its own: the page and JupyterLab set theirs.
 """
 
 from plotly.graph_objects import Figure
 
-from inferlab.figures.allocations import buffers
-from inferlab.figures.anatomy import block, growth, kv_readings, recomputed, tensor_bytes
+from inferlab.figures.allocations import buffers, resident_memory
 from inferlab.figures.atlas import atlas_bytes, atlas_rates
-from inferlab.figures.bottlenecks import cache_runs, cache_use, confusion, pressure, signs, token_against_cells
+from inferlab.figures.attention import attention_against_tokens
+from inferlab.figures.batching import batch_rates, batch_steps
 from inferlab.figures.cold_start import cold_start, cold_starts
-from inferlab.figures.memory import context_against_memory, layer_bytes, memory_breakdown, plan_beside_run, residuals
-from inferlab.figures.offload import described, recorded_badge, split
-from inferlab.figures.quantization import (
-    bits_per_weight,
-    choices,
-    fidelity,
-    mixed_types,
-    pareto,
-    published_rates,
-    rates,
-    roundings,
-    search,
-    super_block,
+from inferlab.figures.continuous_batching import slots
+from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
+from inferlab.figures.diagnosis import confusion_matrix, symptoms
+from inferlab.figures.kv_cache import cache_runs, cache_use, kv_formulas
+from inferlab.figures.memory import (
+    context_against_memory,
+    layer_bytes,
+    memory_breakdown,
+    memory_residuals,
+    plan_beside_run,
 )
+from inferlab.figures.model_parts import cost_by_part, tensor_bytes
+from inferlab.figures.no_cache import operations_without_cache, time_without_cache
+from inferlab.figures.offload import recorded_badge, settings_text, split
+from inferlab.figures.options import host_layers, option_effect
+from inferlab.figures.prefix_cache import prefix_reuse
+from inferlab.figures.quant_tradeoffs import fidelity, mix_rates, pareto, published_mix_rates, type_choices
+from inferlab.figures.quant_types import bits_per_weight, mixed_types, super_block
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
-from inferlab.figures.roofline import rates_against_length, roof_at, roofline
-from inferlab.figures.serving import crowd_steps, crowds, depths, foresight, prefixes, slots, speculations
+from inferlab.figures.roofline import rates_against_length, roofline, roofline_at
+from inferlab.figures.rounding import rounding_errors, scale_search
 from inferlab.figures.showing import live, on_page, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
+from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance
 from inferlab.figures.speed import predicted_beside_measured, speed_residuals, step_seconds
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
-from inferlab.figures.tuning import attention_ways, host_layers, option, pairs, residence, search_rounds
+from inferlab.figures.tune import tuning_pairs, tuning_rounds
 
 __all__ = [
     "DECODE",
@@ -41,67 +47,67 @@ __all__ = [
     "Figure",
     "atlas_bytes",
     "atlas_rates",
-    "attention_ways",
+    "attention_against_tokens",
+    "batch_rates",
+    "batch_steps",
     "bits_per_weight",
-    "block",
     "buffers",
     "cache_runs",
     "cache_use",
-    "choices",
     "cold_start",
     "cold_starts",
-    "confusion",
+    "confusion_matrix",
     "context_against_memory",
-    "crowd_steps",
-    "crowds",
-    "depths",
-    "described",
+    "cost_by_part",
     "fidelity",
-    "foresight",
-    "growth",
     "host_layers",
-    "kv_readings",
+    "kv_formulas",
     "layer_bytes",
     "live",
     "memory_breakdown",
+    "memory_residuals",
+    "mix_rates",
     "mixed_types",
     "on_page",
-    "option",
+    "operations_without_cache",
+    "option_effect",
     "page_html",
-    "pairs",
     "pareto",
     "plan_beside_run",
     "predicted_beside_measured",
-    "prefixes",
-    "pressure",
-    "published_rates",
-    "rates",
+    "prefix_reuse",
+    "published_mix_rates",
+    "rate_against_depth",
     "rates_against_length",
-    "recomputed",
     "recorded_badge",
     "redraw",
     "register_page_renderer",
     "requests",
-    "residence",
-    "residuals",
-    "roof_at",
+    "resident_memory",
     "roofline",
-    "roundings",
-    "search",
-    "search_rounds",
-    "signs",
+    "roofline_at",
+    "rounding_errors",
+    "scale_search",
+    "settings_text",
     "slider",
     "slots",
-    "speculations",
+    "speculation_seconds",
     "speed_residuals",
+    "speedup_against_acceptance",
     "split",
     "step_seconds",
     "summary",
     "super_block",
+    "symptoms",
     "telemetry",
     "tensor_bytes",
+    "time_without_cache",
     "timeline",
     "token_against_cells",
+    "token_against_depth",
     "token_times",
     "ttft_against_prompt",
+    "tuning_pairs",
+    "tuning_rounds",
+    "type_choices",
 ]

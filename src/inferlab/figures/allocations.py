@@ -1,11 +1,14 @@
-"""What llama.cpp allocated, and where."""
+"""Memory in use: the buffers that llama.cpp allocated, and the resident pages of its process."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
 from inferlab.figures.style import blank, stacked
 from inferlab.machine import device_names
+from inferlab.measurement.memory import Residence
 from inferlab.measurement.run import Run
 from inferlab.units import MIB, bytes_text
 
@@ -15,13 +18,19 @@ KINDS = {
     "compute": ("compute", "#a855c7"),
     "output": ("output", "#c0563c"),
 }
+RESIDENT = {
+    "file, ordinary pages": (lambda r: r.file_bytes - r.file_huge_bytes, "#3b82c4"),
+    "file, huge pages": (lambda r: r.file_huge_bytes, "#0f9d8a"),
+    "own, ordinary pages": (lambda r: r.own_bytes - r.huge_bytes, "#d97706"),
+    "own, huge pages": (lambda r: r.huge_bytes, "#a855c7"),
+}
 
 
 def buffers(run: Run) -> go.Figure:
     """Every buffer of a run, stacked by kind for each device."""
     names = device_names(b.device for b in run.buffers)
-    told = "; ".join(f"{names[b.device]} {KINDS[b.kind][0]} {bytes_text(b.n_bytes)}" for b in run.buffers)
-    figure = blank(run.badge, f"Buffers by device: {told}.", x="MiB")
+    text = "; ".join(f"{names[b.device]} {KINDS[b.kind][0]} {bytes_text(b.n_bytes)}" for b in run.buffers)
+    figure = blank(run.badge, f"Buffers by device: {text}.", x="MiB")
     for kind, (name, colour) in KINDS.items():
         sizes = {names[b.device]: b.n_bytes / MIB for b in run.buffers if b.kind == kind}
         if sizes:
@@ -30,4 +39,21 @@ def buffers(run: Run) -> go.Figure:
                 orientation="h", marker_color=colour, hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
             )  # fmt: skip
     stacked(figure, len(names))
+    return figure
+
+
+def resident_memory(found: Mapping[str, Residence], badge: str) -> go.Figure:
+    """Resident bytes of the engine's process: file-backed and private pages, ordinary and huge, a bar for each case."""
+    text = "; ".join(
+        f"{name}: " + ", ".join(f"{kind} {size(one) / MIB:.1f} MiB" for kind, (size, _) in RESIDENT.items())
+        for name, one in found.items()
+    )
+    figure = blank(badge, f"Resident memory right after loading: {text}.", x="MiB")
+    for kind, (size, colour) in RESIDENT.items():
+        figure.add_bar(
+            y=list(found), x=[size(one) / MIB for one in found.values()], name=kind, orientation="h",
+            marker_color=colour, hovertemplate=f"{kind}: %{{x:.1f}} MiB<extra>%{{y}}</extra>",
+        )  # fmt: skip
+    stacked(figure, len(found))
+    figure.update_annotations(xshift=-105)
     return figure

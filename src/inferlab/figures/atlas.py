@@ -1,4 +1,4 @@
-"""Many measurements beside their predictions: rates, and bytes."""
+"""The atlas: measured against predicted rates, and bytes, of every record."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def atlas_rates(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
     Runs that were disturbed on purpose are left out.
     """
     counted = [entry for entry in found if not entry.disturbed]
-    told = [f"{phase} {len(errors)} points, median error {typical(errors):.1%}"
+    text = [f"{phase} {len(errors)} points, median error {typical(errors):.1%}"
             for phase in PHASES if (errors := rate_errors(counted, phase))]  # fmt: skip
-    figure = blank(badge, f"Measured against predicted tokens per second: {'; '.join(told) or 'none'}.",
+    figure = blank(badge, f"Measured against predicted tokens per second: {'; '.join(text) or 'none'}.",
                    "predicted tokens per second", "measured tokens per second")  # fmt: skip
     spots = {phase: [(e.device, _about(e), c.predicted, c.measured) for e in counted if (c := e.checked(phase))]
              for phase in PHASES}  # fmt: skip
@@ -36,7 +36,7 @@ def atlas_rates(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
 
 
 def atlas_bytes(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
-    """Measured against predicted bytes over all devices; a plan that is a bound has no point."""
+    """Measured against predicted bytes over all devices; a plan that is a range has no point."""
     spots = [(e.device, _about(e), e.memory.predicted / MIB, e.memory.measured / MIB)
              for e in found if e.memory and e.memory.predicted]  # fmt: skip
     errors = memory_errors(found)
@@ -75,7 +75,7 @@ def _scatter(figure: go.Figure, name: str, colour: str, spots: Sequence[Spot], u
 
 
 def _kind(device: str) -> str:
-    """A device that only shares the work counts by its better half: `loopback device + host` is a loopback device."""
+    """The kind of a device; `loopback device + host` counts as a loopback device."""
     if device == HOST:
         return HOST
     return LOOPBACK if LOOPBACK in device else CARD

@@ -1,4 +1,4 @@
-"""Cold starts: which phase takes the time until the first token."""
+"""Cold starts: seconds of each phase until the first token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inferlab.figures.style import DECODE, EDGE, blank, stacked
 from inferlab.measurement.cold_start import PHASES, ColdStart
 from inferlab.units import seconds_text
 
-# Our own work in greys, the file in blues and greens, the context in purples, the first token as decode.
+# Work of this library in greys, the file in blues and greens, the context in purples, the first token as decode.
 COLOURS = {
     "process": "#94a3b8",
     "check": "#475569",
@@ -26,11 +26,11 @@ COLOURS = {
 
 
 def cold_start(start: ColdStart) -> go.Figure:
-    """One cold start as a waterfall: each phase begins where the one before it ended."""
+    """One cold start as a waterfall: each phase begins at the end of the phase before."""
     names, began = list(start.phases), [0.0]
     for seconds in start.phases.values():
         began.append(began[-1] + 1e3 * seconds)
-    figure = blank(start.badge, f"Cold start: {_told(start)}.", x="milliseconds since the start")
+    figure = blank(start.badge, f"Cold start: {_phases_text(start)}.", x="milliseconds since the start")
     figure.add_bar(
         y=[_title(name) for name in names], x=[1e3 * s for s in start.phases.values()], base=began[:-1],
         orientation="h", marker_color=[COLOURS[name] for name in names], marker_line={"width": 0.5, "color": EDGE},
@@ -46,8 +46,8 @@ def cold_start(start: ColdStart) -> go.Figure:
 def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:
     """Several cold starts, one bar each: load mode and page cache, phases stacked in their order."""
     names = [f"{i}: {s.settings.load_mode}, {s.page_cache_text}" for i, s in enumerate(starts, 1)]
-    told = ". ".join(f"{name}: {_told(start)}" for name, start in zip(names, starts, strict=True))
-    figure = blank(starts[0].badge, f"Cold starts. {told}.", x="milliseconds since the start")
+    text = ". ".join(f"{name}: {_phases_text(start)}" for name, start in zip(names, starts, strict=True))
+    figure = blank(starts[0].badge, f"Cold starts. {text}.", x="milliseconds since the start")
     for phase in PHASES:
         values = [1e3 * start.phases.get(phase, 0.0) for start in starts]
         figure.add_bar(
@@ -63,6 +63,6 @@ def _title(phase: str) -> str:
     return {"kv_cache": "KV cache", "warm_up": "warm-up"}.get(phase, phase.replace("_", " "))
 
 
-def _told(start: ColdStart) -> str:
+def _phases_text(start: ColdStart) -> str:
     phases = ", ".join(f"{_title(name)} {seconds_text(seconds)}" for name, seconds in start.phases.items())
     return f"{seconds_text(start.wall_seconds)} in all: {phases}"

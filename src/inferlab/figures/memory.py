@@ -1,4 +1,4 @@
-"""Memory as planned: by device, by layer, against the context; and beside what was measured."""
+"""Planned memory: by device, by layer, against the context, and beside the measured bytes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LOG_ROUNDING = 0.005
 
 
 def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | None = None) -> go.Figure:
-    """Planned bytes of each device, stacked by kind; a line across a device's bar where its room ends."""
+    """Planned bytes of each device, stacked by kind; a line across a device's bar marks its capacity."""
     devices = list(plan.devices)
-    told = "; ".join(f"{device} {_told(plan, device)}" for device in devices)
-    figure = blank(plan_badge(plan), f"Planned bytes by device: {told}.", x="GiB")
+    text = "; ".join(f"{device} {_device_text(plan, device)}" for device in devices)
+    figure = blank(plan_badge(plan), f"Planned bytes by device: {text}.", x="GiB")
     for kind, (name, colour) in KINDS.items():
         sizes = [(plan.devices[device].parts[kind] or 0) / GIB for device in devices]
         if any(sizes):
@@ -43,7 +43,7 @@ def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | No
 
 def layer_bytes(plan: MemoryPlan) -> go.Figure:
     """Planned bytes of each layer in the order of the model: weights and KV cache, hatched where on the host."""
-    figure = blank(plan_badge(plan), _told_layers(plan), x="layer", y="MiB")
+    figure = blank(plan_badge(plan), _layers_text(plan), x="layer", y="MiB")
     names = [str(layer.index) if layer.index is not None else layer.name for layer in plan.layers]
     for kind, sizes, places in _layer_kinds(plan.layers):
         name, colour = KINDS[kind]
@@ -63,13 +63,13 @@ def layer_bytes(plan: MemoryPlan) -> go.Figure:
 def context_against_memory(
     plans: Mapping[str, Sequence[MemoryPlan]], room_bytes: int, device: str = "gpu0"
 ) -> go.Figure:
-    """Bytes planned on one device against n_ctx, a line for each named series, and the line of the device's room.
+    """Planned bytes on one device against n_ctx, a line for each series, and a line at the device's capacity.
 
-    Of a bound the safe end is drawn.
+    Where a plan is a range, its upper end is drawn.
     """
     badge = _badge_of([plan for each in plans.values() for plan in each])
     series = {name: [(p.settings.n_ctx, p.most_bytes(device) / GIB) for p in each] for name, each in plans.items()}
-    figure = blank(badge, _told_contexts(series, room_bytes / GIB), x="n_ctx, tokens")
+    figure = blank(badge, _contexts_text(series, room_bytes / GIB), x="n_ctx, tokens")
     figure.update_yaxes(title=f"GiB on {device}")
     for (name, points), colour in zip(series.items(), LINES, strict=False):
         x, y = zip(*points, strict=True)
@@ -88,10 +88,10 @@ def context_against_memory(
 
 
 def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
-    """Every kind of bytes on every device as planned and as llama.cpp's log told it; the residual is written beside."""
+    """Bytes by device and kind, as planned and as llama.cpp logged them, with the difference beside each bar."""
     gaps = compare(plan, run)
     names = [f"{gap.device}: {KINDS[gap.kind][0]}" for gap in gaps]
-    figure = blank(f"{plan_badge(plan)}; {run.badge}", _told_gaps(gaps), x="MiB")
+    figure = blank(f"{plan_badge(plan)}; {run.badge}", _gaps_text(gaps), x="MiB")
     planned = [None if g.predicted_bytes is None else g.predicted_bytes / MIB for g in gaps]
     measured = [gap.measured_bytes / MIB for gap in gaps]
     colours = [KINDS[gap.kind][1] for gap in gaps]
@@ -107,24 +107,24 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
-    _deepen(figure)
+    _wrap_badge(figure)
     figure.update_xaxes(range=[0, 1.3 * max([*measured, *filter(None, planned)], default=1)])
     return figure
 
 
-def residuals(
+def memory_residuals(
     pairs: Mapping[str, tuple[MemoryPlan, Run]], leave_out: Sequence[tuple[str, str]] = ()
 ) -> go.Figure:
-    """Measured minus planned of every kind on every device, for several settings; the band is the log's rounding.
+    """Measured minus planned bytes by device and kind, for several settings; the band is the rounding of the log.
 
-    `leave_out` names (device, kind) pairs that no plan claims to know.
+    leave_out  pairs (device, kind) that the plan does not predict
     """
     gaps = {
         name: [gap for gap in compare(plan, run) if (gap.device, gap.kind) not in leave_out]
         for name, (plan, run) in pairs.items()
     }
     badge = f"{_badge_of([plan for plan, _ in pairs.values()])}; {_largest_run(pairs).badge}"
-    figure = blank(badge, _told_residuals(gaps), x="measured - planned, MiB")
+    figure = blank(badge, _residuals_text(gaps), x="measured - planned, MiB")
     for kind, (name, colour) in KINDS.items():
         found = [(setting, gap) for setting, each in gaps.items() for gap in each if gap.kind == kind]
         known = [(setting, gap) for setting, gap in found if gap.difference_bytes is not None]
@@ -138,12 +138,12 @@ def residuals(
     figure.update_layout(showlegend=True, height=220 + 24 * len(gaps))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(gaps), autorange="reversed")
     figure.update_xaxes(range=[-1.1 * _widest(gaps), 1.1 * _widest(gaps)])
-    _deepen(figure)
+    _wrap_badge(figure)
     return figure
 
 
 def plan_badge(plan: MemoryPlan) -> str:
-    """What a plan rests on: the method, the model, the settings that matter; no measurement."""
+    """The badge of a plan: method, model and the settings that change it."""
     s = plan.settings
     asked = [f"n_gpu_layers={s.n_gpu_layers}", f"K {s.type_k}, V {s.type_v}", f"flash attention {s.flash_attn}"]
     return f"computed ({plan.method}): {plan.model.name}, n_ctx={s.n_ctx}, {', '.join(asked)}; nothing was loaded"
@@ -161,13 +161,13 @@ def _largest_run(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> Run:
 
 
 def _widest(gaps: Mapping[str, Sequence[Gap]]) -> float:
-    """Half the width of the axis: the largest residual, and at least twice what the log rounds away."""
+    """Half the width of the axis in MiB: the largest residual, at least twice the rounding of the log."""
     found = [abs(gap.difference_bytes) / MIB for each in gaps.values() for gap in each if gap.difference_bytes]
     return max([*found, 2 * LOG_ROUNDING])
 
 
-def _deepen(figure: go.Figure) -> None:
-    """Break a long badge into lines that fit beside long names on a narrow page, with room for them below the axes."""
+def _wrap_badge(figure: go.Figure) -> None:
+    """Break a long badge into short lines and make room for them below the axes."""
     for note in figure.layout.annotations:
         note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
     lines = max(note.text.count("<br>") for note in figure.layout.annotations) + 1
@@ -175,12 +175,12 @@ def _deepen(figure: go.Figure) -> None:
     figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
 
 
-def _told(plan: MemoryPlan, device: str) -> str:
+def _device_text(plan: MemoryPlan, device: str) -> str:
     return ", ".join(f"{KINDS[kind][0]} {bytes_text(n)}" for kind, n in plan.devices[device].parts.items() if n != 0)
 
 
 def _room_across(figure: go.Figure, row: int, n_bytes: int) -> None:
-    """A dashed line over one bar, where the room of its device ends."""
+    """A dashed line across one bar at the capacity of its device."""
     at = n_bytes / GIB
     figure.add_shape(
         type="line", x0=at, x1=at, y0=row - 0.45, y1=row + 0.45, line={"color": ROOM, "width": 2, "dash": "dash"}
@@ -193,39 +193,39 @@ def _layer_kinds(layers: Sequence[LayerBytes]):
     yield "kv_cache", [layer.kv_cache_bytes for layer in layers], [layer.kv_cache_device for layer in layers]
 
 
-def _told_layers(plan: MemoryPlan) -> str:
-    """Neighbours that lie in the same places are told together."""
-    told = []
+def _layers_text(plan: MemoryPlan) -> str:
+    """Text alternative of `layer_bytes`; neighbouring layers in the same place are summed."""
+    text = []
     for (device, cache), each in groupby(plan.layers, key=lambda layer: (layer.device, layer.kv_cache_device)):
         some = list(each)
         names = some[0].name if len(some) == 1 else f"{some[0].name} to {some[-1].name}"
         weights, cells = (sum(getattr(one, kind) for one in some) for kind in ("weights_bytes", "kv_cache_bytes"))
-        told.append(f"{names} on {device} {bytes_text(weights)}, their KV cache on {cache} {bytes_text(cells)}")
-    return f"Planned bytes by layer: {'; '.join(told)}."
+        text.append(f"{names} on {device} {bytes_text(weights)}, their KV cache on {cache} {bytes_text(cells)}")
+    return f"Planned bytes by layer: {'; '.join(text)}."
 
 
-def _told_contexts(series: Mapping[str, Sequence[tuple[int, float]]], room: float) -> str:
-    told = "; ".join(f"{name} from {points[0][1]:.2f} GiB at {points[0][0]:,} tokens to {points[-1][1]:.2f} GiB at "
+def _contexts_text(series: Mapping[str, Sequence[tuple[int, float]]], room: float) -> str:
+    text = "; ".join(f"{name} from {points[0][1]:.2f} GiB at {points[0][0]:,} tokens to {points[-1][1]:.2f} GiB at "
                      f"{points[-1][0]:,}" for name, points in series.items())  # fmt: skip
-    return f"Planned bytes on the device against the context: {told}. The room is {room:.2f} GiB."
+    return f"Planned bytes on the device against the context: {text}. The room is {room:.2f} GiB."
 
 
-def _told_gaps(gaps: Sequence[Gap]) -> str:
-    told = "; ".join(
+def _gaps_text(gaps: Sequence[Gap]) -> str:
+    text = "; ".join(
         f"{gap.device} {KINDS[gap.kind][0]} planned {bytes_text(gap.predicted_bytes)}, "
         f"measured {bytes_text(gap.measured_bytes)}"
         for gap in gaps
     )
-    return f"Plan beside measurement: {told}."
+    return f"Plan beside measurement: {text}."
 
 
-def _told_residuals(gaps: Mapping[str, Sequence[Gap]]) -> str:
+def _residuals_text(gaps: Mapping[str, Sequence[Gap]]) -> str:
     worst = {
         name: max((abs(gap.difference_bytes) for gap in each if gap.difference_bytes is not None), default=None)
         for name, each in gaps.items()
     }
-    told = "; ".join(f"{name} at most {bytes_text(n)}" for name, n in worst.items())
-    return f"Measured minus planned bytes, largest of all kinds: {told}."
+    text = "; ".join(f"{name} at most {bytes_text(n)}" for name, n in worst.items())
+    return f"Measured minus planned bytes, largest of all kinds: {text}."
 
 
 def _residual(gap: Gap) -> str:

@@ -1,4 +1,4 @@
-"""A model split between host and device: bytes on either side, and rates as predicted and as measured."""
+"""A model split between host and device: bytes on each, and predicted and measured rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from inferlab.units import GIB, bytes_text
 
 PHASES = {"decode": DECODE, "prefill": PREFILL}
 APART = ("n_gpu_layers", "rpc_servers")
-"""Settings that do not tell two curves apart: the axis, and an address that differs with every start."""
+"""Settings that may differ on one curve: the axis, and an address that changes with every start."""
 
 Held = Mapping[str, Mapping[str, int | None]]
 
@@ -33,14 +33,14 @@ def split(
 ) -> go.Figure:
     """Bytes by device at one n_gpu_layers, and below it both rates over all of them.
 
-    held   whose bytes to show: a plan's, or a run's as llama.cpp's log told them
+    held   the plan, or the run as llama.cpp logged it, whose bytes are drawn
     plans  predicted rates, one for each n_gpu_layers: a line with its band
     runs   measured rates: every pass a faint point, the median a numbered one; hollow where its other settings
            differ from those of `plans`
     """
-    figure = blank(None, _told(at, held, plans, runs))
+    figure = blank(None, _alt_text(at, held, plans, runs))
     figure.set_subplots(rows=3, cols=1, row_heights=[0.22, 0.39, 0.39], vertical_spacing=0.13)
-    _bytes(figure, _held(held))
+    _bytes(figure, _bytes_by_device(held))
     for row, (phase, colour) in enumerate(PHASES.items(), 2):
         _predicted(figure, row, phase, colour, plans)
         _measured(figure, row, phase, colour, runs, plans)
@@ -53,14 +53,14 @@ def split(
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True, ticklabelstandoff=6)
     figure.update_layout(barmode="stack", showlegend=True, height=760)
-    told = badge or _badge(held, plans, runs)
-    write_badge(figure, told)
-    figure.update_layout(margin_b=116 + 14 * max(0, len(badge_lines(told)) - 3))
+    line = badge or _badge(held, plans, runs)
+    write_badge(figure, line)
+    figure.update_layout(margin_b=116 + 14 * max(0, len(badge_lines(line)) - 3))
     return figure
 
 
-def _held(held: MemoryPlan | Run | None) -> Held:
-    """Bytes by device and kind; of a bound the most that it allows."""
+def _bytes_by_device(held: MemoryPlan | Run | None) -> Held:
+    """Bytes by device and kind; the upper end where a plan has a range."""
     if isinstance(held, MemoryPlan):
         most = {device: {"compute": ends[1]} for device, ends in held.compute_range.items()}
         return {device: parts.parts | most.get(device, {}) for device, parts in held.devices.items()}
@@ -83,7 +83,7 @@ def _bytes(figure: go.Figure, held: Held) -> None:
 
 
 def _predicted(figure: go.Figure, row: int, phase: str, colour: str, plans: Sequence[SpeedPlan]) -> None:
-    """The line of the predictions on the band that they give themselves."""
+    """The predicted rates as a line on their band."""
     if not plans:
         return
     x = [plan.settings.n_gpu_layers for plan in plans]
@@ -116,7 +116,7 @@ def _measured(
     figure.add_scatter(
         x=[run.settings.n_gpu_layers for _, run, _ in found], y=[median(rates) for *_, rates in found],
         name=f"{phase}, measured", mode="markers+text", text=[f"{number}" for number, *_ in found],
-        textposition="top center", customdata=[described(run.settings, run) for _, run, _ in found],
+        textposition="top center", customdata=[settings_text(run.settings, run) for _, run, _ in found],
         marker={"color": colour, "size": 10, "symbol": ["circle" if one else "circle-open" for one in alike]},
         hovertemplate=f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
         row=row, col=1,
@@ -124,30 +124,30 @@ def _measured(
 
 
 def _headroom(figure: go.Figure, row: int) -> None:
-    """Room for the number above the highest point."""
+    """Extend the axis so that the number above the highest point fits."""
     most = max((y for trace in figure.select_traces(row=row, col=1) for y in trace.y), default=0)
     if most:
         figure.update_yaxes(range=[0, 1.18 * most], row=row, col=1)
 
 
 def same_curve(one: Settings, other: Settings) -> bool:
-    """Whether two requests differ at most in n_gpu_layers and in the address of their device."""
+    """Whether two settings differ at most in n_gpu_layers and in the device's address."""
     left, right = one.to_dict(), other.to_dict()
     asked = [name for name in left if name not in APART and right[name] is not None and left[name] is not None]
     return all(left[name] == right[name] for name in asked)
 
 
-def described(settings: Settings, run: Run | None = None) -> str:
-    """The settings that the lab moves, in one line."""
+def settings_text(settings: Settings, run: Run | None = None) -> str:
+    """The settings with a control in the split lab, in one line."""
     kept = "cache with its layer" if settings.offload_kqv else "cache on the host"
     links = [link.text for link in run.links] if run else []
-    told = [f"n_ctx {settings.n_ctx}", f"K {settings.type_k}, V {settings.type_v}",
+    text = [f"n_ctx {settings.n_ctx}", f"K {settings.type_k}, V {settings.type_v}",
             f"flash attention {settings.flash_attn}", kept, *links]  # fmt: skip
-    return ", ".join(told)
+    return ", ".join(text)
 
 
 def recorded_badge(run: Run) -> str:
-    """The badge of a run that is read from a record: recorded, not measured while the page was built."""
+    """The badge of a run that was read from a record instead of measured at build."""
     kind = "synthetic weights in the shape of" if run.model.synthetic else "the model"
     return f"recorded: {run.badge.removeprefix('measured: ')}; {kind} {run.model.name.removesuffix(' shape')}"
 
@@ -163,15 +163,15 @@ def _tick(plans: Sequence[SpeedPlan], runs: Sequence[Run]) -> int:
     return 1 if most <= 20 else 4
 
 
-def _told(at: int, held: MemoryPlan | Run | None, plans: Sequence[SpeedPlan], runs: Sequence[Run]) -> str:
+def _alt_text(at: int, held: MemoryPlan | Run | None, plans: Sequence[SpeedPlan], runs: Sequence[Run]) -> str:
     placed = "; ".join(
-        f"{device} {bytes_text(sum(filter(None, parts.values())))}" for device, parts in _held(held).items()
+        f"{device} {bytes_text(sum(filter(None, parts.values())))}" for device, parts in _bytes_by_device(held).items()
     )
     here = [plan for plan in plans if plan.settings.n_gpu_layers == at]
-    told = [f"predicted {phase} {getattr(here[0], phase).tokens_per_second:.1f} tokens/s" for phase in PHASES if here]
-    told += [
+    text = [f"predicted {phase} {getattr(here[0], phase).tokens_per_second:.1f} tokens/s" for phase in PHASES if here]
+    text += [
         f"measurement {number} at {run.settings.n_gpu_layers} layers: "
         f"prefill {run.prefill_tokens_per_second or 0:.1f}, decode {run.decode_tokens_per_second or 0:.1f} tokens/s"
         for number, run in enumerate(runs, 1)
     ]
-    return f"With n_gpu_layers {at}: {placed or 'nothing is placed yet'}. {'; '.join(told) or 'No rates yet'}."
+    return f"With n_gpu_layers {at}: {placed or 'nothing is placed yet'}. {'; '.join(text) or 'No rates yet'}."

@@ -1,4 +1,4 @@
-"""Requests in time: one pass on a clock, time to first token, token after token."""
+"""Requests over time: one pass, time to first token, and the time of each token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inferlab.units import rate_text, seconds_text
 
 
 def timeline(run: Run) -> go.Figure:
-    """One pass on a clock: the prefill as one bar, then a bar for each token until it is known."""
+    """One pass on a time axis: prefill as one bar, then a bar for each decoded token."""
     one = sorted(run.passes, key=lambda p: p.token_seconds[-1])[len(run.passes) // 2]
     ends = [1e3 * t for t in one.token_seconds]
     gaps = [after - before for before, after in pairwise(ends)]
@@ -67,11 +67,11 @@ def token_times(run: Run) -> go.Figure:
     every = [(i + 2, 1e3 * s) for p in run.passes for i, s in enumerate(p.decode_seconds)]
     typical = median(middle) if middle else None
     top = max(1.2 * max(middle), 2 * typical) if middle else 1
-    told = seconds_text(None if typical is None else typical / 1e3)
+    text = seconds_text(None if typical is None else typical / 1e3)
     above = sum(ms > top for _, ms in every)
     figure = blank(
         run.badge,
-        f"Engine time of each decoded token: median {told} over {len(middle)} tokens and {len(run.passes)} passes; "
+        f"Engine time of each decoded token: median {text} over {len(middle)} tokens and {len(run.passes)} passes; "
         f"{above} of {len(every)} points lie above the axis.",
         x="token in the answer",
         y="engine time, ms",
@@ -94,9 +94,9 @@ def requests(runs: Sequence[Run]) -> go.Figure:
     ttft = [1e3 * r.ttft_seconds for r in runs]
     rest = [1e3 * (r.inter_token_seconds or 0) * (r.n_gen - 1) for r in runs]
     bars = zip(names, ttft, rest, strict=True)
-    told = "; ".join(f"{name} tokens: {a:.1f} ms prefill, {b:.1f} ms decode" for name, a, b in bars)
+    text = "; ".join(f"{name} tokens: {a:.1f} ms prefill, {b:.1f} ms decode" for name, a, b in bars)
     badge = runs[0].badge if runs else None
-    figure = blank(badge, f"Measured requests: {told or 'none yet'}.", x="milliseconds")
+    figure = blank(badge, f"Measured requests: {text or 'none yet'}.", x="milliseconds")
     figure.add_bar(y=names, x=ttft, name="prefill", orientation="h", marker_color=PREFILL)
     figure.add_bar(y=names, x=rest, name="decode", orientation="h", marker_color=DECODE)
     stacked(figure, len(runs))

@@ -1,4 +1,4 @@
-"""The roofline, and prefill and decode against the number of tokens that go through the weights together."""
+"""Rooflines, and the rates of prefill and decode against the number of tokens in a pass."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rates_against_length(
     Decode is one token at a time: its rate, of the shortest prompt of each series, stands at one.
     """
     runs = [run for each in series.values() for run in each]
-    figure = blank(badge or runs[-1].badge, _told(series, ridges or {}), "tokens in the prompt", "tokens per second")
+    figure = blank(badge or runs[-1].badge, _text(series, ridges or {}), "tokens in the prompt", "tokens per second")
     for (name, each), colour in zip(series.items(), COLOURS, strict=False):
         each = sorted(each, key=lambda run: run.n_prompt)
         rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
@@ -88,33 +88,33 @@ def rates_against_length(
     return figure
 
 
-def roof_at(
+def roofline_at(
     ceiling: Ceiling, found: Sequence[Achieved], types: Sequence[str], badge: str, n_prompt: int
 ) -> go.Figure:
-    """The roofline with the prefill of one length picked out: how close it comes to which roof, in words beside it."""
+    """The roofline with one prompt length highlighted, and its share of each roof in words."""
     figure = roofline(ceiling, [one.point for one in found], types, badge)
     here = next(one for one in found if one.n_prompt == n_prompt and one.name != "decode")
     reading = here.bytes_per_second / ceiling.bandwidth_bytes_per_second
     working = here.flops_per_second / ceiling.matrix_flops_per_second[types[0]]
-    told = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {types[0]}"
+    text = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {types[0]}"
     figure.data[-1].update(marker={"opacity": 0.35, "color": DECODE, "size": 9})
     figure.add_scatter(
         x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,
-        marker={"color": DECODE, "size": 15, "symbol": "diamond"}, hovertemplate=told,
+        marker={"color": DECODE, "size": 15, "symbol": "diamond"}, hovertemplate=text,
     )  # fmt: skip
     figure.add_annotation(
-        text=told.replace(": ", ":<br>"), x=0, xref="paper", xanchor="left", y=1.02, yref="paper", yanchor="bottom",
+        text=text.replace(": ", ":<br>"), x=0, xref="paper", xanchor="left", y=1.02, yref="paper", yanchor="bottom",
         align="left", showarrow=False,
     )  # fmt: skip
     figure.update_layout(margin_t=56)
-    figure.update_layout(meta={"alt": f"{figure.layout.meta['alt']} Picked out: {told}."})
+    figure.update_layout(meta={"alt": f"{figure.layout.meta['alt']} Picked out: {text}."})
     return figure
 
 
-def _told(series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float]) -> str:
-    told = [
+def _text(series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float]) -> str:
+    text = [
         f"{name}: " + ", ".join(f"{run.n_prompt} tokens at {run.prefill_tokens_per_second:.3g}" for run in each)
         for name, each in series.items()
     ]
-    told += [f"the ridge for {name} lies at {tokens:.3g} tokens" for name, tokens in ridges.items()]
-    return f"Prefill in tokens per second against the length of the prompt. {'; '.join(told)}."
+    text += [f"the ridge for {name} lies at {tokens:.3g} tokens" for name, tokens in ridges.items()]
+    return f"Prefill in tokens per second against the length of the prompt. {'; '.join(text)}."

@@ -1,4 +1,4 @@
-"""Where a figure is shown: redrawn in place in JupyterLab, as the page's own HTML on a built page."""
+"""How a figure is displayed: as a widget in JupyterLab, as HTML on a built page."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def on_page() -> bool:
 
 
 def live(figure: go.Figure) -> go.FigureWidget:
-    """The same figure as a widget that JupyterLab can redraw in place."""
+    """The figure as a widget that can be redrawn in place."""
     return go.FigureWidget(figure)
 
 
 def redraw(shown: go.FigureWidget, figure: go.Figure) -> None:
-    """Let a widget show another figure."""
+    """Replace the figure that a widget shows."""
     with shown.batch_update():
         shown.data = ()
         shown.add_traces(list(figure.data))

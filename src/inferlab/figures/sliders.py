@@ -1,4 +1,4 @@
-"""One figure out of many: a slider that shows what the same function draws for each value, without a kernel."""
+"""A figure with a slider over values, all of them drawn in advance, so that no kernel is needed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import BADGE_SHIFT
+from inferlab.figures.style import BADGE_SHIFT, value_text
 
 SLIDER_HEIGHT = 110
 MOVED = ("annotations", "shapes")
-"""What of a layout each position brings along; axes stay, so that a position can be compared with the one before."""
+"""Parts of the layout that change with the position; axes stay, so that positions can be compared."""
 
 
 def slider(draw: Callable[..., go.Figure], over: Mapping[str, Sequence[Any]], start: int = 0) -> go.Figure:
@@ -22,7 +22,7 @@ def slider(draw: Callable[..., go.Figure], over: Mapping[str, Sequence[Any]], st
     """
     values = [dict(zip(over, each, strict=True)) for each in product(*over.values())]
     drawn = [draw(**each) for each in values]
-    traces, shown = _once(drawn)
+    traces, shown = _distinct(drawn)
     figure = go.Figure(layout=drawn[start].layout)
     figure.add_traces(traces)
     for trace, positions in zip(figure.data, shown, strict=True):
@@ -33,13 +33,13 @@ def slider(draw: Callable[..., go.Figure], over: Mapping[str, Sequence[Any]], st
         "active": start, "steps": steps, "pad": {"t": 62, "b": 0}, "y": 0, "yanchor": "top",
         "currentvalue": {"prefix": f"{', '.join(over)}: ", "font": {"size": 14}},
     }])  # fmt: skip
-    told = f"A slider over {', '.join(over)} with {len(values)} positions, {_text(values[0])} to {_text(values[-1])}. "
-    figure.update_layout(meta={"alt": f"{told}At {_text(values[start])}: {drawn[start].layout.meta['alt']}"})
+    about = f"A slider over {', '.join(over)} with {len(values)} positions, {_text(values[0])} to {_text(values[-1])}. "
+    figure.update_layout(meta={"alt": f"{about}At {_text(values[start])}: {drawn[start].layout.meta['alt']}"})
     return figure
 
 
-def _once(drawn: Sequence[go.Figure]) -> tuple[list[Any], list[set[int]]]:
-    """Every trace that is unlike the others, and the positions that show it."""
+def _distinct(drawn: Sequence[go.Figure]) -> tuple[list[Any], list[set[int]]]:
+    """The distinct traces, and the positions that show each."""
     kept: dict[str, Any] = {}
     shown: dict[str, set[int]] = {}
     for position, figure in enumerate(drawn):
@@ -51,7 +51,7 @@ def _once(drawn: Sequence[go.Figure]) -> tuple[list[Any], list[set[int]]]:
 
 
 def _step(position: int, values: Mapping[str, Any], drawn: go.Figure, shown: Sequence[set[int]]) -> dict[str, Any]:
-    """What plotly does at one position: other traces, other notes and lines."""
+    """plotly's update for one position: visible traces, annotations and shapes."""
     layout = drawn.layout.to_plotly_json()
     moved = {name: layout.get(name, []) for name in MOVED}
     moved["annotations"] = [_lowered(note) for note in moved["annotations"]]
@@ -60,7 +60,7 @@ def _step(position: int, values: Mapping[str, Any], drawn: go.Figure, shown: Seq
 
 
 def _make_room(figure: go.Figure) -> None:
-    """The slider lies between the axes and the badge."""
+    """Make room for the slider between the axes and the badge."""
     notes = [_lowered(note.to_plotly_json()) for note in figure.layout.annotations]
     below = (figure.layout.margin.b or 80) + SLIDER_HEIGHT
     figure.update_layout(
@@ -69,10 +69,10 @@ def _make_room(figure: go.Figure) -> None:
 
 
 def _lowered(note: Mapping[str, Any]) -> dict[str, Any]:
-    """A badge further down; every other note where it was."""
+    """The annotation, moved down if it is the badge."""
     return {**note, "yshift": BADGE_SHIFT - SLIDER_HEIGHT} if note.get("yshift") == BADGE_SHIFT else dict(note)
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    """The values of one position, as a reader names them."""
-    return ", ".join(("on" if v else "off") if isinstance(v, bool) else f"{v}" for v in values.values())
+    """The values of one position as text."""
+    return ", ".join(map(value_text, values.values()))

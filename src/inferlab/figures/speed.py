@@ -1,4 +1,4 @@
-"""Predicted speed beside measured, and what a step spends its time on."""
+"""Predicted speed: against measured rates, and divided into its terms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def predicted_beside_measured(pairs: Sequence[Pair], badge: str | None = None) -
 
 
 def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = None) -> go.Figure:
-    """What is left over at each point: measured over predicted, less one, in percent; a row for each group."""
+    """Measured over predicted rate, less one, in percent, at each point; a row for each group."""
     left = [(group, name, 100 * (m / p - 1)) for group, pairs in groups.items() for name, p, m, _ in pairs]
     alt = f"Measured less predicted, in percent of predicted, at {len(left)} points: " + "; ".join(
         f"{group} {', '.join(f'{x:.0f}' for at, _, x in left if at == group)}" for group in groups
@@ -45,7 +45,7 @@ def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = No
     figure.add_scatter(x=[x for _, _, x in left], y=[group for group, _, _ in left], text=[name for _, name, _ in left],
                        mode="markers", marker={"color": DECODE, "size": 9, "opacity": 0.6},
                        hovertemplate="%{text}: %{x:.1f} %<extra></extra>")  # fmt: skip
-    figure.update_annotations(xshift=-90)  # the badge begins below the names of the rows
+    figure.update_annotations(xshift=-90)  # align the badge with the names of the rows
     figure.update_layout(height=190 + 40 * len(groups))
     figure.update_yaxes(autorange="reversed", type="category")
     return figure
@@ -54,8 +54,8 @@ def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = No
 def step_seconds(plan: SpeedPlan, badge: str | None = None) -> go.Figure:
     """The time of the whole prompt and of one generated token, each divided into its terms."""
     steps: dict[str, StepPlan] = {"prefill": plan.prefill, "one token": plan.decode}
-    told = "; ".join(f"{name} {1e3 * step.seconds:.3g} ms, bound by {step.bound_by}" for name, step in steps.items())
-    figure = blank(badge, f"Predicted time by term: {told}.", "share of the step, %")
+    text = "; ".join(f"{name} {1e3 * step.seconds:.3g} ms, bound by {step.bound_by}" for name, step in steps.items())
+    figure = blank(badge, f"Predicted time by term: {text}.", "share of the step, %")
     for kind, colour in TERMS.items():
         shares = [100 * step.seconds_of(kind) / (step.seconds + step.overlap_seconds) for step in steps.values()]
         texts = [f"{1e3 * step.seconds_of(kind):.3g} ms" for step in steps.values()]

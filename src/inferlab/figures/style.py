@@ -1,14 +1,17 @@
-"""What all figures share: colours, the blank sheet, the badge, points and lines."""
+"""Parts shared by all figures: colours, the empty figure, the badge, points and lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
+from typing import Any
 
 import plotly.graph_objects as go
 
 PREFILL = "#3b82c4"
 DECODE = "#d97706"
+TEAL, PURPLE, RED, GREY = "#0f9d8a", "#a855c7", "#c0563c", "#6b7280"
+SERIES_COLOURS = (DECODE, PREFILL, TEAL, PURPLE)
 EDGE = "rgba(128,128,128,0.35)"
 LOG_MARKS = tuple(digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5))
 """Ticks of a logarithmic axis as whole numbers: by itself it writes 2 and 5 without their power of ten."""
@@ -64,7 +67,36 @@ def line(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, co
     figure.add_scatter(x=x, y=y, name=name, mode=mode, line={"color": colour, "width": 2}, marker={"size": 8})
 
 
+def samples_and_medians(
+    figure: go.Figure,
+    samples: Sequence[tuple[float, float]],
+    medians: Sequence[tuple[float, float]],
+    name: str,
+    colour: str,
+) -> None:
+    """Every sample as a faint point and the medians as a line, with one entry in the legend."""
+    points(figure, samples, name, colour)
+    figure.data[-1].showlegend = False
+    line(figure, medians, name, colour)
+
+
+def dashed_line(
+    figure: go.Figure, values: Sequence[tuple[float, float]], name: str, colour: str, dash: str, shape: str = "linear"
+) -> None:
+    """Values joined by a line without marks; `dash` and `shape` are plotly's, such as "dot" and "hv"."""
+    figure.add_scatter(
+        x=[x for x, _ in values], y=[y for _, y in values], name=name, mode="lines",
+        line={"color": colour, "width": 2, "dash": dash, "shape": shape},
+        hovertemplate=f"%{{x}}: %{{y:.3f}}<extra>{name}</extra>",
+    )  # fmt: skip
+
+
 def stacked(figure: go.Figure, n_bars: int) -> None:
     """Make horizontal bars a stack with a legend, first bar on top, as high as there are bars."""
     figure.update_layout(barmode="stack", showlegend=True, height=220 + 44 * max(2, n_bars))
     figure.update_yaxes(autorange="reversed", type="category")
+
+
+def value_text(value: Any) -> str:
+    """The value of a setting as a reader writes it: a switch is on or off."""
+    return ("on" if value else "off") if isinstance(value, bool) else f"{value}"

@@ -1,4 +1,4 @@
-"""What the machine did while it ran: readings stacked on the time axis of the passes."""
+"""Telemetry: readings of processors, memory, disk and GPUs over the time of the passes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PASSES_PIXELS, PANEL_PIXELS, GAP_PIXELS = 34, 84, 34
 
 
 def telemetry(run: Run) -> go.Figure:
-    """What the machine did during the counted passes: a panel for each kind of reading, on the passes' time axis.
+    """Readings during the counted passes: a panel for each kind, on the time axis of the passes.
 
-    A panel of which nothing is known is left out; the line below the figure says which, and why.
+    A panel without any reading is left out; the badge says which, and why.
     """
     panels = _panels(run)
     shown, unknown = [p for p in panels if p.lines], _unknown(run, panels)
-    told = [f"{p.title}: {', '.join(_range_text(line) for line in p.lines if not line.faint)}." for p in shown]
+    text = [f"{p.title}: {', '.join(_range_text(line) for line in p.lines if not line.faint)}." for p in shown]
     badge = " ".join([f"{run.badge}.", *unknown])
-    figure = blank(None, " ".join([_sampling_text(run), *told, *unknown]))
+    figure = blank(None, " ".join([_sampling_text(run), *text, *unknown]))
     _stack(figure, len(shown), len(badge_lines(badge)))
     _spans(figure, run)
     for row, panel in enumerate(shown, 2):
@@ -41,7 +41,7 @@ def telemetry(run: Run) -> go.Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """Readings in the order of time, None where unknown; `held` if a value speaks for the interval before it."""
+    """Readings in order of time, None where unknown; `held` if a value is the mean of the interval before it."""
 
     name: str
     points: tuple[tuple[float, float | None], ...]
@@ -94,10 +94,10 @@ def _rate(samples: Sequence[Sample], field: str, name: str) -> Line:
 
 
 def _processors(samples: Sequence[Sample]) -> tuple[Line, ...]:
-    told = [(sample.seconds, sample.cpu_percent) for sample in samples if sample.cpu_percent]
-    mean = Line("all together", tuple((at, fmean(percents)) for at, percents in told), held=True)
-    each = zip(*(percents for _, percents in told), strict=False)
-    times = [at for at, _ in told]
+    text = [(sample.seconds, sample.cpu_percent) for sample in samples if sample.cpu_percent]
+    mean = Line("all together", tuple((at, fmean(percents)) for at, percents in text), held=True)
+    each = zip(*(percents for _, percents in text), strict=False)
+    times = [at for at, _ in text]
     faint = (
         Line(f"processor {i}", tuple(zip(times, column, strict=True)), True, True) for i, column in enumerate(each)
     )

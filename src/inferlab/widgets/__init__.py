@@ -1,29 +1,28 @@
-"""Front door of JupyterLab: controls that measure for real, and questions that wait for a prediction.
+"""Widgets for JupyterLab: controls that run a measurement, and questions to answer before its result is shown.
 
-On a built page, where no kernel answers, the same calls give what was measured at build:
+A built page has no kernel, so the same calls return what was measured at build:
 `pipeline_lab`, `cache_lab` and `quantization_lab` a plain figure, `explore` and `split_lab` one with a slider,
-`predict` a question whose outcome is folded away.
-No widget is made there, because a page has nothing that could show one.
+`ask` a question with its outcome folded away.
 """
 
 from inferlab.widgets.explorer import Explorer, explore
-from inferlab.widgets.kvcache import CacheLab, cache_lab
+from inferlab.widgets.kv_cache import CacheLab, cache_lab
 from inferlab.widgets.offload import SplitLab, split_lab
 from inferlab.widgets.pipeline import PipelineLab, pipeline_lab
-from inferlab.widgets.predictions import Prediction, predict
 from inferlab.widgets.quantization import QuantizationLab, quantization_lab
+from inferlab.widgets.question import Question, ask
 
 __all__ = [
     "CacheLab",
     "Explorer",
     "PipelineLab",
-    "Prediction",
     "QuantizationLab",
+    "Question",
     "SplitLab",
+    "ask",
     "cache_lab",
     "explore",
     "pipeline_lab",
-    "predict",
     "quantization_lab",
     "split_lab",
 ]

@@ -1,4 +1,4 @@
-"""What was pressed and what came of it: an engine that can be stopped, and attempts as a table and as a record."""
+"""The measurements of the split lab, as a table and as a record, and an engine that can be cancelled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = ("", "layers", "other settings", "prefill, tokens/s", "decode, tokens/
 
 @dataclass(frozen=True)
 class Attempt:
-    """One press of Measure: what was asked for, what was predicted, and the run or the reason why there is none."""
+    """One press of Measure: settings, prediction, and the run or the error message."""
 
     settings: Settings
     predicted: SpeedPlan | None
@@ -34,11 +34,11 @@ class Attempt:
         return rate / getattr(self.predicted, phase).tokens_per_second - 1 if rate and self.predicted else None
 
 
-class Watched:
-    """An engine that tells before every pass, and refuses further ones once `stopped`."""
+class CancellableEngine:
+    """An engine that reports the number of every pass before it begins, and refuses further passes once `stopped`."""
 
-    def __init__(self, engine: Engine, tell: Callable[[int], None]) -> None:
-        self.engine, self.tell, self.n_passes, self.stopped = engine, tell, 0, False
+    def __init__(self, engine: Engine, on_pass: Callable[[int], None]) -> None:
+        self.engine, self.on_pass, self.n_passes, self.stopped = engine, on_pass, 0, False
 
     def __getattr__(self, name: str):
         return getattr(self.engine, name)
@@ -47,23 +47,23 @@ class Watched:
         if self.stopped:
             raise MeasurementCancelled("The measurement was cancelled; nothing of it is kept.")
         self.n_passes += 1
-        self.tell(self.n_passes)
+        self.on_pass(self.n_passes)
         return self.engine.generate(prompt, n_gen)
 
     def stop(self) -> None:
-        """End the pass that runs now, and let no other begin."""
+        """End the pass that is running and refuse any other."""
         self.stopped = True
         self.engine.close()
 
 
 def as_sweep(attempts: Sequence[Attempt]) -> Sweep:
-    """Every attempt as a point over the settings that can be moved, the failed ones with their reason."""
+    """Every attempt as a point of a sweep over the settings with a control; a failed one has its error."""
     points = tuple(Point({name: getattr(one.settings, name) for name in MOVED}, one.run, one.error) for one in attempts)
     return Sweep({name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in MOVED}, points)
 
 
 def table(attempts: Sequence[Attempt]) -> str:
-    """Every attempt as a row: what was asked, measured, and how far that lies from the prediction."""
+    """Every attempt as a row of an HTML table: settings, measured rates and their distance from the prediction."""
     if not attempts:
         return ""
     head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
@@ -73,8 +73,8 @@ def table(attempts: Sequence[Attempt]) -> str:
 
 
 def _row(number: int, attempt: Attempt) -> str:
-    about = html.escape(figures.described(attempt.settings, attempt.run))
-    first = f"<td>{number if attempt.run else ''}</td><td>{attempt.settings.n_gpu_layers}</td><td>{about}</td>"
+    text = html.escape(figures.settings_text(attempt.settings, attempt.run))
+    first = f"<td>{number if attempt.run else ''}</td><td>{attempt.settings.n_gpu_layers}</td><td>{text}</td>"
     if attempt.run is None:
         return f"<tr>{first}<td colspan='2'>{html.escape((attempt.error or '').splitlines()[0])}</td></tr>"
     return f"<tr>{first}{''.join(f'<td>{_rate(attempt, phase)}</td>' for phase in ('prefill', 'decode'))}</tr>"
@@ -82,5 +82,5 @@ def _row(number: int, attempt: Attempt) -> str:
 
 def _rate(attempt: Attempt, phase: str) -> str:
     rate, residual = getattr(attempt.run, f"{phase}_tokens_per_second"), attempt.residual(phase)
-    told = "" if residual is None else f" ({residual:+.0%})"
-    return "" if rate is None else f"{rate:.1f}{told}"
+    difference = "" if residual is None else f" ({residual:+.0%})"
+    return "" if rate is None else f"{rate:.1f}{difference}"

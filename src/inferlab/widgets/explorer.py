@@ -1,4 +1,4 @@
-"""The same drawing function for a reader with a kernel and for one without."""
+"""One figure for every value of its controls: drawn anew by a kernel, or drawn in advance for a built page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def explore(
 
 
 class Explorer:
-    """A control for each name; `values` is what they say, and the figure is `draw(**values)`."""
+    """A slider for each name; `values` are the sliders' values, and the figure is `draw(**values)`."""
 
     def __init__(self, draw: Callable[..., figures.Figure], over: Mapping[str, Sequence[Any]], start: int = 0) -> None:
         self.draw = draw
@@ -35,7 +35,7 @@ class Explorer:
         return {name: control.value for name, control in self.controls.items()}
 
     def redraw(self) -> None:
-        """Draw what the controls say."""
+        """Draw the figure for the present values."""
         figures.redraw(self.figure, self.draw(**self.values))
 
     def _ipython_display_(self) -> None:
@@ -45,7 +45,7 @@ class Explorer:
 
 
 def _controls(over: Mapping[str, Sequence[Any]], start: int) -> dict[str, ipw.SelectionSlider]:
-    """A slider for each name, at the values of position `start`."""
+    """A slider for each name, at the values of combination `start`."""
     made, left = {}, start
     for name, values in reversed(over.items()):
         left, index = divmod(left, len(values))

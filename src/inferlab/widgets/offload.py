@@ -1,4 +1,4 @@
-"""The live lab of chapter 6: a model split between host and device, predicted as controls move, measured on a press."""
+"""The live lab of chapter 6: a model split between host and device, predicted and measured."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
-from inferlab.widgets.attempts import MOVED, Attempt, Watched, as_sweep, table
-from inferlab.widgets.pressing import Pressed, labelled
-from inferlab.widgets.rates import Predicted, for_all_cores, kept_calibration, told
-from inferlab.widgets.saving import SavePictures
+from inferlab.widgets.attempts import MOVED, Attempt, CancellableEngine, as_sweep, table
+from inferlab.widgets.live_lab import LiveLab, labelled
+from inferlab.widgets.save_pictures import SavePictures
+from inferlab.widgets.split_predictions import SplitPredictions, for_all_cores, kept_calibration, prediction_text
 
 RECORDED = "xeon-2c/split-layers"
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -45,7 +45,7 @@ def split_lab(
     repeats: int = 3,
     engine: Engine | None = None,
 ) -> SplitLab | figures.Figure:
-    """Controls for where layers and cache lie; bytes and rates predicted as they move; a button that measures.
+    """Controls for the placement of layers and KV cache; bytes and rates are predicted at once, measured by a button.
 
     calibration  what the rates are predicted from (None: the one kept by `lab.calibrate`; without any, bytes alone)
     On a built page, where no kernel answers, a recorded sweep over n_gpu_layers on a slider.
@@ -65,11 +65,11 @@ def recorded_split(sweep: Sweep) -> figures.Figure:
     return figures.slider(draw, {"n_gpu_layers": sweep.over["n_gpu_layers"]})
 
 
-class SplitLab(Pressed):
-    """The live lab of chapter 6; `attempts` keeps every press, `runs` what was measured, for the cells below.
+class SplitLab(LiveLab):
+    """The live lab of chapter 6; `attempts` has every press of Measure, `runs` the measurements among them.
 
     workload  n_prompt, n_gen and repeats of every measurement
-    Without a GPU the device is a loopback device, which computes with all cores while the host's one thread waits.
+    Without a GPU the device is a loopback device, which computes with all cores.
     """
 
     def __init__(
@@ -85,16 +85,16 @@ class SplitLab(Pressed):
         self.engine = engine or LlamaEngine()
         self.machine = self.engine.machine()
         self.on_loopback = not self.machine.gpus and "rpc" in libraries.backends()
-        self.predicted = Predicted(self.model, self.machine, *workload[:2])
-        self._know(calibration or kept_calibration())
+        self.predicted = SplitPredictions(self.model, self.machine, *workload[:2])
+        self._use_calibration(calibration or kept_calibration())
         self.attempts: list[Attempt] = []
         self._device: LoopbackDevice | None = None
-        self._watched: Watched | None = None
+        self._cancellable: CancellableEngine | None = None
         self._began = time.monotonic()
         self._make_controls()
         self.figure = figures.live(figures.split(0))
         self.status = ipw.HTML()
-        self._say(self._where())
+        self._set_status(self._place_text())
         self.notes = ipw.HTML()
         self.history = ipw.HTML()
         self.update()
@@ -129,7 +129,7 @@ class SplitLab(Pressed):
 
     @property
     def controls(self) -> list[ipw.Widget]:
-        """What the reader moves; the link only where it can be slowed."""
+        """The controls; the link only where its rate can be limited."""
         moved = [getattr(self, name) for name in MOVED]
         return [*moved, self.link] if self.on_loopback else moved
 
@@ -140,8 +140,8 @@ class SplitLab(Pressed):
         buttons.layout.flex_flow = "row wrap"
         return ipw.VBox([*self.controls, self.notes, buttons, self.progress, self.status, self.figure, self.history])
 
-    def _where(self) -> str:
-        """Where it will run, before anything has."""
+    def _place_text(self) -> str:
+        """The line that names processor and device before the first measurement."""
         gpus = ", ".join(gpu.description for gpu in self.machine.gpus)
         shared = "a loopback device: both sides share this machine's memory"
         place = gpus or (shared if self.on_loopback else "no device")
@@ -151,7 +151,7 @@ class SplitLab(Pressed):
 
     @property
     def settings(self) -> Settings:
-        """What the controls say, with the device. Raises InvalidSettings for what does not go together."""
+        """Settings of the controls and the device. Raises InvalidSettings for values that exclude each other."""
         asked = Settings(**{name: getattr(self, name).value for name in MOVED})
         return self._device.settings(asked) if self._device else asked
 
@@ -160,7 +160,7 @@ class SplitLab(Pressed):
         return tuple(attempt.run for attempt in self.attempts if attempt.run)
 
     def update(self) -> None:
-        """Predict bytes and rates for what the controls say, and draw them; what cannot be predicted is told."""
+        """Predict bytes and rates for the controls' values and draw them; show the error if that is impossible."""
         try:
             self._ready_device()
             settings = self.settings
@@ -168,7 +168,7 @@ class SplitLab(Pressed):
         except InferlabError as error:
             super().failed(error)
             return
-        self.notes.value = told(settings, memory, speeds)
+        self.notes.value = prediction_text(settings, memory, speeds)
         self._draw(settings, memory, speeds)
 
     def _draw(self, settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> None:
@@ -177,89 +177,89 @@ class SplitLab(Pressed):
     # --- measuring ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Measure what the controls say, beside the notebook's own thread, so that Cancel can be pressed."""
-        self._watched = Watched(self.engine, self._passed)
-        self._say("Measuring: loading the model …")
-        self.beside(self.measure_once)
+        """Measure with the controls' values in a background thread, so that Cancel can be pressed."""
+        self._cancellable = CancellableEngine(self.engine, self._on_pass)
+        self._set_status("Measuring: loading the model …")
+        self.run_in_background(self.measure_once)
 
     def cancel(self) -> None:
-        """End the measurement that runs; what was measured before stays."""
-        if self._watched is not None:
-            self._say("Cancelling …")
-            self._watched.stop()
+        """Cancel the running measurement; earlier ones stay."""
+        if self._cancellable is not None:
+            self._set_status("Cancelling …")
+            self._cancellable.stop()
 
     def measure_once(self) -> Run:
-        """Measure what the controls say and keep the attempt with its prediction."""
-        watched = self._watched or Watched(self.engine, self._passed)
+        """Measure with the controls' values and keep the attempt with its prediction."""
+        cancellable = self._cancellable or CancellableEngine(self.engine, self._on_pass)
         self._ready_device()
         settings = fitted(self.settings, *self.workload[:2])
         speeds = self.predicted.speeds(settings)
         self.attempts.append(Attempt(settings, speeds[settings.n_gpu_layers] if speeds else None))
-        run = measure(self.path, settings, *self.workload, engine=watched, progress=False)
+        run = measure(self.path, settings, *self.workload, engine=cancellable, progress=False)
         self.attempts[-1] = replace(self.attempts[-1], run=run)
-        self._say(f"{html.escape(figures.summary(run))}<br>{html.escape(run.badge)}")
+        self._set_status(f"{html.escape(figures.summary(run))}<br>{html.escape(run.badge)}")
         self.history.value = table(self.attempts)
         self._draw(settings, self.predicted.memory(settings), speeds)
         return run
 
     def failed(self, error: Exception) -> None:
-        """Tell why, and keep the reason where the run would have been; a cancelled attempt leaves nothing."""
-        cancelled = self._watched is not None and self._watched.stopped
+        """Show the error and keep it in place of the run; a cancelled attempt is dropped."""
+        cancelled = self._cancellable is not None and self._cancellable.stopped
         if self.attempts and self.attempts[-1].run is None and self.attempts[-1].error is None:
             failed = self.attempts.pop()
             if not cancelled:
                 self.attempts.append(replace(failed, error=f"{type(error).__name__}: {error}"))
         if cancelled:
             self.engine.close()
-            self._say(f"Cancelled. {len(self.runs)} measured points are kept.")
+            self._set_status(f"Cancelled. {len(self.runs)} measured points are kept.")
         else:
             super().failed(error)
         self.history.value = table(self.attempts)
 
-    def _passed(self, n_passes: int) -> None:
+    def _on_pass(self, n_passes: int) -> None:
         most = self.workload[2] + 2
         self.progress.max, self.progress.value = max(most, n_passes), n_passes
         seconds = f"{time.monotonic() - self._began:.0f} s so far"
         counted = f"Passes warm up until two agree, then {self.workload[2]} count."
-        self._say(f"Measuring: pass {n_passes}, {seconds}. {counted}")
+        self._set_status(f"Measuring: pass {n_passes}, {seconds}. {counted}")
 
-    def busy(self, busy: bool) -> None:
-        """Nothing else may run while something is measured, and nothing can be moved."""
+    def set_busy(self, busy: bool) -> None:
+        """Disable every control but Cancel while work runs, and enable them afterwards."""
         self._began = time.monotonic()
         if not busy:
-            self._watched = None
+            self._cancellable = None
         for control in (*self.controls, self.measure_button, self.calibrate_button, self.picture_button):
             control.disabled = busy
         self.cancel_button.disabled = not busy
         self.save_button.disabled = busy or not self.attempts
         self.progress.value, self.progress.layout.visibility = 0, "visible" if busy else "hidden"
 
-    def _say(self, text: str) -> None:
-        """A line that a screen reader reads when it changes."""
+    def _set_status(self, text: str) -> None:
+        """Set the status line; a screen reader reads it when it changes."""
         self.status.value = f"<p role='status'>{text}</p>"
 
     # --- calibrating ----------------------------------------------------------------------------
 
     def start_calibration(self) -> None:
-        """Measure what predictions of rates rest on, and keep it for every later session."""
-        self._say("Calibrating this machine: about a minute, once …")
-        self.beside(self.calibrate_once)
+        """Calibrate in the background, and keep the calibration for later sessions."""
+        self._set_status("Calibrating this machine: about a minute, once …")
+        self.run_in_background(self.calibrate_once)
         self.cancel_button.disabled = True
 
     def calibrate_once(self) -> None:
-        """Calibrate, and predict rates from it."""
-        self._know(calibrate(engine=self.engine))
+        """Calibrate, then predict rates from the calibration."""
+        self._use_calibration(calibrate(engine=self.engine))
         self.calibrate_button.layout.display = "none"
-        self._say(f"Rates are predicted now, from {html.escape(self.predicted.calibration.badge)}")
+        self._set_status(f"Rates are predicted now, from {html.escape(self.predicted.calibration.badge)}")
         self.update()
 
-    def _know(self, calibration: Calibration | None) -> None:
-        self.predicted.know(for_all_cores(calibration) if calibration and self.on_loopback else calibration)
+    def _use_calibration(self, calibration: Calibration | None) -> None:
+        self.predicted.use_calibration(for_all_cores(calibration) if calibration and self.on_loopback else calibration)
 
     # --- the device, and the end ----------------------------------------------------------------
 
     def _ready_device(self) -> None:
-        """Have a loopback device that lives, behind the link asked for. Raises DeviceUnavailable."""
+        """Start a loopback device with the chosen link rate, if none is running. Raises DeviceUnavailable."""
         if not self.on_loopback:
             return
         old, rate = self._device, self.link.value
@@ -271,18 +271,18 @@ class SplitLab(Pressed):
         self._device = loopback_device(rate, n_threads=physical_cores())
 
     def save(self, path: str | Path | None = None) -> Path | None:
-        """Write every attempt with its raw samples as JSON, beside the notebook if no path is given."""
+        """Write every attempt with its raw samples as JSON; without a path, next to the notebook."""
         name = path or f"split-{datetime.now():%Y-%m-%d-%H%M%S}.json"
         try:
             written = save_sweep(as_sweep(self.attempts), name)
         except InferlabError as error:
             super().failed(error)
             return None
-        self._say(f"{len(self.attempts)} points are written to {html.escape(str(written.resolve()))}.")
+        self._set_status(f"{len(self.attempts)} points are written to {html.escape(str(written.resolve()))}.")
         return written
 
     def close(self) -> None:
-        """End the worker and the device; the figure stays."""
+        """Close the worker process and the device; the figure stays."""
         if isinstance(self.engine, LlamaEngine):
             self.engine.close()
         if self._device:

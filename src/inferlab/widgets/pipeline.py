@@ -1,4 +1,4 @@
-"""The live lab of chapter 3: sliders, a button, and each measured request in the figure."""
+"""The live lab of chapter 3: prefill and decode of requests of any length."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.measurement.run import Run, measure
 from inferlab.settings import Settings
-from inferlab.widgets.pressing import OneButton, slider
+from inferlab.widgets.live_lab import OneButtonLab, slider
 
-REQUESTS_ON_A_PAGE = ((64, 64), (512, 64), (512, 256))
+PAGE_EXAMPLES = ((64, 64), (512, 64), (512, 256))
 
 
 def pipeline_lab(model: str | Path | None = None, engine: Engine | None = None) -> PipelineLab | figures.Figure:
@@ -22,17 +22,17 @@ def pipeline_lab(model: str | Path | None = None, engine: Engine | None = None) 
     On a built page, where no kernel answers, three requests measured at build in the same figure.
     """
     if figures.on_page():
-        requests = REQUESTS_ON_A_PAGE
+        requests = PAGE_EXAMPLES
         return figures.requests([measure(model, None, *request, repeats=3, engine=engine) for request in requests])
     return PipelineLab(model, engine)
 
 
-class PipelineLab(OneButton):
+class PipelineLab(OneButtonLab):
     """The live lab of chapter 3; `runs` keeps every measurement, so a cell below can go on with them."""
 
     label = "Measure"
-    asks = "Choose a request, then press Measure."
-    working = "Measuring: warm-up, then three passes …"
+    idle_text = "Choose a request, then press Measure."
+    busy_text = "Measuring: warm-up, then three passes …"
 
     def __init__(self, model: str | Path | None = None, engine: Engine | None = None) -> None:
         self.model, self.engine = model, engine or default_engine()
@@ -67,5 +67,5 @@ class PipelineLab(OneButton):
         self.runs.append(run)
         return run
 
-    def drawn(self) -> figures.Figure:
+    def draw(self) -> figures.Figure:
         return figures.requests(self.runs)

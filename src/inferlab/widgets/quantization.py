@@ -1,4 +1,4 @@
-"""The live lab of chapter 5: a type for the weights, one for each half of the cache, and what all of it loses."""
+"""The live lab of chapter 5: bytes and losses by the types of weights, keys and values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from inferlab.engine.session import default_engine
 from inferlab.experiments.quant_tradeoffs import AS_IT_IS, TYPES, Choice, choose
 from inferlab.settings import KV_TYPES
 from inferlab.units import bytes_text
-from inferlab.widgets.pressing import OneButton
+from inferlab.widgets.live_lab import OneButtonLab
 
-ON_A_PAGE = ((AS_IT_IS, "q8_0", "q8_0"), ("Q8_0", "f16", "f16"), ("Q4_K_M", "f16", "f16"), ("Q4_K_M", "q8_0", "q8_0"))
+PAGE_EXAMPLES = (
+    (AS_IT_IS, "q8_0", "q8_0"), ("Q8_0", "f16", "f16"), ("Q4_K_M", "f16", "f16"), ("Q4_K_M", "q8_0", "q8_0")
+)  # fmt: skip
 
 
 def quantization_lab(
@@ -27,17 +29,17 @@ def quantization_lab(
     On a built page, where no kernel answers, four choices measured at build in the same figure.
     """
     if figures.on_page():
-        made = [choose(model, *choice, engine=engine) for choice in ON_A_PAGE]
-        return figures.choices(made, (engine or default_engine()).machine().badge(date.today().isoformat()))
+        made = [choose(model, *choice, engine=engine) for choice in PAGE_EXAMPLES]
+        return figures.type_choices(made, (engine or default_engine()).machine().badge(date.today().isoformat()))
     return QuantizationLab(model, engine)
 
 
-class QuantizationLab(OneButton):
+class QuantizationLab(OneButtonLab):
     """The live lab of chapter 5; `choices` keeps every comparison, so a cell below can go on with them."""
 
     label = "Compare"
-    asks = "Choose three types, say where the point will land, then press Compare."
-    working = "Quantizing, then reading the text with both models …"
+    idle_text = "Choose three types, say where the point will land, then press Compare."
+    busy_text = "Quantizing, then reading the text with both models …"
 
     def __init__(self, model: str | Path | None = None, engine: LlamaEngine | None = None) -> None:
         self.model, self.engine = model, engine or default_engine()
@@ -53,20 +55,20 @@ class QuantizationLab(OneButton):
 
     def work(self) -> str:
         made = self.compare()
-        return _told(len(self.choices), made)
+        return _choice_text(len(self.choices), made)
 
     def compare(self) -> Choice:
-        """Compare what the controls say and keep the choice."""
+        """Compare the chosen types with the original model, and keep the choice."""
         types = self.type.value, self.type_k.value, self.type_v.value
         self.choices.append(choose(self.model, *types, engine=self.engine))
         return self.choices[-1]
 
-    def drawn(self) -> figures.Figure:
+    def draw(self) -> figures.Figure:
         today = date.today().isoformat()
-        return figures.choices(self.choices, self.engine.machine().badge(today) if self.choices else None)
+        return figures.type_choices(self.choices, self.engine.machine().badge(today) if self.choices else None)
 
 
-def _told(number: int, made: Choice) -> str:
+def _choice_text(number: int, made: Choice) -> str:
     loss, error = made.fidelity.kl_divergence
     top = 100 * made.fidelity.same_top_share.value
     return (

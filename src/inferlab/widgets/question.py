@@ -1,4 +1,4 @@
-"""A question that is answered before its outcome shows."""
+"""A question that the reader answers before its outcome is shown."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from inferlab import figures
 WAITING = "Commit your prediction above; the outcome appears here."
 
 
-def predict(question: str, choices: Sequence[str]) -> Prediction | PagePrediction:
-    """Ask before measuring: `gate = predict(...)`, and in a later cell `gate.reveal(figure)`.
+def ask(question: str, choices: Sequence[str]) -> Question | PageQuestion:
+    """Ask the reader before measuring: `gate = ask(...)`, and in a later cell `gate.reveal(figure)`.
 
     In JupyterLab the reader chooses and commits, and only then the outcome shows.
-    On a built page the question stands open and the outcome is folded.
+    On a built page the question is shown and the outcome folded.
     """
-    return PagePrediction(question, choices) if figures.on_page() else Prediction(question, choices)
+    return PageQuestion(question, choices) if figures.on_page() else Question(question, choices)
 
 
-class Prediction:
-    """A question with a choice and a button; `committed` is the chosen answer, None before."""
+class Question:
+    """A question with radio buttons and a Commit button; `committed` is the chosen answer, None before."""
 
     def __init__(self, question: str, choices: Sequence[str]) -> None:
         self.question = question
@@ -40,7 +40,7 @@ class Prediction:
         display(ipw.VBox([asked, self.choice, self.button]))
 
     def commit(self) -> None:
-        """Fix the answer; outcomes that wait for it show themselves. Without a choice nothing happens."""
+        """Fix the answer and show the outcomes that wait for it. Without a choice nothing happens."""
         if self.choice.value is None:
             return
         self.committed = self.choice.value
@@ -50,7 +50,7 @@ class Prediction:
             box.children = self._shown(outcome)
 
     def reveal(self, outcome: figures.Figure | str) -> ipw.VBox:
-        """The outcome, a figure or a text, as soon as an answer is committed; a waiting note until then."""
+        """The outcome, a figure or a text, once an answer is committed; a note until then."""
         box = ipw.VBox([ipw.HTML(f"<p><em>{WAITING}</em></p>")])
         self._waiting.append((box, outcome))
         if self.committed is not None:
@@ -64,7 +64,7 @@ class Prediction:
 
 
 class Html:
-    """A piece of HTML that a page shows as it is."""
+    """HTML that a page shows as it is."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -73,8 +73,8 @@ class Html:
         return self.text
 
 
-class PagePrediction:
-    """The same question on a built page: choices to read, the outcome folded."""
+class PageQuestion:
+    """The question on a built page: the choices as a list, the outcome folded."""
 
     def __init__(self, question: str, choices: Sequence[str]) -> None:
         self.question, self.choices = question, tuple(choices)
@@ -82,9 +82,9 @@ class PagePrediction:
     def _repr_html_(self) -> str:
         items = "".join(f"<li>{html.escape(choice)}</li>" for choice in self.choices)
         asked = html.escape(self.question)
-        return f'<div class="prediction"><p><strong>{asked}</strong></p><ul>{items}</ul></div>'
+        return f'<div class="question"><p><strong>{asked}</strong></p><ul>{items}</ul></div>'
 
     def reveal(self, outcome: figures.Figure | str) -> Html:
-        """The outcome behind a fold."""
+        """The outcome in a folded `<details>` element."""
         shown = f"<p>{html.escape(outcome)}</p>" if isinstance(outcome, str) else figures.page_html(outcome)
         return Html(f'<details class="outcome"><summary>Outcome, after you have predicted</summary>{shown}</details>')

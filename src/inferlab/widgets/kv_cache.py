@@ -1,4 +1,4 @@
-"""The live lab of chapter 4: a context, a number of tokens in it, a type, and what they take and cost."""
+"""The live lab of chapter 4: bytes and decode time of a KV cache by context size, tokens in it and cache type."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from inferlab.errors import InvalidSettings
 from inferlab.measurement.run import Run, measure
 from inferlab.settings import KV_TYPES, Settings
 from inferlab.units import bytes_text, seconds_text
-from inferlab.widgets.pressing import OneButton, labelled, slider
+from inferlab.widgets.live_lab import OneButtonLab, labelled, slider
 
 N_GEN = 32
-ON_A_PAGE = ((512, 200, "f16"), (4096, 200, "f16"), (4096, 3900, "f16"), (4096, 3900, "q8_0"))
+PAGE_EXAMPLES = ((512, 200, "f16"), (4096, 200, "f16"), (4096, 3900, "f16"), (4096, 3900, "q8_0"))
 
 
 def cache_lab(model: str | Path | None = None, engine: Engine | None = None) -> CacheLab | figures.Figure:
@@ -25,14 +25,17 @@ def cache_lab(model: str | Path | None = None, engine: Engine | None = None) -> 
     On a built page, where no kernel answers, four caches measured at build in the same figure.
     """
     if figures.on_page():
-        return figures.cache_runs([filled(model, *asked, engine=engine) for asked in ON_A_PAGE])
+        return figures.cache_runs([measure_filled(model, *asked, engine=engine) for asked in PAGE_EXAMPLES])
     return CacheLab(model, engine)
 
 
-def filled(
+def measure_filled(
     model: str | Path | None, n_ctx: int, n_tokens: int, kind: str, engine: Engine | None = None
 ) -> Run:
-    """A context of `n_ctx` cells with a prompt of `n_tokens`, and 32 tokens decoded after it; what `measure` raises."""
+    """Measure a prompt of `n_tokens` and 32 decoded tokens in a context of `n_ctx` cells.
+
+    Raises InvalidSettings where the tokens do not fit, and what `measure` raises.
+    """
     settings = Settings(n_ctx=n_ctx, type_k=kind, type_v=kind)
     if n_tokens + N_GEN > n_ctx:
         raise InvalidSettings(
@@ -42,12 +45,12 @@ def filled(
     return measure(model, settings, n_tokens, N_GEN, repeats=2, engine=engine, progress=False)
 
 
-class CacheLab(OneButton):
+class CacheLab(OneButtonLab):
     """The live lab of chapter 4; `runs` keeps every measurement, so a cell below can go on with them."""
 
     label = "Fill"
-    asks = "Choose a cache, say which bar will move, then press Fill."
-    working = "Filling, and decoding after it …"
+    idle_text = "Choose a cache, say which bar will move, then press Fill."
+    busy_text = "Filling, and decoding after it …"
 
     def __init__(self, model: str | Path | None = None, engine: Engine | None = None) -> None:
         self.model, self.engine = model, engine or default_engine()
@@ -62,10 +65,10 @@ class CacheLab(OneButton):
         return [self.n_ctx, self.n_tokens, self.kind]
 
     def work(self) -> str:
-        run = filled(self.model, self.n_ctx.value, self.n_tokens.value, self.kind.value, self.engine)
+        run = measure_filled(self.model, self.n_ctx.value, self.n_tokens.value, self.kind.value, self.engine)
         self.runs.append(run)
         a_token = seconds_text(1 / run.decode_tokens_per_second)
         return f"reserved {bytes_text(run.bytes_on('kv_cache'))} · {a_token} a token"
 
-    def drawn(self) -> figures.Figure:
+    def draw(self) -> figures.Figure:
         return figures.cache_runs(self.runs)

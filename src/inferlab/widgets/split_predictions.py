@@ -1,4 +1,4 @@
-"""What the split lab predicts: bytes and rates of every split, and the calibration that rates rest on."""
+"""Predictions of the split lab: bytes and rates of every split, and the calibration behind the rates."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from inferlab.settings import Settings
 from inferlab.units import MIB
 
 
-class Predicted:
-    """Predictions for one model on one machine; a curve over n_gpu_layers is computed once for other settings.
+class SplitPredictions:
+    """Predictions for one model on one machine; the rates over n_gpu_layers are computed once for the other settings.
 
-    calibration  what rates are predicted from; None: bytes alone
+    calibration  source of the rates; None: bytes alone
     """
 
     def __init__(self, model: Model, machine: Machine, n_prompt: int, n_gen: int) -> None:
         self.model, self.machine, self.workload = model, machine, (n_prompt, n_gen)
-        self.know(None)
+        self.use_calibration(None)
 
-    def know(self, calibration: Calibration | None) -> None:
-        """Predict rates from another calibration from now on."""
+    def use_calibration(self, calibration: Calibration | None) -> None:
+        """Predict rates from this calibration from now on."""
         self.calibration = calibration
         self._curves: dict[str, list[SpeedPlan]] = {}
 
@@ -49,23 +49,23 @@ class Predicted:
         return predict.predict_speed(self.model, settings, self.calibration, *self.workload, self.machine)
 
 
-def told(settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> str:
-    """The prediction at the present position, in one line for who cannot see the figure."""
-    said = [_total(memory, device) for device in memory.devices]
+def prediction_text(settings: Settings, memory: MemoryPlan, speeds: Sequence[SpeedPlan]) -> str:
+    """The prediction for these settings in one line of HTML, for readers who cannot see the figure."""
+    parts = [_total(memory, device) for device in memory.devices]
     for phase in ("prefill", "decode") if speeds else ():
         step = getattr(speeds[settings.n_gpu_layers], phase)
-        said.append(f"{phase} {step.tokens_per_second:.1f} tokens/s, most of its time {step.bound_by}")
-    return f"<p><strong>Predicted.</strong> {html.escape('; '.join(said))}.</p>"
+        parts.append(f"{phase} {step.tokens_per_second:.1f} tokens/s, most of its time {step.bound_by}")
+    return f"<p><strong>Predicted.</strong> {html.escape('; '.join(parts))}.</p>"
 
 
 def _total(memory: MemoryPlan, device: str) -> str:
-    """A device's bytes, or both ends of what a bound says."""
+    """Predicted bytes of a device; a range where the prediction is one."""
     least, most = (f"{n_bytes / MIB:,.0f}" for n_bytes in (memory.least_bytes(device), memory.most_bytes(device)))
     return f"{device} {most} MiB" if least == most else f"{device} {least} to {most} MiB"
 
 
 def kept_calibration() -> Calibration | None:
-    """What `lab.calibrate` kept on this machine; None before it ran, or where the file is of no use."""
+    """The calibration that `lab.calibrate` saved on this machine; None if there is none or it cannot be read."""
     try:
         return Calibration.load()
     except RecordError:
@@ -73,7 +73,7 @@ def kept_calibration() -> Calibration | None:
 
 
 def for_all_cores(calibration: Calibration) -> Calibration:
-    """For a loopback device with every core: the host's rates with as many threads, the overhead of a device."""
+    """The calibration for a loopback device with every core: the host's rates, a device's overhead."""
     cores = physical_cores()
     far = next((name for name in calibration.devices if name.startswith("loopback/")), None)
     if far is None or far == f"loopback/{cores}":

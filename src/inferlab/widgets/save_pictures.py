@@ -1,4 +1,4 @@
-"""A button that saves what plotly has drawn: the browser makes the picture, no other program is needed."""
+"""A button that saves figures as PNG in the browser, by plotly's own function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of tuning: what they draw is what the records say, and every one says it in words too."""
+"""Figures of options, tuning, resident memory and attention: they draw what the records say, and say it in words."""
 
 import pytest
 from fakes import CARD, CPU_ONLY, made_run, scripted_pass
@@ -18,7 +18,7 @@ def a_run(gap):
 
 
 def swept(**values):
-    """A sweep over one option whose tokens follow each other after these gaps."""
+    """A sweep over one option; its tokens follow each other after these gaps in seconds."""
     ((name, gaps),) = values.items()
     return Sweep({name: tuple(gaps)}, tuple(Point({name: value}, a_run(gap)) for value, gap in gaps.items()))
 
@@ -34,7 +34,7 @@ def tuned(**changes):
 
 def test_an_option_is_drawn_relative_to_its_first_value():
     """The first value is 1, twice as fast is 2, and the rates themselves stand in the text."""
-    figure = figures.option(swept(n_threads={1: 0.2, 2: 0.1}), "n_threads", ("decode",))
+    figure = figures.option_effect(swept(n_threads={1: 0.2, 2: 0.1}), "n_threads", ("decode",))
     assert list(figure.data[1].x) == ["1", "2"]
     assert list(figure.data[1].y) == pytest.approx([1.0, 2.0])
     assert "decode, tokens/s: 1 5.0, 2 10.0" in figure.layout.meta["alt"]
@@ -47,7 +47,7 @@ def test_a_second_option_makes_a_line_for_each_of_its_values():
         for fa, n, gap in (("on", 1, 0.1), ("on", 2, 0.2), ("off", 1, 0.1), ("off", 2, 0.4))
     ]
     points.append(Point({"flash_attn": "auto", "n_prompt": 1}, None, "refused"))
-    figure = figures.option(Sweep({}, tuple(points)), "flash_attn", ("decode",))
+    figure = figures.option_effect(Sweep({}, tuple(points)), "flash_attn", ("decode",))
     lines = {trace.name: list(trace.y) for trace in figure.data if trace.mode == "lines+markers"}
     assert lines["decode, n_prompt=1"] == pytest.approx([1.0, 1.0])
     assert lines["decode, n_prompt=2"] == pytest.approx([1.0, 0.5])
@@ -65,23 +65,23 @@ def test_time_over_host_layers_is_a_line_and_its_rate_a_hyperbola():
 
 def test_a_search_shows_every_candidate_that_was_measured():
     """What failed is not drawn, and the settings as they were have a colour of their own."""
-    figure = figures.search_rounds(tuned())
+    figure = figures.tuning_rounds(tuned())
     assert [trace.name for trace in figure.data] == ["n_threads=2", "as it was"]
     assert figure.data[0].line.color != figure.data[1].line.color
 
 
 def test_pairs_are_ratios_with_the_interval_of_their_median():
     """A winner twice as fast in every pair lies on 2; without pairs the figure says why it is empty."""
-    figure = figures.pairs(tuned())
+    figure = figures.tuning_pairs(tuned())
     assert list(figure.data[0].y) == [2.0] * 10
     assert figure.layout.meta["alt"].startswith("Better: n_threads=2: 2.00 times as fast in 10 pairs")
-    assert "no pair was measured" in figures.pairs(tuned(pairs=(), after=Settings(n_threads=4))).to_json()
+    assert "no pair was measured" in figures.tuning_pairs(tuned(pairs=(), after=Settings(n_threads=4))).to_json()
 
 
-def test_what_lies_in_ram_is_stacked():
-    """The four kinds of pages add up to the file's and the process's own."""
+def test_resident_pages_are_stacked():
+    """The four kinds of pages add up to the file-backed and the private ones."""
     one = Residence(10 * MIB, 5 * MIB, 6 * MIB, 2 * MIB, 4 * MIB, 0)
-    figure = figures.residence({"mmap": one}, "badge")
+    figure = figures.resident_memory({"mmap": one}, "badge")
     assert [trace.x[0] for trace in figure.data] == [6, 4, 4, 2]
 
 
@@ -89,8 +89,8 @@ def test_attention_is_drawn_both_ways():
     """A length for which nothing is known is left out."""
     timings = (Timing("flash", 64, (0.1,), MIB), Timing("math", 64, (0.2,), 8 * MIB), Timing("math", 128, (0.4,), None))
     made = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, timings)
-    assert [list(trace.y) for trace in figures.attention_ways(made).data] == [[1.0], [8.0]]
-    assert [list(trace.y) for trace in figures.attention_ways(made, "seconds").data] == [[0.1], [0.2, 0.4]]
+    assert [list(trace.y) for trace in figures.attention_against_tokens(made).data] == [[1.0], [8.0]]
+    assert [list(trace.y) for trace in figures.attention_against_tokens(made, "seconds").data] == [[0.1], [0.2, 0.4]]
 
 
 RECORDED = [
@@ -104,4 +104,4 @@ def test_recorded_sweeps_can_be_drawn(name):
     sweep = lab.load_sweep(f"xeon-2c/tune-{name}")
     assert sweep.complete
     assert not sweep.failed
-    assert figures.option(sweep, name).layout.meta["alt"]
+    assert figures.option_effect(sweep, name).layout.meta["alt"]

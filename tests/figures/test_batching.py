@@ -1,4 +1,4 @@
-"""Figures of several sequences: what they draw is what was measured."""
+"""Figures of batching, slots, prefix reuse, depth and speculative decoding: they draw what was measured."""
 
 import pytest
 from fakes import BatchEngine
@@ -20,32 +20,32 @@ def of(figure, name):
 
 
 @pytest.fixture
-def serving():
+def measured():
     return batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, engine=BatchEngine(), progress=False)
 
 
-def test_a_crowd_together_and_each(serving):
-    """Two lines, all together and each, and the dotted line of a crowd that would cost nothing."""
-    figure = figures.crowds(serving)
+def test_rates_of_a_batch_together_and_each(measured):
+    """Two lines, all together and each, and a dotted line for a batch that costs no more than one sequence."""
+    figure = figures.batch_rates(measured)
     assert list(of(figure, "all together").y) == [0.8, 2.0]
     assert list(of(figure, "each of them").y) == [0.8, 0.5]
     assert list(of(figure, "n times one").y) == [0.8, 3.2]
     assert "4: 2.0, 0.5" in figure.layout.meta["alt"]
 
 
-def test_the_steps_of_a_crowd(serving):
+def test_the_steps_of_a_batch(measured):
     """Every step is a point, in milliseconds."""
-    figure = figures.crowd_steps(serving)
+    figure = figures.batch_steps(measured)
     assert list(of(figure, "median").y) == [1250, 2000]
     assert len(of(figure, "one step").x) == 18
-    assert list(of(figures.crowd_steps(serving, {1: 1.25, 4: 1.3}), "expected").y) == [1250, 1300]
+    assert list(of(figures.batch_steps(measured, {1: 1.25, 4: 1.3}), "expected").y) == [1250, 1300]
 
 
-def test_slots_lie_side_by_side_on_one_clock():
-    """A bar for each answer, in its slot's row, from when it began to when it ended."""
-    crowd = [Request(2, n) for n in (1, 4, 2)]
+def test_slots_share_one_time_axis():
+    """A bar for each answer, in its slot's row, from its begin to its end."""
+    requests = [Request(2, n) for n in (1, 4, 2)]
     ways = {
-        name: schedule(crowd, n_slots=2, continuous=way, engine=BatchEngine(lambda n: 1.0))
+        name: schedule(requests, n_slots=2, continuous=way, engine=BatchEngine(lambda n: 1.0))
         for name, way in {"static": False, "continuous": True}.items()
     }
     figure = figures.slots(ways)
@@ -55,9 +55,9 @@ def test_slots_lie_side_by_side_on_one_clock():
     assert "static: 6.00 s for 3 requests" in figure.layout.meta["alt"]
 
 
-def test_a_shared_beginning_beside_a_read_one():
-    """Milliseconds to the first token, both ways."""
-    figure = figures.prefixes(reuse_prefix(n_shared=(60,), n_own=20, engine=BatchEngine(lambda n: n / 1000)))
+def test_a_reused_prefix_beside_one_that_is_read_again():
+    """Milliseconds to the first token, with and without reuse."""
+    figure = figures.prefix_reuse(reuse_prefix(n_shared=(60,), n_own=20, engine=BatchEngine(lambda n: n / 1000)))
     assert list(of(figure, "everything is read").y) == pytest.approx([80])
     assert list(of(figure, "the beginning is shared").y) == pytest.approx([20])
 
@@ -65,7 +65,7 @@ def test_a_shared_beginning_beside_a_read_one():
 def test_a_line_for_each_model_over_its_cells():
     """Milliseconds of a token by the cells in use."""
     found = decode_at_depths(cells=(256, 512), n_gen=2, engine=BatchEngine())
-    figure = figures.depths({"MHA": found, "MQA": found})
+    figure = figures.token_against_depth({"MHA": found, "MQA": found})
     assert list(of(figure, "MQA").x) == [256, 512]
     assert list(of(figure, "MHA").y) == [1250, 1250]
 
@@ -74,7 +74,7 @@ def test_the_parts_of_a_drafted_answer():
     """Checks and proposals stand beside the plain answer; what was accepted is in the text alternative."""
     drafter = FixedAcceptanceDrafter(ANSWER, 1.0)
     found = speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=1, engine=BatchEngine())
-    figure = figures.speculations({"told": found})
+    figure = figures.speculation_seconds({"accepted": found})
     assert list(of(figure, "one token a pass").x) == [10_000, 0]
     assert list(of(figure, "checks").x) == [0, 4000]
     assert list(of(figure, "proposals").x) == [0, 0]
@@ -84,14 +84,14 @@ def test_the_parts_of_a_drafted_answer():
 def test_nothing_accepted_is_said_in_words():
     """Where nothing was proposed there is no share."""
     found = speculate(WORDS, PromptLookup(), n_gen=5, repeats=1, engine=BatchEngine())
-    assert "nothing to be accepted" in figures.speculations({"lookup": found}).layout.meta["alt"]
+    assert "nothing to be accepted" in figures.speculation_seconds({"lookup": found}).layout.meta["alt"]
 
 
 def test_measured_speed_ups_lie_on_their_expectation():
-    """A point for each pass, on the curve that the prices of passes give."""
-    prices = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
+    """A point for each pass, on the curve that the costs of verification give."""
+    costs = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
     drafter = FixedAcceptanceDrafter(ANSWER, 1.0)
     found = speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=2, engine=BatchEngine())
-    figure = figures.foresight({1.0: found}, {"here": prices}, 3)
+    figure = figures.speedup_against_acceptance({1.0: found}, {"here": costs}, 3)
     assert list(of(figure, "measured").y) == [2.5, 2.5]
     assert of(figure, "expected: here").y[-1] == 2.5

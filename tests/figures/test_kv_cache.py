@@ -1,4 +1,4 @@
-"""Figures of chapter 4, read off the figures themselves."""
+"""Figures of the KV cache, of decode against depth, and of diagnoses."""
 
 from collections import Counter
 from dataclasses import replace
@@ -29,10 +29,10 @@ TABLE = {"one": Counter({"one": 2}), "other": Counter({"one": 1, "other": 1})}
 EVERY = {
     "cache_use": figures.cache_use(RUNS[0]),
     "token_against_cells": figures.token_against_cells({"here": RUNS, "there": RUNS[:2]}),
-    "pressure": figures.pressure({0: 25, 7000: 3}, {0: 25.0, 7000: 20.6}, "computed from a shape"),
+    "rate_against_depth": figures.rate_against_depth({0: 25, 7000: 3}, {0: 25.0, 7000: 20.6}, "computed from a shape"),
     "cache_runs": figures.cache_runs(RUNS),
-    "signs": figures.signs(CASES, RUNS[0].badge),
-    "confusion": figures.confusion(TABLE, RUNS[0].badge),
+    "symptoms": figures.symptoms(CASES, RUNS[0].badge),
+    "confusion_matrix": figures.confusion_matrix(TABLE, RUNS[0].badge),
 }
 
 
@@ -44,7 +44,7 @@ def test_every_figure_says_its_numbers_and_where_they_come_from(name):
     assert any(word in note.text for note in layout.annotations for word in ("computed", "measured"))
 
 
-def test_a_cache_in_use_stays_below_what_is_looked_at_and_that_below_what_is_reserved():
+def test_used_cells_stay_below_those_read_and_those_below_the_reserved():
     """Three lines that never cross, and the growth of the process beside them."""
     reserved, looked_at, used, grown = (trace.y for trace in EVERY["cache_use"].data)
     assert set(reserved) == {8.0}
@@ -58,8 +58,8 @@ def test_a_cache_without_telemetry_has_no_line_of_the_process():
     assert len(figures.cache_use(replace(RUNS[0], samples=())).data) == 3
 
 
-def test_each_way_is_a_line_and_its_treads():
-    """Three treads lie on the line that was put in: 0.1 s for each 256 cells."""
+def test_each_case_is_a_line_through_its_256_cell_steps():
+    """Three steps lie on the line that was put in: 0.1 s for each 256 cells."""
     drawn, found = EVERY["token_against_cells"].data[:2]
     assert list(found.x) == [256, 512, 768]
     assert found.y == pytest.approx((200, 300, 400))
@@ -75,14 +75,14 @@ def test_bars_of_measured_caches():
     assert figures.cache_runs([]).layout.meta["alt"] == "Measured caches: none yet."
 
 
-def test_an_unknown_sign_says_so():
-    """What no sample told is "unknown", never 0."""
-    said = EVERY["signs"].data[1].text
-    assert said[6] == "unknown"
-    assert list(said[7:]) == ["1", "3.0x", "1.0x", "2.0x", "+1.25", "50 %", "0.50x"]
+def test_an_unknown_symptom_says_so():
+    """What no sample measured is "unknown", never 0."""
+    texts = EVERY["symptoms"].data[1].text
+    assert texts[6] == "unknown"
+    assert list(texts[7:]) == ["1", "3.0x", "1.0x", "2.0x", "+1.25", "50 %", "0.50x"]
 
 
-def test_a_confusion_counts_and_names_its_mistakes():
-    """Right ones on the diagonal, the mistaken ones in words as well."""
-    assert EVERY["confusion"].layout.meta["alt"] == "3 of 4 diagnoses were right. Mistaken: other taken for one."
-    assert list(EVERY["confusion"].data[1].text) == ["2", "", "1", "1"]
+def test_a_confusion_matrix_counts_and_names_its_mistakes():
+    """Right diagnoses on the diagonal; the text alternative names the mistaken ones."""
+    assert EVERY["confusion_matrix"].layout.meta["alt"] == "3 of 4 diagnoses were right. Mistaken: other taken for one."
+    assert list(EVERY["confusion_matrix"].data[1].text) == ["2", "", "1", "1"]

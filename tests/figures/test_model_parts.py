@@ -1,4 +1,4 @@
-"""Figures of what a model is made of, read off the figures themselves."""
+"""Figures of a model's parts, of generating without a cache, and of the cache by formula."""
 
 import pytest
 from fakes import made_run, scripted_pass
@@ -12,11 +12,11 @@ TINY = lab.read_gguf(lab.tiny_model())
 RUNS = [made_run(n_prompt=n, passes=(scripted_pass(prefill=n / 100),)) for n in (8, 16)]
 READINGS = {"right": 3 * MIB, "query heads": 6 * MIB}
 EVERY = {
-    "block": figures.block(TINY, 512),
+    "cost_by_part": figures.cost_by_part(TINY, 512),
     "tensor_bytes": figures.tensor_bytes(TINY),
-    "recomputed": figures.recomputed(RUNS),
-    "growth": figures.growth(TINY, (10, 100)),
-    "kv_readings": figures.kv_readings(READINGS, 3 * MIB, "made for a test"),
+    "time_without_cache": figures.time_without_cache(RUNS),
+    "operations_without_cache": figures.operations_without_cache(TINY, (10, 100)),
+    "kv_formulas": figures.kv_formulas(READINGS, 3 * MIB, "made for a test"),
 }
 
 
@@ -31,9 +31,9 @@ def test_every_figure_says_its_numbers_and_where_they_come_from(name):
 
 def test_shares_of_a_token_add_up_to_a_hundred():
     """Of the bytes, and of the operations."""
-    for bars in EVERY["block"].data:
+    for bars in EVERY["cost_by_part"].data:
         assert sum(bars.x) == pytest.approx(100)
-    assert EVERY["block"].data[0].y[-1] == cost.CACHE
+    assert EVERY["cost_by_part"].data[0].y[-1] == cost.CACHE
 
 
 def test_the_bars_of_a_file_are_its_bytes():
@@ -45,18 +45,19 @@ def test_the_bars_of_a_file_are_its_bytes():
 
 def test_without_a_cache_a_token_costs_the_prefill_of_everything():
     """One line is the prefill of the whole text, the other a single decode behind it."""
-    lines = {trace.name: trace for trace in EVERY["recomputed"].data}
+    lines = {trace.name: trace for trace in EVERY["time_without_cache"].data}
     assert lines["all computed again"].y == pytest.approx((80, 160))
     assert lines["keys and values kept"].y == pytest.approx((80, 80))
 
 
-def test_growth_is_drawn_where_powers_are_lines():
+def test_operations_without_a_cache_lie_above_those_with_it():
     """Both axes are logarithmic, and the cache is the lower line."""
-    again, kept = EVERY["growth"].data
-    assert EVERY["growth"].layout.xaxis.type == EVERY["growth"].layout.yaxis.type == "log"
+    again, kept = EVERY["operations_without_cache"].data
+    layout = EVERY["operations_without_cache"].layout
+    assert layout.xaxis.type == layout.yaxis.type == "log"
     assert all(a > k for a, k in zip(again.y, kept.y, strict=True))
 
 
-def test_a_formula_is_judged_by_the_engine():
+def test_a_formula_is_compared_with_the_engine():
     """Each bar says how many times the engine's bytes it is."""
-    assert EVERY["kv_readings"].data[0].text == ("1.00 times", "2.00 times")
+    assert EVERY["kv_formulas"].data[0].text == ("1.00 times", "2.00 times")

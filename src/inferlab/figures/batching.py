@@ -1,0 +1,62 @@
+"""Batched decode: rate and step time against the number of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points, samples_and_medians
+from inferlab.measurement.batching import BatchedDecode
+
+
+def batch_rates(measured: BatchedDecode) -> go.Figure:
+    """Tokens per second against the number of sequences: all together, each, and (dotted) n times one."""
+    batches, alone = measured.crowds, measured.at(1).tokens_per_second
+    sizes = [one.n_sequences for one in batches]
+    figure = blank(
+        measured.badge,
+        "Tokens per second, all together and each: "
+        + "; ".join(f"{c.n_sequences}: {c.tokens_per_second:.1f}, {c.each_tokens_per_second:.1f}" for c in batches)
+        + ".",
+        x="sequences at once",
+        y="tokens/s",
+    )
+    figure.add_scatter(
+        x=sizes, y=[n * alone for n in sizes], name="n times one", mode="lines", line={"color": EDGE, "dash": "dot"}
+    )
+    for name, colour, of in (
+        ("all together", DECODE, lambda n, s: n / s), ("each of them", PREFILL, lambda n, s: 1 / s)
+    ):  # fmt: skip
+        every = [(one.n_sequences, of(one.n_sequences, s)) for one in measured.crowds for s in one.step_seconds]
+        medians = [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in measured.crowds]
+        samples_and_medians(figure, every, medians, name, colour)
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(type="log", tickvals=sizes)
+    figure.update_yaxes(type="log", tickvals=LOG_MARKS)
+    return figure
+
+
+def batch_steps(measured: BatchedDecode, expected: Mapping[int, float] | None = None) -> go.Figure:
+    """Milliseconds of a step against the number of sequences in it: every step a point, the medians joined.
+
+    expected  seconds by number of sequences, drawn as a dotted line
+    """
+    figure = blank(
+        measured.badge,
+        "Engine time of a step with one token for each sequence: "
+        + "; ".join(f"{one.n_sequences}: {1e3 * one.median_seconds:.2f} ms" for one in measured.crowds)
+        + ".",
+        x="sequences at once",
+        y="ms a step",
+    )
+    points(figure, [(b.n_sequences, 1e3 * s) for b in measured.crowds for s in b.step_seconds], "one step", DECODE)
+    line(figure, [(one.n_sequences, 1e3 * one.median_seconds) for one in measured.crowds], "median", DECODE)
+    if expected:
+        line(figure, [(n, 1e3 * seconds) for n, seconds in expected.items()], "expected", PREFILL, marks=False)
+        figure.data[-1].line.dash = "dot"
+        figure.data[0].showlegend = False
+        figure.update_layout(showlegend=True)
+    figure.update_xaxes(tickvals=[one.n_sequences for one in measured.crowds])
+    figure.update_yaxes(rangemode="tozero")
+    return figure

@@ -1,0 +1,91 @@
+"""Decode against depth: time and rate of a token against the tokens in its context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import (
+    DECODE,
+    GREY,
+    PREFILL,
+    PURPLE,
+    RED,
+    SERIES_COLOURS,
+    TEAL,
+    blank,
+    dashed_line,
+    line,
+    samples_and_medians,
+)
+from inferlab.measurement.depth import DepthScaling
+from inferlab.measurement.kv_steps import levels
+from inferlab.measurement.kv_steps import line as line_through
+from inferlab.measurement.run import Run
+from inferlab.model.ggml_types import CELL_STEP
+
+CLAIMED, COMPUTED = RED, TEAL
+COLOURS = (TEAL, RED, PREFILL, DECODE, PURPLE, GREY)
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+
+
+def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
+    """Milliseconds of a decoded token against the cells in use, a line for each model."""
+    text = "; ".join(
+        f"{name}: " + ", ".join(f"{n} cells {1e3 * one.median_seconds(n):.2f} ms" for n in one.seconds)
+        for name, one in found.items()
+    )
+    figure = blank(next(iter(found.values())).badge, f"Time of a token. {text}.", x="cells in use", y="ms a token")
+    for (name, one), colour in zip(found.items(), SERIES_COLOURS, strict=False):
+        every = [(n, 1e3 * s) for n, many in one.seconds.items() for s in many]
+        medians = [(n, 1e3 * one.median_seconds(n)) for n in one.seconds]
+        samples_and_medians(figure, every, medians, name, colour)
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(tickvals=list(next(iter(found.values())).seconds), rangemode="tozero")
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
+    """Engine time of a token against the cells that attention reads: a point for each 256-cell step, and a line."""
+    first = next(iter(runs.values()))[0]
+    level = {name: levels(*every) for name, every in runs.items()}
+    lines = {name: line_through(steps) for name, steps in level.items()}
+    text = "; ".join(
+        f"{name}: {1e3 * of.seconds:.2f} ms and "
+        f"{1e3 * CELL_STEP * of.seconds_per_cell:.3f} ms for each {CELL_STEP} cells"
+        for name, of in lines.items()
+    )
+    figure = blank(first.badge, f"Time of a token against cells. {text}.", "cells looked at", "engine time, ms")
+    for index, (name, steps) in enumerate(level.items()):
+        colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
+        ends = [(n, 1e3 * lines[name].at(n)) for n in (min(steps), max(steps))]
+        dashed_line(figure, ends, name, colour, dash)
+        figure.add_scatter(
+            x=list(steps), y=[1e3 * s for s in steps.values()], mode="markers", name=f"{name}, {CELL_STEP}-cell steps",
+            marker={"color": colour, "size": 9}, showlegend=False, hovertemplate="%{x} cells: %{y:.3f} ms",
+        )  # fmt: skip
+    rows = 20 * len(level)
+    figure.update_layout(showlegend=True, height=400 + rows, legend={"orientation": "v"}, margin={"t": 24 + rows})
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def rate_against_depth(claimed: Mapping[int, float], computed: Mapping[int, float], badge: str) -> go.Figure:
+    """Decode rate in tokens per second against the tokens in the context: as claimed, and as bytes over bandwidth."""
+    text = "; ".join(f"at {n} tokens {rate:.0f} claimed" for n, rate in claimed.items())
+    last = max(computed)
+    figure = blank(
+        badge,
+        f"Decode rate along a conversation: {text}; computed {computed[last]:.1f} at {last} tokens.",
+        "tokens in the context",
+        "tokens per second",
+    )
+    line(figure, list(claimed.items()), "as claimed", CLAIMED)
+    line(figure, list(computed.items()), "bytes over bandwidth", COMPUTED, marks=False)
+    figure.update_traces(line_dash="dash", selector={"name": "as claimed"})
+    figure.update_layout(showlegend=True)
+    figure.update_yaxes(rangemode="tozero")
+    return figure

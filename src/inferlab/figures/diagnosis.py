@@ -1,0 +1,83 @@
+"""Diagnosis of faults: symptoms of each case, and the confusion matrix of the diagnoses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.experiments.diagnosis import Comparison
+from inferlab.figures.style import EDGE, TEAL, blank
+from inferlab.units import MIB
+
+SYMPTOMS = {
+    "disk_bytes": ("MiB from disk", lambda value: f"{max(0, value) / MIB:.0f}"),
+    "load": ("load", lambda value: f"{value:.1f}x"),
+    "prefill": ("prefill", lambda value: f"{value:.1f}x"),
+    "token": ("token", lambda value: f"{value:.1f}x"),
+    "tread": ("256 cells", lambda value: f"{value:+.2f}"),
+    "jitter": ("jitter", lambda value: f"{100 * value:.0f} %"),
+    "busy": ("busy cores", lambda value: f"{value:.2f}x"),
+}
+
+
+def symptoms(cases: Mapping[str, Comparison], badge: str) -> go.Figure:
+    """Table of the symptoms, one row for each case; the causes are not named."""
+    rows = {name: [_value_text(case, sign) for sign in SYMPTOMS] for name, case in cases.items()}
+    titles = [title for title, _ in SYMPTOMS.values()]
+    text = "; ".join(
+        f"{name}: {', '.join(f'{t} {v}' for t, v in zip(titles, row, strict=True))}" for name, row in rows.items()
+    )
+    return _table(rows, titles, f"Signs of each case. {text}.", badge, EDGE)
+
+
+def _value_text(case: Comparison, sign: str) -> str:
+    value = getattr(case, sign)
+    return "unknown" if value is None else SYMPTOMS[sign][1](value)
+
+
+def confusion_matrix(table: Mapping[str, Counter[str]], badge: str) -> go.Figure:
+    """How often each cause (row) was diagnosed as each cause (column)."""
+    columns = list(dict.fromkeys([*table, *(name for row in table.values() for name in row)]))
+    right = sum(row[name] for name, row in table.items())
+    total = sum(sum(row.values()) for row in table.values())
+    wrong = [f"{name} taken for {other}" for name, row in table.items() for other in row if other != name]
+    rows = {name: [str(row[other] or "") for other in columns] for name, row in table.items()}
+    figure = _table(
+        rows, columns, f"{right} of {total} diagnoses were right. Mistaken: {', '.join(wrong) or 'none'}.", badge, TEAL
+    )
+    figure.update_layout(margin={"t": 150}, height=figure.layout.height + 110)
+    figure.update_xaxes(tickangle=-55)
+    return figure
+
+
+def _table(
+    rows: Mapping[str, Sequence[str]], columns: Sequence[str], alt: str, badge: str, colour: str
+) -> go.Figure:
+    """A table of texts with names of rows and columns; a cell with text is tinted."""
+    figure = blank(badge, alt)
+    names = list(rows)
+    figure.add_heatmap(
+        x=list(columns), y=names, z=[[int(bool(text)) for text in rows[name]] for name in names],
+        showscale=False, xgap=2, ygap=2, hoverinfo="skip",
+        zmin=0, zmax=1, colorscale=[[0, "rgba(128,128,128,0.08)"], [1, _tint(colour)]],
+    )  # fmt: skip
+    figure.add_scatter(  # text of the heatmap itself would be coloured for a white page
+        x=list(columns) * len(names), y=[name for name in names for _ in columns], mode="text",
+        text=[text for name in names for text in rows[name]], textfont={"size": 11},
+        hovertemplate="%{y}: %{x} %{text}<extra></extra>",
+    )  # fmt: skip
+    figure.update_layout(height=220 + 34 * len(names), margin={"l": 110, "t": 96, "b": 70})
+    figure.update_xaxes(side="top", type="category", tickangle=-40, showgrid=False, ticks="outside")
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, ticks="")
+    figure.update_annotations(yshift=-8, xshift=-90)
+    return figure
+
+
+def _tint(colour: str) -> str:
+    """A colour pale enough for text on either theme."""
+    if not colour.startswith("#"):
+        return "rgba(128,128,128,0.16)"
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.28)"

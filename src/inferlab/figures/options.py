@@ -1,0 +1,100 @@
+"""Effect of an option: rates over its values, and time over the layers left on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+import plotly.graph_objects as go
+
+from inferlab.experiments.sweep import Sweep
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, value_text
+from inferlab.measurement.run import Run
+from inferlab.statistics import least_squares
+
+RATES = {"prefill": "prefill_tokens_per_second", "decode": "decode_tokens_per_second"}
+COLOURS = {"prefill": PREFILL, "decode": DECODE}
+DASHES = ("solid", "dot", "dash", "dashdot")
+
+
+def option_effect(sweep: Sweep, name: str, phases: tuple[str, ...] = ("prefill", "decode")) -> go.Figure:
+    """Rates over the values of one option of a sweep, relative to its first value: passes as points, medians joined.
+
+    Every combination of the sweep's other options has a line of its own.
+    """
+    drawn = [(phase, index, *one) for phase in phases for index, one in enumerate(_series(sweep, name))]
+    figure = blank(
+        sweep.runs[0].badge,
+        f"Rates over {name}: " + "; ".join(_rates_text(phase, label, runs) for phase, _, label, runs in drawn) + ".",
+        x=name,
+        y=f"rate, relative to {name}={value_text(next(iter(drawn[0][3])))}",
+    )
+    for phase, index, label, runs in drawn:
+        _rate_line(figure, phase, label, runs, DASHES[index % len(DASHES)])
+    figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def _series(sweep: Sweep, name: str) -> Iterator[tuple[str, dict[Any, Run]]]:
+    """A label and the runs by the option's value, for each combination of the other options."""
+    found: dict[str, dict[Any, Run]] = {}
+    for point in sweep.points:
+        others = ", ".join(f"{other}={value_text(value)}" for other, value in point.changes.items() if other != name)
+        if point.run:
+            found.setdefault(others, {})[point.changes[name]] = point.run
+    yield from found.items()
+
+
+def _rate_line(figure: go.Figure, phase: str, label: str, runs: Mapping[Any, Run], dash: str) -> None:
+    every = {value: run.points(RATES[phase]) for value, run in runs.items()}
+    first = median(next(iter(every.values())))
+    colour, title = COLOURS[phase], f"{phase}, {label}" if label else phase
+    points(figure, [(value_text(v), rate / first) for v, rates in every.items() for rate in rates], title, colour)
+    figure.data[-1].showlegend = False
+    figure.add_scatter(
+        x=[value_text(value) for value in every], y=[median(rates) / first for rates in every.values()], name=title,
+        mode="lines+markers", line={"color": colour, "width": 2, "dash": dash}, marker={"size": 8},
+        customdata=[median(rates) for rates in every.values()],
+        hovertemplate="%{x}: %{customdata:.1f} tokens/s, %{y:.2f} times<extra></extra>",
+    )  # fmt: skip
+
+
+def _rates_text(phase: str, label: str, runs: Mapping[Any, Run]) -> str:
+    rates = ", ".join(f"{value_text(value)} {median(run.points(RATES[phase])):.1f}" for value, run in runs.items())
+    return f"{phase}{f' with {label}' if label else ''}, tokens/s: {rates}"
+
+
+def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
+    """Time of a token over the layers left on the host, with the straight line through the medians, and its rate.
+
+    The line is that of 1 to n_layer layers; with none or all of them no pass is divided. The rate, on the right axis,
+    is 1000 divided by the line.
+    """
+    runs = {max(0, n_layer + 1 - p.changes["n_gpu_layers"]): p.run for p in sweep.points if p.run}
+    runs = dict(sorted(runs.items()))
+    times = {left: [1000 / rate for rate in run.points(RATES["decode"])] for left, run in runs.items()}
+    middle = {left: median(ms) for left, ms in times.items()}
+    divided = {left: ms for left, ms in middle.items() if 1 <= left <= n_layer}
+    fit = least_squares(list(divided), list(divided.values()))
+    figure = blank(
+        next(iter(runs.values())).badge,
+        "Time of a token: " + ", ".join(f"{left} layers on the host {ms:.1f} ms" for left, ms in middle.items())
+        + f"; line: {fit.intercept:.1f} ms and {fit.slope:.2f} ms for each layer.",
+        x="layers on the host, output layer counted",
+        y="ms a token",
+    )  # fmt: skip
+    points(figure, [(left, one) for left, ms in times.items() for one in ms], "ms a token", DECODE)
+    fitted = [(left, fit.at(left)) for left in range(1, n_layer + 1)]
+    line(figure, fitted, "straight line", DECODE, marks=False)
+    figure.add_scatter(
+        x=[left for left, _ in fitted], y=[1000 / ms for _, ms in fitted], name="its rate", yaxis="y2", mode="lines",
+        line={"color": PREFILL, "dash": "dot"}, hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",
+    )  # fmt: skip
+    second = {"title": "tokens/s", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
+              "tickmode": "auto", "nticks": 5}  # fmt: skip
+    figure.update_layout(showlegend=True, yaxis2=second, yaxis_rangemode="tozero", margin_r=60)
+    return figure

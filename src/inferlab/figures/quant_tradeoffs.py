@@ -1,0 +1,149 @@
+"""Choice of a quantization: speed, loss and size of each type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from inferlab.experiments.quant_tradeoffs import Choice, Losses, Row, front
+from inferlab.facts import PublishedTable
+from inferlab.figures.style import DECODE, EDGE, GREY, PREFILL, TEAL, blank, line, points
+from inferlab.measurement.run import Run
+from inferlab.units import GIB, MIB
+
+LEAST_SHOWN = 1e-6  # nats: drawn in place of 0, which a logarithmic axis cannot show
+KEPT, DROPPED = TEAL, GREY
+
+
+def mix_rates(runs: Mapping[str, Run]) -> go.Figure:
+    """Prefill and decode rates of one shape in several mixes, relative to the first: passes as points, medians joined.
+
+    The dotted line is the ratio of bytes: decode would follow it if reading the weights were its only cost.
+    """
+    first = next(iter(runs.values()))
+    gains = {mix: first.model.tensor_bytes / run.model.tensor_bytes for mix, run in runs.items()}
+    text = "; ".join(f"{mix} {_gain(first, run)}, bytes {gains[mix]:.2f}" for mix, run in runs.items())
+    figure = blank(
+        first.badge, f"Rates relative to {next(iter(runs))}: {text}.", y=f"rate relative to {next(iter(runs))}"
+    )
+    for of, name, colour in (
+        ("decode_tokens_per_second", "decode", DECODE),
+        ("prefill_tokens_per_second", "prefill", PREFILL),
+    ):
+        base = getattr(first, of)
+        every = [(mix, rate / base) for mix, run in runs.items() for rate in run.points(of)]
+        points(figure, every, f"{name}, one pass", colour)
+        figure.data[-1].showlegend = False
+        line(figure, [(mix, getattr(run, of) / base) for mix, run in runs.items()], name, colour)
+    _bytes_line(figure, gains)
+    return _named_mixes(figure, list(runs))
+
+
+def published_mix_rates(table: PublishedTable) -> go.Figure:
+    """Rates relative to F16 from a published table, with its standard deviations."""
+    base = table.rows["F16"]
+    gains = {mix: base["bits_per_weight"] / row["bits_per_weight"] for mix, row in table.rows.items()}
+    text = "; ".join(
+        f"{mix} decode {row['decode'] / base['decode']:.2f}, prefill {row['prefill'] / base['prefill']:.2f}"
+        for mix, row in table.rows.items()
+    )
+    figure = blank(f"cited: {table.title}", f"Published rates relative to F16: {text}.", y="rate relative to F16")
+    for of, colour in (("decode", DECODE), ("prefill", PREFILL)):
+        figure.add_scatter(
+            x=list(table.rows), y=[row[of] / base[of] for row in table.rows.values()], name=of, mode="lines+markers",
+            line={"color": colour, "width": 2}, marker={"size": 8},
+            error_y={"array": [row[f"{of}_sd"] / base[of] for row in table.rows.values()], "color": colour},
+        )  # fmt: skip
+    _bytes_line(figure, gains)
+    return _named_mixes(figure, list(table.rows))
+
+
+def _gain(first: Run, run: Run) -> str:
+    decode = run.decode_tokens_per_second / first.decode_tokens_per_second
+    return f"decode {decode:.2f}, prefill {run.prefill_tokens_per_second / first.prefill_tokens_per_second:.2f}"
+
+
+def _bytes_line(figure: go.Figure, gains: Mapping[str, float]) -> None:
+    figure.add_scatter(
+        x=list(gains), y=list(gains.values()), name="if only bytes counted", mode="lines",
+        line={"color": DROPPED, "dash": "dot", "width": 2},
+    )  # fmt: skip
+
+
+def _named_mixes(figure: go.Figure, mixes: list[str]) -> go.Figure:
+    figure.update_layout(showlegend=True, height=440)
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=mixes, tickangle=-45)
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def fidelity(losses: Losses) -> go.Figure:
+    """Mean KL divergence in nats per token of each file or cache type, with its standard error."""
+    found = losses.by_name
+    text = "; ".join(
+        f"{name} {one.kl_divergence.value:.2g} ± {one.kl_divergence.standard_error:.1g}" for name, one in found.items()
+    )
+    figure = blank(losses.badge, f"KL divergence from F16: {text}.", y="KL divergence, nats a token")
+    figure.add_scatter(
+        x=list(found), y=[one.kl_divergence.value for one in found.values()], mode="markers", name="mean",
+        marker={"size": 11, "color": KEPT},
+        error_y={"array": [one.kl_divergence.standard_error for one in found.values()], "color": KEPT},
+        customdata=[(one.perplexity.value, 100 * one.same_top_share.value) for one in found.values()],
+        hovertemplate="%{x}: %{y:.2g} nats, perplexity %{customdata[0]:.3f}, "
+        "same top token %{customdata[1]:.1f} %<extra></extra>",
+    )  # fmt: skip
+    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
+    figure.update_xaxes(type="category", tickangle=-45)
+    figure.update_layout(height=460, margin={"b": 170})
+    return figure
+
+
+def pareto(rows: Sequence[Row], badge: str) -> go.Figure:
+    """KL divergence against decode rate of each type; the area of a disc is the size of the file.
+
+    The line is the Pareto front: types that no other type beats in both rate and loss.
+    """
+    known = [row for row in rows if row.known]
+    best = sorted(front(known), key=lambda row: row.decode_tokens_per_second)
+    text = "; ".join(
+        f"{r.name} {r.tensor_bytes / GIB:.2f} GiB, {r.decode_tokens_per_second:.1f} tokens/s, KLD {r.kl_divergence:.2g}"
+        for r in known
+    )
+    figure = blank(
+        badge, f"Size, speed and loss: {text}. On the front: {', '.join(row.name for row in best)}.",
+        x="decode, tokens/s, of the shape", y="KL divergence, of the trained model",
+    )  # fmt: skip
+    line(figure, [(row.decode_tokens_per_second, row.kl_divergence) for row in best], "front", EDGE, marks=False)
+    largest = max(row.tensor_bytes for row in known)
+    figure.add_scatter(
+        x=[row.decode_tokens_per_second for row in known], y=[row.kl_divergence for row in known],
+        mode="markers+text", text=[row.name for row in known], textposition="top center", name="type",
+        marker={
+            "size": [36 * (row.tensor_bytes / largest) ** 0.5 for row in known],
+            "color": [KEPT if row in best else DROPPED for row in known], "opacity": 0.75,
+        },
+        customdata=[row.tensor_bytes / GIB for row in known],
+        hovertemplate="%{text}: %{customdata:.2f} GiB, %{x:.1f} tokens/s, KLD %{y:.2g}<extra></extra>",
+    )  # fmt: skip
+    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
+    figure.update_layout(height=540, margin={"b": 190})
+    return figure
+
+
+def type_choices(made: Sequence[Choice], badge: str | None = None) -> go.Figure:
+    """KL divergence against bytes of weights and cache, a point for each choice; 0 is drawn as 1e-6."""
+    values = [(one.n_bytes / MIB, max(one.fidelity.kl_divergence.value, LEAST_SHOWN)) for one in made]
+    text = "; ".join(f"{one.name} {x:.2f} MiB, KLD {y:.2g}" for one, (x, y) in zip(made, values, strict=True))
+    figure = blank(
+        badge, f"Choices of types for weights and cache: {text or 'none yet'}.",
+        x="weights and full cache, MiB", y="KL divergence, nats a token",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[x for x, _ in values], y=[y for _, y in values], mode="markers+text", textposition="top center",
+        text=[str(number) for number in range(1, len(made) + 1)], marker={"size": 11, "color": KEPT},
+        customdata=[one.name for one in made],
+        hovertemplate="%{customdata}: %{x:.2f} MiB, KLD %{y:.2g}<extra>choice %{text}</extra>",
+    )  # fmt: skip
+    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
+    return figure

@@ -1,0 +1,67 @@
+"""A search for better settings: the candidates of each round, and the final paired comparison."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from inferlab.experiments.tune import Candidate, Tuning
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, value_text
+
+
+def tuning_rounds(found: Tuning) -> go.Figure:
+    """Median seconds of every candidate in each round; a thick line for the settings before the search."""
+    figure = blank(
+        found.badge,
+        f"A search in {len(found.rounds)} rounds over {len(found.rounds[0])} candidates: "
+        + "; ".join(_round_text(index, one) for index, one in enumerate(found.rounds, 1)) + ".",
+        x="round",
+        y=f"seconds for {found.n_prompt} + {found.n_gen} tokens",
+    )  # fmt: skip
+    for candidate in found.rounds[0]:
+        own = [(index, one) for index, many in enumerate(found.rounds, 1) for one in many if _same(one, candidate)]
+        _candidate_line(figure, [(index, one) for index, one in own if one.seconds])
+    figure.update_xaxes(dtick=1, range=[0.7, len(found.rounds) + 0.3])
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def _candidate_line(figure: go.Figure, own: list[tuple[int, Candidate]]) -> None:
+    if not own:
+        return
+    changes = own[0][1].changes
+    name = ", ".join(f"{key}={value_text(value)}" for key, value in changes.items()) or "as it was"
+    figure.add_scatter(
+        x=[index for index, _ in own], y=[one.median_seconds for _, one in own], name=name, mode="lines+markers",
+        line={"color": PREFILL if changes else DECODE, "width": 1 if changes else 3}, marker={"size": 8},
+        opacity=0.6 if changes else 1, hovertemplate=f"{name}: %{{y:.3f}} s<extra>round %{{x}}</extra>",
+    )  # fmt: skip
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    return one.changes == other.changes
+
+
+def _round_text(index: int, candidates: tuple[Candidate, ...]) -> str:
+    seconds = [one.median_seconds for one in candidates if one.seconds]
+    span = f"{min(seconds):.3f} to {max(seconds):.3f} s" if seconds else "nothing measured"
+    return f"round {index}, {len(candidates)} candidates, {span}"
+
+
+def tuning_pairs(found: Tuning) -> go.Figure:
+    """Speed of the winner relative to the settings before, in each pair; the band is the median's interval."""
+    ratios = [pair.ratio for pair in found.pairs]
+    figure = blank(found.badge, found.verdict, x="pair", y="times as fast")
+    if found.interval:
+        low, high = found.interval
+        figure.add_hrect(low, high, fillcolor=PREFILL, opacity=0.15, line_width=0)
+    figure.add_scatter(
+        x=list(range(1, len(ratios) + 1)), y=ratios, mode="markers", marker={"size": 11, "color": PREFILL},
+        hovertemplate="pair %{x}: %{y:.3f} times as fast<extra></extra>",
+    )  # fmt: skip
+    figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
+    if not ratios:
+        reason = "no pair was measured:<br>the settings as they were did best,<br>or the budget ended"
+        figure.add_scatter(x=[1], y=[1], mode="text", text=[reason], textposition="top center", hoverinfo="skip")
+        figure.update_xaxes(range=[0.5, 1.5], showticklabels=False, showgrid=False, title="")
+    figure.update_xaxes(dtick=1)
+    return figure
