@@ -103,7 +103,7 @@ RAISERS = {
     "NotEnoughDisk": a_shape_on_a_full_disk,
     "OutOfTime": lambda *_: Clocked(ScriptedEngine(), 0.0).generate([1], 1),
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
-    "RecordError": lambda folder, _: lab.load_run(folder / "none.json"),
+    "RecordError": lambda folder, _: lab.load(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),
     "StaleDiagram": lambda folder, _: diagrams.rendered("graph TD", a_folder_without_pictures(folder)),
 }

@@ -11,6 +11,7 @@ from fakes import CPU_ONLY, WITH_GPU
 
 from inferlab import machine
 from inferlab.machine import Machine, physical_cores, read_host, usable_cpus
+from inferlab.records import from_json, to_json
 
 
 def test_this_host_is_described():
@@ -24,7 +25,7 @@ def test_this_host_is_described():
 
 def test_a_description_does_not_name_its_owner():
     """A record can be shared: it holds no user name, host name or home folder."""
-    told = json.dumps(read_host().to_dict())
+    told = json.dumps(to_json(read_host()))
     names = {socket.gethostname(), getpass.getuser(), os.path.expanduser("~")} - {"root", "localhost"}
     assert not [name for name in names if len(name) > 3 and name in told]
 
@@ -43,7 +44,7 @@ def test_the_build_is_named_as_far_as_it_is_known():
 
 def test_a_machine_survives_json():
     """What is written to JSON comes back equal, devices included."""
-    assert Machine.from_dict(json.loads(json.dumps(WITH_GPU.to_dict()))) == WITH_GPU
+    assert from_json(Machine, json.loads(json.dumps(to_json(WITH_GPU)))) == WITH_GPU
 
 
 def test_hyper_threads_are_not_cores(monkeypatch):

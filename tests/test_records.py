@@ -1,63 +1,203 @@
-"""Runs on disk: whole or not at all, and back again unchanged."""
+"""Records on disk: every kind whole or not at all, back again unchanged, and old formats still read."""
 
 import json
 import os
+import subprocess
+import sys
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
-from fakes import WITH_GPU, made_run
+from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, BatchEngine, made_fidelity, made_run
 
+import inferlab as lab
+from inferlab.atlas.contribute import complaints, schema
 from inferlab.errors import RecordError
+from inferlab.experiments.sweep import Sweep, from_runs
 from inferlab.machine import Link
-from inferlab.records import load_run, run_to_dict, save_run
+from inferlab.measurement.base import Measurement
+from inferlab.measurement.cold_start import ColdStart
+from inferlab.measurement.continuous_batching import Request
+from inferlab.measurement.run import Run
+from inferlab.measurement.speculative import PromptLookup
+from inferlab.measurement.torch_attention import Timing, Timings
+from inferlab.prediction.calibration import Calibration
+from inferlab.prediction.speed import DeviceRates, TypeRates
+from inferlab.prediction.validation import Point
+from inferlab.records import KINDS, class_of, from_json, from_record, kind_of, load, save, to_json, to_record
+from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
+
+LINK = Link("127.0.0.1:4000", 1.0, 0.001, 0.98, 2e-3)
+OLD = json.loads((Path(__file__).parent / "data" / "records-v1.json").read_text(encoding="utf-8"))
+
+
+def a_start():
+    facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "buffers": BUFFERS, "links": (LINK,)}
+    cached = {"page_cache": "full", "cached_before": 1.0, "cached_after": None}
+    return ColdStart(**facts, phases={"process": 0.1}, wall_seconds=0.31, **cached)
+
+
+def a_calibration():
+    rates = DeviceRates("host", 2, True, 1e10, {"F16": TypeRates(1e-10, 2e-11)}, {})
+    return Calibration(CPU_ONLY, "2026-01-31", {"host/2": rates}, context_bytes={"CUDA0": 5})
+
+
+def tuned():
+    over = {"n_ubatch": (64,), "tensor_split": ((3.0, 1.0),)}
+    return lab.tune("tiny", budget_seconds=1, over=over, n_prompt=8, n_gen=4, engine=BatchEngine(), progress=False)
+
+
+EXAMPLES = {
+    "attention timings": lambda: Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, (Timing("flash", 64, (0.1,), None),)),
+    "batched decode": lambda: lab.batched_decode("tiny", sizes=(1, 2), n_gen=2, engine=BatchEngine(), progress=False),
+    "calibration": a_calibration,
+    "cold start": a_start,
+    "depth scaling": lambda: lab.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
+    "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
+    "prefix reuse": lambda: lab.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
+    "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),
+    "schedule": lambda: lab.schedule([Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()),
+    "speculation": lambda: lab.speculate("one two", PromptLookup(), "tiny", n_gen=4, engine=BatchEngine()),
+    "speed point": lambda: Point("qwen2.5-0.5b", "Q8_0", {"n_layer": 4}, Settings(), 8, 4, LINK, (0.5,), (0.1, 0.2)),
+    "sweep": lambda: from_runs([made_run(), made_run(settings=Settings(n_ctx=256, tensor_split=(1.0, 2.0)))]),
+    "tuning": tuned,
+    "verification cost": lambda: lab.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
+}
+
+
+# --- every kind -------------------------------------------------------------------------------
+
+
+def test_every_kind_has_an_example_here():
+    """A new kind of record is not added without a test."""
+    assert set(EXAMPLES) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_comes_back_as_it_was(kind, tmp_path):
+    """Everything that a figure reads survives the file, and its JSON fits the schema of contributions."""
+    made = EXAMPLES[kind]()
+    path = save(made, tmp_path / "one.json")
+    assert load(path) == load(path, class_of(kind)) == made
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert (kind_of(data), data["record"], data["schema"]) == (kind, kind, 2)
+    assert complaints(data) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_of_a_kind_go_into_one_file(kind, tmp_path):
+    """They come back as a tuple, in their order."""
+    several = (EXAMPLES[kind](),) * 2
+    path = save(several, tmp_path / "two.json")
+    assert load(path) == several
+    assert complaints(json.loads(path.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize(
     "run",
     [
-        made_run(),
         made_run(machine=WITH_GPU, settings=Settings(n_ctx=512, tensor_split=(3.0, 1.0), devices=("CUDA0",))),
-        made_run(links=(Link("127.0.0.1:4000", 1.0, 0.001, 0.98, 2e-3), Link("127.0.0.1:4001", None, 0.1, 1.5, 0.2))),
+        made_run(links=(LINK, Link("127.0.0.1:4001", None, 0.1, 1.5, 0.2))),
         made_run(warmups=(), buffers=(), load={}, settled=False, prompt="why?", text="because 东京\n"),
+        made_run(settled=None, made_with="llama-bench"),
     ],
 )
 def test_a_run_comes_back_as_it_was(tmp_path, run):
-    """Everything that a figure reads survives the file."""
-    assert load_run(save_run(run, tmp_path / "run.json")) == run
-
-
-def test_a_record_from_before_links_were_recorded_has_none(tmp_path):
-    """Older files are read as they are."""
-    old = {name: value for name, value in run_to_dict(made_run()).items() if name != "links"}
-    (tmp_path / "run.json").write_text(json.dumps(old))
-    assert load_run(tmp_path / "run.json") == made_run()
+    """Empty parts, devices by name and any text too; None where the default is another value stays None."""
+    assert load(save(run, tmp_path / "run.json"), Run) == run
 
 
 def test_a_record_is_readable_text(tmp_path):
-    """A record is JSON in UTF-8 under the names of the objects."""
-    data = json.loads(save_run(made_run(), tmp_path / "run.json").read_text(encoding="utf-8"))
-    assert data["format"] == 1
+    """A record is JSON in UTF-8 under the names of the objects, and says its kind and schema first."""
+    text = save(made_run(), tmp_path / "run.json").read_text(encoding="utf-8")
+    data = json.loads(text)
+    assert text.startswith('{\n"record": "run",\n"schema": 2,\n"model": ')
     assert data["passes"][0]["token_seconds"] == list(made_run().passes[0].token_seconds)
     assert data["machine"]["cpu"] == "Example CPU"
+    assert "prompt" not in data  # None, as without it
+
+
+def test_measurements_are_all_of_one_kind():
+    """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
+    apart = {"attention timings", "calibration", "speed point", "sweep"}
+    assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
+
+
+@pytest.mark.parametrize("thing", [Settings(), {}, (), [], "run", (made_run(), made_fidelity((1.0,), (0.0,), (True,)))])
+def test_what_is_no_record_is_not_written(tmp_path, thing):
+    """Other objects, nothing at all, and things of different kinds are refused with the kinds that there are."""
+    with pytest.raises(RecordError, match=r"cannot be kept as a record\. Give one of: attention timings"):
+        save(thing, tmp_path / "one.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_records_need_no_package():
+    """`import inferlab.records` works where only Python's standard library is installed."""
+    source = str(Path(lab.__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {source!r}); import inferlab.records; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stdout.split() if name.startswith("inferlab")}
+    assert loaded == {"inferlab", "inferlab.errors", "inferlab.records", "inferlab.records_v1"}
+
+
+# --- from before schema 2 ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", OLD)
+def test_an_old_record_is_still_read(kind, tmp_path):
+    """Each format of before gives its class, with every number it had, and may be contributed."""
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(OLD[kind]), encoding="utf-8")
+    found = load(path, class_of(kind))
+    assert complaints(OLD[kind]) == []
+    assert from_record(to_record(found)) == found
+    assert numbers(to_record(found)) == numbers({**OLD[kind], "schema": 2})
+
+
+def numbers(data):
+    """Every number in some JSON but those that count formats, in order of their size."""
+    told = data.items() if isinstance(data, dict) else enumerate(data if isinstance(data, list) else ())
+    found = [data] if isinstance(data, int | float) and not isinstance(data, bool) else []
+    return sorted(found + [n for name, value in told if name not in ("format", "schema") for n in numbers(value)])
+
+
+def test_only_old_records_are_upgraded():
+    """What is of schema 2, or no record, comes back as it is."""
+    for data in (to_record(made_run()), {}, [], None, 3, {"format": 3}, {"format": [1]}, {"format": 1}):
+        assert upgrade(data) == data
+    assert upgrade(OLD["run"])["record"] == "run"
+    assert "format" in OLD["run"]
+
+
+def test_a_record_from_before_links_were_recorded_has_none():
+    """A field that was not known then has its default."""
+    old = {name: value for name, value in OLD["run"].items() if name not in ("links", "samples", "sampling")}
+    assert from_record(old).links == from_record(old).samples == ()
+
+
+# --- files ------------------------------------------------------------------------------------
 
 
 def test_missing_folders_are_made(tmp_path):
     """A record goes where it was sent."""
-    assert save_run(made_run(), tmp_path / "a" / "b" / "run.json").is_file()
+    assert save(made_run(), tmp_path / "a" / "b" / "run.json").is_file()
 
 
 def test_an_interrupted_writing_leaves_the_old_record(tmp_path, monkeypatch):
     """The file is replaced at once or not at all, and nothing unfinished stays behind."""
-    path = save_run(made_run(), tmp_path / "run.json")
+    path = save(made_run(), tmp_path / "run.json")
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RecordError, match=r"No space left on device.*Nothing was overwritten"):
-        save_run(made_run(text="new"), path)
-    assert load_run(path) == made_run()
+        save(made_run(text="new"), path)
+    assert load(path) == made_run()
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -66,48 +206,149 @@ def test_a_full_disk_is_told(tmp_path):
     """The first write that does not fit is a RecordError."""
     (tmp_path / "run.json.part").symlink_to("/dev/full")
     with pytest.raises(RecordError, match="No space left"):
-        save_run(made_run(), tmp_path / "run.json")
+        save(made_run(), tmp_path / "run.json")
 
 
 def test_a_file_where_a_folder_should_be_is_told(tmp_path):
     """A path that cannot be is a RecordError, not an OSError."""
     (tmp_path / "file").touch()
     with pytest.raises(RecordError, match="could not be written"):
-        save_run(made_run(), tmp_path / "file" / "run.json")
+        save(made_run(), tmp_path / "file" / "run.json")
 
 
 def test_an_unknown_name_is_neither_file_nor_record():
     """The message says where was looked."""
     with pytest.raises(RecordError, match="no record 'nobody/nothing': neither a file nor a name"):
-        load_run("nobody/nothing")
+        load("nobody/nothing")
+
+
+def test_a_recorded_file_is_found_by_its_name():
+    """Without a path it is looked for under data/records."""
+    assert load("xeon-2c/split-layers", Sweep).runs
+
+
+def test_a_record_of_another_kind_is_refused(tmp_path):
+    """Who expects a sweep and gives a run is told both."""
+    path = save(made_run(), tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"run\.json is a record of the kind 'run', not 'sweep'"):
+        load(path, Sweep)
+
+
+# --- damaged files ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "3", "null", '{"format": 2}', "[" * 100_000, "\x00", '[["format", 1]]', '{"format": 1, "a": 2}'],
-)
-def test_a_damaged_file_is_no_record(tmp_path, text):
-    """Whatever is wrong with the file, the answer is RecordError."""
+    ("text", "found"),
+    [
+        ("", "Expecting value"), ("{", "Expecting"), ("[]", "no kind"), ("3", "no kind"), ("null", "no kind"),
+        ('{"format": 2, "x": 1}', "unknown field 'x' of Calibration"), ("[" * 100_000, "recursion"),
+        ("\x00", "Expecting"),
+        ('[["format", 1]]', "no kind"), ('{"format": 1, "a": 2}', "no kind"), ('{"record": "walk"}', "must be one of"),
+        ('{"record": ["run"]}', "no kind"), ('{"record": "run"}', '"schema" is None, not 2'),
+        ('{"record": "run", "schema": 3}', "with the inferlab that wrote it"),
+        ('{"record": "run", "schema": 2}', "missing field 'model' of Run"),
+        ('{"record": "run", "schema": 2, "sequence": []}', "at least one"),
+        ('{"record": "run", "schema": 2, "sequence": 5}', "sequence: expected list, found 5"),
+        ('{"record": "run", "schema": 2, "sequence": [{}]}', "sequence/0: missing field 'model' of Run"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_no_record(tmp_path, text, found):
+    """Whatever is wrong with the file, the answer is RecordError, and says what."""
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(RecordError, match="is not a record of a run"):
-        load_run(tmp_path / "run.json")
+    with pytest.raises(RecordError, match=f"is not a record of this version: .*{found}"):
+        load(tmp_path / "run.json")
 
 
 def test_a_folder_is_no_record(tmp_path):
     """Neither is a folder."""
     with pytest.raises(RecordError):
-        load_run(tmp_path)
+        load(tmp_path)
 
 
-KEYS = list(run_to_dict(made_run()))
-
-
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", list(to_record(made_run())))
 def test_a_record_with_a_part_missing_or_of_another_kind_breaks_nothing(tmp_path, key):
     """Whatever one field was replaced by, the run loads or the answer is RecordError."""
-    whole = run_to_dict(made_run())
+    whole = to_record(made_run())
     path, fields = tmp_path / "run.json", {name: value for name, value in whole.items() if name != key}
     for damaged in (fields, *({**whole, key: wrong} for wrong in (None, 3, 0.5, "x", [3], {"x": 3}, [[]], True))):
         path.write_text(json.dumps(damaged))
         with suppress(RecordError):
-            load_run(path)
+            load(path)
+
+
+# --- type hints -------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    left: int
+    right: float | None = None
+
+
+@dataclass(frozen=True)
+class Box:
+    """One field of every sort that a record may have."""
+
+    pair: Pair
+    by_number: dict[int, tuple[float, ...]]
+    two: tuple[int, str]
+    either: int | str | None = None
+    open: Any = None
+    unset: int | None = 7
+
+
+BOX = Box(Pair(1, 0.5), {-3: (0.1, 1.5), 256: ()}, (4, "x"), "text", {"a": (1, (None, True))}, None)
+
+
+def test_every_sort_of_field_survives_json():
+    """Tuples, NamedTuples, whole numbers as names, unions, open fields; None is kept where it is not the default."""
+    data = json.loads(json.dumps(to_json(BOX)))
+    assert data["pair"] == {"left": 1, "right": 0.5}
+    assert data["by_number"] == {"-3": [0.1, 1.5], "256": []}
+    assert data["unset"] is None
+    assert from_json(Box, data) == BOX
+    assert type(from_json(Box, data).pair) is Pair
+    assert "either" not in to_json(replace(BOX, either=None))
+
+
+def test_numbers_of_other_libraries_become_pythons():
+    """A sweep over NumPy's numbers or over paths can be kept; anything else is refused by its name."""
+    assert to_json({"a": np.int64(3), "b": np.float32(0.5), "c": Path("a.gguf")}) == {"a": 3, "b": 0.5, "c": "a.gguf"}
+    with pytest.raises(RecordError, match="complex cannot be kept"):
+        to_json(Box(Pair(1), {}, (1, "x"), open=1j))
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"pair": {"left": 1, "up": 2}}, "pair: unknown field 'up' of Pair"),
+        ({"pair": {}}, "pair: missing field 'left' of Pair"),
+        ({"pair": {"left": 1.5}}, "pair/left: expected int, found 1.5"),
+        ({"pair": {"left": True}}, "pair/left: expected int, found True"),
+        ({"pair": [1, 0.5]}, "pair: expected dict"),
+        ({"by_number": {"a": []}}, "by_number/a: expected a number as the name"),
+        ({"by_number": {"0.5": []}}, "by_number/0.5: expected int, found 0.5"),
+        ({"by_number": {"3": [0.1, "x"]}}, "by_number/3/1: expected float, found 'x'"),
+        ({"two": [1]}, "two: expected 2 values, found 1"),
+        ({"two": [1, 2]}, "two/1: expected str, found 2"),
+        ({"either": []}, "either: expected str"),
+        ({"three": 3}, "the top: unknown field 'three' of Box"),
+    ],
+)
+def test_a_wrong_field_is_refused_with_its_place(change, found):
+    """Whoever has to correct a record learns where."""
+    with pytest.raises(RecordError, match=found):
+        from_json(Box, {**to_json(BOX), **change})
+
+
+def test_what_a_class_refuses_is_refused_with_its_place():
+    """A value that llama.cpp does not know is found when the record is read."""
+    data = to_record(made_run())
+    data["settings"]["flash_attn"] = "perhaps"
+    with pytest.raises(RecordError, match="settings: flash_attn='perhaps' is not one of"):
+        from_record(data)
+
+
+def test_the_schema_knows_every_kind():
+    """One object or a sequence of each."""
+    kinds = [one["properties"]["record"]["const"] for one in schema()["anyOf"]]
+    assert sorted(kinds) == sorted([*KINDS, *KINDS])

@@ -16,12 +16,13 @@ PACKAGES = (Path(inferlab.__file__).parent, Path(handbook.__file__).parent)
 
 ORDER = """
     errors units progress
+    records_v1 records
     statistics
     facts machine
     model
     settings
     engine
-    measurement records
+    measurement
     doctor | prediction
     experiments
     atlas

@@ -9,8 +9,6 @@ from inferlab.engine.tokenizer import detokenize as detokenize
 from inferlab.engine.tokenizer import tokenize as tokenize
 from inferlab.errors import InferlabError as InferlabError
 from inferlab.experiments.diagnosis import diagnose as diagnose
-from inferlab.experiments.sweep import load_sweep as load_sweep
-from inferlab.experiments.sweep import save_sweep as save_sweep
 from inferlab.experiments.sweep import sweep as sweep
 from inferlab.experiments.tune import tune as tune
 from inferlab.measurement.cold_start import cold_start as cold_start
@@ -29,8 +27,8 @@ from inferlab.prediction.compare import compare as compare
 from inferlab.prediction.fit import fit as fit
 from inferlab.prediction.predict import predict_memory as predict_memory
 from inferlab.prediction.predict import predict_speed as predict_speed
-from inferlab.records import load_run as load_run
-from inferlab.records import save_run as save_run
+from inferlab.records import load as load
+from inferlab.records import save as save
 from inferlab.settings import Settings as Settings
 
 __version__: str

@@ -6,10 +6,9 @@ import os
 import platform
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from inferlab.units import bytes_text
 
@@ -122,14 +121,6 @@ class Machine:
         limits = (f"{d.name} limited to {bytes_text(d.limited_to_bytes)}" for d in self.gpus if d.limited_to_bytes)
         place = ", ".join(filter(None, (self.cpu, far_devices, *limits)))
         return f"measured{tool}: {place}, {date}, {weights}{self.llama_cpp_text}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Machine:
-        devices = tuple(Device(**device) for device in data.get("devices", ()))
-        return cls(**{**data, "devices": devices})
 
 
 def pci_id(text: str | bytes | None) -> str | None:

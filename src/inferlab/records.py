@@ -1,36 +1,80 @@
-"""Runs on disk: one JSON file a run, complete enough to draw every figure again."""
+"""Records on disk: every kind of measurement as JSON, written and read by the type hints of its class.
+
+A file says what it is (`"record": "run", "schema": 2`) and holds the fields of one object, or under `"sequence"`
+several objects of one kind. Numbers are written with every digit, so that they are read back equal.
+A new kind of record is a dataclass and a line in KINDS.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from importlib import import_module
 from importlib.resources import files
-from pathlib import Path
-from typing import Any, TypeVar
+from numbers import Integral, Real
+from pathlib import Path, PurePath
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from inferlab.engine.log import Buffer
-from inferlab.engine.protocol import Pass
 from inferlab.errors import RecordError
-from inferlab.machine import Link, Machine
-from inferlab.measurement.batching import BatchedDecode, BatchPoint
-from inferlab.measurement.cold_start import ColdStart
-from inferlab.measurement.run import Run
-from inferlab.measurement.telemetry.samples import Sample, Sampling
-from inferlab.model.gguf import ModelCard
-from inferlab.settings import Settings
+from inferlab.records_v1 import upgrade
 
-FORMAT = 1
-COLD_STARTS = "inferlab cold starts 1"
-SERVING = "inferlab serving 1"
+SCHEMA = 2
+KINDS = {
+    "attention timings": "inferlab.measurement.torch_attention:Timings",
+    "batched decode": "inferlab.measurement.batching:BatchedDecode",
+    "calibration": "inferlab.prediction.calibration:Calibration",
+    "cold start": "inferlab.measurement.cold_start:ColdStart",
+    "depth scaling": "inferlab.measurement.depth:DepthScaling",
+    "fidelity": "inferlab.measurement.fidelity:Fidelity",
+    "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
+    "run": "inferlab.measurement.run:Run",
+    "schedule": "inferlab.measurement.continuous_batching:Schedule",
+    "speculation": "inferlab.measurement.speculative:Speculation",
+    "speed point": "inferlab.prediction.validation:Point",
+    "sweep": "inferlab.experiments.sweep:Sweep",
+    "tuning": "inferlab.experiments.tune:Tuning",
+    "verification cost": "inferlab.measurement.speculative:VerifyCost",
+}
+"""Kind of record -> "module:class"; the module is imported when a file of that kind is read."""
+RECORDED = Path(str(files("inferlab") / "data" / "records"))
+SEQUENCE = "sequence"
 Made = TypeVar("Made")
 
 
-def save_run(run: Run, path: str | Path) -> Path:
-    """Write `run` as JSON, whole or not at all; an existing file is replaced. Raises RecordError."""
-    return write_whole(path, json.dumps(run_to_dict(run), indent=1) + "\n")
+# --- files ------------------------------------------------------------------------------------
+
+
+def save(thing: Any, path: str | Path) -> Path:
+    """Write a measurement, or several of one kind, as JSON: whole or not at all; an existing file is replaced.
+
+    Raises RecordError for something that is no kind of record, or a file that cannot be written.
+    """
+    return write_whole(path, as_text(to_record(thing)))
+
+
+def load(name: str | Path, expected: type[Made] | None = None) -> Made | tuple[Made, ...]:
+    """What a file holds, or a recorded one by its name under data/records, "xeon-2c/split-layers".
+
+    expected  the class that it must be of (None: any); a file with a sequence gives a tuple
+    Raises RecordError for a missing file, a wrong kind, and a field that is unknown, missing or of a wrong type.
+    """
+    path = Path(name) if Path(name).exists() else RECORDED / f"{name}.json"
+    try:
+        thing = from_record(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name under data/records.") from None
+    except (OSError, ValueError, RecursionError, RecordError) as error:
+        raise RecordError(f"{path} is not a record of this version: {error}") from error
+    found = _kind_of(thing)
+    if expected and KINDS[found] != _address(expected):
+        wanted = next(kind for kind, address in KINDS.items() if address == _address(expected))
+        raise RecordError(f"{path} is a record of the kind {found!r}, not {wanted!r}. Give a file of that kind.")
+    return thing
 
 
 def write_whole(path: str | Path, text: str) -> Path:
@@ -44,116 +88,194 @@ def write_whole(path: str | Path, text: str) -> Path:
     except OSError as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise RecordError(f"The run could not be written to {path}: {error}. Nothing was overwritten.") from error
+        raise RecordError(f"The record could not be written to {path}: {error}. Nothing was overwritten.") from error
     return path
 
 
-def load_run(name: str | Path) -> Run:
-    """The run in a file, or a recorded one by its name under data/records. Raises RecordError."""
-    return read_json(name, run_from_dict, "a run")
+def as_text(record: dict[str, Any]) -> str:
+    """A record's JSON with a line for each field, and for each object of a list."""
+    lines = (f"{json.dumps(name)}: {_lines(value)}" for name, value in record.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def read_json(name: str | Path, made_from: Callable[[dict[str, Any]], Made], what: str) -> Made:
-    """What `made_from` makes of a JSON file, or of one under data/records by its name. Raises RecordError."""
-    path = Path(name)
-    if not path.exists():
-        path = Path(str(files("inferlab") / "data" / "records" / f"{name}.json"))
-    try:
-        return made_from(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name under data/records.") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RecordError(f"{path} is not a record of {what}: {type(error).__name__}: {error}.") from error
+def _lines(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
+    return json.dumps(value)
 
 
-def run_to_dict(run: Run) -> dict[str, Any]:
-    """Everything a run holds, in JSON's kinds; a sample's unknown fields are left out."""
-    data = {"format": FORMAT, **asdict(run)}
-    data["samples"] = [{k: v for k, v in sample.items() if v is not None} for sample in data["samples"]]
+# --- kinds ------------------------------------------------------------------------------------
+
+
+def class_of(kind: str) -> type:
+    """The class that records of a kind are read into; its module is imported now."""
+    module, _, name = KINDS[kind].partition(":")
+    return getattr(import_module(module), name)
+
+
+def to_record(thing: Any) -> dict[str, Any]:
+    """A measurement, or several of one kind, as the JSON of its file. Raises RecordError."""
+    head = {"record": _kind_of(thing), "schema": SCHEMA}
+    told = to_json(thing)
+    return {**head, SEQUENCE: told} if isinstance(told, list) else {**head, **told}
+
+
+def from_record(data: Any) -> Any:
+    """What the JSON of a file says, old formats included. Raises RecordError with the place in it."""
+    cls = class_of(kind_of(upgraded := upgrade(data)))
+    told = {name: value for name, value in upgraded.items() if name not in ("record", "schema")}
+    if SEQUENCE not in told:
+        return from_json(cls, told)
+    found = from_json(tuple[cls, ...], told[SEQUENCE], SEQUENCE)
+    if len(told) > 1 or not found:
+        raise RecordError("a sequence stands alone in its file and has at least one object.")
+    return found
+
+
+def kind_of(data: Any) -> str:
+    """The kind that the JSON of a file names. Raises RecordError where it names none, or another schema."""
+    kind, schema = (data.get("record"), data.get("schema")) if isinstance(data, dict) else (None, None)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise RecordError(f'it names no kind of record; its "record" must be one of {", ".join(KINDS)}.')
+    if schema != SCHEMA:
+        raise RecordError(f'its "schema" is {schema!r}, not {SCHEMA}; read it with the inferlab that wrote it.')
+    return kind
+
+
+def _kind_of(thing: Any) -> str:
+    """The kind of an object, or the one kind of a sequence. Raises RecordError."""
+    every = {_address(type(one)) for one in (thing if _is_sequence(thing) else [thing])}
+    kinds = [kind for kind, address in KINDS.items() if every == {address}]
+    if not kinds:
+        names = ", ".join(sorted(address.rpartition(":")[2] for address in every)) or "nothing"
+        raise RecordError(f"{names} cannot be kept as a record. Give one of: {', '.join(KINDS)}, or several of one.")
+    return kinds[0]
+
+
+def _address(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _is_sequence(thing: Any) -> bool:
+    return isinstance(thing, list | tuple) and not hasattr(thing, "_fields")
+
+
+# --- objects to JSON --------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """A value in JSON's types: objects as their fields, tuples as lists; None is left out where it is the default.
+
+    Numbers of other libraries become Python's, paths text. Raises RecordError for anything else.
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        told = ((name, getattr(value, name), default) for name, (_, default) in record_fields(type(value)).items())
+        return {name: to_json(one) for name, one, default in told if not (one is None and default is None)}
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else json.dumps(to_json(key)): to_json(one) for key, one in value.items()}
+    if isinstance(value, Sequence):
+        return [to_json(one) for one in value]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise RecordError(f"{type(value).__name__} cannot be kept in a record: {value!r:.80}")
+
+
+@cache
+def record_fields(cls: type) -> dict[str, tuple[Any, Any]]:
+    """Field -> (its type, its default or MISSING) of a dataclass or a NamedTuple."""
+    hints = get_type_hints(cls)
+    if is_dataclass(cls):
+        return {one.name: (hints[one.name], _default(one)) for one in fields(cls)}
+    return {name: (hints[name], cls._field_defaults.get(name, MISSING)) for name in cls._fields}
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory if field.default is MISSING else field.default
+
+
+# --- JSON to objects --------------------------------------------------------------------------
+
+
+def from_json(hint: Any, data: Any, place: str = "") -> Any:
+    """The value of a type that `to_json` wrote: dataclass, NamedTuple, tuple, dict, union, scalar or Any.
+
+    Lists become tuples. Raises RecordError for an unknown or missing field and a wrong type, with the place.
+    """
+    origin = get_origin(hint)
+    if hint in (Any, object):
+        return _plain(data)
+    if origin in (Union, UnionType):
+        return _either(get_args(hint), data, place)
+    if origin is tuple:
+        return tuple(_items(get_args(hint), _of(list, data, place), place))
+    if origin is dict:
+        return dict(_pairs(*get_args(hint), _of(dict, data, place), place))
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
+        return _object(hint, _of(dict, data, place), place)
+    return _of(hint, data, place)
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _plain(value) for name, value in data.items()}
+    return tuple(_plain(value) for value in data) if isinstance(data, list) else data
+
+
+def _of(kind: type, data: Any, place: str) -> Any:
+    """The data, if it is of the type; a whole number will do for a float, a truth value is no number."""
+    fits = isinstance(data, (int, float) if kind is float else kind)
+    if not fits or (isinstance(data, bool) and kind is not bool):
+        raise RecordError(f"{place or 'the top'}: expected {kind.__name__}, found {data!r:.80}.")
     return data
 
 
-def run_from_dict(data: dict[str, Any]) -> Run:
-    """The `Run` that `run_to_dict` wrote; raises KeyError or TypeError on anything else."""
-    data = dict(data)
-    if data.pop("format") != FORMAT:
-        raise KeyError("format")
-    return Run(
-        **{
-            **data,
-            "model": ModelCard(**data["model"]),
-            "settings": Settings.from_dict(data["settings"]),
-            "machine": Machine.from_dict(data["machine"]),
-            "passes": _passes(data["passes"]),
-            "warmups": _passes(data["warmups"]),
-            "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
-            "samples": tuple(Sample.from_dict(sample) for sample in data.get("samples", ())),
-            "links": tuple(Link(**link) for link in data.get("links", ())),
-            "sampling": Sampling.from_dict(data["sampling"]) if data.get("sampling") else None,
-        }
-    )
+def _either(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
+    others = [kind for kind in kinds if kind is not NoneType]
+    if data is None and len(others) < len(kinds):
+        return None
+    for kind in others[:-1]:
+        with suppress(RecordError):
+            return from_json(kind, data, place)
+    return from_json(others[-1], data, place)
 
 
-def cold_starts_to_dict(starts: Iterable[ColdStart]) -> dict[str, Any]:
-    """Everything that cold starts hold, in JSON's kinds and in the order of measuring."""
-    return {"format": COLD_STARTS, "starts": [asdict(start) for start in starts]}
+def _items(kinds: tuple[Any, ...], data: list[Any], place: str) -> Iterator[Any]:
+    kinds = kinds[:1] * len(data) if kinds[1:] == (...,) else kinds
+    if len(kinds) != len(data):
+        raise RecordError(f"{place}: expected {len(kinds)} values, found {len(data)}.")
+    return (from_json(kind, one, f"{place}/{i}") for i, (kind, one) in enumerate(zip(kinds, data, strict=True)))
 
 
-def load_cold_starts(name: str | Path) -> tuple[ColdStart, ...]:
-    """The cold starts in a file, or recorded ones by their name under data/records. Raises RecordError."""
-    return read_json(name, cold_starts_from_dict, "cold starts")
+def _pairs(key: Any, value: Any, data: dict[str, Any], place: str) -> Iterator[tuple[Any, Any]]:
+    for name, one in data.items():
+        inside = f"{place}/{name}"
+        yield (name if key is str else from_json(key, _number(name, inside), inside)), from_json(value, one, inside)
 
 
-def cold_starts_from_dict(data: dict[str, Any]) -> tuple[ColdStart, ...]:
-    """The starts that `cold_starts_to_dict` wrote; raises KeyError or TypeError on anything else."""
-    if data["format"] != COLD_STARTS:
-        raise KeyError("format")
-    return tuple(_cold_start(start) for start in data["starts"])
+def _number(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise RecordError(f"{place}: expected a number as the name, found {text!r:.80}.") from None
 
 
-def serving_to_dict(done: BatchedDecode) -> dict[str, Any]:
-    """Everything that was measured of several sequences in one context, in JSON's kinds."""
-    return {"format": SERVING, **asdict(done)}
-
-
-def load_serving(name: str | Path) -> BatchedDecode:
-    """What was measured of several sequences, in a file or recorded by its name. Raises RecordError."""
-    return read_json(name, serving_from_dict, "several sequences")
-
-
-def serving_from_dict(data: dict[str, Any]) -> BatchedDecode:
-    """The `BatchedDecode` that `serving_to_dict` wrote; raises KeyError or TypeError on anything else."""
-    data = dict(data)
-    if data.pop("format") != SERVING:
-        raise KeyError("format")
-    crowds = tuple(BatchPoint(**{**one, "step_seconds": tuple(one["step_seconds"])}) for one in data.pop("crowds"))
-    return BatchedDecode(crowds=crowds, **{**data, **_common(data)})
-
-
-def _common(data: dict[str, Any]) -> dict[str, Any]:
-    """What records of every kind say about model, settings, machine and buffers."""
-    return {
-        "model": ModelCard(**data["model"]),
-        "settings": Settings.from_dict(data["settings"]),
-        "machine": Machine.from_dict(data["machine"]),
-        "buffers": tuple(Buffer(**buffer) for buffer in data["buffers"]),
-        "links": tuple(Link(**link) for link in data.get("links", ())),
-    }
-
-
-def _cold_start(data: dict[str, Any]) -> ColdStart:
-    return ColdStart(**{**data, **_common(data)})
-
-
-def _passes(data: list[dict[str, Any]]) -> tuple[Pass, ...]:
-    return tuple(
-        Pass(
-            prefill_seconds=one["prefill_seconds"],
-            token_seconds=tuple(one["token_seconds"]),
-            decode_seconds=tuple(one["decode_seconds"]),
-            tokens=tuple(one["tokens"]),
-            decoded=tuple(one["decoded"]) if one.get("decoded") else None,
-            began=one.get("began"),
-        )
-        for one in data
-    )
+def _object(cls: type, data: dict[str, Any], place: str) -> Any:
+    known, start = record_fields(cls), f"{place}/" if place else ""
+    unknown = [name for name in data if name not in known]
+    missing = [name for name, (_, default) in known.items() if default is MISSING and name not in data]
+    if unknown or missing:
+        told = f"unknown field {unknown[0]!r}" if unknown else f"missing field {missing[0]!r}"
+        raise RecordError(f"{place or 'the top'}: {told} of {cls.__name__}.")
+    values = {name: from_json(known[name][0], value, f"{start}{name}") for name, value in data.items()}
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"{place or 'the top'}: {error}") from error

@@ -14,12 +14,11 @@ from inferlab.atlas import campaign, contribute
 from inferlab.atlas.campaign import Bench, Clocked, Extent, chosen, name_of, record, run_llama_bench, stages
 from inferlab.engine.loopback import LoopbackDevice
 from inferlab.errors import ContributionRefused, InvalidSettings, OutOfTime, RecordError
-from inferlab.experiments.sweep import load_sweep
 from inferlab.machine import Device
 from inferlab.measurement.batching import BatchedDecode, BatchPoint
 from inferlab.measurement.cold_start import ColdStart
 from inferlab.model.find import tiny_model
-from inferlab.records import load_cold_starts, load_serving
+from inferlab.records import load
 from inferlab.settings import Settings
 
 SMALL = Extent(
@@ -127,7 +126,7 @@ def test_every_stage_is_kept_as_it_ends_and_not_measured_again(tmp_path, monkeyp
 def test_what_is_kept_is_a_sweep_with_samples_that_may_be_shared(tmp_path):
     """Every point has its run with telemetry, models go by their file's name, and the schema has no complaint."""
     record(tmp_path, ["llama-3.2-1b-weights", "llama-3.2-1b-kv-types"], "box-4c", engine=ScriptedEngine())
-    weights, types = (load_sweep(tmp_path / "box-4c" / f"llama-3.2-1b-{name}.json") for name in ("weights", "kv-types"))
+    weights, types = (load(tmp_path / "box-4c" / f"llama-3.2-1b-{name}.json") for name in ("weights", "kv-types"))
     assert weights.over == {"model": ("tiny.gguf",) * 3}
     assert all(run.sampling for run in weights.runs)
     assert len(types.runs) == 9
@@ -158,7 +157,7 @@ def test_a_folder_that_tells_its_owner_is_refused(tmp_path):
 def test_layers_move_to_a_second_device_in_eight_steps(tmp_path, monkeypatch):
     """Without a GPU it is a loopback device; both ends of the range are among the steps."""
     bench = Bench(CPU_ONLY, campaign.WITHOUT_GPU, ScriptedEngine(), settle_seconds=0.0)
-    steps = campaign._layers(bench, "llama-3.2-1b")["over"]["n_gpu_layers"]
+    steps = campaign._layers(bench, "llama-3.2-1b").over["n_gpu_layers"]
     assert list(steps) == [0, 8, 17]
     assert bench.engine.opened[0].rpc_servers == ("127.0.0.1:1",)
 
@@ -174,7 +173,7 @@ def test_cold_starts_go_through_every_way_and_are_read_again(tmp_path, monkeypat
     """Three rounds of every load mode, from an empty and from a full page cache."""
     monkeypatch.setattr(campaign, "cold_start", lambda path, settings, cache: made_start(settings, cache))
     record(tmp_path, ["llama-3.2-1b-cold-start"], "box-4c", engine=ScriptedEngine())
-    starts = load_cold_starts(tmp_path / "box-4c" / "llama-3.2-1b-cold-start.json")
+    starts = load(tmp_path / "box-4c" / "llama-3.2-1b-cold-start.json")
     assert len(starts) == 36
     assert {start.page_cache for start in starts} == {"empty", "full"}
     assert starts[0] == made_start(Settings(n_ctx=512, load_mode="auto", flash_attn="on", devices=()), "empty")
@@ -183,7 +182,7 @@ def test_cold_starts_go_through_every_way_and_are_read_again(tmp_path, monkeypat
 def test_several_sequences_are_kept_with_every_step(tmp_path):
     """What was measured of crowds is read again as it was."""
     record(tmp_path, ["llama-3.2-1b-sequences"], "box-4c", engine=ScriptedEngine())
-    assert load_serving(tmp_path / "box-4c" / "llama-3.2-1b-sequences.json") == SERVED
+    assert load(tmp_path / "box-4c" / "llama-3.2-1b-sequences.json") == SERVED
     assert contribute.complaints(json.loads((tmp_path / "box-4c" / "llama-3.2-1b-sequences.json").read_text())) == []
 
 
@@ -258,7 +257,7 @@ def test_llama_bench_is_asked_for_the_same_work(tmp_path):
     assert [run.made_with for run in done.runs] == ["llama-bench"] * len(done.runs)
     ours = Bench(CPU_ONLY, SMALL, ScriptedEngine(), llama_bench=program)
     both = campaign._llama_bench(ours, "llama-3.2-1b")
-    assert [point["run"]["made_with"] for point in both["points"]][-1] is None
+    assert both.runs[-1].made_with is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script is no program there")

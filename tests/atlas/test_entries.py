@@ -1,6 +1,5 @@
 """The hardware atlas: every record read, each measurement beside a prediction made anew, and a table that shows it."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -13,17 +12,16 @@ from handbook import atlas_table
 from inferlab import figures
 from inferlab.atlas import entries
 from inferlab.atlas.campaign import records_folder
-from inferlab.atlas.contribute import kind_of
 from inferlab.engine.log import Buffer
 from inferlab.errors import RecordError
-from inferlab.experiments.sweep import from_runs, save_sweep
+from inferlab.experiments.sweep import from_runs
 from inferlab.machine import Device
 from inferlab.model.synthetic_model import file_name, named_in, shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import MAPPED
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.validation import Accuracy, Point
-from inferlab.records import save_run
+from inferlab.records import KINDS, save
 from inferlab.settings import Settings
 
 DIMENSIONS = {"n_layer": 2, "n_vocab": 2048}
@@ -49,12 +47,12 @@ def as_planned(settings=HOST, **changes):
 def folder(tmp_path):
     """A machine with a calibration, a run as planned, a sweep, a disturbed run, and one of an unknown model."""
     CALIBRATED.save(tmp_path / "box-4c" / "calibration.json")
-    save_run(as_planned(), tmp_path / "box-4c" / "planned.json")
+    save(as_planned(), tmp_path / "box-4c" / "planned.json")
     slow = replace(as_planned(), passes=(scripted_pass(9.0, (9.0, 9.0), 9.0),))
-    save_run(slow, tmp_path / "box-4c" / "faults" / "slow.json")
-    save_run(made_run(), tmp_path / "box-4c" / "unknown.json")
+    save(slow, tmp_path / "box-4c" / "faults" / "slow.json")
+    save(made_run(), tmp_path / "box-4c" / "unknown.json")
     types = from_runs([as_planned(), as_planned(HOST.but(type_k="q8_0", type_v="q8_0"))])
-    save_sweep(types, tmp_path / "box-4c" / "types.json")
+    save(types, tmp_path / "box-4c" / "types.json")
     return tmp_path
 
 
@@ -113,7 +111,7 @@ def test_a_disturbed_run_is_shown_and_counts_for_nothing(found):
 @pytest.mark.engine
 def test_the_healthy_runs_beside_the_disturbed_ones_count(folder):
     """A baseline was measured like any other; the disturbed ones stand last."""
-    save_run(as_planned(), folder / "box-4c" / "faults" / "1-baseline.json")
+    save(as_planned(), folder / "box-4c" / "faults" / "1-baseline.json")
     found = entries.entries(folder)
     assert not next(entry for entry in found if entry.record == "faults/1-baseline").disturbed
     assert found[-1].record == "faults/slow"
@@ -131,7 +129,7 @@ def test_a_model_that_is_not_known_is_measured_and_not_predicted(found):
 
 def test_a_machine_without_calibration_has_bytes_only(tmp_path):
     """The entry says what is missing."""
-    save_run(as_planned(), tmp_path / "other-2c" / "planned.json")
+    save(as_planned(), tmp_path / "other-2c" / "planned.json")
     entry = entries.entries(tmp_path)[0]
     assert entry.memory.error == pytest.approx(0, abs=1e-6)
     assert "no calibration" in entry.why
@@ -153,7 +151,7 @@ def test_a_recorded_loopback_device_is_asked_about_anew(tmp_path):
     """The address in a record answers no longer; another device stands in for it, and the plan is the same."""
     far = Settings(n_ctx=256, flash_attn="on", n_gpu_layers=1, rpc_servers=(ENDPOINT,), n_threads=1, n_threads_batch=1)
     buffers = (Buffer("CPU", "weights", 9), Buffer(f"RPC0[{ENDPOINT}]", "weights", 9))
-    save_run(replace(as_planned(), buffers=buffers, settings=far), tmp_path / "box-4c" / "far.json")
+    save(replace(as_planned(), buffers=buffers, settings=far), tmp_path / "box-4c" / "far.json")
     entry = entries.entries(tmp_path)[0]
     assert entry.device == "host + loopback device"
     assert entry.memory.predicted > SHAPE.tensor_bytes
@@ -207,9 +205,10 @@ def test_every_file_is_listed_with_its_kind(folder):
 
 def test_the_repositorys_own_records_are_all_known():
     """Each file is of a kind, and each measurement has an entry or is listed as a file."""
-    assert "unknown" not in {one.kind for one in entries.held()}
-    for path in records_folder().rglob("*.json"):
-        assert kind_of(json.loads(path.read_text(encoding="utf-8")))
+    held = entries.held()
+    assert {one.kind for one in held} <= set(KINDS)
+    assert len(held) == len(list(records_folder().rglob("*.json")))
+    assert all(one.n_measurements for one in held)
 
 
 @pytest.mark.engine

@@ -1,46 +1,90 @@
 """What is called recorded: raw samples in the file, from which the numbers that are shown come out again."""
 
 import json
-from importlib.resources import files
-from pathlib import Path
 from statistics import median
 
 import pytest
 
-from inferlab.records import run_from_dict
+from inferlab.machine import Machine
+from inferlab.measurement.base import Measurement
+from inferlab.records import KINDS, RECORDED, class_of, from_record
 
-RECORDS = Path(str(files("inferlab") / "data" / "records"))
+FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.rglob("*.json"))}
+KINDS_HERE = sorted({data["record"] for data in FILES.values()})
+NO_MODEL = ("attention timings", "calibration", "speed point", "sweep")
 
 
-def runs_in(path):
-    """Every run of a file as plain JSON: a run, or the points and anchors of a sweep."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if "passes" in data:
+def files_of(kind):
+    """Name and JSON of every file of a kind."""
+    return {"/".join(path.parts[-2:]): data for path, data in FILES.items() if data["record"] == kind}
+
+
+def runs_in(data):
+    """The plain JSON of every run in a file: a run, or the points and anchors of a sweep."""
+    if data["record"] == "run":
         return [data]
-    return [point["run"] for point in data.get("points", ()) if point.get("run")] + data.get("anchors", [])
+    return [point["run"] for point in data.get("points", ()) if "run" in point] + data.get("anchors", [])
 
 
-EVERY = [(path, index) for path in sorted(RECORDS.glob("*/*.json")) for index in range(len(runs_in(path)))]
-pytestmark = pytest.mark.parametrize(
-    ("path", "index"), EVERY, ids=[f"{path.parent.name}/{path.stem}/{index}" for path, index in EVERY]
-)
+def objects_in(data):
+    """What a file holds, one by one."""
+    found = from_record(data)
+    return found if isinstance(found, tuple) else (found,)
 
 
-def test_the_median_comes_out_of_the_samples(path, index):
-    """Prefill and decode rates, computed from the raw seconds, are those that a figure shows."""
-    raw = runs_in(path)[index]
-    shown = run_from_dict(raw)
-    prefill = median(raw["n_prompt"] / one["prefill_seconds"] for one in raw["passes"])
-    assert shown.prefill_tokens_per_second == pytest.approx(prefill)
-    rates = [len(one["decode_seconds"]) / sum(one["decode_seconds"]) for one in raw["passes"] if one["decode_seconds"]]
-    assert shown.decode_tokens_per_second == (pytest.approx(median(rates)) if rates else None)
+def says_who(found):
+    """Whether machine, date, build and the kind of the weights are told."""
+    assert found.machine.cpu
+    assert found.machine.llama_cpp
+    assert len(found.date) == 10
+    assert found.model.synthetic == ("shape" in found.model.name)
+    return True
 
 
-def test_it_says_where_when_and_with_what(path, index):
-    """Machine, date, build and the kind of the weights are in the record."""
-    run = run_from_dict(runs_in(path)[index])
-    assert run.machine.cpu
-    assert len(run.date) == 10
-    assert run.machine.llama_cpp
-    assert run.model.synthetic == ("shape" in run.model.name)
-    assert run.passes
+@pytest.mark.parametrize("kind", KINDS_HERE)
+def test_every_file_of_a_kind_is_read_as_its_class(kind):
+    """No field is unknown, missing or of another type, and a file of several has at least one."""
+    read = [one for data in files_of(kind).values() for one in objects_in(data)]
+    assert read
+    assert {type(one) for one in read} == {class_of(kind)}
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_the_median_comes_out_of_the_samples(kind):
+    """Prefill and decode rates, computed from the raw seconds, are those that a figure shows, for every run."""
+    for name, data in files_of(kind).items():
+        found = from_record(data)
+        shown = [found] if kind == "run" else [*found.runs, *found.anchors]
+        assert len(shown) == len(runs_in(data)) > 0, name
+        for run, raw in zip(shown, runs_in(data), strict=True):
+            prefill = median(raw["n_prompt"] / one["prefill_seconds"] for one in raw["passes"])
+            assert run.prefill_tokens_per_second == pytest.approx(prefill), name
+            timed = [one["decode_seconds"] for one in raw["passes"] if one["decode_seconds"]]
+            rates = [len(seconds) / sum(seconds) for seconds in timed]
+            assert run.decode_tokens_per_second == (pytest.approx(median(rates)) if rates else None), name
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_a_run_says_where_when_and_with_what(kind):
+    """Machine, date, build and the kind of the weights are in the record of every run."""
+    for data in files_of(kind).values():
+        found = from_record(data)
+        for run in [found] if kind == "run" else [*found.runs, *found.anchors]:
+            assert says_who(run)
+            assert run.passes
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS_HERE) - set(NO_MODEL)))
+def test_a_measurement_says_where_when_and_with_what(kind):
+    """So do all other kinds that measure a model."""
+    assert issubclass(class_of(kind), Measurement)
+    assert all(says_who(one) for data in files_of(kind).values() for one in objects_in(data))
+
+
+def test_what_measures_no_model_names_its_machine():
+    """A calibration and timings of attention say which machine, and when."""
+    for kind in ("calibration", "attention timings"):
+        for data in files_of(kind).values():
+            assert isinstance(from_record(data).machine, Machine)
+            assert len(from_record(data).date) == 10
+    assert set(KINDS_HERE) <= set(KINDS)

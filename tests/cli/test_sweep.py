@@ -6,7 +6,7 @@ import pytest
 from fakes import ScriptedEngine
 
 from inferlab import cli
-from inferlab.experiments.sweep import load_sweep
+from inferlab.records import load
 
 SWEEP = ["sweep", "tiny", "--n-prompt", "4", "--n-gen", "3", "--repeats", "1"]
 
@@ -50,7 +50,7 @@ def test_the_sweep_can_be_kept(tmp_path, capsys):
     path = tmp_path / "sweep.json"
     assert sweep("--over", "n_ubatch=64,128", "-o", str(path), "--llama-bench") == 0
     assert {row["n_ubatch"] for row in json.loads(capsys.readouterr().out)} == {64, 128}
-    assert len(load_sweep(path).runs) == 2
+    assert len(load(path).runs) == 2
 
 
 @pytest.mark.parametrize("over", ["n_ubatch", "=1", "n_ubatch="])

@@ -133,7 +133,7 @@ def test_a_full_disk_loses_no_record_that_was_there(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
         with pytest.raises(RecordError, match="Nothing was overwritten"):
-            lab.save_run(run, kept)
+            lab.save(run, kept)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert kept.read_text() == "{}"

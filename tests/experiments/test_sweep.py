@@ -1,6 +1,5 @@
 """Sweeps: the order of points, what is kept when something goes wrong, drift, and the ways in and out."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -14,10 +13,9 @@ from inferlab.experiments.sweep import (
     from_runs,
     grid_points,
     load_order,
-    load_sweep,
-    save_sweep,
     sweep,
 )
+from inferlab.records import load, save
 from inferlab.settings import Settings
 
 FAST, SLOW = scripted_pass(), scripted_pass(gaps=(0.2, 0.2))
@@ -205,14 +203,14 @@ def test_a_frame_has_a_row_a_point():
 def test_a_sweep_survives_its_file(tmp_path):
     """Saved and loaded, a sweep has the same grid, runs with raw samples, reasons, drifts and anchors."""
     done = swept(over={"n_ubatch": (64, 128), "tensor_split": (None, (1.0, 2.0))})
-    assert load_sweep(save_sweep(done, tmp_path / "sweep.json")) == done
+    assert load(save(done, tmp_path / "sweep.json")) == done
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
-    """A file that is no sweep is named, with what is wrong."""
-    (tmp_path / "run.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(RecordError, match="not a record of a sweep"):
-        load_sweep(tmp_path / "run.json")
+    """A file that is no sweep is named, with what it is."""
+    save(made_run(), tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"run\.json is a record of the kind 'run', not 'sweep'"):
+        load(tmp_path / "run.json", Sweep)
 
 
 def test_llama_bench_reads_and_writes(tmp_path):

@@ -101,7 +101,7 @@ RECORDED = [
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_sweeps_can_be_drawn(name):
     """The records of the parameter guide have all their points, and no anchor that moved too far."""
-    sweep = lab.load_sweep(f"xeon-2c/tune-{name}")
+    sweep = lab.load(f"xeon-2c/tune-{name}")
     assert sweep.complete
     assert not sweep.failed
     assert figures.option_effect(sweep, name).layout.meta["alt"]

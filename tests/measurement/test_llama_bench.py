@@ -200,7 +200,7 @@ def test_an_exported_run_comes_back():
 def test_an_imported_run_can_be_stored(tmp_path):
     """A record of it reads back equal."""
     (run,) = import_llama_bench(PRINTED)
-    assert lab.load_run(lab.save_run(run, tmp_path / "run.json")) == run
+    assert lab.load(lab.save(run, tmp_path / "run.json")) == run
 
 
 def test_rows_of_other_requests_stay_apart(printed):

@@ -57,7 +57,7 @@ def test_without_a_calibration_it_says_how_to_get_one(tmp_path, monkeypatch):
         Calibration.load()
     other = tmp_path / "other.json"
     other.write_text("{}")
-    with pytest.raises(RecordError, match="is not a calibration of this version"):
+    with pytest.raises(RecordError, match="is not a record of this version"):
         Calibration.load(other)
 
 

@@ -122,7 +122,7 @@ def test_a_steps_parts_add_up_to_all_of_it(found):
 def test_errors_of_the_record_come_out_of_its_raw_samples():
     """From the file's seconds alone, each rate is the one that is shown, and so are the errors and their median."""
     recorded = Accuracy.load("xeon-2c")
-    raw = json.loads((RECORDS / "xeon-2c" / "speed-points.json").read_text(encoding="utf-8"))["points"]
+    raw = json.loads((RECORDS / "xeon-2c" / "speed-points.json").read_text(encoding="utf-8"))["sequence"]
     rates = {
         "prefill": [one["n_prompt"] / median(one["prefill_seconds"]) for one in raw],
         "decode": [1 / median(one["decode_seconds"]) for one in raw],

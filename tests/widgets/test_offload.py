@@ -12,10 +12,10 @@ from fakes import CPU_ONLY, ScriptedEngine
 
 from inferlab import figures, widgets
 from inferlab.errors import DeviceUnavailable, EngineCrashed, MeasurementCancelled
-from inferlab.experiments.sweep import load_sweep
 from inferlab.model.find import tiny_model
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, TypeRates
+from inferlab.records import load
 from inferlab.widgets import split_lab
 from inferlab.widgets.attempts import CancellableEngine
 from inferlab.widgets.split_predictions import for_all_cores
@@ -159,7 +159,7 @@ def test_what_is_saved_holds_every_sample(scripted, tmp_path):
     press(lab)
     lab.engine.fails = EngineCrashed("died")
     press(lab)
-    saved = load_sweep(lab.save(tmp_path / "mine.json"))
+    saved = load(lab.save(tmp_path / "mine.json"))
     assert saved.runs == lab.runs
     assert [point.error for point in saved.points] == [None, "EngineCrashed: died"]
 

@@ -7,13 +7,12 @@ A stage has a time limit. A pass that would probably end after it is not begun, 
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -26,16 +25,16 @@ from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings, OutOfTime, RecordError
-from inferlab.experiments.sweep import Sweep, from_runs, sweep, sweep_to_dict
+from inferlab.experiments.sweep import Sweep, from_runs, sweep
 from inferlab.machine import Machine
-from inferlab.measurement.batching import batched_decode
+from inferlab.measurement.batching import BatchedDecode, batched_decode
 from inferlab.measurement.cold_start import ColdStart, cold_start
 from inferlab.measurement.llama_bench import import_llama_bench
 from inferlab.measurement.run import measure
 from inferlab.model.synthetic_model import make_shape, shape
 from inferlab.prediction.calibrate import calibrate
-from inferlab.prediction.calibration import FORMAT as CALIBRATION_FORMAT
-from inferlab.records import cold_starts_to_dict, serving_to_dict, write_whole
+from inferlab.prediction.calibration import Calibration
+from inferlab.records import as_text, to_record, write_whole
 from inferlab.settings import LOAD_MODES, Settings
 from inferlab.units import bytes_from_text
 
@@ -87,11 +86,11 @@ WITHOUT_GPU = Extent(
 
 @dataclass(frozen=True)
 class Stage:
-    """One record to be: its name, what it measures in a few words, and the work, which gives the record's JSON."""
+    """One record to be: its name, what it measures in a few words, and the work, which gives what is kept."""
 
     name: str
     about: str
-    work: Callable[[Bench], dict[str, Any]]
+    work: Callable[[Bench], Any]
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,8 @@ class Bench:
     def path(self, model: str, mix: str = "Q4_K_M") -> Path:
         return make_shape(model, mix, progress=False, **self.extent.changes)
 
-    def swept(self, model: str | None, settings: Settings, over: dict[str, Sequence[Any]], **workload: int) -> dict:
-        """The JSON of a sweep; `model` None where the sweep goes over models. Raises RecordError without one run."""
+    def swept(self, model: str | None, settings: Settings, over: dict[str, Sequence[Any]], **workload: int) -> Sweep:
+        """A sweep; `model` None where the sweep goes over models. Raises RecordError without one run."""
         asked = {"n_prompt": self.extent.n_prompt, "n_gen": self.extent.n_gen, **workload}
         path = self.path(model) if model else None
         engine = Clocked(self.engine, self.seconds)
@@ -192,7 +191,7 @@ class Bench:
             path, settings, over, repeats=self.extent.repeats, engine=engine, progress=False,
             telemetry=SAMPLE_SECONDS, **asked,
         )  # fmt: skip
-        return sweep_to_dict(_with_runs(_named(done)))
+        return _with_runs(_named(done))
 
     def settle(self, path: str | Path, settings: Settings) -> None:
         """Let the machine work for some seconds, because the first point of a sweep is what the others are held to."""
@@ -230,7 +229,7 @@ def short_stages(machine: Machine) -> tuple[str, ...]:
 
 
 def _stages_of(model: str) -> Iterator[Stage]:
-    def stage(name: str, about: str, work: Callable[[Bench, str], dict[str, Any]]) -> Stage:
+    def stage(name: str, about: str, work: Callable[[Bench, str], Any]) -> Stage:
         return Stage(f"{model}-{name}", about, lambda bench: work(bench, model))
 
     yield stage("prefill", "prompts from one token upwards", _prefill)
@@ -245,59 +244,58 @@ def _stages_of(model: str) -> Iterator[Stage]:
     yield stage("llama-bench", "prefill and decode beside llama-bench's", _llama_bench)
 
 
-def _calibration(bench: Bench) -> dict[str, Any]:
-    return {"format": CALIBRATION_FORMAT, **asdict(calibrate(save=False, engine=bench.engine))}
+def _calibration(bench: Bench) -> Calibration:
+    return calibrate(save=False, engine=bench.engine)
 
 
-def _prefill(bench: Bench, model: str) -> dict[str, Any]:
+def _prefill(bench: Bench, model: str) -> Sweep:
     return bench.swept(model, bench.base, {"n_prompt": bench.extent.prompts}, n_gen=8)
 
 
-def _depth(bench: Bench, model: str) -> dict[str, Any]:
+def _depth(bench: Bench, model: str) -> Sweep:
     return bench.swept(model, bench.base, {"n_prompt": bench.extent.depths})
 
 
-def _layers(bench: Bench, model: str) -> dict[str, Any]:
+def _layers(bench: Bench, model: str) -> Sweep:
     most = shape(model, **bench.extent.changes).n_layer + 1
     steps = sorted({round(most * i / bench.extent.n_layer_steps) for i in range(bench.extent.n_layer_steps + 1)})
     with bench.device() as device:
         return bench.swept(model, bench.on(device), {"n_gpu_layers": steps})
 
 
-def _attention(bench: Bench, model: str) -> dict[str, Any]:
+def _attention(bench: Bench, model: str) -> Sweep:
     over = {"offload_kqv": (True, False), "flash_attn": ("on", "off")}
     with bench.device() as device:
         return bench.swept(model, bench.on(device), over, n_prompt=bench.extent.depth)
 
 
-def _kv_types(bench: Bench, model: str) -> dict[str, Any]:
+def _kv_types(bench: Bench, model: str) -> Sweep:
     over = {"type_k": CACHE_TYPES, "type_v": CACHE_TYPES}
     return bench.swept(model, bench.base, over, n_prompt=bench.extent.depth)
 
 
-def _weights(bench: Bench, model: str) -> dict[str, Any]:
+def _weights(bench: Bench, model: str) -> Sweep:
     paths = [str(bench.path(model, mix)) for mix in WEIGHT_TYPES]
     return bench.swept(None, bench.base, {"model": paths})
 
 
-def _sequences(bench: Bench, model: str) -> dict[str, Any]:
+def _sequences(bench: Bench, model: str) -> BatchedDecode:
     extent = bench.extent
     path = bench.path(model)
     bench.settle(path, bench.base)
-    done = batched_decode(
+    return batched_decode(
         path, bench.base, extent.sequences, extent.n_prompt, 8, extent.repeats, bench.engine, progress=False
     )
-    return serving_to_dict(done)
 
 
-def _limited(bench: Bench, model: str) -> dict[str, Any]:
+def _limited(bench: Bench, model: str) -> Sweep:
     """What does not fit fails, and its reason is what the record is for."""
     over = {"n_ctx": bench.extent.contexts, "offload_kqv": (True, False)}
     with bench.device() as device, bench.limited(device):
         return bench.swept(model, bench.on(device), over, n_prompt=256)
 
 
-def _cold_start(bench: Bench, model: str) -> dict[str, Any]:
+def _cold_start(bench: Bench, model: str) -> tuple[ColdStart, ...]:
     """All ways once, then all again, so that a machine that drifts treats them alike."""
     path, ends = bench.path(model), time.monotonic() + bench.seconds
     ways = product(range(COLD_REPEATS), ("empty", "full"), LOAD_MODES)
@@ -306,10 +304,10 @@ def _cold_start(bench: Bench, model: str) -> dict[str, Any]:
         if time.monotonic() > ends:
             break
         starts.append(cold_start(path, bench.base.but(n_ctx=512, load_mode=load_mode), page_cache))
-    return cold_starts_to_dict(starts)
+    return tuple(starts)
 
 
-def _llama_bench(bench: Bench, model: str) -> dict[str, Any]:
+def _llama_bench(bench: Bench, model: str) -> Sweep:
     """The same file and workload by llama-bench and by `measure`, one after the other."""
     if bench.llama_bench is None:
         raise RecordError(
@@ -321,7 +319,7 @@ def _llama_bench(bench: Bench, model: str) -> dict[str, Any]:
     settings = bench.base.but(n_threads=theirs.runs[0].settings.n_threads)
     engine = Clocked(bench.engine, bench.seconds / 2)
     ours = measure(path, settings, BENCH_PROMPT, BENCH_GEN + 1, 5, engine=engine, telemetry=SAMPLE_SECONDS)
-    return sweep_to_dict(from_runs((*theirs.runs, ours)))
+    return from_runs((*theirs.runs, ours))
 
 
 def run_llama_bench(program: str | Path, model: str | Path, gpu: bool, seconds: float = STAGE_SECONDS) -> Sweep:
@@ -401,12 +399,12 @@ def _one(stage: Stage, bench: Bench, path: Path, again: bool) -> Outcome:
         return Outcome(stage.name, "skipped", "it has been recorded; name the stage to measure it again")
     began = time.monotonic()
     try:
-        data = stripped(json.loads(json.dumps(stage.work(bench), default=str)))
-        write_whole(path, json.dumps(data) + "\n")
+        data = stripped(to_record(stage.work(bench)))
+        write_whole(path, as_text(data))
     except InferlabError as error:
         return Outcome(stage.name, "failed", f"{type(error).__name__}: {error}", time.monotonic() - began)
     points = data.get("points")
-    failed = sum(point["run"] is None for point in points or ())
+    failed = sum("run" not in point for point in points or ())
     return Outcome(stage.name, "kept", str(path), time.monotonic() - began, points and len(points), failed)
 
 

@@ -1,6 +1,6 @@
 """Records that may be shared: one schema for every kind of them, and nothing in them that names their owner.
 
-The schema is written from the dataclasses that a record is read into, so it knows every field and allows no other.
+The schema is written from the type hints that a record is read by, so it knows every field and allows no other.
 A record tells processor, devices, memory, system and builds; it never tells a host name, a user name, an address
 of another machine, or an absolute path.
 """
@@ -12,21 +12,15 @@ import json
 import platform
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
-from inferlab.errors import ContributionRefused
-from inferlab.experiments import sweep
-from inferlab.measurement.batching import BatchedDecode
-from inferlab.measurement.cold_start import ColdStart
-from inferlab.measurement.run import Run
-from inferlab.measurement.torch_attention import Timings
-from inferlab.prediction import validation
-from inferlab.prediction.calibration import Calibration
-from inferlab.records import write_whole
+from inferlab.errors import ContributionRefused, RecordError
+from inferlab.records import KINDS, SCHEMA, SEQUENCE, as_text, class_of, kind_of, record_fields, write_whole
+from inferlab.records_v1 import upgrade
 
 # What follows a slash, a drive or a home at the beginning of a word; "tokens/s" and "K/V" are none.
 PATH = r"(?<![\w.:/<\\-])(?:~?/|[A-Za-z]:[\\/]|\\\\|file:/+)[\w.~-][^\s'\"<>|]*"
@@ -39,32 +33,7 @@ NOBODY = frozenset(["admin", "llama", "localhost", "root", "runner", "ubuntu", "
 SHORTEST_NAME = 3
 FOLDER_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,40}")
 MOST_BYTES = 300_000
-
-
-@dataclass(frozen=True)
-class SpeedPoints:
-    """The file of `accuracy`: points whose rates a calibration is asked to predict."""
-
-    points: tuple[validation.Point, ...]
-
-
-@dataclass(frozen=True)
-class ColdStarts:
-    """The file of `records.cold_starts_to_dict`."""
-
-    starts: tuple[ColdStart, ...]
-
-
-KINDS: dict[str, tuple[type, str]] = {
-    "run": (Run, "passes"),
-    "sweep": (sweep.Sweep, "over"),
-    "calibration": (Calibration, "bands"),
-    "speed points": (SpeedPoints, "points"),
-    "attention timings": (Timings, "torch"),
-    "cold starts": (ColdStarts, "starts"),
-    "several sequences": (BatchedDecode, "crowds"),
-}
-"""Kind -> (what it is read into, a field that only this kind has); the first that fits counts."""
+NUMBER = r"^-?\d+(\.\d+)?$"
 
 
 # --- the schema -------------------------------------------------------------------------------
@@ -74,29 +43,39 @@ KINDS: dict[str, tuple[type, str]] = {
 def schema() -> dict[str, Any]:
     """A JSON schema (draft 2020-12) with every kind of record, and each object it is made of, under "$defs"."""
     definitions: dict[str, Any] = {}
-    kinds = {kind: _object(cls, definitions) for kind, (cls, _) in KINDS.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A record of inferlab",
-        "anyOf": list(kinds.values()),
+        "anyOf": [made for kind in KINDS for made in _files_of(kind, definitions)],
         "$defs": definitions,
     }
 
 
+def _files_of(kind: str, definitions: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A file with one object of a kind, and a file with a sequence of them."""
+    head = {"record": {"const": kind}, "schema": {"const": SCHEMA}}
+    one = _object(class_of(kind), definitions)
+    made = definitions[one["$ref"].rpartition("/")[2]]
+    several = {"type": "array", "items": one, "minItems": 1}
+    return (
+        _closed({**head, **made["properties"]}, [*head, *made["required"]]),
+        _closed({**head, SEQUENCE: several}, [*head, SEQUENCE]),
+    )
+
+
+def _closed(properties: dict[str, Any], needed: list[str]) -> dict[str, Any]:
+    """An object with these fields and no other."""
+    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
+
+
 def _object(cls: type, definitions: dict[str, Any]) -> dict[str, str]:
-    """A reference to the definition of a dataclass, which is made on first use."""
+    """A reference to the definition of a dataclass or NamedTuple, which is made on first use."""
     name = f"{cls.__module__.removeprefix('inferlab.')}.{cls.__name__}"
     if name not in definitions:
         definitions[name] = {}  # a cycle would end here
-        hints = get_type_hints(cls)
-        given = {one.name: _field(one.name, hints[one.name], definitions) for one in fields(cls)}
-        needed = [one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING]
-        if any(cls is known for known, _ in KINDS.values()):
-            given["format"] = {"type": ["integer", "string"], **_text()}
-            needed.append("format")
-        definitions[name] = {
-            "type": "object", "properties": given, "required": needed, "additionalProperties": False,
-        }  # fmt: skip
+        known = record_fields(cls)
+        given = {one: _field(one, hint, definitions) for one, (hint, _) in known.items()}
+        definitions[name] = _closed(given, [one for one, (_, default) in known.items() if default is MISSING])
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -110,7 +89,7 @@ def _field(name: str, hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 def _of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of one type hint."""
     origin, inner = get_origin(hint), get_args(hint)
-    if is_dataclass(hint):
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
         return _object(hint, definitions)
     if origin in (Union, UnionType):
         return {"anyOf": [_of(one, definitions) for one in inner]}
@@ -119,7 +98,8 @@ def _of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         pair = {"prefixItems": [_of(one, definitions) for one in inner], "minItems": len(inner)}
         return {"type": "array", **({"items": _of(inner[0], definitions)} if several else pair)}
     if origin is dict:
-        return {"type": "object", "propertyNames": _text(), "additionalProperties": _of(inner[1], definitions)}
+        names = _text() if inner[0] is str else {"pattern": NUMBER}
+        return {"type": "object", "propertyNames": names, "additionalProperties": _of(inner[1], definitions)}
     plain = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
     return {"type": plain[hint], **(_text() if hint is str else {})} if hint in plain else _scalar()
 
@@ -138,29 +118,24 @@ def _scalar() -> dict[str, Any]:
 # --- checking ---------------------------------------------------------------------------------
 
 
-def kind_of(data: Any) -> str | None:
-    """Which kind of record some JSON is, by the fields it has; None for anything else."""
-    found = data if isinstance(data, dict) else {}
-    return next((kind for kind, (_, mark) in KINDS.items() if mark in found), None)
-
-
 def complaints(data: Any) -> list[str]:
-    """What is wrong with a record, each with the place in it; none if it may be shared."""
-    kind = kind_of(data)
-    if kind is None:
-        return [f"it is no record; known are {', '.join(KINDS)}"]
-    told = [_complaint(error) for error in _validator(kind).iter_errors(data)]
+    """What is wrong with a record, each with the place in it; none if it may be shared. Old formats are upgraded."""
+    data = upgrade(data)
+    try:
+        kind = kind_of(data)
+    except RecordError as error:
+        return [f"it is no record: {error}"]
+    told = [_complaint(error) for error in _validator(kind, SEQUENCE in data).iter_errors(data)]
     names = {word for _, text in _strings(data) for name in owners() if (word := _names(name, text))}
     return told + [f"it contains {name!r}, the name of this machine or of its user" for name in sorted(names)]
 
 
 @cache
-def _validator(kind: str) -> Any:
+def _validator(kind: str, several: bool) -> Any:
     from jsonschema import Draft202012Validator
 
-    cls, _ = KINDS[kind]
-    name = f"{cls.__module__.removeprefix('inferlab.')}.{cls.__name__}"
-    return Draft202012Validator({"$defs": schema()["$defs"], "$ref": f"#/$defs/{name}"})
+    definitions: dict[str, Any] = {}
+    return Draft202012Validator({**_files_of(kind, definitions)[several], "$defs": definitions})
 
 
 def _complaint(error: Any) -> str:
@@ -246,12 +221,13 @@ def contribute(source: str | Path, target: str | Path) -> tuple[dict[str, Path],
 def _shareable(path: Path) -> tuple[str, list[str]]:
     """(the text to share, what is wrong with it)."""
     try:
-        data = stripped(json.loads(path.read_text(encoding="utf-8")))
+        data = stripped(upgrade(json.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError) as error:
         return "", [f"it cannot be read: {error}"]
-    text = json.dumps(data) + "\n"
+    wrong = complaints(data)
+    text = "" if wrong else as_text(data)
     large = [f"it has {len(text):,} bytes, more than {MOST_BYTES:,}"] if len(text) > MOST_BYTES else []
-    return text, complaints(data) + large
+    return text, wrong + large
 
 
 def require_name(name: str) -> str:

@@ -17,10 +17,8 @@ from statistics import median
 from typing import Any
 
 from inferlab.atlas.campaign import records_folder
-from inferlab.atlas.contribute import kind_of
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.errors import InferlabError, RecordError
-from inferlab.experiments.sweep import sweep_from_dict
 from inferlab.machine import Machine
 from inferlab.measurement.run import Run
 from inferlab.model.find import tiny_model
@@ -32,7 +30,8 @@ from inferlab.prediction.compare import compare
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.validation import Accuracy, Checked
-from inferlab.records import run_from_dict
+from inferlab.records import SEQUENCE, from_json, from_record, kind_of
+from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
 
 CALIBRATION = "calibration.json"
@@ -119,7 +118,7 @@ def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
         known = _calibration(path.parents[1] if path.parent.name == DISTURBED else path.parent)
         with _Predictions(known) as predict:
             found += [predict.entry(machine, path, run) for run in _runs(data)]
-        if kind_of(data) == "speed points" and known:
+        if kind_of(data) == "speed point" and known:
             found += _speed_points(machine, path.parent, known)
     return tuple(sorted(found, key=lambda entry: (entry.machine, entry.record.startswith(DISTURBED), entry.disturbed)))
 
@@ -135,7 +134,7 @@ def machines(folder: str | Path | None = None) -> dict[str, Machine]:
     for name, _, data in _files(folder):
         told = next(_objects(data, "machine"), None)
         if told and name not in found:
-            found[name] = Machine.from_dict(told)
+            found[name] = from_json(Machine, told)
     return found
 
 
@@ -149,24 +148,26 @@ def _files(folder: str | Path | None) -> Iterator[tuple[str, Path, Any]]:
     root = Path(folder) if folder else records_folder()
     for path in sorted(root.glob("*/**/*.json")):
         try:
-            yield path.relative_to(root).parts[0], path, json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            data = upgrade(json.loads(path.read_text(encoding="utf-8")))
+            kind_of(data)
+        except (OSError, ValueError, RecordError) as error:
             raise RecordError(f"{path} cannot be read as a record: {error}. Restore it, or take it away.") from error
+        yield path.relative_to(root).parts[0], path, data
 
 
 def _runs(data: Any) -> tuple[Run, ...]:
     kind = kind_of(data)
     if kind == "run":
-        return (run_from_dict(data),)
-    return sweep_from_dict(data).runs if kind == "sweep" else ()
+        return (from_record(data),)
+    return from_record(data).runs if kind == "sweep" else ()
 
 
 def _held(machine: str, path: Path, data: Any) -> Held:
-    lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "speed points": "points",
-             "cold starts": "starts", "several sequences": "crowds"}  # fmt: skip
-    kind = kind_of(data) or "unknown"
-    n_measurements = len(data[lists[kind]]) if kind in lists else 1
-    builds = (_build(Machine.from_dict(told)) for told in _objects(data, "machine"))
+    lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "batched decode": "crowds"}
+    kind = kind_of(data)
+    several = data.get(SEQUENCE, data.get(lists.get(kind)))
+    n_measurements = len(several) if several is not None else 1
+    builds = (_build(from_json(Machine, told)) for told in _objects(data, "machine"))
     dates = (date for date in _objects(data, "date") if date)
     return Held(machine, _name(path), kind, n_measurements, tuple(dict.fromkeys(dates)), tuple(dict.fromkeys(builds)))
 

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 from inferlab.cli.options import add_placement, add_workload, limit, loopback, settings_from
-from inferlab.experiments.sweep import Point, Sweep, row, save_sweep, sweep
+from inferlab.experiments.sweep import Point, Sweep, row, sweep
 from inferlab.measurement.llama_bench import to_rows
+from inferlab.records import save
 from inferlab.units import bytes_text, rate_text, seconds_text
 
 
@@ -58,7 +59,7 @@ def run_sweep(options: argparse.Namespace) -> None:
             budget_seconds=options.budget, engine=options.engine,
         )  # fmt: skip
     if options.output:
-        save_sweep(done, options.output)
+        save(done, options.output)
     if options.json:
         print(json.dumps([row(point) for point in done.points], indent=1))
     elif options.llama_bench:

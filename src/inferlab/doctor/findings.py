@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from inferlab.machine import Machine
@@ -80,7 +80,7 @@ class Checkup:
         return {
             "state": self.state,
             "findings": findings,
-            "machine": self.machine.to_dict(),
+            "machine": asdict(self.machine),
             "next_step": self.next_step,
         }
 

@@ -36,7 +36,7 @@ from inferlab.measurement import page_cache
 from inferlab.measurement.run import Run, fitted
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.model.gguf import read_gguf
-from inferlab.records import load_run
+from inferlab.records import load
 from inferlab.settings import Settings
 
 HEALTHY = "healthy"
@@ -120,8 +120,8 @@ def recorded_rounds() -> tuple[Round, ...]:
     """The rounds under data/records that a diagnosis is scored on; its rules were written before they were run."""
     return tuple(
         Round(
-            load_run(f"{RECORDS}/{number}-baseline"),
-            {cause: load_run(f"{RECORDS}/{number}-{slug(cause)}") for cause in (HEALTHY, *FAULTS)},
+            load(f"{RECORDS}/{number}-baseline"),
+            {cause: load(f"{RECORDS}/{number}-{slug(cause)}") for cause in (HEALTHY, *FAULTS)},
         )
         for number in RECORDED
     )

@@ -27,10 +27,9 @@ from inferlab.measurement.run import Run, measure
 from inferlab.model.find import cache_folder, find_model
 from inferlab.model.ggml_types import padded
 from inferlab.progress import bar
-from inferlab.records import read_json, run_from_dict, run_to_dict, write_whole
+from inferlab.records import load, save
 from inferlab.settings import Settings
 
-FORMAT = "inferlab sweep 1"
 ANCHOR_EVERY = 6
 MOST_DRIFT = 0.10
 WORKLOAD = ("n_prompt", "n_gen")
@@ -154,7 +153,7 @@ def sweep(
     try:
         for grown in _measured(asked, so_far, engine, budget_seconds, progress):
             so_far = grown
-            save_sweep(so_far, unfinished)
+            save(so_far, unfinished)
             if each and each(so_far):
                 break
     finally:
@@ -310,54 +309,14 @@ def drift_of(first: Run, again: Run) -> float:
     return 0.0
 
 
-# --- on disk ----------------------------------------------------------------------------------
-
-
-def save_sweep(done: Sweep, path: str | Path) -> Path:
-    """Write a sweep as JSON with every raw sample, whole or not at all. Raises RecordError."""
-    return write_whole(path, json.dumps(sweep_to_dict(done), default=str) + "\n")
-
-
-def sweep_to_dict(done: Sweep) -> dict[str, Any]:
-    """Everything that a sweep holds, in JSON's kinds."""
-    points = [
-        {"changes": p.changes, "run": p.run and run_to_dict(p.run), "error": p.error, "drift": p.drift}
-        for p in done.points
-    ]
-    anchors = [run_to_dict(run) for run in done.anchors]
-    return {"format": FORMAT, "over": done.over, "points": points, "anchors": anchors}
-
-
-def load_sweep(name: str | Path) -> Sweep:
-    """The sweep in a file, or a recorded one by its name under data/records. Raises RecordError."""
-    return read_json(name, sweep_from_dict, "a sweep")
-
-
-def sweep_from_dict(data: dict[str, Any]) -> Sweep:
-    """The `Sweep` that `sweep_to_dict` wrote; raises KeyError or TypeError on anything else."""
-    if data["format"] != FORMAT:
-        raise KeyError("format")
-    return Sweep(
-        over={name: tuple(map(_plain, values)) for name, values in data["over"].items()},
-        points=tuple(_point(point) for point in data["points"]),
-        anchors=tuple(run_from_dict(run) for run in data["anchors"]),
-    )
-
-
-def _point(data: dict[str, Any]) -> Point:
-    changes = {name: _plain(value) for name, value in data["changes"].items()}
-    return Point(changes, run_from_dict(data["run"]) if data["run"] else None, data["error"], data["drift"])
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+# --- going on, and coming from elsewhere -------------------------------------------------------
 
 
 def _resumed(path: Path, over: dict[str, tuple[Any, ...]]) -> Sweep:
     """What an unfinished sweep left, its failed points open again; else a fresh one."""
     fresh = Sweep(over, grid_points(over))
     try:
-        left = load_sweep(path)
+        left = load(path, Sweep)
     except RecordError:
         return fresh
     if len(left.points) != len(fresh.points):

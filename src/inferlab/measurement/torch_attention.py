@@ -6,11 +6,10 @@ PyTorch is no dependency: `missing` says why a cell has to do without. Records s
 from __future__ import annotations
 
 import gc
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,9 +19,7 @@ from typing import Any
 from inferlab.engine.session import this_machine
 from inferlab.errors import PyTorchUnavailable
 from inferlab.machine import Machine
-from inferlab.records import read_json, write_whole
 
-FORMAT = "inferlab attention 1"
 WAYS = {"flash": "FLASH_ATTENTION", "math": "MATH"}  # names in torch.nn.attention.SDPBackend
 KIB = 1024
 
@@ -152,20 +149,3 @@ def _growth() -> Iterator[list[int | None]]:
 def _status(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * KIB for line in lines if line.startswith(field + ":"))
-
-
-def save_timings(timings: Timings, path: str | Path) -> Path:
-    """Write timings as JSON with every raw sample. Raises RecordError."""
-    return write_whole(path, json.dumps({"format": FORMAT, **asdict(timings)}, indent=1) + "\n")
-
-
-def load_timings(name: str | Path) -> Timings:
-    """The timings in a file, or recorded ones by their name under data/records. Raises RecordError."""
-    return read_json(name, _from_dict, "timings of attention")
-
-
-def _from_dict(data: dict[str, Any]) -> Timings:
-    if data.pop("format") != FORMAT:
-        raise KeyError("format")
-    timings = tuple(Timing(**{**one, "seconds": tuple(one["seconds"])}) for one in data.pop("timings"))
-    return Timings(**{**data, "machine": Machine.from_dict(data["machine"]), "timings": timings})

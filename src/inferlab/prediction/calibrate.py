@@ -182,7 +182,6 @@ class _Work:
         self.engine.generate(prompt[:8], 2)
         made = [self.engine.generate(prompt, n_gen) for _ in range(passes)]
         changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
-        changed = {k: list(v) if isinstance(v, tuple) else v for k, v in changed.items()}
         seconds = tuple(s for one in made for s in one.decode_seconds)
         prefill = tuple(one.prefill_seconds for one in made)
         self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds, n_gen))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
-from importlib.resources import files
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
 from inferlab.errors import InvalidSettings, RecordError
 from inferlab.machine import Ceiling, Device, Link, Machine
 from inferlab.model.find import cache_folder
-from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, TypeRates
+from inferlab.prediction.speed import DeviceRates, LinkRates
+from inferlab.records import load, save
 
-FORMAT = 2
 LEAST_BAND = 0.15
 
 
@@ -100,51 +98,16 @@ class Calibration:
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write it as JSON, into the cache folder if no path is given. Raises RecordError."""
-        from inferlab.records import write_whole
-
-        return write_whole(path or kept_at(), json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+        return save(self, path or kept_at())
 
     @classmethod
     def load(cls, name: str | Path | None = None) -> Calibration:
-        """The machine's own, or one from a file, or a recorded one by its name. Raises RecordError."""
+        """The machine's own, or one from a file, or a recorded machine's by its name. Raises RecordError."""
         path = Path(name) if name else kept_at()
-        if not path.exists() and name:
-            path = Path(str(files("inferlab") / "data" / "records" / str(name) / "calibration.json"))
         try:
-            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise RecordError(
-                f"There is no calibration at {path}. lab.calibrate() measures this machine in about a minute."
-            ) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordError(
-                f"{path} is not a calibration of this version: {type(error).__name__}: {error}. "
-                "lab.calibrate() writes this machine's own anew."
-            ) from error
-
-    @classmethod
-    def from_dict(cls, data: dict) -> Calibration:
-        """From JSON; raises KeyError or TypeError on anything else."""
-        data = dict(data)
-        if data.pop("format") != FORMAT:
-            raise KeyError("format")
-        timings = tuple(
-            Timing(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}) for one in data["timings"]
-        )
-        return cls(**{
-            **data,
-            "machine": Machine.from_dict(data["machine"]),
-            "devices": {name: _device(one) for name, one in data["devices"].items()},
-            "links": {name: LinkRates(**one) for name, one in data["links"].items()},
-            "ceilings": {name: Ceiling(**one) for name, one in data["ceilings"].items()},
-            "timings": timings,
-        })  # fmt: skip
-
-
-def _device(data: dict) -> DeviceRates:
-    types = {name: TypeRates(**rates) for name, rates in data["types"].items()}
-    attention = {name: AttentionRates(**rates) for name, rates in data["attention"].items()}
-    return DeviceRates(**{**data, "types": types, "attention": attention})
+            return load(path if path.exists() or not name else f"{name}/calibration", cls)
+        except RecordError as error:
+            raise RecordError(f"{error} lab.calibrate() measures this machine in about a minute.") from error
 
 
 def kept_at() -> Path:

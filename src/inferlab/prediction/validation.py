@@ -6,25 +6,21 @@ page and a test find the same errors.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.resources import files
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.errors import RecordError
 from inferlab.machine import Link
 from inferlab.model.synthetic_model import make_shape, shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.speed import SpeedPlan
-from inferlab.records import write_whole
+from inferlab.records import RECORDED, load, save
 from inferlab.settings import Settings
 
-FORMAT = 1
 PHASES = ("prefill", "decode")
 PASSES, AGREEMENT = 2, 0.1
 MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the bar
@@ -136,22 +132,13 @@ class Accuracy:
 
     def save(self, path: str | Path) -> Path:
         """Write the points as JSON; the calibration has a file of its own. Raises RecordError."""
-        return write_whole(path, json.dumps({"format": FORMAT, "points": [asdict(p) for p in self.points]}) + "\n")
+        return save(self.points, path)
 
     @classmethod
     def load(cls, folder: str | Path) -> Accuracy:
         """From a folder with calibration.json and speed-points.json, or a recorded one by name. Raises RecordError."""
-        folder = Path(folder)
-        if not folder.is_dir():
-            folder = Path(str(files("inferlab") / "data" / "records" / folder.name))
-        path = folder / "speed-points.json"
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT:
-                raise KeyError("format")
-            points = tuple(_point(one) for one in data["points"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordError(f"{path} does not hold points of speed: {type(error).__name__}: {error}.") from error
+        folder = Path(folder) if Path(folder).is_dir() else RECORDED / folder
+        points = load(folder / "speed-points.json", Point)
         return cls(Calibration.load(folder / "calibration.json"), points)
 
 
@@ -198,9 +185,3 @@ def held(checked: Sequence[Checked]) -> str:
 
 def _fields(point: Point) -> dict[str, Any]:
     return {name: getattr(point, name) for name in Point.__dataclass_fields__}
-
-
-def _point(data: dict[str, Any]) -> Point:
-    samples = {name: tuple(data[name]) for name in ("prefill_seconds", "decode_seconds")}
-    link = Link(**data["link"]) if data["link"] else None
-    return Point(**{**data, **samples, "link": link, "settings": Settings.from_dict(data["settings"])})

@@ -17,7 +17,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError
-from inferlab.experiments.sweep import Sweep, load_sweep, save_sweep
+from inferlab.experiments.sweep import Sweep
 from inferlab.machine import physical_cores
 from inferlab.measurement.run import Run, fitted, measure
 from inferlab.model.find import find_model
@@ -26,6 +26,7 @@ from inferlab.prediction.calibrate import calibrate
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.speed import SpeedPlan
+from inferlab.records import load, save
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.widgets.attempts import MOVED, Attempt, CancellableEngine, as_sweep, table
 from inferlab.widgets.live_lab import LiveLab, labelled
@@ -51,7 +52,7 @@ def split_lab(
     On a built page, where no kernel answers, a recorded sweep over n_gpu_layers on a slider.
     """
     if figures.on_page():
-        return recorded_split(load_sweep(RECORDED))
+        return recorded_split(load(RECORDED, Sweep))
     return SplitLab(model, calibration, (n_prompt, n_gen, repeats), engine)
 
 
@@ -274,7 +275,7 @@ class SplitLab(LiveLab):
         """Write every attempt with its raw samples as JSON; without a path, next to the notebook."""
         name = path or f"split-{datetime.now():%Y-%m-%d-%H%M%S}.json"
         try:
-            written = save_sweep(as_sweep(self.attempts), name)
+            written = save(as_sweep(self.attempts), name)
         except InferlabError as error:
             super().failed(error)
             return None

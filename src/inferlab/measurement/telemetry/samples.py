@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device
@@ -63,11 +62,6 @@ class Sample:
     machine_read_bytes: int | None = None
     cpu_percent: tuple[float, ...] | None = None
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Sample:
-        """A sample from what JSON kept of it."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -88,11 +82,6 @@ class Sampling:
     def column(self, device: Device) -> int | None:
         """Where a device's values stand in the tuples of a `Sample`; None where the driver does not show it."""
         return self.gpu_ids.index(device.id) if device.id and device.id in self.gpu_ids else None
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Sampling:
-        """How samples were taken, from what JSON kept of it."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
 
 
 def sampling_interval(telemetry: bool | float) -> float | None:

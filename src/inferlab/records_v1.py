@@ -1,0 +1,41 @@
+"""Records from before schema 2: a format of its own for each kind, rewritten here as JSON of schema 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KINDS = {
+    "inferlab sweep 1": "sweep",
+    "inferlab cold starts 1": "cold start",
+    "inferlab serving 1": "batched decode",
+    "inferlab attention 1": "attention timings",
+    2: "calibration",
+}
+NUMBERED = {"passes": "run", "points": "speed point"}
+"""A field of the file -> its kind, for the two kinds that both called themselves format 1."""
+SEQUENCES = {"cold start": "starts", "speed point": "points"}
+
+
+def upgrade(data: Any) -> Any:
+    """The JSON of an old record in schema 2, its numbers as they are; anything else comes back unchanged."""
+    kind = _kind(data)
+    if kind is None:
+        return data
+    fields = _without_format(data)
+    if kind in SEQUENCES:
+        fields = {"sequence": fields.get(SEQUENCES[kind])}
+    return {"record": kind, "schema": 2, **fields}
+
+
+def _kind(data: Any) -> str | None:
+    told = data.get("format") if isinstance(data, dict) else None
+    if told == 1:
+        return next((kind for mark, kind in NUMBERED.items() if mark in data), None)
+    return KINDS.get(told) if isinstance(told, str | int) else None
+
+
+def _without_format(data: Any) -> Any:
+    """Runs inside a sweep named their format too."""
+    if isinstance(data, dict):
+        return {name: _without_format(value) for name, value in data.items() if name != "format"}
+    return [_without_format(value) for value in data] if isinstance(data, list) else data
