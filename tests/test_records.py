@@ -18,6 +18,7 @@ from inferlab.atlas.contribute import complaints, schema
 from inferlab.errors import RecordError
 from inferlab.experiments.sweep import Sweep, from_runs
 from inferlab.machine import Link
+from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
 from inferlab.measurement.base import Measurement
 from inferlab.measurement.cold_start import ColdStart
 from inferlab.measurement.continuous_batching import Request
@@ -53,19 +54,23 @@ def tuned():
 
 EXAMPLES = {
     "attention timings": lambda: Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, (Timing("flash", 64, (0.1,), None),)),
-    "batched decode": lambda: lab.batched_decode("tiny", sizes=(1, 2), n_gen=2, engine=BatchEngine(), progress=False),
+    "batched decode": lambda: batching.batched_decode(
+        "tiny", sizes=(1, 2), n_gen=2, engine=BatchEngine(), progress=False
+    ),
     "calibration": a_calibration,
     "cold start": a_start,
-    "depth scaling": lambda: lab.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
+    "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
-    "prefix reuse": lambda: lab.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
+    "prefix reuse": lambda: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),
-    "schedule": lambda: lab.schedule([Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()),
-    "speculation": lambda: lab.speculate("one two", PromptLookup(), "tiny", n_gen=4, engine=BatchEngine()),
+    "schedule": lambda: continuous_batching.schedule(
+        [Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()
+    ),
+    "speculation": lambda: speculative.speculate("one two", PromptLookup(), "tiny", n_gen=4, engine=BatchEngine()),
     "speed point": lambda: Point("qwen2.5-0.5b", "Q8_0", {"n_layer": 4}, Settings(), 8, 4, LINK, (0.5,), (0.1, 0.2)),
     "sweep": lambda: from_runs([made_run(), made_run(settings=Settings(n_ctx=256, tensor_split=(1.0, 2.0)))]),
     "tuning": tuned,
-    "verification cost": lambda: lab.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
+    "verification cost": lambda: speculative.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
 }
 
 
