@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from inferlab.cli.options import add_placement, add_workload, limit, loopback, settings_from
 from inferlab.machine import device_names
-from inferlab.measurement.llama_bench import to_rows
-from inferlab.measurement.run import QUANTITIES, Run, measure
+from inferlab.measurement.llama_bench import json_fields, to_rows
+from inferlab.measurement.run import Run, measure
 from inferlab.statistics import ENOUGH
 from inferlab.units import bytes_text, rate_text, seconds_text
 
@@ -53,58 +52,6 @@ def run_measure(options: argparse.Namespace) -> None:
         print(json.dumps(to_rows(run), indent=1))
     else:
         print_table(run)
-
-
-def json_fields(run: Run) -> dict[str, Any]:
-    """One run under llama-bench's field names where it has the field, and our objects' names elsewhere."""
-    settings = run.settings
-    return {
-        "llama_cpp": run.machine.llama_cpp,
-        "llama_cpp_commit": run.machine.llama_cpp_commit,
-        "llama_cpp_python": run.machine.llama_cpp_python,
-        "cpu_info": run.machine.cpu,
-        "gpu_info": ", ".join(d.description for d in run.machine.gpus),
-        "backends": ",".join(dict.fromkeys(d.backend for d in run.machine.devices if d.backend)),
-        "model_filename": run.model.file,
-        "model_name": run.model.name,
-        "model_type": run.model.description,
-        "model_size": run.model.tensor_bytes,
-        "model_n_params": run.model.n_params,
-        "n_batch": settings.n_batch,
-        "n_ubatch": settings.n_ubatch,
-        "n_ctx": settings.n_ctx,
-        "n_threads": settings.n_threads,
-        "type_k": settings.type_k,
-        "type_v": settings.type_v,
-        "n_gpu_layers": settings.n_gpu_layers,
-        "no_kv_offload": not settings.offload_kqv,
-        "flash_attn": settings.flash_attn,
-        "load_mode": settings.load_mode,
-        "n_prompt": run.n_prompt,
-        "n_gen": run.n_gen,
-        "test_time": run.date,
-        "synthetic": run.model.synthetic,
-        "settled": run.settled,
-        "load_seconds": run.load_seconds,
-        "ttft_seconds": run.ttft_seconds,
-        "prefill_tokens_per_second": run.prefill_tokens_per_second,
-        "decode_tokens_per_second": run.decode_tokens_per_second,
-        "inter_token_seconds": run.inter_token_seconds,
-        "prefill_seconds": run.prefill_seconds,
-        "ranges": run.ranges,
-        "intervals": {of: run.interval(of) for of in QUANTITIES},
-        "limits": {d.name: d.limited_to_bytes for d in run.machine.gpus if d.limited_to_bytes},
-        "links": [asdict(link) for link in run.links],
-        "buffers": [{"device": b.device, "kind": b.kind, "n_bytes": b.n_bytes} for b in run.buffers],
-        "passes": [
-            {
-                "prefill_seconds": p.prefill_seconds,
-                "token_seconds": p.token_seconds,
-                "decode_seconds": p.decode_seconds,
-            }
-            for p in run.passes
-        ],
-    }
 
 
 def span_text(pair: tuple[float, float] | None, text: Callable[[float], str]) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from statistics import mean, stdev
@@ -24,7 +25,7 @@ from typing import Any
 from inferlab.engine.protocol import Pass
 from inferlab.errors import InferlabError, RecordError
 from inferlab.machine import Device, Machine
-from inferlab.measurement.run import Run
+from inferlab.measurement.run import QUANTITIES, Run
 from inferlab.model.gguf import ModelCard
 from inferlab.records import write_whole
 from inferlab.settings import Settings
@@ -141,12 +142,63 @@ def to_rows(run: Run) -> list[Row]:
     return rows
 
 
+def json_fields(run: Run) -> dict[str, Any]:
+    """One run under llama-bench's field names where it has the field, and our objects' names elsewhere."""
+    settings = run.settings
+    return {
+        "llama_cpp": run.machine.llama_cpp,
+        "llama_cpp_commit": run.machine.llama_cpp_commit,
+        "llama_cpp_python": run.machine.llama_cpp_python,
+        "cpu_info": run.machine.cpu,
+        "gpu_info": ", ".join(d.description for d in run.machine.gpus),
+        "backends": ",".join(dict.fromkeys(d.backend for d in run.machine.devices if d.backend)),
+        "model_filename": run.model.file,
+        "model_name": run.model.name,
+        "model_type": run.model.description,
+        "model_size": run.model.tensor_bytes,
+        "model_n_params": run.model.n_params,
+        "n_batch": settings.n_batch,
+        "n_ubatch": settings.n_ubatch,
+        "n_ctx": settings.n_ctx,
+        "n_threads": settings.n_threads,
+        "type_k": settings.type_k,
+        "type_v": settings.type_v,
+        "n_gpu_layers": settings.n_gpu_layers,
+        "no_kv_offload": not settings.offload_kqv,
+        "flash_attn": settings.flash_attn,
+        "load_mode": settings.load_mode,
+        "n_prompt": run.n_prompt,
+        "n_gen": run.n_gen,
+        "test_time": run.date,
+        "synthetic": run.model.synthetic,
+        "settled": run.settled,
+        "load_seconds": run.load_seconds,
+        "ttft_seconds": run.ttft_seconds,
+        "prefill_tokens_per_second": run.prefill_tokens_per_second,
+        "decode_tokens_per_second": run.decode_tokens_per_second,
+        "inter_token_seconds": run.inter_token_seconds,
+        "prefill_seconds": run.prefill_seconds,
+        "ranges": run.ranges,
+        "intervals": {of: run.interval(of) for of in QUANTITIES},
+        "limits": {d.name: d.limited_to_bytes for d in run.machine.gpus if d.limited_to_bytes},
+        "links": [asdict(link) for link in run.links],
+        "buffers": [{"device": b.device, "kind": b.kind, "n_bytes": b.n_bytes} for b in run.buffers],
+        "passes": [
+            {
+                "prefill_seconds": p.prefill_seconds,
+                "token_seconds": p.token_seconds,
+                "decode_seconds": p.decode_seconds,
+            }
+            for p in run.passes
+        ],
+    }
+
+
 def _row(run: Run, seconds: Sequence[float], n_threads: int | None, n_prompt=0, n_gen=0, n_depth=0) -> Row:
     row = {
         **DEFAULTS,
-        **_machine_fields(run.machine),
-        **_model_fields(run.model),
-        **_settings_fields(run.settings),
+        **json_fields(run),
+        **_spelled(run),
         **_samples_fields(seconds, n_prompt + n_gen),
         "n_threads": n_threads or run.machine.n_cores or 0,
         "n_prompt": n_prompt,
@@ -157,7 +209,9 @@ def _row(run: Run, seconds: Sequence[float], n_threads: int | None, n_prompt=0, 
     return {name: row[name] for name in FIELDS}
 
 
-def _machine_fields(machine: Machine) -> Row:
+def _spelled(run: Run) -> Row:
+    """What llama-bench says in other words than `json_fields`, or besides."""
+    machine, settings, devices = run.machine, run.settings, run.settings.devices
     hosts = [device.description for device in machine.devices if device.kind in ("cpu", "accel")]
     backends = dict.fromkeys(d.backend for d in machine.devices if d.backend and d.backend != "CPU")
     commit = (machine.llama_cpp_commit or "").removesuffix("-dirty")
@@ -165,26 +219,10 @@ def _machine_fields(machine: Machine) -> Row:
         "build_commit": commit or machine.llama_cpp_python or machine.llama_cpp or "unknown",
         "build_number": 0,
         "cpu_info": ", ".join(hosts) or machine.cpu,
-        "gpu_info": ", ".join(device.description for device in machine.gpus),
         "backends": ",".join(backends) or "CPU",
-    }
-
-
-def _model_fields(model: ModelCard) -> Row:
-    return {
-        "model_filename": model.file,
-        "model_type": model.description or model.name,
-        "model_size": model.tensor_bytes,
-        "model_n_params": model.n_params,
-    }
-
-
-def _settings_fields(settings: Settings) -> Row:
-    devices = settings.devices
-    same = ("n_batch", "n_ubatch", "type_k", "type_v", "n_gpu_layers", "split_mode", "main_gpu")
-    return {
-        **{name: getattr(settings, name) for name in same},
-        "no_kv_offload": not settings.offload_kqv,
+        "model_type": run.model.description or run.model.name,
+        "split_mode": settings.split_mode,
+        "main_gpu": settings.main_gpu,
         "no_op_offload": int(not settings.op_offload),
         "flash_attn": FLASH_ATTN[settings.flash_attn],
         "devices": "auto" if devices is None else "/".join(devices) or "none",
