@@ -31,7 +31,7 @@ def build_facts():
 
     import inferlab as lab
 
-    rows = {**_machine_rows(lab.this_machine()), **_software_rows(), "executed": f"{date.today():%d %B %Y}"}
+    rows = {**_machine_rows(lab.this_machine()), **_software_rows(), "this page executed": f"{date.today():%d %B %Y}"}
     return Markdown("\n".join(["| what | this build |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())]))
 
 

@@ -9,11 +9,12 @@ from collections import Counter
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from handbook import claims
-from handbook.trials import sentence_of
+from handbook.trials import ClaimDirective, sentence_of
 from inferlab.errors import UnknownClaim
 
 ROOT = Path(__file__).parents[2]
@@ -195,3 +196,12 @@ def test_the_sentence_of_a_test_is_quoted_without_its_full_stop():
     assert sentence_of(ROOT, here + "test_a_page_cites_only_claims_that_exist").endswith("belongs to the register")
     with pytest.raises(ExtensionError, match="test_gone, which does not exist"):
         sentence_of(ROOT, here + "test_gone")
+
+
+def test_a_page_is_read_again_when_a_test_that_it_quotes_changes(tmp_path):
+    """The sentence of a test stands on the page, so the page depends on the test's file."""
+    (tmp_path / "test_x.py").write_text('def test_y():\n    """It holds."""\n')
+    seen = []
+    page = SimpleNamespace(root=lambda: tmp_path, env=SimpleNamespace(note_dependency=seen.append))
+    assert ClaimDirective.sentence(page, "test_x.py::test_y") == "It holds"
+    assert seen == [str(tmp_path / "test_x.py")]

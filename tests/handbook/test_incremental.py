@@ -3,13 +3,17 @@
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
 from handbook import assets, fingerprints
+from handbook.execution_cache import Executions
+from handbook.incremental import summary
 
+ROOT = Path(__file__).parents[2]
 PAGE = """---
 jupytext: {{text_representation: {{extension: .md, format_name: myst}}}}
 kernelspec: {{name: python3, display_name: Python 3}}
@@ -205,3 +209,16 @@ def test_results_that_are_gone_are_made_again(book):
     """Without its kept results a page runs, although Sphinx still remembers it."""
     (book.root / "_build" / ".executed" / "book" / "two.json").unlink()
     assert book.build() == ["two"]
+
+
+def test_a_build_says_what_it_executed(tmp_path):
+    """Each executed page is told with its seconds and its reason, and the whole build with its own."""
+    build = Executions(tmp_path, tmp_path, {}, executed={"book/one": 12.34}, because={"book/one": "changed: page"})
+    assert summary(build, 20.0) == "Pages executed: 1. The build took 20.0 s.\n  book/one: 12.3 s (changed: page)"
+
+
+def test_no_page_shows_a_value_that_another_page_glued():
+    """Such a page would not be written again when the value changes."""
+    pages = [*ROOT.glob("book/**/*.md"), *ROOT.glob("labs/*.ipynb")]
+    assert pages
+    assert [page.name for page in pages if re.search(r"\{glue[^}]*\}`[^`]*::", page.read_text(encoding="utf-8"))] == []
