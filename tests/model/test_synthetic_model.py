@@ -84,7 +84,7 @@ def test_a_whole_model_decodes(tmp_path, engine):
 @pytest.mark.parametrize("type", [*synthetic_data.BLOCKS, "F32", "F16", "BF16"])
 def test_weights_are_plain_numbers(type):
     """Finite, around 0, of the deviation of a freshly initialized model; no scale is subnormal in 16 bits."""
-    width = synthetic_data.KINDS[type].block_bytes
+    width = TYPES[type].block_bytes
     raw = np.frombuffer(synthetic_data._pool(type), np.uint8)
     assert len(raw) % width == 0
     raw = raw[: 4000 * width]
