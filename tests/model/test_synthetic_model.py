@@ -15,6 +15,7 @@ import inferlab as lab
 from inferlab.errors import InvalidSettings, NotEnoughDisk
 from inferlab.model import synthetic_data, synthetic_model
 from inferlab.model.catalog import known_models
+from inferlab.model.ggml_types import TYPES
 from inferlab.model.quant_mixes import MIXES
 from inferlab.units import GIB, MIB
 
