@@ -41,7 +41,7 @@ class PublishedTable:
 @cache
 def published_tables() -> dict[str, PublishedTable]:
     """Every table of data/facts/tables.toml by its name."""
-    return {name: _published(entry) for name, entry in _table("tables").items()}
+    return {name: _published(entry) for name, entry in read_table("tables").items()}
 
 
 def _published(entry: dict[str, Any]) -> PublishedTable:
@@ -52,8 +52,9 @@ def _published(entry: dict[str, Any]) -> PublishedTable:
 @cache
 def cited_facts(table: str) -> dict[str, Fact]:
     """The single numbers of data/facts/`table`.toml by their names, e.g. `cited_facts("estimates")`."""
-    return {name: Fact(**entry) for name, entry in _table(table).items()}
+    return {name: Fact(**entry) for name, entry in read_table(table).items()}
 
 
-def _table(name: str) -> dict[str, Any]:
+def read_table(name: str) -> dict[str, Any]:
+    """The entries of data/facts/`name`.toml as they stand there."""
     return tomllib.loads((files("inferlab") / "data" / "facts" / f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
 """Plans: each number held against a real load, the method named, and nothing answered that is not known."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,14 @@ from speed_machine import LINK, TRUTH
 import inferlab as lab
 from inferlab.engine import dry_run
 from inferlab.engine.loopback import loopback_device
-from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
+from inferlab.errors import DeviceUnavailable, EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device
 from inferlab.model import synthetic_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import measured_bytes
+from inferlab.prediction.memory import planner
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
@@ -155,6 +157,40 @@ def test_where_nothing_can_be_asked_nothing_is_answered(monkeypatch):
     monkeypatch.setattr(dry_run, "simulate_stand_in", unavailable)
     with pytest.raises(UnsupportedArchitecture, match="nothing can stand in for it"):
         predict_memory(MISTRAL, Settings(n_ctx=4096, n_gpu_layers=9), ABSENT)
+
+
+@pytest.mark.engine
+@needs_rpc
+def test_without_llama_cpp_a_bound_is_made_of_closed_forms(monkeypatch):
+    """Where it is not installed a half-offloaded model gets the same bound, to 1 MiB of a simulation's."""
+    settings = Settings(n_ctx=4096, n_gpu_layers=9)
+    simulated = predict_memory(MISTRAL, settings, ABSENT)
+    monkeypatch.setattr(planner, "can_simulate", lambda: False)
+    plan = predict_memory(MISTRAL, settings, ABSENT)
+    assert (plan.method, plan.layers, plan.notes) == (simulated.method, simulated.layers, simulated.notes)
+    for device, ends in simulated.compute_range.items():
+        assert plan.compute_range[device] == pytest.approx(ends, abs=MIB)
+
+
+def test_without_llama_cpp_only_closed_forms_are_answered(monkeypatch):
+    """A quantized cache on a card and a model of experts need the simulation; a fit says so for the cache alone."""
+    monkeypatch.setattr(planner, "can_simulate", lambda: False)
+    for name, asked in (("mistral-7b", {"type_k": "q8_0", "type_v": "q8_0"}), ("qwen3-30b-a3b", {})):
+        with pytest.raises(UnsupportedArchitecture, match=r"no closed form .*, and llama\.cpp"):
+            predict_memory(name, Settings(n_ctx=4096, **asked), ABSENT)
+    found = lab.fit("mistral-7b", vram="4GiB")
+    assert 0 < found.most_layers.value < MISTRAL.n_layer
+    assert found.cache_type.value is None
+    assert "no closed form" in found.cache_type.reason
+
+
+def test_a_simulation_that_cannot_be_imported_is_an_engine_that_is_not_there(monkeypatch):
+    """In a browser there are no processes: the planner knows, and a stand-in is refused with the reason."""
+    assert planner.can_simulate()
+    monkeypatch.setitem(sys.modules, "inferlab.engine.dry_run", None)
+    assert not planner.can_simulate()
+    with pytest.raises(EngineUnavailable, match=r"llama.cpp cannot run here: .*dry_run"):
+        planner.require_simulation()
 
 
 @pytest.mark.engine

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from inferlab.errors import ModelNotFound
-
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass
-from inferlab.facts import Fact, _table
+from inferlab.facts import Fact, read_table
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class KnownVocabulary:
 @cache
 def known_vocabularies() -> dict[str, KnownVocabulary]:
     """Every vocabulary of data/facts/vocabularies.toml by its short name."""
-    return {name: _vocabulary(entry) for name, entry in _table("vocabularies").items()}
+    return {name: _vocabulary(entry) for name, entry in read_table("vocabularies").items()}
 
 
 def _vocabulary(entry: dict[str, Any]) -> KnownVocabulary:
@@ -76,7 +70,7 @@ def _vocabulary(entry: dict[str, Any]) -> KnownVocabulary:
 @cache
 def known_models() -> dict[str, KnownModel]:
     """Every model of data/facts/models.toml by its short name."""
-    return {name: _model(entry) for name, entry in _table("models").items()}
+    return {name: _model(entry) for name, entry in read_table("models").items()}
 
 
 def known_model(name: str) -> KnownModel:

@@ -211,6 +211,10 @@ class _Work:
 
     def value_seconds(self, name: str, settings: Settings, mix: str, known: DeviceRates) -> float:
         """For each value that enters or leaves a matrix; a narrow shape has more of them for each weight."""
+        # Of each shape: seconds = weights * seconds_per_weight + values * seconds_per_value. Divided by its weights and
+        # taken one from the other, seconds_per_weight is gone:
+        #   seconds_n / weights_n - seconds_w / weights_w
+        #       = seconds_per_value * (values_n / weights_n - values_w / weights_w)
         wide, narrow = (self.batch(name, settings, mix, size, known) for size in (weighty(mix), NARROW))
         found = (narrow[0] / narrow[1] - wide[0] / wide[1]) / (narrow[2] / narrow[1] - wide[2] / wide[1])
         return max(0.0, found)
@@ -219,6 +223,8 @@ class _Work:
         self, name: str, settings: Settings, mix: str, size: dict, known: DeviceRates
     ) -> tuple[float, int, int]:
         """(seconds of a batch's token without attention, weights, values at matrices) of a shape."""
+        # prefill = BATCH * seconds of a token + attention and overhead + what the last token alone passes,
+        # and the last is its share of the bytes that a decoded token reads: share * decode.
         path = make_shape(BASE, mix, progress=False, **size)
         took = self.run(name, path, settings, BATCH, 1 if size != NARROW else 3, N_GEN_HEAVY)
         model = read_gguf(path)
@@ -228,6 +234,7 @@ class _Work:
 
     def overhead(self, name: str, settings: Settings) -> tuple[float, float]:
         """(seconds a step, seconds a block) of a shape so small that little else is left."""
+        # seconds(n blocks) = step + n * block, at two n.
         few, many = 2, 18
         size = {"n_embd": 128, "n_head": 2, "n_head_kv": 1, "head_dim": 64, "n_ff": 256, "n_vocab": 512}
         times = [self.run(name, make_shape(BASE, "F16", progress=False, n_layer=n, **size), settings, 16).decode
@@ -238,7 +245,14 @@ class _Work:
     def attention(
         self, name: str, settings: Settings, type: str, flash: str, on_cpu: bool, size: dict = ATTENTIVE
     ) -> AttentionRates:
-        """From two depths: all else is the same for both."""
+        """From two depths: all else is the same for both.
+
+        decode   far - near = heads * (cells_far - cells_near) * seconds_per_value
+        prefill  far - steps * near = heads * (cells of all ubatches - steps * cells of the first)
+                 * seconds_per_batch_value; ubatch i looks at UBATCH * (i + 1) cells for each of its tokens,
+                 or, where masked cells are skipped, at UBATCH * (i + 1/2) in the mean
+        heads = (query heads on a processor, KV heads on a card) * 2 head_dim * blocks
+        """
         path = make_shape(BASE, "Q4_K_M", progress=False, **size)
         settings = settings.but(type_k=type, type_v=type, flash_attn=flash)
         near, far = (self.run(name, path, settings, n, passes) for n, passes in ((UBATCH, 2), (LONG, 1)))
@@ -252,7 +266,12 @@ class _Work:
         return AttentionRates(max(0.0, one), max(0.0, many))
 
     def weights(self, name: str, settings: Settings, mix: str, known: DeviceRates, value_seconds: float) -> TypeRates:
-        """Of the matrices alone: what `known` explains is taken off."""
+        """Of the matrices alone: what `known` explains is taken off.
+
+        decode   = bytes * seconds_per_byte + attention and overhead
+        prefill  = BATCH * (weights * seconds_per_weight_token + values * seconds_per_value_token)
+                   + attention and overhead + share of the last token * (decode - its attention and overhead)
+        """
         path = make_shape(BASE, mix, progress=False, **weighty(mix))
         took = self.run(name, path, settings, BATCH, 1, N_GEN_HEAVY)
         model = read_gguf(path)
@@ -267,7 +286,10 @@ class _Work:
     def link(
         self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates, endpoint: str | None = None
     ) -> LinkRates:
-        """The way itself, and what is added when each block's attention is handed back to the host."""
+        """The way itself, and what is added when each block's attention is handed back to the host.
+
+        seconds for each block handed over = split_seconds + activations / bytes_per_second
+        """
         told: LinkCeiling = ceilings.link(endpoint or name, 0.3, self.engine)
         _, each = self.handed_over(name, settings, far, host)
         each -= ACTIVATIONS / told.there_bytes_per_second
@@ -276,7 +298,11 @@ class _Work:
     def behind_relay(self, name: str, direct: LinkRates, far: DeviceRates, host: DeviceRates) -> LinkRates:
         """What a relay adds; how often each part waits for an answer, from a delay, and what it sends, from a slow one.
 
-        `name` is the device without a relay, whose runs are known already.
+        `name` is the device without a relay, whose runs are known already. Beside a fast relay, for each block:
+
+        delayed - fast = split_waits * (round trip when delayed - round trip of the fast relay)
+        slow - fast    = split_waits * (round trip when slow - round trip of the fast relay)
+                         + (split_bytes + activations) / slow rate
         """
         step, part = self.handed[name]
         with loopback_device(FAST_GIGABYTES_PER_SECOND) as device:
@@ -296,6 +322,8 @@ class _Work:
 
     def handed_over(self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates) -> tuple[float, float]:
         """Seconds of a token, and what it takes longer for each block whose cache is the host's, attention aside."""
+        # decode with the cache on the host - decode with all on the device
+        #   = blocks * seconds for each + attention on the host - attention on the device
         path = make_shape(BASE, "Q4_K_M", progress=False, **ATTENTIVE)
         off = settings.but(flash_attn="off")
         whole, apart = (
