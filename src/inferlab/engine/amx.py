@@ -24,7 +24,7 @@ class _Stack(ctypes.Structure):
 
 
 def compiled_in(library: Path) -> bool:
-    """Whether `library` has code for AMX at all, whatever this processor can do; faster than reading the file.
+    """Whether `library` has code for AMX, on any processor; faster than reading the file.
 
     ggml_cpu_has_amx_int8 (ggml-cpu.c:3691) depends on the same compiler flags as amx/*.cpp.
     """

@@ -1,4 +1,4 @@
-"""Quantizing a model file with llama.cpp's own quantizer, in the worker: whole or not at all.
+"""Quantize a model file with llama.cpp's own quantizer, in the worker.
 
 model.dequantize explains the types, model.quant_mixes which tensor gets which type.
 """
