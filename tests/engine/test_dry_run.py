@@ -33,12 +33,12 @@ sched_reserve:  CUDA_Host compute buffer size =     5.00 MiB
 
 
 def test_a_simulation_is_read_from_the_log():
-    """Buffers by device, each cache with its layers, and two servers that bear one name told apart."""
-    told = dry_run.told(LOG, ("127.0.0.1:1", "127.0.0.1:2"))
-    assert told.compute_bytes == {"gpu0": 3 * MIB, "gpu1": 4 * MIB, "host": 5 * MIB}
-    assert told.layers == ("host", "gpu1", "gpu0")
-    assert told.output_bytes == MIB // 2
-    assert [(cache.devices, cache.n_bytes) for cache in told.caches] == [
+    """Buffers by device, each cache with its layers, and two servers that bear one name found apart."""
+    found = dry_run.read_log(LOG, ("127.0.0.1:1", "127.0.0.1:2"))
+    assert found.compute_bytes == {"gpu0": 3 * MIB, "gpu1": 4 * MIB, "host": 5 * MIB}
+    assert found.layers == ("host", "gpu1", "gpu0")
+    assert found.output_bytes == MIB // 2
+    assert [(cache.devices, cache.n_bytes) for cache in found.caches] == [
         ({0: "host", 1: "gpu1"}, 2 * MIB),
         ({0: "host"}, MIB // 4),
     ]
@@ -47,30 +47,30 @@ def test_a_simulation_is_read_from_the_log():
 @pytest.mark.engine
 def test_a_simulation_agrees_with_a_real_load():
     """Compute and output buffers of the embedded model, at the 0.01 MiB that llama.cpp prints."""
-    told = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY)
+    found = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY)
     engine = LlamaEngine()
     real = {b.kind: b.n_bytes for b in engine.open(tiny_model(), HOST_ONLY).buffers}
     engine.close()
-    assert (told.compute_bytes["host"], told.output_bytes) == (real["compute"], real["output"])
-    assert told.caches[0].n_bytes == real["kv_cache"]
+    assert (found.compute_bytes["host"], found.output_bytes) == (real["compute"], real["output"])
+    assert found.caches[0].n_bytes == real["kv_cache"]
 
 
 @pytest.mark.engine
 def test_a_model_without_a_file_is_simulated_from_its_header():
     """A 40 GB shape needs a few kilobytes of disk, and the same answer comes as from its file's header."""
     model = synthetic_model.shape("llama-3.1-8b", "F16", n_layer=100)
-    path = dry_run.header_of(model)
+    path = dry_run.header_file(model)
     assert path.stat().st_size > 40e9
     assert path.stat().st_blocks * 512 < 2**20
-    assert dry_run.header_of(model) == path
+    assert dry_run.header_file(model) == path
     assert dry_run.simulate(model, HOST_ONLY).caches[0].n_bytes == 100 * 2048 * 2 * 8 * 128 * 2
 
 
 def test_a_file_is_asked_itself():
     """No copy is made of a model that is there."""
     model = read_gguf(tiny_model())
-    assert dry_run.header_of(model) == Path(model.path)
-    assert dry_run.header_of(replace(model, path=Path("elsewhere.gguf"))) != Path(model.path)
+    assert dry_run.header_file(model) == Path(model.path)
+    assert dry_run.header_file(replace(model, path=Path("elsewhere.gguf"))) != Path(model.path)
 
 
 @pytest.mark.engine
@@ -85,9 +85,9 @@ def test_fewer_rows_of_logits_need_less():
 @needs_rpc
 def test_a_stand_in_takes_the_place_of_a_card():
     """A loopback device is asked as if it were the card, and everything is placed on it."""
-    told = dry_run.simulate_stand_in(synthetic_model.shape("qwen2.5-0.5b"), Settings(n_ctx=2048, devices=("CUDA0",)))
-    assert set(told.layers) == {"gpu0"}
-    assert set(told.compute_bytes) == {"host", "gpu0"}
+    found = dry_run.simulate_stand_in(synthetic_model.shape("qwen2.5-0.5b"), Settings(n_ctx=2048, devices=("CUDA0",)))
+    assert set(found.layers) == {"gpu0"}
+    assert set(found.compute_bytes) == {"host", "gpu0"}
 
 
 @pytest.mark.engine

@@ -38,10 +38,10 @@ def works(engine):
     return len(engine.generate([0, 5, 6], 3).tokens) == 3
 
 
-def workers():
-    """Process ids of all engine workers on this machine."""
-    found = subprocess.run(["pgrep", "-f", "inferlab.engine.worker"], capture_output=True, text=True, check=False)
-    return set(found.stdout.split())
+def workers(*options):
+    """Process ids of the engine workers that `pgrep` finds with these options; without any, all of this machine."""
+    command = ["pgrep", *options, "-f", "inferlab.engine.worker"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
 
 
 def script(body, **more):
@@ -167,12 +167,12 @@ def test_an_interrupt_in_a_notebook_leaves_the_kernel_and_the_next_cell_working(
 
 def test_a_killed_kernel_leaves_no_worker_behind():
     """Five seconds after a notebook's kernel is killed outright, its worker is gone."""
-    before = workers()
     manager, client = start_new_kernel(kernel_name="python3")
     client.execute("import inferlab as lab; lab.measure(n_prompt=512, n_gen=256, repeats=2000)")
-    started = wait_for(lambda: workers() - before)
+    kernel = manager.provisioner.pid
+    started = wait_for(lambda: workers("-P", str(kernel)))
     time.sleep(1)
-    os.kill(manager.provisioner.pid, signal.SIGKILL)
+    os.kill(kernel, signal.SIGKILL)
     client.stop_channels()
     assert started
     assert wait_for(lambda: not (workers() & started), seconds=5)

@@ -1,4 +1,4 @@
-"""Memory held back: what is left is what was asked for, whoever ends, and nothing is claimed that does not hold."""
+"""Limiting a device's memory: what is left is the limit, and a limit without effect is an error."""
 
 import os
 import signal
@@ -63,21 +63,11 @@ class Card(ScriptedEngine):
         return Holder()
 
 
-@pytest.fixture
-def card(monkeypatch):
-    def made(*free_bytes, **habits):
-        found = Card(*free_bytes, **habits)
-        monkeypatch.setattr("inferlab.engine.limit_vram.LlamaEngine", found.holder)
-        return found
-
-    return made
-
-
 @pytest.mark.parametrize(("asked", "n_bytes"), [("8GiB", 8 * GIB), ("8 GB", 8 * GB), (8 * GIB, 8 * GIB)])
-def test_a_card_of_24_becomes_one_of_8(card, asked, n_bytes):
+def test_a_card_of_24_becomes_one_of_8(asked, n_bytes):
     """What others use stays used: the limit is on the card as it is sold, and the machine shows it."""
-    engine = card(23 * GIB)
-    with limit_vram(asked, engine=engine) as limit:
+    engine = Card(23 * GIB)
+    with limit_vram(asked, engine=engine, holder=engine.holder()) as limit:
         found = engine.machine().gpus[0]
         assert (limit.device, limit.limited_to_bytes, limit.held_bytes) == ("CUDA0", n_bytes, 24 * GIB - n_bytes)
         assert found.free_bytes == n_bytes - GIB
@@ -89,20 +79,20 @@ def test_a_card_of_24_becomes_one_of_8(card, asked, n_bytes):
 
 
 @pytest.mark.engine
-def test_what_fits_is_what_the_limit_leaves(card):
+def test_what_fits_is_what_the_limit_leaves():
     """A plan for this machine is held against the memory that is left, not against the card."""
-    engine = card(24 * GIB)
+    engine = Card(24 * GIB)
     mistral, settings = lab.shape("mistral-7b", "F16"), Settings(n_ctx=2048)
     assert lab.fit(mistral, settings, engine.machine()).fits == "yes"
-    with limit_vram("8GiB", engine=engine):
+    with limit_vram("8GiB", engine=engine, holder=engine.holder()):
         found = lab.fit(mistral, settings, engine.machine())
     assert (found.fits, found.free_bytes["gpu0"]) == ("no", 8 * GIB)
 
 
-def test_an_error_inside_the_block_gives_the_memory_back(card):
+def test_an_error_inside_the_block_gives_the_memory_back():
     """As does its end."""
-    engine = card(24 * GIB)
-    with pytest.raises(ZeroDivisionError), limit_vram("8GiB", engine=engine):
+    engine = Card(24 * GIB)
+    with pytest.raises(ZeroDivisionError), limit_vram("8GiB", engine=engine, holder=engine.holder()):
         raise ZeroDivisionError
     assert engine.machine().gpus[0].free_bytes == 24 * GIB
     assert engine.machine().gpus[0].limited_to_bytes is None
@@ -112,36 +102,39 @@ def test_an_error_inside_the_block_gives_the_memory_back(card):
     ("free", "habits", "asked", "error", "said"),
     [
         ((6 * GIB,), {"total": 6 * GIB}, {}, InvalidSettings, "CUDA0 has 6.00 GiB, which is not more than 8.00 GiB"),
-        ((9 * GIB,), {}, {}, DeviceUnavailable, "needs 16.00 GiB of CUDA0 held back, but only 9.00 GiB are free"),
-        ((None,), {}, {}, DeviceUnavailable, "does not tell its memory"),
+        ((9 * GIB,), {}, {}, DeviceUnavailable, "needs 16.00 GiB of CUDA0 free, but only 9.00 GiB are free"),
+        ((None,), {}, {}, DeviceUnavailable, "does not report its memory"),
         ((24 * GIB,), {"gives": 0.0}, {}, DeviceUnavailable, "only 0 B fewer are free for others"),
         ((24 * GIB,), {"gives": 1.2}, {}, DeviceUnavailable, "another program uses the card"),
-        ((24 * GIB,), {"refuses": "CUDA0: no."}, {}, DeviceUnavailable, "could not be held back: CUDA0: no."),
+        ((24 * GIB,), {"refuses": "CUDA0: no."}, {}, DeviceUnavailable, "could not be allocated: CUDA0: no."),
         ((24 * GIB,), {}, {"limit": 0}, InvalidSettings, "leaves nothing to use"),
         ((24 * GIB,), {}, {"limit": "eight"}, InvalidSettings, "is no size"),
         ((24 * GIB,), {}, {"device": "CUDA3"}, DeviceUnavailable, "There is no GPU 'CUDA3'; llama.cpp sees CUDA0."),
         ((24 * GIB, 24 * GIB), {}, {}, InvalidSettings, "several GPUs: CUDA0, CUDA1. Say which one"),
-        ((), {}, {}, DeviceUnavailable, "There is no GPU whose memory could be held back; llama.cpp sees none"),
+        ((), {}, {}, DeviceUnavailable, "There is no GPU whose memory could be limited; llama.cpp sees none"),
         ((24 * GIB,), {}, {"device": "192.168.1.20:50052"}, DeviceUnavailable, "serves one client at a time"),
     ],
 )
-def test_a_limit_that_cannot_be_had_is_refused(card, free, habits, asked, error, said):
+def test_a_limit_that_cannot_be_had_is_refused(free, habits, asked, error, said):
     """Too small or too full a card, one whose memory is not its own, one that is not there; and nothing stays held."""
-    engine = card(*free, **habits)
-    with pytest.raises(error) as refused, limit_vram(**{"limit": "8GiB", **asked}, engine=engine):
+    engine = Card(*free, **habits)
+    with (
+        pytest.raises(error) as refused,
+        limit_vram(**{"limit": "8GiB", **asked}, engine=engine, holder=engine.holder()),
+    ):
         pass
     assert said in str(refused.value)
     assert engine.held == 0
     assert all(gpu.limited_to_bytes is None for gpu in engine.machine().gpus)
 
 
-def test_one_limit_at_a_time(card):
+def test_one_limit_at_a_time():
     """A second one on the same card would count what the first one holds as used."""
-    engine = card(24 * GIB)
+    engine = Card(24 * GIB)
     with (
-        limit_vram("8GiB", engine=engine),
+        limit_vram("8GiB", engine=engine, holder=engine.holder()),
         pytest.raises(InvalidSettings, match="already"),
-        limit_vram("6GiB", engine=engine),
+        limit_vram("6GiB", engine=engine, holder=engine.holder()),
     ):
         pass
 

@@ -13,10 +13,9 @@ import psutil
 import pytest
 from marks import needs_rpc
 
-import inferlab.engine.loopback as loopback_room
 from inferlab.engine import libraries
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.loopback import ADDRESS, free_port, links_to, loopback_device
+from inferlab.engine.loopback import ADDRESS, free_port, links_to, loopback_device, spawn_server, start_device
 from inferlab.engine.loopback.relay import carry
 from inferlab.errors import DeviceUnavailable, EngineCrashed, InvalidSettings
 from inferlab.machine import Link, physical_cores
@@ -108,8 +107,8 @@ def test_a_run_says_that_it_ran_there(device, engine):
 def test_it_listens_on_this_machines_own_address_only(rate):
     """`ss -ltnp` shows the server, and the relay where there is one, on 127.0.0.1 and nowhere else."""
     with loopback_device(rate) as device:
-        told = subprocess.run(["ss", "-H", "-ltnp"], capture_output=True, text=True, check=True).stdout
-        here = [line.split()[3] for line in told.splitlines() if f"pid={device.pid}," in line]
+        sockets = subprocess.run(["ss", "-H", "-ltnp"], capture_output=True, text=True, check=True).stdout
+        here = [line.split()[3] for line in sockets.splitlines() if f"pid={device.pid}," in line]
     assert len(here) == (1 if rate is None else 2)
     assert device.endpoint in here
     assert all(address.startswith("127.0.0.1:") for address in here)
@@ -126,17 +125,15 @@ def test_no_other_address_can_be_named(address):
 
 @pytest.mark.engine
 @needs_rpc
-def test_a_port_that_was_taken_in_between_is_left_alone(monkeypatch):
+def test_a_port_that_was_taken_in_between_is_left_alone():
     """Whoever was faster keeps the port, and the device takes another one."""
     with socket.create_server((ADDRESS, 0)) as other:
         taken = other.getsockname()[1]
         ports = iter([taken, taken, free_port()])
-        monkeypatch.setattr(loopback_room, "free_port", lambda: next(ports))
-        with loopback_device() as device:
+        with start_device(1, choose_port=lambda: next(ports)) as device:
             assert device.endpoint != f"{ADDRESS}:{taken}"
-        monkeypatch.setattr(loopback_room, "free_port", lambda: taken)
         with pytest.raises(DeviceUnavailable, match="no free port in 5 attempts"):
-            loopback_device()
+            start_device(1, choose_port=lambda: taken)
 
 
 def test_without_rpc_predictions_remain(monkeypatch):
@@ -149,13 +146,12 @@ def test_without_rpc_predictions_remain(monkeypatch):
 
 @pytest.mark.engine
 @needs_rpc
-def test_a_server_that_does_not_start_says_why(monkeypatch):
+def test_a_server_that_does_not_start_says_why():
     """Its last lines are in the error."""
     command = [sys.executable, "-c", "print('libggml-rpc is of another world')"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    monkeypatch.setattr(loopback_room, "_spawn", lambda *_: subprocess.Popen(command, **pipes))
     with pytest.raises(DeviceUnavailable, match=r"(?s)ended as it started.*of another world"):
-        loopback_device()
+        start_device(1, spawn=lambda *_: subprocess.Popen(command, **pipes))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan"), "fast"])
@@ -173,8 +169,8 @@ def test_a_rate_or_latency_that_no_link_has_is_refused(wrong):
 @needs_rpc
 def test_several_contexts_one_after_another(device, engine):
     """Models and contexts come and go on one device."""
-    told = {answer(engine, device.settings(Settings(n_ctx=n_ctx))) for n_ctx in (256, 512, 256, 1024)}
-    assert len(told) == 1
+    answers = {answer(engine, device.settings(Settings(n_ctx=n_ctx))) for n_ctx in (256, 512, 256, 1024)}
+    assert len(answers) == 1
     assert device.alive
 
 
@@ -286,7 +282,7 @@ def test_it_does_not_outlive_its_owner(rate, forks):
 @needs_rpc
 def test_a_closed_pipe_is_its_end():
     """Where no signal tells of the owner's death, its end of the pipe does."""
-    child = loopback_room._spawn(free_port(), 1)
+    child = spawn_server(free_port(), 1)
     time.sleep(0.3)
     assert child.poll() is None
     child.stdin.close()

@@ -1,5 +1,5 @@
-"""llama.cpp in a process of its own, asked through pipes; a notebook survives whatever happens in it.
+"""llama.cpp in a process of its own, connected by pipes; a crash there leaves the notebook untouched.
 
-`protocol` says what an engine is asked and answers, `client` asks, `worker` is the process that loads llama.cpp,
-`session` holds the one engine that a notebook shares.
+`protocol` lists requests and replies, `client` sends requests, `process` starts and stops the worker,
+`worker` is the process that loads llama.cpp, `session` has the engine that all cells of a notebook share.
 """

@@ -29,7 +29,7 @@ from inferlab.engine.protocol import (
     Step,
     ignore_progress,
 )
-from inferlab.engine.registry import ENGINES, limit_on, release_server
+from inferlab.engine.registry import ENGINES, close_engines_with_server, limit_on
 from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.machine import Device, Machine, pci_id, read_host, server_name
 from inferlab.model.gguf import read_gguf
@@ -271,7 +271,7 @@ class LlamaEngine:
             self.close()
         self._servers = endpoints
         for endpoint in endpoints:
-            release_server(endpoint, but=self)
+            close_engines_with_server(endpoint, besides=self)
 
     def _stop_if_gpus_changed(self) -> None:
         """Stop a worker that was started when other GPUs were visible, or in another order: it sees no change."""

@@ -1,8 +1,8 @@
-"""llama.cpp's own account of its memory: the allocations of a context that is never filled.
+"""A dry run of llama.cpp: it logs the buffers that it would allocate, and allocates none.
 
-With `no_alloc` llama.cpp reads the header, places every tensor and plans every buffer, and allocates none.
-The compute and output buffers come from its log, exact to the 0.01 MiB it prints; so does a cache of unusual kind.
-A header alone is enough, so a model that exists only in memory is written as one, without its data.
+With `no_alloc` llama.cpp reads the header, places every tensor and plans every buffer.
+The sizes of compute buffers, output buffers and caches are read from its log, which prints them to 0.01 MiB.
+A header alone is enough, so a model that exists only in memory is written as a file without data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLACED_LINE = re.compile(r"layer +(\d+) assigned to device (\S+),")
 CACHE_LAYER_LINE = re.compile(r"layer +(\d+): dev = (\S+)")
 CACHE_LINE = re.compile(r"size = +([\d.]+) MiB \( *\d+ cells")
 STAND_IN = "RPC0"
-MOST_ENGINES = 4
+MAX_ENGINES = 4
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,22 @@ class Simulation:
 
 
 def simulate(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simulation:
-    """Let llama.cpp plan the context that `settings` ask for, on the devices that they name.
+    """The allocations that llama.cpp plans for `settings`, on the devices that they name.
 
     n_outputs_max is llama.cpp's: rows of logits to reserve for, 0 for one for each token of a batch.
-    Raises EngineRefused where llama.cpp would, EngineCrashed where it stops, EngineUnavailable without it.
+    Raises EngineRefused where llama.cpp refuses, EngineCrashed where it stops, EngineUnavailable without it.
     """
-    log = _engine(settings.rpc_servers).simulate(header_of(model), settings, n_outputs_max)
-    return told(log, settings.rpc_servers)
+    log = _engine(settings.rpc_servers).simulate(header_file(model), settings, n_outputs_max)
+    return read_log(log, settings.rpc_servers)
 
 
 def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simulation:
-    """The same with a loopback device in the place of a card that is not here.
+    """The same on a loopback device, in place of a GPU that this machine does not have.
 
     Raises DeviceUnavailable where this llama.cpp has no RPC backend.
     """
-    on_it = settings.but(rpc_servers=(_stand_in().endpoint,), devices=(STAND_IN,), tensor_split=None)
-    return simulate(model, on_it, n_outputs_max)
+    on_loopback = settings.but(rpc_servers=(_stand_in().endpoint,), devices=(STAND_IN,), tensor_split=None)
+    return simulate(model, on_loopback, n_outputs_max)
 
 
 def machine() -> Machine:
@@ -77,8 +77,8 @@ def machine() -> Machine:
     return _machine(_engine(()))
 
 
-def told(log: str, rpc_servers: tuple[str, ...] = ()) -> Simulation:
-    """Read a simulation out of llama.cpp's log; a device is RPC1 there, its buffers RPC0[endpoint of server 1]."""
+def read_log(log: str, rpc_servers: tuple[str, ...] = ()) -> Simulation:
+    """The simulation in llama.cpp's log, which calls a device RPC1 and its buffers RPC0[endpoint of server 1]."""
     for i, endpoint in enumerate(rpc_servers):
         log = log.replace(f"RPC0[{endpoint}]", f"RPC{i}")
     placed = dict(PLACED_LINE.findall(log))
@@ -89,28 +89,28 @@ def told(log: str, rpc_servers: tuple[str, ...] = ()) -> Simulation:
     return Simulation(compute, output, _caches(log, known), tuple(_device(name, known) for name in names))
 
 
-def header_of(model: Model) -> Path:
-    """The model's file, or, where there is none, one with its header and no data, kept for this session."""
+def header_file(model: Model) -> Path:
+    """The model's file; where there is none, a temporary file with its header and no data, deleted with the session."""
     if model.path.is_file() and model.path.stat().st_size == model.file_bytes:
         return model.path
     keys = {key: value for key, value in model.metadata.items() if isinstance(value, (bool, int, float, str))}
     keys |= {"tokenizer.ggml.model": "no_vocab", f"{model.architecture}.vocab_size": model.n_vocab}
-    return _sparse(model, header_bytes(keys, _from_zero(model)))
+    return _sparse_file(model, header_bytes(keys, _relative_offsets(model)))
 
 
-def _sparse(model: Model, header: bytes) -> Path:
-    """A file that claims the model's full size and takes the header's on disk."""
+def _sparse_file(model: Model, header: bytes) -> Path:
+    """A sparse file of the model's full size that takes only the header's bytes on disk."""
     path = _folder() / f"{hashlib.sha1(header).hexdigest()[:16]}.gguf"
     if not path.exists():
-        end = max(tensor.offset + tensor.n_bytes for tensor in _from_zero(model))
+        end = max(tensor.offset + tensor.n_bytes for tensor in _relative_offsets(model))
         with path.open("wb") as file:
             file.write(header)
             file.truncate(len(header) + end)
     return path
 
 
-def _from_zero(model: Model) -> tuple[Tensor, ...]:
-    """The tensors with offsets from where the data starts."""
+def _relative_offsets(model: Model) -> tuple[Tensor, ...]:
+    """The tensors with offsets relative to the start of the data."""
     start = min(tensor.offset for tensor in model.tensors)
     return tuple(replace(tensor, offset=tensor.offset - start) for tensor in model.tensors)
 
@@ -122,9 +122,9 @@ def _folder() -> Path:
     return folder
 
 
-@lru_cache(maxsize=MOST_ENGINES)
+@lru_cache(maxsize=MAX_ENGINES)
 def _engine(_rpc_servers: tuple[str, ...]) -> LlamaEngine:
-    """A worker for each set of RPC servers: a device once registered stays in its worker's list."""
+    """One worker for each set of RPC servers: ggml cannot remove a registered device."""
     return LlamaEngine()
 
 
@@ -133,17 +133,17 @@ def _machine(engine: LlamaEngine) -> Machine:
     return engine.machine()
 
 
-_DEVICE: list[LoopbackDevice] = []
+_LOOPBACK: list[LoopbackDevice] = []
 
 
 def _stand_in() -> LoopbackDevice:
-    if not (_DEVICE and _DEVICE[0].alive):
-        _DEVICE[:] = [loopback_device(n_threads=1)]
-    return _DEVICE[0]
+    if not (_LOOPBACK and _LOOPBACK[0].alive):
+        _LOOPBACK[:] = [loopback_device(n_threads=1)]
+    return _LOOPBACK[0]
 
 
 def _gpu_names(log: str, placed: list[str]) -> list[str]:
-    """Every device but the host, RPC first, as llama.cpp orders them (llama.cpp:276)."""
+    """Every device except the host, RPC devices first, in llama.cpp's order (llama.cpp:276)."""
     found = {*placed, *(name for name, _ in COMPUTE_LINE.findall(log))}
     return sorted((n for n in found if not on_host(n)), key=lambda name: (not name.startswith("RPC"), name))
 
@@ -158,7 +158,7 @@ def _device(name: str, gpus: list[str]) -> str:
 
 
 def _caches(log: str, gpus: list[str]) -> tuple[SimulatedCache, ...]:
-    """Each cache's layers stand before the line with its size."""
+    """Read the caches; the log has the layers of each before the line with its size."""
     caches, devices = [], {}
     for line in log.splitlines():
         if layer := CACHE_LAYER_LINE.search(line):

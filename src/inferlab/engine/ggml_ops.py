@@ -50,7 +50,7 @@ def hold_memory(base: ctypes.CDLL, device: int, read_free: Callable[[], int], fr
     while (left := min(wanted - held, read_free() - free_bytes)) >= GPU_PAGE_BYTES:
         piece = min(left, largest) // GPU_PAGE_BYTES * GPU_PAGE_BYTES
         if not call(base, "ggml_backend_buft_alloc_buffer", ctypes.c_void_p(kind), ctypes.c_size_t(piece)):
-            raise MemoryError(f"it gave {held} bytes to be held back, not the {wanted} that were asked for")
+            raise MemoryError(f"it allocated {held} bytes of {wanted}, then no more")
         held += piece
     return held
 

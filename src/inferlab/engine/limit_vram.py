@@ -1,11 +1,11 @@
-"""A smaller card than there is: memory held back, so that what would fill a card of 8 GiB fills this one.
+"""Limit a device's memory, so that a card of 24 GiB behaves like one of 8 GiB.
 
-GPU              a process of its own allocates plain buffers through ggml and keeps them; what it takes itself, the
-                 driver's context, counts as held back. Whether less is free for others is looked at, not assumed.
+GPU              a separate worker process allocates buffers through ggml and holds them; the driver's context of that
+                 process counts as held. The free memory is read again to verify that others have less.
 loopback device  has no memory of its own; the kernel limits what its process may allocate (Linux)
 
-Both end with the session that asked for them, however it ends.
-Not limited: memory that a driver moves to RAM when a card is full (Windows can), and GPUs that share the host's memory.
+Both limits end with the session that set them, even when it is killed.
+Not limited: memory that a driver moves to RAM when a card is full (Windows), and GPUs that share the host's memory.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from inferlab.errors import DeviceUnavailable, EngineRefused, InvalidSettings
 from inferlab.machine import Device
 from inferlab.units import MIB, bytes_from_text, bytes_text
 
-NOTICEABLE = 0.5  # share of the held bytes that must be missing for others, else nothing was held back
-CLOSE_BYTES = 64 * MIB
+MIN_EFFECT = 0.5  # share of the held bytes that others must lose, else holding had no effect
+TOLERANCE_BYTES = 64 * MIB  # by which the loss may differ from the held bytes
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a device, by its name or endpoint, is limited to; held_bytes is None where the kernel limits it."""
+    """A limit on a device, given by name or endpoint; held_bytes is None where the kernel limits it."""
 
     device: str
     limited_to_bytes: int
@@ -38,25 +38,33 @@ class Limit:
 
 @contextmanager
 def limit_vram(
-    limit: int | str, device: str | LoopbackDevice | None = None, engine: Engine | None = None
+    limit: int | str,
+    device: str | LoopbackDevice | None = None,
+    engine: Engine | None = None,
+    holder: LlamaEngine | None = None,
 ) -> Iterator[Limit]:
-    """Hold memory back while the block runs: `with lab.limit_vram("8GiB"): lab.measure(...)`.
+    """Limit a device's memory while the block runs: `with lab.limit_vram("8GiB"): lab.measure(...)`.
 
-    limit   bytes, or a text such as "8GiB" or "8 GB": as if the card were sold with so much
-    device  ggml's name of a GPU, or a loopback device or its endpoint (None: this machine's one GPU)
+    limit   bytes, or a text such as "8GiB" or "8 GB": as if the card had so much
+    device  ggml's name of a GPU, or a loopback device or its endpoint (None: this machine's only GPU)
+    engine  reads the free memory (None: the session's engine)
+    holder  the engine whose worker holds a GPU's memory, closed at the end (None: a new one)
 
-    `lab.this_machine()` shows the limit and `lab.fit` keeps to it. Raises InvalidSettings for a limit that the device
-    cannot have, and DeviceUnavailable where too little is free, or where holding memory back takes none from others.
+    `lab.this_machine()` shows the limit and `lab.fit` respects it. Raises InvalidSettings for a limit that the device
+    cannot have, and DeviceUnavailable where too little is free, or where holding memory leaves as much to others.
     """
     n_bytes = bytes_from_text(limit) if isinstance(limit, str) else limit
     if isinstance(n_bytes, bool) or not isinstance(n_bytes, int) or n_bytes <= 0:
         raise InvalidSettings(f"limit={limit!r} leaves nothing to use. Give bytes, or a text such as '8GiB'.")
-    far = _loopback(device)
-    name = far.endpoint if far else _gpu(device, engine or default_engine()).name
+    engine, loopback = engine or default_engine(), _loopback(device)
+    name = loopback.endpoint if loopback else _gpu(device, engine).name
     if limit_on(name):
         raise InvalidSettings(f"{name} is limited to {bytes_text(limit_on(name))} already. End that block first.")
-    way = _within_a_limit(far, n_bytes) if far else _held_back(name, n_bytes, engine or default_engine())
-    with way as found:
+    if loopback:
+        limited = _limited_by_kernel(loopback, n_bytes)
+    else:
+        limited = _limited_by_holding(name, n_bytes, engine, holder or LlamaEngine())
+    with limited as found:
         set_limit(name, n_bytes)
         try:
             yield found
@@ -65,13 +73,13 @@ def limit_vram(
 
 
 def _loopback(device: str | LoopbackDevice | None) -> LoopbackDevice | None:
-    """The loopback device that is meant, if one is; another machine's is refused."""
+    """The loopback device that `device` names, None for a GPU's name. Refuses another machine's RPC server."""
     if isinstance(device, LoopbackDevice) or device is None or ":" not in device:
         return device if isinstance(device, LoopbackDevice) else None
     if (found := loopback_at(device)) is None:
         raise DeviceUnavailable(
             f"{device} is no loopback device of this session. An RPC server serves one client at a time, so a process "
-            "that held its memory would keep everyone else out. Limit the card on the machine that has it."
+            "that held its memory would block every other client. Limit the card on the machine that has it."
         )
     return found
 
@@ -81,7 +89,7 @@ def _gpu(name: str | None, engine: Engine) -> Device:
     found = [device for device in cards if name in (None, device.name)]
     known = ", ".join(device.name for device in cards)
     if not found:
-        what = f"There is no GPU {name!r}" if name else "There is no GPU whose memory could be held back"
+        what = f"There is no GPU {name!r}" if name else "There is no GPU whose memory could be limited"
         have = f"; llama.cpp sees {known}." if cards else "; llama.cpp sees none."
         raise DeviceUnavailable(f"{what}{have} Without one: lab.fit(..., vram='8GiB') plans for a card, and "
                                 "limit_vram(..., device=lab.loopback_device()) limits a second device.")  # fmt: skip
@@ -91,55 +99,54 @@ def _gpu(name: str | None, engine: Engine) -> Device:
 
 
 @contextmanager
-def _within_a_limit(far: LoopbackDevice, n_bytes: int) -> Iterator[Limit]:
-    far.limit_memory(n_bytes)
+def _limited_by_kernel(device: LoopbackDevice, n_bytes: int) -> Iterator[Limit]:
+    device.limit_memory(n_bytes)
     try:
-        yield Limit(far.endpoint, n_bytes)
+        yield Limit(device.endpoint, n_bytes)
     finally:
-        if far.alive:
-            far.limit_memory(None)
+        if device.alive:
+            device.limit_memory(None)
 
 
 @contextmanager
-def _held_back(name: str, n_bytes: int, engine: Engine) -> Iterator[Limit]:
-    """A worker of its own that holds all but `n_bytes` of a card."""
+def _limited_by_holding(name: str, n_bytes: int, engine: Engine, holder: LlamaEngine) -> Iterator[Limit]:
+    """Let the holder's worker allocate all but `n_bytes` of a card, and verify that others have so much less."""
     before = _gpu(name, engine)
-    held = _to_hold(before, n_bytes)
-    holder = LlamaEngine()
+    held = _bytes_to_hold(before, n_bytes)
     try:
         try:
             holder.hold_memory(name, before.free_bytes - held)
         except EngineRefused as refused:
-            raise DeviceUnavailable(f"{bytes_text(held)} of {name} could not be held back: {refused}") from refused
+            raise DeviceUnavailable(f"{bytes_text(held)} of {name} could not be allocated: {refused}") from refused
         missing = before.free_bytes - (_gpu(name, engine).free_bytes or 0)
-        if missing < NOTICEABLE * held:
+        if missing < MIN_EFFECT * held:
             raise DeviceUnavailable(
                 f"{bytes_text(held)} of {name} were allocated, but only {bytes_text(missing)} fewer are free for "
-                "others: its memory is the host's, or its driver makes room. Plan with lab.fit(..., vram=...) instead."
+                "others: its memory is the host's, or its driver moves memory to RAM. Plan with lab.fit(..., vram=...)."
             )
-        if abs(missing - held) > CLOSE_BYTES:
+        if abs(missing - held) > TOLERANCE_BYTES:
             raise DeviceUnavailable(
-                f"While {bytes_text(held)} of {name} were taken, {bytes_text(missing)} went: another program uses the "
-                "card. Close it and try again."
+                f"{bytes_text(held)} of {name} were allocated, but {bytes_text(missing)} fewer are free: another "
+                "program uses the card. Close it and try again."
             )
         yield Limit(name, n_bytes, missing)
     finally:
         holder.close()
 
 
-def _to_hold(card: Device, n_bytes: int) -> int:
-    """How much to hold; refused where the card is too small, or too full."""
+def _bytes_to_hold(card: Device, n_bytes: int) -> int:
+    """Bytes of the card above the limit; refused where the card is too small, or too full."""
     if card.memory_bytes is None or card.free_bytes is None:
-        raise DeviceUnavailable(f"{card.name} does not tell its memory, so none can be held back. Plan with vram=.")
+        raise DeviceUnavailable(f"{card.name} does not report its memory, so it cannot be limited. Plan with vram=.")
     if n_bytes >= card.memory_bytes:
         raise InvalidSettings(
-            f"{card.name} has {bytes_text(card.memory_bytes)}, which is not more than {bytes_text(n_bytes)}: there is "
-            "nothing to hold back. Give a smaller limit, or do without."
+            f"{card.name} has {bytes_text(card.memory_bytes)}, which is not more than {bytes_text(n_bytes)}: the "
+            "limit would change nothing. Give a smaller limit, or none."
         )
     held = card.memory_bytes - n_bytes
     if held > card.free_bytes:
         raise DeviceUnavailable(
-            f"A limit of {bytes_text(n_bytes)} needs {bytes_text(held)} of {card.name} held back, but only "
+            f"A limit of {bytes_text(n_bytes)} needs {bytes_text(held)} of {card.name} free, but only "
             f"{bytes_text(card.free_bytes)} are free. Close what uses the card (nvidia-smi lists it)."
         )
     return held

@@ -1,6 +1,6 @@
-"""What rows of logits say about a text, and about another model's rows for it; plain NumPy, double precision.
+"""Scores from rows of logits: the cost of each token, and the divergence from a reference model.
 
-A row is what a model answers at one position: a logit for each entry of its vocabulary.
+A row has one logit for each entry of the vocabulary, at one position. Plain NumPy in double precision.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-AT_ONCE = 2**20  # logits worked on together, so that the copies in double precision stay at 8 MiB each
+SLICE_LOGITS = 2**20  # logits in one slice, so that each copy in double precision takes 8 MiB
 
 
 class Compared(NamedTuple):
     """Two models on the same positions, one entry each.
 
-    nats, reference_nats  what the token that came cost the model and the reference
+    nats, reference_nats  cost of the actual token for the model and for the reference
     kl_nats               Kullback-Leibler divergence of the model's distribution from the reference's
-    same_top              whether both hold the same token for the likeliest
+    same_top              whether both have the same likeliest token
     """
 
     nats: list[float]
@@ -42,7 +42,7 @@ def nats_of(logits: np.ndarray, tokens: np.ndarray) -> list[float]:
 
 
 def compared(logits: np.ndarray, reference: np.ndarray, tokens: np.ndarray) -> Compared:
-    """Compare rows of a model with rows of a reference at the same positions; `tokens` are those that came."""
+    """Compare rows of a model with rows of a reference at the same positions; `tokens` are the actual ones."""
     found = Compared([], [], [], [])
     for rows in _slices(logits):
         model, full = log_probabilities(logits[rows]), log_probabilities(reference[rows])
@@ -66,5 +66,5 @@ def _costs(log_p: np.ndarray, tokens: np.ndarray) -> list[float]:
 
 def _slices(logits: np.ndarray) -> Iterator[slice]:
     count, n_vocab = logits.shape
-    step = max(1, AT_ONCE // n_vocab)
+    step = max(1, SLICE_LOGITS // n_vocab)
     return (slice(start, min(start + step, count)) for start in range(0, count, step))

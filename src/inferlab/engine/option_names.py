@@ -89,7 +89,7 @@ def spellings(settings: Settings, names: Iterable[str], model: str = "model.gguf
     requested = {name: getattr(settings, name) for name in dict.fromkeys(names)}
     specific = sorted(set(requested) & set(MACHINE_SPECIFIC))
     if specific:
-        raise InvalidSettings(f"{', '.join(specific)} belong to one machine alone. Leave them out.")
+        raise InvalidSettings(f"{', '.join(specific)} belong to one machine, not to a request. Leave them out.")
     values = {name: value for name, value in requested.items() if value is not None}
     return {
         "llama.cpp": " ".join([f"llama-server -m {model}", *(_flag(*item) for item in values.items())]),

@@ -1,6 +1,6 @@
-"""Quantizing a model file with llama.cpp's own quantizer, in the worker: whole or not at all.
+"""Quantize a model file with llama.cpp's own quantizer, in the worker.
 
-What the types mean is `blocks`' subject, which tensor gets which one is `mixes`'; here a file is made.
+model.dequantize explains the types, model.quant_mixes which tensor gets which type.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
 from inferlab import progress as progress_line
 from inferlab.engine.client import LlamaEngine
+from inferlab.engine.protocol import ProgressCallback
 from inferlab.engine.session import default_engine
 from inferlab.errors import DamagedGGUF, InvalidSettings, NotEnoughDisk
 from inferlab.model.find import cache_folder, find_model
@@ -23,17 +24,15 @@ from inferlab.model.gguf import Model, read_gguf
 from inferlab.units import MIB, bytes_text
 
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
-WILL_TAKE = re.compile(r"quant size\s*=\s*([\d.]+) MiB")  # llama-quant.cpp, printed at 0.01 MiB
-PADDING = 64  # bytes a tensor: its alignment, and what the header may grow by
-
-Progress = Callable[[int, int], None]
+QUANT_SIZE = re.compile(r"quant size\s*=\s*([\d.]+) MiB")  # llama-quant.cpp, printed at 0.01 MiB
+PADDING_BYTES = 64  # per tensor: its alignment, and what the header may grow by
 
 
 def quantize(
     model: str | Path | None,
     type: str,
     path: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     *,
     requantize: bool = False,
     engine: LlamaEngine | None = None,
@@ -42,20 +41,20 @@ def quantize(
 
     type        a name that llama-quantize takes, capitals or not; no importance matrix is used
     path        the new file (None: MODEL-TYPE.gguf in the cache folder); an older one is replaced at the very end
-    progress    called with (tensors done, all tensors); None draws a bar where somebody watches
-    requantize  let llama.cpp quantize what is quantized already, which it refuses otherwise
+    progress    called with (tensors done, all tensors); None draws a bar on a terminal or in a notebook
+    requantize  quantize a file that is quantized already, which llama.cpp refuses otherwise
 
     The file appears whole or not at all: refusal, crash, full disk and Ctrl-C leave nothing behind.
     Raises InvalidSettings for an unknown type, NotEnoughDisk before anything is written,
-    EngineRefused with llama.cpp's own words, ModelError or EngineCrashed.
+    EngineRefused with llama.cpp's message, ModelError or EngineCrashed.
     """
     name, source = type_named(type), find_model(model)
     header, target, engine = read_gguf(source), _target(source, name, path), engine or default_engine()
     with engine.exclusive():
-        planned = engine.quantize(source, target, FILE_TYPES[name], requantize=requantize, dry_run=True)
-        _require_room(target, _bytes_of(header, planned))
-        with _whole_or_nothing(target) as partial, _told(header, target, progress) as tell:
-            engine.quantize(source, partial, FILE_TYPES[name], requantize=requantize, on_progress=tell)
+        dry_run_log = engine.quantize(source, target, FILE_TYPES[name], requantize=requantize, dry_run=True)
+        _require_disk(target, _file_bytes(header, dry_run_log))
+        with _whole_or_nothing(target) as partial, _progress(header, target, progress) as on_progress:
+            engine.quantize(source, partial, FILE_TYPES[name], requantize=requantize, on_progress=on_progress)
             _require_whole(partial, header)
     return target
 
@@ -63,7 +62,7 @@ def quantize(
 def type_named(name: str) -> str:
     """The quantization that `name` means, as llama-quantize reads it: any case, Q4_K for Q4_K_M.
 
-    Raises InvalidSettings with the nearest name there is.
+    Raises InvalidSettings with the nearest known name.
     """
     wanted = name.upper()
     wanted = ALIASES.get(wanted, wanted)
@@ -85,14 +84,14 @@ def _target(source: Path, name: str, path: str | Path | None) -> Path:
     return target
 
 
-def _bytes_of(header: Model, planned: str) -> int:
-    """Bytes that the file will have at most, from the log of a dry run."""
-    weights = WILL_TAKE.search(planned)
+def _file_bytes(header: Model, dry_run_log: str) -> int:
+    """Upper bound of the file's size in bytes, from the log of a dry run."""
+    weights = QUANT_SIZE.search(dry_run_log)
     tensors_bytes = round(float(weights[1]) * MIB) + MIB // 100 if weights else header.tensor_bytes
-    return header.file_bytes - header.tensor_bytes + tensors_bytes + PADDING * len(header.tensors)
+    return header.file_bytes - header.tensor_bytes + tensors_bytes + PADDING_BYTES * len(header.tensors)
 
 
-def _require_room(target: Path, n_bytes: int) -> None:
+def _require_disk(target: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(target.parent).free
     if n_bytes > free:
         raise NotEnoughDisk(
@@ -113,17 +112,17 @@ def _whole_or_nothing(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _told(header: Model, target: Path, progress: Progress | None) -> Iterator[Progress]:
-    """Who is told how far it is: the caller, or a bar."""
-    if progress is not None:
-        yield progress
+def _progress(header: Model, target: Path, callback: ProgressCallback | None) -> Iterator[ProgressCallback]:
+    """The caller's callback, or one that draws a bar."""
+    if callback is not None:
+        yield callback
         return
     with progress_line.bar(len(header.tensors), f"writing {target.name}") as advance_to:
         yield lambda done, _: advance_to(done)
 
 
 def _require_whole(partial: Path, header: Model) -> None:
-    """What was written has a sound header, and the same tensors in the same shapes."""
-    made = {tensor.name: tensor.shape for tensor in read_gguf(partial).tensors}
-    if made != {tensor.name: tensor.shape for tensor in header.tensors}:
-        raise DamagedGGUF(f"llama.cpp's quantizer wrote {len(made)} of {len(header.tensors)} tensors. Try again.")
+    """Verify that the written file has a sound header, and the same tensors in the same shapes."""
+    written = {tensor.name: tensor.shape for tensor in read_gguf(partial).tensors}
+    if written != {tensor.name: tensor.shape for tensor in header.tensors}:
+        raise DamagedGGUF(f"llama.cpp's quantizer wrote {len(written)} of {len(header.tensors)} tensors. Try again.")

@@ -1,4 +1,4 @@
-"""What this session holds on to: its engines, and the limits that it set on devices."""
+"""The engines of this session, and the limits that it set on devices."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Holder(Protocol):
-    """What the registry needs of an engine: what it has open, and how to end it."""
+class ClosableEngine(Protocol):
+    """What the registry needs from an engine: which model and RPC servers it uses, and how to close it."""
 
     def has_open(self, model: Path) -> bool: ...
 
@@ -18,21 +18,21 @@ class Holder(Protocol):
     def close(self) -> None: ...
 
 
-ENGINES: weakref.WeakSet[Holder] = weakref.WeakSet()
+ENGINES: weakref.WeakSet[ClosableEngine] = weakref.WeakSet()
 _LIMITS: dict[str, int] = {}
 
 
-def release(model: Path) -> None:
-    """End every worker of this session that has `model` open, so that no process of ours maps the file."""
+def close_engines_with_model(model: Path) -> None:
+    """Stop every worker of this session that has `model` open, so that no process of this session maps the file."""
     for engine in list(ENGINES):
         if engine.has_open(model):
             engine.close()
 
 
-def release_server(endpoint: str, but: Holder | None = None) -> None:
-    """End every worker of this session that has the RPC server at `endpoint` among its devices, except one."""
+def close_engines_with_server(endpoint: str, besides: ClosableEngine | None = None) -> None:
+    """Stop every worker of this session that has the RPC server at `endpoint` among its devices, except `besides`."""
     for engine in list(ENGINES):
-        if engine is not but and engine.uses(endpoint):
+        if engine is not besides and engine.uses(endpoint):
             engine.close()
 
 
@@ -48,7 +48,7 @@ def limit_on(device: str) -> int | None:
 
 
 def set_limit(device: str, n_bytes: int | None) -> None:
-    """Note what a device is limited to, so that a `Machine` says so; None: to nothing."""
+    """Record a device's limit in bytes, which `Machine` then reports; None removes it."""
     if n_bytes is None:
         _LIMITS.pop(device, None)
     else:

@@ -14,7 +14,7 @@ from inferlab.model.find import find_model
 
 @dataclass(frozen=True)
 class Tokenizing:
-    """One text and how long its tokenization took: the shortest of several calls, the way to the engine included."""
+    """One text and the seconds of its tokenization: the shortest of several calls, including the pipe."""
 
     n_characters: int
     n_tokens: int
@@ -29,7 +29,7 @@ def tokenize(text: str, model: str | Path | None = None, engine: Engine | None =
 
 
 def detokenize(tokens: Sequence[int], model: str | Path | None = None, engine: Engine | None = None) -> str:
-    """Text of token ids; special tokens vanish."""
+    """Text of token ids; special tokens give no text."""
     engine = engine or default_engine()
     engine.open_vocabulary(find_model(model))
     return engine.detokenize(tokens)
@@ -38,7 +38,7 @@ def detokenize(tokens: Sequence[int], model: str | Path | None = None, engine: E
 def time_tokenizer(
     texts: Sequence[str], model: str | Path | None = None, repeats: int = 5, engine: Engine | None = None
 ) -> tuple[Tokenizing, ...]:
-    """Tokenize each text `repeats` times, one after another, with a clock around the call."""
+    """Tokenize each text `repeats` times, one after another, timing each call."""
     engine = engine or default_engine()
     with engine.exclusive():
         engine.open_vocabulary(find_model(model))

@@ -330,7 +330,7 @@ class Worker:
 
 
 def _avoid_miscompiled_amx() -> None:
-    """Keep llama.cpp off AMX where a compiler bug spoiled that code; before its backends are initialized."""
+    """Keep llama.cpp off AMX where a compiler bug makes that code crash; call before llama_backend_init."""
     from inferlab.engine import amx, libraries
 
     cpu = libraries.shared_library("ggml-cpu")

@@ -29,7 +29,7 @@ from typing import Any
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import links_to, loopback_device
 from inferlab.engine.protocol import Pass
-from inferlab.engine.registry import release
+from inferlab.engine.registry import close_engines_with_model
 from inferlab.errors import InvalidSettings
 from inferlab.machine import physical_cores
 from inferlab.measurement import page_cache
@@ -202,7 +202,7 @@ def _settings(fault: str, severity: Severity, device: Any) -> Settings:
 def _prepare(path: Path, fault: str) -> None:
     """The page cache as it is to be: empty for that fault, full for every other."""
     if fault == "cold page cache":
-        release(path)
+        close_engines_with_model(path)
         page_cache.empty_cache(path)
     else:
         page_cache.fill_cache(path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.registry import release
+from inferlab.engine.registry import close_engines_with_model
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cache
@@ -101,7 +101,7 @@ def cold_start(
 def _prepare(path: Path, page_cache: str) -> float | None:
     """Bring the page cache into the wanted state; returns the share of the file that it then holds."""
     if page_cache == "empty":
-        release(path)
+        close_engines_with_model(path)
         return empty_cache(path)
     if page_cache == "full":
         return fill_cache(path)

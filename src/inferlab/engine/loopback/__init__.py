@@ -1,9 +1,9 @@
 """A second device on every machine: llama.cpp's RPC server in a child process on 127.0.0.1.
 
-Layers, KV cache and compute buffers are really placed on it, and what crosses the link is really sent; with a
-speed, a relay delays the bytes so that the link imitates a bus, and the rate that it reaches is measured.
-What it cannot teach: both sides share one memory and its bandwidth, and the link is a TCP connection on which
-every command waits for the one before.
+Layers, KV cache and compute buffers are allocated on it, and their bytes are sent over the link. With a speed, a
+relay delays the bytes so that the link imitates a bus, and the rate that it reaches is measured.
+Unlike a GPU, it shares memory and bandwidth with the host, and on its TCP connection every command waits for the
+previous one.
 
 The server has no authentication, so it listens on 127.0.0.1 and nowhere else.
 """
@@ -22,19 +22,19 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from inferlab.engine import libraries
 from inferlab.engine.loopback.relay import ADDRESS
-from inferlab.engine.registry import release_server
+from inferlab.engine.registry import close_engines_with_server
 from inferlab.errors import DeviceUnavailable, InvalidSettings
 from inferlab.machine import Link, physical_cores
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
 GIGA = 1e9
-SLACK_BYTES = 32 * MIB
+SLACK_BYTES = 32 * MIB  # for one transfer and the stacks of the threads
 SETTLE_SECONDS = 2.0
 ATTEMPTS = 5
 CONNECT_SECONDS = 0.1
@@ -48,11 +48,11 @@ WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "-1", "GGML_RPC_NO_RDMA": "1"}
 
 
 class LoopbackDevice:
-    """A running RPC server that only this machine can reach; a context manager that ends it.
+    """A running RPC server that only this machine can reach; a context manager that stops it.
 
     endpoint  what Settings.rpc_servers takes, e.g. "127.0.0.1:50052"
     n_threads threads that compute on the device
-    link      how fast bytes reach it, as measured when it started; None where nothing slows them
+    link      speed of the relay, measured when the device started; None without a relay
     pid       the process that holds the device's memory
     """
 
@@ -73,7 +73,7 @@ class LoopbackDevice:
 
     @property
     def achieved_gigabytes_per_second(self) -> float | None:
-        """The link's rate as it was measured at the start, slower direction; None without a relay."""
+        """The link's rate measured at the start, slower direction, in 1e9 bytes per second; None without a relay."""
         return self.link.achieved_gigabytes_per_second if self.link else None
 
     def settings(self, base: Settings | None = None) -> Settings:
@@ -81,23 +81,23 @@ class LoopbackDevice:
         return (base or Settings()).but(rpc_servers=(self.endpoint,), n_threads=1, n_threads_batch=1)
 
     def limit_memory(self, n_bytes: int | None) -> None:
-        """Let the device's process allocate so many bytes beside what it takes when idle; None: as many as it likes.
+        """Limit the device's process to `n_bytes` beyond what it has allocated when idle; None removes the limit.
 
-        The kernel refuses the rest (RLIMIT_DATA, Linux), as a full card does; what one transfer needs and the stacks
-        of its threads are allowed for with SLACK_BYTES. Every worker of this session that uses the device ends.
+        The kernel refuses further allocations (RLIMIT_DATA, Linux), as a full card does. SLACK_BYTES are added for one
+        transfer and the stacks of its threads. Every worker of this session that uses the device is stopped.
         Raises DeviceUnavailable on other systems.
         """
         if sys.platform != "linux":
             raise DeviceUnavailable("Only Linux limits the memory of a loopback device. Plan with vram= instead.")
         import resource
 
-        release_server(self.endpoint)
+        close_engines_with_server(self.endpoint)
         _, hard = resource.prlimit(self.pid, resource.RLIMIT_DATA)
         soft = hard if n_bytes is None else self._idle_bytes() + n_bytes + SLACK_BYTES
         resource.prlimit(self.pid, resource.RLIMIT_DATA, (soft, hard))
 
     def _idle_bytes(self) -> int:
-        """What the device's process has mapped for data, once the client's buffers are gone."""
+        """Bytes of data that the device's process has mapped, once the client's buffers are freed."""
         deadline, sizes = time.monotonic() + SETTLE_SECONDS, [0, 1]
         while sizes[-1] != sizes[-2] and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -106,9 +106,9 @@ class LoopbackDevice:
         return sizes[-1]
 
     def close(self) -> None:
-        """End the device, and every worker of this session that uses it; closing twice is closing."""
-        release_server(self.endpoint)
-        _end(self._child)
+        """Stop the device, and every worker of this session that uses it; a second call changes nothing."""
+        close_engines_with_server(self.endpoint)
+        _stop(self._child)
 
     def __enter__(self) -> LoopbackDevice:
         return self
@@ -124,7 +124,7 @@ _LINKS: dict[str, Link] = {}
 @atexit.register
 def _close_all() -> None:
     for device in list(_DEVICES):
-        _end(device._child)
+        _stop(device._child)
 
 
 def loopback_device(
@@ -134,22 +134,18 @@ def loopback_device(
 ) -> LoopbackDevice:
     """Start a second device on this machine: `with lab.loopback_device() as device: lab.measure(…, device.settings())`.
 
-    gigabytes_per_second  slow each direction of the link down to this rate, 1 GB = 1e9 bytes (None: no relay)
-    latency_seconds       delay every byte by this much, each way (None: nothing is added)
-    n_threads             threads that compute on the device (None: every physical core but the host's one)
+    gigabytes_per_second  slow each direction of the link down to this rate, 1 GB = 1e9 bytes (None: no limit)
+    latency_seconds       delay every byte by this much, each way (None: no delay)
+    n_threads             threads that compute on the device (None: every physical core except one for the host)
 
     Raises DeviceUnavailable when this llama.cpp has no RPC backend or the server does not start, and
-    InvalidSettings for a rate or latency that no link has.
+    InvalidSettings for a rate or latency that is no positive number.
     """
     _require_positive("gigabytes_per_second", gigabytes_per_second)
     _require_positive("latency_seconds", latency_seconds)
     n_threads = Settings(n_threads=n_threads).n_threads or max(1, physical_cores() - 1)
     require_rpc()
-    for _ in range(ATTEMPTS):
-        device = _start(n_threads, gigabytes_per_second, latency_seconds)
-        if device is not None:
-            return device
-    raise DeviceUnavailable(f"The loopback device found no free port in {ATTEMPTS} attempts. Try again.")
+    return start_device(n_threads, gigabytes_per_second, latency_seconds)
 
 
 def loopback_at(endpoint: str) -> LoopbackDevice | None:
@@ -163,47 +159,31 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def require_rpc() -> None:
-    """Raise DeviceUnavailable, with the command that mends it, when this llama.cpp has no RPC backend."""
+    """Raise DeviceUnavailable, with the command that fixes it, when this llama.cpp has no RPC backend."""
     found = libraries.backends()
     if "rpc" not in found:
         raise DeviceUnavailable(
             f"There is no loopback device: this llama.cpp has the backends {', '.join(found)}, but not rpc. "
-            f"Build it anew with `{libraries.WITH_RPC}`; predictions work without it."
+            f"Rebuild it with `{libraries.WITH_RPC}`; predictions work without it."
         )
 
 
 def links_to(endpoints: Iterable[str]) -> tuple[Link, ...]:
-    """The slowed links of this session's loopback devices among `endpoints`."""
+    """The links of this session's loopback devices that run through a relay, among `endpoints`."""
     return tuple(_LINKS[endpoint] for endpoint in endpoints if endpoint in _LINKS)
 
 
 # --- starting ---------------------------------------------------------------------------------
 
 
-def _start(n_threads: int, gigabytes_per_second: float | None, latency_seconds: float | None) -> LoopbackDevice | None:
-    """A device that answers; None when somebody else took the port between choosing and listening."""
-    with socket.create_server((ADDRESS, 0)) as probe:
-        slowed = gigabytes_per_second or latency_seconds
-        rate = GIGA * gigabytes_per_second if gigabytes_per_second else math.inf
-        port = free_port()
-        child = _spawn(port, n_threads, *([rate, latency_seconds or 0.0, probe.getsockname()[1]] if slowed else []))
-        told = _Lines(child)
-        try:
-            if not _accepts(port, child, told):
-                return _end(child)
-            if not slowed:
-                return LoopbackDevice(child, f"{ADDRESS}:{port}", n_threads, None)
-            link = _measured_link(int(told.wait("link ").split()[1]), probe, gigabytes_per_second, latency_seconds)
-            return LoopbackDevice(child, link.endpoint, n_threads, link)
-        except OSError as error:
-            _end(child)
-            raise DeviceUnavailable(f"The loopback device's link failed as it started: {error}. Try again.") from error
-        except BaseException:
-            _end(child)
-            raise
+def free_port() -> int:
+    """A port of 127.0.0.1 on which no process listens now."""
+    with socket.create_server((ADDRESS, 0)) as free:
+        return free.getsockname()[1]
 
 
-def _spawn(*arguments: float) -> subprocess.Popen:
+def spawn_server(*arguments: float) -> subprocess.Popen:
+    """Start the device's process; `arguments` after the owner's process id as in loopback.server.main."""
     return subprocess.Popen(
         [sys.executable, "-m", "inferlab.engine.loopback.server", *map(str, (os.getpid(), *arguments))],
         stdin=subprocess.PIPE,
@@ -216,69 +196,111 @@ def _spawn(*arguments: float) -> subprocess.Popen:
     )
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.create_server((ADDRESS, 0)) as free:
-        return free.getsockname()[1]
+def start_device(
+    n_threads: int,
+    gigabytes_per_second: float | None = None,
+    latency_seconds: float | None = None,
+    choose_port: Callable[[], int] = free_port,
+    spawn: Callable[..., subprocess.Popen] = spawn_server,
+) -> LoopbackDevice:
+    """Start a device as `loopback_device` does, on the first port that no other process takes meanwhile."""
+    for _ in range(ATTEMPTS):
+        device = _start_at(choose_port(), n_threads, gigabytes_per_second, latency_seconds, spawn)
+        if device is not None:
+            return device
+    raise DeviceUnavailable(f"The loopback device found no free port in {ATTEMPTS} attempts. Try again.")
 
 
-def _accepts(port: int, child: subprocess.Popen, told: _Lines) -> bool:
-    """Connect until this child says that it took the call; False when its port was taken by another."""
+def _start_at(
+    port: int,
+    n_threads: int,
+    gigabytes_per_second: float | None,
+    latency_seconds: float | None,
+    spawn: Callable[..., subprocess.Popen],
+) -> LoopbackDevice | None:
+    """A device that accepts connections at `port`; None when another process has taken the port."""
+    with socket.create_server((ADDRESS, 0)) as probe:
+        slowed = gigabytes_per_second or latency_seconds
+        rate = GIGA * gigabytes_per_second if gigabytes_per_second else math.inf
+        relay = [rate, latency_seconds or 0.0, probe.getsockname()[1]] if slowed else []
+        child = spawn(port, n_threads, *relay)
+        output = _OutputLines(child)
+        try:
+            if not _accepts(port, child, output):
+                return _stop(child)
+            if not slowed:
+                return LoopbackDevice(child, f"{ADDRESS}:{port}", n_threads, None)
+            link = _measured_link(
+                int(output.wait_for("link ").split()[1]), probe, gigabytes_per_second, latency_seconds
+            )
+            return LoopbackDevice(child, link.endpoint, n_threads, link)
+        except OSError as error:
+            _stop(child)
+            raise DeviceUnavailable(f"The loopback device's link failed as it started: {error}. Try again.") from error
+        except BaseException:
+            _stop(child)
+            raise
+
+
+def _accepts(port: int, child: subprocess.Popen, output: _OutputLines) -> bool:
+    """Connect until this child logs that it accepted; False when another process has its port."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        with socket.socket() as caller:
-            caller.settimeout(CONNECT_SECONDS)  # another program's full queue would hold the call for two minutes
-            caller.connect_ex((ADDRESS, port))
-        if told.has(ACCEPTED):
+        with socket.socket() as client:
+            client.settimeout(CONNECT_SECONDS)  # another program's full queue would block for two minutes
+            client.connect_ex((ADDRESS, port))
+        if output.has(ACCEPTED):
             return True
         if child.poll() is not None:
-            if told.wait_for_end(PORT_TAKEN):
+            if output.ends_with(PORT_TAKEN):
                 return False
-            raise DeviceUnavailable(f"The loopback device ended as it started. Its last lines:\n{told.text}")
+            raise DeviceUnavailable(f"The loopback device ended as it started. Its last lines:\n{output.text}")
         time.sleep(0.005)
     raise DeviceUnavailable(f"The loopback device did not answer in {START_SECONDS:.0f} s. Is the machine overloaded?")
 
 
-def _end(child: subprocess.Popen) -> None:
+def _stop(child: subprocess.Popen) -> None:
     child.kill()
     child.wait()
     child.stdin.close()
 
 
-class _Lines:
-    """What a child prints, read as it comes so that it never blocks; the last lines are kept."""
+class _OutputLines:
+    """The last lines of a child's output, read by a thread so that the child never blocks on a full pipe."""
 
     def __init__(self, child: subprocess.Popen) -> None:
-        self._kept: deque[str] = deque(maxlen=30)
-        self._fresh: queue.Queue[str] = queue.Queue()
+        self._last: deque[str] = deque(maxlen=30)
+        self._unread: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, args=(child.stdout,), daemon=True)
         self._reader.start()
 
     def _read(self, stream) -> None:
         with stream:
             for line in stream:
-                self._kept.append(line)
-                self._fresh.put(line)
+                self._last.append(line)
+                self._unread.put(line)
 
     @property
     def text(self) -> str:
-        return "".join(self._kept)
+        return "".join(self._last)
 
     def has(self, text: str) -> bool:
-        return any(text in line for line in list(self._kept))
+        return any(text in line for line in list(self._last))
 
-    def wait_for_end(self, text: str) -> bool:
-        """Whether the child said `text` before it ended."""
+    def ends_with(self, text: str) -> bool:
+        """Wait for the child's end; whether `text` is among its last lines."""
         self._reader.join(START_SECONDS)
         return self.has(text)
 
-    def wait(self, text: str) -> str:
-        """The first line that begins with `text`."""
+    def wait_for(self, text: str) -> str:
+        """Wait for the next line that begins with `text`."""
         try:
-            while not (line := self._fresh.get(timeout=START_SECONDS)).startswith(text):
+            while not (line := self._unread.get(timeout=START_SECONDS)).startswith(text):
                 pass
         except queue.Empty:
-            raise DeviceUnavailable(f"The loopback device's relay did not start. It said:\n{self.text}") from None
+            raise DeviceUnavailable(
+                f"The loopback device's relay did not start. Its last lines:\n{self.text}"
+            ) from None
         return line
 
 
@@ -288,10 +310,10 @@ class _Lines:
 def _measured_link(
     port: int, probe: socket.socket, gigabytes_per_second: float | None, latency_seconds: float | None
 ) -> Link:
-    """The link through the relay at `port`, whose far end is `probe`.
+    """Measure the link through the relay at `port`, which connects its first client to `probe`.
 
-    A block that takes a tenth of a second at the rate asked for is sent each way; the slower direction counts,
-    less the latency asked for. The round trip is one byte there and one back, the median of fifty.
+    A block that takes PROBE_SECONDS at the requested rate is sent each way; the slower direction counts, less the
+    requested latency. The round trip is one byte there and one back, the median of ROUND_TRIPS.
     """
     n_bytes = max(1, int(min(MOST_PROBE_BYTES, PROBE_SECONDS * GIGA * (gigabytes_per_second or math.inf))))
     with socket.create_connection((ADDRESS, port), START_SECONDS) as near:
@@ -301,13 +323,13 @@ def _measured_link(
             for end in (near, far):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 end.settimeout(START_SECONDS)
-            trips = sorted(_round_trip(near, far) for _ in range(ROUND_TRIPS))
-            seconds = max(_passage(near, far, n_bytes), _passage(far, near, n_bytes)) - (latency_seconds or 0.0)
-    rate = n_bytes / seconds / GIGA
+            trips = sorted(_round_trip_seconds(near, far) for _ in range(ROUND_TRIPS))
+            slower_seconds = max(_transfer_seconds(near, far, n_bytes), _transfer_seconds(far, near, n_bytes))
+    rate = n_bytes / (slower_seconds - (latency_seconds or 0.0)) / GIGA
     return Link(f"{ADDRESS}:{port}", gigabytes_per_second, latency_seconds, rate, trips[len(trips) // 2])
 
 
-def _round_trip(near: socket.socket, far: socket.socket) -> float:
+def _round_trip_seconds(near: socket.socket, far: socket.socket) -> float:
     began = time.perf_counter()
     near.send(b"?")
     far.send(far.recv(1))
@@ -315,16 +337,16 @@ def _round_trip(near: socket.socket, far: socket.socket) -> float:
     return time.perf_counter() - began
 
 
-def _passage(source: socket.socket, sink: socket.socket, n_bytes: int) -> float:
-    """Seconds from the first byte's departure to the last byte's arrival."""
+def _transfer_seconds(source: socket.socket, sink: socket.socket, n_bytes: int) -> float:
+    """Seconds from sending the first of n_bytes to receiving the last."""
     sender = threading.Thread(target=source.sendall, args=(bytes(n_bytes),), daemon=True)
-    room, n_left = bytearray(2**18), n_bytes
+    buffer, n_left = bytearray(2**18), n_bytes
     began = time.perf_counter()
     sender.start()
     while n_left:
-        n_arrived = sink.recv_into(room)
+        n_arrived = sink.recv_into(buffer)
         if not n_arrived:
-            raise ConnectionError("it closed in the middle of a block")
+            raise ConnectionError("it was closed in the middle of a block")
         n_left -= n_arrived
     seconds = time.perf_counter() - began
     sender.join()
@@ -333,4 +355,4 @@ def _passage(source: socket.socket, sink: socket.socket, n_bytes: int) -> float:
 
 def _require_positive(name: str, value: float | None) -> None:
     if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
-        raise InvalidSettings(f"{name}={value!r} must be a number above 0, or None for nothing of the kind.")
+        raise InvalidSettings(f"{name}={value!r} must be a number above 0, or None to leave it out.")

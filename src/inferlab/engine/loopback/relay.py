@@ -1,10 +1,10 @@
-"""The slowed link: bytes between a client and the device, delayed as a bus of a given rate would delay them.
+"""A relay that delays the bytes between a client and the device as a bus of a given rate would delay them.
 
-Every direction is a line of its own, as on PCI Express. A piece of n bytes that arrives at time t leaves at
+Each direction is independent, as on PCI Express. A piece of n bytes that arrives at time t leaves at
 
-    max(t, when the line has sent what came before) + n / bytes_per_second + latency_seconds
+    max(t, end of the previous piece) + n / bytes_per_second + latency_seconds
 
-which is a token bucket that saves nothing up, so that small messages are not carried for free.
+which is a token bucket without burst allowance, so that small messages are delayed too.
 The loop is built on `select`: its timeout has a microsecond's resolution, where epoll's, and so asyncio's,
 is rounded up to a millisecond.
 """
@@ -22,32 +22,33 @@ from inferlab.machine import usable_cpus
 
 ADDRESS = "127.0.0.1"
 PIECE_BYTES = 128 * 1024
-LEAST_WAITING_BYTES = 8 * PIECE_BYTES
-PATIENCE_SECONDS = 10.0
-OVERSLEPT_SECONDS = 1e-4  # a sleep ends up to this much too late, so what is due sooner is waited for awake
-AWAKE_SECONDS = 1e-3 if usable_cpus() > 1 else 0.0  # after a piece: waking a sleeping core would delay the next one
+MIN_QUEUE_BYTES = 8 * PIECE_BYTES
+TIMEOUT_SECONDS = 10.0
+SLEEP_ERROR_SECONDS = 1e-4  # a sleep ends up to this much too late; the last part of a wait is a busy loop
+BUSY_SECONDS = 1e-3 if usable_cpus() > 1 else 0.0  # busy loop after a piece: waking a core would delay the next
 
 
-class Line:
-    """One direction: what came from `source` waits here until it is due at `sink`."""
+class Direction:
+    """One direction: bytes from `source` wait in a queue until they are due at `sink`."""
 
     def __init__(self, source: socket.socket, sink: socket.socket, bytes_per_second: float, latency_seconds: float):
         self.source, self.sink = source, sink
         self.bytes_per_second, self.latency_seconds = bytes_per_second, latency_seconds
-        self.most_waiting_bytes = max(LEAST_WAITING_BYTES, min(2 * bytes_per_second * latency_seconds, 2**28))
-        self.waiting: deque[tuple[float, memoryview]] = deque()
-        self.waiting_bytes = 0
+        self.max_queue_bytes = max(MIN_QUEUE_BYTES, min(2 * bytes_per_second * latency_seconds, 2**28))
+        self.queue: deque[tuple[float, memoryview]] = deque()
+        self.queue_bytes = 0
         self.free_at = 0.0
         self.ended = self.closed = self.blocked = False
 
     @property
-    def wants(self) -> bool:
-        return not self.ended and self.waiting_bytes < self.most_waiting_bytes
+    def accepts(self) -> bool:
+        """Whether more bytes may be read from the source."""
+        return not self.ended and self.queue_bytes < self.max_queue_bytes
 
     @property
     def due(self) -> float:
-        """When the next piece may leave; never, when none waits or the sink does not take it yet."""
-        return self.waiting[0][0] if self.waiting and not self.blocked else float("inf")
+        """When the next piece may leave; infinity when the queue is empty or the sink is full."""
+        return self.queue[0][0] if self.queue and not self.blocked else float("inf")
 
     def receive(self) -> None:
         try:
@@ -60,63 +61,63 @@ class Line:
             self.ended = True
             return
         self.free_at = max(time.perf_counter(), self.free_at) + len(piece) / self.bytes_per_second
-        self.waiting.append((self.free_at + self.latency_seconds, memoryview(piece)))
-        self.waiting_bytes += len(piece)
+        self.queue.append((self.free_at + self.latency_seconds, memoryview(piece)))
+        self.queue_bytes += len(piece)
 
     def send(self) -> None:
-        """Everything that is due; at the end of the source, the end."""
+        """Send every piece that is due; after the source's last piece, close the sink for writing."""
         self.blocked = False
         while self.due <= time.perf_counter():
             self._send_first()
-        if self.ended and not self.waiting and not self.closed:
+        if self.ended and not self.queue and not self.closed:
             self.closed = True
-            _end(self.sink)
+            _close_for_writing(self.sink)
 
     def _send_first(self) -> None:
-        due, piece = self.waiting.popleft()
+        due, piece = self.queue.popleft()
         try:
             n_sent = self.sink.send(piece)
         except BlockingIOError:
             n_sent, self.blocked = 0, True
         except OSError:
-            self.waiting.clear()
+            self.queue.clear()
             self.ended, n_sent = True, len(piece)
-        self.waiting_bytes -= n_sent
+        self.queue_bytes -= n_sent
         if n_sent < len(piece):
-            self.waiting.appendleft((due, piece[n_sent:]))
+            self.queue.appendleft((due, piece[n_sent:]))
 
 
-def carry(one: socket.socket, other: socket.socket, bytes_per_second: float, latency_seconds: float) -> None:
+def carry(left: socket.socket, right: socket.socket, bytes_per_second: float, latency_seconds: float) -> None:
     """Carry bytes both ways until both ends have closed."""
-    for end in (one, other):
+    for end in (left, right):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end.setblocking(False)
-    pairs = ((one, other), (other, one))
-    lines = [Line(source, sink, bytes_per_second, latency_seconds) for source, sink in pairs]
-    awake_until = 0.0
-    while not all(line.closed for line in lines):
+    pairs = ((left, right), (right, left))
+    directions = [Direction(source, sink, bytes_per_second, latency_seconds) for source, sink in pairs]
+    busy_until = 0.0
+    while not all(direction.closed for direction in directions):
         now = time.perf_counter()
-        wait = 0.0 if now < awake_until else min(line.due for line in lines) - now - OVERSLEPT_SECONDS
-        readable = [line.source for line in lines if line.wants]
-        writable = [line.sink for line in lines if line.blocked]
-        ready, free, _ = select.select(readable, writable, [], min(max(wait, 0.0), PATIENCE_SECONDS))
+        wait = 0.0 if now < busy_until else min(direction.due for direction in directions) - now - SLEEP_ERROR_SECONDS
+        readable = [direction.source for direction in directions if direction.accepts]
+        writable = [direction.sink for direction in directions if direction.blocked]
+        ready, free, _ = select.select(readable, writable, [], min(max(wait, 0.0), TIMEOUT_SECONDS))
         if ready:
-            awake_until = time.perf_counter() + AWAKE_SECONDS
-        for line in lines:
-            if line.source in ready:
-                line.receive()
-            if not line.blocked or line.sink in free:
-                line.send()
+            busy_until = time.perf_counter() + BUSY_SECONDS
+        for direction in directions:
+            if direction.source in ready:
+                direction.receive()
+            if not direction.blocked or direction.sink in free:
+                direction.send()
 
 
 def serve(listener: socket.socket, ports: Iterable[int], bytes_per_second: float, latency_seconds: float) -> None:
     """Carry one client after another, as the RPC server serves them: each to the next of `ports` on this machine."""
     for port in ports:
         client, _ = listener.accept()
-        with client, socket.create_connection((ADDRESS, port), PATIENCE_SECONDS) as far:
-            carry(client, far, bytes_per_second, latency_seconds)
+        with client, socket.create_connection((ADDRESS, port), TIMEOUT_SECONDS) as server:
+            carry(client, server, bytes_per_second, latency_seconds)
 
 
-def _end(sink: socket.socket) -> None:
+def _close_for_writing(sink: socket.socket) -> None:
     with suppress(OSError):
         sink.shutdown(socket.SHUT_WR)

@@ -1,8 +1,8 @@
-"""The device's process: llama.cpp's RPC server on 127.0.0.1, and the relay before it when the link is slowed.
+"""The device's process: llama.cpp's RPC server on 127.0.0.1, and the relay in front of it when the link is slowed.
 
-It ends with its owner: its standard input closes then, and on Linux the kernel sends a signal too, because a
+It exits with its owner: its standard input closes then, and on Linux the kernel sends a signal too, because a
 process that the owner forked may still hold the other end of the pipe open.
-There is no way to name another address than 127.0.0.1, because whoever reaches the server rules this process.
+No other address than 127.0.0.1 can be given, because the server has no authentication: its clients control it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29  # linux/prctl.h
 def main(arguments: list[str]) -> None:
     """OWNER PORT N_THREADS, and for a slowed link BYTES_PER_SECOND LATENCY_SECONDS PROBE_PORT."""
     owner, port, n_threads = map(int, arguments[:3])
-    end_with(owner)
+    exit_with(owner)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_first_when_memory_runs_out()
+    prefer_for_oom_killer()
     start(serve_device, port, n_threads)
     if arguments[3:]:
         start(serve_link, port, float(arguments[3]), float(arguments[4]), int(arguments[5]))
@@ -36,28 +36,28 @@ def main(arguments: list[str]) -> None:
     os._exit(0)
 
 
-def end_with(owner: int) -> None:
-    """On Linux: be told when the owner dies; a signal for one of its threads alone is not the owner's end."""
+def exit_with(owner: int) -> None:
+    """On Linux: exit when the owner dies. The signal also comes when only the thread that started us ends."""
 
-    def look(*_: object) -> None:
+    def exit_if_orphaned(*_: object) -> None:
         if os.getppid() != owner:
             os._exit(0)
 
     if sys.platform == "linux":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGUSR1, look)
+        signal.signal(signal.SIGUSR1, exit_if_orphaned)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
-        look()
+        exit_if_orphaned()
 
 
-def die_first_when_memory_runs_out() -> None:
-    """Let Linux choose this process, which holds the weights, before the notebook's."""
+def prefer_for_oom_killer() -> None:
+    """Let Linux kill this process, which holds the weights, before the notebook's when memory runs out."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 
 
 def start(work, *arguments) -> None:
-    """Work in a thread beside the one that watches the owner; when it returns or fails, so does the process."""
+    """Call `work` in a thread, beside the one that watches the owner; the process exits when it returns or fails."""
 
     def run() -> None:
         try:
@@ -81,7 +81,7 @@ def serve_device(port: int, n_threads: int) -> None:
 
 
 def serve_link(port: int, bytes_per_second: float, latency_seconds: float, probe_port: int) -> None:
-    """Say where the relay listens; its first client is the owner, who measures the link, all others the device's."""
+    """Print the relay's port and serve; the first client is the owner measuring the link, later ones use the device."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     with socket.create_server((ADDRESS, 0), backlog=1) as listener:
