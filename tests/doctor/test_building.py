@@ -16,6 +16,7 @@ from fakes_host import (
 
 NVCC = "nvcc"
 NVCC_OF_MAKE = "/usr/local/cuda/bin/nvcc"
+NVCC_12_6 = "/usr/local/cuda-12.6/bin/nvcc"
 NVCC_12_8 = "/usr/local/cuda-12.8/bin/nvcc"
 NVCC_13 = "/usr/local/cuda-13.0/bin/nvcc"
 OLD_DRIVER = {"commands": {**nvidia_driver(RTX_4090), "nvidia-smi": (0, "")}}
@@ -112,6 +113,10 @@ WITH_12_8 = "CUDA_PATH=/usr/local/cuda-12.8 CUDACXX=/usr/local/cuda-12.8/bin/nvc
             f"{WITH_12_8}CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=86-real make book GPU=cuda",
         ),
         (
+            nvidia_machine("8.6", cuda="12.8", nvccs={NVCC: "13.0", NVCC_12_6: "12.6", NVCC_12_8: "12.8"}),
+            f"{WITH_12_8}CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=86-real make book GPU=cuda",
+        ),
+        (
             nvidia_machine("6.1", cuda="13.0", nvccs={NVCC: "13.0", NVCC_12_8: "12.8"}),
             f"{WITH_12_8}CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=61-real make book GPU=cuda",
         ),
@@ -124,7 +129,7 @@ WITH_12_8 = "CUDA_PATH=/usr/local/cuda-12.8 CUDACXX=/usr/local/cuda-12.8/bin/nvc
         ({"system": "Darwin", "architecture": "arm64"}, "make book GPU=metal"),
         ({}, REBUILD_FOR_CPU),
     ],
-    ids=["8.9", "9.0", "8.6 and 12.0", "13.0 too new for the driver", "13.0 too new for the card",
+    ids=["8.9", "9.0", "8.6 and 12.0", "13.0 too new for the driver", "the newest that fits", "13.0 too new for the card",
          "unknown capability", "AMD", "AMD without glslc", "Apple silicon", "no GPU"],
 )  # fmt: skip
 def test_the_command_that_builds_for_this_machine_is_printed_on_every_machine(host, command):

@@ -187,6 +187,12 @@ def test_different_gpus_are_worth_a_warning(second, expected):
     assert check("several GPUs", engine, **host) == expected
 
 
+def test_the_order_of_equal_gpus_does_not_matter():
+    """Whichever of two equal cards a number means, the measurement is the same."""
+    host = {"built_for": CUDA_BUILD, "commands": nvidia_driver(RTX_4090, RTX_4090)}
+    assert "several GPUs" not in subjects(**host, environment={"CUDA_VISIBLE_DEVICES": "1"})
+
+
 def test_numbers_of_gpus_in_the_environment_count_in_the_order_of_cuda():
     """CUDA puts the fastest first, nvidia-smi goes along the bus; the card's bus address says which is meant."""
     engine = ScriptedEngine(machine=replace(WITH_GPU, devices=(replace(WITH_GPU.devices[-1], id="0000:41:00.0"),)))

@@ -19,9 +19,9 @@ def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, re
     command.add_argument("--n-prompt", type=int, default=n_prompt, help=f"prompt tokens (default {n_prompt})")
     command.add_argument("--n-gen", type=int, default=n_gen, help=f"generated tokens (default {n_gen})")
     command.add_argument("--repeats", type=int, default=repeats, help=f"counted passes of each (default {repeats})")
-    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what is measured needs)")
+    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: as many as the measurement needs)")
     command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
-    command.add_argument("--limit-vram", type=size, metavar="8GiB", help="occupy the rest of the card meanwhile")
+    command.add_argument("--limit-vram", type=size, metavar="8GiB", help="occupy the rest of the card's memory")
 
 
 def add_placement(command: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
     command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
     command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
-    command.add_argument("--devices", type=names, metavar="CUDA0,CUDA1", help="use these alone (default: all)")
+    command.add_argument("--devices", type=names, metavar="CUDA0,CUDA1", help="use only these (default: all)")
     command.add_argument("--tensor-split", type=shares, metavar="3,1", help="share of each device (default: as free)")
     command.add_argument(
         "--loopback", nargs="?", type=float, const=math.inf, metavar="GB/s",

@@ -22,14 +22,14 @@ def add_plan(commands: Any) -> None:
     command = commands.add_parser(
         "plan",
         help="does it fit: bytes on each device, before anything is loaded",
-        description="Plan the memory of a model and hold it against a card. Exit status 0 whether it fits or not.",
+        description="Plan the memory of a model and compare it with a card's. Exit status 0 whether it fits or not.",
     )
     command.set_defaults(command=run_plan)
     command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, hf:..., or a known name: mistral-7b")
     command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
     command.add_argument("--n-ctx", type=int, default=DEFAULT_N_CTX, help=f"default {DEFAULT_N_CTX}")
     add_placement(command)
-    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for a card of this size (default: here)")
+    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for such a card (default: this machine)")
     command.add_argument(
         "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
     )
@@ -54,8 +54,8 @@ def plan_fields(found: Fit) -> dict[str, Any]:
         "model": {"name": model.name, "n_params": model.n_params, "tensor_bytes": model.tensor_bytes},
         "method": found.plan.method,
         "devices": {
-            device: {f"{kind}_bytes": n_bytes for kind, n_bytes in held.parts.items()}
-            for device, held in found.plan.devices.items()
+            device: {f"{kind}_bytes": n_bytes for kind, n_bytes in on_device.parts.items()}
+            for device, on_device in found.plan.devices.items()
         },
         "fits": found.fits,
     }
@@ -87,10 +87,10 @@ def plan_table(found: Fit):
     table = Table(title=Text(plan_title(found.plan)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    for device, held in found.plan.devices.items():
-        parts = [open_text(found.plan, device, n) for n in held.parts.values()]
+    for device, on_device in found.plan.devices.items():
+        parts = [open_text(found.plan, device, n) for n in on_device.parts.values()]
         room = found.room_bytes.get(device)
-        table.add_row(device, *parts, open_text(found.plan, device, held.total_bytes), bytes_text(room))
+        table.add_row(device, *parts, open_text(found.plan, device, on_device.total_bytes), bytes_text(room))
     return table
 
 

@@ -23,7 +23,7 @@ def add_quantize(commands: Any) -> None:
     command.add_argument("model", metavar="MODEL", help="a .gguf file in F16, BF16 or F32, `tiny`, or hf:...")
     command.add_argument("type", metavar="TYPE", help=f"one of {', '.join(FILE_TYPES)}")
     command.add_argument("-o", "--output", metavar="OUT", help="the new file (default: in the cache folder)")
-    command.add_argument("--requantize", action="store_true", help="also what is quantized already, at a loss")
+    command.add_argument("--requantize", action="store_true", help="accept a quantized model, at a further loss")
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a sentence")
 
 

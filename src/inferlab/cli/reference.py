@@ -13,8 +13,8 @@ def add_reference(commands: Any) -> None:
         "reference",
         help="reference records of this machine, stage by stage",
         description="Measure every stage that has no record yet and keep each at once: in the repository under "
-        "data/records/MACHINE, or in a folder of your own. What Ctrl-C interrupts goes on with the next call. "
-        "Nothing else should run meanwhile.",
+        "data/records/MACHINE, or in a folder of your own. After Ctrl-C the next call continues. "
+        "Nothing else should run at the same time.",
     )
     command.set_defaults(command=run_reference)
     command.add_argument("--list", action="store_true", help="name the stages and measure nothing")

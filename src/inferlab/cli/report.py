@@ -17,7 +17,7 @@ SHORT_SECONDS = 60.0
 WHERE_TO = (
     "To send it: put the folder under src/inferlab/data/records/ in a clone of the handbook's repository, run\n"
     "`pytest tests/atlas/test_contribute.py`, and open a pull request; CONTRIBUTING.md says more.\n"
-    "Look into it before: what is in it becomes public."
+    "Read it before: everything in it becomes public."
 )
 
 

@@ -17,8 +17,8 @@ def add_sweep(commands: Any) -> None:
     command = commands.add_parser(
         "sweep",
         help="many measurements, over every combination of values",
-        description="Measure every combination of the values given with --over. Ctrl-C keeps what is done: the same "
-        "command goes on from there.",
+        description="Measure every combination of the values given with --over. Ctrl-C keeps the points that are done; "
+        "the same command continues from there.",
     )
     command.set_defaults(command=run_sweep)
     command.add_argument("model", nargs="?", metavar="MODEL", help="as for `measure`")
@@ -28,7 +28,7 @@ def add_sweep(commands: Any) -> None:
     )  # fmt: skip
     add_workload(command, n_prompt=128, n_gen=32, repeats=3)
     add_placement(command)
-    command.add_argument("--budget", type=float, metavar="SECONDS", help="begin no point that would end later")
+    command.add_argument("--budget", type=float, metavar="SECONDS", help="begin no point that would probably end later")
     command.add_argument("-o", "--output", metavar="PATH", help="keep the sweep with every raw sample")
     instead = command.add_mutually_exclusive_group()
     instead.add_argument("--json", action="store_true", help="print a JSON list of points instead of a table")
