@@ -1,4 +1,8 @@
-"""Fixtures that several test modules share: an engine, a second device, the built book, a browser to read it with."""
+"""Fixtures that several test modules share: an engine, a second device, the built book, a browser to read it with.
+
+A test that uses one of the first three gets the marker `engine`; others that need llama.cpp declare it themselves.
+From a test without the marker llama_cpp is hidden, so that a missing marker fails in every run of the tests.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from no_engine import sitecustomize
 
 from handbook.diagrams import find_chromium
 from inferlab.engine.client import LlamaEngine
@@ -17,12 +23,65 @@ from inferlab.engine.loopback import LoopbackDevice, loopback_device
 
 ROOT = Path(__file__).parents[1]
 STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
+NEED_THE_ENGINE = {"engine", "device", "built_book"}
+LOOKED_FOR = pytest.StashKey[Path]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C through again where the tests were started in the background, which makes processes ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    folder = tempfile.TemporaryDirectory(prefix="inferlab-tests-")
+    config.add_cleanup(folder.cleanup)
+    config.stash[LOOKED_FOR] = Path(folder.name) / "looked-for-llama-cpp.txt"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that use a fixture which starts llama.cpp, directly or through another fixture."""
+    if NEED_THE_ENGINE & set(getattr(item, "fixturenames", ())):
+        item.add_marker("engine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Hide llama_cpp from a test without the marker `engine`, and from the processes that it starts."""
+    if item.get_closest_marker("engine"):
+        return (yield)
+    paths = [str(Path(sitecustomize.__file__).parent), os.environ.get("PYTHONPATH")]
+    hidden = {sitecustomize.TEST: item.nodeid, sitecustomize.LOOKED_FOR: str(item.config.stash[LOOKED_FOR])}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "meta_path", [sitecustomize.NoLlamaCpp, *sys.meta_path])
+        for name, value in {**hidden, "PYTHONPATH": os.pathsep.join(filter(None, paths))}.items():
+            patch.setenv(name, value)
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail where a fixture needed llama.cpp and the test that uses it has no marker."""
+    try:
+        return (yield)
+    finally:
+        require_marker(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail where a test needed llama.cpp and has no marker, whatever else became of it."""
+    try:
+        return (yield)
+    finally:
+        require_marker(item)
+
+
+def require_marker(item: pytest.Item) -> None:
+    """Fail if llama_cpp was looked for under a test without the marker `engine`: in this process or in a child."""
+    looked_for = item.config.stash[LOOKED_FOR]
+    if looked_for.exists():
+        processes = looked_for.read_text(encoding="utf-8")
+        looked_for.unlink()
+        pytest.fail(f"{item.nodeid} needs llama.cpp and lacks the marker `engine`. Add `@pytest.mark.engine`.\n"
+                    f"llama_cpp was looked for by:\n{processes}", pytrace=False)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

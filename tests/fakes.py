@@ -76,7 +76,7 @@ class ScriptedEngine:
     def pid(self) -> int | None:
         return None
 
-    def held(self):
+    def exclusive(self):
         return self.lock
 
     def machine(self) -> Machine:

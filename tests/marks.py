@@ -2,6 +2,9 @@
 
 import pytest
 
-from inferlab.engine import libraries
+from inferlab.doctor import Host
 
-needs_rpc = pytest.mark.skipif("rpc" not in libraries.backends(), reason="this llama.cpp was built without RPC")
+BACKENDS = Host().backends() or ()
+"""The backends of the installed llama.cpp; nothing where it is not installed."""
+
+needs_rpc = pytest.mark.skipif("rpc" not in BACKENDS, reason="llama.cpp is not installed, or built without RPC")

@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import socket
+import subprocess
 from types import SimpleNamespace
 
 from fakes import CPU_ONLY, WITH_GPU
@@ -88,7 +89,7 @@ def test_macos_tells_the_cache_of_its_fast_cores(monkeypatch):
     told = ["16777216\n", ""]
     monkeypatch.setattr(machine.Path, "read_text", _refuse)
     monkeypatch.setattr(machine.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=told.pop(0)))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=told.pop(0)))
     assert machine.last_level_cache_bytes() == 16 * 2**20
     assert machine.last_level_cache_bytes() is None
 

@@ -1,11 +1,11 @@
-"""The progress line: drawn for somebody who waits, silent otherwise."""
+"""The progress bar: drawn in terminals and live notebooks, silent otherwise."""
 
 import sys
 
 import pytest
 
 from inferlab import progress
-from inferlab.progress import somebody_watches, track
+from inferlab.progress import is_interactive, track
 
 
 def outside_of_tests(monkeypatch, terminal):
@@ -16,20 +16,20 @@ def outside_of_tests(monkeypatch, terminal):
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
 
 
-def test_a_terminal_is_watched_but_a_page_build_is_not(monkeypatch):
+def test_a_terminal_is_interactive_but_a_page_build_is_not(monkeypatch):
     """A bar is drawn in a terminal and never into an executed page."""
     outside_of_tests(monkeypatch, terminal=True)
-    assert somebody_watches()
+    assert is_interactive()
     monkeypatch.setenv("INFERLAB_PAGE", "1")
-    assert not somebody_watches()
+    assert not is_interactive()
 
 
-def test_a_notebook_is_watched_but_a_pipe_is_not(monkeypatch):
+def test_a_notebook_is_interactive_but_a_pipe_is_not(monkeypatch):
     """Without a terminal a bar is drawn in a notebook only."""
     outside_of_tests(monkeypatch, terminal=False)
-    assert not somebody_watches()
+    assert not is_interactive()
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    assert somebody_watches()
+    assert is_interactive()
 
 
 @pytest.mark.parametrize("shown", [True, False, None])
@@ -45,15 +45,15 @@ def test_quick_work_draws_nothing(capsys):
 
 
 def test_slow_work_shows_its_label(capsys, monkeypatch):
-    """Once patience is over the bar appears, with a label that is never read as markup."""
+    """After the delay the bar appears, with a label that is never read as markup."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", -1.0)
     list(track(range(3), 3, "measuring [/a]", shown=True))
     assert "measuring [/a]" in capsys.readouterr().err
 
 
 def test_an_interrupted_bar_is_taken_away(monkeypatch):
     """An error in the work passes through the bar unchanged."""
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", -1.0)
     with pytest.raises(ZeroDivisionError):
         list(track((1 // n for n in (1, 1, 0)), 3, "work", shown=True))

@@ -1,11 +1,12 @@
-"""Intervals: how sure a median is, and when nobody can say."""
+"""Lines and intervals: what points lie on, how sure a median is, and when nobody can say."""
 
 import numpy as np
 import pytest
 from fakes import made_run, scripted_pass
+from scipy.stats import linregress
 
 from inferlab.measurement.run import QUANTITIES
-from inferlab.statistics import ENOUGH, median_interval, sign_confidence
+from inferlab.statistics import ENOUGH, least_squares, median_interval, sign_confidence
 
 
 def test_nine_points_have_no_interval():
@@ -90,3 +91,22 @@ def test_no_difference_at_all_gives_no_confidence():
     """Zeros are no signs, and nothing follows from nothing."""
     assert sign_confidence([0.0, 0.0]) is None
     assert sign_confidence([0.0, 1.0]) == pytest.approx(0.5)
+
+
+def test_a_line_through_scattered_points_is_that_of_scipy():
+    """Slope, intercept and the square of the correlation, for points that lie on no line."""
+    generator = np.random.default_rng(7)
+    x, y = list(map(float, range(9))), list(map(float, generator.normal(5, 2, 9)))
+    ours, theirs = least_squares(x, y), linregress(x, y)
+    assert (ours.slope, ours.intercept) == pytest.approx((theirs.slope, theirs.intercept), rel=1e-12)
+    assert ours.r_squared == pytest.approx(theirs.rvalue**2, rel=1e-12)
+    assert ours.at(3) == pytest.approx(theirs.intercept + 3 * theirs.slope)
+
+
+def test_too_few_points_say_nothing_about_how_well_a_line_fits():
+    """Two points always lie on a line; points of one height have no spread to explain; one x has no slope."""
+    assert least_squares([256, 512], [1.0, 3.0]).r_squared is None
+    assert least_squares([1, 2, 3], [2.0, 2.0, 2.0]).r_squared is None
+    assert least_squares([1, 2, 3], [2.0, 4.0, 6.0]).r_squared == pytest.approx(1)
+    with pytest.raises(ValueError, match="3 points at one x have no slope"):
+        least_squares([4, 4, 4], [1.0, 2.0, 3.0])

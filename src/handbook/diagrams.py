@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import html
 import json
 import os
 import re
@@ -72,6 +73,29 @@ def render(sources: list[Path], node_modules: Path) -> None:
     with _drawing_page(node_modules) as page:
         for source in sources:
             source.with_suffix(".svg").write_text(_draw(page, source), encoding="utf-8")
+
+
+def setup(app) -> None:
+    """Let Sphinx put the diagrams rendered ahead into the page."""
+    from sphinxcontrib.mermaid import mermaid
+
+    app.setup_extension("sphinxcontrib.mermaid")
+    app.add_node(mermaid, override=True, html=(_visit_diagram, None))
+
+
+def _visit_diagram(self, node) -> None:
+    """Write the diagram rendered ahead into the page, as SVG that takes the page's colours."""
+    from docutils.nodes import SkipNode
+    from sphinx.util import logging
+
+    try:
+        svg = rendered(node["code"], Path(self.builder.app.srcdir) / "book" / "diagrams")
+    except StaleDiagram as stale:
+        logging.getLogger(__name__).warning(str(stale), location=node)
+        raise SkipNode from stale
+    label = f' role="img" aria-label="{html.escape(node["alt"])}"' if node.get("alt") else ""
+    self.body.append(f'<div class="diagram" tabindex="0"{label}>{svg}</div>')
+    raise SkipNode
 
 
 def find_chromium() -> str | None:

@@ -68,7 +68,12 @@ class ClaimDirective(SphinxDirective):
             return f"by reading: {one.evidence}"
         if way == "record":
             return f"by the recorded run `{place.removeprefix('record:')}`"
-        return f"by a test: “{sentence_of(self.root(), place)}”" if way == "test" else self.cell(place)
+        return f"by a test: “{self.sentence(place)}”" if way == "test" else self.cell(place)
+
+    def sentence(self, place: str) -> str:
+        """A test's sentence; the page is read again when the test's file changes."""
+        self.env.note_dependency(str(self.root() / place.partition("::")[0]))
+        return sentence_of(self.root(), place)
 
     def cell(self, place: str) -> str:
         document, _, label = place.partition("#")

@@ -9,20 +9,20 @@
     ├── InvalidSettings         a request that llama.cpp would refuse, or does not know
     ├── EngineError
     │   ├── EngineUnavailable   llama-cpp-python is missing or does not load
-    │   ├── DeviceUnavailable   no loopback device, or a GPU whose memory cannot be held back or counted
+    │   ├── DeviceUnavailable   no loopback device, or a GPU whose memory cannot be limited or counted
     │   └── EngineRefused       llama.cpp said no: model, context or decode failed
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
     ├── ContributionRefused     records that may not be shared as they are
-    ├── MeasurementCancelled    somebody pressed Cancel
+    ├── MeasurementCancelled    ended early by Cancel
     ├── NotEnoughDisk           a file that would not fit on the disk
-    ├── OutOfTime               a measurement that would outlast the time it was given
-    ├── PyTorchUnavailable      PyTorch, or a GPU for it, is missing; only chapter 6 wants it
+    ├── OutOfTime               a measurement that would exceed its time limit
+    ├── PyTorchUnavailable      PyTorch, or a GPU for it, is missing; only chapter 6 needs it
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
-    └── UnknownClaim            a name that the register of claims does not have
+    └── UnknownClaim            a name that is not in the register of claims
 
-The notebook's kernel survives all of them, and the next call starts afresh.
+The notebook's kernel survives all of them, and the next call starts a new worker where one is needed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class UnsupportedArchitecture(InferlabError):
 
 
 class InvalidSettings(InferlabError, ValueError):
-    """Settings that no engine could honour."""
+    """Settings that llama.cpp would refuse, or does not know."""
 
 
 class EngineError(InferlabError):
@@ -65,7 +65,7 @@ class EngineUnavailable(EngineError):
 
 
 class DeviceUnavailable(EngineError):
-    """A device cannot be had: no loopback device, or memory that cannot be held back or counted."""
+    """A device is not available: no loopback device, or memory that cannot be limited or counted."""
 
 
 class EngineRefused(EngineError):
@@ -85,19 +85,19 @@ class EngineTimeout(EngineRefused):
 
 
 class ContributionRefused(InferlabError):
-    """Records that name their owner, or are none."""
+    """Records that name their owner, or files that are no records."""
 
 
 class MeasurementCancelled(InferlabError):
-    """A measurement was ended before it was complete, because somebody asked for it."""
+    """A measurement was cancelled before it was complete."""
 
 
 class NotEnoughDisk(InferlabError):
-    """A file is larger than what is free on the disk."""
+    """A file is larger than the free space on the disk."""
 
 
 class OutOfTime(InferlabError):
-    """A measurement was not begun, because it would probably end too late."""
+    """A measurement was not begun, because it would probably exceed its time limit."""
 
 
 class PyTorchUnavailable(InferlabError):
@@ -109,7 +109,7 @@ class RecordError(InferlabError):
 
 
 class StaleDiagram(InferlabError):
-    """A diagram's SVG does not come from its present source."""
+    """A diagram's SVG was drawn from an older source."""
 
 
 class UnknownClaim(InferlabError):

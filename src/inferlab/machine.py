@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -67,6 +66,25 @@ class Link:
         asked = f" (asked: {self.gigabytes_per_second:g} GB/s)" if self.gigabytes_per_second else ""
         latency = f", {1e3 * self.latency_seconds:g} ms each way" if self.latency_seconds else ""
         return f"link {self.achieved_gigabytes_per_second:.3g} GB/s{asked}{latency}"
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What one device reaches at most, as `measurement.ceilings` measures it.
+
+    device                      "host", a name in ggml's registry, or an RPC endpoint
+    bandwidth_bytes_per_second  reading memory
+    matrix_flops_per_second     2 x weights x columns / seconds, for each type of weights
+    """
+
+    device: str
+    n_threads: int | None
+    bandwidth_bytes_per_second: float
+    matrix_flops_per_second: dict[str, float] = field(default_factory=dict)
+
+    def ridge(self, type: str) -> float:
+        """FLOP per byte at which both roofs meet: below it memory bounds, above it arithmetic does."""
+        return self.matrix_flops_per_second[type] / self.bandwidth_bytes_per_second
 
 
 @dataclass(frozen=True)
@@ -244,6 +262,8 @@ def _macos_cache_bytes() -> int | None:
     """The L2 cache of the fast cores: the last level that Apple's systems tell of."""
     if platform.system() != "Darwin":
         return None
+    import subprocess
+
     command = ["sysctl", "-n", "hw.perflevel0.l2cachesize"]
     told = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return int(told) if told.isdigit() else None

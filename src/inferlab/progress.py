@@ -1,4 +1,4 @@
-"""A progress line for work that lasts longer than a second, where somebody is watching."""
+"""A progress bar for work that lasts longer than a second, in a terminal or a live notebook."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 Step = TypeVar("Step")
-PATIENCE_SECONDS = 1.0
+DELAY_SECONDS = 1.0
 
 
-def somebody_watches() -> bool:
+def is_interactive() -> bool:
     """True in a terminal and in a live notebook; False in pipes, tests and page builds."""
     if os.environ.get("INFERLAB_PAGE") or os.environ.get("PYTEST_CURRENT_TEST"):
         return False
@@ -22,32 +22,35 @@ def somebody_watches() -> bool:
 
 @contextmanager
 def bar(total: int, label: str, shown: bool | None = None) -> Iterator[Callable[[int], None]]:
-    """A function to call with how much of `total` is done; it draws a bar once a second has passed, gone at the end."""
-    if not (somebody_watches() if shown is None else shown):
+    """Yield a function to call with how much of `total` is done; the bar appears after a second and goes at the end.
+
+    `shown` forces the bar on or off (None: where `is_interactive`).
+    """
+    if not (is_interactive() if shown is None else shown):
         yield lambda done: None
         return
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
 
-    drawn, began = Progress(console=Console(stderr=True), transient=True), time.monotonic()
-    task = drawn.add_task(escape(label), total=total)
+    progress, began = Progress(console=Console(stderr=True), transient=True), time.monotonic()
+    task = progress.add_task(escape(label), total=total)
 
-    def reached(done: int) -> None:
-        drawn.update(task, completed=done)
-        if not drawn.live.is_started and time.monotonic() - began > PATIENCE_SECONDS:
-            drawn.start()
+    def update(done: int) -> None:
+        progress.update(task, completed=done)
+        if not progress.live.is_started and time.monotonic() - began > DELAY_SECONDS:
+            progress.start()
 
     try:
-        yield reached
+        yield update
     finally:
-        if drawn.live.is_started:
-            drawn.stop()
+        if progress.live.is_started:
+            progress.stop()
 
 
 def track(steps: Iterable[Step], total: int, label: str, shown: bool | None = None) -> Iterator[Step]:
-    """Yield `steps`, drawing a bar once a second has passed; it vanishes at the end."""
-    with bar(total, label, shown) as reached:
+    """Yield `steps` unchanged, with the bar of `bar` beside them."""
+    with bar(total, label, shown) as update:
         for done, step in enumerate(steps, 1):
             yield step
-            reached(done)
+            update(done)

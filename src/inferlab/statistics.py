@@ -1,14 +1,48 @@
-"""How sure a median is: a bootstrap interval, where there are enough points for one."""
+"""What measured points say: a straight line through them, how sure a median is, a paired test of two settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb
+from dataclasses import dataclass
+from math import comb, fsum
 
 ENOUGH = 10
 CONFIDENCE = 0.95
 RESAMPLES = 9999
 SEED = 4096
+
+
+@dataclass(frozen=True)
+class StraightLine:
+    """y = intercept + slope * x; r_squared is 1 for points on the line, None for fewer than three or all level."""
+
+    intercept: float
+    slope: float
+    r_squared: float | None
+
+    def at(self, x: float) -> float:
+        """The line's y."""
+        return self.intercept + self.slope * x
+
+
+def least_squares(x: Sequence[float], y: Sequence[float]) -> StraightLine:
+    """The line whose squared distances in y are the smallest together, through two points or more.
+
+        slope      sum (x - mean x) (y - mean y) / sum (x - mean x)^2
+        intercept  mean y - slope * mean x
+        r_squared  1 - sum (y - line)^2 / sum (y - mean y)^2
+
+    Raises ValueError for points that all have one x, through which no line has a slope.
+    """
+    mean_x, mean_y = fsum(x) / len(x), fsum(y) / len(y)
+    spread_x = fsum((one - mean_x) ** 2 for one in x)
+    if not spread_x:
+        raise ValueError(f"{len(x)} points at one x have no slope; give points at two or more.")
+    slope = fsum((one - mean_x) * (other - mean_y) for one, other in zip(x, y, strict=True)) / spread_x
+    intercept = mean_y - slope * mean_x
+    left = fsum((other - intercept - slope * one) ** 2 for one, other in zip(x, y, strict=True))
+    spread_y = fsum((one - mean_y) ** 2 for one in y)
+    return StraightLine(intercept, slope, 1 - left / spread_y if len(x) > 2 and spread_y else None)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:

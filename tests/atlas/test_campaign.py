@@ -273,23 +273,18 @@ def test_a_llama_bench_that_fails_says_so(tmp_path):
 # --- the command ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-    monkeypatch.setattr("inferlab.cli.reference.default_engine", ScriptedEngine)
-
-
-def test_the_command_lists_its_stages(scripted, capsys):
+def test_the_command_lists_its_stages(capsys):
     """--list names every stage and measures nothing."""
-    assert cli.main(["reference", "--list"]) == 0
+    assert cli.main(["reference", "--list"], ScriptedEngine()) == 0
     assert "llama-3.2-1b-kv-types" in capsys.readouterr().out
 
 
-def test_the_command_keeps_and_tells(scripted, capsys, tmp_path):
+def test_the_command_keeps_and_tells(capsys, tmp_path):
     """A line a stage; a failed one makes the exit status 1."""
     command = ["reference", "--out", str(tmp_path), "--machine", "box-4c", "--stage", "llama-3.2-1b-prefill"]
-    assert cli.main(command) == 0
+    assert cli.main(command, ScriptedEngine()) == 0
     assert "llama-3.2-1b-prefill: kept" in capsys.readouterr().out
-    assert cli.main([*command[:5], "--stage", "llama-3.2-1b-llama-bench"]) == 1
+    assert cli.main([*command[:5], "--stage", "llama-3.2-1b-llama-bench"], ScriptedEngine()) == 1
     assert "failed" in capsys.readouterr().out
 
 

@@ -169,7 +169,6 @@ def test_a_record_that_is_too_large_stays_behind(tmp_path, monkeypatch):
 def scripted(monkeypatch, tmp_path):
     """A machine without records, whose stages take no time."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("inferlab.cli.report.default_engine", ScriptedEngine)
     monkeypatch.setattr("inferlab.cli.report.record", recorded)
     return tmp_path
 
@@ -182,14 +181,14 @@ def recorded(folder, stages, name, **_):
 def test_the_command_measures_the_short_stages_where_nothing_is_kept(scripted, capsys):
     """It writes a folder, says where to send it, and measures nothing the second time."""
     command = ["report", "--machine", "box-4c", "--out", str(scripted)]
-    assert cli.main(command) == 0
+    assert cli.main(command, ScriptedEngine()) == 0
     told = capsys.readouterr().out
     assert "measuring calibration, llama-3.2-1b-weights, llama-3.2-1b-layers" in told
     assert "pull request" in told
     files = sorted((scripted / "inferlab-report" / "box-4c").iterdir())
     assert len(files) == 3
     assert "secret" not in "".join(path.read_text() for path in files)
-    assert cli.main(command) == 0
+    assert cli.main(command, ScriptedEngine()) == 0
     assert "measuring" not in capsys.readouterr().out
 
 
@@ -198,7 +197,7 @@ def test_the_command_takes_records_from_any_folder(scripted, capsys):
     save_run(made_run(), scripted / "mine" / "one.json")
     (scripted / "mine" / "two.json").write_text("{}")
     command = ["report", "--from", str(scripted / "mine"), "--machine", "box-4c", "--out", str(scripted)]
-    assert cli.main(command) == 0
+    assert cli.main(command, ScriptedEngine()) == 0
     assert "left out: two: it is no record" in capsys.readouterr().out
 
 

@@ -70,6 +70,7 @@ def by_record(found, record):
 # --- entries ----------------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_what_came_out_as_planned_has_no_error(found):
     """Bytes and both rates of such a run lie on the line, inside their bands."""
     entry = by_record(found, "planned")
@@ -80,6 +81,7 @@ def test_what_came_out_as_planned_has_no_error(found):
     assert entry.why == ""
 
 
+@pytest.mark.engine
 def test_an_entry_says_what_ran_where(found):
     """Model with what was changed in it, type, device, and the settings that are a choice."""
     entry = by_record(found, "planned")
@@ -89,6 +91,7 @@ def test_an_entry_says_what_ran_where(found):
     assert (entry.n_prompt, entry.n_gen, entry.date) == (64, 3, "2026-01-31")
 
 
+@pytest.mark.engine
 def test_every_point_of_a_sweep_is_an_entry(found):
     """A sweep's anchors are not, because they repeat its first point."""
     assert [settings for record, settings in found if record == "types"] == [
@@ -97,6 +100,7 @@ def test_every_point_of_a_sweep_is_an_entry(found):
     ]
 
 
+@pytest.mark.engine
 def test_a_disturbed_run_is_shown_and_counts_for_nothing(found):
     """No rate is predicted for it, and no error is taken from it."""
     entry = by_record(found, "faults/slow")
@@ -106,6 +110,7 @@ def test_a_disturbed_run_is_shown_and_counts_for_nothing(found):
     assert max(map(abs, entries.rate_errors(found.values(), "decode"))) < 0.01
 
 
+@pytest.mark.engine
 def test_the_healthy_runs_beside_the_disturbed_ones_count(folder):
     """A baseline was measured like any other; the disturbed ones stand last."""
     save_run(as_planned(), folder / "box-4c" / "faults" / "1-baseline.json")
@@ -114,6 +119,7 @@ def test_the_healthy_runs_beside_the_disturbed_ones_count(folder):
     assert found[-1].record == "faults/slow"
 
 
+@pytest.mark.engine
 def test_a_model_that_is_not_known_is_measured_and_not_predicted(found):
     """What its log told is there, and why the rest is not."""
     entry = by_record(found, "unknown")
@@ -131,6 +137,7 @@ def test_a_machine_without_calibration_has_bytes_only(tmp_path):
     assert "no calibration" in entry.why
 
 
+@pytest.mark.engine
 def test_points_of_the_speed_model_are_entries_too(folder):
     """They were measured without a log, so they have rates alone."""
     point = Point("llama-3.2-1b", "Q8_0", DIMENSIONS, HOST, 64, 3, None, (0.1,), (0.01, 0.02))
@@ -140,6 +147,7 @@ def test_points_of_the_speed_model_are_entries_too(folder):
     assert entry.rates["prefill"][0] == pytest.approx(640)
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_a_recorded_loopback_device_is_asked_about_anew(tmp_path):
     """The address in a record answers no longer; another device stands in for it, and the plan is the same."""
@@ -185,6 +193,7 @@ def test_a_model_that_only_bears_a_shapes_name_is_not_predicted():
 # --- files and machines -----------------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_every_file_is_listed_with_its_kind(folder):
     """How many measurements, when, and with which build."""
     held = {one.record: one for one in entries.held(folder)}
@@ -203,6 +212,7 @@ def test_the_repositorys_own_records_are_all_known():
         assert kind_of(json.loads(path.read_text(encoding="utf-8")))
 
 
+@pytest.mark.engine
 def test_whether_there_is_a_gpu_is_told_by_the_records(folder):
     """Without one the page says so by itself; with one it names it; a loopback device is none."""
     known = entries.machines(folder)
@@ -217,6 +227,7 @@ def test_whether_there_is_a_gpu_is_told_by_the_records(folder):
 # --- the table and the figures ----------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_the_table_has_a_row_for_each_entry_and_choices_for_its_values(found):
     """What can be chosen is in the row, with the errors that the line beneath the choices sums up."""
     page = BeautifulSoup(atlas_table.table(list(found.values())).data, "html.parser")
@@ -237,6 +248,7 @@ def test_an_error_that_rounds_to_nothing_has_no_sign():
     assert shown == ["+1.2 %", "-50.0 %", "0.0 %", "0.0 %"]
 
 
+@pytest.mark.engine
 def test_what_a_record_says_cannot_become_markup(found):
     """Anybody may contribute one."""
     entry = replace(by_record(found, "planned"), model="<script>alert(1)</script>", machine='"><b>')
@@ -245,6 +257,7 @@ def test_what_a_record_says_cannot_become_markup(found):
     assert "<b>" not in html
 
 
+@pytest.mark.engine
 def test_errors_are_grouped_by_what_is_asked_for(found):
     """A row for each value; what has no error says none."""
     shown = atlas_table.errors(list(found.values()), "type").data.splitlines()
@@ -252,6 +265,7 @@ def test_errors_are_grouped_by_what_is_asked_for(found):
     assert shown[3] == "| unknown | none | none | none |"
 
 
+@pytest.mark.engine
 def test_figures_say_in_words_how_far_off_predictions_were(found):
     """Points on the host are circles; the text alternative has the medians."""
     rates = figures.atlas_rates(list(found.values()), "badge")
@@ -261,6 +275,7 @@ def test_figures_say_in_words_how_far_off_predictions_were(found):
     assert "none" in figures.atlas_rates([]).layout.meta["alt"]
 
 
+@pytest.mark.engine
 def test_files_and_stages_are_tables(folder, monkeypatch):
     """One line a file, one line a stage."""
     rows = BeautifulSoup(atlas_table.files(entries.held(folder)).data, "html.parser").select("tbody tr")

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from marks import needs_rpc
 from small_models import write_model
 
@@ -11,7 +12,7 @@ from inferlab.prediction.memory.compute import DENSE, compute_bytes, outputs_res
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
-pytestmark = needs_rpc
+pytestmark = [pytest.mark.engine, needs_rpc]
 
 SHAPES, SETTINGS = 80, 5
 PRINTED = 0.0061 * MIB  # llama.cpp prints 0.01 MiB, and aligns each buffer to 32 bytes

@@ -20,6 +20,8 @@ N_PROCESSES, N_PAIRS = 5, 20
 DECODE_WITHIN, PREFILL_WITHIN = 0.02, 0.03
 REST_SECONDS = 0.05
 
+pytestmark = pytest.mark.engine
+
 
 class BareLoop:
     """bare_loop.py in its process, asked for one pass at a time."""

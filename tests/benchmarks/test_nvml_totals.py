@@ -21,6 +21,8 @@ ASKED = (
     Settings(n_ctx=4096, n_ubatch=2048, n_batch=2048),
 )
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture(scope="module")
 def card():

@@ -32,6 +32,7 @@ def test_the_closed_form_is_instant(name):
     assert median(taken) <= 5e-3
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b", "gemma-3-4b"])
 def test_the_simulation_is_quick(name):
     """From a cold start of the worker, with a header alone; then a context at a time."""
@@ -44,6 +45,7 @@ def test_the_simulation_is_quick(name):
     assert max(further) <= 50e-3
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_the_closed_form_is_within_a_mebibyte_of_the_simulation():
     """Full published shapes, every context and both reservations, on the host and on a stand-in, where it answers."""

@@ -13,7 +13,7 @@ from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
-pytestmark = needs_rpc
+pytestmark = [pytest.mark.engine, needs_rpc]
 
 PRINTED = 0.0051 * MIB  # llama.cpp prints a buffer to 0.01 MiB
 CACHE_TYPES = (("f16", "f16"), ("q8_0", "q8_0"), ("q4_0", "q4_0"), ("q8_0", "f16"))

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
+from marks import needs_rpc
 
-from inferlab.engine import libraries
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import loopback_device
 from inferlab.machine import physical_cores
@@ -17,7 +17,7 @@ from inferlab.prediction.calibrate import calibrate
 from inferlab.prediction.validation import Accuracy, Point, held, measured, median_error, share_inside
 from inferlab.settings import Settings
 
-pytestmark = pytest.mark.skipif("rpc" not in libraries.backends(), reason="this llama.cpp was built without RPC")
+pytestmark = [pytest.mark.engine, needs_rpc]
 
 LEAST_POINTS, ALLOWED_SECONDS = 30, 60
 HALF = {"n_layer": 12}

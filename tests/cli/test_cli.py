@@ -21,22 +21,20 @@ INFERLAB = [sys.executable, "-m", "inferlab.cli"]
 
 
 @pytest.fixture
-def scripted(monkeypatch):
-    """The session's engine, replaced by a scripted one with a GPU."""
-    scripted = ScriptedEngine(machine=WITH_GPU)
-    monkeypatch.setattr("inferlab.engine.session._DEFAULT", [scripted])
-    return scripted
+def scripted():
+    """A scripted engine on a machine with a GPU."""
+    return ScriptedEngine(machine=WITH_GPU)
 
 
-def told(capsys, *arguments):
-    """The JSON that a measurement prints."""
-    assert cli.main([*REQUEST, "--json", *arguments]) == 0
+def printed_json(capsys, command, engine=None):
+    """The JSON that a command prints."""
+    assert cli.main([*command, "--json"], engine) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_json_uses_llama_benchs_names_where_it_has_them(scripted, capsys):
     """A script written for llama-bench finds its fields."""
-    fields = told(capsys)
+    fields = printed_json(capsys, REQUEST, scripted)
     assert (fields["n_prompt"], fields["n_gen"], fields["n_batch"], fields["n_ubatch"]) == (8, 3, 2048, 512)
     assert (fields["type_k"], fields["type_v"], fields["no_kv_offload"], fields["n_threads"]) == (
         "f16",
@@ -50,12 +48,12 @@ def test_json_uses_llama_benchs_names_where_it_has_them(scripted, capsys):
 
 def test_json_has_the_numbers_of_the_run(scripted, capsys):
     """The four measured numbers under the objects' own names, and the raw timestamps they come from."""
-    fields, one = told(capsys), scripted_pass()
-    assert fields["ttft_seconds"] == one.token_seconds[0]
-    assert fields["prefill_tokens_per_second"] == pytest.approx(8 / one.prefill_seconds)
-    assert fields["decode_tokens_per_second"] == pytest.approx(2 / sum(one.decode_seconds))
+    fields, one_pass = printed_json(capsys, REQUEST, scripted), scripted_pass()
+    assert fields["ttft_seconds"] == one_pass.token_seconds[0]
+    assert fields["prefill_tokens_per_second"] == pytest.approx(8 / one_pass.prefill_seconds)
+    assert fields["decode_tokens_per_second"] == pytest.approx(2 / sum(one_pass.decode_seconds))
     assert fields["inter_token_seconds"] == pytest.approx(0.1)
-    assert [tuple(p["token_seconds"]) for p in fields["passes"]] == [one.token_seconds] * 2
+    assert [tuple(p["token_seconds"]) for p in fields["passes"]] == [one_pass.token_seconds] * 2
     assert fields["buffers"][0] == {"device": "CUDA0", "kind": "weights", "n_bytes": 10 * 2**20}
     assert fields["load_seconds"] == 1.25
 
@@ -63,7 +61,8 @@ def test_json_has_the_numbers_of_the_run(scripted, capsys):
 def test_options_are_settings(scripted, capsys):
     """Every option reaches the engine under the same name."""
     numbers = ["--n-ctx", "512", "--n-threads", "3", "--n-gpu-layers", "5"]
-    told(capsys, *numbers, "--type-k=q8_0", "--type-v=q4_0", "--flash-attn=on", "--no-offload-kqv")
+    others = ["--type-k=q8_0", "--type-v=q4_0", "--flash-attn=on", "--no-offload-kqv"]
+    printed_json(capsys, [*REQUEST, *numbers, *others], scripted)
     asked = scripted.opened[0]
     assert (asked.n_ctx, asked.n_threads, asked.n_gpu_layers) == (512, 3, 5)
     assert (asked.type_k, asked.type_v, asked.flash_attn, asked.offload_kqv) == ("q8_0", "q4_0", "on", False)
@@ -71,36 +70,37 @@ def test_options_are_settings(scripted, capsys):
 
 def test_devices_and_their_shares_are_settings(scripted, capsys):
     """Named with commas between them; `none` is no device at all."""
-    told(capsys, "--devices", "CUDA0,CUDA1", "--tensor-split", "3,1")
-    told(capsys, "--devices", "none")
+    printed_json(capsys, [*REQUEST, "--devices", "CUDA0,CUDA1", "--tensor-split", "3,1"], scripted)
+    printed_json(capsys, [*REQUEST, "--devices", "none"], scripted)
     assert [(asked.devices, asked.tensor_split) for asked in scripted.opened] == [
         (("CUDA0", "CUDA1"), (3.0, 1.0)),
         ((), None),
     ]
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a loopback device's memory")
 def test_a_limit_lasts_as_long_as_the_measurement(capsys):
     """It is in the fields, and what does not fit into it is an error of llama.cpp's."""
-    assert told(capsys, "--loopback", "--limit-vram", "256MiB")["limits"] == {"RPC0": 256 * 2**20}
-    assert cli.main([*REQUEST, "--loopback", "--limit-vram", "256MiB", "--n-ctx", "400000"]) == 1
+    limited = [*REQUEST, "--loopback", "--limit-vram", "256MiB"]
+    assert printed_json(capsys, limited)["limits"] == {"RPC0": 256 * 2**20}
+    assert cli.main([*limited, "--n-ctx", "400000"]) == 1
     assert "EngineRefused: llama.cpp did not make a context" in capsys.readouterr().err
 
 
 def test_the_table_is_for_people(scripted, capsys):
     """Without --json the numbers come with units and the badge says who measured."""
-    assert cli.main(REQUEST) == 0
+    assert cli.main(REQUEST, scripted) == 0
     table = capsys.readouterr().out
     for text in ("time to first token", "500 ms", "20 tokens/s", "12.5 tokens/s", "10.00 MiB", "Example CPU"):
         assert text in table
 
 
-def test_an_unsettled_warm_up_is_said(monkeypatch, capsys):
-    """Somebody who measures beside a busy program is told so."""
+def test_an_unsettled_warm_up_is_reported(capsys):
+    """Whoever measures beside a busy program learns it from the output."""
     passes = [scripted_pass(0.1, (1.0,)), scripted_pass(0.1, (2.0,))] * 4
-    monkeypatch.setattr("inferlab.engine.session._DEFAULT", [ScriptedEngine(passes)])
-    assert cli.main(REQUEST) == 0
+    assert cli.main(REQUEST, ScriptedEngine(passes)) == 0
     assert "never settled" in capsys.readouterr().out
 
 
@@ -110,19 +110,14 @@ def test_a_models_name_is_never_markup(capsys):
     assert "[/red] [bold]evil" in capsys.readouterr().out
 
 
-def planned(capsys, *arguments):
-    """The JSON that a plan prints."""
-    assert cli.main(["plan", *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 PLANS = [["tiny"], ["tiny", "--vram", "8GiB"], ["mistral-7b", "--type=Q8_0", "--vram=1GiB"]]
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("arguments", PLANS)
 def test_a_plan_has_one_shape(scripted, capsys, arguments):
     """Model, method, four kinds of bytes on each device, the verdict: these names, no others, bytes or null."""
-    fields = planned(capsys, *arguments)
+    fields = printed_json(capsys, ["plan", *arguments], scripted)
     assert list(fields) == ["model", "method", "devices", "fits"]
     assert list(fields["model"]) == ["name", "n_params", "tensor_bytes"]
     assert fields["method"] in ("closed form", "oracle", "bound")
@@ -133,26 +128,31 @@ def test_a_plan_has_one_shape(scripted, capsys, arguments):
         assert all(n is None or (isinstance(n, int) and n >= 0) for n in held.values())
 
 
+@pytest.mark.engine
 def test_options_of_a_plan_are_settings(scripted, capsys):
     """More context is more cache, a smaller type less of it, and the type of a known name its bytes."""
 
+    def planned(*options):
+        return printed_json(capsys, ["plan", "mistral-7b", *options], scripted)
+
     def cache(*options):
-        return sum(held["kv_cache_bytes"] for held in planned(capsys, "mistral-7b", *options)["devices"].values())
+        return sum(held["kv_cache_bytes"] for held in planned(*options)["devices"].values())
 
     assert cache("--n-ctx", "8192") == 2 * cache() == 2**30
     assert cache("--type-k", "q8_0", "--type-v", "q8_0") == cache() * 34 // 64
-    assert planned(capsys, "mistral-7b", "--type", "F16")["model"]["tensor_bytes"] > 14e9
+    assert planned("--type", "F16")["model"]["tensor_bytes"] > 14e9
 
 
+@pytest.mark.engine
 def test_a_plan_for_people(scripted, capsys):
     """A table, a bar for each device, the verdict with what it is compared with, and what would fit."""
-    assert cli.main(["plan", "mistral-7b", "--vram", "24GiB", "--reserve", "650MiB"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "Mistral 7B v0.2" in told
+    assert cli.main(["plan", "mistral-7b", "--vram", "24GiB", "--reserve", "650MiB"], scripted) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Mistral 7B v0.2" in printed
     for text in ("█", "▓", "fits: yes", "Compared with gpu0 24.00 GiB free, of which 650.00 MiB stay", "Method: "):
-        assert text in told
+        assert text in printed
     for question in ("largest n_ctx", "most layers", "KV cache type"):
-        assert question in told
+        assert question in printed
 
 
 @pytest.mark.parametrize(
@@ -185,17 +185,16 @@ def test_unusable_arguments_are_status_2(arguments, capsys):
 )
 def test_an_error_of_ours_is_status_1_and_one_sentence(scripted, arguments, error, capsys):
     """No traceback: what happened, what was found, what to do, on standard error."""
-    assert cli.main([*arguments, "--json"]) == 1
+    assert cli.main([*arguments, "--json"], scripted) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith(f"inferlab: {error}")
     assert "Traceback" not in printed.err
 
 
-def test_a_crash_of_the_engine_is_status_1(monkeypatch, capsys):
+def test_a_crash_of_the_engine_is_status_1(capsys):
     """So is a worker that died."""
-    monkeypatch.setattr("inferlab.engine.session._DEFAULT", [ScriptedEngine(fails=EngineCrashed("died", "last line"))])
-    assert cli.main(REQUEST) == 1
+    assert cli.main(REQUEST, ScriptedEngine(fails=EngineCrashed("died", "last line"))) == 1
     assert "EngineCrashed: died\nllama.cpp's last lines:\nlast line" in capsys.readouterr().err
 
 
@@ -208,6 +207,7 @@ def test_asking_is_no_error(option, capsys):
     assert "inferlab" in capsys.readouterr().out
 
 
+@pytest.mark.engine
 def test_a_real_measurement():
     """`inferlab measure --json` prints one JSON object and nothing else, from a real prefill and decode."""
     command = [*INFERLAB, "measure", "tiny", "--n-prompt", "32", "--n-gen", "8", "--repeats", "2", "--json"]
@@ -219,15 +219,14 @@ def test_a_real_measurement():
     assert {b["kind"] for b in fields["buffers"]} == {"weights", "kv_cache", "compute", "output"}
 
 
+@pytest.mark.engine
 def test_a_model_is_quantized_and_held_against_itself(tmp_path, capsys):
     """`quantize` writes the file and says its size; `fidelity` says what was lost, in JSON or as a table."""
     made = str(tmp_path / "made.gguf")
-    assert cli.main(["quantize", "tiny", "q4_k", "-o", made, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["path"], told["tensors"]["F32"], 5 < told["bits_per_weight"] < 5.2) == (made, 13, True)
-    assert cli.main(["fidelity", made, "tiny", "--n-chunks", "1", "--type-k", "q8_0", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["n_tokens"], told["type_k"], told["kl_divergence"][0] > 0.001) == (255, "q8_0", True)
+    fields = printed_json(capsys, ["quantize", "tiny", "q4_k", "-o", made])
+    assert (fields["path"], fields["tensors"]["F32"], 5 < fields["bits_per_weight"] < 5.2) == (made, 13, True)
+    fields = printed_json(capsys, ["fidelity", made, "tiny", "--n-chunks", "1", "--type-k", "q8_0"])
+    assert (fields["n_tokens"], fields["type_k"], fields["kl_divergence"][0] > 0.001) == (255, "q8_0", True)
     assert cli.main(["quantize", made, "Q8_0", "--requantize", "-o", made + "2"]) == 0
     assert cli.main(["fidelity", "tiny", "--n-chunks", "1"]) == 0
     table = capsys.readouterr().out
@@ -235,6 +234,7 @@ def test_a_model_is_quantized_and_held_against_itself(tmp_path, capsys):
         assert text in table
 
 
+@pytest.mark.engine
 def test_ctrl_c_ends_the_measurement_and_its_worker():
     """SIGINT in the middle of a measurement gives status 130, one sentence, and leaves no process."""
     command = [*INFERLAB, "measure", "tiny", "--n-prompt", "8", "--n-gen", "4000", "--repeats", "99"]
@@ -261,6 +261,7 @@ def _busy_child(pid):
     raise TimeoutError("no worker began to compute")
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.parametrize(("option", "asked"), [(["--loopback"], []), (["--loopback", "0.2"], [0.2])])
 def test_loopback_measures_on_a_second_device(option, asked, capsys):

@@ -13,8 +13,8 @@ import pytest
 from marks import needs_rpc
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.endings import how_it_ended
 from inferlab.engine.log import Buffer, buffers_in
+from inferlab.engine.process import exit_reason
 from inferlab.engine.protocol import Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import DamagedGGUF, EngineCrashed, EngineError, EngineRefused, EngineUnavailable
@@ -60,6 +60,7 @@ def test_a_quantized_cache_is_smaller(engine):
     assert quantized == pytest.approx(full * 34 / 64, abs=0.01 * MIB)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(("disable", "rotated"), [("0", "1"), ("1", "0")])
 def test_an_engine_has_an_environment_of_its_own(disable, rotated):
     """What llama.cpp reads from its environment can be set for one engine: here, whether it turns a cache's rows."""
@@ -162,6 +163,7 @@ def test_after_a_refusal_no_model_is_open(engine):
         engine.generate([1, 2], 2)
 
 
+@pytest.mark.engine
 def test_a_worker_that_died_between_two_requests_is_told():
     """What it had open is gone, so the next request for it is a crash, and a model can be opened again."""
     fresh = LlamaEngine()
@@ -185,7 +187,7 @@ def test_a_damaged_file_never_reaches_llama_cpp(tmp_path):
 
 def test_without_llama_cpp_the_engine_is_unavailable(monkeypatch):
     """The message has the command that installs it, and no worker is started in vain."""
-    monkeypatch.setattr("inferlab.engine.libraries.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(EngineUnavailable, match="make book"):
         LlamaEngine().machine()
 
@@ -209,8 +211,8 @@ def test_a_worker_that_dies_while_it_is_written_to_is_an_error(engine, monkeypat
     """A pipe that breaks in the middle of a request is a crash like any other."""
     opened(engine)
     os.kill(engine.pid, signal.SIGKILL)
-    engine._worker.wait()
-    monkeypatch.setattr(engine._worker, "poll", lambda: None)
+    engine._worker.child.wait()
+    monkeypatch.setattr(engine._worker.child, "poll", lambda: None)
     with pytest.raises(EngineCrashed):
         engine.tokenize("x" * 200_000)
     assert opened(engine).buffers
@@ -237,7 +239,7 @@ def test_closing_from_another_thread_ends_what_is_waited_for(engine):
 def test_closing_twice_is_closing(engine):
     """After close there is no worker and no log file, and the next request starts anew."""
     opened(engine)
-    pid, log = engine.pid, engine._log
+    pid, log = engine.pid, engine._worker.log
     engine.close()
     engine.close()
     assert (engine.pid, log.exists(), psutil.pid_exists(pid)) == (None, False, False)
@@ -250,11 +252,12 @@ from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 engine = default_engine()
 engine.open(tiny_model(), Settings(n_ctx=8192))
-print(engine.pid, engine._log, flush=True)
+print(engine.pid, engine._worker.log, flush=True)
 engine.generate([1] * 8, 8000)
 """
 
 
+@pytest.mark.engine
 def test_no_worker_outlives_its_owner():
     """Within five seconds after the owner is killed in the middle of a generation, its worker and log are gone."""
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
@@ -309,7 +312,7 @@ def test_buffers_are_read_from_the_log():
 )
 def test_an_end_is_told_in_words(code, text):
     """The signal's name and what it usually means, where that is known."""
-    assert how_it_ended(code).startswith(text)
+    assert exit_reason(code).startswith(text)
 
 
 # --- a second device ------------------------------------------------------------------------------
@@ -345,6 +348,7 @@ def rpc_server():
     server.wait()
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_layers_go_to_a_second_device(rpc_server):
     """llama.cpp's RPC server on this machine is listed as a GPU and holds weights and cache; tokens come back."""
@@ -357,6 +361,7 @@ def test_layers_go_to_a_second_device(rpc_server):
     engine.close()
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_a_missing_second_device_is_an_error():
     """Where nobody answers, the caller learns it, and the engine works again without it."""

@@ -82,6 +82,7 @@ def test_a_place_on_the_bus_is_written_one_way(text, expected):
     assert pci_id(text) == expected
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -103,6 +104,7 @@ def test_the_engine_refuses_the_same_before_anything_is_loaded(asked, said, tmp_
     assert "buffer size" not in refused.value.log
 
 
+@pytest.mark.engine
 def test_other_visible_gpus_need_another_worker(monkeypatch):
     """A running worker does not see CUDA_VISIBLE_DEVICES change, so the next question has a new one."""
     engine = LlamaEngine()

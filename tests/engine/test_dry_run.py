@@ -44,6 +44,7 @@ def test_a_simulation_is_read_from_the_log():
     ]
 
 
+@pytest.mark.engine
 def test_a_simulation_agrees_with_a_real_load():
     """Compute and output buffers of the embedded model, at the 0.01 MiB that llama.cpp prints."""
     told = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY)
@@ -54,6 +55,7 @@ def test_a_simulation_agrees_with_a_real_load():
     assert told.caches[0].n_bytes == real["kv_cache"]
 
 
+@pytest.mark.engine
 def test_a_model_without_a_file_is_simulated_from_its_header():
     """A 40 GB shape needs a few kilobytes of disk, and the same answer comes as from its file's header."""
     model = synthetic_model.shape("llama-3.1-8b", "F16", n_layer=100)
@@ -71,6 +73,7 @@ def test_a_file_is_asked_itself():
     assert dry_run.header_of(replace(model, path=Path("elsewhere.gguf"))) != Path(model.path)
 
 
+@pytest.mark.engine
 def test_fewer_rows_of_logits_need_less():
     """llama-server's reservation against one row for each token of the batch."""
     model = synthetic_model.shape("llama-3.2-1b", n_layer=2)
@@ -78,6 +81,7 @@ def test_fewer_rows_of_logits_need_less():
     assert each_token - each_sequence > 100 * MIB
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_a_stand_in_takes_the_place_of_a_card():
     """A loopback device is asked as if it were the card, and everything is placed on it."""
@@ -86,6 +90,7 @@ def test_a_stand_in_takes_the_place_of_a_card():
     assert set(told.compute_bytes) == {"host", "gpu0"}
 
 
+@pytest.mark.engine
 def test_what_llama_cpp_refuses_is_refused(tmp_path):
     """Tensors of the wrong shape are no model, simulated or not; the next question is answered."""
     path = write_model(tmp_path / "wrong.gguf", "llama", n_layer=2)

@@ -22,6 +22,8 @@ from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout, RecordE
 TINY = lab.tiny_model()
 SMALL = lab.Settings(n_ctx=512)
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture
 def engine():

@@ -9,6 +9,7 @@ from inferlab.engine import libraries
 from inferlab.errors import EngineUnavailable
 
 
+@pytest.mark.engine
 def test_the_libraries_are_found_without_loading_them():
     """Asking for a path loads nothing: llama_cpp stays out of the process that asks."""
     code = (
@@ -19,12 +20,14 @@ def test_the_libraries_are_found_without_loading_them():
     assert asked.stdout.split() == ["True", "False"]
 
 
+@pytest.mark.engine
 @pytest.mark.skipif(sys.platform != "linux", reason="names of Linux")
 def test_the_name_that_libllama_links_to_is_preferred():
     """Another name would open a second copy of ggml with a registry of its own."""
     assert libraries.shared_library("ggml").name == "libggml.so.0"
 
 
+@pytest.mark.engine
 def test_this_build_has_the_cpu_and_the_rpc_backend():
     """requirements.txt builds llama.cpp with RPC, which the loopback device needs."""
     assert {"cpu", "rpc"} <= set(libraries.backends())
@@ -32,11 +35,12 @@ def test_this_build_has_the_cpu_and_the_rpc_backend():
 
 def test_a_missing_package_is_answered_with_the_command_that_installs_it(monkeypatch):
     """EngineUnavailable says how to get llama-cpp-python."""
-    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(EngineUnavailable, match="make book"):
         libraries.shared_library("llama")
 
 
+@pytest.mark.engine
 def test_a_missing_library_is_named():
     """EngineUnavailable says which file is not there."""
     with pytest.raises(EngineUnavailable, match=r"no-such-part.* is not in"):

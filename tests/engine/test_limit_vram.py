@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 from fakes import CPU_ONLY, ScriptedEngine
+from marks import BACKENDS
 from small_models import write_model
 
 import inferlab as lab
-from inferlab.engine import libraries
-from inferlab.engine.client import LlamaEngine, _named
+from inferlab.engine.client import LlamaEngine, described_device
 from inferlab.engine.limit_vram import limit_vram
 from inferlab.engine.loopback import loopback_device
 from inferlab.errors import DeviceUnavailable, EngineRefused, InvalidSettings
@@ -23,7 +23,7 @@ from inferlab.settings import Settings
 from inferlab.units import GB, GIB, MIB
 
 LINUX_WITH_RPC = pytest.mark.skipif(
-    sys.platform != "linux" or "rpc" not in libraries.backends(), reason="needs Linux and llama.cpp's RPC backend"
+    sys.platform != "linux" or "rpc" not in BACKENDS, reason="needs Linux and llama.cpp's RPC backend"
 )
 
 
@@ -41,7 +41,7 @@ class Card(ScriptedEngine):
         self.held = 0
 
     def machine(self):
-        cards = [_named(Device(name, "Example GPU", "gpu", self.total, free, "CUDA"))
+        cards = [described_device(Device(name, "Example GPU", "gpu", self.total, free, "CUDA"))
                  for name, free in self.free.items()]  # fmt: skip
         return replace(CPU_ONLY, devices=(*CPU_ONLY.devices, *cards))
 
@@ -49,7 +49,7 @@ class Card(ScriptedEngine):
         card = self
 
         class Holder:
-            def withhold(self, device, free_bytes):
+            def hold_memory(self, device, free_bytes):
                 if card.refuses:
                     raise EngineRefused(card.refuses)
                 card.held = card.free[device] - free_bytes
@@ -88,6 +88,7 @@ def test_a_card_of_24_becomes_one_of_8(card, asked, n_bytes):
     assert (after.free_bytes, after.limited_to_bytes, engine.held) == (23 * GIB, None, 0)
 
 
+@pytest.mark.engine
 def test_what_fits_is_what_the_limit_leaves(card):
     """A plan for this machine is held against the memory that is left, not against the card."""
     engine = card(24 * GIB)
@@ -156,14 +157,15 @@ def mapped_bytes(pid):
 def held_by_an_owner(n_bytes):
     """A process that holds memory of ggml's CPU device in a worker and then sleeps: (process, the worker's pid)."""
     source = (
-        "import time\nfrom inferlab.engine.client import LlamaEngine, _named\nengine = LlamaEngine()\n"
+        "import time\nfrom inferlab.engine.client import LlamaEngine\nengine = LlamaEngine()\n"
         "free = next(d.free_bytes for d in engine.machine().devices if d.name == 'CPU')\n"
-        f"print(engine.pid, engine.withhold('CPU', free - {n_bytes}), flush=True)\ntime.sleep(60)\n"
+        f"print(engine.pid, engine.hold_memory('CPU', free - {n_bytes}), flush=True)\ntime.sleep(60)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
     return owner, *map(int, owner.stdout.readline().split())
 
 
+@pytest.mark.engine
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_held_through_ggmls_buffers_and_given_back_when_the_owner_is_killed():
     """The holding process allocates for real, and ends even when its owner is given no time to end it."""
@@ -179,6 +181,7 @@ def test_memory_is_held_through_ggmls_buffers_and_given_back_when_the_owner_is_k
     assert not os.path.exists(f"/proc/{worker}")
 
 
+@pytest.mark.engine
 @LINUX_WITH_RPC
 def test_a_loopback_device_has_a_wall_where_the_limit_puts_it(tmp_path):
     """What a plan says still fits is loaded; what it says does not is refused by the device; and the wall goes away."""

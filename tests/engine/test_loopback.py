@@ -49,6 +49,7 @@ def answer(engine, settings, n_gen=8):
 # --- what it is -------------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.parametrize("rate", [None, 1.0])
 def test_it_is_ready_in_under_a_second(rate):
@@ -100,6 +101,7 @@ def test_a_run_says_that_it_ran_there(device, engine):
 # --- only for this machine ------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.skipif(not shutil.which("ss"), reason="needs ss")
 @pytest.mark.parametrize("rate", [None, 1.0])
@@ -122,6 +124,7 @@ def test_no_other_address_can_be_named(address):
     assert "invalid literal" in done.stderr
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_a_port_that_was_taken_in_between_is_left_alone(monkeypatch):
     """Whoever was faster keeps the port, and the device takes another one."""
@@ -144,6 +147,7 @@ def test_without_rpc_predictions_remain(monkeypatch):
     assert kv_cache_bytes(read_gguf(tiny_model()), SMALL)
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_a_server_that_does_not_start_says_why(monkeypatch):
     """Its last lines are in the error."""
@@ -259,6 +263,7 @@ time.sleep(20)
 """
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.parametrize(
     ("rate", "forks"),
@@ -277,6 +282,7 @@ def test_it_does_not_outlive_its_owner(rate, forks):
     assert (len(forked), gone) == (int(forks), [device])
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_a_closed_pipe_is_its_end():
     """Where no signal tells of the owner's death, its end of the pipe does."""

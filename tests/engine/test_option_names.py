@@ -2,19 +2,19 @@
 
 import pytest
 
-from inferlab.engine.option_names import knobs, names_and_defaults, spellings
+from inferlab.engine.option_names import names_and_defaults, options, spellings
 from inferlab.errors import InvalidSettings
 from inferlab.settings import Settings
 
 
-def test_a_knob_has_the_name_of_its_setting():
+def test_an_option_has_the_name_of_its_setting():
     """Every field of Settings that is the same on every machine has its row, and two rows are no fields."""
     fields = set(Settings().to_dict())
-    assert fields - set(knobs()) == {"rpc_servers", "devices", "tensor_split"}
-    assert set(knobs()) - fields == {"mlock", "logits_all", "numa"}
+    assert fields - set(options()) == {"rpc_servers", "devices", "tensor_split"}
+    assert set(options()) - fields == {"mlock", "logits_all", "numa"}
 
 
-def test_the_table_has_a_row_for_each_knob_asked_for():
+def test_the_table_has_a_row_for_each_option_asked_for():
     """What a program lacks is none, what a default means stands beside it."""
     lines = names_and_defaults(["n_gpu_layers", "op_offload"]).splitlines()
     assert lines[2] == (
@@ -38,12 +38,13 @@ def test_a_request_in_the_words_of_llama_cpp():
     assert spellings(Settings(), ["n_gpu_layers", "op_offload"])["llama.cpp"].endswith("-ngl all --op-offload")
 
 
+@pytest.mark.engine
 def test_a_request_in_the_words_of_llama_cpp_python():
     """Arguments that exist: types as numbers, flash attention as a bool, loading as two switches."""
     import llama_cpp
 
-    told = spellings(ASKED, NAMES, "a.gguf")["llama-cpp-python"]
-    assert told == (
+    found = spellings(ASKED, NAMES, "a.gguf")["llama-cpp-python"]
+    assert found == (
         "Llama('a.gguf', n_ctx=4096, n_threads=2, n_batch=2048, n_ubatch=128, flash_attn=True, "
         f"type_k={llama_cpp.GGML_TYPE_Q8_0}, use_mmap=True, use_mlock=True, offload_kqv=False, op_offload=True)"
     )
@@ -51,8 +52,8 @@ def test_a_request_in_the_words_of_llama_cpp_python():
 
 def test_a_request_in_the_words_of_ollama():
     """Parameters and variables where there are any; otherwise a comment that says that there are none."""
-    told = spellings(ASKED, NAMES)["Ollama"].splitlines()
-    assert told == [
+    found = spellings(ASKED, NAMES)["Ollama"].splitlines()
+    assert found == [
         "PARAMETER num_ctx 4096",
         "PARAMETER num_thread 2",
         "PARAMETER num_batch 128",

@@ -170,6 +170,7 @@ def test_a_model_that_llama_cpp_does_not_know_is_refused(engine, tmp_path):
 # --- what it survives -------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_a_crash_leaves_nothing_behind(tmp_path):
     """The worker dies in the middle: an error in the caller, no file, and the next call works."""
     engine = LlamaEngine()
@@ -185,6 +186,7 @@ def test_a_crash_leaves_nothing_behind(tmp_path):
     engine.close()
 
 
+@pytest.mark.engine
 def test_an_interrupt_leaves_nothing_behind(tmp_path):
     """Ctrl-C in the middle ends the worker and takes the half file away."""
     engine = LlamaEngine()
@@ -198,6 +200,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path):
     assert (os.listdir(tmp_path), engine.pid) == ([], None)
 
 
+@pytest.mark.engine
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_killed_notebook_leaves_nothing_behind(tmp_path):
     """When the caller dies without a word, its worker takes the half file away."""

@@ -9,6 +9,7 @@ from inferlab.errors import EngineRefused
 from inferlab.model.find import tiny_model
 
 
+@pytest.mark.engine
 def test_text_opens_with_the_models_own_first_token():
     """The embedded model begins every text with token 0, which vanishes on the way back."""
     assert lab.tokenize("", tiny_model()) == [0]
@@ -16,6 +17,7 @@ def test_text_opens_with_the_models_own_first_token():
     assert lab.detokenize([0], tiny_model()) == ""
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     "text", ["def f(x): return x + 1", "a , b ; SELECT ... FROM x", " two\n\n  lines\t", "Zürich 東京 🙂"]
 )
@@ -24,6 +26,7 @@ def test_text_survives_the_round_trip(text):
     assert lab.detokenize(lab.tokenize(text, tiny_model()), tiny_model()) == text
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("token", [-1, 4096, 2**31 - 1])
 def test_an_unknown_token_id_is_refused(token):
     """A number outside the vocabulary is an error of ours, not a crash of llama.cpp."""
@@ -37,6 +40,7 @@ def test_another_engine_can_be_asked():
     assert lab.detokenize([1, 2], tiny_model(), ScriptedEngine()) == "x xx"
 
 
+@pytest.mark.engine
 def test_tokenizing_is_timed_text_by_text():
     """Each text has its length, its tokens and the shortest time of its calls."""
     short, long = time_tokenizer(["The function", "The function " * 50], tiny_model(), repeats=2)

@@ -76,6 +76,7 @@ def test_a_page_cache_that_cannot_be_emptied_is_said(monkeypatch):
         faults.observe("cold page cache")
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_the_first_request_waits_for_the_load():
     """The first pass counts from before the load, the second from its own call, and samples cover both."""

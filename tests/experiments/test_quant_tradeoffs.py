@@ -20,6 +20,7 @@ def a_row(name: str, kl: float, n_bytes: int, decode: float) -> quant_tradeoffs.
     return quant_tradeoffs.Row(name, a_fidelity(kl), replace(run, passes=seconds))
 
 
+@pytest.mark.engine
 def test_fewer_bits_diverge_more(tmp_path, monkeypatch):
     """Quantized for real and read for real: the divergence rises from Q8_0 to Q2_K, the file shrinks."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
@@ -30,6 +31,7 @@ def test_fewer_bits_diverge_more(tmp_path, monkeypatch):
     assert "510 tokens scored on inferlab tiny" in losses.badge
 
 
+@pytest.mark.engine
 def test_turning_the_cache_helps():
     """A four-bit cache that llama.cpp may rotate diverges less than one that it may not."""
     losses = quant_tradeoffs.cache_losses(types=("q4_0",), n_chunks=2)
@@ -69,6 +71,7 @@ def test_the_front_leaves_out_what_is_beaten():
     assert [row.name for row in quant_tradeoffs.front([good, beaten, small, same])] == ["good", "small", "same"]
 
 
+@pytest.mark.engine
 def test_a_choice_is_weights_and_cache_together(tmp_path, monkeypatch):
     """Left as it is nothing is lost; with other weights or another cache less is occupied and something is lost."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))

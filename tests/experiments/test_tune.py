@@ -165,7 +165,7 @@ def test_what_changes_the_text_is_tried_only_on_request(clock):
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"over": {"temperature": (0, 1)}}, "no knob 'temperature'"),
+        ({"over": {"temperature": (0, 1)}}, "no option 'temperature'"),
         ({"over": {"n_threads": ()}}, "at least one"),
         ({"over": {"flash_attn": "off"}}, "a list of values"),
         ({"budget_seconds": 0}, "more than 0"),
@@ -186,7 +186,7 @@ def test_the_settings_as_they_were_come_first():
 
 
 def test_the_result_is_spelled_for_three_programs(clock):
-    """Every knob that was tried is spelled out, winner or not, because the programs' defaults differ."""
+    """Every option that was tried is spelled out, winner or not, because the programs' defaults differ."""
     found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads != 2))
     assert found.spellings["llama.cpp"] == "llama-server -m tiny.gguf -t 2 -ub 512 -fa auto"
     assert found.spellings["llama-cpp-python"] == "Llama('tiny.gguf', n_threads=2, n_ubatch=512, flash_attn=True)"

@@ -3,7 +3,7 @@
 import pytest
 
 from inferlab.figures import roofline
-from inferlab.measurement.ceilings import Ceiling
+from inferlab.machine import Ceiling
 
 HOST = Ceiling("host", 2, 20e9, {"F16": 200e9, "Q4_K": 600e9})
 

@@ -21,7 +21,7 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine import libraries
-from inferlab.engine.option_names import knobs
+from inferlab.engine.option_names import options
 from inferlab.errors import EngineRefused, NotGGUF
 from inferlab.model import architectures
 from inferlab.prediction import cost, memory
@@ -75,6 +75,7 @@ def test_the_cache_of_7000_tokens_slows_mistral_by_a_fifth_and_not_to_an_eighth(
     assert 1.15 < (weights + 7000 * memory.kv_cache_bytes_per_token(mistral)) / weights < 1.25
 
 
+@pytest.mark.engine
 def test_the_cache_is_offloaded_to_the_gpu_by_default(parameters):
     """`offload_kqv` is on by default, in the library and in the Python class."""
     import llama_cpp
@@ -83,6 +84,7 @@ def test_the_cache_is_offloaded_to_the_gpu_by_default(parameters):
     assert parameters["offload_kqv"].default is True
 
 
+@pytest.mark.engine
 def test_no_parameter_of_the_pinned_library_is_a_percentage_of_the_cache(parameters):
     """No parameter of a model, of a context or of the Python class names a percentage, an eviction or a page."""
     import llama_cpp
@@ -113,6 +115,7 @@ def test_a_quantized_cache_takes_what_its_blocks_take(engine, kind, share):
     assert bytes_of(small, "kv_cache") == pytest.approx(full * share, abs=0.01 * MIB)
 
 
+@pytest.mark.engine
 def test_a_full_context_ends_the_answer_and_a_prompt_too_long_is_refused():
     """An answer that fills the context ends with the reason "length", and a prompt longer than the context raises an
     error that names it.
@@ -257,6 +260,7 @@ def test_the_published_prefill_rate_is_a_hundred_teraflops_and_decode_a_few():
 # --- names and defaults ---------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_defaults_of_the_python_class_are_not_those_of_the_library(parameters):
     """The Python class leaves every layer on the CPU and flash attention off, where the library puts all layers on a
     GPU and decides about flash attention itself.
@@ -264,18 +268,19 @@ def test_defaults_of_the_python_class_are_not_those_of_the_library(parameters):
     import llama_cpp
 
     model, context = llama_cpp.llama_model_default_params(), llama_cpp.llama_context_default_params()
-    python = {knob.python: knob.python_default for knob in knobs().values() if knob.python}
+    python = {option.python: option.python_default for option in options().values() if option.python}
     assert {name: repr(parameters[name].default) for name in python} == python
     structs = {"model": model, "context": context}
-    fields = {knob.c_name: knob for knob in knobs().values() if knob.struct}
-    found = {name: getattr(structs[knob.struct], name) for name, knob in fields.items()}
-    assert found == {name: knob.c_default for name, knob in fields.items()}
+    fields = {option.c_name: option for option in options().values() if option.struct}
+    found = {name: getattr(structs[option.struct], name) for name, option in fields.items()}
+    assert found == {name: option.c_default for name, option in fields.items()}
     assert (parameters["n_gpu_layers"].default, model.n_gpu_layers) == (0, -1)
     assert parameters["flash_attn"].default is False
     assert context.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
     assert (model.load_mode, model.split_mode) == (llama_cpp.LLAMA_LOAD_MODE_AUTO, llama_cpp.LLAMA_SPLIT_MODE_LAYER)
 
 
+@pytest.mark.engine
 def test_an_argument_that_does_not_exist_is_swallowed():
     """The Python class loads a model without a word when it is given an argument that does not exist."""
     told = asked_of_llama("""
@@ -285,12 +290,14 @@ print(json.dumps({"n_ctx": llm.n_ctx()}))
     assert told["n_ctx"] >= 64
 
 
+@pytest.mark.engine
 def test_of_numa_and_affinity_the_python_class_has_numa_only(parameters):
     """The Python class has a parameter `numa`, and none for the affinity of threads."""
     assert "numa" in parameters
     assert [name for name in parameters if any(word in name for word in ("cpu_mask", "cpu_range", "affinity"))] == []
 
 
+@pytest.mark.engine
 def test_nothing_is_locked_by_default(parameters):
     """The Python class does not lock pages by default, and the library's default load mode is neither of the two that
     lock.
@@ -302,6 +309,7 @@ def test_nothing_is_locked_by_default(parameters):
     assert chosen not in (llama_cpp.LLAMA_LOAD_MODE_MLOCK, llama_cpp.LLAMA_LOAD_MODE_MMAP_MLOCK)
 
 
+@pytest.mark.engine
 def test_the_library_names_the_instruction_sets_that_it_uses():
     """The library's line of system information names the backend and the instruction sets of this build."""
     import llama_cpp
@@ -339,6 +347,7 @@ def restored(ggml, weights: np.ndarray, kind: GGMLQuantizationType) -> np.ndarra
     return gguf.quants.dequantize(coded, kind)[0]
 
 
+@pytest.mark.engine
 def test_bits_per_weight_contain_the_scales(ggml):
     """Asked of the pinned library: F16 has 16 bits for each weight, Q8_0 8.5, Q6_K 6.5625, Q4_0 and Q4_K 4.5, Q2_K
     2.625, and Q1_0 1.125.
@@ -348,6 +357,7 @@ def test_bits_per_weight_contain_the_scales(ggml):
     assert library == expected
 
 
+@pytest.mark.engine
 def test_q4_k_restores_at_most_sixteen_evenly_spaced_values_in_a_block_of_32(ggml):
     """Quantized by the pinned library to Q4_K and restored, every 32 weights of a row lie on at most sixteen evenly
     spaced values, and each block of 32 has a spacing of its own.
@@ -362,6 +372,7 @@ def test_q4_k_restores_at_most_sixteen_evenly_spaced_values_in_a_block_of_32(ggm
     assert len({round(float(spacing), 4) for spacing in spacings}) > 4
 
 
+@pytest.mark.engine
 def test_two_weights_by_hand_and_by_ggml(ggml):
     """Divided by 0.45 and rounded, 3.14159 and 2.71828 are 7 and 6; the pinned library's Q4_0 restores 3.141 and
     2.748 from them.
@@ -389,6 +400,7 @@ def test_a_file_in_an_old_format_is_refused(tmp_path, magic):
         lab.read_gguf(path)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

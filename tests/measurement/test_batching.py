@@ -58,6 +58,7 @@ def test_nothing_to_measure_is_refused(asked):
         served(**asked)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("unified", [False, True])
 def test_llama_cpp_decodes_for_several(unified):
     """On the embedded model, three sequences cost more than one, and their cache is there for each of them."""

@@ -7,8 +7,9 @@ from marks import needs_rpc
 
 from inferlab.engine.loopback import loopback_device
 from inferlab.errors import EngineRefused
+from inferlab.machine import Ceiling
 from inferlab.measurement import ceilings, page_cache
-from inferlab.measurement.ceilings import Ceiling, LinkCeiling
+from inferlab.measurement.ceilings import LinkCeiling
 
 
 class Clock:

@@ -28,6 +28,7 @@ def unexplained_share(start):
     return start.unexplained_seconds / start.wall_seconds
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("mode", LOAD_MODES)
 def test_every_load_mode_goes_through_every_phase_in_order(starts, mode):
     """From the process to the first token, each phase is there and takes time."""
@@ -35,6 +36,7 @@ def test_every_load_mode_goes_through_every_phase_in_order(starts, mode):
     assert all(seconds > 0 for seconds in starts[mode].phases.values())
 
 
+@pytest.mark.engine
 def test_the_phases_sum_to_the_wall_time(starts):
     """Nothing is left over: 2 % in the median of the load modes, 5 % in each."""
     shares = sorted(map(unexplained_share, starts.values()))
@@ -43,6 +45,7 @@ def test_the_phases_sum_to_the_wall_time(starts):
     assert shares[-1] <= 0.05
 
 
+@pytest.mark.engine
 @pytest.mark.skipif(not page_cache.ON_LINUX, reason="only Linux tells what its page cache holds")
 def test_an_empty_page_cache_is_confirmed_before_the_start():
     """The record says how much of the file was in memory before and after."""
@@ -54,6 +57,7 @@ def test_an_empty_page_cache_is_confirmed_before_the_start():
     assert start.cached_after > 0.9
 
 
+@pytest.mark.engine
 def test_a_full_page_cache_is_asked_for_too():
     """`full` reads the file first; an unknown word is refused."""
     cached = cold_start(page_cache="full").cached_before
@@ -72,6 +76,7 @@ def test_a_missing_boundary_leaves_its_time_to_the_next_phase():
     assert sum(phases.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.engine
 def test_a_phase_begins_where_the_one_before_it_ended(starts):
     """The waterfall's bars are contiguous, and their text alternative names every phase."""
     start = starts["mmap"]
@@ -82,6 +87,7 @@ def test_a_phase_begins_where_the_one_before_it_ended(starts):
     assert "graph reserve" in figures.cold_start(start).layout.meta["alt"]
 
 
+@pytest.mark.engine
 def test_several_starts_stand_side_by_side(starts):
     """One bar for each start, one colour for each phase."""
     figure = figures.cold_starts([starts["mmap"], starts["none"]])
@@ -89,6 +95,7 @@ def test_several_starts_stand_side_by_side(starts):
     assert [name.split(",")[0] for name in figure.data[0].y] == ["1: mmap", "2: none"]
 
 
+@pytest.mark.engine
 def test_the_label_of_a_start_is_what_was_measured(starts):
     """Not what was asked for: a share of the file, or `unconfirmed` where nobody can tell."""
     assert replace(starts["mmap"], cached_before=0.25).page_cache_text == "25 % of the file cached"

@@ -52,6 +52,7 @@ def test_an_empty_request_is_refused(asked):
         served(True, *asked)
 
 
+@pytest.mark.engine
 def test_llama_cpp_serves_both_ways():
     """The same requests are answered in fewer steps when slots are filled as they fall free."""
     engine = LlamaEngine()

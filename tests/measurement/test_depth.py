@@ -42,6 +42,7 @@ def test_half_a_tread_is_refused(asked):
         decode_at_depths(engine=BatchEngine(), **asked)
 
 
+@pytest.mark.engine
 def test_llama_cpp_at_two_depths():
     """The embedded model decodes behind 256 and 512 cells, in a cache as large as predicted."""
     engine = LlamaEngine()

@@ -224,6 +224,7 @@ def test_a_crash_leaves_a_usable_engine(monkeypatch, quantized):
 # --- what it costs ----------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 def test_a_large_vocabulary_stays_below_a_gigabyte(monkeypatch, tmp_path):
     """Two models of 151 936 tokens, side by side, their logits compared: the worker's peak stays under 1 GB."""
@@ -288,6 +289,7 @@ def test_estimates_by_hand():
 # --- bits and nats ----------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_a_uniform_guess_is_the_worst_that_a_trained_model_may_do():
     """Real text costs far fewer bits than the logarithm of the vocabulary's size."""
     assert 0.05 < bits_per_byte(TEXT) < math.log2(4096) / 3

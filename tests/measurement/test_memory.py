@@ -230,6 +230,7 @@ def test_the_policy_for_huge_pages_is_the_word_in_brackets(tmp_path):
     assert huge_page_policy(tmp_path / "enabled") == "madvise"
 
 
+@pytest.mark.engine
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="smaps is Linux's")
 def test_a_mapped_model_is_in_ram_before_the_first_token():
     """Nearly all of the file's weights are resident right after loading; without mapping none of its pages are."""

@@ -1,5 +1,6 @@
 """The engine that forgets."""
 
+import pytest
 from fakes import ScriptedEngine, scripted_pass
 
 import inferlab as lab
@@ -7,6 +8,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.measurement.no_cache import NoCacheEngine
 
 
+@pytest.mark.engine
 def test_it_writes_what_a_cache_writes():
     """Recomputing everything for each token gives the same tokens as keeping keys and values."""
     engine = LlamaEngine()

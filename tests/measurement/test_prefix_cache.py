@@ -19,6 +19,7 @@ def test_only_what_is_new_is_read():
     assert found.settings.kv_unified
 
 
+@pytest.mark.engine
 def test_llama_cpp_gives_the_same_first_token():
     """Reuse is exact on the embedded model: what was read once says the same as what was read again."""
     engine = LlamaEngine()

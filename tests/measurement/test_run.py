@@ -225,6 +225,7 @@ print(run.n_prompt, len(run.passes), len(run.passes[0].tokens), run.bytes_on("kv
 """
 
 
+@pytest.mark.engine
 def test_a_script_without_a_main_guard_can_measure(tmp_path):
     """Three lines in a file are enough: the worker is no copy of the script."""
     (tmp_path / "script.py").write_text(SCRIPT)
@@ -234,6 +235,7 @@ def test_a_script_without_a_main_guard_can_measure(tmp_path):
     assert done.stdout.split() == ["32", "2", "8", str(2 * n_cells * n_layers * n_embd_kv * n_bytes_f16)]
 
 
+@pytest.mark.engine
 def test_two_threads_measure_one_after_the_other():
     """A measurement keeps the engine to itself: the passes of two threads never mix."""
     engine = LlamaEngine()

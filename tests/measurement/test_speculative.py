@@ -141,6 +141,7 @@ def test_nothing_to_write_is_refused(asked):
         speculated(PromptLookup(), **asked)
 
 
+@pytest.mark.engine
 def test_llama_cpp_writes_its_own_answer_with_a_draft():
     """On the embedded model: a copy of the model foresees nearly everything, and the text is the one without a draft.
 

@@ -540,6 +540,7 @@ def test_a_record_from_before_telemetry_is_read():
     assert run_from_dict(data) == made_run()
 
 
+@pytest.mark.engine
 @LINUX_ONLY
 def test_the_engine_that_is_sampled_is_the_worker_not_the_notebook():
     """The engine's pid is that of its worker: None before it starts, another process's afterwards."""

@@ -65,6 +65,7 @@ def test_blocks_open_as_in_gguf_py(type):
     np.testing.assert_array_equal(dequantize.dequantize(data, type).view(np.uint32), theirs.reshape(-1).view(np.uint32))
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("type", QUANTIZED)
 def test_blocks_open_as_in_ggml(type):
     """Each type gives the same 32-bit floats as the C code that runs the models.

@@ -171,6 +171,7 @@ def test_a_name_cannot_steer_a_terminal(tmp_path):
     assert read_gguf(tmp_path / "o.gguf").name == "o"
 
 
+@pytest.mark.engine
 def test_sizes_of_types_are_those_of_ggml():
     """Block and byte sizes equal what the installed ggml says of each of its types."""
     told = in_another_process("for i in types: print(i, ggml.ggml_blck_size(i), ggml.ggml_type_size(i))")
@@ -179,6 +180,7 @@ def test_sizes_of_types_are_those_of_ggml():
     assert TENSOR_TYPES[12].bits_per_weight == 4.5
 
 
+@pytest.mark.engine
 def test_the_embedded_model_reads_as_with_ggmls_own_parser():
     """Names, types, sizes and offsets of all tensors equal those of the parser inside llama.cpp."""
     told = in_another_process("tell(sys.argv[1])", tiny_model()).splitlines()
@@ -402,6 +404,7 @@ def test_a_mutated_header_is_read_or_refused(tmp_path, seed):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
+@pytest.mark.engine
 def test_what_is_accepted_does_no_harm_in_llama_cpp(tmp_path):
     """ggml's own parser survives every wounded header that passed ours."""
     whole, generator = write_gguf(tmp_path / "whole.gguf", shape=(1, 16)).read_bytes(), random.Random(1)

@@ -32,12 +32,14 @@ def nats(model, order, tokens):
     return numpy_llama.Llama(model, order).nats(tokens)
 
 
+@pytest.mark.engine
 def test_the_miniature_is_the_engine_in_other_words(tiny, scored):
     """Norm first, results added: each token's surprise is llama.cpp's, up to the rounding of 16 bits."""
     tokens, engine = scored
     assert abs(nats(tiny, numpy_llama.NORM_FIRST, tokens) - engine).max() < 0.01
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("order", [numpy_llama.NORM_LAST, numpy_llama.NOTHING_ADDED])
 def test_another_order_is_another_model(tiny, scored, order):
     """With the norms last the same weights predict no better than chance over the vocabulary."""
@@ -45,6 +47,7 @@ def test_another_order_is_another_model(tiny, scored, order):
     assert nats(tiny, order, tokens).mean() > np.log(tiny.n_vocab) - 1
 
 
+@pytest.mark.engine
 def test_a_cache_changes_the_work_and_not_the_answer(tiny, scored):
     """Token by token over kept keys and values gives the logits of the whole text at once."""
     tokens, _ = scored

@@ -67,6 +67,7 @@ def headers(tmp_path_factory) -> dict[str, tuple[str, dict, Path]]:
     }
 
 
+@pytest.mark.engine
 def test_types_are_those_of_llama_cpps_quantizer(headers):
     """Every tensor of every known model, and of shapes that meet the special rules, under every mix."""
     for name, dimensions, path in headers.values():

@@ -46,6 +46,7 @@ def odd_weights() -> np.ndarray:
     return rows
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("name", ["blk.0.ffn_down.weight", "blk.3.attn_v.weight", "odd"])
 def test_q4_k_is_made_as_in_ggml(name):
     """Forty lines of NumPy make the very bytes that llama.cpp's quantizer makes of trained weights.

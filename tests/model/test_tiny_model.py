@@ -38,6 +38,7 @@ def test_every_k_quant_applies(model):
     assert {t.shape[0] % 256 for t in model.tensors} == {0}
 
 
+@pytest.mark.engine
 def test_llama_cpp_loads_it_without_a_warning():
     """Nothing in llama.cpp's log complains about the file."""
     log = default_engine().open(tiny_model(), Settings(n_ctx=1024)).log
@@ -45,6 +46,7 @@ def test_llama_cpp_loads_it_without_a_warning():
     assert [line for line in log.splitlines() if COMPLAINTS.search(line)] == []
 
 
+@pytest.mark.engine
 def test_the_held_out_text_survives_the_round_trip():
     """Tokens and back gives the very text, at more than three bytes a token."""
     text = HELD_OUT.read_text(encoding="utf-8")
@@ -53,6 +55,7 @@ def test_the_held_out_text_survives_the_round_trip():
     assert len(text.encode()) / len(tokens) > 3
 
 
+@pytest.mark.engine
 def test_its_greedy_continuation_is_always_the_same():
     """Two passes over one prompt generate the same tokens, and they spell words."""
     engine = default_engine()
@@ -63,6 +66,7 @@ def test_its_greedy_continuation_is_always_the_same():
     assert len(re.findall(r"\b[a-z]{3,}\b", engine.detokenize(first.tokens))) >= 5
 
 
+@pytest.mark.engine
 def test_it_predicts_the_held_out_text_as_well_as_recorded(model):
     """Bits per byte, measured again, are those of expected.json within 1 %; 15 million tokens were seen."""
     assert EXPECTED["tokens_seen"] >= 15_000_000
@@ -71,6 +75,7 @@ def test_it_predicts_the_held_out_text_as_well_as_recorded(model):
     assert measured == pytest.approx(EXPECTED["held_out_bits_per_byte"], rel=0.01)
 
 
+@pytest.mark.engine
 def test_its_continuation_begins_as_recorded():
     """The first words after the recorded prompt are the recorded ones; nine of ten words are real ones."""
     text = lab.measure(tiny_model(), prompt=EXPECTED["prompt"], n_gen=12, repeats=1).text

@@ -93,6 +93,7 @@ def test_growth_is_the_sum_over_the_tokens(tiny, n_tokens):
     assert cost.total_operations(tiny, n_tokens, cached=False) == sum(again)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("settings", [{"n_ctx": 1000}, {"n_ctx": 1000, "type_k": "q8_0", "type_v": "q8_0"}])
 def test_only_one_formula_is_what_the_engine_reserves(tiny, settings):
     """The right one meets llama.cpp's log to the 0.01 MiB it prints; each of the others misses it or is excused."""

@@ -80,6 +80,7 @@ def test_the_last_that_fits_is_found(last):
     assert len(tried) <= 16
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("name", "mix", "flash_attn", "tokens"),
     [
@@ -100,6 +101,7 @@ def test_the_longest_context_on_a_card_of_8_gib(name, mix, flash_attn, tokens):
     assert found.fits == ("yes" if tokens and tokens >= 4096 else "no")
 
 
+@pytest.mark.engine
 def test_a_quantized_cache_nearly_doubles_the_context():
     """Claim A05: about 49,000 tokens with q8_0; what CUDA adds for it is open, so the wall lies in a range."""
     settings = lab.Settings(flash_attn="on", type_k="q8_0", type_v="q8_0")
@@ -109,6 +111,7 @@ def test_a_quantized_cache_nearly_doubles_the_context():
     assert lab.fit("mistral-7b", settings.but(n_ctx=49_152), **SCENARIO).fits == "unsure"
 
 
+@pytest.mark.engine
 def test_every_answer_is_the_last_one_and_says_why():
     """What it names fits with the margin it names, and one step more does not fit; the reason names what is missing."""
     found = lab.fit("mistral-7b", lab.Settings(n_ctx=20_000, flash_attn="on"), **SCENARIO)
@@ -119,6 +122,7 @@ def test_every_answer_is_the_last_one_and_says_why():
     assert "n_ctx=26,624 is too much: gpu0 would hold 4.00 GiB of weights, 3.25 GiB of KV cache" in longest.reason
 
 
+@pytest.mark.engine
 def test_all_layers_and_full_precision_are_the_ends_of_their_searches():
     """Where everything fits, all layers do, keys and values keep 16 bits, and the reasons say that no more exists."""
     found = lab.fit("mistral-7b", lab.Settings(flash_attn="on"), **SCENARIO)
@@ -128,6 +132,7 @@ def test_all_layers_and_full_precision_are_the_ends_of_their_searches():
     assert {answer.margin_bytes for answer in (found.most_layers, found.cache_type)} == {found.margin_bytes}
 
 
+@pytest.mark.engine
 def test_a_cache_type_makes_both_possible():
     """A context that f16 has no room for is had with q8_0; without flash attention there is no such way out."""
     wanted = lab.Settings(n_ctx=40_960, flash_attn="on")
@@ -139,6 +144,7 @@ def test_a_cache_type_makes_both_possible():
     assert "Quantized values need flash attention" in without.cache_type.reason
 
 
+@pytest.mark.engine
 def test_layers_are_counted_until_the_card_is_full():
     """A model of 13 GiB leaves some layers on the host; one more would be too much."""
     found = lab.fit(lab.shape("mistral-7b", "F16"), lab.Settings(flash_attn="on"), **SCENARIO)
@@ -148,6 +154,7 @@ def test_layers_are_counted_until_the_card_is_full():
     assert most.settings.n_gpu_layers == most.value
 
 
+@pytest.mark.engine
 def test_nothing_fits_in_no_room():
     """A card smaller than the weights has no context to offer; the reason says what is missing."""
     found = lab.fit("mistral-7b", vram="4GiB")
@@ -155,6 +162,7 @@ def test_nothing_fits_in_no_room():
     assert "Not even n_ctx=256" in found.largest_n_ctx.reason
 
 
+@pytest.mark.engine
 def test_a_machine_without_devices_is_held_against_its_memory():
     """The host's RAM is the room, and layers are nobody's to take."""
     found = lab.fit("tiny", machine=CPU_ONLY)

@@ -65,6 +65,7 @@ def test_weights_are_the_sum_of_the_tensors():
     assert plan.bytes_of("weights") == sum(layer.weights_bytes for layer in plan.layers)
 
 
+@pytest.mark.engine
 def test_the_cache_is_the_sum_of_its_rows():
     """Blocks of q8_0 are 34 bytes for 32 values; each layer has its share, and it lies with the layer."""
     plan = predict_memory("mistral-7b", Settings(n_ctx=8192, type_k="q8_0", type_v="q8_0", n_gpu_layers=9), ABSENT)
@@ -77,6 +78,7 @@ def test_the_cache_is_the_sum_of_its_rows():
 # --- which method -----------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_published_shapes_have_a_closed_form_that_the_simulation_confirms():
     """On the host alone and, with the stand-in, on a card: compute and output within 1 MiB."""
     for name in ("mistral-7b", "llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen2.5-7b"):
@@ -96,6 +98,7 @@ MEASURED_ELSEWHERE = {
 }
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("name", MEASURED_ELSEWHERE)
 def test_a_closed_form_holds_on_cards_that_others_measured(name, tmp_path):
     """Full offload within 0.1 MiB of a CUDA card's own log; half of it within the bound."""
@@ -112,6 +115,7 @@ def test_a_closed_form_holds_on_cards_that_others_measured(name, tmp_path):
     assert least <= half * MIB <= most
 
 
+@pytest.mark.engine
 @needs_rpc
 @pytest.mark.parametrize(
     ("asked", "why"),
@@ -131,6 +135,7 @@ def test_an_absent_card_gets_a_bound_with_its_reason(asked, why):
     assert plan.least_bytes("gpu0") < plan.most_bytes("gpu0")
 
 
+@pytest.mark.engine
 @needs_rpc
 def test_an_absent_card_with_everything_on_it_is_stood_in_for():
     """A model of experts has no closed form for its compute buffer; a loopback device answers for the card."""
@@ -140,6 +145,7 @@ def test_an_absent_card_with_everything_on_it_is_stood_in_for():
     assert plan.devices["gpu0"].compute_bytes > 0
 
 
+@pytest.mark.engine
 def test_where_nothing_can_be_asked_nothing_is_answered(monkeypatch):
     """Without closed form, card or stand-in the answer is an error."""
 
@@ -151,6 +157,7 @@ def test_where_nothing_can_be_asked_nothing_is_answered(monkeypatch):
         predict_memory(MISTRAL, Settings(n_ctx=4096, n_gpu_layers=9), ABSENT)
 
 
+@pytest.mark.engine
 def test_a_card_of_an_unknown_kind_is_refused():
     """What was never held against a backend's own log is not carried over to it, nor flash attention to any head."""
     vulkan = replace(ABSENT, devices=(Device("Vulkan0", "a card", "gpu", 8 * GIB, 8 * GIB, "Vulkan"),))
@@ -202,6 +209,7 @@ def test_without_a_device_everything_is_on_the_host():
     assert "AMX" in plan.notes[0]
 
 
+@pytest.mark.engine
 def test_several_cards_share_by_tensor_split_or_free_memory():
     """Where one does not tell its memory, the shares must be said."""
     two = replace(ABSENT, devices=(*ABSENT.devices, Device("CUDA8", "another", "gpu", 24 * GIB, 24 * GIB, "CUDA")))

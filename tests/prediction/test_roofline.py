@@ -6,7 +6,7 @@ import pytest
 from fakes import made_run, scripted_pass
 
 from inferlab import figures
-from inferlab.measurement.ceilings import Ceiling
+from inferlab.machine import Ceiling
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction import roofline
 from inferlab.settings import Settings

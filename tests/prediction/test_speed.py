@@ -5,9 +5,19 @@ from dataclasses import replace
 import pytest
 from speed_machine import LINK, TRUTH, device_rates
 
-from inferlab.errors import InvalidSettings
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.synthetic_model import shape
-from inferlab.prediction.speed import HOST, Placed, StepPlan, Term, intensity, limits_of, merged
+from inferlab.prediction.memory import kv_cache_bytes
+from inferlab.prediction.speed import (
+    HOST,
+    Placed,
+    StepPlan,
+    Term,
+    intensity,
+    limits_of,
+    merged,
+    unmasked_cells,
+)
 from inferlab.settings import Settings
 
 MODEL = shape("llama-3.2-1b", "Q8_0", n_layer=4, n_vocab=2048)
@@ -90,6 +100,42 @@ def test_a_quantized_cache_sends_fewer_bytes():
     sent = [sum(t.n_bytes for t in placed(settings=FAR.but(offload_kqv=False, type_k=kind, type_v=kind)).decode(2000)
                 if t.kind == "link") for kind in ("f16", "q8_0")]  # fmt: skip
     assert 1.7 < sent[0] / sent[1] < 1.9
+
+
+@pytest.mark.parametrize("changes", [{}, {"swa_full": False}, {"type_k": "q8_0", "type_v": "q4_0"}])
+@pytest.mark.parametrize("name", ["llama-3.2-1b", "gemma-2-2b", "gemma-3-1b"])
+def test_a_full_cache_is_read_whole(name, changes):
+    """With n_ctx tokens in it, attention reads the bytes that the memory plan reserves, windows included."""
+    model, settings = shape(name, "Q8_0", n_vocab=2048), Settings(n_ctx=8192, **changes)
+    step = Placed(model, settings, (HOST,) * (model.n_layer + 1), {HOST: TRUTH["host/1"]}, {}).decode(8191)
+    read = sum(term.n_bytes for term in step if term.kind == "attention")
+    assert read == kv_cache_bytes(model, settings)
+
+
+def test_a_latent_cache_is_read_without_values():
+    """Multi-head latent attention keeps one vector a cell: keys of 576, no values beside them."""
+    keys = {"deepseek2.attention.key_length": 576, "deepseek2.attention.value_length": 512,
+            "deepseek2.attention.head_count_kv": 1, "deepseek2.attention.key_length_mla": 192}  # fmt: skip
+    named = {key.replace("llama.", "deepseek2."): value for key, value in MODEL.metadata.items()}
+    model = replace(MODEL, metadata={**named, **keys, "general.architecture": "deepseek2"})
+    whole = Placed(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
+    read = sum(term.n_bytes for term in whole.decode(255) if term.kind == "attention")
+    assert read == 4 * 256 * 576 * 2
+
+
+@pytest.mark.parametrize(("n_tokens", "depth", "window"), [(1, 9, 0), (7, 0, 0), (7, 2, 5), (4, 9, 5), (3, 1, 5)])
+def test_unmasked_cells_are_those_of_each_query(n_tokens, depth, window):
+    """The closed form equals the sum over queries: all cells before each, itself included, at most the window."""
+    each = [min(depth + i, window or depth + i) for i in range(1, n_tokens + 1)]
+    assert unmasked_cells(n_tokens, depth, window) == sum(each)
+
+
+def test_a_cache_without_a_formula_is_refused():
+    """An architecture whose cache is not known gets no speed either, rather than a guess."""
+    keys = {key.replace("llama.", "mamba."): value for key, value in MODEL.metadata.items()}
+    model = replace(MODEL, metadata={**keys, "general.architecture": "mamba"})
+    with pytest.raises(UnsupportedArchitecture, match="mamba"):
+        Placed(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {}).decode(1)
 
 
 def test_a_card_copies_host_weights_for_a_prompt_only():

@@ -27,6 +27,8 @@ widgets.split_lab(path, n_prompt=64, n_gen=9, repeats=2)
 """
 MEASURING_MS, STARTING_MS = 60_000, 90_000
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:

@@ -85,6 +85,7 @@ def test_a_measured_point_joins_the_figure_with_its_number(scripted):
     assert lab.history.value.count("%)") == 4
 
 
+@pytest.mark.engine
 def test_the_controls_are_what_is_measured(scripted):
     """Every control reaches the engine's settings."""
     lab = scripted()
@@ -238,6 +239,7 @@ def test_on_a_page_a_recorded_sweep_lies_on_a_slider(monkeypatch):
 # --- for real ---------------------------------------------------------------------------------
 
 
+@pytest.mark.engine
 def test_a_real_point_lands_beside_its_prediction(real):
     """Layers lie on the loopback device as the figure says, and the badge names it."""
     real.n_gpu_layers.value = 3
@@ -248,6 +250,7 @@ def test_a_real_point_lands_beside_its_prediction(real):
     assert real.attempts[0].residual("decode") is not None
 
 
+@pytest.mark.engine
 def test_predictions_follow_a_control_at_once(real):
     """Bytes on either side and the rates of every split, within a tenth of a second each."""
     real.n_gpu_layers.value = 0
@@ -259,6 +262,7 @@ def test_predictions_follow_a_control_at_once(real):
     assert "gpu0" in real.notes.value
 
 
+@pytest.mark.engine
 def test_cancel_ends_a_real_measurement_and_the_next_one_works(real):
     """The point before it stays, the worker is gone, and Measure measures again."""
     before = len(real.runs)
@@ -272,6 +276,7 @@ def test_cancel_ends_a_real_measurement_and_the_next_one_works(real):
     assert len(real.runs) == before + 1
 
 
+@pytest.mark.engine
 def test_a_killed_device_is_told_and_replaced(real):
     """Killed in the middle of a measurement, it costs that attempt; the next press starts another one."""
     before = len(real.runs)
@@ -284,6 +289,7 @@ def test_a_killed_device_is_told_and_replaced(real):
     assert len(real.runs) == before + 1
 
 
+@pytest.mark.engine
 def test_no_process_is_left_when_it_is_closed(tmp_path):
     """Worker and device end with the lab."""
     lab = split_lab(tiny_model(), n_prompt=16, n_gen=4, repeats=1)
@@ -294,6 +300,7 @@ def test_no_process_is_left_when_it_is_closed(tmp_path):
     assert json.loads(lab.save(tmp_path / "after.json").read_text(encoding="utf-8"))["points"]
 
 
+@pytest.mark.engine
 def test_the_figure_tells_what_it_shows(real):
     """Whoever cannot see it reads the split, the prediction and each measurement."""
     plan, speeds = real.predicted.memory(real.settings), real.predicted.speeds(real.settings)

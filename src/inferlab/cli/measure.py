@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from inferlab.cli.options import add_placement, add_workload, limit, loopback, placed
+from inferlab.cli.options import add_placement, add_workload, limit, loopback, settings_from
 from inferlab.machine import device_names
 from inferlab.measurement.llama_bench import to_rows
 from inferlab.measurement.run import QUANTITIES, Run, measure
@@ -43,10 +43,10 @@ def add_measure(commands: Any) -> None:
 
 
 def run_measure(options: argparse.Namespace) -> None:
-    settings = placed(options, n_threads=options.n_threads)
+    settings = settings_from(options, n_threads=options.n_threads)
     with loopback(options) as device, limit(options, device):
         settings = device.settings(settings) if device else settings
-        run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats)
+        run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats, engine=options.engine)
     if options.json:
         print(json.dumps(json_fields(run), indent=1))
     elif options.llama_bench:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what becomes of them."""
+"""Options that several commands share, and the settings, devices and limits made from them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, re
     command.add_argument("--repeats", type=int, default=repeats, help=f"counted passes of each (default {repeats})")
     command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: what is measured needs)")
     command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
-    command.add_argument("--limit-vram", type=size, metavar="8GiB", help="hold the rest of the card back meanwhile")
+    command.add_argument("--limit-vram", type=size, metavar="8GiB", help="occupy the rest of the card meanwhile")
 
 
 def add_placement(command: argparse.ArgumentParser) -> None:
-    """Options that say what lies where, under the names of `Settings`."""
+    """Options that place weights and cache on devices, under the names of `Settings`."""
     defaults = Settings()
     command.add_argument("--n-gpu-layers", type=int, default=defaults.n_gpu_layers, help="default -1: all")
     command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
@@ -40,7 +40,7 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def placed(options: argparse.Namespace, **others: Any) -> Settings:
+def settings_from(options: argparse.Namespace, **others: Any) -> Settings:
     """Settings from the options of `add_placement` and `--n-ctx`."""
     return Settings(
         n_ctx=options.n_ctx,
@@ -56,7 +56,7 @@ def placed(options: argparse.Namespace, **others: Any) -> Settings:
 
 
 def loopback(options: argparse.Namespace) -> AbstractContextManager[LoopbackDevice | None]:
-    """The second device, if one was asked for; it computes with --n-threads, the host with one."""
+    """The second device that --loopback starts, or None; it computes with --n-threads, the host with one thread."""
     if options.loopback is None:
         return nullcontext()
     rate = None if math.isinf(options.loopback) else options.loopback
@@ -64,11 +64,11 @@ def loopback(options: argparse.Namespace) -> AbstractContextManager[LoopbackDevi
 
 
 def limit(options: argparse.Namespace, device: LoopbackDevice | None) -> AbstractContextManager[Limit | None]:
-    """The limit that was asked for: on the loopback device, on the one that was named, or on the machine's one GPU."""
+    """The limit of --limit-vram: on the loopback device, on the device that was named, or on the machine's only GPU."""
     if options.limit_vram is None:
         return nullcontext()
     named = options.devices[0] if options.devices and len(options.devices) == 1 else None
-    return limit_vram(options.limit_vram, device or named)
+    return limit_vram(options.limit_vram, device or named, options.engine)
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`inferlab plan`: does it fit, told before anything is loaded."""
+"""`inferlab plan`: does a model fit into memory, computed before anything is loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from inferlab.cli.options import add_placement, placed, size
+from inferlab.cli.options import add_placement, settings_from, size
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit
@@ -29,7 +29,7 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
     command.add_argument("--n-ctx", type=int, default=DEFAULT_N_CTX, help=f"default {DEFAULT_N_CTX}")
     add_placement(command)
-    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for a card with as much (default: this one)")
+    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for a card of this size (default: here)")
     command.add_argument(
         "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
     )
@@ -38,7 +38,9 @@ def add_plan(commands: Any) -> None:
 
 def run_plan(options: argparse.Namespace) -> None:
     model = model_named(options.model, options.type)
-    found = fit(model, placed(options), vram=options.vram, reserve_bytes=options.reserve)
+    settings = settings_from(options)
+    machine = options.engine.machine() if options.vram is None else None
+    found = fit(model, settings, machine, vram=options.vram, reserve_bytes=options.reserve)
     if options.json:
         print(json.dumps(plan_fields(found), indent=1))
     else:
@@ -46,7 +48,7 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def plan_fields(found: Fit) -> dict[str, Any]:
-    """A plan as one JSON object; of an open part null, and whether it fits."""
+    """A plan as one JSON object: bytes of each part, null where unknown, and whether it fits."""
     model = found.plan.model
     return {
         "model": {"name": model.name, "n_params": model.n_params, "tensor_bytes": model.tensor_bytes},
@@ -60,7 +62,7 @@ def plan_fields(found: Fit) -> dict[str, Any]:
 
 
 def print_plan(found: Fit) -> None:
-    """A table of bytes, a bar for each device, the verdict with what it is compared with, and what would fit."""
+    """A table of bytes, a bar for each device, the verdict with the memory it is compared with, and what would fit."""
     from rich.console import Console
 
     console = Console()
@@ -68,12 +70,12 @@ def print_plan(found: Fit) -> None:
     for device in found.plan.devices:
         console.print(plan_bar(found, device), soft_wrap=True)
     shown = "  ".join(f"{sign} {kind.replace('_', ' ')}" for kind, (sign, _) in SIGNS.items())
-    one = bytes_text(round(bytes_of_a_sign(found)))
-    console.print(f"{shown}  · free  | end of the room; a sign is {one}", markup=False, highlight=False)
+    sign_bytes = bytes_text(round(bytes_of_a_sign(found)))
+    console.print(f"{shown}  · free  | end of the room; a sign is {sign_bytes}", markup=False, highlight=False)
     console.print(f"fits: {found.fits}{margin_text(found.margin_bytes)}", style=FITS_STYLES[found.fits])
-    told = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
-    told += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
-    for line in told:
+    lines = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
+    lines += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
+    for line in lines:
         console.print(line, markup=False, highlight=False)
 
 
@@ -119,13 +121,13 @@ def plan_bar(found: Fit, device: str):
 
 
 def bytes_of_a_sign(found: Fit) -> float:
-    """What one sign of a bar stands for: the largest device or room fills the line."""
+    """Bytes of one sign of a bar: the largest device or room fills the line."""
     most = [*map(found.plan.most_bytes, found.plan.devices), *filter(None, found.room_bytes.values())]
     return max(most) / BAR
 
 
 def bar_parts(plan: MemoryPlan, device: str) -> list[tuple[str, str, int]]:
-    """Sign, colour and bytes of each kind; what is open is drawn at its safe end."""
+    """Sign, colour and bytes of each kind; an unknown part is drawn at its upper bound."""
     parts = plan.devices[device].parts
     missing = plan.most_bytes(device) - sum(filter(None, parts.values()))
     return [(*SIGNS[kind], missing if n is None else n) for kind, n in parts.items()]

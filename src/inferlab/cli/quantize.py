@@ -28,7 +28,9 @@ def add_quantize(commands: Any) -> None:
 
 
 def run_quantize(options: argparse.Namespace) -> None:
-    path = quantize(options.model, options.type, options.output, requantize=options.requantize)
+    path = quantize(
+        options.model, options.type, options.output, requantize=options.requantize, engine=options.engine
+    )  # fmt: skip
     made = read_gguf(path)
     bits_per_weight = 8 * made.tensor_bytes / made.n_params
     if options.json:

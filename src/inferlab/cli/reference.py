@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from inferlab.atlas.campaign import STAGE_SECONDS, Outcome, chosen, extent_of, record, stages
-from inferlab.engine.session import default_engine
 
 
 def add_reference(commands: Any) -> None:
@@ -44,7 +43,7 @@ def seconds(text: str) -> float:
 
 
 def run_reference(options: argparse.Namespace) -> int:
-    engine = default_engine()
+    engine = options.engine
     every = stages(engine.machine())
     if options.list:
         print_stages(every)
@@ -65,7 +64,7 @@ def print_stages(every: Any) -> None:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """One line a stage: what became of it, how long it took, how many of its points have a reason instead of a run."""
+    """One line for each stage: its state, its duration, how many of its points were measured, and the reason."""
     took = f" in {outcome.seconds:.0f} s" if outcome.seconds else ""
     points = f", {outcome.n_points - outcome.n_failed} of {outcome.n_points} points" if outcome.n_points else ""
     print(f"{outcome.stage}: {outcome.state}{took}{points}: {outcome.reason}", flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 from inferlab.atlas.campaign import name_of, record, records_folder, short_stages
 from inferlab.atlas.contribute import contribute, require_name, schema
 from inferlab.cli.reference import print_outcome, seconds
-from inferlab.engine.session import default_engine
+from inferlab.engine.protocol import Engine
 from inferlab.model.find import cache_folder
 
 SHORT_SECONDS = 60.0
@@ -40,8 +40,8 @@ def run_report(options: argparse.Namespace) -> int:
     if options.schema:
         print(json.dumps(schema(), indent=1))
         return 0
-    name = require_name(options.machine or name_of(default_engine().machine()))
-    source = Path(options.source) if options.source else kept(name, options.seconds)
+    name = require_name(options.machine or name_of(options.engine.machine()))
+    source = Path(options.source) if options.source else kept(name, options.seconds, options.engine)
     target = Path(options.out) / "inferlab-report" / name
     written, refused = contribute(source, target)
     for record_name, wrong in refused.items():
@@ -52,12 +52,11 @@ def run_report(options: argparse.Namespace) -> int:
     return 0
 
 
-def kept(name: str, seconds: float) -> Path:
-    """The folder with this machine's records; where there is none, the shortest stages are measured into the cache."""
+def kept(name: str, seconds: float, engine: Engine) -> Path:
+    """The folder with this machine's records; without one, the shortest stages are measured into the cache folder."""
     in_repository, in_cache = records_folder() / name, cache_folder() / "records" / name
     if in_repository.is_dir():
         return in_repository
-    engine = default_engine()
     stages = [stage for stage in short_stages(engine.machine()) if not (in_cache / f"{stage}.json").exists()]
     if stages:
         print(f"No records of {name} yet: measuring {', '.join(stages)}.", flush=True)

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from inferlab.cli.options import add_placement, add_workload, limit, loopback, placed
+from inferlab.cli.options import add_placement, add_workload, limit, loopback, settings_from
 from inferlab.experiments.sweep import Point, Sweep, row, save_sweep, sweep
 from inferlab.measurement.llama_bench import to_rows
 from inferlab.units import bytes_text, rate_text, seconds_text
@@ -35,7 +35,7 @@ def add_sweep(commands: Any) -> None:
 
 
 def named_values(text: str) -> tuple[str, list[Any]]:
-    """`n_gpu_layers=0,8` as a name and its values: whole numbers, true, false and none are what they say."""
+    """`n_gpu_layers=0,8` as a name and its values; true, false, none and whole numbers become Python's."""
     name, equals, values = text.partition("=")
     if not (name and equals and values):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=V1,V2")
@@ -50,12 +50,12 @@ def value_of(text: str) -> Any:
 
 
 def run_sweep(options: argparse.Namespace) -> None:
-    settings = placed(options, n_threads=options.n_threads)
+    settings = settings_from(options, n_threads=options.n_threads)
     with loopback(options) as device, limit(options, device):
         settings = device.settings(settings) if device else settings
         done = sweep(
             options.model, settings, dict(options.over), options.n_prompt, options.n_gen, options.repeats,
-            budget_seconds=options.budget,
+            budget_seconds=options.budget, engine=options.engine,
         )  # fmt: skip
     if options.output:
         save_sweep(done, options.output)
@@ -68,7 +68,7 @@ def run_sweep(options: argparse.Namespace) -> None:
 
 
 def print_sweep(done: Sweep) -> None:
-    """A row a point, then who measured it, what drifted, what still waits, and what failed why."""
+    """A row for each point, then who measured it, the drift, how many points are open, and why points failed."""
     from rich.console import Console
     from rich.table import Table
 
@@ -78,13 +78,13 @@ def print_sweep(done: Sweep) -> None:
     console = Console()
     console.print(table)
     waiting = sum(point.open for point in done.points)
-    told = [
+    lines = [
         done.runs and f"{done.runs[-1].badge}.",
         done.drift is not None and f"The first point, measured again, moved by at most {done.drift:.1%}.",
         waiting and f"{waiting} of {len(done.points)} points still wait: the same command goes on with them.",
     ]
-    told += [f"{', '.join(f'{name}={value}' for name, value in p.changes.items())}: {p.error}" for p in done.failed]
-    for line in filter(None, told):
+    lines += [f"{', '.join(f'{name}={value}' for name, value in p.changes.items())}: {p.error}" for p in done.failed]
+    for line in filter(None, lines):
         console.print(line, markup=False, highlight=False)
 
 

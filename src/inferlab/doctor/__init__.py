@@ -1,16 +1,18 @@
-"""Whether this machine is ready: what the book and its labs need, what was found, and the command that mends it.
+"""Whether this machine is ready: what the book and its labs need, what was found, and the command that fixes it.
 
-`check_machine` asks the system and the engine, which decodes once for real, and returns a `Checkup`.
+`check_machine` examines the system and the engine, which decodes once for real, and returns a `Checkup`.
 It changes nothing, downloads nothing, and no finding names the user, the host or the home folder.
 
-    findings   what a check-up says
-    host       what is asked of the system and of the engine
-    remedies   the commands that mend something
-    checks     one function a subject
+    findings   what the checks report
+    host       questions to the operating system and to the engine
+    remedies   the commands that fix something
+    building   which backend, CUDA toolkit and build command fit this machine
+    checks     one function for each subject
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from inferlab.doctor.checks import CHECKS
@@ -19,33 +21,39 @@ from inferlab.doctor.host import Host, Seen
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
 
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 
 __all__ = ["Checkup", "Finding", "Host", "check_machine"]
 
 
-def check_machine(host: Host | None = None, engine: Engine | None = None) -> Checkup:
-    """Look at everything that the book and its labs need on this machine; takes a second or two.
+def check_machine(
+    host: Host | None = None, engine: Engine | None = None, new_engine: Callable[[float], Engine] = LlamaEngine
+) -> Checkup:
+    """Examine everything that the book and its labs need on this machine; takes a second or two.
+
+    host        the system to examine (default: this one)
+    engine      the engine that decodes; it stays open (default: one from `new_engine`, closed at the end)
+    new_engine  called with the seconds after which a request is given up
 
     A subject that does not apply here, such as the CUDA toolkit without a GPU, has no finding.
-    The decode runs in an engine of its own, so a model that the session has open stays open.
+    The default engine is not the session's: a model that the session has open stays open.
     """
     if engine is not None:
-        return _look(Seen(host or Host(), engine))
-    own = LlamaEngine(timeout_seconds=PATIENCE_SECONDS)
+        return _run_checks(Seen(host or Host(), engine))
+    own = new_engine(TIMEOUT_SECONDS)
     try:
-        return _look(Seen(host or Host(), own))
+        return _run_checks(Seen(host or Host(), own))
     finally:
         own.close()
 
 
-def _look(seen: Seen) -> Checkup:
+def _run_checks(seen: Seen) -> Checkup:
     findings = [finding for check in CHECKS if (finding := check(seen)) is not None]
-    nameless = tuple(_nameless(finding, seen.host) for finding in findings)
-    return Checkup(nameless, seen.machine, _next_step(nameless, seen.host))
+    anonymous = tuple(_without_names(finding, seen.host) for finding in findings)
+    return Checkup(anonymous, seen.machine, _next_step(anonymous, seen.host))
 
 
-def _nameless(finding: Finding, host: Host) -> Finding:
+def _without_names(finding: Finding, host: Host) -> Finding:
     remedy, command = (text and host.without_names(text) for text in (finding.remedy, finding.command))
     return replace(finding, found=host.without_names(finding.found), remedy=remedy, command=command)
 
@@ -54,8 +62,8 @@ def _next_step(findings: tuple[Finding, ...], host: Host) -> str:
     problems = [f.subject for f in findings if f.state == "problem"]
     warnings = [f.subject for f in findings if f.state == "warning"]
     if problems:
-        return f"Next: mend what is a problem ({', '.join(problems)}), then check again with `inferlab doctor`."
-    go_on = "`make lab`, and the labs in the order of their numbers" if host.root else "`inferlab measure`"
+        return f"Next: fix what is a problem ({', '.join(problems)}), then check again with `inferlab doctor`."
+    next_command = "`make lab`, and the labs in the order of their numbers" if host.root else "`inferlab measure`"
     if warnings:
-        return f"Ready, with a warning about: {', '.join(warnings)}. Next: {go_on}."
-    return f"Ready. Next: {go_on}."
+        return f"Ready, with a warning about: {', '.join(warnings)}. Next: {next_command}."
+    return f"Ready. Next: {next_command}."

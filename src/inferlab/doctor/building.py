@@ -1,4 +1,4 @@
-"""How llama.cpp is built for this very machine: the backend, the CUDA toolkit that fits driver and card, the command.
+"""How llama.cpp is built for this machine: the backend, the CUDA toolkit that fits driver and card, the command.
 
 Every build has the RPC backend: requirements.txt and the commands for pip ask for it.
 
@@ -26,7 +26,7 @@ FIRST_TOOLKIT: dict[Version, Version] = {
     (12, 0): (12, 8),
     (12, 1): (12, 9),
 }
-"""Compute capability -> the first toolkit that compiles for it; those in between need what the one before needs."""
+"""Compute capability -> the first toolkit that compiles for it; one in between needs the toolkit of the next lower."""
 OLDEST_TOOLKIT = (11, 0)
 OLDEST_CARD_OF_13 = (7, 5)
 DEDICATED_BYTES = 4 * 2**30  # an AMD GPU with less is a small part of a processor
@@ -41,14 +41,14 @@ def wanted_backend(seen: Seen) -> str | None:
     return "vulkan" if seen.amd_bytes >= DEDICATED_BYTES else None
 
 
-def least_toolkit(seen: Seen) -> Version:
+def oldest_toolkit(seen: Seen) -> Version:
     """The oldest toolkit that compiles for every card."""
     known = [max((at for at in FIRST_TOOLKIT if at <= card), default=None) for card in seen.capabilities]
     return max((FIRST_TOOLKIT[at] for at in known if at), default=OLDEST_TOOLKIT)
 
 
 def newest_major(seen: Seen) -> int | None:
-    """The newest toolkit's major version that runs on this driver and compiles for every card; None: not known."""
+    """Major version of the newest toolkit that runs on this driver and compiles for every card; None when unknown."""
     majors = [seen.driver_cuda[0]] if seen.driver_cuda else []
     if any(card < OLDEST_CARD_OF_13 for card in seen.capabilities):
         majors.append(12)
@@ -56,20 +56,20 @@ def newest_major(seen: Seen) -> int | None:
 
 
 def fits(seen: Seen, version: Version) -> bool:
-    """Whether a toolkit fits; one of unknown version may."""
+    """Whether a toolkit fits driver and cards; an unknown version counts as fitting."""
     newest = newest_major(seen)
-    return version == (0, 0) or (version >= least_toolkit(seen) and (newest is None or version[0] <= newest))
+    return version == (0, 0) or (version >= oldest_toolkit(seen) and (newest is None or version[0] <= newest))
 
 
 def chosen_nvcc(seen: Seen) -> Nvcc | None:
-    """The compiler that `make` finds by itself if it fits, else the newest other one that does."""
+    """The compiler that `make` finds by itself if it fits, else the newest other compiler that fits."""
     found = [nvcc for nvcc in seen.nvccs if fits(seen, nvcc.version)]
-    return next((nvcc for nvcc in found if nvcc.usual), max(found, key=lambda nvcc: nvcc.version, default=None))
+    return next((nvcc for nvcc in found if nvcc.found_by_make), max(found, key=lambda nvcc: nvcc.version, default=None))
 
 
 def toolkits_text(seen: Seen) -> str:
     """Which toolkits fit, in words: `CUDA 12.8 or a later 12.x`."""
-    least, newest = least_toolkit(seen), newest_major(seen)
+    least, newest = oldest_toolkit(seen), newest_major(seen)
     if newest is None:
         return "CUDA {}.{} or later".format(*least)
     if newest > least[0]:
@@ -77,42 +77,42 @@ def toolkits_text(seen: Seen) -> str:
     return "CUDA {}.{} or a later {}.x".format(*least, newest)
 
 
-def why_not(seen: Seen, version: Version) -> str:
+def misfit_text(seen: Seen, version: Version) -> str:
     """Why a toolkit does not fit, in words."""
-    said = "nvcc {}.{}".format(*version)
-    if version < least_toolkit(seen):
-        return f"{said} does not know compute capability {capabilities_text(seen)}, which takes {toolkits_text(seen)}"
+    nvcc = "nvcc {}.{}".format(*version)
+    if version < oldest_toolkit(seen):
+        return f"{nvcc} does not know compute capability {capabilities_text(seen)}, which takes {toolkits_text(seen)}"
     if seen.driver_cuda and version[0] > seen.driver_cuda[0]:
-        return "{}, but the driver supports CUDA up to {}.{}".format(said, *seen.driver_cuda)
-    return f"{said} no longer compiles for compute capability {capabilities_text(seen)}; CUDA 12 does"
+        return "{}, but the driver supports CUDA up to {}.{}".format(nvcc, *seen.driver_cuda)
+    return f"{nvcc} no longer compiles for compute capability {capabilities_text(seen)}; CUDA 12 does"
 
 
 def toolkit_remedy(seen: Seen) -> str:
-    """The command that brings a toolkit that fits, or a driver for the one that is here."""
+    """The command that installs a toolkit that fits, or a driver for the installed toolkit."""
     too_new = [nvcc for nvcc in seen.nvccs if seen.driver_cuda and nvcc.version[0] > seen.driver_cuda[0]]
     if too_new and not any(card < OLDEST_CARD_OF_13 for card in seen.capabilities):
         return install(seen.host, "driver")
-    if least_toolkit(seen) <= (11, 8) and not seen.nvccs:
+    if oldest_toolkit(seen) <= (11, 8) and not seen.nvccs:
         return install(seen.host, "toolkit")
     return install_toolkit(seen.host, "13-0" if (newest_major(seen) or 12) > 12 else "12-9")
 
 
 def build_command(seen: Seen, backend: str | None) -> str:
-    """The exact command that builds llama.cpp here with a backend, RPC beside it; None keeps the one it has."""
+    """The exact command that builds llama.cpp here with a backend and RPC; None keeps the present backend."""
     return rebuild(seen.host, backend, _environment(seen) if backend == "cuda" else {})
 
 
 def _environment(seen: Seen) -> dict[str, str]:
-    """What the build is told: the cards' architectures, and the compiler where it would not find that by itself."""
+    """Variables for the build: the cards' architectures, and the compiler where the build would not find it."""
     nvcc, found = chosen_nvcc(seen), {}
-    if nvcc and nvcc.folder and not (nvcc.usual and seen.host.is_ours):
+    if nvcc and nvcc.folder and not (nvcc.found_by_make and seen.host.is_book_environment):
         found = {"CUDA_PATH": nvcc.folder, "CUDACXX": f"{nvcc.folder}/bin/nvcc"}
     cards = sorted({f"{major}{minor}-real" for major, minor in seen.capabilities}, key=lambda a: int(a.split("-")[0]))
     return found | ({"CMAKE_ARGS": f"-DCMAKE_CUDA_ARCHITECTURES={';'.join(cards)}"} if cards else {})
 
 
-def described(seen: Seen) -> str:
-    """What the command builds for, in words."""
+def build_target_text(seen: Seen) -> str:
+    """What llama.cpp is built for on this machine, in words: `CUDA 12.4 for compute capability 8.9`."""
     backend = wanted_backend(seen)
     if backend == "cuda":
         nvcc = chosen_nvcc(seen)
@@ -122,9 +122,10 @@ def described(seen: Seen) -> str:
 
 
 def capabilities_text(seen: Seen) -> str:
+    """The cards' compute capabilities, in words: `8.6, 12.0`."""
     return ", ".join("{}.{}".format(*card) for card in sorted(set(seen.capabilities)))
 
 
-def lacking_for_vulkan(seen: Seen) -> str | None:
-    """The command that installs what a Vulkan build is compiled with, where its compiler is missing."""
+def vulkan_build_remedy(seen: Seen) -> str | None:
+    """The command that installs the tools of a Vulkan build; None where its shader compiler is there."""
     return None if seen.host.which("glslc") else install(seen.host, "vulkan-build")

@@ -1,31 +1,30 @@
-"""The checks, one function a subject: each reads what was `Seen` and says one `Finding`, None where nothing applies.
+"""The checks, one function for each subject: it reads `Seen` and returns a `Finding`, or None where it does not apply.
 
-They come in the order in which a reader mends things: the Python first, then llama.cpp, then the GPU.
+They stand in the order in which a reader fixes things: first Python, then llama.cpp, then the GPU.
 """
 
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from inferlab.doctor.building import (
     build_command,
+    build_target_text,
     chosen_nvcc,
-    described,
-    lacking_for_vulkan,
+    misfit_text,
     toolkit_remedy,
     toolkits_text,
+    vulkan_build_remedy,
     wanted_backend,
-    why_not,
 )
 from inferlab.doctor.findings import Finding
 from inferlab.doctor.host import CHROMIUM_NAMES, Host, Seen
 from inferlab.doctor.remedies import build_the_book, install, pinned, reinstall_library, sudo
 from inferlab.errors import EngineRefused, EngineUnavailable, InferlabError
-from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, find_model, tiny_model
+from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB, bytes_text
@@ -43,6 +42,7 @@ VSWHERE = "C:/Program Files (x86)/Microsoft Visual Studio/Installer/vswhere.exe"
 
 
 def python(seen: Seen) -> Finding:
+    """A Python that the book supports."""
     host, version = seen.host, ".".join(map(str, seen.host.python))
     if OLDEST_PYTHON <= host.python[:2] <= NEWEST_PYTHON:
         return Finding("Python", "ok", version)
@@ -54,6 +54,7 @@ def python(seen: Seen) -> Finding:
 
 
 def virtual_environment(seen: Seen) -> Finding:
+    """Whether packages go into an environment of their own."""
     host, subject = seen.host, "virtual environment"
     if host.root and host.prefix == host.root / ".venv":
         return Finding(subject, "ok", "the book's own, .venv")
@@ -66,7 +67,7 @@ def virtual_environment(seen: Seen) -> Finding:
 
 
 def compiler(seen: Seen) -> Finding:
-    """A compiler that compiles: macOS has a c++ that only asks to be installed, and headers may be absent."""
+    """A C++ compiler that compiles a line: on macOS `c++` may be a stub, and headers may be missing."""
     host = seen.host
     found = _visual_studio(host) if host.system == "Windows" else _unix_compiler(host)
     if found:
@@ -95,7 +96,7 @@ def _visual_studio(host: Host) -> str | None:
 
 
 def binding(seen: Seen) -> Finding:
-    """llama-cpp-python: installed, in the version this library speaks to, and loading in the worker."""
+    """llama-cpp-python: installed, in the version that this library is made for, and loading in the worker."""
     host, subject = seen.host, "llama-cpp-python"
     installed, wanted = host.version_of(subject), pinned()
     if installed is None or isinstance(seen.failure, EngineUnavailable):
@@ -110,7 +111,7 @@ def binding(seen: Seen) -> Finding:
 
 
 def _loading_remedy(seen: Seen, error: str) -> str:
-    """What helps a library that does not load: the CUDA runtime on the path, or a build that fits this machine."""
+    """The fix for a library that does not load: the CUDA runtime on the path, or a build that fits this machine."""
     if "libcuda.so" in error or ("cuda" in seen.backends and not seen.cards):
         return install(seen.host, "driver") if seen.has_nvidia_hardware else build_command(seen, "none")
     folder = seen.host.environment.get("CUDA_PATH", "/usr/local/cuda") + "/lib64"
@@ -120,7 +121,7 @@ def _loading_remedy(seen: Seen, error: str) -> str:
 
 
 def backend_of(seen: Seen) -> str:
-    """What to build llama.cpp for when it is built again: as it is, or for the GPU that it does not know yet."""
+    """The backend for a rebuild of llama.cpp: its present GPU backend, else the one of the GPU in this machine."""
     if seen.gpu_backends:
         return seen.gpu_backends[0]
     toolkit_fits = wanted_backend(seen) == "cuda" and toolkit(seen).state == "ok"
@@ -128,25 +129,27 @@ def backend_of(seen: Seen) -> str:
 
 
 def build(seen: Seen) -> Finding | None:
+    """The backends that llama.cpp was built with; without RPC some labs cannot run."""
     if not seen.backends:
         return None
     found = f"{seen.machine.llama_cpp or 'unknown version'}, with the backends {', '.join(seen.backends)}"
     if "rpc" in seen.backends:
         return Finding("llama.cpp build", "ok", found)
-    lacking = f"{found}; without rpc the loopback device, and the labs that use it, are missing"
-    return Finding("llama.cpp build", "warning", lacking, build_command(seen, backend_of(seen)))
+    without_rpc = f"{found}; without rpc the loopback device, and the labs that use it, are missing"
+    return Finding("llama.cpp build", "warning", without_rpc, build_command(seen, backend_of(seen)))
 
 
 def embedded_model(seen: Seen) -> Finding:
+    """The header of the model that comes with the library."""
     try:
-        model = read_gguf(tiny_model())
+        model = read_gguf(seen.host.embedded_model)
     except InferlabError as error:
         return Finding("embedded model", "problem", str(error), reinstall_library(seen.host))
     return Finding("embedded model", "ok", f"{model.name}, {model.n_params:,} weights, {bytes_text(model.file_bytes)}")
 
 
 def own_model(seen: Seen) -> Finding | None:
-    """The model that INFERLAB_MODEL names, if any; one on the Hub is not asked for, since that would download it."""
+    """The model that INFERLAB_MODEL names, if any; one on the Hub is not looked up, since that would download it."""
     name = seen.host.environment.get(ENVIRONMENT)
     if not name or name == "tiny":
         return None
@@ -166,7 +169,7 @@ def engine(seen: Seen) -> Finding:
         remedy = binding(seen).remedy
         return Finding("engine", "problem", "not started, since llama-cpp-python does not load", remedy)
     try:
-        opening = seen.engine.open(tiny_model(), Settings(n_ctx=256))
+        opening = seen.engine.open(seen.host.embedded_model, Settings(n_ctx=256))
         done = seen.engine.generate(seen.engine.random_prompt(N_PROMPT), N_GEN)
     except EngineRefused as error:
         return Finding("engine", "problem", reason(error), build_command(seen, backend_of(seen)))
@@ -189,6 +192,7 @@ def reason(error: InferlabError) -> str:
 
 
 def driver(seen: Seen) -> Finding:
+    """The GPUs in the machine, and whether their driver works."""
     found = Finding("GPU and driver", "ok", "")
     if seen.is_apple_silicon:
         return replace(found, found="the GPU of Apple silicon, whose driver is part of macOS")
@@ -206,15 +210,15 @@ def driver(seen: Seen) -> Finding:
 
 
 def _driver_trouble(seen: Seen) -> tuple[str, str] | None:
-    """What keeps an NVIDIA GPU from being used, and what helps; None where nothing points to one."""
-    host, complaint = seen.host, seen.driver_complaint
-    if complaint:
-        stuck = re.search(r"version mismatch|GPU is lost|[Rr]eboot", complaint)
-        return f"nvidia-smi answers: {complaint}", f"{sudo(host)}reboot" if stuck else install(host, "driver")
+    """Why an NVIDIA GPU cannot be used, and the command that fixes it; None without a sign of such a GPU."""
+    host, error = seen.host, seen.driver_error
+    if error:
+        needs_reboot = re.search(r"version mismatch|GPU is lost|[Rr]eboot", error)
+        return f"nvidia-smi answers: {error}", f"{sudo(host)}reboot" if needs_reboot else install(host, "driver")
     if host.read("/proc/driver/nvidia/version"):
-        boxed = bool(host.glob("/.dockerenv") or host.glob("/run/.containerenv"))
-        where = "this container was started without its GPU" if boxed else "its user-space part is missing"
-        remedy = "docker run --gpus all IMAGE" if boxed else install(host, "driver")
+        in_container = bool(host.glob("/.dockerenv") or host.glob("/run/.containerenv"))
+        where = "this container was started without its GPU" if in_container else "its user-space part is missing"
+        remedy = "docker run --gpus all IMAGE" if in_container else install(host, "driver")
         return f"the kernel has an NVIDIA driver, but {where}", remedy
     if seen.has_nvidia_hardware:
         return "an NVIDIA GPU, but no driver for it", install(host, "driver")
@@ -232,13 +236,13 @@ def toolkit(seen: Seen) -> Finding | None:
         return Finding("CUDA toolkit", "warning", found, toolkit_remedy(seen))
     nvcc = chosen_nvcc(seen)
     if nvcc is None:
-        return Finding("CUDA toolkit", "warning", why_not(seen, seen.nvccs[0].version), toolkit_remedy(seen))
+        return Finding("CUDA toolkit", "warning", misfit_text(seen, seen.nvccs[0].version), toolkit_remedy(seen))
     version = "{}.{}".format(*nvcc.version) if nvcc.version[0] else "of unknown version"
-    return Finding("CUDA toolkit", "ok", f"nvcc {version}" + ("" if nvcc.usual else f" in {nvcc.folder}"))
+    return Finding("CUDA toolkit", "ok", f"nvcc {version}" + ("" if nvcc.found_by_make else f" in {nvcc.folder}"))
 
 
 def gpu_build(seen: Seen) -> Finding | None:
-    """Whether llama.cpp's build and the GPU in the machine know each other."""
+    """Whether llama.cpp was built for the GPU in the machine, and sees it."""
     wanted = wanted_backend(seen)
     if wanted and seen.backends and not seen.gpu_backends:
         found = "there is a GPU, but llama.cpp is built for the CPU only: the GPU stays idle"
@@ -248,18 +252,18 @@ def gpu_build(seen: Seen) -> Finding | None:
     if seen.machine.gpus:
         named = ", ".join(f"{device.name} ({device.description})" for device in seen.machine.gpus)
         return Finding("GPU and llama.cpp", "ok", f"llama.cpp uses {named}")
-    return _unseen_gpu(seen)
+    return _invisible_gpu(seen)
 
 
 def build_for_this_machine(seen: Seen) -> Finding:
     """The exact command that builds llama.cpp for the graphics in this machine, whether it is needed now or not."""
     backend = wanted_backend(seen) or "none"
-    lacking = lacking_for_vulkan(seen) if backend == "vulkan" else None
-    command = " && ".join(filter(None, (lacking, build_command(seen, backend))))
-    return Finding("build for this machine", "ok", described(seen), command=command)
+    tools = vulkan_build_remedy(seen) if backend == "vulkan" else None
+    command = " && ".join(filter(None, (tools, build_command(seen, backend))))
+    return Finding("build for this machine", "ok", build_target_text(seen), command=command)
 
 
-def _unseen_gpu(seen: Seen) -> Finding:
+def _invisible_gpu(seen: Seen) -> Finding:
     backend, hidden = backend_of(seen), seen.host.environment.get("CUDA_VISIBLE_DEVICES")
     if backend == "cuda" and hidden is not None:
         found = f"CUDA_VISIBLE_DEVICES={hidden!r} hides the GPU from llama.cpp"
@@ -271,39 +275,40 @@ def _unseen_gpu(seen: Seen) -> Finding:
 
 
 def several_gpus(seen: Seen) -> Finding | None:
-    """Several GPUs share a model's layers; unlike ones at the pace of all, so a measurement should name one."""
+    """Several GPUs share a model's layers; with different GPUs a rate belongs to none, so a measurement names one."""
     if len(seen.cards) < 2 or "cuda" not in seen.backends:
         return None
     differ, order = len(set(seen.cards)) > 1, "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
     visible = seen.host.environment.get("CUDA_VISIBLE_DEVICES", "")
     if differ and visible[:1].isdigit() and seen.host.environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        found = f"CUDA_VISIBLE_DEVICES={visible} counts the fastest first, nvidia-smi along the bus{_places(seen)}"
+        found = f"CUDA_VISIBLE_DEVICES={visible} counts the fastest first, nvidia-smi along the bus{_addresses(seen)}"
         return Finding("several GPUs", "warning", found, order)
     if len(seen.machine.gpus) < 2:
         return None
     if not differ:
-        found = f"{len(seen.cards)} alike; llama.cpp spreads the layers over them{_places(seen)}"
+        found = f"{len(seen.cards)} alike; llama.cpp spreads the layers over them{_addresses(seen)}"
         return Finding("several GPUs", "ok", found)
     largest = max(range(len(seen.cards)), key=lambda i: seen.cards[i].memory_bytes or 0)
     found = f"{len(seen.cards)} that differ; llama.cpp spreads the layers over them, so a rate belongs to none"
-    return Finding("several GPUs", "warning", found + _places(seen), f"{order} CUDA_VISIBLE_DEVICES={largest}")
+    return Finding("several GPUs", "warning", found + _addresses(seen), f"{order} CUDA_VISIBLE_DEVICES={largest}")
 
 
-def _places(seen: Seen) -> str:
-    """`; CUDA0 is Example GPU at 0000:01:00.0`: which card each of llama.cpp's names means, where that is known."""
-    told = [f"{gpu.name} is {gpu.description} at {gpu.id}" for gpu in seen.machine.gpus if gpu.id]
-    return f"; {', '.join(told)}" if told else ""
+def _addresses(seen: Seen) -> str:
+    """`; CUDA0 is Example GPU at 0000:01:00.0`: the bus address behind each of llama.cpp's names, where known."""
+    known = [f"{gpu.name} is {gpu.description} at {gpu.id}" for gpu in seen.machine.gpus if gpu.id]
+    return f"; {', '.join(known)}" if known else ""
 
 
 # --- room to work -------------------------------------------------------------------------------
 
 
 def disk(seen: Seen) -> Finding:
+    """Free space in the folders that the labs write to."""
     free = {name: seen.host.free_bytes(folder) for name, folder in _folders(seen.host).items()}
-    same: dict[str, list[str]] = {}
+    by_amount: dict[str, list[str]] = {}
     for name, n_bytes in free.items():
-        same.setdefault(_gigabytes(n_bytes), []).append(name)
-    found = "; ".join(f"{amount} free for the {', '.join(names)}" for amount, names in same.items())
+        by_amount.setdefault(_gigabytes(n_bytes), []).append(name)
+    found = "; ".join(f"{amount} free for the {', '.join(names)}" for amount, names in by_amount.items())
     scarce = [name for name, n in free.items() if n is not None and n < ENOUGH_DISK[name]]
     if not scarce:
         return Finding("disk", "ok", found)
@@ -313,11 +318,11 @@ def disk(seen: Seen) -> Finding:
 
 
 def _folders(host: Host) -> dict[str, Path]:
-    asked = host.environment.get("HF_HOME") or host.environment.get("XDG_CACHE_HOME")
+    cache = host.environment.get("HF_HOME") or host.environment.get("XDG_CACHE_HOME")
     return {
-        "working folder": Path.cwd(),
-        "cache": Path(asked) if asked else host.home / ".cache",
-        "temporary folder": Path(tempfile.gettempdir()),
+        "working folder": host.working_folder,
+        "cache": Path(cache) if cache else host.home / ".cache",
+        "temporary folder": host.temporary_folder,
     }
 
 
@@ -336,6 +341,7 @@ def _gigabytes(n_bytes: int | None) -> str:
 
 
 def memory(seen: Seen) -> Finding:
+    """Memory that this process can still have."""
     total, available = memory_bytes(seen)
     found = f"{bytes_text(total)} in all, {bytes_text(available)} available"
     if available is None or available >= ENOUGH_MEMORY:
@@ -348,7 +354,7 @@ def memory(seen: Seen) -> Finding:
 
 
 def memory_bytes(seen: Seen) -> tuple[int | None, int | None]:
-    """Memory in all and available, in bytes, within the limit of a container; None where the system does not tell."""
+    """Memory in all and available, in bytes, within the limit of a container; None when unknown."""
     total = seen.machine.ram_bytes
     match = re.search(r"MemAvailable:\s+(\d+) kB", seen.host.read("/proc/meminfo") or "")
     available = int(match[1]) * 1024 if match else None
@@ -357,11 +363,11 @@ def memory_bytes(seen: Seen) -> tuple[int | None, int | None]:
     return tuple(min([n, *limits]) if n is not None else None for n in (total, available))
 
 
-# --- what only the book and its tests need ------------------------------------------------------
+# --- for the book and its tests only ------------------------------------------------------------
 
 
 def node_packages(seen: Seen) -> Finding | None:
-    """Fonts and formulas of the built pages come from Node packages; reading and measuring do without."""
+    """The built pages take fonts and formulas from Node packages; reading and measuring need none."""
     host = seen.host
     if host.root is None:
         return None
@@ -375,7 +381,7 @@ def node_packages(seen: Seen) -> Finding | None:
 
 
 def browser(seen: Seen) -> Finding | None:
-    """A browser reads the built site in the tests; nothing else needs one."""
+    """A browser for the tests of the built site; nothing else needs one."""
     host = seen.host
     if host.root is None:
         return None

@@ -1,4 +1,4 @@
-"""What a check-up says: findings, each with the command that mends it, as text, JSON and HTML."""
+"""What the checks report: findings, each with the command that fixes it, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ CELL = "text-align:left;vertical-align:top;padding:0.2em 0.6em"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at.
+    """The result of one check.
 
+    subject  what was checked
     state    ok, warning or problem
-    remedy   the command that mends it, None for ok
-    command  one worth knowing where nothing is to be mended
+    found    what was found, in words
+    remedy   the command that fixes it, None for ok
+    command  a command worth knowing although nothing needs a fix
     """
 
     subject: str
@@ -33,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class Checkup:
-    """All findings about one machine, in the order in which they are best mended."""
+    """All findings about one machine, in the order in which to fix them."""
 
     findings: tuple[Finding, ...]
     machine: Machine
@@ -52,25 +54,25 @@ class Checkup:
 
     @property
     def remedies(self) -> dict[str, str]:
-        """Each command that mends something -> the subjects it mends, in the order to run them."""
-        mends: dict[str, list[str]] = {}
+        """Each command that fixes something -> the subjects that it fixes, in the order to run them."""
+        fixed: dict[str, list[str]] = {}
         for finding in self.findings:
             if finding.remedy:
-                mends.setdefault(finding.remedy, []).append(finding.subject)
-        return {command: ", ".join(subjects) for command, subjects in mends.items()}
+                fixed.setdefault(finding.remedy, []).append(finding.subject)
+        return {command: ", ".join(subjects) for command, subjects in fixed.items()}
 
     @property
     def commands(self) -> dict[str, str]:
-        """What is worth knowing where nothing is to be mended: subject and what was found -> the command."""
-        known = [f for f in self.findings if f.command and f.command not in self.remedies]
-        return {f"{f.subject} ({f.found})": f.command for f in known}
+        """Commands worth knowing although nothing needs a fix: subject and what was found -> the command."""
+        others = [f for f in self.findings if f.command and f.command not in self.remedies]
+        return {f"{f.subject} ({f.found})": f.command for f in others}
 
     def about(self, subject: str) -> Finding:
-        """The finding about one subject. Raises KeyError when it was not looked at on this machine."""
+        """The finding about one subject. Raises KeyError when it was not checked on this machine."""
         for finding in self.findings:
             if finding.subject == subject:
                 return finding
-        raise KeyError(f"{subject!r} was not looked at here; {', '.join(f.subject for f in self.findings)} were.")
+        raise KeyError(f"{subject!r} was not checked here; {', '.join(f.subject for f in self.findings)} were.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the fields are those of `Finding` and `Machine`."""
@@ -84,22 +86,22 @@ class Checkup:
 
     def __repr__(self) -> str:
         lines = [f"{f.state:8} {f.subject}: {f.found}" for f in self.findings]
-        mending = [f"to mend {subjects}: {command}" for command, subjects in self.remedies.items()]
-        knowing = [f"{what}: {command}" for what, command in self.commands.items()]
-        return "\n".join([self.title, *lines, *mending, *knowing, self.next_step])
+        fixes = [f"to fix {subjects}: {command}" for command, subjects in self.remedies.items()]
+        others = [f"{what}: {command}" for what, command in self.commands.items()]
+        return "\n".join([self.title, *lines, *fixes, *others, self.next_step])
 
     def _repr_html_(self) -> str:
         rows = "".join(_row(finding) for finding in self.findings)
-        head = "".join(f"<th style='{CELL}'>{name}</th>" for name in ("looked at", "state", "found"))
+        head = "".join(f"<th style='{CELL}'>{name}</th>" for name in ("checked", "state", "found"))
         caption = f"<caption style='caption-side:top;text-align:left'>{html.escape(self.title)}</caption>"
         table = f"{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
         return f"<table class='table'>{table}</table><p>{_with_code(self.next_step)}</p>"
 
 
 def _row(finding: Finding) -> str:
-    """A table row: the state is a word, and beside it a bar of colour that nobody needs to see."""
+    """A table row: the state is a word, and beside it a coloured bar that repeats it."""
     bar = f"border-left:0.3em solid {COLOURS[finding.state]};padding-left:0.4em;font-weight:600"
-    remedy = f"<br>To mend it: {_code(html.escape(finding.remedy))}" if finding.remedy else ""
+    remedy = f"<br>To fix it: {_code(html.escape(finding.remedy))}" if finding.remedy else ""
     remedy += f"<br>{_code(html.escape(finding.command))}" if finding.command else ""
     cells = (
         html.escape(finding.subject),
@@ -114,5 +116,5 @@ def _code(escaped: str) -> str:
 
 
 def _with_code(text: str) -> str:
-    """A sentence as HTML, with what stands between backticks as code."""
+    """A sentence as HTML, with text between backticks as code."""
     return re.sub("`([^`]+)`", lambda match: _code(match[1]), html.escape(text))

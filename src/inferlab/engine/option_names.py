@@ -1,6 +1,6 @@
-"""Settings under the names of four programs: what each calls a knob and takes by default, how a request is spelled.
+"""The options of four programs for each setting: name and default in each, and how a request is written for them.
 
-The names and defaults lie in data/facts/knobs.toml; a test asks the pinned library for its own.
+The names and defaults lie in data/facts/options.toml; a test compares them with the pinned library.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ else:
     import tomli as tomllib
 
 LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
-PLACES = ("rpc_servers", "devices", "tensor_split", "main_gpu", "split_mode")
+MACHINE_SPECIFIC = ("rpc_servers", "devices", "tensor_split", "main_gpu", "split_mode")
 SWITCH = {"on": 1, "off": 0}
 OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload"}
 
 
 @dataclass(frozen=True)
-class Knob:
-    """One setting: its name in llama.cpp's server, llama-cpp-python, llama.cpp's C structures, Ollama and vLLM.
+class Option:
+    """One setting: its name and default in llama.cpp's server, llama-cpp-python, its C structures, Ollama and vLLM.
 
-    With each name its default; "" is a program that has no such thing.
-    `c_default` is the one in the structures; `python_means` and `c_means` explain a default that is a code.
+    "" means that the program has no such option.
+    `c_default` is the default in the C structures; `python_means` and `c_means` explain a default that is a code.
     """
 
     name: str
@@ -53,84 +53,84 @@ class Knob:
 
 
 @cache
-def knobs() -> dict[str, Knob]:
-    """Every knob of data/facts/knobs.toml by the name that `Settings` has for it."""
-    text = (files("inferlab") / "data" / "facts" / "knobs.toml").read_text(encoding="utf-8")
-    return {name: Knob(name, **{"c_name": name, **entry}) for name, entry in tomllib.loads(text).items()}
+def options() -> dict[str, Option]:
+    """Every option of data/facts/options.toml by the name that `Settings` has for it."""
+    text = (files("inferlab") / "data" / "facts" / "options.toml").read_text(encoding="utf-8")
+    return {name: Option(name, **{"c_name": name, **entry}) for name, entry in tomllib.loads(text).items()}
 
 
 def names_and_defaults(names: Iterable[str] | None = None) -> str:
-    """A Markdown table, a row for each knob: what it is, and its name and default in four programs."""
-    chosen = [knobs()[name] for name in (names or knobs())]
+    """A Markdown table, a row for each option: what it is, and its name and default in four programs."""
+    chosen = [options()[name] for name in (names or options())]
     head = ["| what | llama.cpp | llama-cpp-python | Ollama | vLLM |", "|---|---|---|---|---|"]
     return "\n".join([*head, *map(_row, chosen)])
 
 
-def _row(knob: Knob) -> str:
-    python = f"{knob.python_default}, {knob.python_means}" if knob.python_means else knob.python_default
-    pairs = (knob.cli, knob.cli_default), (knob.python, python), (knob.ollama, knob.ollama_default)
-    return f"| {' | '.join([knob.what, *(_cell(*pair) for pair in (*pairs, (knob.vllm, knob.vllm_default)))])} |"
+def _row(option: Option) -> str:
+    python = f"{option.python_default}, {option.python_means}" if option.python_means else option.python_default
+    pairs = (option.cli, option.cli_default), (option.python, python), (option.ollama, option.ollama_default)
+    return f"| {' | '.join([option.what, *(_cell(*pair) for pair in (*pairs, (option.vllm, option.vllm_default)))])} |"
 
 
 def _cell(name: str, default: str) -> str:
-    return ": ".join(filter(None, [", ".join(f"`{one}`" for one in name.split(", ") if one), default])) or "none"
+    return ": ".join(filter(None, [", ".join(f"`{part}`" for part in name.split(", ") if part), default])) or "none"
 
 
-# --- one request, spelled ---------------------------------------------------------------------
+# --- one request, written for each program ----------------------------------------------------
 
 
 def spellings(settings: Settings, names: Iterable[str], model: str = "model.gguf") -> dict[str, str]:
-    """How to ask three programs for the named fields of a request; None leaves a field to the program.
+    """The named fields of `settings` as three programs take them; a field of None is left to the program.
 
-    Every name is spelled out, since the programs' defaults differ from each other.
-    Keys "llama.cpp", "llama-cpp-python", "Ollama"; what a program cannot be told is a comment.
-    Raises InvalidSettings for names that are places on one machine: devices, servers, shares.
+    Every name is written out, because the programs' defaults differ.
+    Keys "llama.cpp", "llama-cpp-python", "Ollama"; where a program has no such option, a comment says so.
+    Raises InvalidSettings for names that belong to one machine: devices, servers, shares.
     """
-    asked = {name: getattr(settings, name) for name in dict.fromkeys(names)}
-    placed = sorted(set(asked) & set(PLACES))
-    if placed:
-        raise InvalidSettings(f"{', '.join(placed)} belong to one machine; they have no spelling that others can use.")
-    told = {name: value for name, value in asked.items() if value is not None}
+    requested = {name: getattr(settings, name) for name in dict.fromkeys(names)}
+    specific = sorted(set(requested) & set(MACHINE_SPECIFIC))
+    if specific:
+        raise InvalidSettings(f"{', '.join(specific)} belong to one machine alone. Leave them out.")
+    values = {name: value for name, value in requested.items() if value is not None}
     return {
-        "llama.cpp": " ".join([f"llama-server -m {model}", *(_flag(*one) for one in told.items())]),
-        "llama-cpp-python": f"Llama({', '.join([repr(model), *_arguments(told)])})",
-        "Ollama": _modelfile(told),
+        "llama.cpp": " ".join([f"llama-server -m {model}", *(_flag(*item) for item in values.items())]),
+        "llama-cpp-python": f"Llama({', '.join([repr(model), *_arguments(values)])})",
+        "Ollama": _modelfile(values),
     }
 
 
 def _flag(name: str, value: Any) -> str:
     if name in OFF_SWITCHES:
-        return knobs()[name].cli.split(", ")[0] if value else OFF_SWITCHES[name]
+        return options()[name].cli.split(", ")[0] if value else OFF_SWITCHES[name]
     if isinstance(value, bool):
-        return knobs()[name].cli if value else f"--no-{name.replace('_', '-')}"
+        return options()[name].cli if value else f"--no-{name.replace('_', '-')}"
     if name == "n_gpu_layers" and value < 0:
         return "-ngl all"
-    return f"{knobs()[name].cli} {LOAD_MODES.get(value, value)}"
+    return f"{options()[name].cli} {LOAD_MODES.get(value, value)}"
 
 
-def _arguments(asked: dict[str, Any]) -> list[str]:
+def _arguments(values: dict[str, Any]) -> list[str]:
     """Keyword arguments of `llama_cpp.Llama`: types by number, flash attention as a bool, two switches for loading."""
-    told = []
-    for name, value in asked.items():
+    arguments = []
+    for name, value in values.items():
         if name in ("type_k", "type_v"):
-            told.append(f"{name}={TYPE_IDS[value.upper()]}")
+            arguments.append(f"{name}={TYPE_IDS[value.upper()]}")
         elif name == "flash_attn":
-            told.append(f"flash_attn={value != 'off'}")
+            arguments.append(f"flash_attn={value != 'off'}")
         elif name == "load_mode":
-            told += [f"use_mmap={'mmap' in value or value == 'auto'}", f"use_mlock={'mlock' in value}"]
-        elif knobs()[name].python:
-            told.append(f"{name}={value!r}")
-    return told
+            arguments += [f"use_mmap={'mmap' in value or value == 'auto'}", f"use_mlock={'mlock' in value}"]
+        elif options()[name].python:
+            arguments.append(f"{name}={value!r}")
+    return arguments
 
 
-def _modelfile(asked: dict[str, Any]) -> str:
+def _modelfile(values: dict[str, Any]) -> str:
     """PARAMETER lines of a Modelfile, variables for the server's environment, and what has no equivalent."""
-    lines = [_line(name, value) for name, value in asked.items() if not (name == "n_batch" and "n_ubatch" in asked)]
+    lines = [_line(name, value) for name, value in values.items() if not (name == "n_batch" and "n_ubatch" in values)]
     return "\n".join(dict.fromkeys(lines))
 
 
 def _line(name: str, value: Any) -> str:
-    known = knobs()[name].ollama
+    known = options()[name].ollama
     if name == "load_mode":
         return f"PARAMETER use_mmap {str('mmap' in value or value == 'auto').lower()}"
     if not known:

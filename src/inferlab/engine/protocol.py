@@ -1,4 +1,4 @@
-"""What an engine is asked and what it answers: the contract between measurements and llama.cpp's worker."""
+"""The requests that an engine takes and the replies it gives, shared by measurements, client and worker."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from inferlab.engine.log import Buffer
 from inferlab.machine import Machine
 from inferlab.settings import Settings
 
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "forget", "multiply", "transfer",
-                 "withhold")  # fmt: skip
-Tell = Callable[[int, int], None]
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "free_reference", "multiply", "transfer",
+                 "hold_memory")  # fmt: skip
+ProgressCallback = Callable[[int, int], None]
 
 
-def _nobody(done: int, total: int) -> None:
-    """Who is told when nobody wants to know."""
+def ignore_progress(done: int, total: int) -> None:
+    """A ProgressCallback that does nothing."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A model and context made ready: what was allocated where, how long each phase took, what was chosen."""
+    """An open model: its buffers, the seconds of each phase of loading, the settings that llama.cpp chose, its log."""
 
     buffers: tuple[Buffer, ...]
     phases: dict[str, float]
@@ -34,13 +34,13 @@ class Opening:
 
 @dataclass(frozen=True)
 class Pass:
-    """One prefill and one decode as they happened; seconds since the call, in order.
+    """The times and tokens of one prefill and one decode; seconds since the call, in order.
 
     prefill_seconds  engine time of the prompt: llama_decode and llama_synchronize, summed over its batches
     token_seconds    when each generated token id was known; the first is the end of TTFT
     decode_seconds   engine time of each later token: llama_decode and llama_synchronize
     tokens           the generated token ids
-    decoded          (tokens after the first, engine seconds) where another tool timed them only together
+    decoded          (tokens after the first, engine seconds) where another tool timed only their sum
     began            when the call was made: time.perf_counter() from an engine, the run's time axis in a `Run`
     """
 
@@ -53,7 +53,7 @@ class Pass:
 
 
 class Entry(NamedTuple):
-    """One token of a step: at which position of which sequence it stands, and whether its successor is wanted."""
+    """One token of a step: its position in its sequence, and whether the next token is wanted."""
 
     token: int
     position: int
@@ -62,16 +62,16 @@ class Entry(NamedTuple):
 
 
 def entries_of(tokens: Sequence[int], position: int = 0, sequence: int = 0) -> list[Entry]:
-    """Tokens that follow each other from a position on; only the last one's successor is wanted."""
+    """Consecutive tokens from a position on; the next token is wanted only after the last."""
     last = len(tokens) - 1
     return [Entry(token, position + index, sequence, index == last) for index, token in enumerate(tokens)]
 
 
 @dataclass(frozen=True)
 class Step:
-    """Tokens of several sequences computed together.
+    """The result of tokens of several sequences computed together.
 
-    seconds  engine time: llama_decode and llama_synchronize, summed over the calls that n_batch makes of it
+    seconds  engine time: llama_decode and llama_synchronize, summed over the calls of at most n_batch tokens
     picks    the likeliest next token after each entry that wanted one, in their order
     """
 
@@ -80,12 +80,12 @@ class Step:
 
 
 class Engine(Protocol):
-    """What a measurement needs from an inference engine; tests put a scripted one here."""
+    """What a measurement needs from an inference engine; tests pass a scripted one. `LlamaEngine` documents each."""
 
     @property
     def pid(self) -> int | None: ...
 
-    def held(self) -> AbstractContextManager[Any]: ...
+    def exclusive(self) -> AbstractContextManager[Any]: ...
 
     def machine(self) -> Machine: ...
 

@@ -51,11 +51,11 @@ def quantize(
     """
     name, source = type_named(type), find_model(model)
     header, target, engine = read_gguf(source), _target(source, name, path), engine or default_engine()
-    with engine.held():
+    with engine.exclusive():
         planned = engine.quantize(source, target, FILE_TYPES[name], requantize=requantize, dry_run=True)
         _require_room(target, _bytes_of(header, planned))
         with _whole_or_nothing(target) as partial, _told(header, target, progress) as tell:
-            engine.quantize(source, partial, FILE_TYPES[name], requantize=requantize, tell=tell)
+            engine.quantize(source, partial, FILE_TYPES[name], requantize=requantize, on_progress=tell)
             _require_whole(partial, header)
     return target
 

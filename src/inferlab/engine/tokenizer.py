@@ -40,7 +40,7 @@ def time_tokenizer(
 ) -> tuple[Tokenizing, ...]:
     """Tokenize each text `repeats` times, one after another, with a clock around the call."""
     engine = engine or default_engine()
-    with engine.held():
+    with engine.exclusive():
         engine.open_vocabulary(find_model(model))
         return tuple(_timed(text, repeats, engine) for text in texts)
 

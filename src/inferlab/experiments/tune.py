@@ -70,7 +70,7 @@ class Tuning(Measurement):
     settings  the settings before, with the engine's own number of threads; buffers and links are theirs
     after     the winner's
     rounds    the candidates of each round of halving, each with the seconds of all its requests up to then
-    names     the knobs that were tried
+    names     the options that were tried
     in_time   False when the budget ended the search, or the pairs, early
     """
 
@@ -84,7 +84,7 @@ class Tuning(Measurement):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The knobs in which the winner differs, with its values."""
+        """The options in which the winner differs, with its values."""
         return {n: getattr(self.after, n) for n in self.names if getattr(self.after, n) != getattr(self.settings, n)}
 
     @property
@@ -150,12 +150,12 @@ def tune(
 ) -> Tuning:
     """The settings that answer a request of `n_prompt` and `n_gen` tokens soonest here, and how sure that is.
 
-    over      the knobs and values to try; without it those that leave the text alone: threads, ubatch, flash
+    over      the options and values to try; without it those that leave the text alone: threads, ubatch, flash
               attention, and with a device the layers on it
     lossy     also try, or allow in `over`, what changes the model's output: the types of the cache
 
     Judge it by `better` and `confidence`; `spellings` says the result in the words of three programs.
-    Raises InvalidSettings for a knob that does not exist, or that is lossy without `lossy`; ModelError; EngineError
+    Raises InvalidSettings for an option that does not exist, or that is lossy without `lossy`; ModelError; EngineError
     where the settings one starts from cannot be measured.
     """
     engine, before = engine or default_engine(), settings or Settings()
@@ -163,7 +163,7 @@ def tune(
         raise InvalidSettings(f"budget_seconds={budget_seconds!r} must be more than 0.")
     path = find_model(model)
     header = read_gguf(path)
-    with engine.held():
+    with engine.exclusive():
         machine = engine.machine()
         before = _with_threads(fitted(before, n_prompt, n_gen), machine)
         grid = _grid(over, before, machine, header.n_layer, n_prompt, lossy)
@@ -201,13 +201,13 @@ def _grid(
     n_prompt: int,
     lossy: bool,
 ) -> dict[str, tuple[Any, ...]]:
-    """The knobs and values to try, checked; the value that is set already comes first."""
+    """The options and values to try, checked; the value that is set already comes first."""
     grid = dict(over) if over is not None else _usual(before, machine, n_layer, n_prompt)
     if lossy and over is None:
         grid |= {name: ("f16", "q8_0") for name in LOSSY}
     for name, values in grid.items():
         if name not in NAMES:
-            raise InvalidSettings(f"There is no knob {name!r} to tune. There are: {', '.join(NAMES)}.")
+            raise InvalidSettings(f"There is no option {name!r} to tune. There are: {', '.join(NAMES)}.")
         if name in LOSSY and not lossy:
             raise InvalidSettings(f"{name} changes what the model says; ask for that with lossy=True.")
         if isinstance(values, str) or not tuple(values):
@@ -216,7 +216,7 @@ def _grid(
 
 
 def _usual(before: Settings, machine: Machine, n_layer: int, n_prompt: int) -> dict[str, tuple[Any, ...]]:
-    """Knobs that leave the text alone, with few values each; ubatches beyond the prompt would all be the same."""
+    """Options that leave the text alone, with few values each; ubatches beyond the prompt would all be the same."""
     cores = machine.n_cores or 1
     largest = min(before.n_ubatch, n_prompt)
     grid: dict[str, tuple[Any, ...]] = {

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from inferlab.experiments.sweep import Sweep
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, value_text
 from inferlab.measurement.run import Run
+from inferlab.statistics import least_squares
 
 RATES = {"prefill": "prefill_tokens_per_second", "decode": "decode_tokens_per_second"}
 COLOURS = {"prefill": PREFILL, "decode": DECODE}
@@ -73,14 +74,12 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     The line is that of 1 to n_layer layers; with none or all of them no pass is divided. The rate, on the right axis,
     is 1000 divided by the line.
     """
-    from scipy.stats import linregress
-
     runs = {max(0, n_layer + 1 - p.changes["n_gpu_layers"]): p.run for p in sweep.points if p.run}
     runs = dict(sorted(runs.items()))
     times = {left: [1000 / rate for rate in run.points(RATES["decode"])] for left, run in runs.items()}
     middle = {left: median(ms) for left, ms in times.items()}
     divided = {left: ms for left, ms in middle.items() if 1 <= left <= n_layer}
-    fit = linregress(list(divided), list(divided.values()))
+    fit = least_squares(list(divided), list(divided.values()))
     figure = blank(
         next(iter(runs.values())).badge,
         "Time of a token: " + ", ".join(f"{left} layers on the host {ms:.1f} ms" for left, ms in middle.items())
@@ -89,7 +88,7 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
         y="ms a token",
     )  # fmt: skip
     points(figure, [(left, one) for left, ms in times.items() for one in ms], "ms a token", DECODE)
-    fitted = [(left, fit.intercept + fit.slope * left) for left in range(1, n_layer + 1)]
+    fitted = [(left, fit.at(left)) for left in range(1, n_layer + 1)]
     line(figure, fitted, "straight line", DECODE, marks=False)
     figure.add_scatter(
         x=[left for left, _ in fitted], y=[1000 / ms for _, ms in fitted], name="its rate", yaxis="y2", mode="lines",

@@ -8,7 +8,7 @@ from math import log10
 import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points
-from inferlab.measurement.ceilings import Ceiling
+from inferlab.machine import Ceiling
 from inferlab.measurement.run import Run
 from inferlab.prediction.roofline import Achieved
 

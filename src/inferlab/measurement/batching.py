@@ -87,7 +87,7 @@ def batched_decode(
     _require_counts(sizes, n_prompt, n_gen, repeats)
     path = find_model(model)
     header = read_gguf(path)
-    with engine.held():
+    with engine.exclusive():
         opening = engine.open(path, roomy(settings, max(sizes), n_prompt + n_gen + 1))
         first = fill(engine, n_prompt, max(sizes))
         seconds: dict[int, list[float]] = {size: [] for size in sizes}

@@ -16,13 +16,13 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
-from inferlab.machine import last_level_cache_bytes, physical_cores, ram_bytes
+from inferlab.machine import Ceiling, last_level_cache_bytes, physical_cores, ram_bytes
 from inferlab.measurement.page_cache import empty_cache
 from inferlab.units import MIB
 
@@ -31,25 +31,6 @@ COLUMNS = 512
 SIDE = 4096
 LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 256 * MIB, 1024 * MIB
 BLOCK = 16 * MIB
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """What one device reaches at most.
-
-    device                      "host", a name in ggml's registry, or an RPC endpoint
-    bandwidth_bytes_per_second  reading memory
-    matrix_flops_per_second     2 x weights x columns / seconds, for each type of weights
-    """
-
-    device: str
-    n_threads: int | None
-    bandwidth_bytes_per_second: float
-    matrix_flops_per_second: dict[str, float] = field(default_factory=dict)
-
-    def ridge(self, type: str) -> float:
-        """FLOP per byte at which both roofs meet: below it memory bounds, above it arithmetic does."""
-        return self.matrix_flops_per_second[type] / self.bandwidth_bytes_per_second
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def schedule(
     engine = engine or default_engine()
     path = find_model(model)
     longest = max(one.n_prompt + one.n_gen for one in requests)
-    with engine.held():
+    with engine.exclusive():
         opening = engine.open(path, roomy(settings or Settings(), n_slots, longest))
         engine.keep(0)
         desk = _Scheduler(engine, deque(enumerate(requests, 1)), [None] * n_slots)

@@ -57,7 +57,7 @@ def decode_at_depths(
         raise InvalidSettings(f"cells={cells!r} must be multiples of {CELL_STEP}, and n_gen from 1 to {CELL_STEP - 1}.")
     settings, engine = settings or Settings(), engine or default_engine()
     path = find_model(model)
-    with engine.held():
+    with engine.exclusive():
         opening = engine.open(path, settings.but(n_ctx=settings.n_ctx or cells[-1]))
         engine.keep(0)
         prompt, seconds, filled = engine.random_prompt(cells[-1]), {}, 0

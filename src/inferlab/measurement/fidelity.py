@@ -162,7 +162,7 @@ def fidelity(
     _require_trained(*headers)
     _require_one_vocabulary(own, full)
     engine, asked = engine or default_engine(), _settings(settings, n_ctx, own)
-    with engine.held(), _reference(engine, paths[1], asked):
+    with engine.exclusive(), _reference(engine, paths[1], asked):
         opening = engine.open(paths[0], asked)
         chunks = _chunks(engine, text, n_ctx, n_chunks)
         parts = [engine.compare(chunk, n_ctx // 2 + 1) for chunk in track(chunks, len(chunks), f"reading {own.name}")]
@@ -188,7 +188,7 @@ def perplexity(
     path, engine = find_model(model), engine or default_engine()
     header = read_gguf(path)
     _require_trained(header)
-    with engine.held():
+    with engine.exclusive():
         engine.open(path, _settings(settings, n_ctx, header))
         chunks = _chunks(engine, text, n_ctx, n_chunks)
         scored = track(chunks, len(chunks), f"reading {header.name}")
@@ -216,7 +216,7 @@ def token_nats(
     """
     path, engine = find_model(model), engine or default_engine()
     _require_trained(read_gguf(path))
-    with engine.held():
+    with engine.exclusive():
         engine.open(path, (settings or Settings()).but(n_ctx=CHUNK, n_batch=CHUNK))
         first, *tokens = engine.tokenize(text)
         chunks = (tokens[start : start + CHUNK - 1] for start in range(0, len(tokens), CHUNK - 1))
@@ -227,11 +227,11 @@ def token_nats(
 def _reference(engine: LlamaEngine, path: Path, settings: Settings) -> Iterator[None]:
     """While this lasts the reference is loaded, beside whatever is opened."""
     engine.open(path, settings.but(type_k="f16", type_v="f16"))
-    engine.set_aside()
+    engine.set_reference()
     try:
         yield
     finally:
-        engine.forget()
+        engine.free_reference()
 
 
 def _settings(settings: Settings | None, n_ctx: int, header: Model) -> Settings:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from inferlab.engine.protocol import Pass
 from inferlab.measurement.run import Run
 from inferlab.model.ggml_types import padded
+from inferlab.statistics import least_squares
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,5 @@ def levels(*runs: Run) -> dict[int, float]:
 
 def line(level: Mapping[int, float]) -> Line:
     """The least-squares line through the levels of two treads or more."""
-    cells, seconds = np.array(list(level)), np.array(list(level.values()))
-    slope, start = np.polyfit(cells, seconds, 1)
-    left = ((seconds - start - slope * cells) ** 2).sum()
-    spread = ((seconds - seconds.mean()) ** 2).sum()
-    return Line(float(start), float(slope), float(1 - left / spread) if len(cells) > 2 and spread else None)
+    fit = least_squares(list(level), list(level.values()))
+    return Line(fit.intercept, fit.slope, fit.r_squared)

@@ -43,7 +43,7 @@ def reserved_bytes(
     Nothing is generated. Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
     engine = engine or default_engine()
-    with engine.held():
+    with engine.exclusive():
         buffers = engine.open(find_model(model), settings).buffers
     return sum(buffer.n_bytes for buffer in buffers if buffer.kind == kind)
 
@@ -88,7 +88,7 @@ def occupied(
     """
     engine, path = engine or default_engine(), find_model(model)
     settings = settings if settings.n_ctx else settings.but(n_ctx=2 * N_PROMPT)
-    with engine.held():
+    with engine.exclusive():
         used = used_devices(settings, engine.machine().devices)
         card = _one(device, used)
         engine.close()

@@ -74,7 +74,7 @@ def reuse_prefix(
     path = find_model(model)
     needed = padded(max(n_shared) + 2 * n_own)
     pool = settings.but(n_seq_max=2, kv_unified=True, n_ctx=settings.n_ctx or needed)
-    with engine.held():
+    with engine.exclusive():
         opening = engine.open(path, pool)
         _whole(engine, engine.random_prompt(n_own))
         found = tuple(_prefix(engine, n, n_own, repeats) for n in n_shared)

@@ -169,7 +169,7 @@ def measure(
     interval = sampling_interval(telemetry)
     path = find_model(model)
     header = read_gguf(path)
-    with engine.held():
+    with engine.exclusive():
         tokens = _tokens_of(prompt, path, engine) if prompt is not None else None
         n_prompt = n_prompt if tokens is None else len(tokens)
         opening = engine.open(path, fitted(settings, n_prompt, n_gen))

@@ -184,7 +184,7 @@ def speculate(
     if min(n_draft, n_gen, repeats) < 1:
         raise InvalidSettings("n_draft, n_gen and repeats must be whole numbers of at least 1.")
     engine, path = engine or default_engine(), find_model(model)
-    with engine.held():
+    with engine.exclusive():
         engine.open_vocabulary(path)
         tokens = engine.tokenize(prompt)
         cells = padded(len(tokens) + n_gen + n_draft)
@@ -285,7 +285,7 @@ def time_verification(
         raise InvalidSettings("sizes must contain 1, and sizes, n_prompt and repeats be whole numbers of at least 1.")
     settings, engine, path = settings or Settings(), engine or default_engine(), find_model(model)
     cells = padded(n_prompt + max(sizes))
-    with engine.held():
+    with engine.exclusive():
         opening = engine.open(path, settings.but(n_ctx=settings.n_ctx or cells))
         engine.keep(0)
         tokens = engine.random_prompt(n_prompt + max(sizes))

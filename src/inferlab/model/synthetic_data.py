@@ -9,14 +9,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import InvalidSettings
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import STRING, PackedArray, Tensor
 from inferlab.units import MIB
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -68,6 +69,8 @@ def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
 
     Matrices are cut from one pool of random blocks per type, from a place that `seed` chooses.
     """
+    import numpy as np
+
     if len(tensor.shape) == 1:
         yield memoryview(np.full(tensor.n_elements, tensor.name.endswith("weight"), "<f4").tobytes())
         return
@@ -83,6 +86,8 @@ def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
 @cache
 def _pool(type: str) -> memoryview:
     """About 8 MiB of valid blocks of one type."""
+    import numpy as np
+
     generator = np.random.default_rng(SEED)
     kind = TYPES[type]
     if type in BLOCKS:
@@ -95,6 +100,8 @@ def _pool(type: str) -> memoryview:
 
 
 def _blocks(block: Block, count: int, width: int, generator: np.random.Generator) -> np.ndarray:
+    import numpy as np
+
     blocks = generator.integers(0, 256, (count, width), np.uint8)
     for first, end, kept, added in block.masks:
         blocks[:, first:end] = blocks[:, first:end] & kept | added
@@ -122,23 +129,19 @@ def _special_ids() -> dict[str, Any]:
 
 @cache
 def _arrays(n_vocab: int) -> dict[str, PackedArray]:
-    scores = -np.arange(n_vocab, dtype="<f4")
-    kinds = np.full(n_vocab, NORMAL, "<i4")
-    kinds[: len(SPECIAL)] = UNKNOWN, CONTROL, CONTROL
-    kinds[len(SPECIAL) : LEAST_TOKENS - 1] = BYTE
+    scores = struct.pack(f"<{n_vocab}f", -0.0, *range(-1, -n_vocab, -1))
+    named = (UNKNOWN, CONTROL, CONTROL, *(BYTE for _ in BYTES))
+    kinds = struct.pack(f"<{n_vocab}i", *named, *(NORMAL for _ in range(n_vocab - len(named))))
     return {
         "tokenizer.ggml.tokens": PackedArray(STRING, n_vocab, _tokens(n_vocab)),
-        "tokenizer.ggml.scores": PackedArray(FLOAT32, n_vocab, scores.tobytes()),
-        "tokenizer.ggml.token_type": PackedArray(INT32, n_vocab, kinds.tobytes()),
+        "tokenizer.ggml.scores": PackedArray(FLOAT32, n_vocab, scores),
+        "tokenizer.ggml.token_type": PackedArray(INT32, n_vocab, kinds),
     }
 
 
 def _tokens(n_vocab: int) -> bytes:
-    """Length and text of each token; the numbered words all have the same length, so NumPy lays them out."""
+    """Length and text of each token; every numbered word has the same length."""
     named = b"".join(struct.pack("<Q", len(text)) + text for text in map(str.encode, (*SPECIAL, *BYTES, SPACE)))
-    numbers = np.arange(LEAST_TOKENS, n_vocab)
     mark = SPACE.encode()
-    words = np.empty(len(numbers), [("length", "<u8"), ("mark", f"S{len(mark)}"), ("digits", "u1", DIGITS)])
-    words["length"], words["mark"] = len(mark) + DIGITS, mark
-    words["digits"] = numbers[:, None] // 10 ** np.arange(DIGITS)[::-1] % 10 + ord("0")
-    return named + words.tobytes()
+    start = struct.pack("<Q", len(mark) + DIGITS) + mark
+    return named + b"".join(b"%b%0*d" % (start, DIGITS, number) for number in range(LEAST_TOKENS, n_vocab))

@@ -31,9 +31,9 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import loopback_device
 from inferlab.engine.session import default_engine
 from inferlab.errors import DeviceUnavailable
-from inferlab.machine import physical_cores
+from inferlab.machine import Ceiling, physical_cores
 from inferlab.measurement import ceilings
-from inferlab.measurement.ceilings import Ceiling, LinkCeiling
+from inferlab.measurement.ceilings import LinkCeiling
 from inferlab.measurement.memory import context_bytes
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model, read_gguf

@@ -9,11 +9,9 @@ from pathlib import Path
 from statistics import median
 
 from inferlab.errors import InvalidSettings, RecordError
-from inferlab.machine import Device, Link, Machine
-from inferlab.measurement.ceilings import Ceiling
-from inferlab.model.synthetic_model import cache_folder
+from inferlab.machine import Ceiling, Device, Link, Machine
+from inferlab.model.find import cache_folder
 from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, TypeRates
-from inferlab.records import write_whole
 
 FORMAT = 2
 LEAST_BAND = 0.15
@@ -102,6 +100,8 @@ class Calibration:
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write it as JSON, into the cache folder if no path is given. Raises RecordError."""
+        from inferlab.records import write_whole
+
         return write_whole(path or kept_at(), json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
 
     @classmethod

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferlab.engine.registry import limit_on
-from inferlab.engine.session import this_machine
-from inferlab.errors import InvalidSettings
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device, Machine, read_host
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
@@ -117,12 +116,18 @@ def asked(settings: Settings | None) -> Settings:
 def machine_for(machine: Machine | None = None, vram: int | str | None = None) -> Machine:
     """The machine to plan for: as given, or this one; with `vram`, one CUDA card with so much and unknown RAM."""
     if vram is None:
-        return machine or this_machine()
+        return machine or _this_machine()
     n_bytes = bytes_from_text(vram) if isinstance(vram, str) else vram
     if n_bytes <= 0:
         raise InvalidSettings(f"vram={vram!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
     card = Device("CUDA0", f"a card with {bytes_text(n_bytes)}", "gpu", n_bytes, n_bytes, "CUDA")
     return replace(machine or read_host(), ram_bytes=None, devices=(card,))
+
+
+def _this_machine() -> Machine:
+    from inferlab.engine.session import this_machine
+
+    return this_machine()
 
 
 def free_bytes(machine: Machine, settings: Settings | None = None) -> dict[str, int | None]:
@@ -201,8 +206,17 @@ class _Search:
         return self._answer("the most layers with this n_ctx", "n_gpu_layers", best, 1, blocks + 1, least=0)
 
     def cache_type(self) -> Answer:
-        """The most precise of f16, q8_0 and q4_0 for keys and values with which everything asked for fits."""
+        """The most precise of f16, q8_0 and q4_0 for keys and values with which everything asked for fits.
+
+        None where a plan with a quantized cache needs llama.cpp's simulation and there is none.
+        """
         question = "the KV cache type for this n_ctx with these layers"
+        try:
+            return self._most_precise(question)
+        except UnsupportedArchitecture as error:
+            return Answer(question, None, None, str(error))
+
+    def _most_precise(self, question: str) -> Answer:
         tried = [self._with_cache(name) for name in CACHE_TYPES]
         for settings in filter(None, tried):
             if self.fits(settings):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inferlab.engine.loopback import links_to
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Link, Machine
 from inferlab.model.gguf import Model
@@ -62,7 +61,8 @@ def predict_speed(
     link         of an RPC device (None: as measured when this session's loopback device started, or unslowed)
     n_gen        tokens generated after the prompt; decode is that of the one in their middle
     The bytes are those of `predict_memory`; the seconds are added up by `speed`.
-    Raises InvalidSettings where a device was not calibrated, RecordError without a calibration.
+    Raises InvalidSettings where a device was not calibrated, RecordError without a calibration,
+    UnsupportedArchitecture for a KV cache that has no formula.
     """
     model = model_named(model)
     settings.require_model(model)
@@ -70,13 +70,22 @@ def predict_speed(
     settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
     gpus = planned_devices(settings, machine)
     placed = MemoryPlanner(model, settings, gpus, False).placed()
-    links = links_to(settings.rpc_servers)
+    link = link or _link_to(settings)
     names = {f"gpu{i}": calibration.name_of(gpu) for i, gpu in enumerate(gpus)}
     rates = {HOST: calibration.host(settings.n_threads)} | {at: calibration.rates(name) for at, name in names.items()}
-    ways = {at: calibration.link(name, link or next(iter(links), None)) for at, name in names.items()}
+    ways = {at: calibration.link(name, link) for at, name in names.items()}
     whole = Placed(model, settings, placed, rates, ways)
     decode = StepPlan(1, whole.decode(n_prompt + n_gen // 2), calibration.bands["decode"])
     prefill = StepPlan(n_prompt, whole.prefill(n_prompt), calibration.bands["prefill"], whole.overlap(n_prompt))
     known = {tensor.type for tensor, _ in whole.tensors()} - set.union(*(set(one.types) for one in rates.values()))
     notes = tuple(f"{type} was not calibrated; the nearest type in size stands for it." for type in sorted(known))
     return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, limits_of(rates, decode), notes)
+
+
+def _link_to(settings: Settings) -> Link | None:
+    """The slowed link of the first loopback device of this session that a request uses; None without any."""
+    if not settings.rpc_servers:
+        return None
+    from inferlab.engine.loopback import links_to
+
+    return next(iter(links_to(settings.rpc_servers)), None)

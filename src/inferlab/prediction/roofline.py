@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inferlab.measurement.ceilings import Ceiling
+from inferlab.machine import Ceiling
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import Model
 from inferlab.prediction.speed import intensity, matrices

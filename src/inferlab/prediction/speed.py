@@ -11,20 +11,22 @@ One step is one llama_decode: a batch of n_tokens on top of `depth` cells in use
 
 are added up, because llama.cpp works through devices one after another; only in a prompt of several ubatches may host
 and loopback device work on different ones at the same time.  Cells in use are counted in steps of 256,
-as llama.cpp rounds them (llama-kv-cache.cpp, get_n_kv); a CPU with flash attention skips the masked ones
-(ggml-cpu/ops.cpp:8969).  `calibration` measures the seconds; nothing here measures, and no file is read.
+as llama.cpp rounds them (llama-kv-cache.cpp, get_n_kv); a CPU with flash attention skips the masked ones, and so those
+before a sliding window (ggml-cpu/ops.cpp:8969).  What a layer keeps and reads is `memory.cache`'s formula.
+`calibration` measures the seconds; nothing here measures, and no file is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from inferlab.errors import InvalidSettings
+from inferlab.model.ggml_types import row_bytes
 from inferlab.model.gguf import Model, ModelCard, Tensor
-from inferlab.prediction.memory import row_bytes
-from inferlab.prediction.memory.cache import batches, cells, padded
+from inferlab.prediction.memory.cache import CacheLayer, batches, cache_layers, cell_bytes, cells_read
 from inferlab.prediction.memory.compute import uses_flash_attention
 from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of
 from inferlab.settings import Settings
@@ -261,18 +263,18 @@ class Placed:
         return known[min(known, key=lambda type: abs(row_bytes(type, 256) / 256 - bits))]
 
     def attention(self, n_tokens: int, depth: int) -> Iterable[Term]:
-        for device in self.layers[:-1]:
+        for device, layer in zip(self.layers[:-1], self.cache, strict=True):
             where = HOST if self.attends_on_host else device
-            seen = self.seen_cells(where, n_tokens, depth)
+            seen = self.seen_cells(where, layer.window, n_tokens, depth)
             rates = self.attention_rates(where)
             each = rates.seconds_per_value if n_tokens == 1 else rates.seconds_per_batch_value
-            yield Term("attention", where, self.widths(where) * seen * each, self.cache_bytes(n_tokens + depth))
+            yield Term("attention", where, self.widths(where) * seen * each, self.cache_bytes(layer, n_tokens + depth))
 
-    def seen_cells(self, device: str, n_tokens: int, depth: int) -> float:
-        """Cells that all queries of a step look at, together."""
+    def seen_cells(self, device: str, window: int, n_tokens: int, depth: int) -> float:
+        """Cells that all queries of a step look at, together: every unmasked one, or every one that is read."""
         if self.rates[device].on_cpu and uses_flash_attention(self.settings):
-            return n_tokens * (depth + (n_tokens + 1) / 2)
-        return n_tokens * padded(depth + n_tokens)
+            return unmasked_cells(n_tokens, depth, window)
+        return n_tokens * cells_read(self.settings, window, depth + n_tokens)
 
     def widths(self, device: str) -> int:
         """Values of keys and values that one cell shows to one query: once for each head, or for each KV head."""
@@ -300,27 +302,28 @@ class Placed:
     def link(self, n_tokens: int, depth: int) -> Iterable[Term]:
         """Entering a device, the results back, and what a cache on the other side costs."""
         for device in sorted(set(self.layers) - {HOST}):
-            n_blocks = sum(1 for layer in self.layers[:-1] if layer == device)
             yield self.crossing(device, n_tokens * self.model.n_embd * ACTIVATION + self.mask_bytes(n_tokens, depth))
             yield Term("link", device, self.links[device].extra_seconds + self.links[device].relay_step_seconds)
             if self.layers[-1] == device:
                 yield self.crossing(device, self.n_logits * ACTIVATION)
             if not self.settings.offload_kqv:
-                yield from self.far_cache(device, n_blocks, n_tokens, depth)
+                yield from self.far_cache(device, n_tokens, depth)
             yield from self.streamed(device, n_tokens)
 
-    def far_cache(self, device: str, n_blocks: int, n_tokens: int, depth: int) -> Iterable[Term]:
-        """The cache stays with the host: with flash attention it is copied over, without it the queries go there."""
-        embd = self.model.n_head * self.model.head_dim_k
-        kv = self.model.n_head_kv * (self.model.head_dim_k + self.model.head_dim_v)
-        if uses_flash_attention(self.settings):
-            there, back = self.cache_bytes(depth + n_tokens), n_tokens * kv * ACTIVATION
-        else:
-            there, back = n_tokens * embd * ACTIVATION, n_tokens * (embd + kv) * ACTIVATION
+    def far_cache(self, device: str, n_tokens: int, depth: int) -> Iterable[Term]:
+        """The cache stays with the host: what crosses, and what handing over each block costs."""
         way = self.links[device]
+        layers = [layer for at, layer in zip(self.layers[:-1], self.cache, strict=True) if at == device]
         waits = way.split_seconds + way.relay_split_seconds + way.split_waits * way.extra_seconds
-        yield self.crossing(device, n_blocks * (there + back + way.split_bytes))
-        yield Term("link", device, n_blocks * waits)
+        yield self.crossing(device, sum(self.far_bytes(layer, n_tokens, depth) + way.split_bytes for layer in layers))
+        yield Term("link", device, len(layers) * waits)
+
+    def far_bytes(self, layer: CacheLayer, n_tokens: int, depth: int) -> int:
+        """Bytes of one block: with flash attention its cache is copied over, without it the queries go to the host."""
+        kv = n_tokens * (layer.key_width + layer.value_width) * ACTIVATION
+        if uses_flash_attention(self.settings):
+            return self.cache_bytes(layer, depth + n_tokens) + kv
+        return 2 * n_tokens * self.model.n_head * self.model.head_dim_k * ACTIVATION + kv
 
     def streamed(self, device: str, n_tokens: int) -> Iterable[Term]:
         """A card copies host weights in for large batches (op_offload); the RPC backend does not."""
@@ -334,14 +337,20 @@ class Placed:
         return Term("link", device, n_bytes / self.links[device].bytes_per_second, n_bytes)
 
     def mask_bytes(self, n_tokens: int, depth: int) -> int:
-        return n_tokens * padded(depth + n_tokens) * (2 if uses_flash_attention(self.settings) else 4)
+        """Bytes of the masks: a value for each token and each cell that is read, one mask for each kind of layer."""
+        windows = {layer.window for layer in self.cache}
+        n_cells = sum(cells_read(self.settings, window, depth + n_tokens) for window in windows)
+        return n_tokens * n_cells * (2 if uses_flash_attention(self.settings) else 4)
 
-    def cache_bytes(self, n_cells: int) -> int:
-        """Bytes of one block's cells in use."""
-        n_kv = min(padded(n_cells), cells(self.settings)[1])
-        keys = row_bytes(self.settings.type_k, self.model.n_head_kv * self.model.head_dim_k)
-        values = row_bytes(self.settings.type_v, self.model.n_head_kv * self.model.head_dim_v)
-        return n_kv * (keys + values)
+    @cached_property
+    def cache(self) -> tuple[CacheLayer, ...]:
+        """What each block keeps. Raises UnsupportedArchitecture for a cache that has no formula."""
+        return cache_layers(self.model)
+
+    def cache_bytes(self, layer: CacheLayer, n_tokens: int) -> int:
+        """Bytes of the cells that one block reads with so many tokens in the cache."""
+        each = cell_bytes(layer, self.settings.type_k, self.settings.type_v)
+        return cells_read(self.settings, layer.window, n_tokens) * each
 
     @property
     def n_logits(self) -> int:
@@ -351,6 +360,16 @@ class Placed:
     def attends_on_host(self) -> bool:
         """Without flash attention the work follows the cache (llama-graph.cpp:2746-2749); with it, it does not."""
         return not self.settings.offload_kqv and not uses_flash_attention(self.settings)
+
+
+def unmasked_cells(n_tokens: int, depth: int, window: int) -> float:
+    """Cells that `n_tokens` queries on top of `depth` cells may look at, together: causal, and within a window.
+
+    Query i sees min(depth + i, window) cells; over all queries that is k (depth + (k + 1) / 2) + (n - k) window,
+    where k of n queries still see everything: k = max(0, window - depth), at most n; k = n without a window.
+    """
+    whole = min(n_tokens, max(0, window - depth)) if window else n_tokens
+    return whole * (depth + (whole + 1) / 2) + (n_tokens - whole) * window
 
 
 def merged(terms: Iterable[Term]) -> tuple[Term, ...]:

@@ -1,7 +1,13 @@
-"""The KV cache, layer by layer: how many cells, how wide, in which types.
+"""The KV cache, layer by layer: how many cells, how wide, in which types. `speed` counts with the same formula.
 
-bytes of a layer = streams * cells * (row(type_k, KV heads * head_dim_k) + row(type_v, KV heads * head_dim_v))
-The cells of a layer with a sliding window are fewer unless `swa_full`; a latent (MLA) cache has keys only.
+    bytes of the cache    sum over layers of streams * cells * bytes of a cell
+    bytes of a cell       row(type_k, KV heads * head_dim_k) + row(type_v, KV heads * head_dim_v)
+    cells                 ceil256(n_ctx / streams); in a layer with a window, unless `swa_full`,
+                          at most ceil256(window * sequences of the stream + n_ubatch)
+    cells read by a step  min(ceil256(tokens in the cache), cells)
+
+row(type, n) = n / block * block_bytes of the type, and ceil256 rounds up to a multiple of 256, both in
+model.ggml_types. A latent (MLA) cache has keys only.
 Sources: llama-kv-cache.cpp:205-234, llama-kv-cache-iswa.cpp:69-81, llama-context.cpp:290-305, llama-model.cpp:2352.
 """
 
@@ -70,11 +76,20 @@ def batches(settings: Settings) -> tuple[int, int]:
     return n_batch, min(n_batch, settings.n_ubatch)
 
 
+def cells_read(settings: Settings, window: int, n_tokens: int) -> int:
+    """Cells that attention reads with `n_tokens` in one sequence's cache, masked ones included (get_n_kv)."""
+    return min(padded(n_tokens), windowed_cells(settings, window))
+
+
+def cell_bytes(layer: CacheLayer, type_k: str, type_v: str) -> int:
+    """Bytes of the keys and values of one cell in one layer."""
+    return row_bytes(type_k, layer.key_width) + row_bytes(type_v, layer.value_width)
+
+
 def layer_bytes(layer: CacheLayer, settings: Settings) -> int:
     """Bytes of one layer's cache."""
     streams, _ = cells(settings)
-    keys, values = row_bytes(settings.type_k, layer.key_width), row_bytes(settings.type_v, layer.value_width)
-    return streams * windowed_cells(settings, layer.window) * (keys + values)
+    return streams * windowed_cells(settings, layer.window) * cell_bytes(layer, settings.type_k, settings.type_v)
 
 
 def kv_cache_bytes(model: Model | KnownModel, settings: Settings) -> int:
@@ -90,8 +105,7 @@ def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", typ
 
     n_layer * (row(type_k, n_head_kv * head_dim_k) + row(type_v, n_head_kv * head_dim_v)); llama-kv-cache.cpp.
     """
-    layers = cache_layers(model)
-    return sum(row_bytes(type_k, layer.key_width) + row_bytes(type_v, layer.value_width) for layer in layers)
+    return sum(cell_bytes(layer, type_k, type_v) for layer in cache_layers(model))
 
 
 def _windowed(model: Model | KnownModel, n_layer: int, architecture: str, window: int) -> tuple[CacheLayer, ...]:

@@ -7,8 +7,8 @@ Sources: llama-model.cpp:1556-1614, llama-model-loader.cpp:1162-1217, llama-arch
 
 from __future__ import annotations
 
-import ctypes
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -71,4 +71,5 @@ def tied_output_bytes(model: Model) -> int:
 
 
 def _float(value: float) -> float:
-    return ctypes.c_float(value).value
+    """The nearest 32-bit float."""
+    return struct.unpack("<f", struct.pack("<f", value))[0]

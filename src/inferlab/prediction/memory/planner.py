@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from inferlab.engine import dry_run
+from inferlab.engine import libraries
 from inferlab.engine.devices import used_devices
-from inferlab.engine.dry_run import Simulation
-from inferlab.engine.loopback import is_loopback
-from inferlab.errors import DeviceUnavailable, InvalidSettings, UnsupportedArchitecture
+from inferlab.errors import DeviceUnavailable, EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device, Machine
 from inferlab.model.gguf import Model
 from inferlab.prediction.memory.cache import batches, cache_layers, cells, layer_bytes
@@ -26,6 +25,9 @@ from inferlab.prediction.memory.compute import (
 from inferlab.prediction.memory.placement import HOST, placed_layers, tied_output_bytes, weights_of_layers
 from inferlab.prediction.memory.plan import BOUND, CLOSED_FORM, ORACLE, DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.settings import UNQUANTIZED, Settings
+
+if TYPE_CHECKING:
+    from inferlab.engine.dry_run import Simulation
 
 COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches on their way through several cards
 PROVEN = frozenset(["CUDA", "RPC"])  # backends whose buffers the closed form and the stand-in were held against
@@ -51,6 +53,24 @@ def planned_devices(settings: Settings, machine: Machine | None) -> tuple[Device
     return found
 
 
+def require_simulation() -> None:
+    """Raise EngineUnavailable where llama.cpp cannot be asked: it is not installed, or there are no processes."""
+    try:
+        libraries.folder()
+        import inferlab.engine.dry_run  # noqa: F401
+    except ImportError as error:
+        raise EngineUnavailable(f"llama.cpp cannot run here: {error}. Its simulation needs a process.") from error
+
+
+def can_simulate() -> bool:
+    """Whether llama.cpp can be asked for a simulation here."""
+    try:
+        require_simulation()
+    except EngineUnavailable:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class MemoryPlanner:
     """One model under one request on certain devices, and the three ways to an answer."""
@@ -74,8 +94,11 @@ class MemoryPlanner:
 
         A loopback device serves one client at a time, and the engine may be it: another one answers for it.
         """
-        if self.attends_apart:
+        if self.attends_apart or not can_simulate():
             return None
+        from inferlab.engine import dry_run
+        from inferlab.engine.loopback import is_loopback
+
         if len(self.gpus) == 1 and is_loopback(self.gpus[0].description):
             return self.simulated(dry_run.simulate_stand_in(self.model, self.settings, self.n_outputs_max))
         if self.devices_are_here:
@@ -86,13 +109,16 @@ class MemoryPlanner:
         return None
 
     def bound(self) -> MemoryPlan:
-        """Compute between two ends: what any card must hold at once, and full offload plus all that can be staged."""
+        """Compute between two ends: what any card must hold at once, and full offload plus all that can be staged.
+
+        The compute bytes of full offload and of the host alone are simulated, or, where llama.cpp is not installed,
+        in closed form.
+        """
         self.require_proven()
-        whole = self.on_stand_in()
-        layers, caches = self.placed(), self.caches or self.told_caches(whole)
+        whole = self.compute_of_full_offload()
+        layers, caches = self.placed(), self.caches or self.told_caches(self.on_stand_in())
         ranges = {f"gpu{i}": self.range_on(f"gpu{i}", whole, layers, caches) for i in range(len(self.gpus))}
-        alone = dry_run.simulate(self.model, self.settings.but(devices=(), rpc_servers=()), self.n_outputs_max)
-        most = alone.compute_bytes[HOST] + whole.compute_bytes.get(HOST, 0)
+        most = self.compute_of_host_alone()[HOST] + whole.get(HOST, 0)
         ranges = {HOST: (embedded_bytes(self.model, self.settings), most), **ranges}
         return self.plan(BOUND, layers, caches, dict.fromkeys(ranges), (self.reason,), ranges)
 
@@ -156,19 +182,50 @@ class MemoryPlanner:
                 sizes[layer] += share
         return tuple(sizes)
 
+    def compute_of_full_offload(self) -> dict[str, int]:
+        """Compute bytes with everything on one device."""
+        if can_simulate():
+            return self.on_stand_in().compute_bytes
+        return self.compute_by_formula(self.fully_offloaded, on_device=True)
+
+    def compute_of_host_alone(self) -> dict[str, int]:
+        """Compute bytes with everything on the host."""
+        alone = self.settings.but(devices=(), rpc_servers=())
+        if not can_simulate():
+            return self.compute_by_formula(alone, on_device=False)
+        from inferlab.engine import dry_run
+
+        return dry_run.simulate(self.model, alone, self.n_outputs_max).compute_bytes
+
+    def compute_by_formula(self, settings: Settings, on_device: bool) -> dict[str, int]:
+        """Compute bytes in closed form. Raises UnsupportedArchitecture where there is none."""
+        found = compute_bytes(self.model, settings, self.n_outputs, on_device)
+        if found is None:
+            raise UnsupportedArchitecture(
+                f"{self.model.name} ({self.model.architecture}) has no closed form under these settings, and "
+                "llama.cpp, whose simulation could tell, is not installed here. Plan where it is."
+            )
+        return found
+
+    @property
+    def fully_offloaded(self) -> Settings:
+        return self.settings.but(n_gpu_layers=-1, offload_kqv=True, split_mode="layer", tensor_split=None)
+
     def on_stand_in(self) -> Simulation:
         """Everything on one loopback device."""
         try:
-            whole = self.settings.but(n_gpu_layers=-1, offload_kqv=True, split_mode="layer", tensor_split=None)
-            return dry_run.simulate_stand_in(self.model, whole, self.n_outputs_max)
-        except DeviceUnavailable as error:
+            require_simulation()
+            from inferlab.engine import dry_run
+
+            return dry_run.simulate_stand_in(self.model, self.fully_offloaded, self.n_outputs_max)
+        except (DeviceUnavailable, EngineUnavailable) as error:
             raise UnsupportedArchitecture(
                 f"{self.model.name} ({self.model.architecture}) has no closed form under these settings, its device "
                 f"is not on this machine, and nothing can stand in for it. {error}"
             ) from error
 
     def range_on(
-        self, name: str, whole: Simulation, layers: Sequence[str], caches: Sequence[int]
+        self, name: str, whole: dict[str, int], layers: Sequence[str], caches: Sequence[int]
     ) -> tuple[int, int]:
         """Least and most compute bytes of one card: see `bound`."""
         head = head_bytes(self.model, self.n_outputs) if layers[-1] == name else 0
@@ -176,7 +233,7 @@ class MemoryPlanner:
         embedded = embedded_bytes(self.model, self.settings)
         inner = 3 * self.model.n_ff * embedded // self.model.n_embd if gated and name in layers[:-2] else 0
         least = max(inner, head)
-        most = whole.compute_bytes["gpu0"] * (COPIES_IN_FLIGHT if len(self.gpus) > 1 else 1)
+        most = whole["gpu0"] * (COPIES_IN_FLIGHT if len(self.gpus) > 1 else 1)
         return least, most + self.staged(layers, caches) + self.scratch()
 
     def staged(self, layers: Sequence[str], caches: Sequence[int]) -> int:
@@ -256,6 +313,8 @@ class MemoryPlanner:
     @property
     def devices_are_here(self) -> bool:
         """Whether llama.cpp can be asked about these very devices."""
+        from inferlab.engine import dry_run
+
         own = {device.name for device in self.gpus if device.backend != "RPC"}
         return not own or own <= {device.name for device in dry_run.machine().gpus}
 

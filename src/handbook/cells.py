@@ -1,0 +1,64 @@
+"""What the cells of a page call: values for the prose, and tables about the book itself."""
+
+from __future__ import annotations
+
+import numbers
+from datetime import date
+from importlib.metadata import version
+
+from inferlab import units
+
+
+def number(key: str, value: float | int | str) -> None:
+    """Hand one value to the prose, which shows it as {glue:text}`key:.2f`.
+
+    NumPy scalars become Python's own, because the prose formats only those.
+    """
+    from myst_nb import glue
+
+    glue(key, _plain(value), display=False)
+
+
+def _plain(value: float | int | str) -> float | int | str:
+    if isinstance(value, str):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def build_facts():
+    """The machine and the software this page was executed with, as a table."""
+    from IPython.display import Markdown
+
+    import inferlab as lab
+
+    rows = {**_machine_rows(lab.this_machine()), **_software_rows(), "executed": f"{date.today():%d %B %Y}"}
+    return Markdown("\n".join(["| what | this build |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())]))
+
+
+def _machine_rows(machine) -> dict[str, str]:
+    gpus = ", ".join(f"{d.description} ({d.memory_text})" for d in machine.gpus)
+    return {
+        "processor": f"{machine.cpu}, {machine.n_cores} cores used",
+        "memory": units.bytes_text(machine.ram_bytes),
+        "GPU": gpus or "none",
+        "system": machine.system,
+        "engine": machine.llama_cpp_text,
+        "Python": machine.python,
+    }
+
+
+def _software_rows() -> dict[str, str]:
+    return {package: version(package) for package in ("inferlab", "jupyter-book", "sphinx", "myst-nb", "plotly")}
+
+
+def claim_counts():
+    """The claims by verdict and section, as a table."""
+    from IPython.display import Markdown
+
+    from handbook import claims
+
+    found = [(one.verdict, one.section) for one in claims.claims()]
+    head = f"| verdict | {' | '.join(claims.SECTIONS)} | all |\n|---|{'--:|' * (len(claims.SECTIONS) + 1)}"
+    rows = {v: [found.count((v, s)) for s in claims.SECTIONS] for v in claims.VERDICTS}
+    lines = [f"| {verdict} | {' | '.join(map(str, row))} | {sum(row)} |" for verdict, row in rows.items()]
+    return Markdown("\n".join([head, *lines]))

@@ -1,0 +1,102 @@
+"""The marker `engine`: what has it, and that a test without it cannot use llama.cpp unnoticed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLES = """
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from inferlab.engine import libraries
+from inferlab.engine.client import LlamaEngine
+
+
+@pytest.fixture
+def started():
+    engine = LlamaEngine()
+    engine.ready()
+    yield engine
+    engine.close()
+
+
+def test_starts_a_worker():
+    LlamaEngine().ready()
+
+
+def test_swallows_the_failure():
+    with suppress(Exception):
+        LlamaEngine().ready()
+
+
+def test_starts_a_process_that_imports_llama_cpp():
+    subprocess.run([sys.executable, "-c", "import llama_cpp"], stderr=subprocess.DEVNULL)
+
+
+def test_starts_a_worker_from_another_process():
+    code = "from inferlab.engine.client import LlamaEngine; LlamaEngine().ready()"
+    subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+
+
+def test_starts_a_worker_in_a_fixture(started):
+    pass
+
+
+def test_asks_for_a_library():
+    with suppress(Exception):
+        libraries.shared_library("ggml")
+
+
+def test_needs_nothing():
+    subprocess.run([sys.executable, "-c", "import inferlab"], check=True)
+
+
+@pytest.mark.engine
+def test_declares_it(started):
+    assert started.pid
+
+
+def test_uses_the_shared_engine(engine):
+    engine.ready()
+"""
+MARKED = {"declares_it", "uses_the_shared_engine"}
+LACKING = ("starts_a_worker", "swallows_the_failure", "starts_a_process_that_imports_llama_cpp",
+           "starts_a_worker_from_another_process", "starts_a_worker_in_a_fixture", "asks_for_a_library")  # fmt: skip
+
+
+def printed_by_pytest(folder: Path, *options: str) -> list[str]:
+    """The lines that pytest prints about the samples, in a process with the tests' conftest."""
+    (folder / "test_samples.py").write_text(SAMPLES)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = engine\n")
+    here = str(Path(__file__).parent)
+    paths = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", *options, "."]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.engine
+def test_a_missing_marker_fails_and_is_named(tmp_path):
+    """Whoever looks for llama_cpp without the marker fails, wherever it happens and whatever is done with the error."""
+    printed = printed_by_pytest(tmp_path, "-v")
+    passed = {line.split()[0].split("::test_")[1] for line in printed if " PASSED " in line}
+    assert passed == {"needs_nothing", *MARKED}
+    for name in LACKING:
+        said = f"test_samples.py::test_{name} needs llama.cpp and lacks the marker `engine`. Add `@pytest.mark.engine`."
+        assert said in printed
+
+
+@pytest.mark.parametrize(
+    ("selected", "expected"), [("engine", MARKED), ("not engine", {"needs_nothing", *LACKING})], ids=["with", "without"]
+)
+def test_the_marker_selects_what_declares_it_and_what_uses_a_shared_fixture(tmp_path, selected, expected):
+    """A test that uses the fixture `engine` has the marker without saying so."""
+    printed = printed_by_pytest(tmp_path, "-m", selected, "--collect-only", "-q")
+    assert {line.split("::test_")[1] for line in printed if "::test_" in line} == expected
