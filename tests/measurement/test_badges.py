@@ -6,8 +6,11 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine.log import Buffer
-from inferlab.measurement.continuous_batching import Request
-from inferlab.measurement.speculative import PromptLookup
+from inferlab.measurement.batching import batched_decode
+from inferlab.measurement.continuous_batching import Request, schedule
+from inferlab.measurement.depth import decode_at_depths
+from inferlab.measurement.prefix_cache import reuse_prefix
+from inferlab.measurement.speculative import PromptLookup, speculate, time_verification
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -17,12 +20,12 @@ SMALL = {"n_prompt": 8, "n_gen": 2, "repeats": 1}
 KNOBS = {"budget_seconds": 1, "over": {"n_ubatch": (64,)}, **WORKLOAD, "progress": False}
 VERBS = {
     "measure": lambda asked: lab.measure("tiny", **SMALL, **asked),
-    "batched_decode": lambda asked: lab.batched_decode("tiny", sizes=(1, 2), **SMALL, progress=False, **asked),
-    "decode_at_depths": lambda asked: lab.decode_at_depths("tiny", cells=(256,), n_gen=2, **asked),
-    "reuse_prefix": lambda asked: lab.reuse_prefix("tiny", n_shared=(8,), n_own=4, repeats=1, **asked),
-    "schedule": lambda asked: lab.schedule([Request(4, 2)] * 2, "tiny", n_slots=2, **asked),
-    "speculate": lambda asked: lab.speculate("Once upon", PromptLookup(), "tiny", n_gen=4, repeats=1, **asked),
-    "time_verification": lambda asked: lab.time_verification("tiny", sizes=(1, 2), n_prompt=4, repeats=1, **asked),
+    "batched_decode": lambda asked: batched_decode("tiny", sizes=(1, 2), **SMALL, progress=False, **asked),
+    "decode_at_depths": lambda asked: decode_at_depths("tiny", cells=(256,), n_gen=2, **asked),
+    "reuse_prefix": lambda asked: reuse_prefix("tiny", n_shared=(8,), n_own=4, repeats=1, **asked),
+    "schedule": lambda asked: schedule([Request(4, 2)] * 2, "tiny", n_slots=2, **asked),
+    "speculate": lambda asked: speculate("Once upon", PromptLookup(), "tiny", n_gen=4, repeats=1, **asked),
+    "time_verification": lambda asked: time_verification("tiny", sizes=(1, 2), n_prompt=4, repeats=1, **asked),
     "tune": lambda asked: lab.tune("tiny", **KNOBS, **asked),
 }
 REAL_ONLY = {
