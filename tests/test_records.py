@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from contextlib import suppress
@@ -168,6 +169,20 @@ def numbers(data):
     told = data.items() if isinstance(data, dict) else enumerate(data if isinstance(data, list) else ())
     found = [data] if isinstance(data, int | float) and not isinstance(data, bool) else []
     return sorted(found + [n for name, value in told if name not in ("format", "schema") for n in numbers(value)])
+
+
+def test_the_tool_writes_old_records_anew(tmp_path):
+    """A folder of old files is of schema 2 afterwards, every number kept; a second time changes nothing."""
+    for kind, data in OLD.items():
+        (tmp_path / f"{kind}.json").write_text(json.dumps(data), encoding="utf-8")
+    tool = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "upgrade_records.py"))["main"]
+    tool([tmp_path])
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert {kind: numbers(json.loads(text)) for kind, text in texts.items()} == {
+        kind: numbers(data) for kind, data in OLD.items()
+    }
+    tool([tmp_path / f"{kind}.json" for kind in OLD])
+    assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == texts
 
 
 def test_only_old_records_are_upgraded():
