@@ -330,6 +330,16 @@ def test_every_sort_of_field_survives_json():
     assert "either" not in to_json(replace(BOX, either=None))
 
 
+def test_a_new_kind_is_a_dataclass_and_a_line(tmp_path, monkeypatch):
+    """With its line in the table any dataclass is saved, loaded and checked."""
+    monkeypatch.setitem(KINDS, "box", f"{__name__}:Box")
+    box = replace(BOX, open=(1, "text"))
+    path = save(box, tmp_path / "box.json")
+    assert load(path) == box
+    assert complaints(json.loads(path.read_text(encoding="utf-8"))) == []
+    assert complaints(to_record(replace(box, pair=Pair("x")))) == ["pair/left: 'x' is not of type 'integer'"]
+
+
 def test_numbers_of_other_libraries_become_pythons():
     """A sweep over NumPy's numbers or over paths can be kept; anything else is refused by its name."""
     assert to_json({"a": np.int64(3), "b": np.float32(0.5), "c": Path("a.gguf")}) == {"a": 3, "b": 0.5, "c": "a.gguf"}
