@@ -162,8 +162,8 @@ def made_fidelity(nats: Sequence[float], kl_nats: Sequence[float], same_top: Seq
     """A finished comparison over one chunk of 8 tokens, in which the reference did as well as the model."""
     nats = tuple(nats)
     columns = {"nats": nats, "reference_nats": nats, "kl_nats": tuple(kl_nats), "same_top": tuple(same_top)}
-    facts = {"model": CARD, "reference": CARD, "settings": Settings(), "machine": CPU_ONLY, "n_ctx": 8}
-    return Fidelity(**(facts | columns | changes))
+    facts = {"model": CARD, "settings": Settings(), "machine": CPU_ONLY, "date": "2026-01-31"}
+    return Fidelity(**(facts | {"reference": CARD, "n_ctx": 8} | columns | changes))
 
 
 def made_plan(**changes) -> MemoryPlan:

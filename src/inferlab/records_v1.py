@@ -14,6 +14,8 @@ KINDS = {
 NUMBERED = {"passes": "run", "points": "speed point"}
 """A field of the file -> its kind, for the two kinds that both called themselves format 1."""
 SEQUENCES = {"cold start": "starts", "speed point": "points"}
+RENAMED = {"batched decode": {"crowds": "points"}}
+"""Kind -> old name of a field -> its name now."""
 
 
 def upgrade(data: Any) -> Any:
@@ -21,7 +23,7 @@ def upgrade(data: Any) -> Any:
     kind = _kind(data)
     if kind is None:
         return data
-    fields = _without_format(data)
+    fields = {RENAMED.get(kind, {}).get(name, name): value for name, value in _without_format(data).items()}
     if kind in SEQUENCES:
         fields = {"sequence": fields.get(SEQUENCES[kind])}
     return {"record": kind, "schema": 2, **fields}

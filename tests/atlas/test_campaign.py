@@ -24,9 +24,9 @@ from inferlab.settings import Settings
 SMALL = Extent(
     ("llama-3.2-1b",), prompts=(1, 2), depths=(4, 8), n_layer_steps=2, depth=4, n_prompt=4, n_gen=3, repeats=1
 )
-CROWDS = BatchPoint(1, (0.1, 0.2)), BatchPoint(2, (0.3,))
+POINTS = BatchPoint(1, (0.1, 0.2)), BatchPoint(2, (0.3,))
 FACTS = {"model": CARD, "machine": CPU_ONLY, "buffers": BUFFERS, "date": "2026-01-31"}
-SERVED = BatchedDecode(**FACTS, settings=Settings(n_ctx=256), n_prompt=4, crowds=CROWDS)
+SERVED = BatchedDecode(**FACTS, settings=Settings(n_ctx=256), n_prompt=4, points=POINTS)
 PRINTED = Path(__file__).parents[1] / "data" / "llama-bench.jsonl"
 
 
@@ -180,7 +180,7 @@ def test_cold_starts_go_through_every_way_and_are_read_again(tmp_path, monkeypat
 
 
 def test_several_sequences_are_kept_with_every_step(tmp_path):
-    """What was measured of crowds is read again as it was."""
+    """What was measured of batches is read again as it was."""
     record(tmp_path, ["llama-3.2-1b-sequences"], "box-4c", engine=ScriptedEngine())
     assert load(tmp_path / "box-4c" / "llama-3.2-1b-sequences.json") == SERVED
     assert contribute.complaints(json.loads((tmp_path / "box-4c" / "llama-3.2-1b-sequences.json").read_text())) == []

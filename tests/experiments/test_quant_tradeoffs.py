@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from fakes import CARD, CPU_ONLY, ScriptedEngine, made_fidelity, made_run
+from fakes import CARD, ScriptedEngine, made_fidelity, made_run
 
 import inferlab as lab
+from inferlab.engine.log import Buffer
 from inferlab.experiments import quant_tradeoffs
 from inferlab.measurement.fidelity import Fidelity
 
@@ -28,7 +29,14 @@ def test_fewer_bits_diverge_more(tmp_path, monkeypatch):
     found = losses.by_name.values()
     assert [one.kl_divergence.value for one in found] == sorted(one.kl_divergence.value for one in found)
     assert [one.model.tensor_bytes for one in found] == sorted((one.model.tensor_bytes for one in found), reverse=True)
-    assert "510 tokens scored on inferlab tiny" in losses.badge
+    assert losses.badge.endswith("; 510 tokens scored on inferlab tiny")
+
+
+def test_losses_name_the_loopback_device_that_took_part():
+    """Their badge is that of the comparisons, which know their devices."""
+    far = replace(a_fidelity(0.1), buffers=(Buffer("RPC0[127.0.0.1:50052]", "weights", 2**20),))
+    found = quant_tradeoffs.Losses({"Q8_0": far}).badge
+    assert found.startswith("measured: Example CPU, loopback device, 2026-01-31")
 
 
 @pytest.mark.engine
@@ -54,7 +62,7 @@ def test_rates_are_those_of_a_shape(tmp_path, monkeypatch):
 
 def test_what_only_one_side_measured_is_kept():
     """A type without a run or without a fidelity is a row with a gap, and no candidate for the front."""
-    losses = quant_tradeoffs.Losses(CPU_ONLY, "2026-01-31", {"Q8_0": a_fidelity(0.1), "Q2_K": a_fidelity(0.2)})
+    losses = quant_tradeoffs.Losses({"Q8_0": a_fidelity(0.1), "Q2_K": a_fidelity(0.2)})
     found = quant_tradeoffs.rows(losses, {"F16": made_run(), "Q8_0": made_run()})
     assert [(row.name, row.known) for row in found] == [("F16", False), ("Q8_0", True), ("Q2_K", False)]
     assert [row.name for row in quant_tradeoffs.front(found)] == ["Q8_0"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import CARD, CPU_ONLY, made_fidelity, made_run, scripted_pass
+from fakes import CARD, made_fidelity, made_run, scripted_pass
 
 import inferlab as lab
 from inferlab import figures
@@ -31,7 +31,7 @@ def a_fidelity(kl, n_bytes=2000):
 
 
 RUNS = {"F16": a_run(2**31, 100, 10), "Q8_0": a_run(2**30, 90, 16), "Q4_0": a_run(2**29, 120, 20)}
-LOSSES = quant_tradeoffs.Losses(CPU_ONLY, "2026-01-31", {"Q8_0": a_fidelity(0.001), "Q4_0": a_fidelity(0.05)})
+LOSSES = quant_tradeoffs.Losses({"Q8_0": a_fidelity(0.001), "Q4_0": a_fidelity(0.05)})
 ROWS = quant_tradeoffs.rows(LOSSES, RUNS)
 EVERY = {
     "bits_per_weight": figures.bits_per_weight(),

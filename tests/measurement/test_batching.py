@@ -29,7 +29,7 @@ def test_sizes_take_turns_and_warm_up():
     engine = BatchEngine()
     found = batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, repeats=2, engine=engine, progress=False)
     assert engine.steps == [5, *([1] * 4 + [4] * 4) * 2]
-    assert [len(crowd.step_seconds) for crowd in found.crowds] == [6, 6]
+    assert [len(point.step_seconds) for point in found.points] == [6, 6]
 
 
 def test_the_prompts_are_still_there_after_a_turn():
@@ -47,7 +47,7 @@ def test_each_sequence_has_its_room():
 
 def test_a_size_that_was_not_measured_is_answered_with_those_that_were():
     """No interpolation behind the reader's back."""
-    with pytest.raises(InvalidSettings, match="crowd of 3 was measured, only of 1, 4"):
+    with pytest.raises(InvalidSettings, match="batch of 3 sequences was measured, only of 1, 4"):
         served().at(3)
 
 
@@ -69,5 +69,5 @@ def test_llama_cpp_decodes_for_several(unified):
     )
     engine.close()
     assert found.settings.n_seq_max == 3
-    assert all(seconds > 0 for crowd in found.crowds for seconds in crowd.step_seconds)
+    assert all(seconds > 0 for point in found.points for seconds in point.step_seconds)
     assert found.badge.startswith("measured")

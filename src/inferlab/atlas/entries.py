@@ -163,7 +163,7 @@ def _runs(data: Any) -> tuple[Run, ...]:
 
 
 def _held(machine: str, path: Path, data: Any) -> Held:
-    lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "batched decode": "crowds"}
+    lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "batched decode": "points"}
     kind = kind_of(data)
     several = data.get(SEQUENCE, data.get(lists.get(kind)))
     n_measurements = len(several) if several is not None else 1

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize
 from inferlab.engine.session import default_engine
-from inferlab.machine import Machine
 from inferlab.measurement.fidelity import Fidelity, fidelity
 from inferlab.measurement.run import Run, measure
 from inferlab.model.find import find_model
@@ -32,10 +30,8 @@ ROTATION_OFF = {"LLAMA_ATTN_ROT_DISABLE": "1"}  # llama-kv-cache.cpp:315
 
 @dataclass(frozen=True)
 class Losses:
-    """Fidelities of one model in several types, or with several caches, each under its name; and who measured them."""
+    """Fidelities of one model in several types, or with several caches, each under its name."""
 
-    machine: Machine
-    date: str
     by_name: dict[str, Fidelity]
 
     @property
@@ -43,7 +39,7 @@ class Losses:
         """Who measured this, when, on how much of the text."""
         one = next(iter(self.by_name.values()))
         text = f"{one.n_tokens:,} tokens scored on {one.reference.name}"
-        return f"{self.machine.badge(self.date)}; {text}"
+        return f"{one.badge}; {text}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ def type_losses(
     engine, full = engine or default_engine(), find_model(model)
     files = {name: quantize(full, name, engine=engine) for name in types}
     found = {name: fidelity(file, full, n_chunks=n_chunks, engine=engine) for name, file in files.items()}
-    return Losses(engine.machine(), date.today().isoformat(), found)
+    return Losses(found)
 
 
 def cache_losses(
@@ -112,10 +108,9 @@ def cache_losses(
             for kind in types:
                 asked = Settings(type_k=kind, type_v=kind, flash_attn="on")
                 found[kind + suffix] = fidelity(model, settings=asked, n_chunks=n_chunks, engine=engine)
-            machine = engine.machine()
         finally:
             engine.close()
-    return Losses(machine, date.today().isoformat(), found)
+    return Losses(found)
 
 
 def type_rates(

@@ -12,7 +12,7 @@ from inferlab.measurement.batching import BatchedDecode
 
 def batch_rates(measured: BatchedDecode) -> go.Figure:
     """Tokens per second against the number of sequences: all together, each, and (dotted) n times one."""
-    batches, alone = measured.crowds, measured.at(1).tokens_per_second
+    batches, alone = measured.points, measured.at(1).tokens_per_second
     sizes = [one.n_sequences for one in batches]
     figure = blank(
         measured.badge,
@@ -28,8 +28,8 @@ def batch_rates(measured: BatchedDecode) -> go.Figure:
     for name, colour, of in (
         ("all together", DECODE, lambda n, s: n / s), ("each of them", PREFILL, lambda n, s: 1 / s)
     ):  # fmt: skip
-        every = [(one.n_sequences, of(one.n_sequences, s)) for one in measured.crowds for s in one.step_seconds]
-        medians = [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in measured.crowds]
+        every = [(one.n_sequences, of(one.n_sequences, s)) for one in measured.points for s in one.step_seconds]
+        medians = [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in measured.points]
         samples_and_medians(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="log", tickvals=sizes)
@@ -45,18 +45,18 @@ def batch_steps(measured: BatchedDecode, expected: Mapping[int, float] | None = 
     figure = blank(
         measured.badge,
         "Engine time of a step with one token for each sequence: "
-        + "; ".join(f"{one.n_sequences}: {1e3 * one.median_seconds:.2f} ms" for one in measured.crowds)
+        + "; ".join(f"{one.n_sequences}: {1e3 * one.median_seconds:.2f} ms" for one in measured.points)
         + ".",
         x="sequences at once",
         y="ms a step",
     )
-    points(figure, [(b.n_sequences, 1e3 * s) for b in measured.crowds for s in b.step_seconds], "one step", DECODE)
-    line(figure, [(one.n_sequences, 1e3 * one.median_seconds) for one in measured.crowds], "median", DECODE)
+    points(figure, [(b.n_sequences, 1e3 * s) for b in measured.points for s in b.step_seconds], "one step", DECODE)
+    line(figure, [(one.n_sequences, 1e3 * one.median_seconds) for one in measured.points], "median", DECODE)
     if expected:
         line(figure, [(n, 1e3 * seconds) for n, seconds in expected.items()], "expected", PREFILL, marks=False)
         figure.data[-1].line.dash = "dot"
         figure.data[0].showlegend = False
         figure.update_layout(showlegend=True)
-    figure.update_xaxes(tickvals=[one.n_sequences for one in measured.crowds])
+    figure.update_xaxes(tickvals=[one.n_sequences for one in measured.points])
     figure.update_yaxes(rangemode="tozero")
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, ClassVar
+from typing import Any
 
 from inferlab.engine.log import Buffer
 from inferlab.engine.loopback import links_to
@@ -24,7 +24,7 @@ class Measurement:
     links     slowed links to loopback devices, as measured when the devices started
     """
 
-    made_with: ClassVar[str | None] = None
+    made_with = None  # the tool, where it was not this library; a field of `Run` alone
 
     model: ModelCard
     settings: Settings

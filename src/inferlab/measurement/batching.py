@@ -49,21 +49,21 @@ class BatchPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchedDecode(Measurement):
-    """Crowds of several sizes, measured in one context with n_prompt tokens behind each sequence."""
+    """Batches of several sizes, measured in one context with n_prompt tokens behind each sequence."""
 
     n_prompt: int
-    crowds: tuple[BatchPoint, ...]
+    points: tuple[BatchPoint, ...]
 
     def at(self, n_sequences: int) -> BatchPoint:
-        """The crowd of that size. Raises InvalidSettings where it was not measured."""
-        for crowd in self.crowds:
-            if crowd.n_sequences == n_sequences:
-                return crowd
-        sizes = ", ".join(str(crowd.n_sequences) for crowd in self.crowds)
-        raise InvalidSettings(f"No crowd of {n_sequences} was measured, only of {sizes}.")
+        """The batch of that size. Raises InvalidSettings where it was not measured."""
+        for point in self.points:
+            if point.n_sequences == n_sequences:
+                return point
+        sizes = ", ".join(str(point.n_sequences) for point in self.points)
+        raise InvalidSettings(f"No batch of {n_sequences} sequences was measured, only of {sizes}.")
 
     def gain(self, n_sequences: int) -> float:
-        """How many times the tokens of a single sequence a crowd gets, all together."""
+        """How many times the tokens per second of a single sequence a batch gets, all together."""
         return self.at(n_sequences).tokens_per_second / self.at(1).tokens_per_second
 
 
@@ -95,8 +95,8 @@ def batched_decode(
             for size in sizes:
                 seconds[size] += _turn(engine, size, n_prompt, n_gen, first)
         facts = common_fields(engine, opening, header)
-    crowds = tuple(BatchPoint(size, tuple(seconds[size])) for size in sizes)
-    return BatchedDecode(**facts, n_prompt=n_prompt, crowds=crowds)
+    points = tuple(BatchPoint(size, tuple(seconds[size])) for size in sizes)
+    return BatchedDecode(**facts, n_prompt=n_prompt, points=points)
 
 
 def roomy(settings: Settings, n_sequences: int, n_tokens: int) -> Settings:

@@ -44,7 +44,7 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Measurement):
-    """All requests of a crowd, served; step_seconds and running say of each step how long it took, for how many."""
+    """All requests, served; step_seconds and running say of each step how long it took, for how many."""
 
     n_slots: int
     continuous: bool
