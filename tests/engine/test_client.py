@@ -162,7 +162,7 @@ def test_after_a_refusal_no_model_is_open(engine):
         engine.generate([1, 2], 2)
 
 
-def test_a_worker_that_died_between_two_requests_is_an_error():
+def test_a_worker_that_died_between_two_requests_is_told():
     """What it had open is gone, so the next request for it is a crash, and a model can be opened again."""
     fresh = LlamaEngine()
     opened(fresh)
