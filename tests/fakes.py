@@ -1,6 +1,6 @@
-"""What stands in for llama.cpp, a driver or a machine in tests; never for the logic that is tested.
+"""Replacements for llama.cpp, a driver or a machine in tests; never for the logic that is tested.
 
-`ScriptedEngine` sits behind the same Protocol as llama.cpp and plays passes written down beforehand.
+`ScriptedEngine` implements the same Protocol as LlamaEngine and returns passes that the test wrote.
 `made_run` is a finished `Run` for figures, records and the command line.
 """
 
@@ -54,7 +54,7 @@ def scripted_pass(ttft: float = 0.5, gaps: Sequence[float] = (0.1, 0.1), prefill
 
 
 class ScriptedEngine:
-    """An engine that plays `passes` one after another, the last one again and again.
+    """An engine that returns `passes` one after another, then the last one again.
 
     `fails` is raised by the next `generate`, once; `asked` lists what was generated, `opened` the settings.
     """
@@ -67,7 +67,8 @@ class ScriptedEngine:
         fails: Exception | None = None,
     ) -> None:
         self.passes = list(passes) or [scripted_pass()]
-        self.told, self.buffers, self.fails = machine, buffers, fails
+        self.buffers, self.fails = buffers, fails
+        self.scripted_machine = machine
         self.lock = RLock()
         self.asked: list[tuple[list[int], int]] = []
         self.opened: list[Settings] = []
@@ -80,11 +81,11 @@ class ScriptedEngine:
         return self.lock
 
     def machine(self) -> Machine:
-        return self.told
+        return self.scripted_machine
 
     def open(self, model: Path, settings: Settings) -> Opening:
         self.opened.append(settings)
-        chosen = settings.but(n_threads=settings.n_threads or self.told.n_cores)
+        chosen = settings.but(n_threads=settings.n_threads or self.scripted_machine.n_cores)
         return Opening(self.buffers, {"model_seconds": 1.0, "context_seconds": 0.25}, chosen, "")
 
     def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
@@ -136,8 +137,8 @@ class BatchEngine(ScriptedEngine):
         return 0.0
 
     def keep(self, n_tokens: int, sequence: int | None = None) -> None:
-        for one in list(self.cells) if sequence is None else [sequence]:
-            self.cells[one] = self.cells.get(one, [])[:n_tokens]
+        for number in list(self.cells) if sequence is None else [sequence]:
+            self.cells[number] = self.cells.get(number, [])[:n_tokens]
 
 
 def made_run(**changes) -> Run:

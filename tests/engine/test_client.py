@@ -34,7 +34,7 @@ def bytes_of(opening, kind):
     return sum(b.n_bytes for b in opening.buffers if b.kind == kind)
 
 
-# --- what it tells ----------------------------------------------------------------------------
+# --- what it reports --------------------------------------------------------------------------
 
 
 def test_the_machine_has_the_devices_that_llama_cpp_registers(engine):
@@ -79,9 +79,9 @@ def test_every_kind_of_buffer_is_found(engine):
 
 def test_the_engine_says_what_it_chose(engine):
     """Where the request left a choice, the opening has a value; what was asked stays."""
-    told = opened(engine, Settings(n_ctx=200, n_threads=1)).settings
-    assert told.n_ctx == 256
-    assert (told.n_threads, told.n_threads_batch) == (1, 1)
+    chosen = opened(engine, Settings(n_ctx=200, n_threads=1)).settings
+    assert chosen.n_ctx == 256
+    assert (chosen.n_threads, chosen.n_threads_batch) == (1, 1)
 
 
 def test_the_phases_of_loading_fill_its_time(engine):
@@ -280,11 +280,11 @@ def _runs(process):
 
 
 def test_a_session_shares_one_engine():
-    """A model stays loaded between cells, because every call asks the same engine."""
+    """A model stays loaded between cells, because every call uses the same engine."""
     assert default_engine() is default_engine()
 
 
-# --- reading what llama.cpp says --------------------------------------------------------------
+# --- reading llama.cpp's log ------------------------------------------------------------------
 
 LOG = """\
 load_tensors:   CPU_Mapped model buffer size =    10.00 MiB
@@ -310,7 +310,7 @@ def test_buffers_are_read_from_the_log():
 @pytest.mark.parametrize(
     ("code", "text"), [(3, "exit status 3"), (-9, "SIGKILL: most often"), (-6, "SIGABRT: llama"), (-250, "signal 250")]
 )
-def test_an_end_is_told_in_words(code, text):
+def test_an_exit_code_is_given_in_words(code, text):
     """The signal's name and what it usually means, where that is known."""
     assert exit_reason(code).startswith(text)
 

@@ -113,7 +113,7 @@ def test_a_run_says_what_was_asked_and_what_the_engine_chose():
     assert (run.n_prompt, run.n_gen, len(run.passes)) == (8, 3, 2)
     assert (run.settings.type_k, run.settings.n_threads) == ("q8_0", 4)
     assert run.model.name == read_gguf(tiny_model()).name
-    assert (run.buffers, run.machine) == (engine.buffers, engine.told)
+    assert (run.buffers, run.machine) == (engine.buffers, engine.machine())
     assert run.load_seconds == 1.25
     assert run.text == "x xx xxx"
     assert len(run.date) == 10

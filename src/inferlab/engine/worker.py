@@ -234,11 +234,12 @@ class Worker:
         loaded.clear()
         token_seconds, decode_seconds, tokens = [], [], []
         ids, last = loaded.token_array(prompt), loaded.token_array([0])
+        next_batch = loaded.batch_of(last, 0, 1)  # points to `last`, which each step overwrites
         slices = batch_slices(len(prompt), loaded.n_batch)
         prefill_seconds = sum(loaded.timed_decode(loaded.batch_of(ids, start, count)) for start, count in slices)
         for index in range(n_gen):
             if index:
-                decode_seconds.append(loaded.timed_decode(loaded.batch_of(last, 0, 1)))
+                decode_seconds.append(loaded.timed_decode(next_batch))
             last[0] = loaded.likeliest(-1)
             token_seconds.append(clock() - called_at)
             tokens.append(last[0])

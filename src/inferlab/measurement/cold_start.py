@@ -65,7 +65,7 @@ def cold_start(
 
     page_cache: `empty` makes the system forget the file first, which ends this session's engines that map it;
     `full` reads it first, `as is` does neither.
-    The phases inside llama.cpp are described at `inferlab.engine.client.phases_in`;
+    The phases inside llama.cpp are described at `inferlab.engine.log.phases_in`;
     `process` starts Python and loads llama.cpp's libraries, `check` is our own reading of the header
     before C code sees the file, `warm_up` decodes the first token.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
