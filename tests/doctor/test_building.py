@@ -129,8 +129,8 @@ WITH_12_8 = "CUDA_PATH=/usr/local/cuda-12.8 CUDACXX=/usr/local/cuda-12.8/bin/nvc
         ({"system": "Darwin", "architecture": "arm64"}, "make book GPU=metal"),
         ({}, REBUILD_FOR_CPU),
     ],
-    ids=["8.9", "9.0", "8.6 and 12.0", "13.0 too new for the driver", "the newest that fits", "13.0 too new for the card",
-         "unknown capability", "AMD", "AMD without glslc", "Apple silicon", "no GPU"],
+    ids=["8.9", "9.0", "8.6 and 12.0", "13.0 too new for the driver", "the newest that fits",
+         "13.0 too new for the card", "unknown capability", "AMD", "AMD without glslc", "Apple silicon", "no GPU"],
 )  # fmt: skip
 def test_the_command_that_builds_for_this_machine_is_printed_on_every_machine(host, command):
     """Backend, architectures of the cards, and a toolkit that fits driver and card where the usual one does not."""
