@@ -18,6 +18,7 @@ from inferlab.errors import ModelNotFound
 from inferlab.machine import Machine
 from inferlab.model.find import find_model
 from inferlab.prediction.calibration import kept_at
+from inferlab.records import to_json
 
 SETTINGS = ("INFERLAB_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_", "OMP_", "XDG_CACHE_HOME")
 """Beginnings of the environment variables that the library and llama.cpp read."""
@@ -78,7 +79,7 @@ def of_packages(named: Iterable[tuple[str, str]]) -> str:
 def of_machine(machine: Machine) -> str:
     """A machine, without how much of its devices' memory happens to be free."""
     devices = tuple(replace(device, free_bytes=None) for device in machine.devices)
-    return digest(replace(machine, devices=devices).to_dict())
+    return digest(to_json(replace(machine, devices=devices)))
 
 
 def _this_machine() -> Machine:

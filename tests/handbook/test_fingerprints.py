@@ -13,6 +13,7 @@ MACHINE = Machine(
 )
 
 
+@pytest.mark.engine
 def test_every_part_is_there_and_stays_the_same():
     """Asked twice, this machine gives the same text for each part that a page can depend on."""
     parts = fingerprints.context()

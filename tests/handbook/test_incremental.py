@@ -13,6 +13,8 @@ from handbook import assets, fingerprints
 from handbook.execution_cache import Executions
 from handbook.incremental import summary
 
+pytestmark = pytest.mark.engine  # what a page depends on includes the devices that llama.cpp finds
+
 ROOT = Path(__file__).parents[2]
 PAGE = """---
 jupytext: {{text_representation: {{extension: .md, format_name: myst}}}}

@@ -268,7 +268,7 @@ def test_rows_are_the_same_in_any_slices(monkeypatch):
     own, full = (generator.normal(0, 3, (7, 50)).astype(np.float32) for _ in range(2))
     tokens = generator.integers(0, 50, 7)
     whole = logits.compared(own, full, tokens)
-    monkeypatch.setattr(logits, "AT_ONCE", 120)
+    monkeypatch.setattr(logits, "SLICE_LOGITS", 120)
     assert logits.compared(own, full, tokens) == whole
     assert logits.nats_of(own, tokens) == whole.nats
 

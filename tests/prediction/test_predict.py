@@ -184,6 +184,7 @@ def test_without_llama_cpp_only_closed_forms_are_answered(monkeypatch):
     assert "no closed form" in found.cache_type.reason
 
 
+@pytest.mark.engine
 def test_a_simulation_that_cannot_be_imported_is_an_engine_that_is_not_there(monkeypatch):
     """In a browser there are no processes: the planner knows, and a stand-in is refused with the reason."""
     assert planner.can_simulate()
