@@ -51,10 +51,10 @@ def test_a_fault_of_the_device_is_put_into_the_device(monkeypatch, fault, asked)
 def test_rivals_end_with_the_observation():
     """Competing processes run during the block, as many as asked for, and are gone after it; others have none."""
     before = children()
-    with faults._rivals("competing load", Severity(n_rivals=2)):
+    with faults._competing_processes("competing load", Severity(n_competitors=2)):
         assert len(children() - before) == 2
     assert children() == before
-    with faults._rivals("one thread", Severity()):
+    with faults._competing_processes("one thread", Severity()):
         assert children() == before
 
 
@@ -91,8 +91,8 @@ def test_the_first_request_waits_for_the_load():
 def test_what_cannot_be_made_is_no_case(monkeypatch):
     """Where nobody can empty the page cache, there are five faults."""
     monkeypatch.setattr(page_cache, "ON_LINUX", False)
-    assert len(faults.possible()) == 6
-    assert "cold page cache" not in faults.possible()
+    assert len(faults.available()) == 6
+    assert "cold page cache" not in faults.available()
 
 
 def test_the_order_of_cases_is_the_seeds(monkeypatch):
@@ -107,4 +107,4 @@ def test_the_order_of_cases_is_the_seeds(monkeypatch):
 
 def test_settings_without_a_context_get_one():
     """The context is made just long enough, so that a fault never runs over its end."""
-    assert faults.fitted(Settings(), 192, 160).n_ctx == 512
+    assert faults.with_context(Settings(), 192, 160).n_ctx == 512

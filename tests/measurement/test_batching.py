@@ -5,7 +5,8 @@ from fakes import BatchEngine
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.batching import batched_decode, roomy
+from inferlab.measurement.base import with_context
+from inferlab.measurement.batching import batched_decode
 from inferlab.settings import Settings
 
 
@@ -40,9 +41,9 @@ def test_the_prompts_are_still_there_after_a_turn():
 
 
 def test_each_sequence_has_its_room():
-    """Cells for as many sequences as the largest crowd, in whole treads of 256; an n_ctx that is given stays."""
-    assert roomy(Settings(), 8, 257).n_ctx == 8 * 512
-    assert roomy(Settings(n_ctx=1024), 8, 257) == Settings(n_ctx=1024, n_seq_max=8)
+    """Cells for as many sequences as the largest batch, in whole 256-cell steps; an n_ctx that is set is kept."""
+    assert with_context(Settings(), 249, 8, n_sequences=8).n_ctx == 8 * 512
+    assert with_context(Settings(n_ctx=1024), 249, 8, n_sequences=8) == Settings(n_ctx=1024, n_seq_max=8)
 
 
 def test_a_size_that_was_not_measured_is_answered_with_those_that_were():

@@ -95,7 +95,7 @@ def test_what_the_driver_counts_beyond_the_buffers_is_the_context(driver):
     """Before is read when the engine's process is gone and its memory with it; the host's buffers do not count."""
     found = occupied(tiny_model(), Settings(devices=("CUDA1",)), engine=driver())
     assert found == Occupied("CUDA1", "gpu0", 300 * MIB, 711 * MIB, 11 * MIB)
-    assert (found.grown_bytes, found.beyond_bytes) == (411 * MIB, 400 * MIB)
+    assert (found.grown_bytes, found.outside_buffers_bytes) == (411 * MIB, 400 * MIB)
     assert context_bytes("CUDA1", driver()) == 400 * MIB
 
 

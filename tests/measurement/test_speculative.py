@@ -82,7 +82,7 @@ def test_without_a_proposal_there_is_no_acceptance():
     assert found.tokens_per_round == 1
 
 
-def test_a_foreseer_hits_as_often_as_it_is_told():
+def test_a_fixed_acceptance_drafter_has_the_chosen_hit_rate():
     """Half of its tokens are the answer's, the others are not."""
     drafted, seconds = FixedAcceptanceDrafter(range(1, 1001), 0.5).propose([], 1000)
     assert 400 < sum(token == at for at, token in enumerate(drafted, 1)) < 600
@@ -107,24 +107,24 @@ def test_expected_tokens_of_a_round(rate, n_draft, tokens):
     assert expected_tokens(rate, n_draft) == tokens
 
 
-def test_a_price_is_counted_in_single_tokens():
-    """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; foreseen, they are 2.5 times as fast."""
-    prices = time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
-    assert prices.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
-    assert prices.price(4) == 1.6
-    assert prices.speedup(1.0, n_draft=3) == 2.5
-    assert prices.speedup(0.0, n_draft=3) == 1 / 1.6
-    assert prices.speedup(1.0, n_draft=3, draft_price=0.8) == 1.0
+def test_a_cost_is_counted_in_passes_over_one_token():
+    """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; with all accepted, the speed-up is 2.5."""
+    costs = time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
+    assert costs.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
+    assert costs.cost(4) == 1.6
+    assert costs.speedup(1.0, n_draft=3) == 2.5
+    assert costs.speedup(0.0, n_draft=3) == 1 / 1.6
+    assert costs.speedup(1.0, n_draft=3, draft_cost=0.8) == 1.0
 
 
-def test_what_is_foreseen_is_what_the_formula_says():
-    """With a drafter of a chosen hit rate, the speed-up is that of the prices, within the luck of the draws."""
+def test_the_measured_speedup_is_that_of_the_formula():
+    """With a drafter of a chosen hit rate, the speed-up is the one computed from the costs, within random variation."""
     answer = [3, 5, 4, *range(5, 1000)]
     found = speculate(
         WORDS, FixedAcceptanceDrafter(answer, 0.7), n_draft=3, n_gen=900, repeats=1, engine=BatchEngine()
     )
-    prices = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
-    assert found.speedup == pytest.approx(prices.speedup(0.7, 3), rel=0.05)
+    costs = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
+    assert found.speedup == pytest.approx(costs.speedup(0.7, 3), rel=0.05)
 
 
 @pytest.mark.parametrize("asked", [{"sizes": (2,)}, {"n_prompt": 0}, {"repeats": 0}])

@@ -21,8 +21,7 @@ from inferlab.engine.protocol import Engine, Opening
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings
 from inferlab.machine import Machine
-from inferlab.measurement.base import Measurement, common_fields
-from inferlab.measurement.run import fitted
+from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import bar
@@ -165,7 +164,7 @@ def tune(
     header = read_gguf(path)
     with engine.exclusive():
         machine = engine.machine()
-        before = _with_threads(fitted(before, n_prompt, n_gen), machine)
+        before = _with_threads(with_context(before, n_prompt, n_gen), machine)
         grid = _grid(over, before, machine, header.n_layer, n_prompt, lossy)
         bench = _Bench(engine, path, before, n_prompt, n_gen, budget_seconds)
         with bar(100, f"tuning {header.name}", progress) as bench.reached:
