@@ -55,7 +55,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("cause", FAULTS)
-def test_each_cause_is_told_by_its_pattern(cause):
+def test_each_cause_is_diagnosed_from_its_pattern(cause):
     """A run made to a cause's pattern is diagnosed as that cause, with a reason that has a number."""
     found = lab.diagnose(FAULTS[cause], HEALTHY)
     assert found.cause == cause
@@ -70,7 +70,7 @@ def test_a_disturbed_baseline_is_said():
 
 
 def test_signs_are_what_was_put_in():
-    """Load, prefill, token, step, busy processors and disk come out of the trace as they went in."""
+    """Load, prefill, token, 256-cell step, busy processors and disk come out of the trace as they went in."""
     seen = diagnosis.signs(diagnosis.trace(FAULTS["cold page cache"]))
     assert seen.load_seconds == pytest.approx(0.4)
     assert seen.prefill_seconds == 0.06

@@ -48,7 +48,7 @@ def test_a_fault_of_the_device_is_put_into_the_device(monkeypatch, fault, asked)
     assert faults._device("healthy", Severity(gigabytes_per_second=0.3)) == (None, 7)
 
 
-def test_rivals_end_with_the_observation():
+def test_competing_processes_end_with_the_observation():
     """Competing processes run during the block, as many as asked for, and are gone after it; others have none."""
     before = children()
     with faults._competing_processes("competing load", Severity(n_competitors=2)):

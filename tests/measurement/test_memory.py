@@ -77,7 +77,7 @@ class Driver(ScriptedEngine):
 
 
 def unknown(card):
-    raise DeviceUnavailable(f"The driver tells no memory in use of {card.name}.")
+    raise DeviceUnavailable(f"The driver reports no memory in use of {card.name}.")
 
 
 @pytest.fixture

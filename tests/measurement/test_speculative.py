@@ -143,7 +143,7 @@ def test_nothing_to_write_is_refused(asked):
 
 @pytest.mark.engine
 def test_llama_cpp_writes_its_own_answer_with_a_draft():
-    """On the embedded model: a copy of the model foresees nearly everything, and the text is the one without a draft.
+    """Most proposals of a copy of the embedded model are accepted, and the text is the one without a draft.
 
     Checks of several tokens are computed by other kernels than single tokens, so a tie may fall to the other side.
     """
