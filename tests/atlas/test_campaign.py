@@ -92,7 +92,7 @@ def test_a_machine_is_named_by_what_it_is(cpu, card, name):
     assert name_of(replace(CPU_ONLY, cpu=cpu, devices=devices)) == name
 
 
-def test_an_unknown_stage_is_refused_with_those_there_are():
+def test_an_unknown_stage_is_refused_with_the_known_ones():
     """Nobody waits for a misspelt name."""
     with pytest.raises(InvalidSettings, match=r"no stage 'prefil'.*llama-3.2-1b-prefill"):
         chosen(stages(CPU_ONLY), ["prefil"])
@@ -169,7 +169,7 @@ def made_start(settings, page_cache):
     return ColdStart(**FACTS, settings=settings, **measured, **cached)
 
 
-def test_cold_starts_go_through_every_way_and_are_read_again(tmp_path, monkeypatch):
+def test_cold_starts_go_through_every_load_mode_and_are_read_again(tmp_path, monkeypatch):
     """Three rounds of every load mode, from an empty and from a full page cache."""
     monkeypatch.setattr(campaign, "cold_start", lambda path, settings, cache: made_start(settings, cache))
     record(tmp_path, ["llama-3.2-1b-cold-start"], "box-4c", engine=ScriptedEngine())
@@ -250,7 +250,7 @@ def a_program(folder, says):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script is no program there")
-def test_llama_bench_is_asked_for_the_same_work(tmp_path):
+def test_llama_bench_runs_the_same_workload(tmp_path):
     """Its rows for a prompt and for the tokens after it become one run; its folder names do not stay."""
     program = a_program(tmp_path, f"rows = open({str(PRINTED)!r}).read().splitlines()\nprint(rows['-d' in sys.argv])")
     done = run_llama_bench(program, tiny_model(), gpu=False)

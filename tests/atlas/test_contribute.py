@@ -63,7 +63,7 @@ def test_a_run_fits_and_is_recognised():
 
 
 @pytest.mark.parametrize("text", OWNED)
-def test_a_path_is_found_wherever_it_stands(text):
+def test_a_path_is_found_in_any_field(text):
     """In a field that holds a name, and in the middle of a sentence."""
     assert "holds a path" in problems(record(text=text))[0]
     sentence = f"It could not read {text}."
@@ -117,7 +117,7 @@ def test_other_json_is_no_record(data):
 # --- making a contribution --------------------------------------------------------------------
 
 
-def test_stripping_leaves_names_of_files_and_nothing_of_their_owner(ada):
+def test_anonymizing_leaves_names_of_files_and_nothing_of_their_owner(ada):
     """A path is cut to its last part, names are taken out, prompts and answers left out; the rest stays."""
     card = replace(made_run().model, file="/home/ada/x.gguf")
     found = anonymized(record(prompt="Dear diary", text="Hello", model=card))

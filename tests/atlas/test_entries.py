@@ -147,7 +147,7 @@ def test_points_of_the_speed_model_are_entries_too(folder):
 
 @pytest.mark.engine
 @needs_rpc
-def test_a_recorded_loopback_device_is_asked_about_anew(tmp_path):
+def test_a_prediction_for_a_recorded_loopback_device_uses_a_running_one(tmp_path):
     """The address in a record answers no longer; another device stands in for it, and the plan is the same."""
     far = Settings(n_ctx=256, flash_attn="on", n_gpu_layers=1, rpc_servers=(ENDPOINT,), n_threads=1, n_threads_batch=1)
     buffers = (Buffer("CPU", "weights", 9), Buffer(f"RPC0[{ENDPOINT}]", "weights", 9))
@@ -212,7 +212,7 @@ def test_the_repositorys_own_records_are_all_known():
 
 
 @pytest.mark.engine
-def test_whether_there_is_a_gpu_is_told_by_the_records(folder):
+def test_the_records_say_whether_there_is_a_gpu(folder):
     """Without one the page says so by itself; with one it names it; a loopback device is none."""
     known = entries.machines(folder)
     assert list(known) == ["box-4c"]
@@ -257,7 +257,7 @@ def test_what_a_record_says_cannot_become_markup(found):
 
 
 @pytest.mark.engine
-def test_errors_are_grouped_by_what_is_asked_for(found):
+def test_errors_are_grouped_by_the_requested_field(found):
     """A row for each value; what has no error says none."""
     shown = atlas_table.errors(list(found.values()), "type").data.splitlines()
     assert shown[2].startswith("| Q8_0 | 0.0 % (3) | ")

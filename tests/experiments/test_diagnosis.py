@@ -62,7 +62,7 @@ def test_each_cause_is_diagnosed_from_its_pattern(cause):
     assert any(character.isdigit() for character in found.because)
 
 
-def test_a_disturbed_baseline_is_said():
+def test_a_disturbed_baseline_is_reported():
     """A run far faster than its baseline is no fault of the run, and the reason says what to do."""
     found = lab.diagnose(HEALTHY, FAULTS["competing load"])
     assert found.cause == diagnosis.UNKNOWN
@@ -81,7 +81,7 @@ def test_signs_are_what_was_put_in():
 
 
 def test_unknown_samples_are_no_sign():
-    """Without telemetry the disk and the processors are unknown, and the times still tell."""
+    """Without telemetry the disk and the processors are unknown, and the times are enough for this cause."""
     silent = {cause: replace(FAULTS[cause], samples=()) for cause in ("healthy", "cache on the far side")}
     found = lab.diagnose(silent["cache on the far side"], silent["healthy"])
     assert (found.comparison.disk_bytes, found.comparison.busy) == (None, None)

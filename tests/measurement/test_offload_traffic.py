@@ -1,4 +1,4 @@
-"""Two sides of a link: where a cache lies, what crosses, what a full context answers."""
+"""Offloading over a link: place of the KV cache, bytes transferred, response of a full context."""
 
 import pytest
 from marks import needs_rpc
@@ -21,16 +21,16 @@ def asked():
 
 @needs_rpc
 @pytest.mark.parametrize(("there", "side"), [(True, "device"), (False, "host")])
-def test_the_cache_lies_on_the_side_that_was_asked_for(engine, asked, there, side):
-    """All of it on the device, or all of it on the host, where a pass has more graph_splits."""
+def test_the_cache_is_allocated_on_the_requested_side(engine, asked, there, side):
+    """All of it on the device, or all of it on the host, where a pass has more graph splits."""
     placed, n_parts = offload_traffic.kv_cache_placement(None, asked.but(offload_kqv=there), engine)
     assert placed == {side: CACHE}
     assert (n_parts == 2) == there
 
 
 @needs_rpc
-def test_a_cache_on_the_host_crosses_once_for_every_token(engine, asked):
-    """With flash attention the cells looked at cross once, not twice; with the cache on the device, hardly anything."""
+def test_a_cache_on_the_host_is_transferred_once_for_every_token(engine, asked):
+    """With flash attention the cells in use are transferred once, not twice; with a cache on the device, few bytes."""
     far, near = (
         offload_traffic.link_bytes_per_token(None, asked.but(offload_kqv=on_device), 64, 32, engine)
         for on_device in (False, True)
@@ -42,12 +42,12 @@ def test_a_cache_on_the_host_crosses_once_for_every_token(engine, asked):
 
 
 def test_a_full_context_refuses(engine):
-    """One token more than there are cells is answered with the number of cells."""
+    """One token more than there are cells is refused with the number of cells."""
     assert "all 256 cells" in offload_traffic.full_context_response(None, Settings(n_ctx=256), engine)
 
 
 def test_a_log_without_splits_is_unknown():
-    """What llama.cpp did not say is None."""
+    """What llama.cpp did not log is None."""
     assert offload_traffic.graph_splits(Opening((), {}, Settings(), "nothing of the kind")) is None
 
 

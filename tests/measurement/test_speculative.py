@@ -1,4 +1,4 @@
-"""Speculative decoding: the answer is the model's own, whoever proposes."""
+"""Speculative decoding: the answer is the model's own with every drafter."""
 
 import pytest
 from fakes import BatchEngine
@@ -60,14 +60,14 @@ def test_rounds_and_seconds_add_up():
 
 
 def test_rejected_tokens_leave_the_cache():
-    """After each check the cache holds the text and nothing that was rejected; the engine would refuse otherwise."""
+    """After each verification no rejected token is in the cache; the engine would refuse otherwise."""
     found = speculate(WORDS, Stubborn(5, 9, 9), n_draft=3, n_gen=6, repeats=1, engine=BatchEngine())
     assert found.same_tokens
     assert sum(one.accepted + 1 for one in found.rounds[0]) == 5
 
 
 def test_nothing_is_proposed_without_a_precedent():
-    """Prompt lookup answers with what followed the last time, with nothing where there was no last time."""
+    """Prompt lookup proposes what followed the last occurrence, and nothing if there is none."""
     look = PromptLookup(2)
     assert look.propose([1, 2, 3, 9, 1, 2], 3)[0] == [3, 9, 1]
     assert look.propose([1, 2, 3, 4, 1, 2, 5, 1, 2], 1)[0] == [5]
@@ -83,14 +83,14 @@ def test_without_a_proposal_there_is_no_acceptance():
 
 
 def test_a_fixed_acceptance_drafter_has_the_chosen_hit_rate():
-    """Half of its tokens are the answer's, the others are not."""
+    """With a hit rate of 0.5, about half of its tokens are the answer's."""
     drafted, seconds = FixedAcceptanceDrafter(range(1, 1001), 0.5).propose([], 1000)
     assert 400 < sum(token == at for at, token in enumerate(drafted, 1)) < 600
     assert seconds == 0
 
 
 def test_a_draft_model_reads_only_what_is_new():
-    """What its cache holds of the text stays; where the model went another way, the rest is dropped."""
+    """Cached tokens of the text are kept; cached tokens after the first rejected one are dropped."""
     engine = BatchEngine()
     drafter = DraftModel("tiny", engine=engine)
     assert drafter.propose([1, 2, 3], 2)[0] == [4, 5]
@@ -129,7 +129,7 @@ def test_the_measured_speedup_is_that_of_the_formula():
 
 @pytest.mark.parametrize("asked", [{"sizes": (2,)}, {"n_prompt": 0}, {"repeats": 0}])
 def test_a_price_needs_a_single_token(asked):
-    """Prices are relative to one token, so one token must be among the sizes."""
+    """Costs are relative to one token, so one token must be among the sizes."""
     with pytest.raises(InvalidSettings, match="must contain 1"):
         time_verification(engine=BatchEngine(), **({"sizes": (1, 2)} | asked))
 
