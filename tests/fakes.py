@@ -112,14 +112,14 @@ class ScriptedEngine:
 
 
 class BatchEngine(ScriptedEngine):
-    """An engine whose steps cost what `price` says of their number of tokens; after a token comes the next number.
+    """An engine whose steps take `step_seconds(n_tokens)`; the token after a number is the next number.
 
     `cells` has the tokens of each sequence; a token at a position that is not its sequence's next one is refused.
     """
 
-    def __init__(self, price: Callable[[int], float] = lambda n: 1.0 + 0.25 * n, n_vocab: int = 1000) -> None:
+    def __init__(self, step_seconds: Callable[[int], float] = lambda n: 1.0 + 0.25 * n, n_vocab: int = 1000) -> None:
         super().__init__()
-        self.price, self.n_vocab = price, n_vocab
+        self.step_seconds, self.n_vocab = step_seconds, n_vocab
         self.cells: dict[int, list[int]] = {}
         self.steps: list[int] = []
 
@@ -130,7 +130,7 @@ class BatchEngine(ScriptedEngine):
             tokens.append(token)
         self.steps.append(len(entries))
         picks = tuple((entry.token + 1) % self.n_vocab for entry in entries if entry.wanted)
-        return Step(self.price(len(entries)), picks)
+        return Step(self.step_seconds(len(entries)), picks)
 
     def share(self, source: int, target: int) -> float:
         self.cells[target] = list(self.cells.get(source, []))

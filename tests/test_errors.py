@@ -15,7 +15,7 @@ import inferlab as lab
 from handbook import claims, diagrams
 from inferlab import errors
 from inferlab.atlas import contribute
-from inferlab.atlas.campaign import Clocked
+from inferlab.atlas.campaign import TimeLimitedEngine
 from inferlab.engine import libraries
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
@@ -101,7 +101,7 @@ RAISERS = {
     "ContributionRefused": lambda folder, _: contribute.contribute(folder, folder / "out"),
     "MeasurementCancelled": lambda *_: a_measurement_after_cancel(),
     "NotEnoughDisk": a_shape_on_a_full_disk,
-    "OutOfTime": lambda *_: Clocked(ScriptedEngine(), 0.0).generate([1], 1),
+    "OutOfTime": lambda *_: TimeLimitedEngine(ScriptedEngine(), 0.0).generate([1], 1),
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
     "RecordError": lambda folder, _: lab.load(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),

@@ -15,7 +15,7 @@ import pytest
 from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, BatchEngine, made_fidelity, made_run
 
 import inferlab as lab
-from inferlab.atlas.contribute import complaints, schema
+from inferlab.atlas.contribute import problems, schema
 from inferlab.errors import RecordError
 from inferlab.experiments.sweep import Sweep, from_runs
 from inferlab.machine import Link
@@ -91,7 +91,7 @@ def test_a_record_comes_back_as_it_was(kind, tmp_path):
     assert load(path) == load(path, class_of(kind)) == made
     data = json.loads(path.read_text(encoding="utf-8"))
     assert (kind_of(data), data["record"], data["schema"]) == (kind, kind, 2)
-    assert complaints(data) == []
+    assert problems(data) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +100,7 @@ def test_several_of_a_kind_go_into_one_file(kind, tmp_path):
     several = (EXAMPLES[kind](),) * 2
     path = save(several, tmp_path / "two.json")
     assert load(path) == several
-    assert complaints(json.loads(path.read_text(encoding="utf-8"))) == []
+    assert problems(json.loads(path.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_old_record_is_still_read(kind, tmp_path):
     path = tmp_path / "old.json"
     path.write_text(json.dumps(OLD[kind]), encoding="utf-8")
     found = load(path, class_of(kind))
-    assert complaints(OLD[kind]) == []
+    assert problems(OLD[kind]) == []
     assert from_record(to_record(found)) == found
     assert numbers(to_record(found)) == numbers({**OLD[kind], "schema": 2})
 
@@ -336,8 +336,8 @@ def test_a_new_kind_is_a_dataclass_and_a_line(tmp_path, monkeypatch):
     box = replace(BOX, open=(1, "text"))
     path = save(box, tmp_path / "box.json")
     assert load(path) == box
-    assert complaints(json.loads(path.read_text(encoding="utf-8"))) == []
-    assert complaints(to_record(replace(box, pair=Pair("x")))) == ["pair/left: 'x' is not of type 'integer'"]
+    assert problems(json.loads(path.read_text(encoding="utf-8"))) == []
+    assert problems(to_record(replace(box, pair=Pair("x")))) == ["pair/left: 'x' is not of type 'integer'"]
 
 
 def test_numbers_of_other_libraries_become_pythons():

@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from inferlab.atlas import campaign
-from inferlab.atlas.entries import Entry, Held, errors_by, gpu_names, typical
+from inferlab.atlas.entries import Entry, RecordFile, errors_by, gpu_names, typical
 from inferlab.engine.session import this_machine
 from inferlab.machine import Machine
 from inferlab.units import bytes_text
@@ -28,7 +28,7 @@ def table(found: Sequence[Entry]) -> Any:
     return HTML(_form(found) + _frame("All measurements", HEADINGS, map(_row, found)))
 
 
-def files(found: Sequence[Held]) -> Any:
+def files(found: Sequence[RecordFile]) -> Any:
     """Every file of the repository: its kind, how many measurements it holds, and when they were made."""
     from IPython.display import HTML
 

@@ -11,7 +11,7 @@ from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, ScriptedEngine
 
 from inferlab import cli
 from inferlab.atlas import campaign, contribute
-from inferlab.atlas.campaign import Bench, Clocked, Extent, chosen, name_of, record, run_llama_bench, stages
+from inferlab.atlas.campaign import Bench, Extent, TimeLimitedEngine, chosen, name_of, record, run_llama_bench, stages
 from inferlab.engine.loopback import LoopbackDevice
 from inferlab.errors import ContributionRefused, InvalidSettings, OutOfTime, RecordError
 from inferlab.machine import Device
@@ -63,7 +63,7 @@ def names(machine):
 
 
 def test_a_gpu_gets_the_published_shapes_and_a_processor_a_smaller_one():
-    """Every stage is there for each shape, under names that tell shape and question."""
+    """Every stage is there for each shape, under names that on_outcome shape and question."""
     assert names(WITH_GPU)[:3] == ["calibration", "mistral-7b-prefill", "mistral-7b-depth"]
     assert "llama-3.1-8b-layers" in names(WITH_GPU)
     assert {name.split("-")[0] for name in names(CPU_ONLY)} == {"calibration", "llama"}
@@ -92,7 +92,7 @@ def test_a_machine_is_named_by_what_it_is(cpu, card, name):
     assert name_of(replace(CPU_ONLY, cpu=cpu, devices=devices)) == name
 
 
-def test_an_unknown_stage_is_refused_with_those_there_are():
+def test_an_unknown_stage_is_refused_with_the_known_ones():
     """Nobody waits for a misspelt name."""
     with pytest.raises(InvalidSettings, match=r"no stage 'prefil'.*llama-3.2-1b-prefill"):
         chosen(stages(CPU_ONLY), ["prefil"])
@@ -102,7 +102,7 @@ def test_an_unknown_stage_is_refused_with_those_there_are():
 
 
 def test_every_stage_is_kept_as_it_ends_and_not_measured_again(tmp_path, monkeypatch):
-    """A failed stage tells why and leaves the others alone; the next call measures only what has no record."""
+    """A failed stage has its reason, and the others are measured; the next call measures only what has no record."""
     monkeypatch.setattr(campaign, "calibrate", lambda **_: pytest.fail("it is recorded already"))
     monkeypatch.setattr(campaign, "cold_start", lambda *_: pytest.fail("it is recorded already"))
     folder = tmp_path / "box-4c"
@@ -110,7 +110,7 @@ def test_every_stage_is_kept_as_it_ends_and_not_measured_again(tmp_path, monkeyp
     for name in ("calibration", "llama-3.2-1b-cold-start"):
         (folder / f"{name}.json").write_text("{}")
     heard = []
-    done = record(tmp_path, machine_name="box-4c", engine=ScriptedEngine(), tell=heard.append)
+    done = record(tmp_path, machine_name="box-4c", engine=ScriptedEngine(), on_outcome=heard.append)
     assert tuple(heard) == done
     states = {outcome.stage.removeprefix("llama-3.2-1b-"): outcome.state for outcome in done}
     assert states == {
@@ -124,14 +124,14 @@ def test_every_stage_is_kept_as_it_ends_and_not_measured_again(tmp_path, monkeyp
 
 
 def test_what_is_kept_is_a_sweep_with_samples_that_may_be_shared(tmp_path):
-    """Every point has its run with telemetry, models go by their file's name, and the schema has no complaint."""
+    """Every point has its run with telemetry, models go by their file's name, and the schema accepts it."""
     record(tmp_path, ["llama-3.2-1b-weights", "llama-3.2-1b-kv-types"], "box-4c", engine=ScriptedEngine())
     weights, types = (load(tmp_path / "box-4c" / f"llama-3.2-1b-{name}.json") for name in ("weights", "kv-types"))
     assert weights.over == {"model": ("tiny.gguf",) * 3}
     assert all(run.sampling for run in weights.runs)
     assert len(types.runs) == 9
     text = (tmp_path / "box-4c" / "llama-3.2-1b-weights.json").read_text()
-    assert contribute.complaints(json.loads(text)) == []
+    assert contribute.problems(json.loads(text)) == []
 
 
 def test_a_named_stage_is_measured_again(tmp_path):
@@ -148,7 +148,7 @@ def test_a_stage_without_one_run_is_no_record(tmp_path):
     assert not list(tmp_path.rglob("llama*.json"))
 
 
-def test_a_folder_that_tells_its_owner_is_refused(tmp_path):
+def test_a_folder_that_names_its_owner_is_refused(tmp_path):
     """The name becomes part of the repository, so it is looked at first."""
     with pytest.raises(ContributionRefused, match="no name for a machine's folder"):
         record(tmp_path, machine_name="My Laptop", engine=ScriptedEngine())
@@ -169,7 +169,7 @@ def made_start(settings, page_cache):
     return ColdStart(**FACTS, settings=settings, **measured, **cached)
 
 
-def test_cold_starts_go_through_every_way_and_are_read_again(tmp_path, monkeypatch):
+def test_cold_starts_go_through_every_load_mode_and_are_read_again(tmp_path, monkeypatch):
     """Three rounds of every load mode, from an empty and from a full page cache."""
     monkeypatch.setattr(campaign, "cold_start", lambda path, settings, cache: made_start(settings, cache))
     record(tmp_path, ["llama-3.2-1b-cold-start"], "box-4c", engine=ScriptedEngine())
@@ -183,12 +183,12 @@ def test_several_sequences_are_kept_with_every_step(tmp_path):
     """What was measured of batches is read again as it was."""
     record(tmp_path, ["llama-3.2-1b-sequences"], "box-4c", engine=ScriptedEngine())
     assert load(tmp_path / "box-4c" / "llama-3.2-1b-sequences.json") == SERVED
-    assert contribute.complaints(json.loads((tmp_path / "box-4c" / "llama-3.2-1b-sequences.json").read_text())) == []
+    assert contribute.problems(json.loads((tmp_path / "box-4c" / "llama-3.2-1b-sequences.json").read_text())) == []
 
 
 @pytest.mark.parametrize(("n_gib", "limited"), [(8, False), (24, True)])
 def test_a_card_is_made_as_small_as_the_scenarios(n_gib, limited, monkeypatch):
-    """Memory is held back on a larger card; one that has no more is taken as it is."""
+    """Memory is limited on a larger card; a card with no more memory than the limit is not limited."""
     asked = []
     monkeypatch.setattr(campaign, "limit_vram", lambda *words: asked.append(words) or nullcontext())
     card = Device("CUDA0", "Example GPU", "gpu", n_gib * 2**30, backend="CUDA")
@@ -224,9 +224,9 @@ class SteadyEngine(ScriptedEngine):
 
 
 def test_a_pass_that_would_end_late_is_not_begun():
-    """The last pass tells how long the next one takes, in proportion to its tokens; what fits is measured."""
+    """The last pass gives the estimate for the next one, in proportion to its tokens; a pass that fits is measured."""
     clock = Clock()
-    clocked = Clocked(SteadyEngine(clock), 100, clock)
+    clocked = TimeLimitedEngine(SteadyEngine(clock), 100, clock)
     clocked.generate([1] * 9, 1)
     clocked.generate([1] * 39, 1)
     with pytest.raises(OutOfTime, match=r"about 80 s, and 50 s of the stage's 100 s were left"):
@@ -242,7 +242,7 @@ def test_a_pass_that_would_end_late_is_not_begun():
 
 
 def a_program(folder, says):
-    """A program that prints a row for its prompt, or one for its answer, or only complains."""
+    """A program that prints a row for its prompt, or one for its answer, or only an error."""
     path = folder / "llama-bench"
     path.write_text(f"#!{sys.executable}\nimport sys\n{says}")
     path.chmod(0o755)
@@ -250,7 +250,7 @@ def a_program(folder, says):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script is no program there")
-def test_llama_bench_is_asked_for_the_same_work(tmp_path):
+def test_llama_bench_runs_the_same_workload(tmp_path):
     """Its rows for a prompt and for the tokens after it become one run; its folder names do not stay."""
     program = a_program(tmp_path, f"rows = open({str(PRINTED)!r}).read().splitlines()\nprint(rows['-d' in sys.argv])")
     done = run_llama_bench(program, tiny_model(), gpu=False)
@@ -278,7 +278,7 @@ def test_the_command_lists_its_stages(capsys):
     assert "llama-3.2-1b-kv-types" in capsys.readouterr().out
 
 
-def test_the_command_keeps_and_tells(capsys, tmp_path):
+def test_the_command_saves_records_and_prints_outcomes(capsys, tmp_path):
     """A line a stage; a failed one makes the exit status 1."""
     command = ["reference", "--out", str(tmp_path), "--machine", "box-4c", "--stage", "llama-3.2-1b-prefill"]
     assert cli.main(command, ScriptedEngine()) == 0

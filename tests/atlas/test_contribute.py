@@ -8,7 +8,7 @@ from fakes import ScriptedEngine, made_run
 
 from inferlab import cli
 from inferlab.atlas.campaign import records_folder
-from inferlab.atlas.contribute import MOST_BYTES, complaints, contribute, require_name, schema, stripped
+from inferlab.atlas.contribute import MOST_BYTES, anonymized, contribute, problems, require_name, schema
 from inferlab.errors import ContributionRefused
 from inferlab.records import kind_of, save, to_record
 from inferlab.settings import Settings
@@ -20,7 +20,7 @@ OWNED = ["/home/ada/models/a.gguf", "~/a.gguf", r"C:\Users\ada\a.gguf", r"\\nas\
 @pytest.fixture
 def ada(monkeypatch):
     """A machine called `analytical`, whose user is `lovelace`."""
-    monkeypatch.setattr("inferlab.atlas.contribute.owners", lambda: ("analytical", "lovelace"))
+    monkeypatch.setattr("inferlab.atlas.contribute.identifying_names", lambda: ("analytical", "lovelace"))
 
 
 def record(**changes):
@@ -32,7 +32,7 @@ def record(**changes):
 
 def test_a_record_of_the_repository_fits_the_schema_and_names_nobody():
     """Every field is known and of its kind; no path, no address of another machine, no name of host or user."""
-    found = {path.name: complaints(json.loads(path.read_text(encoding="utf-8"))) for path in RECORDS}
+    found = {path.name: problems(json.loads(path.read_text(encoding="utf-8"))) for path in RECORDS}
     assert {name: told for name, told in found.items() if told} == {}
 
 
@@ -59,76 +59,76 @@ def test_the_schema_is_a_valid_one():
 def test_a_run_fits_and_is_recognised():
     """What `save` writes is a run."""
     assert kind_of(record()) == "run"
-    assert complaints(record()) == []
+    assert problems(record()) == []
 
 
 @pytest.mark.parametrize("text", OWNED)
-def test_a_path_is_found_wherever_it_stands(text):
+def test_a_path_is_found_in_any_field(text):
     """In a field that holds a name, and in the middle of a sentence."""
-    assert "holds a path" in complaints(record(text=text))[0]
+    assert "holds a path" in problems(record(text=text))[0]
     sentence = f"It could not read {text}."
-    assert "holds a path" in complaints(record(text=sentence))[0]
+    assert "holds a path" in problems(record(text=sentence))[0]
 
 
 @pytest.mark.parametrize("text", ["512 tokens/s", "K/V", "a / b", "1/2", "https://example.org/a", "llama ?B Q4_K"])
 def test_what_is_no_path_is_left_alone(text):
     """A slash between words is no path."""
-    assert complaints(record(text=text)) == []
-    assert stripped(text) == text
+    assert problems(record(text=text)) == []
+    assert anonymized(text) == text
 
 
 def test_another_machines_address_is_found():
-    """A device may be on this machine's loopback; elsewhere it tells a network."""
-    assert complaints(record(settings=Settings(n_ctx=256, rpc_servers=("127.0.0.1:50052",)))) == []
-    told = complaints(record(settings=Settings(n_ctx=256, rpc_servers=("gpubox.lan:50052",))))
+    """A device may be on this machine's loopback; an address elsewhere names a network."""
+    assert problems(record(settings=Settings(n_ctx=256, rpc_servers=("127.0.0.1:50052",)))) == []
+    told = problems(record(settings=Settings(n_ctx=256, rpc_servers=("gpubox.lan:50052",))))
     assert "settings/rpc_servers/0" in told[0]
-    assert "another machine" in complaints(record(text="RPC0[192.0.2.7:50052]"))[0]
+    assert "another machine" in problems(record(text="RPC0[192.0.2.7:50052]"))[0]
 
 
 def test_a_field_that_no_record_has_is_found():
     """Nothing rides along unseen, at any depth."""
     owned = record()
     owned["machine"]["hostname"] = "x"
-    assert "hostname" in complaints(owned)[0]
+    assert "hostname" in problems(owned)[0]
 
 
 def test_a_missing_field_and_a_wrong_kind_are_found_with_their_place():
     """Whoever has to mend it learns where."""
     broken = record()
     broken["passes"][1]["prefill_seconds"] = "fast"
-    assert complaints(broken)[0].startswith("passes/1/prefill_seconds: ")
+    assert problems(broken)[0].startswith("passes/1/prefill_seconds: ")
     del broken["machine"]
-    assert any("'machine' is a required property" in told for told in complaints(broken))
+    assert any("'machine' is a required property" in told for told in problems(broken))
 
 
 def test_the_names_of_machine_and_user_are_found(ada):
     """Whole words, in capitals or not."""
-    assert "'analytical'" in complaints(record(text="on ANALYTICAL-2"))[0]
-    assert complaints(record(text="analytically")) == []
+    assert "'analytical'" in problems(record(text="on ANALYTICAL-2"))[0]
+    assert problems(record(text="analytically")) == []
 
 
 @pytest.mark.parametrize("data", [[], {}, "text", None, {"hello": 1}])
 def test_other_json_is_no_record(data):
     """It is said which kinds there are."""
-    assert "it is no record: it names no kind of record" in complaints(data)[0]
-    assert "run, schedule, speculation" in complaints(data)[0]
+    assert "it is no record: it names no kind of record" in problems(data)[0]
+    assert "run, schedule, speculation" in problems(data)[0]
 
 
 # --- making a contribution --------------------------------------------------------------------
 
 
-def test_stripping_leaves_names_of_files_and_nothing_of_their_owner(ada):
+def test_anonymizing_leaves_names_of_files_and_nothing_of_their_owner(ada):
     """A path is cut to its last part, names are taken out, prompts and answers left out; the rest stays."""
     card = replace(made_run().model, file="/home/ada/x.gguf")
-    found = stripped(record(prompt="Dear diary", text="Hello", model=card))
+    found = anonymized(record(prompt="Dear diary", text="Hello", model=card))
     assert found["model"]["file"] == "x.gguf"
     assert found["prompt"] is found["text"] is None
-    assert stripped(r"C:\a b.gguf of Lovelace at analytical") == "a b.gguf of [name] at [name]"
+    assert anonymized(r"C:\a b.gguf of Lovelace at analytical") == "a b.gguf of [name] at [name]"
     assert found["passes"] == record()["passes"]
-    assert complaints(found) == []
+    assert problems(found) == []
 
 
-def test_a_folder_is_copied_stripped_and_what_cannot_be_shared_is_named(tmp_path, ada):
+def test_a_folder_is_copied_anonymized_and_what_cannot_be_shared_is_named(tmp_path, ada):
     """What fits is written; what does not stays behind, with the reason; the source is not touched."""
     kept = tmp_path / "kept"
     save(made_run(prompt="secret"), kept / "one.json")

@@ -147,7 +147,7 @@ def test_points_of_the_speed_model_are_entries_too(folder):
 
 @pytest.mark.engine
 @needs_rpc
-def test_a_recorded_loopback_device_is_asked_about_anew(tmp_path):
+def test_a_prediction_for_a_recorded_loopback_device_uses_a_running_one(tmp_path):
     """The address in a record answers no longer; another device stands in for it, and the plan is the same."""
     far = Settings(n_ctx=256, flash_attn="on", n_gpu_layers=1, rpc_servers=(ENDPOINT,), n_threads=1, n_threads_batch=1)
     buffers = (Buffer("CPU", "weights", 9), Buffer(f"RPC0[{ENDPOINT}]", "weights", 9))
@@ -173,7 +173,7 @@ def test_a_file_that_is_no_json_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{}, {"n_layer": 8, "n_vocab": 16384}, {"head_dim": 64}])
-def test_a_shapes_name_tells_what_it_was_made_from(changes):
+def test_a_shapes_name_says_from_what_it_was_made(changes):
     """The name of a file is read back; any other name is not."""
     assert named_in(file_name("mistral-7b-v0.3", "Q4_K_M", **changes)) == ("mistral-7b-v0.3", "Q4_K_M", changes)
     assert named_in("mistral-7b-instruct.Q4_K_M.gguf") is None
@@ -194,25 +194,25 @@ def test_a_model_that_only_bears_a_shapes_name_is_not_predicted():
 @pytest.mark.engine
 def test_every_file_is_listed_with_its_kind(folder):
     """How many measurements, when, and with which build."""
-    held = {one.record: one for one in entries.held(folder)}
-    assert {name: one.kind for name, one in held.items()} == {
+    record_files = {one.record: one for one in entries.record_files(folder)}
+    assert {name: one.kind for name, one in record_files.items()} == {
         "calibration": "calibration", "faults/slow": "run", "planned": "run", "types": "sweep", "unknown": "run",
     }  # fmt: skip
-    assert held["types"].n_measurements == 2
-    assert held["planned"].dates == ("2026-01-31",)
-    assert "b1234" in held["planned"].builds[0]
+    assert record_files["types"].n_measurements == 2
+    assert record_files["planned"].dates == ("2026-01-31",)
+    assert "b1234" in record_files["planned"].builds[0]
 
 
 def test_the_repositorys_own_records_are_all_known():
     """Each file is of a kind, and each measurement has an entry or is listed as a file."""
-    held = entries.held()
-    assert {one.kind for one in held} <= set(KINDS)
-    assert len(held) == len(list(records_folder().rglob("*.json")))
-    assert all(one.n_measurements for one in held)
+    record_files = entries.record_files()
+    assert {one.kind for one in record_files} <= set(KINDS)
+    assert len(record_files) == len(list(records_folder().rglob("*.json")))
+    assert all(one.n_measurements for one in record_files)
 
 
 @pytest.mark.engine
-def test_whether_there_is_a_gpu_is_told_by_the_records(folder):
+def test_the_records_say_whether_there_is_a_gpu(folder):
     """Without one the page says so by itself; with one it names it; a loopback device is none."""
     known = entries.machines(folder)
     assert list(known) == ["box-4c"]
@@ -257,7 +257,7 @@ def test_what_a_record_says_cannot_become_markup(found):
 
 
 @pytest.mark.engine
-def test_errors_are_grouped_by_what_is_asked_for(found):
+def test_errors_are_grouped_by_the_requested_field(found):
     """A row for each value; what has no error says none."""
     shown = atlas_table.errors(list(found.values()), "type").data.splitlines()
     assert shown[2].startswith("| Q8_0 | 0.0 % (3) | ")
@@ -277,7 +277,7 @@ def test_figures_say_in_words_how_far_off_predictions_were(found):
 @pytest.mark.engine
 def test_files_and_stages_are_tables(folder, monkeypatch):
     """One line a file, one line a stage."""
-    rows = BeautifulSoup(atlas_table.files(entries.held(folder)).data, "html.parser").select("tbody tr")
+    rows = BeautifulSoup(atlas_table.files(entries.record_files(folder)).data, "html.parser").select("tbody tr")
     assert ["box-4c", "types", "sweep", "2", "2026-01-31"] in [[cell.get_text() for cell in row] for row in rows]
     monkeypatch.setattr(atlas_table, "this_machine", lambda: CPU_ONLY)
     assert "| `llama-3.2-1b-kv-types` |" in atlas_table.stages().data

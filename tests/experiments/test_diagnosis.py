@@ -18,20 +18,20 @@ from inferlab.units import MIB
 N_PROMPT, N_GEN = 192, 120
 
 
-def a_pass(began, load, prefill, token, tread, every_tenth):
-    """A pass whose tokens take `token` on the first tread and `tread` more on the second; each tenth is late."""
+def a_pass(began, load, prefill, token, step, every_tenth):
+    """A pass whose tokens take `token` in the first 256-cell step and `step` more in the second; each tenth is late."""
     decode = [
-        (token + (tread if N_PROMPT + 1 + i > 256 else 0)) * (every_tenth if i % 7 == 0 else 1)
+        (token + (step if N_PROMPT + 1 + i > 256 else 0)) * (every_tenth if i % 7 == 0 else 1)
         for i in range(N_GEN - 1)
     ]
     times = [load + prefill + sum(decode[:i]) for i in range(N_GEN)]
     return Pass(prefill, tuple(times), tuple(decode), tuple(range(N_GEN)), began=began)
 
 
-def a_run(load=0.1, prefill=0.06, token=0.002, tread=0.0003, late=1.0, busy=2.0, disk=0):
+def a_run(load=0.1, prefill=0.06, token=0.002, step=0.0003, late=1.0, busy=2.0, disk=0):
     """Two requests, the first of which waits for the load, with samples at every quarter of a second."""
-    first = a_pass(0.0, load, prefill, token, tread, late)
-    passes = (first, a_pass(first.token_seconds[-1], 0.0, prefill, token, tread, late))
+    first = a_pass(0.0, load, prefill, token, step, late)
+    passes = (first, a_pass(first.token_seconds[-1], 0.0, prefill, token, step, late))
     end = passes[1].began + passes[1].token_seconds[-1]
     shares = (50.0 * busy, 50.0 * busy)
     samples = tuple(
@@ -46,8 +46,8 @@ FAULTS = {
     "healthy": HEALTHY,
     "cold page cache": a_run(disk=40 * MIB, load=0.4),
     "one thread": a_run(prefill=0.12, token=0.004, busy=1.0),
-    "cache on the far side": a_run(token=0.005, tread=0.003),
-    "wrong cache type": a_run(prefill=0.09, token=0.0028, tread=0.0008),
+    "cache on the far side": a_run(token=0.005, step=0.003),
+    "wrong cache type": a_run(prefill=0.09, token=0.0028, step=0.0008),
     "throttled link": a_run(load=0.8, token=0.004),
     "competing load": a_run(prefill=0.15, token=0.008, late=4.0),
     "something else": a_run(prefill=0.12),
@@ -55,14 +55,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("cause", FAULTS)
-def test_each_cause_is_told_by_its_pattern(cause):
+def test_each_cause_is_diagnosed_from_its_pattern(cause):
     """A run made to a cause's pattern is diagnosed as that cause, with a reason that has a number."""
     found = lab.diagnose(FAULTS[cause], HEALTHY)
     assert found.cause == cause
     assert any(character.isdigit() for character in found.because)
 
 
-def test_a_disturbed_baseline_is_said():
+def test_a_disturbed_baseline_is_reported():
     """A run far faster than its baseline is no fault of the run, and the reason says what to do."""
     found = lab.diagnose(HEALTHY, FAULTS["competing load"])
     assert found.cause == diagnosis.UNKNOWN
@@ -70,18 +70,18 @@ def test_a_disturbed_baseline_is_said():
 
 
 def test_signs_are_what_was_put_in():
-    """Load, prefill, token, tread, busy processors and disk come out of the trace as they went in."""
+    """Load, prefill, token, 256-cell step, busy processors and disk come out of the trace as they went in."""
     seen = diagnosis.signs(diagnosis.trace(FAULTS["cold page cache"]))
     assert seen.load_seconds == pytest.approx(0.4)
     assert seen.prefill_seconds == 0.06
     assert seen.token_seconds == pytest.approx(0.002)
-    assert seen.tread_seconds == pytest.approx(0.0003)
+    assert seen.step_seconds == pytest.approx(0.0003)
     assert seen.busy_cores == pytest.approx(2)
     assert seen.read_bytes == 40 * MIB
 
 
 def test_unknown_samples_are_no_sign():
-    """Without telemetry the disk and the processors are unknown, and the times still tell."""
+    """Without telemetry the disk and the processors are unknown, and the times are enough for this cause."""
     silent = {cause: replace(FAULTS[cause], samples=()) for cause in ("healthy", "cache on the far side")}
     found = lab.diagnose(silent["cache on the far side"], silent["healthy"])
     assert (found.comparison.disk_bytes, found.comparison.busy) == (None, None)

@@ -1,4 +1,4 @@
-"""Faults put in on purpose: each changes one thing, and the first request waits for the load."""
+"""Fault injection: each fault changes one thing, and the first request waits for the load."""
 
 import os
 import subprocess
@@ -48,13 +48,13 @@ def test_a_fault_of_the_device_is_put_into_the_device(monkeypatch, fault, asked)
     assert faults._device("healthy", Severity(gigabytes_per_second=0.3)) == (None, 7)
 
 
-def test_rivals_end_with_the_observation():
+def test_competing_processes_end_with_the_observation():
     """Competing processes run during the block, as many as asked for, and are gone after it; others have none."""
     before = children()
-    with faults._rivals("competing load", Severity(n_rivals=2)):
+    with faults._competing_processes("competing load", Severity(n_competitors=2)):
         assert len(children() - before) == 2
     assert children() == before
-    with faults._rivals("one thread", Severity()):
+    with faults._competing_processes("one thread", Severity()):
         assert children() == before
 
 
@@ -63,14 +63,14 @@ def children() -> set[str]:
     return {line.split()[0] for line in told.stdout.splitlines() if "getppid" in line and line.split()[1][0] != "Z"}
 
 
-def test_an_unknown_fault_is_answered_with_the_known_ones():
+def test_an_unknown_fault_is_refused_with_the_known_ones():
     """The error lists what there is."""
     with pytest.raises(InvalidSettings, match=r"no fault 'gremlins'\. There are: healthy, cold page cache"):
         faults.observe("gremlins")
 
 
-def test_a_page_cache_that_cannot_be_emptied_is_said(monkeypatch):
-    """Where the system lets nobody empty it, the fault is refused instead of being faked."""
+def test_a_page_cache_that_cannot_be_emptied_is_refused(monkeypatch):
+    """Where the page cache cannot be emptied, the fault is refused."""
     monkeypatch.setattr(page_cache, "ON_LINUX", False)
     with pytest.raises(InvalidSettings, match="on Linux only"):
         faults.observe("cold page cache")
@@ -88,14 +88,14 @@ def test_the_first_request_waits_for_the_load():
     assert run.settings.offload_kqv is False
 
 
-def test_what_cannot_be_made_is_no_case(monkeypatch):
-    """Where nobody can empty the page cache, there are five faults."""
+def test_an_unavailable_fault_is_no_case(monkeypatch):
+    """Where the page cache cannot be emptied, there are five faults."""
     monkeypatch.setattr(page_cache, "ON_LINUX", False)
-    assert len(faults.possible()) == 6
-    assert "cold page cache" not in faults.possible()
+    assert len(faults.available()) == 6
+    assert "cold page cache" not in faults.available()
 
 
-def test_the_order_of_cases_is_the_seeds(monkeypatch):
+def test_the_order_of_cases_follows_from_the_seed(monkeypatch):
     """Every fault comes once, in an order that a seed repeats; the number says nothing about the cause."""
     monkeypatch.setattr(page_cache, "ON_LINUX", True)
     monkeypatch.setattr(faults, "observe", lambda fault, model, **work: fault)
@@ -107,4 +107,4 @@ def test_the_order_of_cases_is_the_seeds(monkeypatch):
 
 def test_settings_without_a_context_get_one():
     """The context is made just long enough, so that a fault never runs over its end."""
-    assert faults.fitted(Settings(), 192, 160).n_ctx == 512
+    assert faults.with_context(Settings(), 192, 160).n_ctx == 512

@@ -183,7 +183,7 @@ def test_what_cannot_be_swept_is_refused(over, told):
         swept(over=over)
 
 
-def test_one_run_can_be_asked_for():
+def test_one_run_can_be_selected():
     """`at` finds the run with the given values, and says what is wrong when there is none or more than one."""
     done = swept(over={"n_ubatch": (64, 128), "n_prompt": (2, 4)})
     assert done.at(n_ubatch=64, n_prompt=4).n_prompt == 4

@@ -1,11 +1,12 @@
-"""Several sequences in one context: by an engine that is written down, and by llama.cpp on the embedded model."""
+"""Batched decode: with a scripted engine, and with llama.cpp on the embedded model."""
 
 import pytest
 from fakes import BatchEngine
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.batching import batched_decode, roomy
+from inferlab.measurement.base import with_context
+from inferlab.measurement.batching import batched_decode
 from inferlab.settings import Settings
 
 
@@ -15,7 +16,7 @@ def served(**asked):
     )
 
 
-def test_everyone_waits_for_the_step_and_gets_one_token_of_it():
+def test_each_sequence_gets_one_token_per_step():
     """With a step of 1 + n / 4 seconds, four sequences get two tokens a second together, half of one each."""
     found = served()
     assert found.at(1).median_seconds == 1.25
@@ -32,21 +33,21 @@ def test_sizes_take_turns_and_warm_up():
     assert [len(point.step_seconds) for point in found.points] == [6, 6]
 
 
-def test_the_prompts_are_still_there_after_a_turn():
-    """Every turn begins behind the same prompt, so that sizes are compared at one depth."""
+def test_the_prompts_stay_cached_after_a_turn():
+    """Every turn begins after the same prompt, so that sizes are compared at one depth."""
     engine = BatchEngine()
     batched_decode(sizes=(1, 2), n_prompt=5, n_gen=3, engine=engine, progress=False)
     assert {len(tokens) for tokens in engine.cells.values()} == {5}
 
 
-def test_each_sequence_has_its_room():
-    """Cells for as many sequences as the largest crowd, in whole treads of 256; an n_ctx that is given stays."""
-    assert roomy(Settings(), 8, 257).n_ctx == 8 * 512
-    assert roomy(Settings(n_ctx=1024), 8, 257) == Settings(n_ctx=1024, n_seq_max=8)
+def test_the_context_has_cells_for_each_sequence():
+    """Cells for as many sequences as the largest batch, in whole 256-cell steps; an n_ctx that is set is kept."""
+    assert with_context(Settings(), 249, 8, n_sequences=8).n_ctx == 8 * 512
+    assert with_context(Settings(n_ctx=1024), 249, 8, n_sequences=8) == Settings(n_ctx=1024, n_seq_max=8)
 
 
-def test_a_size_that_was_not_measured_is_answered_with_those_that_were():
-    """No interpolation behind the reader's back."""
+def test_a_size_that_was_not_measured_is_refused_with_the_measured_sizes():
+    """A size that was not measured is not interpolated."""
     with pytest.raises(InvalidSettings, match="batch of 3 sequences was measured, only of 1, 4"):
         served().at(3)
 

@@ -1,4 +1,4 @@
-"""Ceilings: what is divided by what, and that real operations are behind it."""
+"""Ceilings: how they are computed from the times of operations, and real operations on the host."""
 
 import os
 
@@ -13,7 +13,7 @@ from inferlab.measurement.ceilings import LinkCeiling
 
 
 class Clock:
-    """An engine whose operations take the seconds written down."""
+    """An engine whose operations take scripted seconds."""
 
     def __init__(self):
         self.asked = []
@@ -42,7 +42,7 @@ def test_both_roofs_meet_at_the_ridge():
 
 
 def test_a_link_has_two_directions_and_a_round_trip():
-    """Large copies tell the rates, four bytes there or back the round trip."""
+    """Large copies give the rates, copies of four bytes the round trip."""
     assert ceilings.link("CUDA0", engine=Clock()) == LinkCeiling(ceilings.BLOCK / 0.002, ceilings.BLOCK / 0.004, 2e-5)
 
 
@@ -62,7 +62,7 @@ def test_a_block_is_larger_than_caches_and_leaves_memory(monkeypatch):
 
 
 def test_a_disk_that_keeps_the_pages_is_not_measured(tmp_path, monkeypatch):
-    """What the system would not forget is not read from the disk, so the answer is unknown."""
+    """Pages that stay cached are not read from the disk, so the rate is unknown."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(2**20))
     monkeypatch.setattr(ceilings, "empty_cache", lambda path: 0.5)

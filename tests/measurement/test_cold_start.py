@@ -58,7 +58,7 @@ def test_an_empty_page_cache_is_confirmed_before_the_start():
 
 
 @pytest.mark.engine
-def test_a_full_page_cache_is_asked_for_too():
+def test_a_full_page_cache_can_be_requested():
     """`full` reads the file first; an unknown word is refused."""
     cached = cold_start(page_cache="full").cached_before
     assert cached is None or cached > 0.99
@@ -88,7 +88,7 @@ def test_a_phase_begins_where_the_one_before_it_ended(starts):
 
 
 @pytest.mark.engine
-def test_several_starts_stand_side_by_side(starts):
+def test_several_starts_are_drawn_together(starts):
     """One bar for each start, one colour for each phase."""
     figure = figures.cold_starts([starts["mmap"], starts["none"]])
     assert len(figure.data) == len(PHASES)

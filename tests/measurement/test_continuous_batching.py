@@ -1,4 +1,4 @@
-"""Requests through slots, in batches that wait and in batches that do not."""
+"""Requests served through slots, by static and by continuous batching."""
 
 import pytest
 from fakes import BatchEngine
@@ -22,8 +22,8 @@ def test_a_static_batch_is_as_long_as_its_longest_answer():
     assert found.busy_share == pytest.approx((1 + 4 + 2 + 3) / (7 * 2))
 
 
-def test_a_slot_that_falls_free_is_taken_at_once():
-    """The third request begins when the first one ends, and everybody is done after as many steps as fit the slots."""
+def test_a_free_slot_is_filled_at_once():
+    """The third request begins when the first one ends, and the number of steps is as small as the slots allow."""
     found = served(continuous=True)
     assert [one.began_seconds for one in found.answered] == [0, 0, 1, 3]
     assert found.seconds == 6
@@ -31,7 +31,7 @@ def test_a_slot_that_falls_free_is_taken_at_once():
 
 
 def test_every_answer_is_complete_and_on_a_clock():
-    """As many tokens as were asked for; the first after the step with the prompt, the last when its slot falls free."""
+    """All requested tokens are generated; the first after the step with the prompt, the last when its slot is freed."""
     engine = BatchEngine(lambda n: 1.0)
     found = schedule(CROWD, n_slots=2, engine=engine)
     for one in found.answered:
@@ -40,8 +40,8 @@ def test_every_answer_is_complete_and_on_a_clock():
     assert sum(engine.steps) == sum(one.n_prompt + one.n_gen - 1 for one in CROWD)
 
 
-def test_with_one_slot_both_ways_are_the_same():
-    """A negative control: nothing can wait for a neighbour where there is none."""
+def test_with_one_slot_both_methods_are_equal():
+    """A negative control: with one slot no request waits for another one of its batch."""
     assert served(True, n_slots=1).seconds == served(False, n_slots=1).seconds == 10
 
 
@@ -53,8 +53,8 @@ def test_an_empty_request_is_refused(asked):
 
 
 @pytest.mark.engine
-def test_llama_cpp_serves_both_ways():
-    """The same requests are answered in fewer steps when slots are filled as they fall free."""
+def test_llama_cpp_serves_by_both_methods():
+    """The same requests take fewer steps when each slot is refilled as soon as it is free."""
     engine = LlamaEngine()
     requests = [Request(8, n) for n in (2, 9, 2, 9)]
     static, continuous = (

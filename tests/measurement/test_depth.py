@@ -14,7 +14,7 @@ from inferlab.prediction.memory import kv_cache_bytes
 
 
 class DeepEngine(BatchEngine):
-    """A step costs a second and a hundredth for each cell, counted in whole treads."""
+    """A step costs a second and a hundredth for each cell, rounded up to whole 256-cell steps."""
 
     def step(self, entries):
         picks = super().step(entries).picks
@@ -22,7 +22,7 @@ class DeepEngine(BatchEngine):
 
 
 def test_tokens_of_one_depth_look_at_the_cells_that_were_asked_for():
-    """All counted tokens lie on the tread that they are named after, and what a cell costs is the slope."""
+    """All counted tokens lie in the 256-cell step of their depth, and the slope gives the seconds per cell."""
     found = decode_at_depths(cells=(1024, 256), n_gen=4, engine=DeepEngine())
     assert found.seconds == {256: (3.56,) * 4, 1024: pytest.approx((11.24,) * 4)}
     assert found.cell_seconds == pytest.approx(0.01)
@@ -36,8 +36,8 @@ def test_the_prompt_is_read_once():
 
 
 @pytest.mark.parametrize("asked", [{"cells": ()}, {"cells": (300,)}, {"cells": (0,)}, {"n_gen": 0}, {"n_gen": 256}])
-def test_half_a_tread_is_refused(asked):
-    """Depths are whole treads, and the tokens fit on one."""
+def test_part_of_a_step_is_refused(asked):
+    """Depths are whole 256-cell steps, and the tokens of one depth lie within one."""
     with pytest.raises(InvalidSettings, match="multiples of 256"):
         decode_at_depths(engine=BatchEngine(), **asked)
 

@@ -1,4 +1,4 @@
-"""Time of a token against the cells that it looks at."""
+"""Time of a token against the cells that attention reads for it."""
 
 import pytest
 from fakes import made_run, scripted_pass
@@ -11,13 +11,13 @@ def a_run(n_prompt, seconds, n_gen=4):
     return made_run(n_prompt=n_prompt, n_gen=n_gen, passes=passes)
 
 
-def test_a_token_belongs_to_the_tread_that_it_looks_at():
-    """The token after 256 tokens looks at 512 cells, the one after 255 at 256."""
+def test_a_token_belongs_to_the_256_cell_step_that_is_read_for_it():
+    """For the token after 256 tokens 512 cells are read, for the one after 255 tokens 256."""
     one = scripted_pass(gaps=[1.0, 2.0, 3.0], share=1.0)
     assert kv_steps.steps([one], 254) == {256: (1.0, 2.0), 512: (3.0,)}
 
 
-def test_a_line_finds_the_price_of_a_cell():
+def test_a_line_gives_the_seconds_per_cell():
     """Levels on a line give its height, its slope and a fit of 1; two of them cannot judge the fit."""
     level = kv_steps.levels(a_run(10, 2.0), a_run(300, 3.0), a_run(600, 4.0))
     assert level == {256: 2.0, 512: 3.0, 768: 4.0}

@@ -77,7 +77,7 @@ class Driver(ScriptedEngine):
 
 
 def unknown(card):
-    raise DeviceUnavailable(f"The driver tells no memory in use of {card.name}.")
+    raise DeviceUnavailable(f"The driver reports no memory in use of {card.name}.")
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_what_the_driver_counts_beyond_the_buffers_is_the_context(driver):
     """Before is read when the engine's process is gone and its memory with it; the host's buffers do not count."""
     found = occupied(tiny_model(), Settings(devices=("CUDA1",)), engine=driver())
     assert found == Occupied("CUDA1", "gpu0", 300 * MIB, 711 * MIB, 11 * MIB)
-    assert (found.grown_bytes, found.beyond_bytes) == (411 * MIB, 400 * MIB)
+    assert (found.grown_bytes, found.outside_buffers_bytes) == (411 * MIB, 400 * MIB)
     assert context_bytes("CUDA1", driver()) == 400 * MIB
 
 
@@ -104,7 +104,7 @@ def test_the_card_has_its_name_in_plans(driver):
     assert occupied(tiny_model(), Settings(n_ctx=64), "CUDA1", driver()).place == "gpu1"
 
 
-def test_the_model_really_works_before_the_driver_is_asked(driver):
+def test_a_pass_runs_before_the_driver_is_read(driver):
     """Kernels and workspaces come with the first prompt and the first tokens."""
     engine = driver()
     occupied(tiny_model(), Settings(n_ctx=64, devices=("CUDA1",)), engine=engine)
@@ -208,7 +208,7 @@ Anonymous:             8 kB
 """
 
 
-def test_a_process_is_told_apart_by_what_its_pages_are(tmp_path):
+def test_pages_of_a_process_are_counted_by_kind(tmp_path):
     """Pages of the file count once whole and once shared out; memory of its own and locked pages add up over all."""
     file = tmp_path / "a model.gguf"
     (tmp_path / "42").mkdir()
@@ -218,7 +218,7 @@ def test_a_process_is_told_apart_by_what_its_pages_are(tmp_path):
     )
 
 
-def test_where_the_system_tells_nothing_the_answer_is_none(tmp_path):
+def test_where_the_system_reports_nothing_the_answer_is_none(tmp_path):
     """No process, no Linux: unknown, not 0."""
     assert read_residence(42, "x", tmp_path) is None
     assert huge_page_policy(tmp_path / "missing") is None

@@ -1,4 +1,4 @@
-"""The engine that forgets."""
+"""The engine without a KV cache."""
 
 import pytest
 from fakes import ScriptedEngine, scripted_pass
@@ -9,7 +9,7 @@ from inferlab.measurement.no_cache import NoCacheEngine
 
 
 @pytest.mark.engine
-def test_it_writes_what_a_cache_writes():
+def test_it_generates_the_same_tokens_as_with_a_cache():
     """Recomputing everything for each token gives the same tokens as keeping keys and values."""
     engine = LlamaEngine()
     kept = lab.measure(n_prompt=16, n_gen=12, repeats=1, engine=engine, progress=False)
@@ -19,8 +19,8 @@ def test_it_writes_what_a_cache_writes():
     assert len(again.passes[0].decode_seconds) == 11
 
 
-def test_each_token_is_asked_for_with_all_text_before_it():
-    """The engine behind it sees one more token each time, and is asked for one."""
+def test_each_token_is_requested_with_all_text_before_it():
+    """The wrapped engine gets one more token each time, and generates one."""
     engine = ScriptedEngine([scripted_pass(gaps=())])
     NoCacheEngine(engine).generate([5, 6], 3)
     assert [(len(prompt), n_gen) for prompt, n_gen in engine.asked] == [(2, 1), (3, 1), (4, 1)]

@@ -1,4 +1,4 @@
-"""Two sides of a link: where a cache lies, what crosses, what a full context answers."""
+"""Offloading over a link: place of the KV cache, bytes transferred, response of a full context."""
 
 import pytest
 from marks import needs_rpc
@@ -21,17 +21,20 @@ def asked():
 
 @needs_rpc
 @pytest.mark.parametrize(("there", "side"), [(True, "device"), (False, "host")])
-def test_the_cache_lies_on_the_side_that_was_asked_for(engine, asked, there, side):
-    """All of it on the device, or all of it on the host, where a pass has more parts."""
-    placed, n_parts = offload_traffic.cache_sides(None, asked.but(offload_kqv=there), engine)
+def test_the_cache_is_allocated_on_the_requested_side(engine, asked, there, side):
+    """All of it on the device, or all of it on the host, where a pass has more graph splits."""
+    placed, n_parts = offload_traffic.kv_cache_placement(None, asked.but(offload_kqv=there), engine)
     assert placed == {side: CACHE}
     assert (n_parts == 2) == there
 
 
 @needs_rpc
-def test_a_cache_on_the_host_crosses_once_for_every_token(engine, asked):
-    """With flash attention the cells looked at cross once, not twice; with the cache on the device, hardly anything."""
-    far, near = (offload_traffic.crossed_bytes(None, asked.but(offload_kqv=t), 64, 32, engine) for t in (False, True))
+def test_a_cache_on_the_host_is_transferred_once_for_every_token(engine, asked):
+    """With flash attention the cells in use are transferred once, not twice; with a cache on the device, few bytes."""
+    far, near = (
+        offload_traffic.link_bytes_per_token(None, asked.but(offload_kqv=on_device), 64, 32, engine)
+        for on_device in (False, True)
+    )
     if far is None:
         pytest.skip("this system does not count what it sends to itself")
     assert CACHE / 2 < far - near < 1.3 * CACHE / 2
@@ -39,16 +42,16 @@ def test_a_cache_on_the_host_crosses_once_for_every_token(engine, asked):
 
 
 def test_a_full_context_refuses(engine):
-    """One token more than there are cells is answered with the number of cells."""
-    assert "all 256 cells" in offload_traffic.full_context(None, Settings(n_ctx=256), engine)
+    """One token more than there are cells is refused with the number of cells."""
+    assert "all 256 cells" in offload_traffic.full_context_response(None, Settings(n_ctx=256), engine)
 
 
 def test_a_log_without_splits_is_unknown():
-    """What llama.cpp did not say is None."""
-    assert offload_traffic.parts(Opening((), {}, Settings(), "nothing of the kind")) is None
+    """What llama.cpp did not log is None."""
+    assert offload_traffic.graph_splits(Opening((), {}, Settings(), "nothing of the kind")) is None
 
 
 def test_a_system_that_counts_nothing_gives_no_number(engine, monkeypatch):
     """Unknown stays unknown."""
-    monkeypatch.setattr(offload_traffic, "bytes_to_itself", lambda: None)
-    assert offload_traffic.crossed_bytes(None, Settings(), 8, 2, engine) is None
+    monkeypatch.setattr(offload_traffic, "loopback_interface_bytes", lambda: None)
+    assert offload_traffic.link_bytes_per_token(None, Settings(), 8, 2, engine) is None

@@ -13,7 +13,8 @@ from inferlab.engine.log import Buffer
 from inferlab.engine.protocol import Pass
 from inferlab.errors import EngineCrashed, InvalidSettings, ModelNotFound
 from inferlab.machine import Link
-from inferlab.measurement.run import Run, fitted, measure, measure_each, warm_up
+from inferlab.measurement.base import with_context
+from inferlab.measurement.run import Run, measure, measure_each, warm_up
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -122,12 +123,12 @@ def test_a_run_says_what_was_asked_and_what_the_engine_chose():
 @pytest.mark.parametrize(("n_prompt", "n_gen", "n_ctx"), [(1, 1, 256), (200, 56, 256), (200, 57, 512), (512, 128, 768)])
 def test_the_context_is_just_enough(n_prompt, n_gen, n_ctx):
     """Without n_ctx the cache gets the next multiple of 256 cells, as llama.cpp pads it."""
-    assert fitted(Settings(), n_prompt, n_gen).n_ctx == n_ctx
+    assert with_context(Settings(), n_prompt, n_gen).n_ctx == n_ctx
 
 
 def test_a_context_that_was_asked_for_is_kept():
     """A larger context is part of what is measured."""
-    assert fitted(Settings(n_ctx=1000), 8, 8).n_ctx == 1000
+    assert with_context(Settings(n_ctx=1000), 8, 8).n_ctx == 1000
 
 
 def test_a_context_too_small_is_refused_before_loading():
@@ -256,5 +257,5 @@ def test_two_threads_measure_one_after_the_other():
 def test_a_text_that_is_no_token_is_refused():
     """An empty prompt in a vocabulary without an opening token never reaches llama.cpp."""
     engine = ScriptedEngine()
-    with pytest.raises(InvalidSettings, match="no token at all"):
+    with pytest.raises(InvalidSettings, match="gives no tokens"):
         measure(tiny_model(), prompt="", engine=engine)

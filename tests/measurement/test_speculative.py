@@ -1,4 +1,4 @@
-"""Speculative decoding: the answer is the model's own, whoever proposes."""
+"""Speculative decoding: the answer is the model's own with every drafter."""
 
 import pytest
 from fakes import BatchEngine
@@ -60,14 +60,14 @@ def test_rounds_and_seconds_add_up():
 
 
 def test_rejected_tokens_leave_the_cache():
-    """After each check the cache holds the text and nothing that was rejected; the engine would refuse otherwise."""
+    """After each verification no rejected token is in the cache; the engine would refuse otherwise."""
     found = speculate(WORDS, Stubborn(5, 9, 9), n_draft=3, n_gen=6, repeats=1, engine=BatchEngine())
     assert found.same_tokens
     assert sum(one.accepted + 1 for one in found.rounds[0]) == 5
 
 
 def test_nothing_is_proposed_without_a_precedent():
-    """Prompt lookup answers with what followed the last time, with nothing where there was no last time."""
+    """Prompt lookup proposes what followed the last occurrence, and nothing if there is none."""
     look = PromptLookup(2)
     assert look.propose([1, 2, 3, 9, 1, 2], 3)[0] == [3, 9, 1]
     assert look.propose([1, 2, 3, 4, 1, 2, 5, 1, 2], 1)[0] == [5]
@@ -82,15 +82,15 @@ def test_without_a_proposal_there_is_no_acceptance():
     assert found.tokens_per_round == 1
 
 
-def test_a_foreseer_hits_as_often_as_it_is_told():
-    """Half of its tokens are the answer's, the others are not."""
+def test_a_fixed_acceptance_drafter_has_the_chosen_hit_rate():
+    """With a hit rate of 0.5, about half of its tokens are the answer's."""
     drafted, seconds = FixedAcceptanceDrafter(range(1, 1001), 0.5).propose([], 1000)
     assert 400 < sum(token == at for at, token in enumerate(drafted, 1)) < 600
     assert seconds == 0
 
 
 def test_a_draft_model_reads_only_what_is_new():
-    """What its cache holds of the text stays; where the model went another way, the rest is dropped."""
+    """Cached tokens of the text are kept; cached tokens after the first rejected one are dropped."""
     engine = BatchEngine()
     drafter = DraftModel("tiny", engine=engine)
     assert drafter.propose([1, 2, 3], 2)[0] == [4, 5]
@@ -107,29 +107,29 @@ def test_expected_tokens_of_a_round(rate, n_draft, tokens):
     assert expected_tokens(rate, n_draft) == tokens
 
 
-def test_a_price_is_counted_in_single_tokens():
-    """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; foreseen, they are 2.5 times as fast."""
-    prices = time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
-    assert prices.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
-    assert prices.price(4) == 1.6
-    assert prices.speedup(1.0, n_draft=3) == 2.5
-    assert prices.speedup(0.0, n_draft=3) == 1 / 1.6
-    assert prices.speedup(1.0, n_draft=3, draft_price=0.8) == 1.0
+def test_a_cost_is_counted_in_passes_over_one_token():
+    """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; with all accepted, the speed-up is 2.5."""
+    costs = time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
+    assert costs.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
+    assert costs.cost(4) == 1.6
+    assert costs.speedup(1.0, n_draft=3) == 2.5
+    assert costs.speedup(0.0, n_draft=3) == 1 / 1.6
+    assert costs.speedup(1.0, n_draft=3, draft_cost=0.8) == 1.0
 
 
-def test_what_is_foreseen_is_what_the_formula_says():
-    """With a drafter of a chosen hit rate, the speed-up is that of the prices, within the luck of the draws."""
+def test_the_measured_speedup_is_that_of_the_formula():
+    """With a drafter of a chosen hit rate, the speed-up is the one computed from the costs, within random variation."""
     answer = [3, 5, 4, *range(5, 1000)]
     found = speculate(
         WORDS, FixedAcceptanceDrafter(answer, 0.7), n_draft=3, n_gen=900, repeats=1, engine=BatchEngine()
     )
-    prices = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
-    assert found.speedup == pytest.approx(prices.speedup(0.7, 3), rel=0.05)
+    costs = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
+    assert found.speedup == pytest.approx(costs.speedup(0.7, 3), rel=0.05)
 
 
 @pytest.mark.parametrize("asked", [{"sizes": (2,)}, {"n_prompt": 0}, {"repeats": 0}])
 def test_a_price_needs_a_single_token(asked):
-    """Prices are relative to one token, so one token must be among the sizes."""
+    """Costs are relative to one token, so one token must be among the sizes."""
     with pytest.raises(InvalidSettings, match="must contain 1"):
         time_verification(engine=BatchEngine(), **({"sizes": (1, 2)} | asked))
 
@@ -143,7 +143,7 @@ def test_nothing_to_write_is_refused(asked):
 
 @pytest.mark.engine
 def test_llama_cpp_writes_its_own_answer_with_a_draft():
-    """On the embedded model: a copy of the model foresees nearly everything, and the text is the one without a draft.
+    """Most proposals of a copy of the embedded model are accepted, and the text is the one without a draft.
 
     Checks of several tokens are computed by other kernels than single tokens, so a tie may fall to the other side.
     """

@@ -315,14 +315,14 @@ def test_a_device_is_found_by_its_place_on_the_bus(driver):
 @pytest.mark.parametrize(
     ("gpu", "device", "said"),
     [
-        (FakeGpu(), CUDA0, "tells no memory in use of CUDA0 at 0000:41:00.0: NVML shows 0000:01:00.0"),
+        (FakeGpu(), CUDA0, "reports no memory in use of CUDA0 at 0000:41:00.0: NVML shows 0000:01:00.0"),
         (FakeGpu(bus="00000000:41:00.0", refuses={"memory": 3}), CUDA0, f"0000:41:00.0: {NOT_REPORTED}"),
         (FakeGpu(refuses={"place": 3}), replace(CUDA0, id=None), "NVML shows None"),
         (None, CUDA0, "no NVIDIA GPU"),
     ],
 )
 def test_another_cards_memory_is_never_given(driver, gpu, device, said):
-    """A device that the driver does not show, or of which it tells no memory, is an error and not a neighbour's."""
+    """A device that the driver does not show, or whose memory it does not report, is an error and not a neighbour's."""
     nvml = driver(*filter(None, [gpu]))
     with pytest.raises(DeviceUnavailable) as refused:
         vram_used_bytes(device)

@@ -1,1 +1,1 @@
-"""Records of machines: how they are taken, checked, shared, and held against predictions."""
+"""Records of machines: measuring, checking and sharing them, and comparing them with predictions."""

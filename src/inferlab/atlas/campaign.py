@@ -1,8 +1,8 @@
-"""Reference records of a machine: a list of stages, each a few minutes long, each kept as soon as it is done.
+"""Reference records of a machine: a list of stages, each a few minutes long, each saved as soon as it is done.
 
-With a GPU the stages measure the shapes of Mistral 7B and Llama 3.1 8B on it. Without one they are smaller: a shape of
-Llama 3.2 1B with half its layers, and a loopback device where a second device is needed; the records name both.
-A stage has a time limit. A pass that would probably end after it is not begun, and its point keeps that as its reason.
+With a GPU the stages measure the shapes of Mistral 7B and Llama 3.1 8B on it. Without a GPU they are smaller: a shape
+of Llama 3.2 1B with half its layers, and a loopback device if a second device is needed; the records name both.
+A stage has a time limit. A pass that would probably exceed the limit is not started; its point has that as its error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from inferlab.atlas.contribute import require_name, stripped
+from inferlab.atlas.contribute import anonymized, require_name
 from inferlab.engine.limit_vram import limit_vram
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.engine.protocol import Engine, Pass
@@ -45,7 +45,7 @@ CACHE_TYPES = ("f16", "q8_0", "q4_0")
 WEIGHT_TYPES = ("F16", "Q8_0", "Q4_K_M")
 COLD_REPEATS = 3
 BENCH_PROMPT, BENCH_GEN = 512, 64
-WORDS_OF_NO_USE = re.compile(
+GENERIC_WORDS = re.compile(
     r"\(R\)|\(TM\)|@.*|\b(intel|amd|nvidia|geforce|apple|processor|cpu|gpu|\d+-core|with|radeon graphics)\b",
     re.IGNORECASE,
 )
@@ -53,7 +53,7 @@ WORDS_OF_NO_USE = re.compile(
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured: of which shapes, with what changed, and over which lengths."""
+    """How much is measured: the shapes, what is changed in them, and the lengths of prompts and answers."""
 
     models: tuple[str, ...]
     changes: dict[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ WITHOUT_GPU = Extent(
 
 @dataclass(frozen=True)
 class Stage:
-    """One record to be: its name, what it measures in a few words, and the work, which gives what is kept."""
+    """One stage: the name of its record, a short description, and the function that measures and returns the record."""
 
     name: str
     about: str
@@ -95,7 +95,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a stage: kept, skipped or failed; why, if not kept; how long it took."""
+    """The result of a stage. `state` is kept, skipped or failed; `reason` says why, or has the path of the record."""
 
     stage: str
     state: str
@@ -105,10 +105,11 @@ class Outcome:
     n_failed: int = 0
 
 
-class Clocked:
-    """An engine that begins nothing which would probably end after `seconds` from now.
+class TimeLimitedEngine:
+    """An engine that refuses a pass or an opening that would probably end after `seconds` from now.
 
-    What a pass will take is told by the last one, in proportion to the prompt; what opening will take, by the longest.
+    Estimates:  pass     seconds of the last pass * n_tokens / n_tokens of the last pass
+                opening  the longest one so far
     """
 
     def __init__(self, engine: Engine, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -131,9 +132,9 @@ class Clocked:
         n_tokens = len(prompt) + n_gen
         self._require(self._last[1] * n_tokens / self._last[0] if self._last else 0.0)
         began = self._clock()
-        made = self._engine.generate(prompt, n_gen)
+        pass_ = self._engine.generate(prompt, n_gen)
         self._last = n_tokens, self._clock() - began
-        return made
+        return pass_
 
     def _require(self, seconds: float) -> None:
         left = self._ends - self._clock()
@@ -146,7 +147,7 @@ class Clocked:
 
 @dataclass(frozen=True)
 class Bench:
-    """A machine on which stages are measured: how much, through which engine, and llama-bench if it is there."""
+    """What a stage needs: the machine, the extent, the engine, its time limit, and the path of llama-bench if any."""
 
     machine: Machine
     extent: Extent
@@ -161,40 +162,40 @@ class Bench:
 
     @property
     def base(self) -> Settings:
-        """On the GPU, or on the host with all its cores; flash attention on, so that nothing is left to chance."""
+        """On the GPU, or on the host with all its cores; flash attention on, because "auto" may choose either."""
         return Settings(flash_attn="on") if self.has_gpu else Settings(flash_attn="on", devices=())
 
     def device(self) -> AbstractContextManager[LoopbackDevice | None]:
-        """The second device where a stage needs one: nothing to start with a GPU, else a loopback device."""
+        """The second device of a stage: None with a GPU, else a new loopback device."""
         return nullcontext() if self.has_gpu else loopback_device()
 
     def on(self, device: LoopbackDevice | None) -> Settings:
-        """Settings of a stage that moves layers or the cache to that device."""
+        """Settings of a stage that offloads layers or the KV cache to that device."""
         return device.settings(self.base.but(devices=None)) if device else self.base
 
     def limited(self, device: LoopbackDevice | None) -> AbstractContextManager[Any]:
-        """The device as small as the scenario's; a card that is no larger stays as it is."""
-        cards = [one for one in self.machine.gpus if one.backend != "RPC"]
-        small = device is None and all((one.memory_bytes or 0) <= bytes_from_text(self.extent.limit) for one in cards)
+        """Limit the device's memory to the extent's limit; a GPU with no more memory than that is not limited."""
+        gpus = [gpu for gpu in self.machine.gpus if gpu.backend != "RPC"]
+        small = device is None and all((gpu.memory_bytes or 0) <= bytes_from_text(self.extent.limit) for gpu in gpus)
         return nullcontext() if small else limit_vram(self.extent.limit, device, self.engine)
 
     def path(self, model: str, mix: str = "Q4_K_M") -> Path:
         return make_shape(model, mix, progress=False, **self.extent.changes)
 
     def swept(self, model: str | None, settings: Settings, over: dict[str, Sequence[Any]], **workload: int) -> Sweep:
-        """A sweep; `model` None where the sweep goes over models. Raises RecordError without one run."""
-        asked = {"n_prompt": self.extent.n_prompt, "n_gen": self.extent.n_gen, **workload}
+        """A sweep; `model` is None if the sweep goes over models. Raises RecordError if no point was measured."""
+        workload = {"n_prompt": self.extent.n_prompt, "n_gen": self.extent.n_gen, **workload}
         path = self.path(model) if model else None
-        engine = Clocked(self.engine, self.seconds)
+        engine = TimeLimitedEngine(self.engine, self.seconds)
         self.settle(path or over["model"][0], settings)
         done = sweep(
             path, settings, over, repeats=self.extent.repeats, engine=engine, progress=False,
-            telemetry=SAMPLE_SECONDS, **asked,
+            telemetry=SAMPLE_SECONDS, **workload,
         )  # fmt: skip
-        return _with_runs(_named(done))
+        return _require_runs(_with_file_names(done))
 
     def settle(self, path: str | Path, settings: Settings) -> None:
-        """Let the machine work for some seconds, because the first point of a sweep is what the others are held to."""
+        """Warm the machine up for some seconds, because the first point of a sweep is its anchor."""
         self.engine.open(Path(path), settings.but(n_ctx=512))
         prompt, ends = self.engine.random_prompt(64), time.monotonic() + self.settle_seconds
         while time.monotonic() < ends:
@@ -218,12 +219,12 @@ def extent_of(machine: Machine) -> Extent:
 
 
 def has_gpu(machine: Machine) -> bool:
-    """Whether llama.cpp has a device of the machine's own beside the host."""
+    """Whether llama.cpp has a GPU of this machine; a loopback device does not count."""
     return any(device.backend != "RPC" for device in machine.gpus)
 
 
 def short_stages(machine: Machine) -> tuple[str, ...]:
-    """Names of the few stages that tell most about a machine: its ceilings, types of weights, layers on a device."""
+    """Names of the three most informative stages: ceilings, types of weights, layers on a device."""
     model = extent_of(machine).models[0]
     return ("calibration", f"{model}-weights", f"{model}-layers")
 
@@ -289,18 +290,18 @@ def _sequences(bench: Bench, model: str) -> BatchedDecode:
 
 
 def _limited(bench: Bench, model: str) -> Sweep:
-    """What does not fit fails, and its reason is what the record is for."""
+    """Contexts that do not fit fail; the record has their errors."""
     over = {"n_ctx": bench.extent.contexts, "offload_kqv": (True, False)}
     with bench.device() as device, bench.limited(device):
         return bench.swept(model, bench.on(device), over, n_prompt=256)
 
 
 def _cold_start(bench: Bench, model: str) -> tuple[ColdStart, ...]:
-    """All ways once, then all again, so that a machine that drifts treats them alike."""
+    """All combinations once, then all again, so that a drift of the machine affects all of them alike."""
     path, ends = bench.path(model), time.monotonic() + bench.seconds
-    ways = product(range(COLD_REPEATS), ("empty", "full"), LOAD_MODES)
+    combinations = product(range(COLD_REPEATS), ("empty", "full"), LOAD_MODES)
     starts: list[ColdStart] = []
-    for _, page_cache, load_mode in ways:
+    for _, page_cache, load_mode in combinations:
         if time.monotonic() > ends:
             break
         starts.append(cold_start(path, bench.base.but(n_ctx=512, load_mode=load_mode), page_cache))
@@ -317,19 +318,19 @@ def _llama_bench(bench: Bench, model: str) -> Sweep:
     path = bench.path(model)
     theirs = run_llama_bench(bench.llama_bench, path, bench.has_gpu, bench.seconds / 2)
     settings = bench.base.but(n_threads=theirs.runs[0].settings.n_threads)
-    engine = Clocked(bench.engine, bench.seconds / 2)
+    engine = TimeLimitedEngine(bench.engine, bench.seconds / 2)
     ours = measure(path, settings, BENCH_PROMPT, BENCH_GEN + 1, 5, engine=engine, telemetry=SAMPLE_SECONDS)
     return from_runs((*theirs.runs, ours))
 
 
 def run_llama_bench(program: str | Path, model: str | Path, gpu: bool, seconds: float = STAGE_SECONDS) -> Sweep:
-    """What a llama-bench program measures: a prompt of 512 tokens, and 64 tokens after it. Raises RecordError."""
+    """Runs of a llama-bench program: a prompt of 512 tokens, and 64 tokens after it. Raises RecordError."""
     layers = ["-ngl", "-1" if gpu else "0"]
-    asked = ["-fa", "1", *layers, "-o", "jsonl", "-m", str(model)]
+    options = ["-fa", "1", *layers, "-o", "jsonl", "-m", str(model)]
     rows = ""
     for work in (["-p", str(BENCH_PROMPT), "-n", "0"], ["-p", "0", "-n", str(BENCH_GEN), "-d", str(BENCH_PROMPT)]):
         try:
-            done = subprocess.run([str(program), *asked, *work], capture_output=True, text=True, timeout=seconds)
+            done = subprocess.run([str(program), *options, *work], capture_output=True, text=True, timeout=seconds)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RecordError(f"llama-bench could not be run: {error}. Give the path of one that works.") from error
         if done.returncode:
@@ -339,8 +340,8 @@ def run_llama_bench(program: str | Path, model: str | Path, gpu: bool, seconds: 
         return from_runs(import_llama_bench(write_whole(Path(folder) / "rows.jsonl", rows)))
 
 
-def _named(done: Sweep) -> Sweep:
-    """The sweep with models by the names of their files."""
+def _with_file_names(done: Sweep) -> Sweep:
+    """The sweep with the names of models' files in place of their paths."""
     points = tuple(
         replace(p, changes={k: Path(v).name if k == "model" else v for k, v in p.changes.items()}) for p in done.points
     )
@@ -348,13 +349,13 @@ def _named(done: Sweep) -> Sweep:
     return replace(done, points=points, over=over)
 
 
-def _with_runs(done: Sweep) -> Sweep:
+def _require_runs(done: Sweep) -> Sweep:
     if not done.runs:
         raise RecordError(f"not one point could be measured: {done.failed[0].error}")
     return done
 
 
-# --- going through them -----------------------------------------------------------------------
+# --- running the stages -----------------------------------------------------------------------
 
 
 def record(
@@ -364,13 +365,15 @@ def record(
     llama_bench: str | Path | None = None,
     seconds: float = STAGE_SECONDS,
     engine: Any = None,
-    tell: Callable[[Outcome], None] = lambda outcome: None,
+    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> tuple[Outcome, ...]:
-    """Go through the stages and keep each one's record at once; `tell` hears of every outcome as it comes.
+    """Run the stages and save the record of each as soon as it is measured.
 
-    folder   where to (None: this machine's folder under data/records); what is there already is not measured again
-    names    only these stages, measured even where there is a record
-    seconds  limit of each stage
+    folder      where to save (None: data/records); stages that have a record in the machine's folder are skipped
+    names       run only these stages, even if they have a record
+    seconds     time limit of each stage
+    on_outcome  callback with the outcome of each stage
+
     A failed stage leaves no record, and the next one begins. Raises InvalidSettings for an unknown stage.
     """
     engine = engine or default_engine()
@@ -380,13 +383,13 @@ def record(
     bench = Bench(machine, extent_of(machine), engine, seconds, llama_bench and Path(llama_bench), SETTLE_SECONDS)
     outcomes = []
     for stage in chosen(stages(machine), names):
-        outcomes.append(_one(stage, bench, target / f"{stage.name}.json", again=bool(names)))
-        tell(outcomes[-1])
+        outcomes.append(_run_stage(stage, bench, target / f"{stage.name}.json", again=bool(names)))
+        on_outcome(outcomes[-1])
     return tuple(outcomes)
 
 
 def chosen(every: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
-    """The stages of these names, or all of them. Raises InvalidSettings."""
+    """The stages with these names, or all of them. Raises InvalidSettings for an unknown name."""
     unknown = [name for name in names if name not in [stage.name for stage in every]]
     if unknown:
         known = ", ".join(stage.name for stage in every)
@@ -394,12 +397,12 @@ def chosen(every: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
     return [stage for stage in every if not names or stage.name in names]
 
 
-def _one(stage: Stage, bench: Bench, path: Path, again: bool) -> Outcome:
+def _run_stage(stage: Stage, bench: Bench, path: Path, again: bool) -> Outcome:
     if path.exists() and not again:
         return Outcome(stage.name, "skipped", "it has been recorded; name the stage to measure it again")
     began = time.monotonic()
     try:
-        data = stripped(to_record(stage.work(bench)))
+        data = anonymized(to_record(stage.work(bench)))
         write_whole(path, as_text(data))
     except InferlabError as error:
         return Outcome(stage.name, "failed", f"{type(error).__name__}: {error}", time.monotonic() - began)
@@ -409,13 +412,13 @@ def _one(stage: Stage, bench: Bench, path: Path, again: bool) -> Outcome:
 
 
 def records_folder() -> Path:
-    """Where the repository's records lie, a folder for each machine."""
+    """The repository's folder of records, with one folder for each machine."""
     return Path(str(files("inferlab") / "data" / "records"))
 
 
 def name_of(machine: Machine) -> str:
     """A folder's name for a machine: its GPU, or its processor and cores; e.g. `rtx-4090`, `xeon-2c`."""
-    cards = [device.description for device in machine.gpus if device.backend != "RPC"]
-    words = WORDS_OF_NO_USE.sub(" ", cards[0] if cards else machine.cpu).lower()
+    gpus = [device.description for device in machine.gpus if device.backend != "RPC"]
+    words = GENERIC_WORDS.sub(" ", gpus[0] if gpus else machine.cpu).lower()
     slug = "-".join(re.findall(r"[a-z0-9]+", words)) or "machine"
-    return slug[:32].strip("-") if cards else f"{slug[:32].strip('-')}-{machine.n_cores}c"
+    return slug[:32].strip("-") if gpus else f"{slug[:32].strip('-')}-{machine.n_cores}c"

@@ -1,8 +1,8 @@
-"""The hardware atlas: every measurement in the repository, beside what is predicted for it.
+"""The hardware atlas: every measurement in the repository, with its prediction.
 
-Bytes are those of `plans.predict_memory`, rates those of `plans.predict_speed` with the calibration that lies in the
-same machine's folder; both are made anew whenever the atlas is, so that a better model meets all old measurements.
-Where something cannot be predicted, the entry says why.
+Bytes are predicted by `predict_memory`, rates by `predict_speed` with the calibration in the same machine's folder.
+Both are computed anew with each atlas, so that a change of the prediction is tested on all old measurements.
+If a quantity cannot be predicted, the entry says why.
 """
 
 from __future__ import annotations
@@ -37,16 +37,20 @@ from inferlab.settings import Settings
 CALIBRATION = "calibration.json"
 DISTURBED = "faults"
 UNDISTURBED = ("baseline", "healthy")
-"""The folder of runs that were disturbed on purpose, to which no prediction is held, and those in it that were not."""
+"""The folder of runs with injected faults, which no prediction is compared with, and the healthy runs in it."""
 HOST, LOOPBACK = "host", "loopback device"
-NOT_TOLD = ("n_ctx", "n_threads", "n_threads_batch", "rpc_servers", "devices", "n_batch", "swa_full")
-"""Settings that go without saying: they follow from the workload or the place, or are no choice."""
+LEFT_OUT_SETTINGS = ("n_ctx", "n_threads", "n_threads_batch", "rpc_servers", "devices", "n_batch", "swa_full")
+"""Settings that `settings_text` leaves out: they follow from the workload or the device."""
 PHASES = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """Memory over all devices: predicted (None, or between two ends, where the plan is a bound), and measured."""
+    """Memory over all devices: predicted and measured.
+
+    predicted    None if unknown
+    least, most  the range of the prediction, where the plan is a bound
+    """
 
     predicted: int | None
     measured: int
@@ -55,20 +59,21 @@ class Bytes:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, less one."""
+        """predicted / measured - 1; None if there is no prediction."""
         return None if self.predicted is None else self.predicted / self.measured - 1
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One measurement: where it stands, what ran, and each quantity beside its prediction.
+    """One measurement: its record, its model and settings, and each quantity with its prediction.
 
-    machine    the folder under data/records; record the file in it, without .json
+    machine    the folder under data/records
+    record     the file in that folder, without .json
     device     where the weights were: "host", "loopback device", a GPU's name, or several of them
-    settings   what differs from the defaults, in llama.cpp's words
+    settings   those that differ from the defaults, by llama.cpp's names
     rates      by phase: (measured tokens per second, the prediction or None)
-    why        what could not be predicted, and for which reason; empty where everything could
-    disturbed  something else was made to run at the same time
+    why        what could not be predicted, and the reason; empty if everything could
+    disturbed  the run had an injected fault
     """
 
     machine: str
@@ -88,13 +93,13 @@ class Entry:
     disturbed: bool = False
 
     def checked(self, phase: str) -> Checked | None:
-        """One phase's rate beside its prediction, if both are there."""
+        """One phase's rate with its prediction; None if either is missing."""
         return self.rates.get(phase, (0.0, None))[1]
 
 
 @dataclass(frozen=True)
-class Held:
-    """One file of the repository: its kind, how many measurements it holds, and when and with what they were made."""
+class RecordFile:
+    """One file of the repository: its kind, its number of measurements, and their dates and llama.cpp builds."""
 
     machine: str
     record: str
@@ -110,8 +115,8 @@ class Held:
 def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
     """Every measurement of a rate under a folder of machines (None: the repository's records), in the files' order.
 
-    The folder of disturbed runs stands last. A sweep's anchors, which repeat its first point, are left out.
-    Raises RecordError for a file that is no record.
+    Runs with injected faults come last. A sweep's anchors, which repeat its first point, are left out.
+    Raises RecordError for a file that is not a record.
     """
     found: list[Entry] = []
     for machine, path, data in _files(folder):
@@ -123,24 +128,24 @@ def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
     return tuple(sorted(found, key=lambda entry: (entry.machine, entry.record.startswith(DISTURBED), entry.disturbed)))
 
 
-def held(folder: str | Path | None = None) -> tuple[Held, ...]:
+def record_files(folder: str | Path | None = None) -> tuple[RecordFile, ...]:
     """Every file under a folder of machines (None: the repository's records), in their order."""
-    return tuple(_held(machine, path, data) for machine, path, data in _files(folder))
+    return tuple(_record_file(machine, path, data) for machine, path, data in _files(folder))
 
 
 def machines(folder: str | Path | None = None) -> dict[str, Machine]:
-    """The machines of the repository, by their folders' names."""
+    """The machines of the repository, by the names of their folders."""
     found: dict[str, Machine] = {}
     for name, _, data in _files(folder):
-        told = next(_objects(data, "machine"), None)
-        if told and name not in found:
-            found[name] = from_json(Machine, told)
+        fields = next(_values(data, "machine"), None)
+        if fields and name not in found:
+            found[name] = from_json(Machine, fields)
     return found
 
 
 def gpu_names(found: dict[str, Machine]) -> tuple[str, ...]:
-    """GPUs of some machines, each once; a loopback device is none."""
-    named = (device.description for one in found.values() for device in one.gpus if device.backend != "RPC")
+    """Names of the GPUs of some machines, each once, without loopback devices."""
+    named = (device.description for machine in found.values() for device in machine.gpus if device.backend != "RPC")
     return tuple(dict.fromkeys(named))
 
 
@@ -162,26 +167,27 @@ def _runs(data: Any) -> tuple[Run, ...]:
     return from_record(data).runs if kind == "sweep" else ()
 
 
-def _held(machine: str, path: Path, data: Any) -> Held:
+def _record_file(machine: str, path: Path, data: Any) -> RecordFile:
     lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "batched decode": "points"}
     kind = kind_of(data)
     several = data.get(SEQUENCE, data.get(lists.get(kind)))
     n_measurements = len(several) if several is not None else 1
-    builds = (_build(from_json(Machine, told)) for told in _objects(data, "machine"))
-    dates = (date for date in _objects(data, "date") if date)
-    return Held(machine, _name(path), kind, n_measurements, tuple(dict.fromkeys(dates)), tuple(dict.fromkeys(builds)))
+    builds = (_build(from_json(Machine, fields)) for fields in _values(data, "machine"))
+    dates = (date for date in _values(data, "date") if date)
+    distinct = tuple(dict.fromkeys(dates)), tuple(dict.fromkeys(builds))
+    return RecordFile(machine, _record_name(path), kind, n_measurements, *distinct)
 
 
-def _objects(data: Any, key: str) -> Iterator[Any]:
-    """Every value under that key, at any depth."""
+def _values(data: Any, key: str) -> Iterator[Any]:
+    """Every value of that key, at any depth of the JSON."""
     for name, value in data.items() if isinstance(data, dict) else enumerate(data):
         if name == key:
             yield value
         elif isinstance(value, dict | list):
-            yield from _objects(value, key)
+            yield from _values(value, key)
 
 
-def _name(path: Path) -> str:
+def _record_name(path: Path) -> str:
     return f"{DISTURBED}/{path.stem}" if path.parent.name == DISTURBED else path.stem
 
 
@@ -199,7 +205,7 @@ def _calibration(folder: Path) -> Calibration | None:
 
 
 class _Predictions:
-    """What is predicted for runs of one machine; a loopback device is started once, when one has to be asked about."""
+    """Predictions for runs of one machine. A loopback device is started once, when a prediction first needs one."""
 
     def __init__(self, calibration: Calibration | None) -> None:
         self.calibration = calibration
@@ -220,13 +226,13 @@ class _Predictions:
         rates = self.rates(run, None if disturbed else model, why)
         mix = said[1] if said else run.model.description.split(" ")[-1] or "unknown"
         return Entry(
-            machine, _name(path), run.machine.cpu, device_of(run, model), model_text(run.model), mix,
+            machine, _record_name(path), run.machine.cpu, device_of(run, model), model_text(run.model), mix,
             settings_text(run.settings), run.n_prompt, run.n_gen, run.date, _build(run.machine), memory, rates,
             "; ".join(dict.fromkeys(why)), disturbed,
         )  # fmt: skip
 
     def memory(self, run: Run, model: Model | None, why: list[str]) -> Bytes | None:
-        """Bytes over all devices; what the run's log told is there even where nothing can be predicted."""
+        """Bytes over all devices; the measured ones are known even if no prediction is possible."""
         if not run.buffers:
             return None
         plan = self.plan(run, model) if model else "this model's header is not here"
@@ -240,7 +246,7 @@ class _Predictions:
         return Bytes(least if known else None, sum(gap.measured_bytes for gap in gaps), least, most)
 
     def plan(self, run: Run, model: Model) -> MemoryPlan | str:
-        """The plan, or why there is none; equal requests share one."""
+        """The plan, or why there is none; equal requests share a plan."""
         settings = run.settings.but(rpc_servers=tuple("" for _ in run.settings.rpc_servers))
         key = run.model.file, run.machine, settings
         if key not in self.plans:
@@ -251,7 +257,7 @@ class _Predictions:
         return self.plans[key]
 
     def here(self, settings: Settings) -> Settings:
-        """The settings with a loopback device that answers in the place of the recorded one."""
+        """The settings with a running loopback device in place of the recorded one."""
         if not settings.rpc_servers:
             return settings
         if self.device is None:
@@ -262,9 +268,9 @@ class _Predictions:
         measured = {phase: getattr(run, f"{phase}_tokens_per_second") for phase in PHASES}
         plan, link = None, next(iter(run.links), None)
         if model and self.calibration:
-            asked = model, run.settings, self.calibration, run.n_prompt, run.n_gen
+            request = model, run.settings, self.calibration, run.n_prompt, run.n_gen
             try:
-                plan = predict_speed(*asked, run.machine, link)
+                plan = predict_speed(*request, run.machine, link)
             except InferlabError as error:
                 why.append(f"rates: {str(error).splitlines()[0]}")
         elif model:
@@ -278,9 +284,8 @@ def _checked(plan: Any, phase: str, rate: float) -> Checked:
 
 
 def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Iterator[Entry]:
-    """The points that speed plans were held to: rates alone, without a run's buffers."""
-    told = Accuracy.load(folder)
-    for point in told.points:
+    """The points that validate speed plans: rates only, without a run's buffers."""
+    for point in Accuracy.load(folder).points:
         plan = validation.predicted(point, calibration)
         rates = {phase: (point.rate(phase), _checked(plan, phase, point.rate(phase))) for phase in PHASES}
         model = shape(point.name, point.mix, **point.changes)
@@ -293,16 +298,16 @@ def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Itera
         )  # fmt: skip
 
 
-# --- words ------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------
 
 
 def model_of(card: ModelCard) -> Model | None:
-    """The header of a recorded model, where it can be had without its file: a shape, or the embedded model."""
-    if said := named_in(card.file):
-        name, mix, changes = said
+    """The header of a recorded model, if it needs no file: a shape, or the embedded model; else None."""
+    if parts := named_in(card.file):
+        name, mix, changes = parts
         with suppress(InferlabError):
-            made = shape(name, mix, **changes)
-            return made if made.tensor_bytes == card.tensor_bytes else None
+            header = shape(name, mix, **changes)
+            return header if header.tensor_bytes == card.tensor_bytes else None
     return _embedded() if card.file == tiny_model().name else None
 
 
@@ -312,59 +317,58 @@ def _embedded() -> Model:
 
 
 def model_text(card: ModelCard) -> str:
-    """`Llama 3.2 1B shape, n_layer 8, n_vocab 16384`: the model and what was changed in it."""
-    said = named_in(card.file)
-    return ", ".join([card.name, *(f"{key} {value}" for key, value in (said[2] if said else {}).items())])
+    """`Llama 3.2 1B shape, n_layer 8, n_vocab 16384`: the model and its changes."""
+    parts = named_in(card.file)
+    return ", ".join([card.name, *(f"{key} {value}" for key, value in (parts[2] if parts else {}).items())])
 
 
 def device_of(run: Run, model: Model | None = None) -> str:
-    """Where the layers lay, in words: the host, the loopback device, a GPU by its name, or several of them.
+    """The devices of the layers in words: the host, the loopback device, a GPU by its name, or several of them.
 
-    Where every layer is on a device, the embedding that stays on the host does not count.
+    If every layer is on a device, the embedding on the host does not count.
     """
-    cards = {device.name: device.description for device in run.machine.gpus}
+    gpus = {device.name: device.description for device in run.machine.gpus}
     names = []
     for buffer in (b for b in run.buffers if b.kind == "weights"):
         plain = buffer.device.removesuffix("_Mapped").removesuffix("_Private")
-        names.append(LOOPBACK if plain.startswith("RPC") else cards.get(plain, HOST))
-    asked = run.settings.n_gpu_layers
-    whole = asked < 0 or (model is not None and asked > model.n_layer)
-    far = [name for name in names if name != HOST]
-    return " + ".join(dict.fromkeys(far if far and whole else names)) or HOST
+        names.append(LOOPBACK if plain.startswith("RPC") else gpus.get(plain, HOST))
+    n_gpu_layers = run.settings.n_gpu_layers
+    all_offloaded = n_gpu_layers < 0 or (model is not None and n_gpu_layers > model.n_layer)
+    devices = [name for name in names if name != HOST]
+    return " + ".join(dict.fromkeys(devices if devices and all_offloaded else names)) or HOST
 
 
 def settings_text(settings: Settings) -> str:
-    """What differs from the defaults and is a choice: `n_gpu_layers 4, flash_attn on`."""
+    """The settings that differ from the defaults, without LEFT_OUT_SETTINGS: `n_gpu_layers 4, flash_attn on`."""
     usual = Settings()
-    names = [one.name for one in fields(Settings) if one.name not in NOT_TOLD]
+    names = [field.name for field in fields(Settings) if field.name not in LEFT_OUT_SETTINGS]
     changed = {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)}
     if settings.devices == ():
         changed.pop("n_gpu_layers", None)
-    said = [f"{name} {str(value).lower()}" for name, value in changed.items()]
+    texts = [f"{name} {str(value).lower()}" for name, value in changed.items()]
     threads = f"{settings.n_threads} host thread{'s' if settings.n_threads != 1 else ''}" if settings.n_threads else ""
-    return ", ".join(filter(None, [*said, threads])) or "defaults"
+    return ", ".join(filter(None, [*texts, threads])) or "defaults"
 
 
-# --- the whole of it --------------------------------------------------------------------------
+# --- errors of the predictions ----------------------------------------------------------------
 
 
 def rate_errors(found: Iterable[Entry], phase: str) -> list[float]:
-    """Predicted over measured, less one, of a phase's rate; runs that were disturbed on purpose left out."""
+    """predicted / measured - 1 of a phase's rate; runs with injected faults are left out."""
     checks = (entry.checked(phase) for entry in found if not entry.disturbed)
-    return [one.error for one in checks if one]
+    return [checked.error for checked in checks if checked]
 
 
 def memory_errors(found: Iterable[Entry]) -> list[float]:
-    """Predicted over measured bytes, less one."""
+    """predicted / measured - 1 of the bytes."""
     errors = (entry.memory.error for entry in found if entry.memory)
     return [error for error in errors if error is not None]
 
 
 def errors_by(found: Sequence[Entry], by: str) -> dict[str, dict[str, list[float]]]:
     """For each value of one field of `Entry`, such as "device": the errors of memory, prefill and decode."""
-    counted = [entry for entry in found if not entry.disturbed]
     groups: dict[str, list[Entry]] = {}
-    for entry in counted:
+    for entry in (entry for entry in found if not entry.disturbed):
         groups.setdefault(getattr(entry, by), []).append(entry)
     return {
         value: {"memory": memory_errors(group), **{phase: rate_errors(group, phase) for phase in PHASES}}
@@ -373,5 +377,5 @@ def errors_by(found: Sequence[Entry], by: str) -> dict[str, dict[str, list[float
 
 
 def typical(errors: Sequence[float]) -> float:
-    """The median of the errors' sizes."""
+    """The median of the errors' absolute values."""
     return median(map(abs, errors))

@@ -60,5 +60,5 @@ def kept(name: str, seconds: float, engine: Engine) -> Path:
     stages = [stage for stage in short_stages(engine.machine()) if not (in_cache / f"{stage}.json").exists()]
     if stages:
         print(f"No records of {name} yet: measuring {', '.join(stages)}.", flush=True)
-        record(in_cache.parent, stages, name, seconds=seconds, engine=engine, tell=print_outcome)
+        record(in_cache.parent, stages, name, seconds=seconds, engine=engine, on_outcome=print_outcome)
     return in_cache

@@ -1,1 +1,1 @@
-"""Many measurements with a question: sweeps, searches for settings, faults made on purpose and told from signs."""
+"""Experiments of many measurements: sweeps, tuning, comparison of types, injected faults and their diagnosis."""

@@ -1,8 +1,8 @@
-"""What slows an engine down, told from the outside: from telemetry and token times, never from settings.
+"""Why an engine is slow, diagnosed from telemetry and token times alone, without its settings.
 
-`diagnose(run, baseline)` compares an observation with a healthy one of the same request on the same machine.
-It keeps to a `Trace` of each run, its samples and its passes, so it cannot know what was set or done; and a cause
-that shows in neither cannot be found. The rules are read from top to bottom, the most certain first.
+`diagnose(run, baseline)` compares a run with a healthy one of the same request on the same machine. It uses only a
+`Trace` of each run, its passes and samples, so settings cannot influence the result; a cause that changes neither
+cannot be found. The rules are tried from top to bottom, the most certain first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHORTEST_LOAD_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Trace:
-    """What can be seen of a run from the outside: how many tokens were asked about, the passes, the samples."""
+    """The part of a run that a diagnosis uses: the length of the prompt, the passes and the samples."""
 
     n_prompt: int
     passes: tuple[Pass, ...]
@@ -36,14 +36,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class Signs:
-    """What a trace says, in numbers; None where its samples do not tell.
+    """Quantities computed from a trace; None if its samples do not contain them.
 
-    load_seconds        how much longer the first token of the first pass waited than that of the others
-    read_bytes          bytes that the engine's process fetched from disk
+    load_seconds        time to the first token of the first pass, less the median of the other passes
+    read_bytes          bytes that the engine's process read from disk
     prefill_seconds     engine time of the prompt, median
-    token_seconds       engine time of a token while the cache is on its first tread, median
-    tread_seconds       engine time that 256 more cells add to a token
-    jitter              how far tokens lie from the median of their tread, as a share of it: 90th percentile
+    token_seconds       engine time of a token in the first 256-cell step, median
+    step_seconds        engine time that 256 more cells add to a token
+    jitter              deviation of tokens from the median of their 256-cell step, as a share of it: 90th percentile
     busy_cores          processors that were busy during decode, all processes, mean
     """
 
@@ -51,36 +51,36 @@ class Signs:
     read_bytes: float | None
     prefill_seconds: float
     token_seconds: float
-    tread_seconds: float
+    step_seconds: float
     jitter: float
     busy_cores: float | None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sets of signs side by side, as the rules ask for them; None where either is unknown.
+    """Signs of a run relative to those of the baseline, as the rules use them; None if either is unknown.
 
-    disk_bytes   read from disk beyond what the baseline read
-    load         times the baseline's wait for the load
-    prefill      times the baseline's prefill
-    token        times the baseline's token, cache on its first tread
-    tread        what 256 more cells add beyond what they add to the baseline, in tokens of the baseline
-    jitter       as in `Signs`, of the run itself
-    busy         times the baseline's busy processors
+    disk_bytes   read_bytes less the baseline's
+    load         load_seconds over the baseline's
+    prefill      prefill_seconds over the baseline's
+    token        token_seconds over the baseline's
+    step         (step_seconds less the baseline's) over the baseline's token_seconds
+    jitter       jitter of the run itself
+    busy         busy_cores over the baseline's
     """
 
     disk_bytes: float | None
     load: float
     prefill: float
     token: float
-    tread: float
+    step: float
     jitter: float
     busy: float | None
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The cause that was found, why in words, and what it was found in."""
+    """The diagnosed cause, the reason in words, and the quantities that it follows from."""
 
     cause: str
     because: str
@@ -90,60 +90,62 @@ class Diagnosis:
 
 
 def trace(run: Run) -> Trace:
-    """What is left of a run when model, machine, settings and buffers are taken away."""
+    """The run without model, machine, settings and buffers."""
     return Trace(run.n_prompt, run.passes, run.samples)
 
 
-def signs(seen: Trace) -> Signs:
-    """The signs of one trace. Raises InvalidSettings without two passes that each cross a tread of 256 cells."""
-    found = steps(seen.passes, seen.n_prompt)
-    if len(seen.passes) < 2 or len(found) < 2:
+def signs(trace: Trace) -> Signs:
+    """The signs of one trace. Raises InvalidSettings without two passes that each reach a second 256-cell step."""
+    seconds_by_cells = steps(trace.passes, trace.n_prompt)
+    if len(trace.passes) < 2 or len(seconds_by_cells) < 2:
         raise InvalidSettings(
-            f"{len(seen.passes)} passes over {len(found)} treads of {CELL_STEP} cells cannot be diagnosed. "
+            f"{len(trace.passes)} passes over {len(seconds_by_cells)} {CELL_STEP}-cell steps cannot be diagnosed. "
             "Observe two passes or more whose answers cross a multiple of 256 tokens."
         )
-    level = {cells: median(seconds) for cells, seconds in found.items()}
+    level = {cells: median(seconds) for cells, seconds in seconds_by_cells.items()}
     first, last = min(level), max(level)
     return Signs(
-        load_seconds=_load_seconds(seen.passes),
-        read_bytes=_grown(seen.samples, "process_read_bytes"),
-        prefill_seconds=median(one.prefill_seconds for one in seen.passes),
+        load_seconds=_load_seconds(trace.passes),
+        read_bytes=_growth(trace.samples, "process_read_bytes"),
+        prefill_seconds=median(pass_.prefill_seconds for pass_ in trace.passes),
         token_seconds=level[first],
-        tread_seconds=(level[last] - level[first]) / (last - first) * CELL_STEP,
-        jitter=_jitter(found, level),
-        busy_cores=_busy_cores(seen),
+        step_seconds=(level[last] - level[first]) / (last - first) * CELL_STEP,
+        jitter=_jitter(seconds_by_cells, level),
+        busy_cores=_busy_cores(trace),
     )
 
 
 def _load_seconds(passes: Sequence[Pass]) -> float:
-    waits = [one.token_seconds[0] for one in passes]
-    return waits[0] - median(waits[1:])
+    ttft = [pass_.token_seconds[0] for pass_ in passes]
+    return ttft[0] - median(ttft[1:])
 
 
-def _jitter(found: Mapping[int, Sequence[float]], level: Mapping[int, float]) -> float:
-    away = sorted(abs(s - level[cells]) / level[cells] for cells, every in found.items() for s in every)
-    return away[int(0.9 * (len(away) - 1))]
+def _jitter(seconds_by_cells: Mapping[int, Sequence[float]], level: Mapping[int, float]) -> float:
+    deviations = sorted(
+        abs(token - level[cells]) / level[cells] for cells, seconds in seconds_by_cells.items() for token in seconds
+    )
+    return deviations[int(0.9 * (len(deviations) - 1))]
 
 
-def _busy_cores(seen: Trace) -> float | None:
-    """Mean of busy processors over the samples that lie in a decode."""
-    spans = [(one.began + one.token_seconds[0], one.began + one.token_seconds[-1]) for one in seen.passes]
-    told = [
+def _busy_cores(trace: Trace) -> float | None:
+    """Mean number of busy processors over the samples that were taken during a decode."""
+    decodes = [(p.began + p.token_seconds[0], p.began + p.token_seconds[-1]) for p in trace.passes]
+    busy = [
         sum(sample.cpu_percent) / 100
-        for sample in seen.samples
-        if sample.cpu_percent is not None and any(start <= sample.seconds <= end for start, end in spans)
+        for sample in trace.samples
+        if sample.cpu_percent is not None and any(start <= sample.seconds <= end for start, end in decodes)
     ]
-    return fmean(told) if told else None
+    return fmean(busy) if busy else None
 
 
-def _grown(samples: Iterable[Sample], name: str) -> float | None:
-    """How much a counter has grown over the samples."""
+def _growth(samples: Iterable[Sample], name: str) -> float | None:
+    """Last known value of a counter less its first; None if it is unknown in all samples."""
     values = [value for value in (getattr(sample, name) for sample in samples) if value is not None]
     return values[-1] - values[0] if values else None
 
 
 def compared(signs: Signs, baseline: Signs) -> Comparison:
-    """The signs of a run beside those of a healthy one."""
+    """The signs of a run relative to those of a healthy one."""
     reads = (signs.read_bytes, baseline.read_bytes)
     busy = (signs.busy_cores, baseline.busy_cores)
     return Comparison(
@@ -151,7 +153,7 @@ def compared(signs: Signs, baseline: Signs) -> Comparison:
         load=signs.load_seconds / max(baseline.load_seconds, SHORTEST_LOAD_SECONDS),
         prefill=signs.prefill_seconds / baseline.prefill_seconds,
         token=signs.token_seconds / baseline.token_seconds,
-        tread=(signs.tread_seconds - baseline.tread_seconds) / baseline.token_seconds,
+        step=(signs.step_seconds - baseline.step_seconds) / baseline.token_seconds,
         jitter=signs.jitter,
         busy=None if None in busy or not busy[1] else busy[0] / busy[1],
     )
@@ -174,7 +176,7 @@ RULES: tuple[Rule, ...] = (
         "competing load",
         lambda c: c.jitter >= 0.8 and c.prefill >= 2,
         lambda c: f"prefill takes {c.prefill:.1f} times as long, and tokens are scattered: a tenth of them lies "
-        f"{100 * c.jitter:.0f} % or more from the median of its tread",
+        f"{100 * c.jitter:.0f} % or more from the median of its 256-cell step",
     ),
     (
         "one thread",
@@ -188,15 +190,15 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         "cache on the far side",
-        lambda c: c.tread >= 0.8,
-        lambda c: f"every {CELL_STEP} cells add {c.tread:.2f} healthy tokens' time more than they should, "
+        lambda c: c.step >= 0.8,
+        lambda c: f"every {CELL_STEP} cells add {c.step:.2f} healthy tokens' time more than they should, "
         f"and prefill takes {c.prefill:.1f} times as long",
     ),
     (
         "wrong cache type",
-        lambda c: (c.tread >= 0.08 and c.token >= 1.15) or (c.prefill >= 1.3 and c.token >= 1.05),
+        lambda c: (c.step >= 0.08 and c.token >= 1.15) or (c.prefill >= 1.3 and c.token >= 1.05),
         lambda c: f"prefill takes {c.prefill:.1f} times as long with as many processors busy, and "
-        f"every {CELL_STEP} cells add {c.tread:+.2f} healthy tokens' time, less than a bus would cost",
+        f"every {CELL_STEP} cells add {c.step:+.2f} healthy tokens' time, less than a bus would cost",
     ),
     (
         HEALTHY,
@@ -209,29 +211,29 @@ RULES: tuple[Rule, ...] = (
         lambda c: f"prefill {c.prefill:.1f} and token {c.token:.1f} times the baseline's, in no pattern known here",
     ),
 )
-"""(cause, whether a comparison shows it, the reason in words); the first that holds is the diagnosis."""
+"""(cause, condition on a comparison, the reason in words); the first rule whose condition holds is the diagnosis."""
 
 
 def diagnose(run: Run, baseline: Run) -> Diagnosis:
     """The likeliest cause for `run` being slower than `baseline`, from samples and token times alone.
 
-    Both must be the same request on the same machine, and each must hold its load, as `injections.observe` does.
-    Raises InvalidSettings for runs that are too short, or that answer different requests.
+    Both must be the same request on the same machine, and their first passes must include the load, as those of
+    `faults.observe` do. Raises InvalidSettings for runs that are too short, or of different prompt lengths.
     """
     if run.n_prompt != baseline.n_prompt:
         raise InvalidSettings(
-            f"A run with {run.n_prompt} prompt tokens cannot be held against one with {baseline.n_prompt}. "
+            f"A run with {run.n_prompt} prompt tokens cannot be compared with one with {baseline.n_prompt}. "
             "Observe the same request twice."
         )
-    seen, healthy = signs(trace(run)), signs(trace(baseline))
-    found = compared(seen, healthy)
-    cause, _, because = next(rule for rule in RULES if rule[1](found))
-    return Diagnosis(cause, because(found), found, seen, healthy)
+    of_run, of_baseline = signs(trace(run)), signs(trace(baseline))
+    comparison = compared(of_run, of_baseline)
+    cause, _, because = next(rule for rule in RULES if rule[1](comparison))
+    return Diagnosis(cause, because(comparison), comparison, of_run, of_baseline)
 
 
 def confusion(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
-    """How often each diagnosis was given for each cause, from (what was done, what was diagnosed)."""
+    """How often each diagnosis was given for each cause, from pairs (actual cause, diagnosed cause)."""
     table: dict[str, Counter[str]] = {}
-    for done, diagnosed in pairs:
-        table.setdefault(done, Counter())[diagnosed] += 1
+    for actual, diagnosed in pairs:
+        table.setdefault(actual, Counter())[diagnosed] += 1
     return table

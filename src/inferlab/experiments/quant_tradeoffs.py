@@ -1,7 +1,7 @@
-"""Types of one model side by side: what each loses, measured on trained weights, and what it gains, on a shape.
+"""Quantization types compared: fidelity lost, on trained weights; size and speed gained, on a shape.
 
-Fidelity needs trained weights, speed needs a model of real size; one file is seldom both here, so the two are
-measured apart and meet in `table`, under the names of the types.
+Fidelity needs trained weights, and speed needs a model of real size. They are measured on different files, and `table`
+joins them by the name of the type.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ ROTATION_OFF = {"LLAMA_ATTN_ROT_DISABLE": "1"}  # llama-kv-cache.cpp:315
 
 @dataclass(frozen=True)
 class Losses:
-    """Fidelities of one model in several types, or with several caches, each under its name."""
+    """Fidelity of one model in several types, or with several KV cache types, by name."""
 
     by_name: dict[str, Fidelity]
 
     @property
     def badge(self) -> str:
-        """Who measured this, when, on how much of the text."""
-        one = next(iter(self.by_name.values()))
-        text = f"{one.n_tokens:,} tokens scored on {one.reference.name}"
-        return f"{one.badge}; {text}"
+        """Machine, date and model of the measurement, and the number of scored tokens."""
+        first = next(iter(self.by_name.values()))
+        return f"{first.badge}; {first.n_tokens:,} tokens scored on {first.reference.name}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One type: what it loses and what it gains; None where that was not measured."""
+    """One type: its fidelity and its speed; None if not measured."""
 
     name: str
     fidelity: Fidelity | None
@@ -56,7 +55,7 @@ class Row:
 
     @property
     def tensor_bytes(self) -> int | None:
-        """Bytes of the weights of the model that was timed."""
+        """Bytes of the weights of the timed model."""
         return self.run.model.tensor_bytes if self.run else None
 
     @property
@@ -65,11 +64,11 @@ class Row:
 
     @property
     def known(self) -> bool:
-        """Whether loss, bytes and rate are all known."""
+        """Whether divergence, bytes and decode rate are all known."""
         return None not in (self.kl_divergence, self.tensor_bytes, self.decode_tokens_per_second)
 
     def beats(self, other: Row) -> bool:
-        """Whether this is in neither worse than the other, and in one better: loss, decode rate."""
+        """Whether divergence and decode rate are both at least as good as the other's, and one is better."""
         ours, theirs = self._worse_when_larger, other._worse_when_larger
         return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
 
@@ -84,9 +83,9 @@ def type_losses(
     n_chunks: int | None = None,
     engine: LlamaEngine | None = None,
 ) -> Losses:
-    """Quantize `model` into each type, in the cache folder, and compare each file with the model itself.
+    """Quantize `model` into each type, in the cache folder, and compare each file with `model`.
 
-    n_chunks is how much of the held-out text is read, 512 tokens each (None: all).
+    n_chunks is the number of 512-token chunks of the held-out text that are used (None: all).
     """
     engine, full = engine or default_engine(), find_model(model)
     files = {name: quantize(full, name, engine=engine) for name in types}
@@ -97,17 +96,17 @@ def type_losses(
 def cache_losses(
     model: str | Path | None = None, types: Sequence[str] = CACHE_TYPES, n_chunks: int | None = None
 ) -> Losses:
-    """Compare `model`, its KV cache in each type, with itself, its cache in F16; rotated as llama.cpp does, and plain.
+    """Compare `model` with its KV cache in each type with the same model and an F16 cache, with rotation and without.
 
-    Each of the two runs in an engine of its own, since llama.cpp reads from its environment whether to rotate.
+    Each case runs in an engine of its own, because llama.cpp reads from its environment whether to rotate.
     """
     found: dict[str, Fidelity] = {}
     for suffix, environment in (("", {}), (", plain", ROTATION_OFF)):
         engine = LlamaEngine(environment=environment)
         try:
             for kind in types:
-                asked = Settings(type_k=kind, type_v=kind, flash_attn="on")
-                found[kind + suffix] = fidelity(model, settings=asked, n_chunks=n_chunks, engine=engine)
+                settings = Settings(type_k=kind, type_v=kind, flash_attn="on")
+                found[kind + suffix] = fidelity(model, settings=settings, n_chunks=n_chunks, engine=engine)
         finally:
             engine.close()
     return Losses(found)
@@ -121,35 +120,35 @@ def type_rates(
     repeats: int = 3,
     engine: LlamaEngine | None = None,
 ) -> dict[str, Run]:
-    """Prefill and decode of a published model's shape in each type; its files are made once, in the cache folder."""
+    """Prefill and decode of a published model's shape in each type; the files are made once, in the cache folder."""
     files = {name: make_shape(shape, name) for name in types}
     return {name: measure(file, None, n_prompt, n_gen, repeats, engine=engine) for name, file in files.items()}
 
 
 def rows(losses: Losses, runs: Mapping[str, Run]) -> tuple[Row, ...]:
-    """Losses and runs joined by name, in the order of the runs; a name that only one of them has is kept."""
+    """Losses and runs joined by name, in the order of the runs; names that only one of them has are kept."""
     names = dict.fromkeys([*runs, *losses.by_name])
     return tuple(Row(name, losses.by_name.get(name), runs.get(name)) for name in names)
 
 
 def front(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows that no other row beats: the Pareto front of loss and decode rate.
+    """The rows that no other row beats: the Pareto front of divergence and decode rate.
 
-    A row that is beaten can still be the largest that fits, which its bytes tell.
+    A row that is beaten can still be the best choice if it is the largest that fits; compare its bytes.
     """
     known = [row for row in rows if row.known]
     return tuple(row for row in known if not any(other.beats(row) for other in known))
 
 
 def table(rows: Sequence[Row]):
-    """One line a type, as a pandas DataFrame: what the trained model loses, what the shape weighs and reaches."""
+    """A pandas DataFrame with one line per type: fidelity of the trained model, bytes and rates of the shape."""
     import pandas as pd
 
-    lines = [{"type": row.name, **_lost(row.fidelity), **_gained(row.run)} for row in rows]
+    lines = [{"type": row.name, **_fidelity_columns(row.fidelity), **_speed_columns(row.run)} for row in rows]
     return pd.DataFrame(lines).set_index("type")
 
 
-def _lost(fidelity: Fidelity | None) -> dict[str, float]:
+def _fidelity_columns(fidelity: Fidelity | None) -> dict[str, float]:
     if fidelity is None:
         return {}
     return {
@@ -161,7 +160,7 @@ def _lost(fidelity: Fidelity | None) -> dict[str, float]:
     }
 
 
-def _gained(run: Run | None) -> dict[str, float]:
+def _speed_columns(run: Run | None) -> dict[str, float]:
     if run is None:
         return {}
     return {
@@ -174,7 +173,7 @@ def _gained(run: Run | None) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Choice:
-    """One type of the weights with one type of the cache: what both occupy, and what both together lose."""
+    """One type of weights with one type of KV cache: their bytes, and the fidelity of both together."""
 
     type: str
     settings: Settings
@@ -194,14 +193,14 @@ def choose(
     n_chunks: int | None = 8,
     engine: LlamaEngine | None = None,
 ) -> Choice:
-    """Quantize `model`, give it that cache, and compare it with the model as it is and a cache in F16.
+    """Quantize `model`, use that KV cache, and compare it with the unquantized model and an F16 cache.
 
     Bytes are those of the tensors and of a cache for the model's trained context.
     """
     engine, full = engine or default_engine(), find_model(model)
     file = full if type == AS_IT_IS else quantize(full, type, engine=engine)
-    asked = Settings(type_k=type_k, type_v=type_v, flash_attn="on")
+    settings = Settings(type_k=type_k, type_v=type_v, flash_attn="on")
     header = read_gguf(file)
-    cache = kv_cache_bytes(header, asked.but(n_ctx=header.n_ctx_train))
-    found = fidelity(file, full, settings=asked, n_chunks=n_chunks, engine=engine)
-    return Choice(type, asked, header.tensor_bytes + cache, found)
+    cache = kv_cache_bytes(header, settings.but(n_ctx=header.n_ctx_train))
+    found = fidelity(file, full, settings=settings, n_chunks=n_chunks, engine=engine)
+    return Choice(type, settings, header.tensor_bytes + cache, found)

@@ -1,9 +1,9 @@
-"""A grid of requests measured point by point: `sweep` makes a `Sweep`, and nothing that was measured is lost.
+"""Measure a grid of settings and workloads point by point: `sweep` returns a `Sweep` and can be resumed.
 
-Points of one model and one set of settings follow each other, so that a model is loaded as rarely as possible.
-A point that fails stays, with its reason.
-Every few points the first one is measured again: the anchor. Where it moved by more than 10 %, the machine did
-something else meanwhile, and the points since the last good anchor are dropped, with that reason.
+Points with the same model and settings are measured one after another, so that each model is loaded once if possible.
+A point that fails is kept, with the reason.
+The first point, the anchor, is measured again every few points. If its rate changed by more than 10 %, the machine was
+disturbed, and the points since the last good anchor are dropped, with that reason.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ RATES = ("decode_tokens_per_second", "prefill_tokens_per_second")
 
 @dataclass(frozen=True)
 class Point:
-    """One place of the grid: what it changes, and its run or the reason why there is none (yet, if both are None).
+    """One point of the grid: its changed values, and its run or its error; both are None if it is not yet measured.
 
-    drift is how far the anchor measured after it lay from the first one, as a share; None before any.
+    drift is the relative change of the next anchor from the first one; None before that is measured.
     """
 
     changes: dict[str, Any]
@@ -51,13 +51,13 @@ class Point:
 
     @property
     def open(self) -> bool:
-        """Whether it still waits to be measured."""
+        """Whether it is not yet measured."""
         return self.run is None and self.error is None
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid, its points in the grid's order, and the anchor's runs in the order of measuring."""
+    """A grid, its points in the grid's order, and the runs of the anchor in the order of measuring."""
 
     over: dict[str, tuple[Any, ...]]
     points: tuple[Point, ...]
@@ -65,24 +65,24 @@ class Sweep:
 
     @property
     def complete(self) -> bool:
-        """Whether no point waits to be measured; failed points are done."""
+        """Whether every point is measured or failed."""
         return not any(point.open for point in self.points)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Every run there is, in the grid's order."""
+        """The runs of all measured points, in the grid's order."""
         return tuple(point.run for point in self.points if point.run)
 
     @property
     def failed(self) -> tuple[Point, ...]:
-        """The points that have a reason instead of a run."""
+        """The points with an error instead of a run."""
         return tuple(point for point in self.points if point.error)
 
     @property
     def drift(self) -> float | None:
-        """The furthest that an anchor lay from the first one, as a share; None below two anchors."""
-        moved = [abs(drift_of(self.anchors[0], run)) for run in self.anchors[1:]]
-        return max(moved) if moved else None
+        """The largest relative change of an anchor from the first one; None below two anchors."""
+        drifts = [abs(drift_of(self.anchors[0], run)) for run in self.anchors[1:]]
+        return max(drifts) if drifts else None
 
     def at(self, **changes: Any) -> Run:
         """The run of the one point with these values, e.g. `sweep.at(n_gpu_layers=8)`. Raises InvalidSettings."""
@@ -93,16 +93,16 @@ class Sweep:
         raise InvalidSettings(f"No single run at {changes}: {why}. The sweep goes over {self.over}.")
 
     def gain(self, phase: str, of: Mapping[str, Any], over: Mapping[str, Any]) -> float:
-        """By what share the rate of one point exceeds that of another.
+        """Relative difference of the rates of two points: rate(of) / rate(over) - 1. `phase` is "decode" or "prefill".
 
-        E.g. gain("decode", {"n_ubatch": 64}, over={"n_ubatch": 8}), and for "prefill".
-        Raises InvalidSettings where a point has no run.
+        E.g. gain("decode", {"n_ubatch": 64}, over={"n_ubatch": 8}).
+        Raises InvalidSettings if a point has no run.
         """
         rate = f"{phase}_tokens_per_second"
         return getattr(self.at(**of), rate) / getattr(self.at(**over), rate) - 1
 
     def to_frame(self):
-        """A pandas DataFrame, one row a point: what it changes, its rates, sizes and seconds, its error and drift."""
+        """A pandas DataFrame with one row per point: changed values, rates, sizes and seconds, error and drift."""
         import pandas
 
         return pandas.DataFrame([row(point) for point in self.points])
@@ -113,7 +113,7 @@ class Sweep:
 
 
 def row(point: Point) -> dict[str, Any]:
-    """One point as a flat row; what is unknown is None."""
+    """One point as a flat row; unknown values are None."""
     run = point.run
     measured = {
         "ttft_seconds": run and run.ttft_seconds,
@@ -138,21 +138,21 @@ def sweep(
 ) -> Sweep:
     """Measure every combination of `over`: fields of Settings, `model`, `n_prompt` and `n_gen`.
 
-    budget_seconds  start no point that would probably end later; 0 measures nothing and returns what is there
-    each            called with the sweep so far after every point; True from it ends the sweep
-    telemetry       as for `measure`: samples beside every run
+    budget_seconds  start no point that would probably end later; 0 measures nothing and returns the saved points
+    each            callback with the sweep so far after every point; if it returns True, the sweep ends
+    telemetry       as for `measure`: samples during every run
 
-    Ctrl-C, a budget or `each` leaves a sweep unfinished: the same call again goes on where it ended.
-    Raises InvalidSettings for something that cannot be swept; whatever a point raises stays with the point.
+    A sweep that Ctrl-C, the budget or `each` ended is saved: the same call again continues it.
+    Raises InvalidSettings for a name that cannot be swept; an error of a point is kept in the point.
     """
     engine = engine or default_engine()
     base = str(model or "") or None, settings or Settings(), _grid(over or {})
-    asked = _Request(*base, n_prompt, n_gen, repeats, telemetry)
-    unfinished = asked.path
-    so_far = _resumed(unfinished, asked.over)
+    request = _Request(*base, n_prompt, n_gen, repeats, telemetry)
+    unfinished = request.path
+    so_far = _resumed(unfinished, request.over)
     try:
-        for grown in _measured(asked, so_far, engine, budget_seconds, progress):
-            so_far = grown
+        for updated in _measure_open_points(request, so_far, engine, budget_seconds, progress):
+            so_far = updated
             save(so_far, unfinished)
             if each and each(so_far):
                 break
@@ -165,7 +165,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Request:
-    """What was asked for: the base of every point and the grid."""
+    """The arguments of `sweep`: the base of every point, and the grid."""
 
     model: str | None
     settings: Settings
@@ -177,17 +177,17 @@ class _Request:
 
     @property
     def path(self) -> Path:
-        """Where this sweep is kept until it is complete: the same request, the same place."""
+        """The file in which this sweep is kept until it is complete; equal requests have the same file."""
         links = [(link.gigabytes_per_second, link.latency_seconds) for link in links_to(self.settings.rpc_servers)]
         settings = self.settings.to_dict() | {"rpc_servers": links}
-        words = json.dumps([self.__dict__ | {"settings": settings}, str(find_model(self.model))], default=str)
-        return cache_folder() / "sweeps" / f"{hashlib.sha256(words.encode()).hexdigest()[:16]}.json"
+        text = json.dumps([self.__dict__ | {"settings": settings}, str(find_model(self.model))], default=str)
+        return cache_folder() / "sweeps" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
     def workload(self, changes: Mapping[str, Any]) -> tuple[int, int]:
         return changes.get("n_prompt", self.n_prompt), changes.get("n_gen", self.n_gen)
 
     def settings_of(self, changes: Mapping[str, Any]) -> Settings:
-        """The settings of one point; an open n_ctx is as large as the largest workload of the sweep needs."""
+        """The settings of one point; an n_ctx that is not set is sized for the largest workload of the sweep."""
         settings = self.settings.but(**{k: v for k, v in changes.items() if k in SETTINGS})
         return settings if settings.n_ctx else settings.but(n_ctx=self._cells())
 
@@ -204,7 +204,7 @@ class _Request:
 
 
 def _grid(over: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
-    """The grid with tuples of values, checked before anything is measured."""
+    """The grid with tuples of values, checked before the first measurement."""
     known = ("model", *WORKLOAD, *SETTINGS)
     for name, values in over.items():
         if name not in known:
@@ -220,80 +220,81 @@ def grid_points(over: Mapping[str, Sequence[Any]]) -> tuple[Point, ...]:
 
 
 def load_order(points: Sequence[Point]) -> list[int]:
-    """Indices of `points`, those with the same model and settings together, workloads from small to large."""
+    """Indices of `points`: those with equal model and settings together, workloads from small to large."""
     groups: dict[str, list[int]] = {}
     for index, point in enumerate(points):
         settings = {name: value for name, value in point.changes.items() if name not in WORKLOAD}
         groups.setdefault(repr(settings), []).append(index)
-    return [i for group in groups.values() for i in sorted(group, key=lambda i: _size(points[i]))]
+    return [i for group in groups.values() for i in sorted(group, key=lambda i: _workload_size(points[i]))]
 
 
-def _size(point: Point) -> tuple[int, ...]:
+def _workload_size(point: Point) -> tuple[int, ...]:
     return tuple(point.changes.get(name, 0) for name in WORKLOAD)
 
 
-def _measured(
-    asked: _Request, so_far: Sweep, engine: Engine, budget_seconds: float | None, progress: bool | None
+def _measure_open_points(
+    request: _Request, so_far: Sweep, engine: Engine, budget_seconds: float | None, progress: bool | None
 ) -> Iterator[Sweep]:
-    """The sweep after every further point, and after every anchor."""
-    waiting = [i for i in load_order(so_far.points) if so_far.points[i].open]
+    """The sweep after each further point and its anchor."""
+    remaining = [i for i in load_order(so_far.points) if so_far.points[i].open]
     since_anchor: list[int] = []
     clock = _Budget(budget_seconds)
-    with bar(len(waiting), f"sweeping {len(waiting)} points", progress) as reached:
-        for done, index in enumerate(waiting, 1):
+    with bar(len(remaining), f"sweeping {len(remaining)} points", progress) as reached:
+        for done, index in enumerate(remaining, 1):
             if not clock.allows_another():
                 return
-            so_far = _with(so_far, index, _one(asked, so_far.points[index], engine))
+            so_far = _with_point(so_far, index, _measured_point(request, so_far.points[index], engine))
             reached(done)
             if not so_far.anchors and so_far.points[index].run:
                 so_far = replace(so_far, anchors=(so_far.points[index].run,))
             else:
                 since_anchor.append(index)
-            if len(since_anchor) >= ANCHOR_EVERY or (since_anchor and done == len(waiting)):
-                so_far = _anchored(asked, so_far, since_anchor, engine)
+            if len(since_anchor) >= ANCHOR_EVERY or (since_anchor and done == len(remaining)):
+                so_far = _with_anchor(request, so_far, since_anchor, engine)
                 since_anchor = []
             yield so_far
 
 
 class _Budget:
-    """Whether there is time for one more point that lasts as long as the longest so far."""
+    """The time left, compared with the longest point so far."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds, self.began, self.last, self.longest = seconds, time.monotonic(), time.monotonic(), 0.0
 
     def allows_another(self) -> bool:
+        """Whether a point as long as the longest so far would end within the budget."""
         now = time.monotonic()
         self.longest, self.last = max(self.longest, now - self.last), now
         return self.seconds is None or now - self.began + self.longest < self.seconds
 
 
-def _one(asked: _Request, point: Point, engine: Engine) -> Point:
+def _measured_point(request: _Request, point: Point, engine: Engine) -> Point:
     try:
-        return replace(point, run=asked.measure(point.changes, engine))
+        return replace(point, run=request.measure(point.changes, engine))
     except InferlabError as error:
         return replace(point, error=f"{type(error).__name__}: {error}")
 
 
-def _with(so_far: Sweep, index: int, point: Point) -> Sweep:
+def _with_point(so_far: Sweep, index: int, point: Point) -> Sweep:
     return replace(so_far, points=(*so_far.points[:index], point, *so_far.points[index + 1 :]))
 
 
-def _anchored(asked: _Request, so_far: Sweep, since: Sequence[int], engine: Engine) -> Sweep:
-    """Measure the anchor again; drop the points since the last one when it moved by more than MOST_DRIFT."""
+def _with_anchor(request: _Request, so_far: Sweep, since: Sequence[int], engine: Engine) -> Sweep:
+    """Measure the anchor again; drop the points since the last one if the rate changed by more than MOST_DRIFT."""
     anchor = next((p for p in so_far.points if so_far.anchors and p.run == so_far.anchors[0]), None)
     if anchor is None:
         return so_far
-    again = _one(asked, Point(anchor.changes), engine)
+    again = _measured_point(request, Point(anchor.changes), engine)
     if again.run is None:
         return so_far
     drift = drift_of(so_far.anchors[0], again.run)
     for index in since:
-        so_far = _with(so_far, index, _judged(so_far.points[index], drift))
+        so_far = _with_point(so_far, index, _with_drift(so_far.points[index], drift))
     return replace(so_far, anchors=(*so_far.anchors, again.run))
 
 
-def _judged(point: Point, drift: float) -> Point:
-    """The point with the drift after it; without its run when that is too much."""
+def _with_drift(point: Point, drift: float) -> Point:
+    """The point with the drift that was measured after it; without its run if that exceeds MOST_DRIFT."""
     if abs(drift) <= MOST_DRIFT or point.run is None:
         return replace(point, drift=drift)
     reason = f"dropped: the anchor, measured again after it, had moved by {drift:+.0%}, more than {MOST_DRIFT:.0%}"
@@ -301,7 +302,7 @@ def _judged(point: Point, drift: float) -> Point:
 
 
 def drift_of(first: Run, again: Run) -> float:
-    """How much faster the same request ran later, as a share of the first rate; decode counts, else prefill."""
+    """Relative change of the rate of the same request: later / first - 1; of decode if known, else of prefill."""
     for rate in RATES:
         before, after = getattr(first, rate), getattr(again, rate)
         if before and after:
@@ -309,33 +310,33 @@ def drift_of(first: Run, again: Run) -> float:
     return 0.0
 
 
-# --- going on, and coming from elsewhere -------------------------------------------------------
+# --- resuming, and sweeps of finished runs -----------------------------------------------------
 
 
 def _resumed(path: Path, over: dict[str, tuple[Any, ...]]) -> Sweep:
-    """What an unfinished sweep left, its failed points open again; else a fresh one."""
+    """The saved part of an unfinished sweep, with its failed points open again; else a new sweep."""
     fresh = Sweep(over, grid_points(over))
     try:
-        left = load(path, Sweep)
+        saved = load(path, Sweep)
     except RecordError:
         return fresh
-    if len(left.points) != len(fresh.points):
+    if len(saved.points) != len(fresh.points):
         return fresh
-    kept = (Point(new.changes, old.run, None, old.drift) for new, old in zip(fresh.points, left.points, strict=True))
-    return Sweep(over, tuple(kept), left.anchors)
+    kept = (Point(new.changes, old.run, None, old.drift) for new, old in zip(fresh.points, saved.points, strict=True))
+    return Sweep(over, tuple(kept), saved.anchors)
 
 
 def from_llama_bench(path: str | Path) -> Sweep:
-    """The runs of a llama-bench file as a sweep over every setting in which they differ. Raises RecordError."""
+    """The runs of a llama-bench file as a sweep over the settings in which they differ. Raises RecordError."""
     return from_runs(import_llama_bench(path))
 
 
 def from_runs(runs: Sequence[Run]) -> Sweep:
-    """Finished runs as a sweep over what differs between them."""
-    told = [{"model": run.model.name, **run.settings.to_dict(), **_workload(run)} for run in runs]
-    names = [name for name in told[0] if len({repr(one[name]) for one in told}) > 1] if told else []
+    """Finished runs as a sweep over the values in which they differ."""
+    values = [{"model": run.model.name, **run.settings.to_dict(), **_workload(run)} for run in runs]
+    names = [name for name in values[0] if len({repr(row[name]) for row in values}) > 1] if values else []
     points = tuple(
-        Point({name: one[name] for name in names}, run) for one, run in zip(told, runs, strict=True)
+        Point({name: row[name] for name in names}, run) for row, run in zip(values, runs, strict=True)
     )
     over = {name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in names}
     return Sweep(over, points)

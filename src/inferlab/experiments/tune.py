@@ -1,9 +1,9 @@
-"""The best settings for one model on one machine, and how sure it is that they are better than the ones before.
+"""Tuning: the fastest settings for one model on one machine, and the confidence that they are faster.
 
-Two halves that share no measurement. Successive halving (Jamieson and Talwalkar 2016) looks for a winner: every
-candidate is measured briefly, the better half again and longer, until one is left. Then the winner meets the settings
-it started from in pairs, one right after the other, in changing order; only these pairs say whether it is better.
-The best of many short measurements looks better than it is, so the search's own numbers are never the answer.
+Two stages that share no measurement. Successive halving (Jamieson and Talwalkar 2016) finds a winner: every candidate
+is measured briefly, the faster half again and longer, until one is left. Then the winner and the original settings are
+measured in pairs, one right after the other, in alternating order; only these pairs decide whether the winner is
+faster. The best of many short measurements is partly luck, so the numbers of the search are not used for that.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from inferlab.engine.protocol import Engine, Opening
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings
 from inferlab.machine import Machine
-from inferlab.measurement.base import Measurement, common_fields
-from inferlab.measurement.run import fitted
+from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import bar
 from inferlab.settings import Settings
 from inferlab.statistics import CONFIDENCE, median_interval, sign_confidence
 
-SEARCH_SHARE = 0.6  # of the budget; the rest is for the pairs
+SEARCH_SHARE = 0.6  # of the budget; the rest is for the comparison in pairs
 LEAST_PAIRS, MOST_PAIRS = 5, 10  # five of five is the fewest that can reach 95 %
 LOSSY = ("type_k", "type_v")
 UBATCHES = (64, 256, 1024)
@@ -38,7 +37,7 @@ NAMES = tuple(field.name for field in fields(Settings))
 
 @dataclass(frozen=True)
 class Candidate:
-    """Some settings by what they change, and the seconds of each counted request; or the reason why there are none."""
+    """Settings, given by their changes, and the seconds of each counted request; or the error of measuring them."""
 
     changes: dict[str, Any]
     seconds: tuple[float, ...] = ()
@@ -46,32 +45,32 @@ class Candidate:
 
     @property
     def median_seconds(self) -> float:
-        """Infinite for what could not be measured."""
+        """Median of the seconds; infinite if the candidate could not be measured."""
         return median(self.seconds) if self.seconds else float("inf")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One request with the settings before and one with the winner's, measured right after each other, in seconds."""
+    """One request with the original settings and one with the winner's, measured right after each other, in seconds."""
 
     before_seconds: float
     after_seconds: float
 
     @property
     def ratio(self) -> float:
-        """How many times as fast the winner was."""
+        """before_seconds / after_seconds: above 1 the winner is faster."""
         return self.before_seconds / self.after_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning(Measurement):
-    """What `tune` found: the settings before and after, every measurement that led there, and the pairs that judge.
+    """The result of `tune`: original and winning settings, all measurements of the search, and the pairs.
 
-    settings  the settings before, with the engine's own number of threads; buffers and links are theirs
-    after     the winner's
-    rounds    the candidates of each round of halving, each with the seconds of all its requests up to then
+    settings  the original settings, with the engine's own number of threads; buffers and links are theirs
+    after     the winner's settings
+    rounds    the candidates of each round of halving, each with the seconds of all its requests so far
     names     the options that were tried
-    in_time   False when the budget ended the search, or the pairs, early
+    in_time   False if the budget ended the search, or the comparison in pairs, early
     """
 
     after: Settings
@@ -89,7 +88,7 @@ class Tuning(Measurement):
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast the winner answers, the median over the pairs; None without pairs."""
+        """Speed-up of the winner: median of before / after over the pairs; None without pairs."""
         return median(pair.ratio for pair in self.pairs) if self.pairs else None
 
     @property
@@ -99,17 +98,17 @@ class Tuning(Measurement):
 
     @property
     def confidence(self) -> float | None:
-        """Confidence that the winner is faster at all, by the exact sign test over the pairs; None without any."""
+        """Confidence that the winner is faster at all, by the exact sign test over the pairs; None without pairs."""
         return sign_confidence([pair.before_seconds - pair.after_seconds for pair in self.pairs])
 
     @property
     def better(self) -> bool:
-        """Whether the pairs leave less than 5 % to chance."""
+        """Whether the confidence is at least 95 %."""
         return (self.confidence or 0) >= CONFIDENCE
 
     @property
     def best(self) -> Settings:
-        """What to use: the winner where it is better, else the settings as they were."""
+        """The settings to use: the winner's if it is better, else the original ones."""
         return self.after if self.better else self.settings
 
     @property
@@ -119,14 +118,14 @@ class Tuning(Measurement):
 
     @property
     def verdict(self) -> str:
-        """One sentence: better by how much and how surely, or that no difference was found."""
+        """One sentence: the speed-up and its confidence, or that no difference was found."""
         if not self.changes:
             return "No difference found: of all candidates, the settings as they were did best."
-        told = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
+        changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
         if self.ratio is None:
-            return f"Not judged: {told} did best in the search, but no time was left to compare."
-        sure = f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
-        return f"Better: {told}: {sure}." if self.better else f"No difference found: {told}: {sure}."
+            return f"Not judged: {changes} did best in the search, but no time was left to compare."
+        measured = f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
+        return f"Better: {changes}: {measured}." if self.better else f"No difference found: {changes}: {measured}."
 
     def __str__(self) -> str:
         early = [] if self.in_time else ["The budget ended this early; a larger one may find more."]
@@ -148,15 +147,15 @@ def tune(
     engine: Engine | None = None,
     progress: bool | None = None,
 ) -> Tuning:
-    """The settings that answer a request of `n_prompt` and `n_gen` tokens soonest here, and how sure that is.
+    """Find the settings with the shortest time for a request of `n_prompt` and `n_gen` tokens on this machine.
 
-    over      the options and values to try; without it those that leave the text alone: threads, ubatch, flash
+    over      the options and values to try; None: those that do not change the output: threads, ubatch, flash
               attention, and with a device the layers on it
-    lossy     also try, or allow in `over`, what changes the model's output: the types of the cache
+    lossy     also try, or allow in `over`, options that change the output: the types of the KV cache
 
-    Judge it by `better` and `confidence`; `spellings` says the result in the words of three programs.
+    Use `better` and `confidence` to judge the result; `spellings` has it as options of three programs.
     Raises InvalidSettings for an option that does not exist, or that is lossy without `lossy`; ModelError; EngineError
-    where the settings one starts from cannot be measured.
+    if the original settings cannot be measured.
     """
     engine, before = engine or default_engine(), settings or Settings()
     if not budget_seconds > 0:
@@ -165,15 +164,15 @@ def tune(
     header = read_gguf(path)
     with engine.exclusive():
         machine = engine.machine()
-        before = _with_threads(fitted(before, n_prompt, n_gen), machine)
+        before = _with_threads(with_context(before, n_prompt, n_gen), machine)
         grid = _grid(over, before, machine, header.n_layer, n_prompt, lossy)
-        bench = _Bench(engine, path, before, n_prompt, n_gen, budget_seconds)
-        with bar(100, f"tuning {header.name}", progress) as bench.reached:
-            rounds, halved = _halved(bench, candidates(grid, before))
-            pairs, paired = _paired(bench, rounds[-1][0].changes)
-        facts = common_fields(engine, bench.opening, header) | {"settings": before}
+        timer = _RequestTimer(engine, path, before, n_prompt, n_gen, budget_seconds)
+        with bar(100, f"tuning {header.name}", progress) as timer.reached:
+            rounds, halved = _successive_halving(timer, candidates(grid, before))
+            pairs, paired = _compare_in_pairs(timer, rounds[-1][0].changes)
+        common = common_fields(engine, timer.opening, header) | {"settings": before}
     return Tuning(
-        **facts,
+        **common,
         after=before.but(**rounds[-1][0].changes),
         names=tuple(grid),
         n_prompt=n_prompt,
@@ -188,7 +187,7 @@ def tune(
 
 
 def _with_threads(settings: Settings, machine: Machine) -> Settings:
-    """The settings with the numbers of threads that the engine would choose, so that they can be compared."""
+    """The settings with the numbers of threads that the engine would choose, for comparison with candidates."""
     n_threads = settings.n_threads or machine.n_cores or 1
     return settings.but(n_threads=n_threads, n_threads_batch=settings.n_threads_batch or n_threads)
 
@@ -201,8 +200,8 @@ def _grid(
     n_prompt: int,
     lossy: bool,
 ) -> dict[str, tuple[Any, ...]]:
-    """The options and values to try, checked; the value that is set already comes first."""
-    grid = dict(over) if over is not None else _usual(before, machine, n_layer, n_prompt)
+    """The options and values to try, checked; the original value comes first."""
+    grid = dict(over) if over is not None else _default_grid(before, machine, n_layer, n_prompt)
     if lossy and over is None:
         grid |= {name: ("f16", "q8_0") for name in LOSSY}
     for name, values in grid.items():
@@ -215,8 +214,8 @@ def _grid(
     return {name: tuple(dict.fromkeys((getattr(before, name), *values))) for name, values in grid.items()}
 
 
-def _usual(before: Settings, machine: Machine, n_layer: int, n_prompt: int) -> dict[str, tuple[Any, ...]]:
-    """Options that leave the text alone, with few values each; ubatches beyond the prompt would all be the same."""
+def _default_grid(before: Settings, machine: Machine, n_layer: int, n_prompt: int) -> dict[str, tuple[Any, ...]]:
+    """Options that do not change the output, with few values each; ubatches beyond the prompt have no effect."""
     cores = machine.n_cores or 1
     largest = min(before.n_ubatch, n_prompt)
     grid: dict[str, tuple[Any, ...]] = {
@@ -230,17 +229,17 @@ def _usual(before: Settings, machine: Machine, n_layer: int, n_prompt: int) -> d
 
 
 def candidates(grid: Mapping[str, Sequence[Any]], before: Settings) -> tuple[Candidate, ...]:
-    """Every combination by what it changes in `before`, which comes first as the one that changes nothing."""
+    """Every combination, given by its changes to `before`; `before` itself, without changes, comes first."""
     combined = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    changed = [{n: v for n, v in one.items() if v != getattr(before, n)} for one in combined]
+    changed = [{n: v for n, v in values.items() if v != getattr(before, n)} for values in combined]
     return tuple(Candidate(changes) for changes in sorted(changed, key=len))
 
 
 # --- measuring --------------------------------------------------------------------------------
 
 
-class _Bench:
-    """Times requests within a budget."""
+class _RequestTimer:
+    """Measures requests, and keeps count of the budget."""
 
     def __init__(
         self, engine: Engine, path: Path, before: Settings, n_prompt: int, n_gen: int, budget_seconds: float
@@ -248,8 +247,8 @@ class _Bench:
         self.engine, self.path, self.before = engine, path, before
         self.n_prompt, self.n_gen = n_prompt, n_gen
         self.budget_seconds, self.began = budget_seconds, time.monotonic()
-        self.slowest = 0.0  # seconds of a request, opening shared out
-        self.opening: Opening | None = None  # of the settings before
+        self.slowest = 0.0  # seconds per request, opening included
+        self.opening: Opening | None = None  # with the original settings
         self.reached = lambda percent: None
 
     @property
@@ -257,75 +256,77 @@ class _Bench:
         return time.monotonic() - self.began
 
     def seconds(self, changes: Mapping[str, Any], repeats: int) -> tuple[float, ...]:
-        """Seconds from the call to the last token of each request, after one that is not counted."""
+        """Seconds from the call to the last token of each request, after a warm-up request."""
         began = self.elapsed
         opening = self.engine.open(self.path, self.before.but(**changes))
         if not changes:
             self.opening = opening
         tokens = self.engine.random_prompt(self.n_prompt)
         self.engine.generate(tokens, self.n_gen)
-        found = tuple(self.engine.generate(tokens, self.n_gen).token_seconds[-1] for _ in range(repeats))
+        seconds = tuple(self.engine.generate(tokens, self.n_gen).token_seconds[-1] for _ in range(repeats))
         self.slowest = max(self.slowest, (self.elapsed - began) / (repeats + 1))
         self.reached(min(100, int(100 * self.elapsed / self.budget_seconds)))
-        return found
+        return seconds
 
-    def affords(self, longest: float, share: float = 1.0) -> bool:
-        """Whether something that lasts `longest` seconds ends within that share of the budget."""
+    def has_time_for(self, longest: float, share: float = 1.0) -> bool:
+        """Whether `longest` more seconds end within that share of the budget."""
         return self.elapsed + longest <= share * self.budget_seconds
 
 
-def _halved(bench: _Bench, waiting: tuple[Candidate, ...]) -> tuple[tuple[tuple[Candidate, ...], ...], bool]:
-    """The rounds of halving, each sorted from the fastest, and whether the budget let them end.
+def _successive_halving(
+    timer: _RequestTimer, remaining: tuple[Candidate, ...]
+) -> tuple[tuple[tuple[Candidate, ...], ...], bool]:
+    """The rounds of successive halving, each sorted from the fastest, and whether the budget was enough.
 
-    Each round measures its candidates as often as all rounds before it together, and hands on the better half.
+    Each round measures its candidates as often as all rounds before it together; the faster half stays.
     """
     rounds: list[tuple[Candidate, ...]] = []
     repeats = 1
-    while len(waiting) > 1 or not rounds:
-        measured, complete = _round(bench, waiting, repeats, required=not rounds)
-        rounds.append(tuple(sorted(measured, key=lambda one: one.median_seconds)))
+    while len(remaining) > 1 or not rounds:
+        measured, complete = _round(timer, remaining, repeats, required=not rounds)
+        rounds.append(tuple(sorted(measured, key=lambda candidate: candidate.median_seconds)))
         if not complete:
             return tuple(rounds), False
-        waiting, repeats = rounds[-1][: max(1, len(waiting) // 2)], max(1, len(rounds[-1][0].seconds))
+        remaining, repeats = rounds[-1][: max(1, len(remaining) // 2)], max(1, len(rounds[-1][0].seconds))
     return tuple(rounds), True
 
 
 def _round(
-    bench: _Bench, waiting: tuple[Candidate, ...], repeats: int, required: bool
+    timer: _RequestTimer, remaining: tuple[Candidate, ...], repeats: int, required: bool
 ) -> tuple[list[Candidate], bool]:
-    """The candidates measured further, as far as the budget goes; if `required`, the first one in any case."""
+    """The candidates with further measurements, until the budget ends; if `required`, the first one in any case."""
     done: list[Candidate] = []
     longest = 0.0
-    for one in waiting:
-        if not bench.affords(longest, SEARCH_SHARE) and not (required and not done):
-            return [*done, *waiting[len(done) :]], False
-        began = bench.elapsed
-        done.append(_measured(bench, one, repeats))
-        longest = max(longest, bench.elapsed - began)
+    for candidate in remaining:
+        if not timer.has_time_for(longest, SEARCH_SHARE) and not (required and not done):
+            return [*done, *remaining[len(done) :]], False
+        began = timer.elapsed
+        done.append(_measured(timer, candidate, repeats))
+        longest = max(longest, timer.elapsed - began)
     return done, True
 
 
-def _measured(bench: _Bench, one: Candidate, repeats: int) -> Candidate:
-    """The candidate with further seconds; one that fails keeps the reason, unless it changes nothing."""
+def _measured(timer: _RequestTimer, candidate: Candidate, repeats: int) -> Candidate:
+    """The candidate with further seconds, or with its error; an error of the original settings is raised."""
     try:
-        return replace(one, seconds=(*one.seconds, *bench.seconds(one.changes, repeats)))
+        return replace(candidate, seconds=(*candidate.seconds, *timer.seconds(candidate.changes, repeats)))
     except InferlabError as error:
-        if not one.changes:
+        if not candidate.changes:
             raise
-        return replace(one, seconds=(), error=f"{type(error).__name__}: {error}")
+        return replace(candidate, seconds=(), error=f"{type(error).__name__}: {error}")
 
 
-def _paired(bench: _Bench, changes: Mapping[str, Any]) -> tuple[tuple[Pair, ...], bool]:
-    """Pairs of requests, before and after, in changing order, and whether there was time for enough of them."""
+def _compare_in_pairs(timer: _RequestTimer, changes: Mapping[str, Any]) -> tuple[tuple[Pair, ...], bool]:
+    """Pairs of requests, before and after, in alternating order, and whether there was time for enough of them."""
     pairs: list[Pair] = []
-    while changes and len(pairs) < MOST_PAIRS and bench.affords(4 * bench.slowest):
-        pairs.append(_pair(bench, changes, swapped=len(pairs) % 2 == 1))
+    while changes and len(pairs) < MOST_PAIRS and timer.has_time_for(4 * timer.slowest):
+        pairs.append(_measured_pair(timer, changes, swapped=len(pairs) % 2 == 1))
     return tuple(pairs), not changes or len(pairs) >= LEAST_PAIRS
 
 
-def _pair(bench: _Bench, changes: Mapping[str, Any], swapped: bool) -> Pair:
+def _measured_pair(timer: _RequestTimer, changes: Mapping[str, Any], swapped: bool) -> Pair:
     if swapped:
-        after, before = bench.seconds(changes, 1)[0], bench.seconds({}, 1)[0]
+        after, before = timer.seconds(changes, 1)[0], timer.seconds({}, 1)[0]
     else:
-        before, after = bench.seconds({}, 1)[0], bench.seconds(changes, 1)[0]
+        before, after = timer.seconds({}, 1)[0], timer.seconds(changes, 1)[0]
     return Pair(before, after)

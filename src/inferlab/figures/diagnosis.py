@@ -16,7 +16,7 @@ SYMPTOMS = {
     "load": ("load", lambda value: f"{value:.1f}x"),
     "prefill": ("prefill", lambda value: f"{value:.1f}x"),
     "token": ("token", lambda value: f"{value:.1f}x"),
-    "tread": ("256 cells", lambda value: f"{value:+.2f}"),
+    "step": ("256 cells", lambda value: f"{value:+.2f}"),
     "jitter": ("jitter", lambda value: f"{100 * value:.0f} %"),
     "busy": ("busy cores", lambda value: f"{value:.2f}x"),
 }

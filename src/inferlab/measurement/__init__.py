@@ -1,4 +1,4 @@
-"""What was measured: each module times one thing through the engine and keeps every sample.
+"""Measurements: each module times one thing through the engine and keeps every sample.
 
-Nothing here imports `prediction`, so that a measurement can contradict one.
+Nothing here imports `prediction`, so a measurement does not depend on the prediction that it tests.
 """

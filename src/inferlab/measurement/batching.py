@@ -1,7 +1,7 @@
-"""Several sequences in one context: what it costs to decode one token for each of them together.
+"""Batched decode: engine time of a step that computes one token for each of several sequences.
 
-As llama.cpp's llama-batched-bench does it: every sequence has a prompt behind it, and each llama_decode carries one
-token of each (tools/batched-bench/batched-bench.cpp). Whose tokens they are does not matter to the speed.
+The method is that of llama.cpp's llama-batched-bench (tools/batched-bench/batched-bench.cpp): every sequence has a
+prompt in the cache, and each llama_decode computes one token of each. The speed does not depend on which tokens.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from statistics import median
 from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.model.find import find_model
-from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
@@ -26,14 +25,14 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """So many sequences decoded together: engine seconds of every step, in which each got one token."""
+    """`n_sequences` decoded together: engine seconds of every step, each of which gives one token to each sequence."""
 
     n_sequences: int
     step_seconds: tuple[float, ...]
 
     @property
     def median_seconds(self) -> float:
-        """Median engine time of a step; each sequence waits so long for a token."""
+        """Median engine time of a step: the time between two tokens of a sequence."""
         return median(self.step_seconds)
 
     @property
@@ -43,19 +42,19 @@ class BatchPoint:
 
     @property
     def each_tokens_per_second(self) -> float:
-        """Tokens that one of the sequences gets per second of engine time."""
+        """Tokens of a single sequence per second of engine time."""
         return 1 / self.median_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchedDecode(Measurement):
-    """Batches of several sizes, measured in one context with n_prompt tokens behind each sequence."""
+    """Batches of several sizes, measured in one context; each sequence starts with n_prompt tokens in the cache."""
 
     n_prompt: int
     points: tuple[BatchPoint, ...]
 
     def at(self, n_sequences: int) -> BatchPoint:
-        """The batch of that size. Raises InvalidSettings where it was not measured."""
+        """The batch of that size. Raises InvalidSettings if it was not measured."""
         for point in self.points:
             if point.n_sequences == n_sequences:
                 return point
@@ -63,7 +62,7 @@ class BatchedDecode(Measurement):
         raise InvalidSettings(f"No batch of {n_sequences} sequences was measured, only of {sizes}.")
 
     def gain(self, n_sequences: int) -> float:
-        """How many times the tokens per second of a single sequence a batch gets, all together."""
+        """Tokens per second of the whole batch over those of a single sequence."""
         return self.at(n_sequences).tokens_per_second / self.at(1).tokens_per_second
 
 
@@ -79,8 +78,8 @@ def batched_decode(
 ) -> BatchedDecode:
     """Decode `n_gen` tokens for each of 1, 2, 4 … sequences at once, `repeats` times; returns the `BatchedDecode`.
 
-    Each sequence has cells of its own, filled with the same prompt; with kv_unified=True they share the prompt's.
-    Sizes take turns, so that a machine that drifts moves all of them; the first step of a turn is not counted.
+    All sequences have the same prompt, each in its own cells; with kv_unified=True they share the prompt's cells.
+    Sizes take turns, so that a drift of the machine affects all of them; the first step of a turn is not counted.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
     settings, engine = settings or Settings(), engine or default_engine()
@@ -88,34 +87,28 @@ def batched_decode(
     path = find_model(model)
     header = read_gguf(path)
     with engine.exclusive():
-        opening = engine.open(path, roomy(settings, max(sizes), n_prompt + n_gen + 1))
-        first = fill(engine, n_prompt, max(sizes))
+        opening = engine.open(path, with_context(settings, n_prompt, n_gen + 1, max(sizes)))
+        first = share_prompt(engine, n_prompt, max(sizes))
         seconds: dict[int, list[float]] = {size: [] for size in sizes}
-        for _ in track(range(repeats), repeats, f"serving {header.name}", progress):
+        for _ in track(range(repeats), repeats, f"decoding {header.name}", progress):
             for size in sizes:
-                seconds[size] += _turn(engine, size, n_prompt, n_gen, first)
-        facts = common_fields(engine, opening, header)
+                seconds[size] += _step_seconds(engine, size, n_prompt, n_gen, first)
+        common = common_fields(engine, opening, header)
     points = tuple(BatchPoint(size, tuple(seconds[size])) for size in sizes)
-    return BatchedDecode(**facts, n_prompt=n_prompt, points=points)
+    return BatchedDecode(**common, n_prompt=n_prompt, points=points)
 
 
-def roomy(settings: Settings, n_sequences: int, n_tokens: int) -> Settings:
-    """Settings for so many sequences of so many tokens; an n_ctx that was asked for is kept."""
-    each = padded(n_tokens)
-    return settings.but(n_seq_max=n_sequences, n_ctx=settings.n_ctx or n_sequences * each)
-
-
-def fill(engine: Engine, n_prompt: int, n_sequences: int) -> int:
+def share_prompt(engine: Engine, n_prompt: int, n_sequences: int) -> int:
     """Empty the cache, then give every sequence the same random prompt; returns the token that follows it."""
     engine.keep(0)
     step = engine.step(entries_of(engine.random_prompt(n_prompt)))
-    for other in range(1, n_sequences):
-        engine.share(0, other)
+    for sequence in range(1, n_sequences):
+        engine.share(0, sequence)
     return step.picks[-1]
 
 
-def _turn(engine: Engine, size: int, n_prompt: int, n_gen: int, first: int) -> list[float]:
-    """Engine seconds of n_gen steps with one token of each sequence, after one that warms up; the prompts stay."""
+def _step_seconds(engine: Engine, size: int, n_prompt: int, n_gen: int, first: int) -> list[float]:
+    """Engine seconds of n_gen steps with one token of each sequence, after a warm-up step; the prompts stay cached."""
     tokens, seconds = [first] * size, []
     for position in range(n_prompt, n_prompt + n_gen + 1):
         step = engine.step([Entry(token, position, sequence, True) for sequence, token in enumerate(tokens)])

@@ -1,11 +1,11 @@
-"""Ceilings of a machine: what its memories, arithmetic units, links and disk reach at most, by simple means.
+"""Ceilings of a machine: the highest measured rates of its memories, arithmetic units, links and disk.
 
-memory bandwidth  host: every thread looks for a byte that is not there in a block beyond its caches (libc's memchr);
-                  a device: one column times as many F16 matrices as no cache holds
-matrix rate       a matrix of each type times 512 columns, by ggml on the device itself; 2 FLOP a weight and column
+memory bandwidth  host: every thread searches a block larger than its caches for a byte it does not contain (libc's
+                  memchr); a device: one column times more F16 matrices than its caches hold
+matrix rate       a matrix of each type times 512 columns, by ggml on the device; 2 FLOP per weight and column
 link              copies of a large block to a device and back, and of four bytes for the round trip
-disk              a file read once after the system was asked to forget it
-Nothing here knows a model or a prediction.
+disk              a file read once after its pages were dropped from the page cache
+No model and no prediction is involved.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ BLOCK = 16 * MIB
 
 @dataclass(frozen=True)
 class LinkCeiling:
-    """What a link to a device reaches: bytes per second there and back, and the seconds of a round trip."""
+    """A link between host and device: bytes per second in each direction, and the seconds of a round trip."""
 
-    there_bytes_per_second: float
-    back_bytes_per_second: float
+    to_device_bytes_per_second: float
+    to_host_bytes_per_second: float
     round_trip_seconds: float
 
 
@@ -49,10 +49,10 @@ def ceiling(
     seconds: float = 0.25,
     engine: LlamaEngine | None = None,
 ) -> Ceiling:
-    """Measure one device's two roofs; `seconds` is spent on each number.
+    """Measure one device's memory bandwidth and its matrix rate for each type; each number takes `seconds`.
 
-    n_threads counts for the host alone (None: one per physical core).
-    Raises EngineRefused for a device that llama.cpp does not have, or that has no room.
+    n_threads applies to the host only (None: one per physical core).
+    Raises EngineRefused for a device that llama.cpp does not have, or that has too little free memory.
     """
     engine = engine or default_engine()
     host = device == "host"
@@ -63,24 +63,24 @@ def ceiling(
 
 
 def host_bandwidth(n_threads: int, seconds: float = 0.25) -> float:
-    """Bytes per second that `n_threads` together read from memory: the best pass, because others only slow it."""
+    """Bytes per second that `n_threads` together read from memory, in the fastest pass."""
     share = block_bytes() // n_threads
     with mmap.mmap(-1, share * n_threads) as block:
         view = ctypes.c_char.from_buffer(block)
         start = ctypes.addressof(view)
         ctypes.memset(start, 1, share * n_threads)
         with ThreadPoolExecutor(n_threads) as pool:
-            best = min(_passes(pool, [start + i * share for i in range(n_threads)], share, seconds))
+            best = min(_pass_seconds(pool, [start + i * share for i in range(n_threads)], share, seconds))
         del view
     return share * n_threads / best
 
 
 def device_bandwidth(device: str, seconds: float = 0.25, engine: LlamaEngine | None = None) -> float:
-    """Bytes per second that a device reads of F16 matrices, each used once a pass; the best pass."""
+    """Bytes per second at which a device reads F16 matrices, each once per pass; the fastest pass."""
     n_matrices = max(1, block_bytes() // (2 * SIDE * SIDE))
     engine = engine or default_engine()
     work = {"type": "F16", "n_rows": SIDE, "n_cols": SIDE, "n_tokens": 1, "n_matrices": n_matrices}
-    times = engine.multiply(_name(device), None, **work, seconds=seconds)
+    times = engine.multiply(_ggml_name(device), None, **work, seconds=seconds)
     return n_matrices * 2 * SIDE * SIDE / min(times)
 
 
@@ -89,20 +89,20 @@ def matrix_rate(
 ) -> float:
     """FLOP per second of a 4096 x 4096 matrix of `type` times 512 columns; the median pass."""
     work = {"type": type, "n_rows": SIDE, "n_cols": SIDE, "n_tokens": COLUMNS, "n_matrices": 1}
-    times = (engine or default_engine()).multiply(_name(device), n_threads, **work, seconds=seconds)
+    times = (engine or default_engine()).multiply(_ggml_name(device), n_threads, **work, seconds=seconds)
     return 2 * SIDE * SIDE * COLUMNS / median(times)
 
 
 def link(device: str, seconds: float = 0.5, engine: LlamaEngine | None = None) -> LinkCeiling:
-    """What the way to a device reaches, a card's bus or a loopback device's connection."""
+    """Rates of the link to a device: a GPU's bus, or a loopback device's connection."""
     engine = engine or default_engine()
-    there, back = engine.transfer(_name(device), BLOCK, seconds)
-    trip = min(median(times) for times in engine.transfer(_name(device), 4, seconds / 4))
-    return LinkCeiling(BLOCK / median(there), BLOCK / median(back), trip)
+    to_device, to_host = engine.transfer(_ggml_name(device), BLOCK, seconds)
+    round_trip = min(median(times) for times in engine.transfer(_ggml_name(device), 4, seconds / 4))
+    return LinkCeiling(BLOCK / median(to_device), BLOCK / median(to_host), round_trip)
 
 
 def disk(path: str | Path, n_bytes: int = 256 * MIB) -> float | None:
-    """Bytes per second of reading the file's beginning from its disk; None where its pages cannot be let go."""
+    """Bytes per second of reading the file's first n_bytes from disk; None if they cannot be dropped from the cache."""
     if empty_cache(path) != 0:
         return None
     n_bytes = min(n_bytes, os.path.getsize(path))
@@ -114,13 +114,13 @@ def disk(path: str | Path, n_bytes: int = 256 * MIB) -> float | None:
 
 
 def block_bytes() -> int:
-    """Four times the last-level cache, between 256 MiB and 1 GiB, and never more than an eighth of the memory."""
+    """Four times the last-level cache, between 256 MiB and 1 GiB, and at most an eighth of the RAM."""
     wanted = 4 * (last_level_cache_bytes() or LEAST_BLOCK_BYTES // 4)
     return min(max(LEAST_BLOCK_BYTES, min(MOST_BLOCK_BYTES, wanted)), (ram_bytes() or 8 * MOST_BLOCK_BYTES) // 8)
 
 
-def _passes(pool: ThreadPoolExecutor, starts: list[int], share: int, seconds: float) -> list[float]:
-    """Seconds of each pass of all threads over their shares, at least three."""
+def _pass_seconds(pool: ThreadPoolExecutor, starts: list[int], share: int, seconds: float) -> list[float]:
+    """Seconds of each pass of all threads over their shares of the block; at least three passes."""
     find = ctypes.CDLL(None).memchr
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
     times: list[float] = []
@@ -131,5 +131,5 @@ def _passes(pool: ThreadPoolExecutor, starts: list[int], share: int, seconds: fl
     return times
 
 
-def _name(device: str) -> str:
+def _ggml_name(device: str) -> str:
     return "CPU" if device == "host" else device

@@ -32,7 +32,7 @@ PHASES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ColdStart(Measurement):
-    """One cold start as it happened: seconds of each phase in order, and the wall clock around all of them.
+    """One cold start: seconds of each phase in order, and the wall time of all of them together.
 
     cached_before and cached_after are the shares of the file in the page cache; None where unknown.
     """
@@ -45,7 +45,7 @@ class ColdStart(Measurement):
 
     @property
     def page_cache_text(self) -> str:
-        """What the page cache held at the start, as measured; as asked for where nobody can tell."""
+        """The share of the file in the page cache at the start; where it is unknown, the requested state."""
         if self.cached_before is None:
             return f"page cache {self.page_cache}, unconfirmed"
         return f"{100 * self.cached_before:.0f} % of the file cached"
@@ -61,20 +61,20 @@ def cold_start(
     settings: Settings | None = None,
     page_cache: str = "as is",
 ) -> ColdStart:
-    """Start a process, load the model, make the context, decode one token; time every phase.
+    """Start a process, load the model, create the context, decode one token; time every phase.
 
-    page_cache: `empty` makes the system forget the file first, which ends this session's engines that map it;
-    `full` reads it first, `as is` does neither.
+    page_cache: `empty` first drops the file from the page cache, which ends this session's engines that map it;
+    `full` first reads the file; `as is` does neither.
     The phases inside llama.cpp are described at `inferlab.engine.log.phases_in`;
-    `process` starts Python and loads llama.cpp's libraries, `check` is our own reading of the header
-    before C code sees the file, `warm_up` decodes the first token.
+    `process` starts Python and loads llama.cpp's libraries, `check` is inferlab's own check of the header
+    before llama.cpp opens the file, `warm_up` decodes the first token.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     if page_cache not in PAGE_CACHE:
         raise InvalidSettings(f"page_cache={page_cache!r} is not one of {', '.join(PAGE_CACHE)}.")
     path = find_model(model)
     header = read_gguf(path)
-    cached_before = _prepare(path, page_cache)
+    cached_before = _prepare_page_cache(path, page_cache)
     engine = LlamaEngine()
     try:
         began = time.perf_counter()
@@ -84,12 +84,12 @@ def cold_start(
         opened = time.perf_counter()
         engine.generate(engine.random_prompt(1), 1)
         ended = time.perf_counter()
-        facts = common_fields(engine, opening, header)
+        common = common_fields(engine, opening, header)
     finally:
         engine.close()
     phases = {name.removesuffix("_seconds"): seconds for name, seconds in opening.phases.items()}
     return ColdStart(
-        **facts,
+        **common,
         phases={"process": started - began, **phases, "warm_up": ended - opened},
         wall_seconds=ended - began,
         page_cache=page_cache,
@@ -98,8 +98,8 @@ def cold_start(
     )
 
 
-def _prepare(path: Path, page_cache: str) -> float | None:
-    """Bring the page cache into the wanted state; returns the share of the file that it then holds."""
+def _prepare_page_cache(path: Path, page_cache: str) -> float | None:
+    """Bring the page cache into the requested state; returns the share of the file that is then cached."""
     if page_cache == "empty":
         close_engines_with_model(path)
         return empty_cache(path)

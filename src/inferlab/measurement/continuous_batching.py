@@ -1,8 +1,11 @@
-"""Requests through slots: a batch that waits for its longest answer, or one whose places are filled as they fall free.
+"""Static and continuous batching: requests served through slots, with engine time of every step.
 
-A slot is a sequence of the context. Every step carries one token of each running answer and the prompt of each
-request that has just got its slot, as in llama.cpp's server (tools/server/server-context.cpp, update_slots).
-Time is engine time, summed over the steps, so that both ways are judged by the engine alone.
+Static batching refills the slots when the longest answer of a batch is complete, continuous batching refills each slot
+as soon as it is free.
+
+A slot is a sequence of the context. Every step computes one token of each running answer and the prompt of each
+request that has just been given a slot, as in llama.cpp's server (tools/server/server-context.cpp, update_slots).
+Time is engine time, summed over the steps, so both methods are compared without scheduling overhead.
 """
 
 from __future__ import annotations
@@ -15,8 +18,7 @@ from pathlib import Path
 from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.base import Measurement, common_fields
-from inferlab.measurement.batching import roomy
+from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -24,7 +26,7 @@ from inferlab.settings import Settings
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asks for: so many tokens of prompt, so many of answer."""
+    """One request: the number of tokens in its prompt and in its answer."""
 
     n_prompt: int
     n_gen: int
@@ -32,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answered:
-    """One request as it was served; seconds since the first step began."""
+    """One request after it was served; times are seconds since the first step began."""
 
     number: int
     request: Request
@@ -44,7 +46,11 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Measurement):
-    """All requests, served; step_seconds and running say of each step how long it took, for how many."""
+    """All requests after they were served.
+
+    step_seconds  engine time of each step
+    running       slots in use in each step
+    """
 
     n_slots: int
     continuous: bool
@@ -59,12 +65,12 @@ class Schedule(Measurement):
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens of all answers per second of engine time, prompts' time included."""
-        return sum(one.request.n_gen for one in self.answered) / self.seconds
+        """Tokens of all answers per second of engine time, including the time of the prompts."""
+        return sum(answered.request.n_gen for answered in self.answered) / self.seconds
 
     @property
     def busy_share(self) -> float:
-        """Mean share of the slots that a step had something to do for."""
+        """Mean share of the slots that were in use in a step."""
         return sum(self.running) / (len(self.running) * self.n_slots)
 
 
@@ -82,7 +88,7 @@ class _Running:
 
 @dataclass
 class _Scheduler:
-    """Slots, the queue before them and the clock."""
+    """Slots, the queue of waiting requests, and the clock."""
 
     engine: Engine
     waiting: deque[tuple[int, Request]]
@@ -93,33 +99,33 @@ class _Scheduler:
     running: list[int] = field(default_factory=list)
 
     def admit(self) -> None:
-        """Give every free slot to whoever waits longest."""
-        for index, one in enumerate(self.slots):
-            if one is None and self.waiting:
+        """Give every free slot to the request that has waited longest."""
+        for index, running in enumerate(self.slots):
+            if running is None and self.waiting:
                 self.slots[index] = _Running(*self.waiting.popleft(), self.now)
 
     def step(self) -> None:
-        """One step for all slots in use: a prompt for those that begin, one token for the others."""
-        taken = [(slot, one) for slot, one in enumerate(self.slots) if one]
-        done = self.engine.step([entry for slot, one in taken for entry in self._entries(slot, one)])
+        """One step for all slots in use: the prompt of new requests, one token of the others."""
+        in_use = [(slot, running) for slot, running in enumerate(self.slots) if running]
+        done = self.engine.step([entry for slot, running in in_use for entry in self._entries(slot, running)])
         self.now += done.seconds
         self.step_seconds.append(done.seconds)
-        self.running.append(len(taken))
-        for (slot, one), token in zip(taken, done.picks, strict=True):
-            self._note(slot, one, token)
+        self.running.append(len(in_use))
+        for (slot, running), token in zip(in_use, done.picks, strict=True):
+            self._record_token(slot, running, token)
 
-    def _entries(self, slot: int, one: _Running) -> list[Entry]:
-        if not one.n_done:
-            return entries_of(self.engine.random_prompt(one.request.n_prompt), sequence=slot)
-        return [Entry(one.last, one.request.n_prompt + one.n_done - 1, slot, True)]
+    def _entries(self, slot: int, running: _Running) -> list[Entry]:
+        if not running.n_done:
+            return entries_of(self.engine.random_prompt(running.request.n_prompt), sequence=slot)
+        return [Entry(running.last, running.request.n_prompt + running.n_done - 1, slot, True)]
 
-    def _note(self, slot: int, one: _Running, token: int) -> None:
-        """A token came: the first one is noted, the last one frees the slot."""
-        one.n_done, one.last = one.n_done + 1, token
-        one.first_seconds = self.now if one.first_seconds is None else one.first_seconds
-        if one.n_done == one.request.n_gen:
-            times = one.began_seconds, one.first_seconds, self.now
-            self.answered.append(Answered(one.number, one.request, slot, *times))
+    def _record_token(self, slot: int, running: _Running, token: int) -> None:
+        """Count a new token; record the time of the first one; after the last one free the slot."""
+        running.n_done, running.last = running.n_done + 1, token
+        running.first_seconds = self.now if running.first_seconds is None else running.first_seconds
+        if running.n_done == running.request.n_gen:
+            times = running.began_seconds, running.first_seconds, self.now
+            self.answered.append(Answered(running.number, running.request, slot, *times))
             self.slots[slot] = None
             self.engine.keep(0, slot)
 
@@ -132,30 +138,31 @@ def schedule(
     continuous: bool = True,
     engine: Engine | None = None,
 ) -> Schedule:
-    """Serve requests that all wait from the beginning, in their order; returns the `Schedule`.
+    """Serve requests in their order, all of them waiting from the start; returns the `Schedule`.
 
-    continuous=False admits nobody before every slot is free: a batch is as long as its longest answer.
+    continuous=False admits requests only when every slot is free: a batch takes as long as its longest answer.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
-    if not requests or n_slots < 1 or min(min(one.n_prompt, one.n_gen) for one in requests) < 1:
+    if not requests or n_slots < 1 or min(min(request.n_prompt, request.n_gen) for request in requests) < 1:
         raise InvalidSettings("There must be a slot and a request, each with a token of prompt and of answer at least.")
     engine = engine or default_engine()
     path = find_model(model)
-    longest = max(one.n_prompt + one.n_gen for one in requests)
+    longest = max(requests, key=lambda request: request.n_prompt + request.n_gen)
     with engine.exclusive():
-        opening = engine.open(path, roomy(settings or Settings(), n_slots, longest))
+        with_slots = with_context(settings or Settings(), longest.n_prompt, longest.n_gen, n_slots)
+        opening = engine.open(path, with_slots)
         engine.keep(0)
-        desk = _Scheduler(engine, deque(enumerate(requests, 1)), [None] * n_slots)
-        while desk.waiting or any(desk.slots):
-            if continuous or not any(desk.slots):
-                desk.admit()
-            desk.step()
-        facts = common_fields(engine, opening, read_gguf(path))
+        scheduler = _Scheduler(engine, deque(enumerate(requests, 1)), [None] * n_slots)
+        while scheduler.waiting or any(scheduler.slots):
+            if continuous or not any(scheduler.slots):
+                scheduler.admit()
+            scheduler.step()
+        common = common_fields(engine, opening, read_gguf(path))
     return Schedule(
-        **facts,
+        **common,
         n_slots=n_slots,
         continuous=continuous,
-        answered=tuple(sorted(desk.answered, key=lambda one: one.number)),
-        step_seconds=tuple(desk.step_seconds),
-        running=tuple(desk.running),
+        answered=tuple(sorted(scheduler.answered, key=lambda answered: answered.number)),
+        step_seconds=tuple(scheduler.step_seconds),
+        running=tuple(scheduler.running),
     )

@@ -1,4 +1,4 @@
-"""Decode at depth: engine time of a token with so many cells of the KV cache in use, from one prompt read once."""
+"""Decode at depth: engine time of a token against the number of KV cache cells in use, after one prompt."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from inferlab.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class DepthScaling(Measurement):
-    """Engine seconds of single tokens, by the number of cells that each of them looks at."""
+    """Engine seconds of single tokens, by the number of cells that attention reads for each of them."""
 
     seconds: dict[int, tuple[float, ...]]
 
     def median_seconds(self, cells: int) -> float:
-        """Median engine time of a token that looks at so many cells."""
+        """Median engine time of a token for which attention reads `cells` cells."""
         return median(self.seconds[cells])
 
     @property
     def cell_seconds(self) -> float:
-        """What each further cell costs a token: the slope between the fewest and the most cells, of medians."""
+        """Seconds that each further cell adds to a token: (median at most cells - at fewest) / (most - fewest)."""
         few, many = min(self.seconds), max(self.seconds)
         return (self.median_seconds(many) - self.median_seconds(few)) / (many - few)
 
@@ -46,10 +46,10 @@ def decode_at_depths(
     n_gen: int = 8,
     engine: Engine | None = None,
 ) -> DepthScaling:
-    """Time `n_gen` tokens on each tread of 256 cells that `cells` names, filling the cache in between.
+    """Time `n_gen` tokens at each depth of `cells`, given in whole 256-cell steps; the cache is filled in between.
 
-    The cells in use are counted in whole treads (llama-kv-cache.cpp, get_n_kv), so the tokens of one depth cost the
-    same. The first token of each depth is not counted.
+    llama.cpp rounds the cells in use up to whole 256-cell steps (llama-kv-cache.cpp, get_n_kv), so the tokens of one
+    depth cost the same. The first token of each depth is not counted.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     cells = sorted(cells)
@@ -63,13 +63,14 @@ def decode_at_depths(
         prompt, seconds, filled = engine.random_prompt(cells[-1]), {}, 0
         for depth in (n - n_gen - 1 for n in cells):
             engine.step(entries_of(prompt[filled:depth], filled))
-            filled, times = depth, _tokens(engine, prompt, depth, n_gen)
+            filled, times = depth, _token_seconds(engine, prompt, depth, n_gen)
             seconds[depth + n_gen + 1] = times
         return DepthScaling(**common_fields(engine, opening, read_gguf(path)), seconds=seconds)
 
 
-def _tokens(engine: Engine, prompt: Sequence[int], depth: int, n_gen: int) -> tuple[float, ...]:
-    """Engine seconds of tokens one after another behind `depth` cells, without the first; the cells are given back."""
-    steps = [engine.step(entries_of([prompt[at]], at)).seconds for at in range(depth, depth + n_gen + 1)]
+def _token_seconds(engine: Engine, prompt: Sequence[int], depth: int, n_gen: int) -> tuple[float, ...]:
+    """Engine seconds of n_gen tokens decoded one after another at `depth`, after a warm-up token; then drop them."""
+    positions = range(depth, depth + n_gen + 1)
+    steps = [engine.step(entries_of([prompt[position]], position)).seconds for position in positions]
     engine.keep(depth)
     return tuple(steps[1:])

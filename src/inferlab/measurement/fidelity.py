@@ -1,6 +1,6 @@
-"""How well a model predicts a text, and how far it is from a reference: llama-perplexity's methods, its numbers.
+"""Perplexity of a model on a text, and KL divergence from a reference model, by the method of llama-perplexity.
 
-Everything is computed from llama.cpp's own logits, in the worker and in double precision; none of them are stored.
+Everything is computed from llama.cpp's own logits, in the worker, in double precision; logits are not stored.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Fidelity(Measurement):
-    """How a model answers a text beside a reference: token by token as it happened, the statistics derived.
+    """A model compared with a reference on a text: values of each scored token, and statistics derived from them.
 
-    nats, reference_nats  what each scored token cost the model and the reference
+    nats, reference_nats  -ln(probability) of each scored token under the model and the reference
     kl_nats               divergence of the model's distribution from the reference's, at each scored token
-    same_top              whether both held the same token for the likeliest
-    settings              what the engine chose for the model; the reference had its KV cache in F16
+    same_top              whether both have the same most probable token
+    settings              as the engine used them for the model; the reference had its KV cache in F16
     """
 
     reference: ModelCard
@@ -75,7 +75,7 @@ class Fidelity(Measurement):
 
     @property
     def log_perplexity_ratio(self) -> Estimate:
-        """ln(perplexity / reference perplexity): both saw the same tokens, so the difference is surer than either."""
+        """ln(perplexity / reference perplexity): both scored the same tokens, so its error is smaller than either's."""
         return _mean([own - full for own, full in zip(self.nats, self.reference_nats, strict=True)])
 
     @property
@@ -85,7 +85,7 @@ class Fidelity(Measurement):
 
     @cached_property
     def kl_percentiles(self) -> dict[float, float]:
-        """The divergence that a share of the tokens stays below, at llama-perplexity's shares."""
+        """Quantiles of the divergence, at the shares that llama-perplexity reports."""
         import numpy as np
 
         return dict(zip(PERCENTILES, np.quantile(self.kl_nats, PERCENTILES).tolist(), strict=True))
@@ -96,24 +96,24 @@ class Fidelity(Measurement):
 
     @property
     def rms_probability_change(self) -> Estimate:
-        """Root mean square of the change in the probability of the token that came (llama-perplexity's RMS Δp)."""
+        """Root mean square of the change in the probability of the text's token (llama-perplexity's RMS Δp)."""
         square = _mean([change**2 for change in self.probability_changes])
         root = math.sqrt(square.value)
         return Estimate(root, 0.5 * square.standard_error / root if root else 0.0)
 
     @property
     def same_top_share(self) -> Estimate:
-        """Share of tokens at which both hold the same one for the likeliest."""
+        """Share of scored tokens at which both have the same most probable token."""
         share = sum(self.same_top) / self.n_tokens
         return Estimate(share, math.sqrt(share * (1 - share) / (self.n_tokens - 1)))
 
     @cached_property
     def probability_changes(self) -> tuple[float, ...]:
-        """Change in the probability of each token that came."""
+        """Change in the probability of each scored token of the text."""
         return tuple(math.exp(-own) - math.exp(-full) for own, full in zip(self.nats, self.reference_nats, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """The statistics and what they are of, without the single tokens; estimates as [value, standard error]."""
+        """Models, settings and statistics without the single tokens; estimates as [value, standard error]."""
         return {
             "model": asdict(self.model),
             "reference": asdict(self.reference),
@@ -148,27 +148,27 @@ def fidelity(
 ) -> Fidelity:
     """Compare `model` with the full-precision `reference` on a text, by the method of llama-perplexity.
 
-    reference  None: the model itself, its KV cache in F16; for judging type_k and type_v of `settings`
+    reference  None: the model itself with an F16 KV cache, to measure the loss by type_k and type_v of `settings`
     text       a text, or the path of one (None: the embedded model's held-out text)
     n_ctx      tokens of a chunk; the second half of each is scored
-    settings   how the engine runs the model; the reference runs the same way, with its KV cache in F16
-    n_chunks   only the first so many chunks (None: all full ones)
+    settings   how the engine runs the model; the reference runs with the same ones and an F16 KV cache
+    n_chunks   use only the first n_chunks (None: all full ones)
 
-    Both models are loaded side by side; chunk after chunk is compared in the worker, and only the results leave it.
+    Both models are loaded at once; the worker compares them chunk by chunk and returns only the results.
     Raises InvalidSettings for synthetic weights, different vocabularies or a text too short, ModelError, EngineRefused.
     """
     paths = find_model(model), find_model(model if reference is None else reference)
     headers = own, full = [read_gguf(path) for path in paths]
     _require_trained(*headers)
     _require_one_vocabulary(own, full)
-    engine, asked = engine or default_engine(), _settings(settings, n_ctx, own)
-    with engine.exclusive(), _reference(engine, paths[1], asked):
-        opening = engine.open(paths[0], asked)
+    engine, requested = engine or default_engine(), _chunk_settings(settings, n_ctx, own)
+    with engine.exclusive(), _reference_loaded(engine, paths[1], requested):
+        opening = engine.open(paths[0], requested)
         chunks = _chunks(engine, text, n_ctx, n_chunks)
         parts = [engine.compare(chunk, n_ctx // 2 + 1) for chunk in track(chunks, len(chunks), f"reading {own.name}")]
-        facts = common_fields(engine, opening, own)
+        common = common_fields(engine, opening, own)
     columns = {name: tuple(value for part in parts for value in part[name]) for name in parts[0]}
-    return Fidelity(**facts, reference=full.card(), n_ctx=n_ctx, **columns)
+    return Fidelity(**common, reference=full.card(), n_ctx=n_ctx, **columns)
 
 
 def perplexity(
@@ -180,16 +180,16 @@ def perplexity(
     settings: Settings | None = None,
     n_chunks: int | None = None,
 ) -> Estimate:
-    """exp of the mean nats a token, by the method of llama-perplexity; comparable only within one vocabulary.
+    """exp of the mean nats per token, by the method of llama-perplexity; comparable only within one vocabulary.
 
-    The text is cut into chunks of n_ctx tokens, each opened by the model's first token; the second half of a chunk
+    The text is cut into chunks of n_ctx tokens, each beginning with the model's first token; the second half of a chunk
     is scored, so that every scored token has context. Arguments and errors as for `fidelity`.
     """
     path, engine = find_model(model), engine or default_engine()
     header = read_gguf(path)
     _require_trained(header)
     with engine.exclusive():
-        engine.open(path, _settings(settings, n_ctx, header))
+        engine.open(path, _chunk_settings(settings, n_ctx, header))
         chunks = _chunks(engine, text, n_ctx, n_chunks)
         scored = track(chunks, len(chunks), f"reading {header.name}")
         return _exponential(_mean([nats for chunk in scored for nats in engine.score(chunk, n_ctx // 2 + 1)]))
@@ -199,7 +199,7 @@ def bits_per_byte(text: str, model: str | Path | None = None, engine: Engine | N
     """Bits that `model` needs for each byte of `text` (UTF-8); comparable between vocabularies.
 
     The text is cut into chunks of 512 tokens, each opened by the model's first token; every token counts.
-    Raises InvalidSettings for a model of made-up weights, whose predictions mean nothing.
+    Raises InvalidSettings for a model of made-up weights, which predict nothing.
     """
     return sum(token_nats(text, model, engine=engine)) / math.log(2) / len(text.encode("utf-8"))
 
@@ -210,9 +210,9 @@ def token_nats(
     settings: Settings | None = None,
     engine: Engine | None = None,
 ) -> tuple[float, ...]:
-    """Nats that each token of `text` costs: its surprise, over the chunks of `bits_per_byte`.
+    """-ln(probability) of each token of `text`, in the chunks of `bits_per_byte`.
 
-    Two runs of one vocabulary are comparable token by token, e.g. with another type of the KV cache.
+    Two models with the same vocabulary are comparable token by token, and so are two types of the KV cache.
     """
     path, engine = find_model(model), engine or default_engine()
     _require_trained(read_gguf(path))
@@ -224,8 +224,8 @@ def token_nats(
 
 
 @contextmanager
-def _reference(engine: LlamaEngine, path: Path, settings: Settings) -> Iterator[None]:
-    """While this lasts the reference is loaded, beside whatever is opened."""
+def _reference_loaded(engine: LlamaEngine, path: Path, settings: Settings) -> Iterator[None]:
+    """Load the reference for the length of the block, beside the model that is opened in it."""
     engine.open(path, settings.but(type_k="f16", type_v="f16"))
     engine.set_reference()
     try:
@@ -234,19 +234,19 @@ def _reference(engine: LlamaEngine, path: Path, settings: Settings) -> Iterator[
         engine.free_reference()
 
 
-def _settings(settings: Settings | None, n_ctx: int, header: Model) -> Settings:
-    """The request with a context of one chunk, in batches small enough that their logits stay small."""
+def _chunk_settings(settings: Settings | None, n_ctx: int, header: Model) -> Settings:
+    """The settings with a context of one chunk, in batches whose logits need at most about 64 MiB."""
     if n_ctx < LEAST_CHUNK:
         raise InvalidSettings(f"n_ctx={n_ctx} leaves nothing to score. Ask for chunks of at least {LEAST_CHUNK}.")
     rows = min(MOST_ROWS, n_ctx, 2 ** int(math.log2(max(1, LOGITS_AT_ONCE // (header.n_vocab or 1)))))
-    asked = settings or Settings()
-    return asked.but(n_ctx=n_ctx, n_batch=rows, n_ubatch=min(rows, asked.n_ubatch), n_seq_max=1)
+    requested = settings or Settings()
+    return requested.but(n_ctx=n_ctx, n_batch=rows, n_ubatch=min(rows, requested.n_ubatch), n_seq_max=1)
 
 
 def _chunks(engine: LlamaEngine, text: str | Path | None, n_ctx: int, n_chunks: int | None) -> list[list[int]]:
     source = tiny_model().with_name("held-out.txt") if text is None else text
-    words = source if isinstance(source, str) else Path(source).read_text(encoding="utf-8")
-    chunks, n_tokens = engine.chunks(words, n_ctx)
+    content = source if isinstance(source, str) else Path(source).read_text(encoding="utf-8")
+    chunks, n_tokens = engine.chunks(content, n_ctx)
     if not chunks[:n_chunks]:
         raise InvalidSettings(f"The text has {n_tokens} tokens; a chunk needs n_ctx={n_ctx}. Give a longer text.")
     return chunks[:n_chunks]
@@ -256,12 +256,12 @@ def _require_trained(*headers: Model) -> None:
     for header in headers:
         if header.synthetic:
             raise InvalidSettings(
-                f"{header.path.name} has synthetic weights; only trained ones can be judged by a text."
+                f"{header.path.name} has synthetic weights; only trained weights have a perplexity."
             )
 
 
 def _require_one_vocabulary(own: Model, full: Model) -> None:
-    """Distributions can be compared only over the same tokens in the same order, cut the same way."""
+    """KL divergence needs the same tokens in the same order, and the same merges."""
     for key in VOCABULARY:
         if _array(own, key) != _array(full, key):
             raise InvalidSettings(
@@ -275,12 +275,13 @@ def _array(header: Model, key: str) -> list[Any]:
 
 
 def _mean(values: Sequence[float]) -> Estimate:
-    """Mean and standard error as perplexity.cpp has them: sqrt((mean of squares - square of mean) / (n - 1))."""
+    """Mean and standard error as in perplexity.cpp: sqrt((mean of squares - square of mean) / (n - 1))."""
     mean = math.fsum(values) / len(values)
     spread = math.fsum((value - mean) ** 2 for value in values) / len(values)
     return Estimate(mean, math.sqrt(spread / (len(values) - 1)) if len(values) > 1 else math.nan)
 
 
-def _exponential(of: Estimate) -> Estimate:
+def _exponential(estimate: Estimate) -> Estimate:
     """exp of an estimate; its standard error to first order."""
-    return Estimate(math.exp(of.value), math.exp(of.value) * of.standard_error)
+    value = math.exp(estimate.value)
+    return Estimate(value, value * estimate.standard_error)

@@ -1,7 +1,7 @@
-"""Time of a token against the cells of the KV cache that it looks at.
+"""Time of a token against the number of KV cache cells that attention reads for it.
 
-llama.cpp looks at the cells in use, rounded up to a multiple of 256 (llama-kv-cache.cpp, get_n_kv), so decode climbs
-a stair: tokens on one tread cost the same, and the height of a step is what 256 more cells cost.
+llama.cpp reads the cells in use, rounded up to a multiple of 256 (llama-kv-cache.cpp, get_n_kv). Decode time therefore
+grows in 256-cell steps: tokens within one step cost the same, and the next step costs what 256 more cells cost.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from inferlab.statistics import least_squares
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line through levels of treads: seconds without cells, seconds for each cell, and how well it fits.
+    """Seconds of a token as a straight line in the number of cells: seconds + seconds_per_cell * n_cells.
 
-    r_squared is 1 for levels that lie on the line, and None for fewer than three of them.
+    r_squared is 1 if all levels lie on the line, and None for fewer than three levels.
     """
 
     seconds: float
@@ -27,32 +27,32 @@ class Line:
     r_squared: float | None
 
     def at(self, n_cells: float) -> float:
-        """Seconds of a token that looks at `n_cells`."""
+        """Seconds of a token for which attention reads `n_cells`."""
         return self.seconds + self.seconds_per_cell * n_cells
 
 
 def steps(passes: Sequence[Pass], n_prompt: int) -> dict[int, tuple[float, ...]]:
-    """Engine time of every decoded token of all passes, by the cells that it looked at."""
+    """Engine time of all_seconds decoded token of all passes, by the cells that attention read for it."""
     found: dict[int, list[float]] = {}
-    for one in passes:
-        for index, seconds in enumerate(one.decode_seconds, n_prompt + 1):
+    for pass_ in passes:
+        for index, seconds in enumerate(pass_.decode_seconds, n_prompt + 1):
             found.setdefault(padded(index), []).append(seconds)
     return {cells: tuple(found[cells]) for cells in sorted(found)}
 
 
 def levels(*runs: Run) -> dict[int, float]:
-    """Seconds of an undisturbed token on each tread, over all passes of all runs: their tenth percentile.
+    """Seconds of an undisturbed token in each 256-cell step: the tenth percentile over all passes of all runs.
 
-    What disturbs a token, another program or an interrupt, only ever makes it longer.
+    Disturbances, such as another program or an interrupt, only make tokens longer.
     """
-    every: dict[int, list[float]] = {}
+    all_seconds: dict[int, list[float]] = {}
     for run in runs:
         for cells, seconds in steps(run.passes, run.n_prompt).items():
-            every.setdefault(cells, []).extend(seconds)
-    return {cells: sorted(every[cells])[len(every[cells]) // 10] for cells in sorted(every)}
+            all_seconds.setdefault(cells, []).extend(seconds)
+    return {cells: sorted(all_seconds[cells])[len(all_seconds[cells]) // 10] for cells in sorted(all_seconds)}
 
 
 def line(level: Mapping[int, float]) -> Line:
-    """The least-squares line through the levels of two treads or more."""
+    """The least-squares line through the levels of two or more 256-cell steps."""
     fit = least_squares(list(level), list(level.values()))
     return Line(fit.intercept, fit.slope, fit.r_squared)

@@ -1,14 +1,14 @@
-"""llama-bench's JSON: a `Run` written as its rows, and its rows read as runs.
+"""llama-bench's JSON: export a `Run` as its rows, and import its rows as runs.
 
 Field names, types and units are llama-bench's own (tools/llama-bench/llama-bench.cpp, `struct test`),
 so llama.cpp's scripts/compare-llama-bench.py reads what is written here (with `-t llama-bench`).
 
-One run becomes two rows, because llama-bench times prefill and decode apart:
+One run becomes two rows, because llama-bench times prefill and decode separately:
 
     pp   n_prompt = prompt tokens, n_gen = 0
     tg   n_prompt = 0, n_gen = decoded tokens, n_depth = prompt tokens, already in the cache
 
-A run's first token comes out of the prefill, so n_gen generated tokens are n_gen - 1 decoded ones.
+The prefill gives a run's first token, so n_gen generated tokens are n_gen - 1 decoded ones.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ FIELDS = {
 }
 WORKLOAD = ("n_prompt", "n_gen", "n_depth")
 MEASURED = ("test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts")
-NEEDED = (
+REQUIRED = (
     "build_commit", "cpu_info", "model_filename", "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch",
     "n_threads", "type_k", "type_v", "n_gpu_layers", "n_prompt", "n_gen", "test_time", "samples_ns",
 )  # fmt: skip
 
-# What `Settings` has no word for: the engine leaves it at llama.cpp's default, an import with another value is refused.
+# Options that `Settings` does not have: the engine uses llama.cpp's default; an import with another value is refused.
 DEFAULTS = {
     "cpu_mask": "0x0",
     "cpu_strict": False,
@@ -101,7 +101,7 @@ DEFAULTS = {
     "fit_min_ctx": 0,
 }
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
-LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}  # the others are spelt alike
+LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}  # the other names are equal
 NAMED_FLASH_ATTN = {number: name for name, number in FLASH_ATTN.items()}
 NAMED_LOAD_MODES = {theirs: ours for ours, theirs in LOAD_MODES.items()}
 
@@ -120,30 +120,30 @@ def import_llama_bench(path: str | Path) -> tuple[Run, ...]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path} cannot be read: {error}.") from error
-    return from_rows(_parsed(text, path))
+    return from_rows(_parsed_rows(text, path))
 
 
 def to_rows(run: Run) -> list[Row]:
     """The pp row and the tg row of a run; a phase that was not timed gives no row.
 
-    Records keep the day only, so test_time is its first second. build_number is 0, which is what
-    llama-bench says when it does not know; build_commit names llama.cpp's commit as far as it is known.
-    n_batch is what the context made of it, at most n_ctx; llama-bench repeats what it was asked for.
+    A record has the day only, so test_time is its first second. build_number is 0, llama-bench's value for
+    unknown; build_commit is llama.cpp's commit, if it is known. n_batch is the context's, at most n_ctx;
+    llama-bench writes the requested one.
     """
-    prompt = [one.prefill_seconds for one in run.passes if one.prefill_seconds]
-    answers = [one.decoded or (len(one.decode_seconds), sum(one.decode_seconds)) for one in run.passes]
-    counts = {n_tokens for n_tokens, seconds in answers if seconds > 0}
+    prefills = [p.prefill_seconds for p in run.passes if p.prefill_seconds]
+    decodes = [p.decoded or (len(p.decode_seconds), sum(p.decode_seconds)) for p in run.passes]
+    counts = {n_tokens for n_tokens, seconds in decodes if seconds > 0}
     rows = []
-    if run.n_prompt and prompt:
-        rows.append(_row(run, prompt, run.settings.n_threads_batch, n_prompt=run.n_prompt))
+    if run.n_prompt and prefills:
+        rows.append(_row(run, prefills, run.settings.n_threads_batch, n_prompt=run.n_prompt))
     if len(counts) == 1:
-        answer = [seconds for _, seconds in answers if seconds > 0]
-        rows.append(_row(run, answer, run.settings.n_threads, n_gen=counts.pop(), n_depth=run.n_prompt))
+        decode_seconds = [seconds for _, seconds in decodes if seconds > 0]
+        rows.append(_row(run, decode_seconds, run.settings.n_threads, n_gen=counts.pop(), n_depth=run.n_prompt))
     return rows
 
 
 def json_fields(run: Run) -> dict[str, Any]:
-    """One run under llama-bench's field names where it has the field, and our objects' names elsewhere."""
+    """One run as a flat object: llama-bench's field names where it has the field, else the names of `Run`."""
     settings = run.settings
     return {
         "llama_cpp": run.machine.llama_cpp,
@@ -198,7 +198,7 @@ def _row(run: Run, seconds: Sequence[float], n_threads: int | None, n_prompt=0, 
     row = {
         **DEFAULTS,
         **json_fields(run),
-        **_spelled(run),
+        **_llama_bench_fields(run),
         **_samples_fields(seconds, n_prompt + n_gen),
         "n_threads": n_threads or run.machine.n_cores or 0,
         "n_prompt": n_prompt,
@@ -209,8 +209,8 @@ def _row(run: Run, seconds: Sequence[float], n_threads: int | None, n_prompt=0, 
     return {name: row[name] for name in FIELDS}
 
 
-def _spelled(run: Run) -> Row:
-    """What llama-bench says in other words than `json_fields`, or besides."""
+def _llama_bench_fields(run: Run) -> Row:
+    """Fields that llama-bench writes in another form than `json_fields`, or that only llama-bench has."""
     machine, settings, devices = run.machine, run.settings, run.settings.devices
     hosts = [device.description for device in machine.devices if device.kind in ("cpu", "accel")]
     backends = dict.fromkeys(d.backend for d in machine.devices if d.backend and d.backend != "CPU")
@@ -232,9 +232,9 @@ def _spelled(run: Run) -> Row:
 
 
 def _samples_fields(seconds: Sequence[float], n_tokens: int) -> Row:
-    """llama-bench's statistics: means over the repetitions, sample standard deviations (0 of one repetition)."""
-    nanoseconds = [round(1e9 * one) for one in seconds]
-    rates = [1e9 * n_tokens / one for one in nanoseconds]
+    """llama-bench's statistics: means over the repetitions, sample standard deviations (0 for one repetition)."""
+    nanoseconds = [round(1e9 * sample) for sample in seconds]
+    rates = [1e9 * n_tokens / sample for sample in nanoseconds]
     several = len(rates) > 1
     return {
         "avg_ns": round(mean(nanoseconds)),
@@ -247,39 +247,39 @@ def _samples_fields(seconds: Sequence[float], n_tokens: int) -> Row:
 
 
 def from_rows(rows: Iterable[Row]) -> tuple[Run, ...]:
-    """Runs of llama-bench's rows, in order; what llama-bench does not record stays None or empty.
+    """Runs from llama-bench's rows, in order; what llama-bench does not record is None or empty.
 
     A tg row joins an earlier pp row of the same build, model and settings whose n_prompt is its n_depth.
-    Every other row is a run of its own, with only one of its phases timed; both times are engine times.
-    Raises RecordError for the first row that no `Run` can say.
+    Every other row becomes a run with only one phase timed; both times are engine times.
+    Raises RecordError for the first row that cannot be expressed as a `Run`.
     """
     pairs: list[list[Row | None]] = []
     for number, row in enumerate(rows, 1):
         row = _checked(row, number)
-        waiting = next((pair for pair in pairs if _continues(pair, row)), None)
+        waiting = next((pair for pair in pairs if _is_decode_of(pair, row)), None)
         if waiting:
             waiting[1] = row
         else:
             pairs.append([row, None] if row["n_prompt"] else [None, row])
-    return tuple(_run(prompt, answer) for prompt, answer in pairs)
+    return tuple(_run(prompt, decode) for prompt, decode in pairs)
 
 
-def _continues(pair: list[Row | None], row: Row) -> bool:
-    prompt, answer = pair
-    if prompt is None or answer is not None or row["n_gen"] == 0:
+def _is_decode_of(pair: list[Row | None], row: Row) -> bool:
+    prompt, decode = pair
+    if prompt is None or decode is not None or row["n_gen"] == 0:
         return False
-    return row["n_depth"] == prompt["n_prompt"] and _request(row) == _request(prompt)
+    return row["n_depth"] == prompt["n_prompt"] and _request_fields(row) == _request_fields(prompt)
 
 
-def _request(row: Row) -> list[Any]:
+def _request_fields(row: Row) -> list[Any]:
     return [row.get(name) for name in FIELDS if name not in (*WORKLOAD, *MEASURED)]
 
 
-def _run(prompt: Row | None, answer: Row | None) -> Run:
-    row = prompt or answer
-    n_prompt = prompt["n_prompt"] if prompt else answer["n_depth"]
-    n_decoded = answer["n_gen"] if answer else 0
-    times = zip_longest(*(one["samples_ns"] if one else () for one in (prompt, answer)))
+def _run(prompt: Row | None, decode: Row | None) -> Run:
+    row = prompt or decode
+    n_prompt = prompt["n_prompt"] if prompt else decode["n_depth"]
+    n_decoded = decode["n_gen"] if decode else 0
+    times = zip_longest(*(row["samples_ns"] if row else () for row in (prompt, decode)))
     return Run(
         model=_model(row),
         settings=_settings(row).but(n_ctx=n_prompt + n_decoded),
@@ -304,14 +304,14 @@ def _pass(prefill_ns: int | None, decode_ns: int | None, n_decoded: int) -> Pass
 
 
 def _model(row: Row) -> ModelCard:
-    """The card of the model, without the folders of whoever measured it."""
+    """The model's card, with the file's name but without its folders."""
     kind = row["model_type"]
     file = re.split(r"[\\/]", row["model_filename"])[-1]
     return ModelCard(kind, file, kind.split(" ")[0], row["model_n_params"], row["model_size"], description=kind)
 
 
 def _settings(row: Row) -> Settings:
-    """llama-bench's own way where a row does not say: sliding windows are not kept whole."""
+    """The row's settings; a missing field has llama-bench's default, and swa_full is off, as in llama-bench."""
     devices, shares = row.get("devices", "auto"), row.get("tensor_split", "0.00")
     load_mode = row.get("load_mode") or ("mmap" if row.get("use_mmap", True) else "none")
     return Settings(
@@ -352,8 +352,8 @@ def _machine(row: Row) -> Machine:
     )
 
 
-def _parsed(text: str, path: str | Path) -> list[Any]:
-    """A JSON array, or one JSON object a line."""
+def _parsed_rows(text: str, path: str | Path) -> list[Any]:
+    """The rows of a JSON array, or of one JSON object per line."""
     try:
         found = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
     except (ValueError, RecursionError) as error:
@@ -366,7 +366,7 @@ def _parsed(text: str, path: str | Path) -> list[Any]:
 
 
 def _checked(row: Any, number: int) -> Row:
-    """The row, if a `Run` can say all of it."""
+    """The row, if it can be expressed as a `Run`. Raises RecordError."""
     reason = _refusal(row)
     if reason is None:
         row = {"n_depth": 0, **row}
@@ -382,16 +382,16 @@ def _checked(row: Any, number: int) -> Row:
 def _refusal(row: Any) -> str | None:
     if not isinstance(row, dict):
         return f"it is {type(row).__name__}, not an object with llama-bench's fields"
-    missing = [name for name in NEEDED if name not in row]
+    missing = [name for name in REQUIRED if name not in row]
     if missing:
         return f"it lacks {', '.join(missing)}"
-    wrong = [name for name, kind in FIELDS.items() if name in row and not _is(row[name], kind)]
+    wrong = [name for name, kind in FIELDS.items() if name in row and not _has_type(row[name], kind)]
     if wrong:
         return f"{wrong[0]} is {row[wrong[0]]!r}, not {FIELDS[wrong[0]].__name__}"
     return _refused_workload(row) or _refused_setting(row)
 
 
-def _is(value: Any, kind: type) -> bool:
+def _has_type(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
@@ -400,14 +400,14 @@ def _refused_workload(row: Row) -> str | None:
     if min(n_prompt, n_gen, n_depth) < 0 or n_prompt + n_gen == 0:
         return f"n_prompt={n_prompt}, n_gen={n_gen}, n_depth={n_depth} is no workload"
     if n_prompt and n_gen:
-        return f"pp{n_prompt}+tg{n_gen} is one time for both phases, and a run keeps them apart"
+        return f"pp{n_prompt}+tg{n_gen} is one time for both phases, and a run needs one for each"
     if n_prompt and n_depth:
-        return f"pp{n_prompt} at depth {n_depth} continues a prompt, and a run starts one"
-    if not row["samples_ns"] or not all(isinstance(one, int) and one > 0 for one in row["samples_ns"]):
+        return f"pp{n_prompt} at depth {n_depth} continues a prompt, and a run starts with an empty cache"
+    if not row["samples_ns"] or not all(isinstance(sample, int) and sample > 0 for sample in row["samples_ns"]):
         return "samples_ns are not the nanoseconds of its repetitions"
     return None
 
 
 def _refused_setting(row: Row) -> str | None:
     changed = [f"{name}={row[name]!r}" for name, usual in DEFAULTS.items() if row.get(name, usual) != usual]
-    return f"{', '.join(changed)} is more than this library's settings can say" if changed else None
+    return f"{', '.join(changed)} cannot be expressed in this library's settings" if changed else None

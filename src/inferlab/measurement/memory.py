@@ -1,11 +1,11 @@
-"""Where the bytes really are: llama.cpp's buffers, the driver's count of a GPU, and the process's pages in RAM.
+"""Measured memory: llama.cpp's buffers, a GPU's memory as its driver counts it, and the process's pages in RAM.
 
-reserved   a model opened and a context made, and llama.cpp's own log read
-occupied   what the driver counts grows by more than the buffers: the context of the process, the code of the kernels
-           that ran, and the workspaces of cuBLAS and of ggml's pool. That difference, measured once on a small model,
-           is the device's constant
-resident   pages of a mapped file, memory of its own, huge pages, locked pages: Linux only, from /proc/<pid>/smaps
-           (proc_pid_smaps(5)); elsewhere the answer is None, which means "unknown"
+reserved   llama.cpp's buffers, from its log after opening a model and creating a context
+occupied   growth of the driver's count. It exceeds the buffers by the process's CUDA context, the code of the kernels
+           that ran, and the workspaces of cuBLAS and of ggml's pool; this difference, measured once on a small
+           model, is the device's constant
+resident   pages of a mapped file, anonymous memory, huge pages, locked pages: Linux only, from /proc/<pid>/smaps
+           (proc_pid_smaps(5)); None, which means "unknown", on other systems
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from inferlab.settings import Settings
 from inferlab.units import KIB
 
 N_PROMPT, N_GEN = 512, 8
-SETTLE_SECONDS, LOOK_SECONDS = 5.0, 0.2
+SETTLE_SECONDS, POLL_SECONDS = 5.0, 0.2
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -38,7 +38,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 def reserved_bytes(
     model: str | Path | None, settings: Settings, kind: str = "kv_cache", engine: Engine | None = None
 ) -> int:
-    """Bytes of one kind over all devices: weights, kv_cache, compute or output; exact to 0.01 MiB a buffer.
+    """Bytes of one kind over all devices: weights, kv_cache, compute or output; exact to 0.01 MiB per buffer.
 
     Nothing is generated. Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
@@ -53,7 +53,7 @@ def reserved_bytes(
 
 @dataclass(frozen=True)
 class Occupied:
-    """Bytes in use on one device before a model was opened and after it worked, and the buffers that llama.cpp logged.
+    """Bytes in use on one device before a model was opened and after a pass, and the buffers that llama.cpp logged.
 
     place  the device's name in plans: "gpu0", "gpu1", ...
     """
@@ -66,12 +66,12 @@ class Occupied:
 
     @property
     def grown_bytes(self) -> int:
-        """By how much the driver's count grew."""
+        """Growth of the driver's count."""
         return self.after_bytes - self.before_bytes
 
     @property
-    def beyond_bytes(self) -> int:
-        """What of it is in no buffer."""
+    def outside_buffers_bytes(self) -> int:
+        """The part of the growth that is in no buffer of llama.cpp."""
         return self.grown_bytes - self.buffers_bytes
 
 
@@ -81,18 +81,18 @@ def occupied(
     device: str | None = None,
     engine: Engine | None = None,
 ) -> Occupied:
-    """Open a model in a fresh worker, let it read and write a little, and ask the driver before and after.
+    """Open a model in a fresh worker, run one short pass, and read the driver's count before and after.
 
-    device is ggml's name (None: the only one that the settings use). Nobody else should use the card meanwhile.
-    Raises DeviceUnavailable where the driver does not tell, InvalidSettings, ModelError and EngineError.
+    device is ggml's name (None: the only one that the settings use). No other program should use the GPU meanwhile.
+    Raises DeviceUnavailable if the driver does not report the count, InvalidSettings, ModelError and EngineError.
     """
     engine, path = engine or default_engine(), find_model(model)
     settings = settings if settings.n_ctx else settings.but(n_ctx=2 * N_PROMPT)
     with engine.exclusive():
         used = used_devices(settings, engine.machine().devices)
-        card = _one(device, used)
+        card = _selected_device(device, used)
         engine.close()
-        before = _settled(card)
+        before = _stable_used_bytes(card)
         buffers = engine.open(path, settings).buffers
         engine.generate(engine.random_prompt(min(N_PROMPT, settings.n_ctx - N_GEN)), N_GEN)
         after = vram_used_bytes(card)
@@ -103,19 +103,19 @@ def occupied(
 def context_bytes(device: str | None = None, engine: Engine | None = None) -> int:
     """A device's constant: bytes that the driver counts beyond llama.cpp's buffers, with the embedded model.
 
-    Raises as `occupied` does, and DeviceUnavailable where less than nothing is left: somebody else used the card.
+    Raises as `occupied` does, and DeviceUnavailable if the difference is not positive: another program freed memory.
     """
     settings = Settings(n_ctx=2 * N_PROMPT, devices=(device,) if device else None)
     found = occupied(tiny_model(), settings, device, engine)
-    if found.beyond_bytes <= 0:
+    if found.outside_buffers_bytes <= 0:
         raise DeviceUnavailable(
             f"The driver counted {found.grown_bytes} bytes more on {found.device}, not more than the "
             f"{found.buffers_bytes} that llama.cpp allocated: another program freed memory. Close it and measure again."
         )
-    return found.beyond_bytes
+    return found.outside_buffers_bytes
 
 
-def _one(name: str | None, used: tuple[Device, ...]) -> Device:
+def _selected_device(name: str | None, used: tuple[Device, ...]) -> Device:
     found = [device for device in used if name in (None, device.name) and device.backend != "RPC"]
     if len(found) == 1:
         return found[0]
@@ -126,12 +126,12 @@ def _one(name: str | None, used: tuple[Device, ...]) -> Device:
     raise DeviceUnavailable(f"{what}; they use {known}. Totals need a driver that counts a GPU's memory.")
 
 
-def _settled(card: Device) -> int:
-    """The driver's count once three readings agree: a process that ended gives its memory back a moment later."""
+def _stable_used_bytes(card: Device) -> int:
+    """The driver's count once three readings agree: the memory of an ended process is freed with a delay."""
     readings = [vram_used_bytes(card)]
     deadline = time.monotonic() + SETTLE_SECONDS
     while len(readings) < 3 or (len(set(readings[-3:])) > 1 and time.monotonic() < deadline):
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         readings.append(vram_used_bytes(card))
     return readings[-1]
 
@@ -143,12 +143,12 @@ def _settled(card: Device) -> int:
 class Residence:
     """Resident bytes of one process.
 
-    file_bytes        pages of one file that it has mapped, whoever else uses them (Rss)
-    file_share_bytes  the same pages, each divided by the number of processes that have it mapped (Pss)
-    own_bytes         memory that is no file's: buffers, caches, copies (Anonymous)
+    file_bytes        pages of one mapped file, shared or not (Rss)
+    file_share_bytes  the same pages, each divided by the number of processes that map it (Pss)
+    own_bytes         anonymous memory: buffers, caches, copies (Anonymous)
     huge_bytes        the part of own_bytes in huge pages (AnonHugePages)
     file_huge_bytes   the part of file_bytes in huge pages (FilePmdMapped)
-    locked_bytes      what may not be swapped out (Locked)
+    locked_bytes      pages that may not be swapped out (Locked)
     """
 
     file_bytes: int
@@ -160,30 +160,30 @@ class Residence:
 
 
 def read_residence(pid: int, file: str | Path, root: Path = Path("/proc")) -> Residence | None:
-    """What process `pid` has in RAM of `file`, and of its own; None where the system does not tell."""
+    """Resident bytes of process `pid`, those of `file` separately; None where the system does not report them."""
     try:
         text = (root / str(pid) / "smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    every = list(_mappings(text))
-    mapped = [sizes for name, sizes in every if name == os.path.realpath(file)]
+    mappings = list(_mappings(text))
+    of_file = [sizes for name, sizes in mappings if name == os.path.realpath(file)]
 
-    def summed(field: str, of: list[dict[str, int]]) -> int:
-        return sum(sizes.get(field, 0) for sizes in of)
+    def summed(field: str, sizes_of: list[dict[str, int]]) -> int:
+        return sum(sizes.get(field, 0) for sizes in sizes_of)
 
-    everything = [sizes for _, sizes in every]
+    of_all = [sizes for _, sizes in mappings]
     return Residence(
-        file_bytes=summed("Rss", mapped),
-        file_share_bytes=summed("Pss", mapped),
-        own_bytes=summed("Anonymous", everything),
-        huge_bytes=summed("AnonHugePages", everything),
-        file_huge_bytes=summed("FilePmdMapped", mapped),
-        locked_bytes=summed("Locked", everything),
+        file_bytes=summed("Rss", of_file),
+        file_share_bytes=summed("Pss", of_file),
+        own_bytes=summed("Anonymous", of_all),
+        huge_bytes=summed("AnonHugePages", of_all),
+        file_huge_bytes=summed("FilePmdMapped", of_file),
+        locked_bytes=summed("Locked", of_all),
     )
 
 
 def _mappings(text: str) -> Iterator[tuple[str, dict[str, int]]]:
-    """(file or "", bytes by field) of each mapping; a head line has an address range, a field line a name and kB."""
+    """(file or "", bytes by field) of each mapping: first its address range, then a name and kB for each field."""
     name, sizes = "", {}
     for line in text.splitlines():
         words = line.split(maxsplit=5)
@@ -200,7 +200,7 @@ def _mappings(text: str) -> Iterator[tuple[str, dict[str, int]]]:
 def resident(
     model: str | Path | None = None, settings: Settings | None = None, engine: LlamaEngine | None = None
 ) -> Residence | None:
-    """What the engine's process has in RAM right after loading, before any token; None off Linux.
+    """Resident bytes of the engine's process right after loading, before any token; None if not on Linux.
 
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
@@ -210,7 +210,7 @@ def resident(
 
 
 def huge_page_policy(path: Path = HUGE_PAGES) -> str | None:
-    """When the system uses huge pages for a process: "always", "madvise" (on request) or "never"; None if unknown."""
+    """When the system uses transparent huge pages: "always", "madvise" (on request) or "never"; None if unknown."""
     try:
         words = path.read_text().split()
     except OSError:

@@ -1,4 +1,4 @@
-"""An engine without a memory: every token is computed from the whole text before it, as if no KV cache existed."""
+"""An engine without a KV cache: every token is computed from the whole text before it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from inferlab.engine.session import default_engine
 
 
 class NoCacheEngine:
-    """Another engine, asked for one token at a time with all text so far, so that nothing of it is kept.
+    """Wraps an engine and generates each token with a new request that has all the text so far as its prompt.
 
-    Put it where an engine goes: `lab.measure(n_prompt=16, n_gen=64, engine=lab.ForgetfulEngine())`.
-    In its passes prefill_seconds belongs to the first token, decode_seconds to each later one, as ever.
+    Use it in place of an engine: `lab.measure(n_prompt=16, n_gen=64, engine=NoCacheEngine())`.
+    In its passes prefill_seconds is the time of the first token and decode_seconds that of each later one.
     """
 
     def __init__(self, engine: Engine | None = None) -> None:
         self.engine = engine or default_engine()
 
     def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
-        """Greedy, like the engine it asks; each token is that engine's first after a prompt of everything before."""
+        """Greedy decoding; each token is the wrapped engine's first one after a prompt of all tokens before it."""
         began = time.perf_counter()
         tokens: list[int] = []
         engine_seconds, token_seconds = [], []
         for _ in range(n_gen):
-            one = self.engine.generate([*prompt, *tokens], 1)
-            tokens += one.tokens
-            engine_seconds.append(one.prefill_seconds)
+            single = self.engine.generate([*prompt, *tokens], 1)
+            tokens += single.tokens
+            engine_seconds.append(single.prefill_seconds)
             token_seconds.append(time.perf_counter() - began)
         first, later = engine_seconds[0] if engine_seconds else None, tuple(engine_seconds[1:])
         return Pass(first, tuple(token_seconds), later, tuple(tokens), began=began)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the engine's own."""
+        """All other attributes are those of the wrapped engine."""
         return getattr(self.engine, name)

@@ -1,4 +1,4 @@
-"""Two sides of a link: where the cache lies, into how many parts a pass is divided, how much crosses for a token."""
+"""Offloading over a link: where the KV cache is allocated, graph splits of a pass, bytes transferred for a token."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Opening
 from inferlab.engine.session import default_engine
 from inferlab.errors import EngineRefused
-from inferlab.measurement.run import fitted
-from inferlab.measurement.telemetry.host import bytes_to_itself
+from inferlab.measurement.base import with_context
+from inferlab.measurement.telemetry.host import loopback_interface_bytes
 from inferlab.model.find import find_model
 from inferlab.settings import Settings
 
-PARTS = re.compile(r"splits = (\d+)")
+GRAPH_SPLITS = re.compile(r"splits = (\d+)")
 
 
-def cache_sides(
+def kv_cache_placement(
     model: str | Path | None, settings: Settings, engine: LlamaEngine | None = None
 ) -> tuple[dict[str, int], int | None]:
-    """Bytes of KV cache on "device" and "host", and the parts of a pass: llama.cpp's graph splits, None if not logged.
+    """Bytes of KV cache on "device" and "host", and the number of graph splits of a pass, None if not logged.
 
     Raises ModelError, EngineRefused or EngineCrashed.
     """
@@ -31,35 +31,37 @@ def cache_sides(
         if buffer.kind == "kv_cache":
             side = "host" if buffer.device.startswith("CPU") else "device"
             sides[side] = sides.get(side, 0) + buffer.n_bytes
-    return sides, parts(opening)
+    return sides, graph_splits(opening)
 
 
-def parts(opening: Opening) -> int | None:
-    """Into how many parts llama.cpp divides a pass for one token, as its log says."""
-    found = PARTS.findall(opening.log)
+def graph_splits(opening: Opening) -> int | None:
+    """The number of parts into which llama.cpp divides a pass over one token, from its log; None if not logged."""
+    found = GRAPH_SPLITS.findall(opening.log)
     return int(found[-1]) if found else None
 
 
-def crossed_bytes(
+def link_bytes_per_token(
     model: str | Path | None,
     settings: Settings,
     n_prompt: int = 256,
     n_gen: int = 100,
     engine: LlamaEngine | None = None,
 ) -> float | None:
-    """Bytes that a loopback device's link carries for one token, both ways, with n_prompt tokens before it.
+    """Bytes that a loopback device's link transfers for one token, in both directions, at depth n_prompt.
 
-    Counted by the system for all that the machine sends to itself; None where it does not tell.
+        (bytes for n_gen + 1 tokens - bytes for 1 token) / n_gen
+
+    The operating system counts all bytes on the loopback interface; None where it does not report them.
     """
     engine = engine or default_engine()
-    engine.open(find_model(model), fitted(settings, n_prompt, n_gen + 1))
+    engine.open(find_model(model), with_context(settings, n_prompt, n_gen + 1))
     prompt = engine.random_prompt(n_prompt)
-    without, with_them = (_carried(engine, prompt, n) for n in (1, n_gen + 1))
-    return None if without is None or with_them is None else (with_them - without) / n_gen
+    prefill_only, with_decode = (_loopback_bytes(engine, prompt, n) for n in (1, n_gen + 1))
+    return None if prefill_only is None or with_decode is None else (with_decode - prefill_only) / n_gen
 
 
-def full_context(model: str | Path | None, settings: Settings, engine: LlamaEngine | None = None) -> str:
-    """What llama.cpp answers to one token more than there are cells: the first line of its refusal, or "accepted"."""
+def full_context_response(model: str | Path | None, settings: Settings, engine: LlamaEngine | None = None) -> str:
+    """Decode one token more than the context has cells; the first line of llama.cpp's error, or "accepted"."""
     engine = engine or default_engine()
     chosen = engine.open(find_model(model), settings).settings
     try:
@@ -69,9 +71,8 @@ def full_context(model: str | Path | None, settings: Settings, engine: LlamaEngi
     return "accepted"
 
 
-def _carried(engine: LlamaEngine, prompt: list[int], n_gen: int) -> int | None:
-    before = bytes_to_itself()
+def _loopback_bytes(engine: LlamaEngine, prompt: list[int], n_gen: int) -> int | None:
+    before = loopback_interface_bytes()
     engine.generate(prompt, n_gen)
-    after = bytes_to_itself()
+    after = loopback_interface_bytes()
     return None if before is None or after is None else after - before
-

@@ -1,6 +1,6 @@
-"""The system's page cache: how much of a file it holds, and how to make it let go.
+"""The system's page cache: the share of a file that it contains, and how to drop or load the file's pages.
 
-Linux only; elsewhere the answer is None, which means "unknown".
+Linux only; on other systems the functions return None, which means "unknown".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ON_LINUX = sys.platform.startswith("linux")
 
 
 def cached_share(path: str | Path) -> float | None:
-    """Share of the file's pages in memory now, 0 to 1, as mincore(2) tells; None where nobody can tell."""
+    """Share of the file's pages in memory now, 0 to 1, from mincore(2); None if unknown."""
     size = os.path.getsize(path)
     if not ON_LINUX or not size:
         return None
@@ -29,9 +29,9 @@ def cached_share(path: str | Path) -> float | None:
 
 
 def empty_cache(path: str | Path) -> float | None:
-    """Ask the system to forget the file's pages; returns the share that is still in memory, None if unknown.
+    """Drop the file's pages from the page cache; returns the share that is still in memory, None if unknown.
 
-    A page that some process has mapped stays: close other users of the file first.
+    Pages that a process has mapped stay: close other users of the file first.
     """
     if not ON_LINUX:
         return None
@@ -42,7 +42,7 @@ def empty_cache(path: str | Path) -> float | None:
 
 
 def fill_cache(path: str | Path) -> float | None:
-    """Read the file once, so that its pages are in memory; returns the share that is, None if unknown."""
+    """Read the file once, so that its pages are in memory; returns the share that then is, None if unknown."""
     with open(path, "rb", buffering=0) as file:
         while file.read(2**22):
             pass

@@ -1,6 +1,6 @@
-"""A common beginning, read once: the wait for a first token with a prefix that is kept, and without.
+"""Prefix caching: time to the first token with a shared prefix that is already in the KV cache, and without.
 
-Reuse is exact, because what lies in the cache of a token depends on the tokens before it and on nothing after it.
+Reuse is exact, because a token's keys and values depend only on that token and the tokens before it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from inferlab.settings import Settings
 
 @dataclass(frozen=True)
 class Prefix:
-    """One length of the common beginning: engine seconds to the first token, once for each repetition.
+    """One length of the shared prefix: engine seconds to the first token, for each repetition.
 
-    whole_seconds   everything is read
-    reused_seconds  the beginning is shared by a sequence that has read it, and only the rest is read
-    share_seconds   what the sharing alone took
-    same_picks      whether both ways gave the same first token, for each repetition
+    n_shared        tokens of the shared prefix
+    n_own           tokens of the prompt after it
+    whole_seconds   the whole prompt is computed
+    reused_seconds  another sequence has computed the prefix and shares it; only the rest is computed
+    share_seconds   the part of reused_seconds that sharing took
+    same_picks      whether both methods gave the same first token, for each repetition
     """
 
     n_shared: int
@@ -39,18 +41,18 @@ class Prefix:
 
     @property
     def gain(self) -> float:
-        """How many times as long the wait is without reuse, of medians."""
+        """Median time without reuse over median time with reuse."""
         return median(self.whole_seconds) / median(self.reused_seconds)
 
     @property
     def read_share(self) -> float:
-        """The share of the prompt that is still read: the wait with reuse over the wait without, if reading is all."""
+        """The share of the prompt that is still computed: 1 / `gain` if time were proportional to tokens."""
         return self.n_own / (self.n_shared + self.n_own)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixReuse(Measurement):
-    """Common beginnings of several lengths before questions of one length, measured in one context."""
+    """Shared prefixes of several lengths before own parts of one length, measured in one context."""
 
     prefixes: tuple[Prefix, ...]
 
@@ -63,9 +65,9 @@ def reuse_prefix(
     repeats: int = 3,
     engine: Engine | None = None,
 ) -> PrefixReuse:
-    """Time the first token of a prompt with and without a beginning that another sequence has already read.
+    """Time the first token of a prompt with and without a prefix that another sequence has already computed.
 
-    Both sequences share one pool of cells (kv_unified), so that sharing copies nothing.
+    Both sequences share one pool of cells (kv_unified), so sharing copies nothing.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     if not n_shared or min(*n_shared, n_own, repeats) < 1:
@@ -76,28 +78,28 @@ def reuse_prefix(
     pool = settings.but(n_seq_max=2, kv_unified=True, n_ctx=settings.n_ctx or needed)
     with engine.exclusive():
         opening = engine.open(path, pool)
-        _whole(engine, engine.random_prompt(n_own))
-        found = tuple(_prefix(engine, n, n_own, repeats) for n in n_shared)
+        _time_whole(engine, engine.random_prompt(n_own))
+        found = tuple(_measured_prefix(engine, n, n_own, repeats) for n in n_shared)
         return PrefixReuse(**common_fields(engine, opening, read_gguf(path)), prefixes=found)
 
 
-def _prefix(engine: Engine, n_shared: int, n_own: int, repeats: int) -> Prefix:
+def _measured_prefix(engine: Engine, n_shared: int, n_own: int, repeats: int) -> Prefix:
     prompt = engine.random_prompt(n_shared + n_own)
-    rounds = [(*_whole(engine, prompt), *_reused(engine, prompt, n_shared)) for _ in range(repeats)]
-    whole, full_picks, reused, picks, share = zip(*rounds, strict=True)
-    same = tuple(one == other for one, other in zip(full_picks, picks, strict=True))
+    rounds = [(*_time_whole(engine, prompt), *_time_reuse(engine, prompt, n_shared)) for _ in range(repeats)]
+    whole, whole_picks, reused, reused_picks, share = zip(*rounds, strict=True)
+    same = tuple(a == b for a, b in zip(whole_picks, reused_picks, strict=True))
     return Prefix(n_shared, n_own, whole, reused, share, same)
 
 
-def _whole(engine: Engine, prompt: Sequence[int]) -> tuple[float, int]:
-    """Engine seconds of reading a prompt into an empty cache, and the token that follows."""
+def _time_whole(engine: Engine, prompt: Sequence[int]) -> tuple[float, int]:
+    """Engine seconds of a prompt's prefill into an empty cache, and the token that follows."""
     engine.keep(0)
     step = engine.step(entries_of(prompt))
     return step.seconds, step.picks[-1]
 
 
-def _reused(engine: Engine, prompt: Sequence[int], n_shared: int) -> tuple[float, int, float]:
-    """The same with the beginning shared: seconds with the sharing, the token, and the sharing's seconds alone."""
+def _time_reuse(engine: Engine, prompt: Sequence[int], n_shared: int) -> tuple[float, int, float]:
+    """The same with the prefix shared: seconds including the sharing, the token, and the seconds of the sharing."""
     engine.keep(n_shared)
     share = engine.share(0, 1)
     step = engine.step(entries_of(prompt[n_shared:], n_shared, sequence=1))

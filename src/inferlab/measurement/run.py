@@ -1,13 +1,13 @@
-"""Run a model and write down what happened: `measure` makes a `Run`, everything else reads it.
+"""Run a model and record the timestamps of its tokens: `measure` returns a `Run`, from which all rates follow.
 
-How a rate is defined here (the glossary says how others define theirs):
+Definitions (the glossary has those of other programs):
 
     prefill_tokens_per_second   prompt tokens / engine time of the prompt (llama-bench's pp)
     decode_tokens_per_second    tokens after the first / their engine time (llama-bench's tg at depth n_prompt)
     ttft_seconds                from the call to the first token id: request, prefill, first sampling
     inter_token_seconds         (last - first token time) / (n - 1), sampling included
 
-Engine time is llama_decode plus llama_synchronize, read from a clock around the two calls.
+Engine time is the wall time of llama_decode plus llama_synchronize.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import device_names
-from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.measurement.telemetry.samples import Sample, Sampling, sampling_interval
 from inferlab.model.find import find_model
-from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
@@ -39,12 +38,14 @@ MAX_WARMUPS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Measurement):
-    """One measurement as it happened; every rate is derived from its timestamps.
+    """One workload measured `repeats` times; every rate is derived from the timestamps of its passes.
 
-    warmups are the passes before the counted ones; `settled` says whether two of them agreed within 2 %,
-    None where that is not known. made_with names the tool, if it was not this one.
-    samples are the telemetry taken during the counted passes, `sampling` how; passes and samples share one
-    time axis, whose 0 is the call of the first counted pass.
+    warmups    the passes before the counted ones
+    settled    whether two of them in a row agreed within 2 %; None if unknown
+    made_with  the tool, if it was not this library
+    samples    telemetry taken during the counted passes; `sampling` says how
+
+    Passes and samples share one time axis, whose 0 is the call of the first counted pass.
     """
 
     n_prompt: int
@@ -85,13 +86,13 @@ class Run(Measurement):
         return self._median("inter_token_seconds")
 
     def points(self, of: str) -> tuple[float, ...]:
-        """Every pass's value of one of QUANTITIES, in the order of measuring: `points("ttft_seconds")`."""
-        values = (QUANTITIES[of](one, self.n_prompt) for one in self.passes)
+        """The value of one of QUANTITIES for every pass, in the order of measuring: `points("ttft_seconds")`."""
+        values = (QUANTITIES[of](pass_, self.n_prompt) for pass_ in self.passes)
         return tuple(value for value in values if value is not None)
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Least and greatest value of each of QUANTITIES over the passes, of those that are known."""
+        """Least and greatest value of each of QUANTITIES over the passes; unknown ones are left out."""
         every = {of: self.points(of) for of in QUANTITIES}
         return {of: (min(values), max(values)) for of, values in every.items() if values}
 
@@ -106,7 +107,7 @@ class Run(Measurement):
 
     @property
     def place(self) -> str:
-        """Where the layers ran: the devices that hold weights, in llama.cpp's names, but for the loopback device."""
+        """The devices that have weights, by llama.cpp's names; a loopback device has a name of its own."""
         names = device_names(b.device for b in self.buffers)
         return ", ".join(dict.fromkeys(names[b.device] for b in self.buffers if b.kind == "weights")) or "unknown"
 
@@ -115,34 +116,34 @@ class Run(Measurement):
         return median(values) if values else None
 
 
-def ttft_seconds(one: Pass) -> float | None:
+def ttft_seconds(pass_: Pass) -> float | None:
     """Seconds from the call to the first token id; None when nothing was generated."""
-    return one.token_seconds[0] if one.token_seconds else None
+    return pass_.token_seconds[0] if pass_.token_seconds else None
 
 
-def prefill_rate(one: Pass, n_prompt: int) -> float | None:
+def prefill_rate(pass_: Pass, n_prompt: int) -> float | None:
     """Prompt tokens per second of engine time; None for an empty prompt, or one that was not timed."""
-    return n_prompt / one.prefill_seconds if n_prompt and one.prefill_seconds else None
+    return n_prompt / pass_.prefill_seconds if n_prompt and pass_.prefill_seconds else None
 
 
-def decode_rate(one: Pass) -> float | None:
+def decode_rate(pass_: Pass) -> float | None:
     """Tokens after the first per second of engine time; None when there are none."""
-    n_tokens, seconds = one.decoded or (len(one.decode_seconds), sum(one.decode_seconds))
+    n_tokens, seconds = pass_.decoded or (len(pass_.decode_seconds), sum(pass_.decode_seconds))
     return n_tokens / seconds if seconds > 0 else None
 
 
-def inter_token_seconds(one: Pass) -> float | None:
+def inter_token_seconds(pass_: Pass) -> float | None:
     """(last - first token time) / (n - 1); None below two tokens."""
-    times = one.token_seconds
+    times = pass_.token_seconds
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
 
 
 QUANTITIES: dict[str, Callable[[Pass, int], float | None]] = {
-    "ttft_seconds": lambda one, _: ttft_seconds(one),
-    "prefill_seconds": lambda one, _: one.prefill_seconds,
+    "ttft_seconds": lambda pass_, _: ttft_seconds(pass_),
+    "prefill_seconds": lambda pass_, _: pass_.prefill_seconds,
     "prefill_tokens_per_second": prefill_rate,
-    "decode_tokens_per_second": lambda one, _: decode_rate(one),
-    "inter_token_seconds": lambda one, _: inter_token_seconds(one),
+    "decode_tokens_per_second": lambda pass_, _: decode_rate(pass_),
+    "inter_token_seconds": lambda pass_, _: inter_token_seconds(pass_),
 }
 
 
@@ -161,32 +162,32 @@ def measure(
 
     The prompt is `n_prompt` random token ids, as in llama-bench, unless `prompt` gives a text.
     Warm-up passes run first, until two in a row agree within 2 % or eight have run.
-    `telemetry=True` takes a `Sample` every 0.1 s beside the counted passes; a number says another interval.
+    `telemetry=True` takes a `Sample` every 0.1 s during the counted passes; a number sets another interval.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
     settings, engine = settings or Settings(), engine or default_engine()
-    n_prompt, n_gen, repeats = _workload(n_prompt, n_gen, repeats)
+    n_prompt, n_gen, repeats = _checked_workload(n_prompt, n_gen, repeats)
     interval = sampling_interval(telemetry)
     path = find_model(model)
     header = read_gguf(path)
     with engine.exclusive():
-        tokens = _tokens_of(prompt, path, engine) if prompt is not None else None
+        tokens = _tokenized(prompt, path, engine) if prompt is not None else None
         n_prompt = n_prompt if tokens is None else len(tokens)
-        opening = engine.open(path, fitted(settings, n_prompt, n_gen))
+        opening = engine.open(path, with_context(settings, n_prompt, n_gen))
         tokens = tokens or engine.random_prompt(n_prompt)
         warmups, settled = warm_up(engine, tokens, n_gen)
         steps = track(range(repeats), repeats, f"measuring {header.name}", shown=progress)
         with _sampler(engine, interval) as sampler:
             passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
-        facts, text = common_fields(engine, opening, header), engine.detokenize(passes[-1].tokens)
+        common, text = common_fields(engine, opening, header), engine.detokenize(passes[-1].tokens)
     samples, origin = sampler.samples if sampler else (), passes[0].began
     zero = samples[0].seconds if samples and origin is None else origin
     return Run(
-        **facts,
+        **common,
         n_prompt=n_prompt,
         n_gen=n_gen,
-        passes=_since(origin, passes),
-        warmups=_since(origin, warmups),
+        passes=_relative_to(origin, passes),
+        warmups=_relative_to(origin, warmups),
         settled=settled,
         load=opening.phases,
         prompt=prompt,
@@ -196,11 +197,11 @@ def measure(
     )
 
 
-def _tokens_of(prompt: str, path: Path, engine: Engine) -> list[int]:
+def _tokenized(prompt: str, path: Path, engine: Engine) -> list[int]:
     engine.open_vocabulary(path)
     tokens = engine.tokenize(prompt)
     if not tokens:
-        raise InvalidSettings(f"prompt={prompt!r} is no token at all in this vocabulary; give some text.")
+        raise InvalidSettings(f"prompt={prompt!r} gives no tokens with this vocabulary; use another text.")
     return tokens
 
 
@@ -208,8 +209,8 @@ def _sampler(engine: Engine, interval: float | None) -> AbstractContextManager[S
     return nullcontext() if interval is None else Sampler(engine.pid, interval)
 
 
-def _since(origin: float | None, passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
-    """Passes whose `began` counts from `origin`; an engine that does not tell when it began keeps None."""
+def _relative_to(origin: float | None, passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """Passes with `began` in seconds since `origin`; None stays None."""
     return tuple(p if origin is None or p.began is None else replace(p, began=p.began - origin) for p in passes)
 
 
@@ -221,14 +222,14 @@ def measure_each(
     repeats: int = 5,
     engine: Engine | None = None,
 ) -> tuple[Run, ...]:
-    """One `Run` for each prompt length, in one context long enough for all, so that the model loads once."""
-    _workload(max(n_prompts, default=0), n_gen, repeats)
-    settings = fitted(settings or Settings(), max(n_prompts), n_gen)
+    """One `Run` for each prompt length, in one context that is large enough for all; the model loads once."""
+    _checked_workload(max(n_prompts, default=0), n_gen, repeats)
+    settings = with_context(settings or Settings(), max(n_prompts), n_gen)
     return tuple(measure(model, settings, n, n_gen, repeats, engine=engine) for n in n_prompts)
 
 
 def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool]:
-    """Passes until two in a row agree within 2 % in total time, at most eight; and whether they did."""
+    """Run passes until two in a row agree within 2 % in total time, at most eight; and whether two agreed."""
     passes: list[Pass] = []
     while len(passes) < MAX_WARMUPS:
         passes.append(engine.generate(tokens, n_gen))
@@ -242,21 +243,8 @@ def _agree(before: Pass, after: Pass) -> bool:
     return abs(first - second) <= AGREEMENT * second
 
 
-def fitted(settings: Settings, n_prompt: int, n_gen: int) -> Settings:
-    """Settings with a context: the one asked for if the workload fits, else the next multiple of 256 cells."""
-    needed = n_prompt + n_gen
-    if settings.n_ctx is None:
-        return settings.but(n_ctx=padded(needed))
-    if settings.n_ctx < needed:
-        raise InvalidSettings(
-            f"n_ctx={settings.n_ctx} cannot hold {n_prompt} prompt tokens and {n_gen} generated ones. "
-            f"Ask for n_ctx={needed} or more, or for fewer tokens."
-        )
-    return settings
-
-
-def _workload(*counts: int) -> list[int]:
-    """n_prompt, n_gen and repeats as plain integers of at least 1; whatever counts like an integer will do."""
+def _checked_workload(*counts: int) -> list[int]:
+    """n_prompt, n_gen and repeats as plain integers of at least 1; any type with __index__ is accepted."""
     checked = []
     for name, value in zip(("n_prompt", "n_gen", "repeats"), counts, strict=True):
         try:

@@ -1,7 +1,8 @@
-"""Speculative decoding: somebody proposes the next tokens cheaply, the model checks all of them in one pass.
+"""Speculative decoding: a drafter proposes the next tokens cheaply, the model verifies all of them in one pass.
 
-Greedy: a proposal is accepted as long as it is what the model itself would have picked, so every token of the answer
-is the model's own (Leviathan 2023; Chen 2023, for temperature 0). Rejected tokens are dropped from the cache.
+Decoding is greedy: proposals are accepted up to the first one that differs from the model's own choice, so the answer
+is the same as without a drafter (Leviathan 2023; Chen 2023, for temperature 0). Rejected tokens are dropped from the
+cache.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SEED = 4096
 
 
 class Drafter(Protocol):
-    """Whoever proposes: at most n tokens to follow `text`, and the seconds that it took."""
+    """Proposes at most n tokens that may follow `text`; returns them and the seconds that it took."""
 
     name: str
 
@@ -38,19 +39,19 @@ class Drafter(Protocol):
 
 
 class PromptLookup:
-    """Proposes what followed the last `n_match` tokens where they stood before in the text; no model at all."""
+    """Proposes the tokens that followed the last `n_match` tokens earlier in the text; needs no model."""
 
     def __init__(self, n_match: int = 2) -> None:
         self.n_match = n_match
         self.name = f"lookup of {n_match} tokens"
 
     def propose(self, text: Sequence[int], n: int) -> tuple[list[int], float]:
-        """The continuation of the latest earlier occurrence, none where there is none."""
+        """The continuation of the latest earlier occurrence; no tokens if there is no earlier occurrence."""
         began = time.perf_counter()
         text = list(text)
         tail, before = text[-self.n_match :], len(text) - self.n_match
-        places = (at for at in range(before - 1, -1, -1) if text[at : at + self.n_match] == tail)
-        found = next(places, None)
+        starts = (i for i in range(before - 1, -1, -1) if text[i : i + self.n_match] == tail)
+        found = next(starts, None)
         drafted = [] if found is None else text[found + self.n_match :][:n]
         return drafted, time.perf_counter() - began
 
@@ -59,59 +60,59 @@ class PromptLookup:
 
 
 class FixedAcceptanceDrafter:
-    """Proposes the answer itself, which it was told, but a wrong token in place of each with a chosen chance.
+    """Proposes tokens of the known answer, each replaced by a wrong one with probability 1 - hit_rate.
 
-    An instrument, not a method: it costs nothing and hits as often as it is asked to, so that what is left is the
-    price of checking. `text` is the prompt with the whole answer, as token ids; draws have a fixed seed.
+    It is for measurements only: proposals take no time and `hit_rate` is set, so the measured time is the cost of
+    verification. `text` is the prompt with the whole answer, as token ids; the random numbers have a fixed seed.
     """
 
     def __init__(self, text: Sequence[int], hit_rate: float) -> None:
         self.text, self.hit_rate = list(text), hit_rate
-        self.name = f"foreseer, {100 * hit_rate:.0f} % hits"
+        self.name = f"fixed acceptance, {100 * hit_rate:.0f} % hits"
         self.draws = random.Random(SEED)
 
     def propose(self, text: Sequence[int], n: int) -> tuple[list[int], float]:
-        """The next n tokens of the answer, each spoilt with chance 1 - hit_rate, in no time."""
-        ahead = self.text[len(text) : len(text) + n]
-        return [token if self.draws.random() < self.hit_rate else int(not token) for token in ahead], 0.0
+        """The next n tokens of the answer, each wrong with probability 1 - hit_rate, and 0 seconds."""
+        following = self.text[len(text) : len(text) + n]
+        return [token if self.draws.random() < self.hit_rate else int(not token) for token in following], 0.0
 
     def close(self) -> None:
         """Nothing to end."""
 
 
 class DraftModel:
-    """Proposes what another model writes, in an engine of its own; it must have the same vocabulary."""
+    """Proposes the tokens of a second model with the same vocabulary, which runs in an engine of its own."""
 
     def __init__(
         self, model: str | Path, n_ctx: int = 1024, n_threads: int | None = None, engine: Engine | None = None
     ) -> None:
-        self.engine, self.held = engine or LlamaEngine(), []
+        self.engine, self.cached = engine or LlamaEngine(), []
         path = find_model(model)
         self.name = path.stem
         self.engine.open(path, Settings(n_ctx=n_ctx, n_threads=n_threads, flash_attn="on"))
         self.engine.keep(0)
 
     def propose(self, text: Sequence[int], n: int) -> tuple[list[int], float]:
-        """n tokens, one after another; what its cache already holds of the text is not read again."""
+        """n tokens, one after another; tokens of the text that are in its cache are not computed again."""
         text = list(text)
-        known = min(_agreeing(self.held, text), len(text) - 1)
+        known = min(_common_prefix_length(self.cached, text), len(text) - 1)
         self.engine.keep(known)
-        seconds, drafted, to_read = 0.0, [], text[known:]
+        seconds, drafted, pending = 0.0, [], text[known:]
         while len(drafted) < n:
-            step = self.engine.step(entries_of(to_read, known))
-            known, to_read = known + len(to_read), [step.picks[-1]]
+            step = self.engine.step(entries_of(pending, known))
+            known, pending = known + len(pending), [step.picks[-1]]
             drafted.append(step.picks[-1])
             seconds += step.seconds
-        self.held = (text + drafted)[:known]
+        self.cached = (text + drafted)[:known]
         return drafted, seconds
 
     def close(self) -> None:
-        """End the draft's engine."""
+        """Close the draft model's engine."""
         self.engine.close()
 
 
 class Round(NamedTuple):
-    """One proposal and its check: how many tokens were proposed and accepted, and the seconds of both."""
+    """One proposal and its verification: tokens proposed and accepted, and the seconds of each."""
 
     proposed: int
     accepted: int
@@ -121,11 +122,11 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Speculation(Measurement):
-    """One answer written with a drafter and without, in turns; engine seconds of decode, the prompt not counted.
+    """One answer decoded with a drafter and without, in turns; engine seconds of decode, without the prompt.
 
     rounds          of each pass with the drafter
-    plain_seconds   of each pass without
-    same_tokens     whether both ways wrote the same answer, in every pass
+    plain_seconds   of each pass without a drafter
+    same_tokens     whether the answer was the same with and without, in every pass
     """
 
     drafter: str
@@ -137,28 +138,28 @@ class Speculation(Measurement):
 
     @property
     def acceptance(self) -> float | None:
-        """Accepted tokens over proposed ones; None where nothing was proposed."""
-        proposed = sum(one.proposed for one in self.rounds[0])
-        return sum(one.accepted for one in self.rounds[0]) / proposed if proposed else None
+        """Accepted tokens over proposed ones; None if nothing was proposed."""
+        proposed = sum(step.proposed for step in self.rounds[0])
+        return sum(step.accepted for step in self.rounds[0]) / proposed if proposed else None
 
     @property
     def tokens_per_round(self) -> float:
-        """Tokens that one pass of the model gave, the model's own one among them."""
-        return sum(one.accepted + 1 for one in self.rounds[0]) / len(self.rounds[0])
+        """Tokens per verification pass of the model: the accepted ones and one more of its own."""
+        return sum(step.accepted + 1 for step in self.rounds[0]) / len(self.rounds[0])
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Seconds of each pass with the drafter: proposals and checks."""
-        return tuple(sum(one.draft_seconds + one.check_seconds for one in many) for many in self.rounds)
+        """Seconds of each pass with the drafter: proposals and verification."""
+        return tuple(sum(step.draft_seconds + step.check_seconds for step in steps) for steps in self.rounds)
 
     @property
     def draft_share(self) -> float:
-        """The share of the time that went into proposals."""
-        return sum(one.draft_seconds for many in self.rounds for one in many) / sum(self.seconds)
+        """The drafter's share of the time."""
+        return sum(step.draft_seconds for steps in self.rounds for step in steps) / sum(self.seconds)
 
     @property
     def speedups(self) -> tuple[float, ...]:
-        """How many times as fast the answer was with the drafter, pass by pass; below 1 it was slower."""
+        """Time without the drafter over time with it, for each pass; below 1 the drafter made decode slower."""
         return tuple(plain / drafted for plain, drafted in zip(self.plain_seconds, self.seconds, strict=True))
 
     @property
@@ -177,7 +178,7 @@ def speculate(
     repeats: int = 3,
     engine: Engine | None = None,
 ) -> Speculation:
-    """Write `n_gen` tokens after a text with the drafter's proposals and without, `repeats` times each, in turns.
+    """Decode `n_gen` tokens after a text with the drafter and without, `repeats` times each, in turns.
 
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
@@ -189,15 +190,16 @@ def speculate(
         tokens = engine.tokenize(prompt)
         cells = padded(len(tokens) + n_gen + n_draft)
         opening = engine.open(path, (settings or Settings()).but(n_ctx=(settings and settings.n_ctx) or cells))
-        _drafted(engine, drafter, tokens, n_draft, min(n_gen, 2 * n_draft))
+        _decode_drafted(engine, drafter, tokens, n_draft, min(n_gen, 2 * n_draft))
         turns = [
-            (*_plain(engine, tokens, n_gen), *_drafted(engine, drafter, tokens, n_draft, n_gen)) for _ in range(repeats)
+            (*_decode_plain(engine, tokens, n_gen), *_decode_drafted(engine, drafter, tokens, n_draft, n_gen))
+            for _ in range(repeats)
         ]
-        facts, text = common_fields(engine, opening, read_gguf(path)), engine.detokenize(turns[-1][2])
-    written, plain_seconds, drafted, rounds = zip(*turns, strict=True)
-    same = all(one == written[0] for one in (*written, *drafted))
+        common, text = common_fields(engine, opening, read_gguf(path)), engine.detokenize(turns[-1][2])
+    plain_answers, plain_seconds, drafted_answers, rounds = zip(*turns, strict=True)
+    same = all(answer == plain_answers[0] for answer in (*plain_answers, *drafted_answers))
     return Speculation(
-        **facts,
+        **common,
         drafter=drafter.name,
         n_draft=n_draft,
         rounds=rounds,
@@ -207,15 +209,15 @@ def speculate(
     )
 
 
-def _prefilled(engine: Engine, prompt: Sequence[int]) -> list[int]:
-    """The prompt read into an empty cache, and the first token of the answer behind it."""
+def _prefill(engine: Engine, prompt: Sequence[int]) -> list[int]:
+    """Compute the prompt with an empty cache; returns it with the first token of the answer."""
     engine.keep(0)
     return [*prompt, engine.step(entries_of(prompt)).picks[-1]]
 
 
-def _plain(engine: Engine, prompt: Sequence[int], n_gen: int) -> tuple[list[int], float]:
-    """An answer of n_gen tokens, one after another, and the seconds of all but the first."""
-    text, seconds = _prefilled(engine, prompt), 0.0
+def _decode_plain(engine: Engine, prompt: Sequence[int], n_gen: int) -> tuple[list[int], float]:
+    """An answer of n_gen tokens without a drafter, and the engine seconds of all but the first token."""
+    text, seconds = _prefill(engine, prompt), 0.0
     while len(text) < len(prompt) + n_gen:
         step = engine.step(entries_of(text[-1:], len(text) - 1))
         text.append(step.picks[-1])
@@ -223,31 +225,31 @@ def _plain(engine: Engine, prompt: Sequence[int], n_gen: int) -> tuple[list[int]
     return text[len(prompt) :], seconds
 
 
-def _drafted(
+def _decode_drafted(
     engine: Engine, drafter: Drafter, prompt: Sequence[int], n_draft: int, n_gen: int
 ) -> tuple[list[int], tuple[Round, ...]]:
-    """The same answer with proposals, and what each round of it took."""
-    text, rounds = _prefilled(engine, prompt), []
+    """The same answer with proposals, and its rounds."""
+    text, rounds = _prefill(engine, prompt), []
     while (left := len(prompt) + n_gen - len(text)) > 0:
         drafted, seconds = drafter.propose(text, min(n_draft, left - 1)) if left > 1 else ([], 0.0)
-        accepted, step_seconds = _check(engine, text, drafted)
+        accepted, step_seconds = _verify(engine, text, drafted)
         rounds.append(Round(len(drafted), len(accepted) - 1, seconds, step_seconds))
         text += accepted
         engine.keep(len(text) - 1)
     return text[len(prompt) :], tuple(rounds)
 
 
-def _check(engine: Engine, text: Sequence[int], drafted: Sequence[int]) -> tuple[list[int], float]:
-    """The model's own tokens as far as the draft foresaw them, and one more; the seconds of the one pass over all."""
+def _verify(engine: Engine, text: Sequence[int], drafted: Sequence[int]) -> tuple[list[int], float]:
+    """The accepted proposals and the model's next token after them; the engine seconds of the one pass over all."""
     checked = [text[-1], *drafted]
     step = engine.step([Entry(token, len(text) - 1 + index, 0, True) for index, token in enumerate(checked)])
-    return list(step.picks[: _agreeing(drafted, step.picks) + 1]), step.seconds
+    return list(step.picks[: _common_prefix_length(drafted, step.picks) + 1]), step.seconds
 
 
-def _agreeing(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts have in common from the beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """Number of tokens that two texts have in common from their beginning."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,17 +258,19 @@ class VerifyCost(Measurement):
 
     seconds: dict[int, tuple[float, ...]]
 
-    def price(self, n_tokens: int) -> float:
-        """A pass over so many tokens, in passes over one."""
+    def cost(self, n_tokens: int) -> float:
+        """Time of a pass over n_tokens, in units of a pass over one token."""
         return median(self.seconds[n_tokens]) / median(self.seconds[1])
 
-    def speedup(self, acceptance: float, n_draft: int, draft_price: float = 0.0) -> float:
-        """What is to be expected of n_draft proposals, each accepted with one probability, each at `draft_price`.
+    def speedup(self, acceptance: float, n_draft: int, draft_cost: float = 0.0) -> float:
+        """Expected speed-up with n_draft proposals, each accepted with probability `acceptance`.
 
-        Tokens of a round over its price, both in plain tokens: Leviathan 2023, theorem 3.8, with the pass's own price
-        in place of 1.
+            expected_tokens(acceptance, n_draft) / (cost(n_draft + 1) + n_draft * draft_cost)
+
+        Costs are in units of a pass over one token. Leviathan 2023, theorem 3.8, with the measured cost of the
+        verification pass in place of 1.
         """
-        return expected_tokens(acceptance, n_draft) / (self.price(n_draft + 1) + n_draft * draft_price)
+        return expected_tokens(acceptance, n_draft) / (self.cost(n_draft + 1) + n_draft * draft_cost)
 
 
 def time_verification(
@@ -277,7 +281,7 @@ def time_verification(
     repeats: int = 12,
     engine: Engine | None = None,
 ) -> VerifyCost:
-    """Time passes over a few tokens behind a prompt, every one with logits, as a check of proposals needs them.
+    """Time passes over a few tokens after a prompt, with logits of every token, as verification needs them.
 
     Sizes take turns; the first turn is not counted. Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
@@ -290,22 +294,22 @@ def time_verification(
         engine.keep(0)
         tokens = engine.random_prompt(n_prompt + max(sizes))
         engine.step(entries_of(tokens[:n_prompt]))
-        turns = [{n: _pass_over(engine, tokens[n_prompt:][:n], n_prompt) for n in sizes} for _ in range(repeats + 1)]
-        facts = common_fields(engine, opening, read_gguf(path))
+        turns = [{n: _pass_seconds(engine, tokens[n_prompt:][:n], n_prompt) for n in sizes} for _ in range(repeats + 1)]
+        common = common_fields(engine, opening, read_gguf(path))
     seconds = {n: tuple(turn[n] for turn in turns[1:]) for n in sizes}
-    return VerifyCost(**facts, seconds=seconds)
+    return VerifyCost(**common, seconds=seconds)
 
 
-def _pass_over(engine: Engine, tokens: Sequence[int], position: int) -> float:
-    """Engine seconds of one pass over tokens that are dropped again."""
+def _pass_seconds(engine: Engine, tokens: Sequence[int], position: int) -> float:
+    """Engine seconds of one pass over tokens; then drop them from the cache."""
     step = engine.step([Entry(token, position + index, 0, True) for index, token in enumerate(tokens)])
     engine.keep(position)
     return step.seconds
 
 
 def expected_tokens(acceptance: float, n_draft: int) -> float:
-    """Tokens of a round if each proposal is accepted with one probability, independently: (1 - a^(n+1)) / (1 - a).
+    """Expected tokens of a round if each proposal is accepted independently with probability a = `acceptance`.
 
-    Leviathan 2023, equation 1.
+        (1 - a^(n_draft + 1)) / (1 - a)        (Leviathan 2023, equation 1)
     """
     return n_draft + 1.0 if acceptance == 1 else (1 - acceptance ** (n_draft + 1)) / (1 - acceptance)

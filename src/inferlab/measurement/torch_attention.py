@@ -1,6 +1,6 @@
-"""Attention in PyTorch, with and without the table of scores, and what its caching allocator holds.
+"""Attention in PyTorch, with and without the matrix of scores, and the bytes of its caching allocator.
 
-PyTorch is no dependency: `missing` says why a cell has to do without. Records stand in for it on the page.
+PyTorch is not a dependency: `missing` says why it cannot be used. Pages without PyTorch show recorded timings.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from inferlab.engine.session import this_machine
 from inferlab.errors import PyTorchUnavailable
 from inferlab.machine import Machine
 
-WAYS = {"flash": "FLASH_ATTENTION", "math": "MATH"}  # names in torch.nn.attention.SDPBackend
+BACKENDS = {"flash": "FLASH_ATTENTION", "math": "MATH"}  # names in torch.nn.attention.SDPBackend
 KIB = 1024
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Causal attention over `n_tokens` one way: seconds of each pass, and how far the process grew at its fullest.
+    """Causal attention over `n_tokens` with one backend: seconds of each pass, and the process's peak growth.
 
-    extra_bytes is None where the system does not tell.
+    way          "flash" or "math", a key of BACKENDS
+    extra_bytes  peak resident bytes less those before; None if the system does not report them
     """
 
     way: str
@@ -43,7 +44,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Timings:
-    """The timings of one machine and one PyTorch, and the shape they were made with."""
+    """Timings on one machine with one version of PyTorch, and the shape of the tensors."""
 
     machine: Machine
     date: str
@@ -58,17 +59,17 @@ class Timings:
         return f"measured: {self.machine.cpu}, {self.date}, PyTorch {self.torch}, {shape}"
 
     def of(self, way: str) -> dict[int, Timing]:
-        """The timings of one way by their number of tokens."""
-        return {one.n_tokens: one for one in self.timings if one.way == way}
+        """The timings of one backend, by number of tokens."""
+        return {timing.n_tokens: timing for timing in self.timings if timing.way == way}
 
 
 @dataclass(frozen=True)
 class AllocatorBytes:
-    """What PyTorch's caching allocator holds of one GPU.
+    """Bytes of one GPU in PyTorch's caching allocator.
 
-    reserved    taken from the driver, which is what other programs and nvidia-smi see
-    allocated   the part that tensors occupy now
-    split       the part that is free but in pieces beside occupied ones: what fragmentation holds back
+    reserved    taken from the driver: this is what nvidia-smi and other programs see
+    allocated   the part that tensors use now
+    split       the free part in split blocks, which fragmentation makes unusable for larger requests
     """
 
     reserved_bytes: int
@@ -77,7 +78,7 @@ class AllocatorBytes:
 
 
 def missing(gpu: bool = False) -> str | None:
-    """Why PyTorch, or a GPU for it, cannot be used here; None if it can."""
+    """Why PyTorch, or a GPU with PyTorch, cannot be used here; None if it can."""
     if find_spec("torch") is None:
         return "PyTorch is not installed here. Nothing else needs it; pip install torch brings it."
     import torch
@@ -95,13 +96,13 @@ def _required(gpu: bool = False) -> Any:
 
 
 def allocator_bytes() -> AllocatorBytes:
-    """What the caching allocator of the current GPU holds now, from torch.cuda.memory_stats.
+    """Bytes in the caching allocator of the current GPU now, from torch.cuda.memory_stats.
 
     Raises PyTorchUnavailable without PyTorch or without a GPU.
     """
-    told = _required(gpu=True).cuda.memory_stats()
+    stats = _required(gpu=True).cuda.memory_stats()
     fields = ("reserved_bytes", "allocated_bytes", "inactive_split_bytes")
-    return AllocatorBytes(*(told[f"{name}.all.current"] for name in fields))
+    return AllocatorBytes(*(stats[f"{name}.all.current"] for name in fields))
 
 
 def time_attention(
@@ -109,10 +110,10 @@ def time_attention(
 ) -> Timings:
     """Time scaled_dot_product_attention on the CPU, with its flash kernel and with plain matrix products.
 
-    Each way sees the same random tensors of 32-bit floats; one pass is not counted. Raises PyTorchUnavailable.
+    Both use the same random tensors of 32-bit floats; a warm-up pass is not counted. Raises PyTorchUnavailable.
     """
     torch = _required()
-    timings = tuple(_timed(torch, way, n, n_head, head_dim, repeats) for n in n_tokens for way in WAYS)
+    timings = tuple(_timed(torch, way, n, n_head, head_dim, repeats) for n in n_tokens for way in BACKENDS)
     return Timings(this_machine(), date.today().isoformat(), torch.__version__, n_head, head_dim, timings)
 
 
@@ -122,30 +123,30 @@ def _timed(torch: Any, way: str, n_tokens: int, n_head: int, head_dim: int, repe
     generator = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, n_head, n_tokens, head_dim, generator=generator) for _ in range(3))
     gc.collect()
-    with torch.no_grad(), sdpa_kernel(getattr(SDPBackend, WAYS[way])), _growth() as extra:
-        seconds = [_one(torch, q, k, v) for _ in range(repeats + 1)]
+    with torch.no_grad(), sdpa_kernel(getattr(SDPBackend, BACKENDS[way])), _peak_growth() as extra:
+        seconds = [_attention_seconds(torch, q, k, v) for _ in range(repeats + 1)]
     return Timing(way, n_tokens, tuple(seconds[1:]), extra[0])
 
 
-def _one(torch: Any, q: Any, k: Any, v: Any) -> float:
+def _attention_seconds(torch: Any, q: Any, k: Any, v: Any) -> float:
     began = time.perf_counter()
     torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     return time.perf_counter() - began
 
 
 @contextmanager
-def _growth() -> Iterator[list[int | None]]:
-    """A list whose one entry becomes the growth of this process at its fullest moment (Linux, proc_pid_status(5))."""
+def _peak_growth() -> Iterator[list[int | None]]:
+    """A list whose entry becomes, after the block, this process's peak growth in bytes (Linux, proc_pid_status(5))."""
     found: list[int | None] = [None]
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins again at the present size
-        before = _status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to the present size
+        before = _status_bytes("VmRSS")
     except OSError:
         before = None
     yield found
-    found[0] = None if before is None else _status("VmHWM") - before
+    found[0] = None if before is None else _status_bytes("VmHWM") - before
 
 
-def _status(field: str) -> int:
+def _status_bytes(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * KIB for line in lines if line.startswith(field + ":"))

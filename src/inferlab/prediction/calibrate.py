@@ -292,8 +292,8 @@ class _Work:
         """
         told: LinkCeiling = ceilings.link(endpoint or name, 0.3, self.engine)
         _, each = self.handed_over(name, settings, far, host)
-        each -= ACTIVATIONS / told.there_bytes_per_second
-        return LinkRates(told.there_bytes_per_second, told.round_trip_seconds, max(0.0, each))
+        each -= ACTIVATIONS / told.to_device_bytes_per_second
+        return LinkRates(told.to_device_bytes_per_second, told.round_trip_seconds, max(0.0, each))
 
     def behind_relay(self, name: str, direct: LinkRates, far: DeviceRates, host: DeviceRates) -> LinkRates:
         """What a relay adds; how often each part waits for an answer, from a delay, and what it sends, from a slow one.

@@ -19,7 +19,8 @@ from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError
 from inferlab.experiments.sweep import Sweep
 from inferlab.machine import physical_cores
-from inferlab.measurement.run import Run, fitted, measure
+from inferlab.measurement.base import with_context
+from inferlab.measurement.run import Run, measure
 from inferlab.model.find import find_model
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.prediction.calibrate import calibrate
@@ -193,7 +194,7 @@ class SplitLab(LiveLab):
         """Measure with the controls' values and keep the attempt with its prediction."""
         cancellable = self._cancellable or CancellableEngine(self.engine, self._on_pass)
         self._ready_device()
-        settings = fitted(self.settings, *self.workload[:2])
+        settings = with_context(self.settings, *self.workload[:2])
         speeds = self.predicted.speeds(settings)
         self.attempts.append(Attempt(settings, speeds[settings.n_gpu_layers] if speeds else None))
         run = measure(self.path, settings, *self.workload, engine=cancellable, progress=False)

@@ -1,1 +1,1 @@
-"""What the machine does while a model runs: readings of NVML and of the operating system, taken beside the work."""
+"""Telemetry: samples of the GPUs (NVML) and of the operating system, taken while a model runs."""

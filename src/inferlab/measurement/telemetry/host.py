@@ -1,4 +1,4 @@
-"""What the operating system tells about a process and its machine: psutil, and /proc where that is cheaper."""
+"""Telemetry of a process and its machine from the operating system: psutil, and /proc where that is faster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHORTEST_CPU_SECONDS = 0.05
 
 
 class HostReader:
-    """The operating system's answers, through psutil; what it has none for goes to `missing`."""
+    """Readings from the operating system through psutil; `missing` has the reason for each field that is unknown."""
 
     def __init__(self, pid: int | None, missing: dict[str, str]) -> None:
         import psutil
@@ -22,26 +22,26 @@ class HostReader:
         self.psutil, self.pid, self.missing = psutil, pid, missing
         self._times_before: tuple[float, list[tuple[float, float]]] | None = None
         self._ended = False
-        self.process = self._ask(PROCESS_FIELDS, lambda: psutil.Process(pid)) if pid else None
+        self.process = self._try(PROCESS_FIELDS, lambda: psutil.Process(pid)) if pid else None
         if pid is None:
             self.missing.update(dict.fromkeys(PROCESS_FIELDS, "no process was named"))
 
     def read(self, now: float) -> dict[str, Any]:
-        """The fields of one `Sample` that the operating system tells."""
-        found: dict[str, Any] = {"cpu_percent": self._ask(("cpu_percent",), lambda: self._cpu(now))}
-        found["machine_read_bytes"] = self._ask(("machine_read_bytes",), self._disks)
+        """The fields of one `Sample` that the operating system reports."""
+        found: dict[str, Any] = {"cpu_percent": self._try(("cpu_percent",), lambda: self._cpu(now))}
+        found["machine_read_bytes"] = self._try(("machine_read_bytes",), self._disks)
         if self.process is not None and not self._ended:
-            found["rss_bytes"] = self._ask(("rss_bytes",), self._resident)
-            found["process_read_bytes"] = self._ask(("process_read_bytes",), self._read_by_process)
-            faults = self._ask(("minor_faults", "major_faults"), self._faults) or (None, None)
+            found["rss_bytes"] = self._try(("rss_bytes",), self._resident)
+            found["process_read_bytes"] = self._try(("process_read_bytes",), self._read_by_process)
+            faults = self._try(("minor_faults", "major_faults"), self._faults) or (None, None)
             found["minor_faults"], found["major_faults"] = faults
         return found
 
-    def _ask(self, names: tuple[str, ...], question: Callable[[], Any]) -> Any:
-        """The answer, or None and a reason; a process that ended is not asked again."""
+    def _try(self, names: tuple[str, ...], read: Callable[[], Any]) -> Any:
+        """The reading, or None and a reason in `missing`; a process that ended is not read again."""
         try:
-            return question()
-        except Exception as error:  # whatever a system raises here, the measurement goes on
+            return read()
+        except Exception as error:  # no error of the system may end a measurement
             reason = self._reason(error)
             self._ended = self._ended or reason == PROCESS_ENDED
             self.missing.update(dict.fromkeys(PROCESS_FIELDS if reason == PROCESS_ENDED else names, reason))
@@ -57,7 +57,7 @@ class HostReader:
         return f"{type(error).__name__}: {error}"
 
     def _cpu(self, now: float) -> tuple[float, ...] | None:
-        """Percent of each processor's time since the reading before; None when that was too short ago."""
+        """Busy percent of each processor since the last reading; None if that is too recent."""
         if self._times_before and now - self._times_before[0] < SHORTEST_CPU_SECONDS:
             return None
         before, self._times_before = self._times_before, (now, self._processor_times())
@@ -66,7 +66,7 @@ class HostReader:
         return tuple(busy_percent(*pair) for pair in zip(before[1], self._times_before[1], strict=True))
 
     def _processor_times(self) -> list[tuple[float, float]]:
-        """(time spent idle, time in all) of each processor since the system started."""
+        """(idle time, total time) of each processor since the system started."""
         return [(times.idle, sum(times)) for times in self.psutil.cpu_times(percpu=True)]
 
     def _disks(self) -> int:
@@ -77,7 +77,7 @@ class HostReader:
 
     def _resident(self) -> int:
         resident = self.process.memory_info().rss
-        if not resident:  # an ended process that nobody has waited for yet
+        if not resident:  # a process that has ended but still exists as a zombie
             raise ProcessLookupError(self.pid)
         return resident
 
@@ -85,13 +85,13 @@ class HostReader:
         return self.process.io_counters().read_bytes
 
     def _faults(self) -> tuple[int, int]:
-        """Minor and major page faults, which macOS counts; Windows does not tell them apart."""
+        """Minor and major page faults, which macOS counts; Windows does not separate them."""
         memory = self.process.memory_info()
         return memory.pfaults - memory.pageins, memory.pageins
 
 
 class LinuxReader(HostReader):
-    """The same from /proc where psutil takes longer or tells less: a reading must cost the decode next to nothing."""
+    """The same from /proc where psutil is slower or reports less, so that a reading hardly disturbs decode."""
 
     STACKED = ("loop", "ram", "zram", "dm-", "md")  # devices on top of others, or of memory
 
@@ -105,7 +105,7 @@ class LinuxReader(HostReader):
         """From /proc/stat, in hundredths of a second; waiting for a disk is idle, guests are within user and nice."""
         rows = takewhile(lambda row: row.startswith(b"cpu"), read_proc("/proc/stat").splitlines()[1:])
         times = [[int(word) for word in row.split()[1:9]] for row in rows]
-        return [(one[3] + one[4], sum(one)) for one in times]
+        return [(processor[3] + processor[4], sum(processor)) for processor in times]
 
     def _disks(self) -> int:
         """From /proc/diskstats, whose third column is the disk's name and sixth the sectors of 512 bytes read."""
@@ -116,7 +116,7 @@ class LinuxReader(HostReader):
         return 512 * sum(sectors)
 
     def _faults(self) -> tuple[int, int]:
-        """Fields 10 and 12 of /proc/<pid>/stat; the second, a name in brackets, may hold anything."""
+        """Fields 10 and 12 of /proc/<pid>/stat; the second, a name in brackets, may contain anything."""
         try:
             words = read_proc(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
         except FileNotFoundError:
@@ -130,7 +130,7 @@ def host_reader(pid: int | None, missing: dict[str, str]) -> HostReader:
 
 
 def read_proc(path: str) -> bytes:
-    """All of one of the kernel's files, without the buffers and the decoding that cost more than the reading."""
+    """The whole of a file of /proc, without buffering and decoding, which take longer than the reading."""
     with open(path, "rb", buffering=0) as file:
         return file.readall()
 
@@ -141,8 +141,8 @@ def busy_percent(before: tuple[float, float], after: tuple[float, float]) -> flo
     return min(100.0, max(0.0, 100 * (total - idle) / total)) if total > 0 else 0.0
 
 
-def bytes_to_itself() -> int | None:
-    """Bytes that this machine has sent to itself over the network since it started; None where it does not tell."""
+def loopback_interface_bytes() -> int | None:
+    """Bytes sent over this machine's loopback interface since the system started; None if not reported."""
     import psutil
 
     counters = psutil.net_io_counters(pernic=True)

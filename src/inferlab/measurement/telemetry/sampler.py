@@ -1,9 +1,9 @@
-"""What the machine does while a model runs: readings of NVML and of the operating system, taken beside the work.
+"""Telemetry: readings of NVML and of the operating system, taken while a model runs.
 
-`Sampler` takes one `Sample` each interval in a thread of the caller's process, never in the engine's.
-What cannot be read is None, never 0, and `Sampling.missing` says why; nothing here raises into a measurement.
+`Sampler` takes one `Sample` each interval in a thread of the caller's process, not of the engine's.
+A field that cannot be read is None, never 0, and `Sampling.missing` says why; no error here ends a measurement.
 
-What bounds the readings, whatever the interval:
+Limits of the readings, whatever the interval:
 
     gpu_utilization_percent   the driver averages over 1/6 s to 1 s: it cannot resolve a token
     power_watts               about a 1 s average, unless the driver has the instantaneous field
@@ -30,9 +30,9 @@ PATIENCE_SECONDS = 2.0
 
 
 class Sampler:
-    """Takes samples of process `pid` and of the whole machine from `with` to the end of its block.
+    """Takes samples of process `pid` and of the whole machine during a `with` block.
 
-    The first sample is taken before the block begins, the last one after it, the others at their deadlines.
+    The first sample is taken before the block begins, the last one after it, the others once per interval.
     Without `pid` the process's fields stay None. Raises InvalidSettings for an interval that is not positive.
     """
 
@@ -51,7 +51,7 @@ class Sampler:
 
     @property
     def sampling(self) -> Sampling:
-        """How they were taken."""
+        """How the samples were taken."""
         return Sampling(
             self.interval_seconds,
             self._deadlines.n_skipped,
@@ -76,7 +76,7 @@ class Sampler:
         self._thread.join(PATIENCE_SECONDS)
         if not self._thread.is_alive():
             self._take()
-        if self._pcie.joined(PATIENCE_SECONDS) and not self._thread.is_alive():
+        if self._pcie.join(PATIENCE_SECONDS) and not self._thread.is_alive():
             self._gpus.close()
 
     def _keep_taking(self) -> None:

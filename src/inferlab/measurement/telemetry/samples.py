@@ -1,4 +1,4 @@
-"""One reading and how readings were taken: the fields of a `Sample`, None where unknown, and why."""
+"""Types of telemetry: a `Sample` with its fields, None if unknown, and `Sampling`, how samples were taken."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ PerGpu = tuple[float | None, ...] | None
 
 @dataclass(frozen=True)
 class Sample:
-    """One reading; every field is None where unknown, a field of the GPUs holds one value (or None) for each.
+    """One reading; a field is None if unknown; a field of the GPUs has one value (or None) for each GPU.
 
-    seconds                  when the reading began: the clock of the tokens' timestamps; in a `Run`, its time axis
+    seconds                  when the reading began: on the clock of the tokens' timestamps, or on a `Run`'s time axis
     vram_used_bytes          memory in use on the whole GPU, by every process
     gpu_utilization_percent  share of the driver's last sample period with a kernel running
-    power_watts              the board's power; `Sampling.power_source` says which of the driver's two
+    power_watts              the board's power; `Sampling.power_source` says which of the driver's two values
     sm_clock_mhz, memory_clock_mhz, temperature_celsius
     pcie_tx_bytes_per_second, pcie_rx_bytes_per_second   sent and received by the GPU, latest 20 ms window
     rss_bytes                the engine process's resident memory, mapped model included
     minor_faults, major_faults   page faults of that process since it started, without and with a disk read
     process_read_bytes       bytes fetched from disk for that process since it started
     machine_read_bytes       bytes read from all disks since the system started
-    cpu_percent              how busy each logical processor was since the sample before, all processes
+    cpu_percent              busy share of each logical processor since the sample before, all processes
     """
 
     seconds: float
@@ -65,10 +65,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How samples were taken: the interval asked for, deadlines that passed unused, and why fields are unknown.
+    """How samples were taken: the requested interval, the number of skipped deadlines, and why fields are unknown.
 
     gpus, power_source   for each GPU of the machine: its name, and `instant`, `average` or None
-    gpu_ids              and its place on the PCI bus, because NVML counts in the order of the bus and CUDA in its own
+    gpu_ids              its PCI bus id, because NVML's order of GPUs may differ from CUDA's
     missing              field of `Sample` -> why some or all of its values are None
     """
 
@@ -80,12 +80,12 @@ class Sampling:
     gpu_ids: tuple[str | None, ...] = ()
 
     def column(self, device: Device) -> int | None:
-        """Where a device's values stand in the tuples of a `Sample`; None where the driver does not show it."""
+        """Index of a device's values in the tuples of a `Sample`; None if the driver does not show the device."""
         return self.gpu_ids.index(device.id) if device.id and device.id in self.gpu_ids else None
 
 
 def sampling_interval(telemetry: bool | float) -> float | None:
-    """Seconds between samples that `telemetry` asks for: True is 0.1, False is None. Raises InvalidSettings."""
+    """Seconds between samples for `telemetry`: True is 0.1, False is None. Raises InvalidSettings."""
     if telemetry is False or telemetry is None:
         return None
     seconds = DEFAULT_INTERVAL_SECONDS if telemetry is True else telemetry
@@ -95,7 +95,7 @@ def sampling_interval(telemetry: bool | float) -> float | None:
 
 
 class Deadlines:
-    """Moments one interval apart that never drift: each is counted from the first, not from the reading before."""
+    """Times one interval apart, without drift: each is counted from the first, not from the reading before."""
 
     def __init__(self, first: float, interval_seconds: float) -> None:
         self.next = first + interval_seconds
@@ -103,7 +103,7 @@ class Deadlines:
         self.n_skipped = 0
 
     def seconds_left(self, now: float) -> float:
-        """Seconds from `now` to the next deadline; those that have passed are skipped and counted."""
+        """Seconds from `now` to the next deadline; deadlines that have passed are skipped and counted."""
         late = now - self.next
         if late > 0:
             passed = math.ceil(late / self.interval_seconds)
@@ -112,10 +112,10 @@ class Deadlines:
         return self.next - now
 
     def met(self) -> None:
-        """The deadline was used; the one after it comes next."""
+        """Advance to the deadline after this one."""
         self.next += self.interval_seconds
 
 
 def known(samples: Iterable[Sample], name: str) -> bool:
-    """Whether any sample knows the field `name`."""
+    """Whether the field `name` is known in any sample."""
     return any(getattr(sample, name) is not None for sample in samples)
