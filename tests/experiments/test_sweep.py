@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fakes import ScriptedEngine, made_run, scripted_pass
+from fakes import CPU_ONLY, ScriptedEngine, made_run, scripted_pass
 
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, RecordError
 from inferlab.experiments.sweep import (
@@ -125,6 +125,15 @@ def test_another_request_does_not_resume():
     swept(each=lambda so_far: True)
     engine = ScriptedEngine()
     swept(engine, n_prompt=5)
+    assert {settings.n_ubatch for settings in engine.opened} == {64, 128}
+
+
+@pytest.mark.parametrize("change", [{"llama_cpp_commit": "another"}, {"cpu": "Another CPU"}])
+def test_what_another_build_measured_is_not_continued(change):
+    """Points of another llama.cpp, or of another machine, are measured again."""
+    swept(each=lambda so_far: True)
+    engine = ScriptedEngine(machine=replace(CPU_ONLY, **change))
+    swept(engine)
     assert {settings.n_ubatch for settings in engine.opened} == {64, 128}
 
 

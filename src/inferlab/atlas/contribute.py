@@ -223,7 +223,7 @@ def _shareable(path: Path) -> tuple[str, list[str]]:
     """(the text to share, what is wrong with it)."""
     try:
         data = anonymized(upgrade(json.loads(path.read_text(encoding="utf-8"))))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return "", [f"it cannot be read: {error}"]
     wrong = problems(data)
     text = "" if wrong else as_text(data)

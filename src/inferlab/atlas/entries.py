@@ -155,7 +155,7 @@ def _files(folder: str | Path | None) -> Iterator[tuple[str, Path, Any]]:
         try:
             data = upgrade(json.loads(path.read_text(encoding="utf-8")))
             kind_of(data)
-        except (OSError, ValueError, RecordError) as error:
+        except (OSError, ValueError, RecursionError, RecordError) as error:
             raise RecordError(f"{path} cannot be read as a record: {error}. Restore it, or take it away.") from error
         yield path.relative_to(root).parts[0], path, data
 

@@ -22,6 +22,7 @@ from inferlab.engine.loopback import links_to
 from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings, RecordError
+from inferlab.machine import Machine
 from inferlab.measurement.llama_bench import export_llama_bench, import_llama_bench
 from inferlab.measurement.run import Run, measure
 from inferlab.model.find import cache_folder, find_model
@@ -149,7 +150,7 @@ def sweep(
     base = str(model or "") or None, settings or Settings(), _grid(over or {})
     request = _Request(*base, n_prompt, n_gen, repeats, telemetry)
     unfinished = request.path
-    so_far = _resumed(unfinished, request.over)
+    so_far = _resumed(unfinished, request.over, engine)
     try:
         for updated in _measure_open_points(request, so_far, engine, budget_seconds, progress):
             so_far = updated
@@ -313,17 +314,33 @@ def drift_of(first: Run, again: Run) -> float:
 # --- resuming, and sweeps of finished runs -----------------------------------------------------
 
 
-def _resumed(path: Path, over: dict[str, tuple[Any, ...]]) -> Sweep:
-    """The saved part of an unfinished sweep, with its failed points open again; else a new sweep."""
+def _resumed(path: Path, over: dict[str, tuple[Any, ...]], engine: Engine) -> Sweep:
+    """The saved part of an unfinished sweep, with its failed points open again; else a new sweep.
+
+    What another machine or another llama.cpp measured is not continued.
+    """
     fresh = Sweep(over, grid_points(over))
     try:
         saved = load(path, Sweep)
     except RecordError:
         return fresh
-    if len(saved.points) != len(fresh.points):
+    measured = (*saved.runs, *saved.anchors)
+    if len(saved.points) != len(fresh.points) or not _same_machine((run.machine for run in measured), engine):
         return fresh
     kept = (Point(new.changes, old.run, None, old.drift) for new, old in zip(fresh.points, saved.points, strict=True))
     return Sweep(over, tuple(kept), saved.anchors)
+
+
+def _same_machine(machines: Iterable[Machine], engine: Engine) -> bool:
+    """Whether this processor, with these devices and this llama.cpp, is the machine of them all."""
+    found = {_identity(machine) for machine in machines}
+    return found <= {_identity(engine.machine())} if found else True
+
+
+def _identity(machine: Machine) -> tuple[Any, ...]:
+    own = (device for device in machine.devices if device.backend != "RPC")  # a loopback device has another port
+    devices = tuple((device.name, device.description, device.backend) for device in own)
+    return machine.cpu, machine.n_cores, machine.llama_cpp_python, machine.llama_cpp_commit, devices
 
 
 def from_llama_bench(path: str | Path) -> Sweep:
