@@ -14,7 +14,7 @@ from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.calibrate import MIXES, VALUES
 from inferlab.prediction.memory.placement import placed_layers
-from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates
+from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, PlacedModel, TypeRates
 
 ENDPOINT = "127.0.0.1:7"
 
@@ -68,7 +68,9 @@ class KnownMachine:
             rate = min(LINK.bytes_per_second, 1e9 * link.achieved_gigabytes_per_second)
             way = replace(LINK, extra_seconds=link.round_trip_seconds - RELAYED, bytes_per_second=rate)
         host = TRUTH[f"host/{self.settings.n_threads}"]
-        whole = Placed(self.model, self.settings, layers, {"host": host, "gpu0": TRUTH["loopback/1"]}, {"gpu0": way})
+        whole = PlacedModel(
+            self.model, self.settings, layers, {"host": host, "gpu0": TRUTH["loopback/1"]}, {"gpu0": way}
+        )
         sums = [sum(term.seconds for term in whole.decode(len(prompt) + i)) for i in range(n_gen - 1)]
         prefill = sum(term.seconds for term in whole.prefill(len(prompt)))
         return Pass(prefill, tuple(float(i) for i in range(n_gen)), tuple(sums), tuple(range(n_gen)))

@@ -1,15 +1,15 @@
 """Claims on the built page: the boxes *On trial*, the rows of the register, and links to them.
 
-    ```{trial} B03 B05                 a box for one or several claims, from the same entries as the register
-    :title: does the disk decide?      what stands in its title after "On trial: "
-    One more sentence of this page.    shown below the entries
-    ```
-    ```{claims} A                      all rows of one section, in the register's own page
-    ```
-    ```{claims-filter}                 choices above the rows; hidden where no script runs
-    ```
-    {claim}`A05`                       a link to one row
-    [A05](../book/appendix/claims-on-trial.md#claim-a05)    the same in a lab, where it works in JupyterLab too
+```{trial} B03 B05                 a box for one or several claims, from the same entries as the register
+:title: does the disk decide?      what stands in its title after "On trial: "
+One more sentence of this page.    shown below the entries
+```
+```{claims} A                      all rows of one section, in the register's own page
+```
+```{claims-filter}                 choices above the rows; hidden where no script runs
+```
+{claim}`A05`                       a link to one row
+[A05](../book/appendix/claims-on-trial.md#claim-a05)    the same in a lab, where it works in JupyterLab too
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from inferlab.prediction.speed import (
     AttentionRates,
     DeviceRates,
     LinkRates,
-    Placed,
+    PlacedModel,
     TypeRates,
     for_last_token,
     matrices,
@@ -160,7 +160,7 @@ class _Work:
         model, asked = read_gguf(path), settings.but(n_ctx=CHECK_PROMPT + CELL_STEP, n_ubatch=UBATCH)
         layers = placed_layers(model.n_layer, asked, [1.0] if name else [])
         rates = {"host": self.devices[host]} | ({"gpu0": self.devices[name]} if name else {})
-        placed = Placed(model, asked, layers, rates, {"gpu0": self.links[name]} if name else {})
+        placed = PlacedModel(model, asked, layers, rates, {"gpu0": self.links[name]} if name else {})
         for phase, terms, measured in (
             ("prefill", placed.prefill(CHECK_PROMPT), took.prefill),
             ("decode", placed.decode(took.depth), took.decode),
@@ -219,9 +219,7 @@ class _Work:
         found = (narrow[0] / narrow[1] - wide[0] / wide[1]) / (narrow[2] / narrow[1] - wide[2] / wide[1])
         return max(0.0, found)
 
-    def batch(
-        self, name: str, settings: Settings, mix: str, size: dict, known: DeviceRates
-    ) -> tuple[float, int, int]:
+    def batch(self, name: str, settings: Settings, mix: str, size: dict, known: DeviceRates) -> tuple[float, int, int]:
         """(seconds of a batch's token without attention, weights, values at matrices) of a shape."""
         # prefill = BATCH * seconds of a token + attention and overhead + what the last token alone passes,
         # and the last is its share of the bytes that a decoded token reads: share * decode.
@@ -339,7 +337,7 @@ class Rest:
     """The part of a step that is not weights, for a shape that lies on one device."""
 
     def __init__(self, model: Model, settings: Settings, rates: DeviceRates) -> None:
-        self.placed = Placed(model, settings, ("host",) * (model.n_layer + 1), {"host": rates}, {})
+        self.placed = PlacedModel(model, settings, ("host",) * (model.n_layer + 1), {"host": rates}, {})
 
     def attention(self, n_tokens: int, depth: int) -> list[float]:
         return [term.seconds for term in self.placed.attention(n_tokens, depth)]
