@@ -1,4 +1,4 @@
-"""Records from before schema 2: a format of its own for each kind, rewritten here as JSON of schema 2."""
+"""Converts records from before schema 2, which had one format for each kind, to JSON of schema 2."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ KINDS = {
     "inferlab attention 1": "attention timings",
     2: "calibration",
 }
-NUMBERED = {"passes": "run", "points": "speed point"}
-"""A field of the file -> its kind, for the two kinds that both called themselves format 1."""
+KIND_OF_FIELD = {"passes": "run", "points": "speed point"}
+"""A field of the file -> its kind, for the two kinds with the same format number 1."""
 SEQUENCES = {"cold start": "starts", "speed point": "points"}
 RENAMED = {"batched decode": {"crowds": "points"}}
 """Kind -> old name of a field -> its name now."""
 
 
 def upgrade(data: Any) -> Any:
-    """The JSON of an old record in schema 2, its numbers as they are; anything else comes back unchanged."""
+    """The JSON of an old record in schema 2, with the same numbers; other data is returned unchanged."""
     kind = _kind(data)
     if kind is None:
         return data
@@ -30,14 +30,14 @@ def upgrade(data: Any) -> Any:
 
 
 def _kind(data: Any) -> str | None:
-    told = data.get("format") if isinstance(data, dict) else None
-    if told == 1:
-        return next((kind for mark, kind in NUMBERED.items() if mark in data), None)
-    return KINDS.get(told) if isinstance(told, str | int) else None
+    old_format = data.get("format") if isinstance(data, dict) else None
+    if old_format == 1:
+        return next((kind for mark, kind in KIND_OF_FIELD.items() if mark in data), None)
+    return KINDS.get(old_format) if isinstance(old_format, str | int) else None
 
 
 def _without_format(data: Any) -> Any:
-    """Runs inside a sweep named their format too."""
+    """The data without its format fields; runs inside a sweep have one too."""
     if isinstance(data, dict):
         return {name: _without_format(value) for name, value in data.items() if name != "format"}
     return [_without_format(value) for value in data] if isinstance(data, list) else data

@@ -72,7 +72,7 @@ def predict_speed(
     gpus = planned_devices(settings, machine)
     layers = MemoryPlanner(model, settings, gpus, False).layer_devices()
     link = link or _link_to(settings)
-    names = {f"gpu{i}": calibration.name_of(gpu) for i, gpu in enumerate(gpus)}
+    names = {f"gpu{i}": calibration.calibrated_name(gpu) for i, gpu in enumerate(gpus)}
     rates = {HOST: calibration.host(settings.n_threads)} | {
         device: calibration.rates(name) for device, name in names.items()
     }

@@ -228,7 +228,7 @@ class PlacedModel:
         return sequential - device_free_at
 
     def steps(self, n_prompt: int) -> list[tuple[int, int, bool]]:
-        """Each ubatch of a prompt: its tokens, the cells in use before it, and whether it is the last of a llama_decode."""
+        """Each ubatch of a prompt: its tokens, the cells in use before it, and whether a llama_decode ends with it."""
         n_batch, n_ubatch = batches(self.settings)
         ends = {min(start + n_batch, n_prompt) for start in range(0, n_prompt, n_batch)}
         steps = [(min(n_ubatch, n_prompt - start), start) for start in range(0, n_prompt, n_ubatch)]
@@ -345,7 +345,7 @@ class PlacedModel:
         yield Term("link", device, len(layers) * waits)
 
     def host_cache_bytes(self, layer: CacheLayer, n_tokens: int, depth: int) -> int:
-        """Bytes moved for one block: with flash attention its cache, without it queries and results, and the new keys."""
+        """Bytes moved for one block: its cache with flash attention, else queries and results; and new keys."""
         kv = n_tokens * (layer.key_width + layer.value_width) * ACTIVATION
         if uses_flash_attention(self.settings):
             return self.cache_bytes(layer, depth + n_tokens) + kv
@@ -384,7 +384,7 @@ class PlacedModel:
 
     @property
     def attends_on_host(self) -> bool:
-        """Whether the host computes attention: without flash attention the cache decides (llama-graph.cpp:2746-2749)."""
+        """Whether the host computes attention: for a host cache without flash attention (llama-graph.cpp:2746)."""
         return not self.settings.offload_kqv and not uses_flash_attention(self.settings)
 
 
@@ -392,7 +392,8 @@ def unmasked_cells(n_tokens: int, depth: int, window: int) -> float:
     """Cells that `n_tokens` queries on top of `depth` cells attend to, summed: causal, and within a window.
 
     Query i attends to min(depth + i, window) cells. The sum over n queries is
-    k (depth + (k + 1) / 2) + (n - k) window, where k queries still attend to every cell: k = max(0, window - depth), at most n; k = n without a window.
+    k (depth + (k + 1) / 2) + (n - k) window, where k queries attend to every cell:
+    k = max(0, window - depth), at most n; k = n without a window.
     """
     n_full = min(n_tokens, max(0, window - depth)) if window else n_tokens
     return n_full * (depth + (n_full + 1) / 2) + (n_tokens - n_full) * window
