@@ -12,9 +12,9 @@ from inferlab.engine.protocol import Opening, Pass
 from inferlab.machine import Link
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
-from inferlab.prediction.calibrate import MIXES, VALUES
+from inferlab.prediction.calibrate import MIX_OF_TYPE, VALUE_RATES_FROM
 from inferlab.prediction.memory.placement import placed_layers
-from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, Placed, TypeRates
+from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, PlacedModel, TypeRates
 
 ENDPOINT = "127.0.0.1:7"
 
@@ -23,8 +23,8 @@ def device_rates(name, n_threads, slowness, step_seconds):
     """Every type at its own rate, attention likewise."""
     value = {"F16": 1e-9, "Q4_K": 3e-9}
     types = {kind: TypeRates((1 + i / 10) * slowness * 1e-10, (1 + i / 5) * slowness * 1e-11,
-                             slowness * value.get(VALUES.get(kind), 2e-9))
-             for i, kind in enumerate([*MIXES, "F32"])}  # fmt: skip
+                             slowness * value.get(VALUE_RATES_FROM.get(kind), 2e-9))
+             for i, kind in enumerate([*MIX_OF_TYPE, "F32"])}  # fmt: skip
     paths = ("f16/flash", "q8_0/flash", "q4_0/flash", "f16/plain", "f16/flash/128")
     attention = {path: AttentionRates((1 + i) * slowness * 1e-10, (1 + i) * slowness * 5e-11)
                  for i, path in enumerate(paths)}  # fmt: skip
@@ -68,7 +68,9 @@ class KnownMachine:
             rate = min(LINK.bytes_per_second, 1e9 * link.achieved_gigabytes_per_second)
             way = replace(LINK, extra_seconds=link.round_trip_seconds - RELAYED, bytes_per_second=rate)
         host = TRUTH[f"host/{self.settings.n_threads}"]
-        whole = Placed(self.model, self.settings, layers, {"host": host, "gpu0": TRUTH["loopback/1"]}, {"gpu0": way})
+        whole = PlacedModel(
+            self.model, self.settings, layers, {"host": host, "gpu0": TRUTH["loopback/1"]}, {"gpu0": way}
+        )
         sums = [sum(term.seconds for term in whole.decode(len(prompt) + i)) for i in range(n_gen - 1)]
         prefill = sum(term.seconds for term in whole.prefill(len(prompt)))
         return Pass(prefill, tuple(float(i) for i in range(n_gen)), tuple(sums), tuple(range(n_gen)))

@@ -1,10 +1,10 @@
-"""The built page: what a page's cells call, and what Sphinx does around them.
+"""The Sphinx extension of the book, and the functions that a page's cells call.
 
-In a cell: `number` hands a value to the prose; `build_facts` and `claim_counts` are tables (`cells`).
+In a cell: `number` makes a value available to the prose; `build_facts` and `claim_counts` are tables (`cells`).
 In the kernel that executes a page (`page_kernel`): `load_ipython_extension` shows figures as the page's own HTML.
-In Sphinx: `setup` connects the parts.  `execution_cache` executes a page unless its last results still hold, and
-`incremental` decides which pages are read and written again; `assets` copies fonts and scripts; `diagrams`, `trials`
-and `atlas_table` draw what their names say.
+In Sphinx: `setup` connects the parts. `execution_cache` executes a page unless its last results are still valid, and
+`incremental` selects the pages to read and write again; `assets` copies fonts and scripts; `diagrams`, `trials`
+and `atlas_table` make diagrams, claims on trial and the tables of the hardware atlas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def load_ipython_extension(ipython) -> None:
 def setup(app) -> dict:
     """Called by Sphinx for `extra_extensions: [handbook]`.
 
-    Pages are never read in parallel, since what their cells measure would disturb each other.
+    Pages are never read in parallel, because their measurements would disturb each other.
     """
     from handbook import assets, atlas_table, diagrams, incremental, page_kernel, trials
 

@@ -1,4 +1,4 @@
-"""Fonts and scripts: copied out of installed packages, so that a page asks no other host for anything."""
+"""Copies fonts and scripts from installed packages, so that a page requests nothing from other hosts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The hardware atlas on the built page: every measurement beside its prediction, and choices that narrow them down.
+"""Makes the tables of the hardware atlas: every measurement beside its prediction, with filters.
 
-Without a script the table is whole and the choices stay hidden.  What a record says is shown as text and never as
-markup, since anybody may contribute one.
+Without JavaScript the whole table is shown and the filters are hidden. Texts of records are escaped, because anybody
+may contribute a record.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ HEADINGS = ("Machine, record", "What ran where", "Memory", "Prefill, tokens/s", 
 
 
 def table(found: Sequence[Entry]) -> Any:
-    """Every entry as a row, under choices by machine, model, type and device."""
+    """Every entry as a row, below filters by machine, model, type and device."""
     from IPython.display import HTML
 
-    return HTML(_form(found) + _frame("All measurements", HEADINGS, map(_row, found)))
+    return HTML(_form(found) + _scrolling_table("All measurements", HEADINGS, map(_row, found)))
 
 
 def files(found: Sequence[RecordFile]) -> Any:
@@ -33,14 +33,14 @@ def files(found: Sequence[RecordFile]) -> Any:
     from IPython.display import HTML
 
     rows = [
-        [_cell(one.machine), _cell(one.record), _cell(one.kind), _cell(str(one.n_measurements)),
-         _cell(", ".join(one.dates), title=", ".join(one.builds))]
-        for one in found
+        [_cell(file.machine), _cell(file.record), _cell(file.kind), _cell(str(file.n_measurements)),
+         _cell(", ".join(file.dates), title=", ".join(file.builds))]
+        for file in found
     ]  # fmt: skip
-    return HTML(_frame("All files", FILE_HEADINGS, (f"<tr>{''.join(row)}</tr>" for row in rows)))
+    return HTML(_scrolling_table("All files", FILE_HEADINGS, (f"<tr>{''.join(row)}</tr>" for row in rows)))
 
 
-def _frame(name: str, headings: Sequence[str], rows: Iterable[str]) -> str:
+def _scrolling_table(name: str, headings: Sequence[str], rows: Iterable[str]) -> str:
     """A table that scrolls within its own frame, by keyboard too."""
     heads = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
     table = f'<table class="atlas"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
@@ -53,15 +53,15 @@ def machines(found: Mapping[str, Machine]) -> Any:
 
     head = "| machine | processor | cores | memory | GPU | system, engine |\n|---|---|--:|--:|---|---|"
     lines = [
-        f"| {name} | {one.cpu} | {one.n_cores} | {bytes_text(one.ram_bytes)} "
-        f"| {', '.join(gpu_names({name: one})) or 'none'} | {one.system}, {one.llama_cpp_text} |"
-        for name, one in found.items()
+        f"| {name} | {machine.cpu} | {machine.n_cores} | {bytes_text(machine.ram_bytes)} "
+        f"| {', '.join(gpu_names({name: machine})) or 'none'} | {machine.system}, {machine.llama_cpp_text} |"
+        for name, machine in found.items()
     ]
     return Markdown("\n".join([head, *lines]) + f"\n\n{gpu_note(found)}")
 
 
 def gpu_note(found: Mapping[str, Machine]) -> str:
-    """What the repository has of GPUs, as the records tell it."""
+    """Which GPUs have records, in a sentence."""
     cards = gpu_names(dict(found))
     if cards:
         return f"GPUs with records: {', '.join(cards)}. Of any other nothing is measured here."
@@ -82,16 +82,16 @@ def stages() -> Any:
 
 
 def errors(found: Sequence[Entry], by: str) -> Any:
-    """How far predictions were off in the median, for each value of one field; in brackets, of how many."""
+    """Median error of the predictions for each value of one field; in brackets, their number."""
     from IPython.display import Markdown
 
     head = f"| {by} | memory | prefill | decode |\n|---|--:|--:|--:|"
     groups = errors_by(found, by)
-    lines = [f"| {value} | {' | '.join(map(_typical, kinds.values()))} |" for value, kinds in groups.items()]
+    lines = [f"| {value} | {' | '.join(map(_median_error_text, kinds.values()))} |" for value, kinds in groups.items()]
     return Markdown("\n".join([head, *lines]))
 
 
-def _typical(several: Sequence[float]) -> str:
+def _median_error_text(several: Sequence[float]) -> str:
     return f"{100 * typical(several):.1f} % ({len(several)})" if several else "none"
 
 
@@ -108,9 +108,9 @@ def _select(name: str, label: str, values: Iterable[str]) -> str:
 
 
 def _row(entry: Entry) -> str:
-    said = {name: getattr(entry, name) for name in CHOICES}
-    said |= {name: f"{error:.6f}" for name, error in _errors(entry).items()}
-    data = "".join(f' data-{name}="{escape(value)}"' for name, value in said.items())
+    data_values = {name: getattr(entry, name) for name in CHOICES}
+    data_values |= {name: f"{error:.6f}" for name, error in _errors(entry).items()}
+    data = "".join(f' data-{name}="{escape(value)}"' for name, value in data_values.items())
     about = f"{entry.date}; {entry.processor}; {entry.build}"
     note = "disturbed on purpose" if entry.disturbed else ""
     cells = [
@@ -124,7 +124,7 @@ def _row(entry: Entry) -> str:
 
 
 def _errors(entry: Entry) -> dict[str, float]:
-    """Errors by quantity, of what counts."""
+    """Errors by quantity; none for an entry that was disturbed on purpose."""
     found = {"memory": entry.memory.error if entry.memory else None}
     found |= {phase: one.error for phase in ("prefill", "decode") if (one := entry.checked(phase))}
     return {} if entry.disturbed else {name: error for name, error in found.items() if error is not None}
@@ -133,23 +133,23 @@ def _errors(entry: Entry) -> dict[str, float]:
 def _memory(entry: Entry) -> str:
     if entry.memory is None:
         return _cell("not recorded")
-    told = entry.memory
-    if told.predicted is not None:
-        said = f"predicted {bytes_text(told.predicted)}, {_signed(told.error, 1)}"
-    elif told.least is not None and told.most is not None:
-        said = f"predicted {bytes_text(told.least)} to {bytes_text(told.most)}"
+    memory = entry.memory
+    if memory.predicted is not None:
+        prediction = f"predicted {bytes_text(memory.predicted)}, {_signed(memory.error, 1)}"
+    elif memory.least is not None and memory.most is not None:
+        prediction = f"predicted {bytes_text(memory.least)} to {bytes_text(memory.most)}"
     else:
-        said = "not predicted"
-    return _cell(bytes_text(told.measured), said, title=entry.why)
+        prediction = "not predicted"
+    return _cell(bytes_text(memory.measured), prediction, title=entry.why)
 
 
 def _rate(entry: Entry, phase: str) -> str:
     if phase not in entry.rates:
         return _cell("not timed")
     measured, checked = entry.rates[phase]
-    said = f"predicted {_rate_text(checked.predicted)}, {_signed(checked.error)}" if checked else "not predicted"
+    prediction = f"predicted {_rate_text(checked.predicted)}, {_signed(checked.error)}" if checked else "not predicted"
     outside = "" if checked is None or checked.inside else "outside its band"
-    return _cell(_rate_text(measured), said, outside, title=entry.why)
+    return _cell(_rate_text(measured), prediction, outside, title=entry.why)
 
 
 def _rate_text(per_second: float) -> str:
@@ -157,7 +157,7 @@ def _rate_text(per_second: float) -> str:
 
 
 def _signed(error: float, digits: int = 0) -> str:
-    """`+3 %`; what rounds to nothing has no sign."""
+    """`+3 %`; an error that rounds to 0 has no sign."""
     text = f"{100 * error:+.{digits}f} %"
     return text if text.strip("+-0. %") else text[1:]
 
@@ -169,7 +169,7 @@ def _cell(first: str, *more: str, title: str = "") -> str:
 
 
 def setup(app: Any) -> None:
-    """Load the script of the choices where there is such a table."""
+    """Load the script of the filters on pages with such a table."""
     app.connect("html-page-context", _load_script, priority=900)
 
 

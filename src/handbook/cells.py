@@ -1,4 +1,4 @@
-"""What the cells of a page call: values for the prose, and tables about the book itself."""
+"""Functions for the cells of a page: values for the prose, and tables about the book."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from inferlab import units
 
 
 def number(key: str, value: float | int | str) -> None:
-    """Hand one value to the prose, which shows it as {glue:text}`key:.2f`.
+    """Make a value available to the prose as {glue:text}`key:.2f`.
 
-    NumPy scalars become Python's own, because the prose formats only those.
+    NumPy scalars become Python's own, because only those can be formatted there.
     """
     from myst_nb import glue
 
-    glue(key, _plain(value), display=False)
+    glue(key, _as_python(value), display=False)
 
 
-def _plain(value: float | int | str) -> float | int | str:
+def _as_python(value: float | int | str) -> float | int | str:
     if isinstance(value, str):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
@@ -57,7 +57,7 @@ def claim_counts():
 
     from handbook import claims
 
-    found = [(one.verdict, one.section) for one in claims.claims()]
+    found = [(claim.verdict, claim.section) for claim in claims.claims()]
     head = f"| verdict | {' | '.join(claims.SECTIONS)} | all |\n|---|{'--:|' * (len(claims.SECTIONS) + 1)}"
     rows = {v: [found.count((v, s)) for s in claims.SECTIONS] for v in claims.VERDICTS}
     lines = [f"| {verdict} | {' | '.join(map(str, row))} | {sum(row)} |" for verdict, row in rows.items()]

@@ -1,28 +1,22 @@
-"""The claims that this handbook was written against, each with its verdict and the place where it is decided.
+"""Reads the register of claims on trial: each claim with its verdict and the evidence that decides it.
 
-The entries lie in data/claims/*.toml, one file for each section. Where an entry says how it was decided, it names
-the thing itself, so that a test can find out when that thing is gone:
+The entries are in data/claims/*.toml, one file for each section. `decided_in` names the evidence itself, so that a test
+fails when the evidence no longer exists:
 
     decided_in = ["book/workflow/pipeline#fig-pipeline-ttft"]   a cell's figure, or another label, on a page
     decided_in = ["labs/03-follow-the-pipeline#fig-lab03-ttft"] the same in a lab
     decided_in = ["record:some-machine/some-run"]               a file under data/records, without its .json
     decided_in = ["tests/handbook/test_claims_decided.py::test_name"]    a test of this repository
-    decided_in = ["reading"]                                    the sources under `evidence`, and nothing else
+    decided_in = ["reading"]                                    only the sources under `evidence`
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from inferlab.errors import UnknownClaim
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from inferlab.facts import read_table
 
 VERDICTS = ("wrong", "contradicts", "outdated", "not checkable", "holds under conditions", "holds")
 
@@ -58,7 +52,7 @@ CHAPTERS = {
 }
 """Key of a chapter -> (number or letter, short title, document)."""
 
-WAYS = {"cell": "a cell of the book", "record": "a recorded run", "test": "a test", "reading": "reading"}
+EVIDENCE_KINDS = {"cell": "a cell of the book", "record": "a recorded run", "test": "a test", "reading": "reading"}
 
 
 @dataclass(frozen=True)
@@ -82,12 +76,12 @@ class Claim:
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """How it was decided, in the order of `WAYS`, each once."""
-        found = {way_of(place) for place in self.decided_in}
-        return tuple(way for way in WAYS if way in found)
+        """The kinds of its evidence, in the order of `EVIDENCE_KINDS`, each once."""
+        found = {evidence_kind(place) for place in self.decided_in}
+        return tuple(kind for kind in EVIDENCE_KINDS if kind in found)
 
 
-def way_of(place: str) -> str:
+def evidence_kind(place: str) -> str:
     """`cell`, `record`, `test` or `reading`, by the form of one entry of `decided_in`."""
     if place == "reading":
         return "reading"
@@ -106,21 +100,21 @@ def claim(name: str) -> Claim:
 
 def claims(section: str | None = None) -> tuple[Claim, ...]:
     """All claims in the order of their names, or those of one section."""
-    return tuple(one for one in _register().values() if section in (None, one.section))
+    return tuple(entry for entry in _register().values() if section in (None, entry.section))
 
 
 def counts(by: str = "verdict") -> dict[str, int]:
     """How many claims have each `verdict`, `section`, `chapter`, or first of their `ways`; most frequent first."""
-    values = [one.ways[0] if by == "ways" else getattr(one, by) for one in claims()]
+    values = [entry.ways[0] if by == "ways" else getattr(entry, by) for entry in claims()]
     return {value: values.count(value) for value in sorted(set(values), key=lambda v: (-values.count(v), v))}
 
 
 @cache
 def _register() -> dict[str, Claim]:
+    """Every claim by its name, section by section."""
     found: dict[str, Claim] = {}
     for section in SECTIONS:
-        text = (files("inferlab") / "data" / "claims" / f"{section}.toml").read_text(encoding="utf-8")
-        found |= {name: _claim(name, entry) for name, entry in sorted(tomllib.loads(text).items())}
+        found |= {name: _claim(name, entry) for name, entry in sorted(read_table(section, "claims").items())}
     return found
 
 

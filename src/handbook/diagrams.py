@@ -1,10 +1,10 @@
-"""Mermaid diagrams rendered ahead: `book/diagrams/x.mmd` and beside it `x.svg`, which the page carries.
+"""Renders Mermaid diagrams before a build: `book/diagrams/x.mmd` to `x.svg` beside it, which the page includes.
 
     python -m handbook.diagrams render     draw what is missing or out of date (needs Chromium and mermaid)
-    python -m handbook.diagrams check      name what is out of date, draw nothing
+    python -m handbook.diagrams check      list what is out of date, draw nothing
 
-An SVG remembers the digest of its source and of `settings.json`, so a build without a browser knows a
-stale picture from a current one. The colours in `settings.json`'s palette become CSS variables
+An SVG contains the digest of its source and of `settings.json`, so that a build without a browser recognizes a
+stale picture. The colours in `settings.json`'s palette become CSS variables
 (`--diagram-ink`, …) with the light colour as fallback: the page sets them for its dark theme. `--width`
 is the width the diagram was drawn for, so that the page can keep its text readable on a small screen.
 """
@@ -43,7 +43,7 @@ _FONT = """@font-face {{
 
 
 def digest(source: str, settings: str) -> str:
-    """What an SVG remembers: a hash of the diagram's source and of the settings it was drawn with."""
+    """The digest in an SVG: a hash of the diagram's source and of the settings it was drawn with."""
     lines = [line.rstrip() for line in f"{source.strip()}\n{settings.strip()}".splitlines()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:20]
 

@@ -1,8 +1,8 @@
-"""The results of a page's last execution, used again while nothing has changed that they can depend on.
+"""Reuses the results of a page's last execution while nothing has changed that they can depend on.
 
-They lie in `_build/.executed`, one file for each page, with what they were made with: the page's code cells and the
-parts of `fingerprints.context`.  Any difference executes the whole page again, and so does an execution that failed
-or wrote to standard error.  Under `CI`, or with HANDBOOK_EXECUTE=all, every page is executed.
+Results are kept in `_build/.executed`, one file for each page, with digests of the page's code cells and of the parts
+of `fingerprints.context`. The whole page is executed again if a digest differs, or if its last execution failed or
+wrote to standard error.  Under `CI`, or with HANDBOOK_EXECUTE=all, every page is executed.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from myst_nb.core.execute import NotebookClientBase, NotebookClientDirect, creat
 from handbook import fingerprints
 from inferlab.records import write_whole
 
-ADDED = ("language_info", "widgets")
-"""What an execution adds to a notebook's metadata."""
+METADATA_OF_EXECUTION = ("language_info", "widgets")
+"""Metadata that an execution adds to a notebook."""
 
 
 def executes_everything(environment: Mapping[str, str]) -> bool:
-    """Whether kept results are left alone: in CI, and where HANDBOOK_EXECUTE says so."""
+    """Whether kept results are ignored: under CI, and with HANDBOOK_EXECUTE=all."""
     return environment.get("CI", "") not in ("", "0", "false") or environment.get("HANDBOOK_EXECUTE") == "all"
 
 
 @dataclass
 class Executions:
-    """What one build executes and what it takes from earlier ones.
+    """The pages that one build executes, and the results that it takes from earlier builds.
 
     root      the book's folder, from which pages are named
     folder    where results are kept
     context   what results can depend on beside the page, see `fingerprints.context`
-    executed  seconds, by page; `because` says what had changed
+    executed  seconds by page; `because` has the reason by page
     """
 
     root: Path
@@ -46,11 +46,11 @@ class Executions:
     because: dict[str, str] = field(default_factory=dict)
 
     def client(self, *arguments: Any, **named: Any) -> NotebookClientBase:
-        """What MyST-NB's `create_client` gives, except that it looks for kept results before it executes."""
-        given = create_client(*arguments, **named)
-        if not isinstance(given, NotebookClientDirect) or given.path is None:
-            return given
-        return RememberingClient(given.notebook, given.path, given.nb_config, given.logger, executions=self)
+        """The client of MyST-NB's `create_client`, which here looks for kept results before it executes."""
+        client = create_client(*arguments, **named)
+        if not isinstance(client, NotebookClientDirect) or client.path is None:
+            return client
+        return CachingClient(client.notebook, client.path, client.nb_config, client.logger, executions=self)
 
     def name(self, path: Path) -> str:
         return path.relative_to(self.root).with_suffix("").as_posix()
@@ -65,14 +65,14 @@ class Executions:
         made_with = {**self.context, "page": page}
         if kept and kept["made_with"] == made_with and not self.everything:
             return kept
-        self.because[name] = _reason(kept["made_with"], made_with) if kept else "no results kept"
+        self.because[name] = _why_executed(kept["made_with"], made_with) if kept else "no results kept"
         return None
 
     def keep(self, name: str, page: str, notebook: nbformat.NotebookNode, result: dict[str, Any]) -> None:
         """Keep what was executed, or nothing when it failed, wrote to standard error, or the library changed since."""
         self.executed[name] = result["runtime"]
         self._file(name).unlink(missing_ok=True)
-        if is_clean(notebook, result) and fingerprints.library() == self.context["library"]:
+        if is_clean(notebook, result) and fingerprints.library_digest() == self.context["library"]:
             kept = {"made_with": {**self.context, "page": page}, "result": result, **outputs_of(notebook)}
             write_whole(self._file(name), json.dumps(kept))
 
@@ -87,27 +87,27 @@ class Executions:
         return self.folder / f"{name}.json"
 
 
-class RememberingClient(NotebookClientDirect):
+class CachingClient(NotebookClientDirect):
     """Executes a page, or puts the kept results into it."""
 
     def start_client(self) -> None:
         executions: Executions = self._kwargs["executions"]
         name, page = executions.name(self.path), page_key(self.notebook, self.nb_config.execution_in_temp)
         if kept := executions.find(name, page):
-            put_into(self.notebook, kept)
+            restore_outputs(self.notebook, kept)
             self.exec_metadata = kept["result"]
         else:
             super().start_client()
             executions.keep(name, page, self.notebook, self.exec_metadata)
 
 
-def _reason(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def _why_executed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     changed = [part for part in now if before.get(part) != now[part]]
     return f"changed: {', '.join(changed)}" if changed else "every page was asked for"
 
 
 def page_key(notebook: nbformat.NotebookNode, in_temp: bool = False) -> str:
-    """All that a kernel gets from a page: its code cells with their tags, and its metadata without line numbers."""
+    """Digest of the input of a kernel: code cells with their tags, and metadata without line numbers."""
     cells = [[cell.source, cell.metadata] for cell in notebook.cells if cell.cell_type == "code"]
     metadata = {name: value for name, value in notebook.metadata.items() if name != "source_map"}
     return fingerprints.digest([cells, metadata, in_temp])
@@ -120,12 +120,15 @@ def is_clean(notebook: nbformat.NotebookNode, result: Mapping[str, Any]) -> bool
 
 
 def outputs_of(notebook: nbformat.NotebookNode) -> dict[str, Any]:
-    """What an execution put into a notebook."""
+    """The outputs and metadata that an execution added to a notebook."""
     cells = [[c.execution_count, c.outputs] for c in notebook.cells if c.cell_type == "code"]
-    return {"cells": cells, "metadata": {name: notebook.metadata[name] for name in ADDED if name in notebook.metadata}}
+    return {
+        "cells": cells,
+        "metadata": {name: notebook.metadata[name] for name in METADATA_OF_EXECUTION if name in notebook.metadata},
+    }
 
 
-def put_into(notebook: nbformat.NotebookNode, kept: Mapping[str, Any]) -> None:
+def restore_outputs(notebook: nbformat.NotebookNode, kept: Mapping[str, Any]) -> None:
     """Put kept results into a notebook with the same code cells."""
     code_cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for cell, (count, outputs) in zip(code_cells, kept["cells"], strict=True):

@@ -1,10 +1,10 @@
-"""Which pages a build reads and writes again.
+"""Selects the pages that a build reads and writes again.
 
-Sphinx reads what is newer than its last reading.  Here a page is read again when its content differs, whatever its
-date; all pages are when anything differs that several of them can show (the library, styles, diagrams, sources), when
-the last build had a warning or did not end, and where everything is executed.  All pages are written again when
-something changed that pages show of each other: a title, a label, the number of a figure.  Pages that are read again
-take their results from `execution_cache` where they still hold.
+Sphinx reads the pages that are newer than its last reading. Here a page is read again when its content differs,
+whatever its date. All pages are read again when anything differs that several pages can show (the library, styles,
+diagrams, sources), when the last build had a warning or did not end, and when every page is executed. All pages are
+written again when something changed that pages show of each other: a title, a label, the number of a figure. Pages that
+are read again take their results from `execution_cache` where those are still valid.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def setup(app: Any) -> None:
     """Connect one build."""
     build = Build()
     app.connect("builder-inited", build.begin)
-    app.connect("env-get-outdated", build.outdated)
-    app.connect("env-get-updated", build.written_again, priority=900)
+    app.connect("env-get-outdated", build.pages_to_read)
+    app.connect("env-get-updated", build.pages_to_write, priority=900)
     app.connect("build-finished", build.end, priority=900)
 
 
@@ -44,7 +44,7 @@ class Build:
     started: float
 
     def begin(self, app: Any) -> None:
-        """Look at the last build, and let MyST-NB execute through the cache."""
+        """Read the state of the last build, and make MyST-NB execute through the cache."""
         self.started = time.perf_counter()
         folder = Path(app.doctreedir).parent / ".executed"
         everything = executes_everything(os.environ)
@@ -54,29 +54,31 @@ class Build:
         self.stamp.unlink(missing_ok=True)
         myst_nb.sphinx_.create_client = self.executions.client
 
-    def outdated(self, app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    def pages_to_read(self, app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
         """The pages to read again."""
-        shared, pages = self.shared(env), {name: self.content(env, name) for name in env.found_docs}
+        shared_digest, pages = self.shared_digest(env), {name: self.page_digest(env, name) for name in env.found_docs}
         before = getattr(env, "handbook_read", None)
-        env.handbook_read = {"shared": shared, "pages": pages}
-        if self.executions.everything or not self.went_well or before is None or before["shared"] != shared:
+        env.handbook_read = {"shared": shared_digest, "pages": pages}
+        if self.executions.everything or not self.went_well or before is None or before["shared"] != shared_digest:
             return sorted(pages)
-        return sorted(name for name in pages if before["pages"].get(name) != pages[name] or self.is_lost(env, name))
+        return sorted(
+            name for name in pages if before["pages"].get(name) != pages[name] or self.results_are_missing(env, name)
+        )
 
-    def shared(self, env: Any) -> str:
-        """What every page can show: what it is executed with, the settings, and all that lies beside the pages."""
+    def shared_digest(self, env: Any) -> str:
+        """Digest of what every page can show: execution context, settings, and the files beside the pages."""
         beside = files_beside(Path(env.srcdir), {env.doc2path(name) for name in env.found_docs})
-        return fingerprints.digest([self.executions.context, fingerprints.of_contents(beside)])
+        return fingerprints.digest([self.executions.context, fingerprints.contents_digest(beside)])
 
-    def content(self, env: Any, name: str) -> str:
-        return fingerprints.of_contents([(name, Path(env.doc2path(name)))])
+    def page_digest(self, env: Any, name: str) -> str:
+        return fingerprints.contents_digest([(name, Path(env.doc2path(name)))])
 
-    def is_lost(self, env: Any, name: str) -> bool:
+    def results_are_missing(self, env: Any, name: str) -> bool:
         """Whether a page was executed and its results were not kept, or are gone."""
         was_executed = getattr(env, "nb_metadata", {}).get(name, {}).get("exec_data")
         return bool(was_executed) and not self.executions.has(name)
 
-    def written_again(self, app: Any, env: Any) -> list[str]:
+    def pages_to_write(self, app: Any, env: Any) -> list[str]:
         """All pages, when something changed that pages show of each other."""
         before, env.handbook_links = getattr(env, "handbook_links", None), links(env)
         return [] if before == env.handbook_links else sorted(env.found_docs)
@@ -91,23 +93,25 @@ class Build:
 
 
 def files_beside(root: Path, pages: Iterable[str]) -> list[tuple[str, Path]]:
-    """The book's settings, and every file in the folders of pages that is no page, with its name."""
+    """The book's settings, and every file in the folders of pages that is not a page, with its name."""
     folders = {Path(page).relative_to(root).parts[0] for page in pages} - {Path(page).name for page in pages}
-    found = [path for folder in sorted(folders) for path in fingerprints.inside(root / folder)]
+    found = [path for folder in sorted(folders) for path in fingerprints.files_below(root / folder)]
     found += [root / name for name in ("_config.yml", "_toc.yml") if (root / name).is_file()]
     return [(str(path.relative_to(root)), path) for path in found if str(path) not in set(pages)]
 
 
 def links(env: Any) -> str:
-    """What pages show of each other: titles, labels, terms, numbers of figures and equations, exercises, sources."""
+    """Digest of what other pages show: titles, labels, terms, numbers of figures and equations, exercises, sources."""
     data = env.domaindata
     return fingerprints.digest(
         [
-            _plain([env.titles, env.toc_secnumbers, env.toc_fignumbers]),
-            _plain([data["std"].get(name) for name in ("labels", "anonlabels", "objects", "terms")]),
-            _plain(data.get("math", {}).get("objects", {})),
-            _plain({label: one["node"][:1] for label, one in getattr(env, "sphinx_exercise_registry", {}).items()}),
-            [[one.key, one.formatted_entry.label] for one in data.get("cite", {}).get("citations", ())],
+            _comparable([env.titles, env.toc_secnumbers, env.toc_fignumbers]),
+            _comparable([data["std"].get(name) for name in ("labels", "anonlabels", "objects", "terms")]),
+            _comparable(data.get("math", {}).get("objects", {})),
+            _comparable(
+                {label: entry["node"][:1] for label, entry in getattr(env, "sphinx_exercise_registry", {}).items()}
+            ),
+            [[entry.key, entry.formatted_entry.label] for entry in data.get("cite", {}).get("citations", ())],
             {name: _slugs(metadata) for name, metadata in env.metadata.items()},
         ]
     )
@@ -118,17 +122,17 @@ def _slugs(metadata: Mapping[str, Any]) -> list[list[str]]:
     return sorted([slug, *map(str, place[1:])] for slug, place in metadata.get("myst_slugs", {}).items())
 
 
-def _plain(value: Any) -> Any:
-    """A value without order in its mappings, and nodes as their text."""
+def _comparable(value: Any) -> Any:
+    """A value for comparison: mappings sorted, nodes as their text."""
     if isinstance(value, Mapping):
-        return sorted([str(key), _plain(one)] for key, one in value.items())
+        return sorted([str(key), _comparable(entry)] for key, entry in value.items())
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_comparable(entry) for entry in value]
     return value.astext() if isinstance(value, nodes.Node) else str(value)
 
 
 def summary(executions: Executions, seconds: float) -> str:
-    """What a build executed, and how long that and all of it took."""
+    """The pages that a build executed, with seconds and reason, and the seconds of the whole build."""
     pages = executions.executed
     lines = [f"  {name}: {took:.1f} s ({executions.because[name]})" for name, took in pages.items()]
     return "\n".join([f"Pages executed: {len(pages)}. The build took {seconds:.1f} s.", *lines])

@@ -1,15 +1,15 @@
-"""Claims on the built page: the boxes *On trial*, the rows of the register, and links to them.
+"""Sphinx directives for claims: the boxes *On trial*, the rows of the register, and links to them.
 
-    ```{trial} B03 B05                 a box for one or several claims, from the same entries as the register
-    :title: does the disk decide?      what stands in its title after "On trial: "
-    One more sentence of this page.    shown below the entries
-    ```
-    ```{claims} A                      all rows of one section, in the register's own page
-    ```
-    ```{claims-filter}                 choices above the rows; hidden where no script runs
-    ```
-    {claim}`A05`                       a link to one row
-    [A05](../book/appendix/claims-on-trial.md#claim-a05)    the same in a lab, where it works in JupyterLab too
+```{trial} B03 B05                 a box for one or several claims, from the same entries as the register
+:title: does the disk decide?      what stands in its title after "On trial: "
+One more sentence of this page.    shown below the entries
+```
+```{claims} A                      all rows of one section, in the register's own page
+```
+```{claims-filter}                 choices above the rows; hidden where no script runs
+```
+{claim}`A05`                       a link to one row
+[A05](../book/appendix/claims-on-trial.md#claim-a05)    the same in a lab, where it works in JupyterLab too
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def setup(app) -> None:
 
 
 class ClaimDirective(SphinxDirective):
-    """What the directives share: MyST text that is written here and parsed where it stands."""
+    """Base of the directives: generates MyST text and parses it in place."""
 
     def parsed(self, text: str, parent: nodes.Element) -> nodes.Element:
         """`text` as children of `parent`."""
@@ -55,20 +55,20 @@ class ClaimDirective(SphinxDirective):
         return Path(self.env.srcdir)
 
     def known_label(self, label: str, document: str, text: str) -> str:
-        """A reference with its own text, or the text alone while the document is not in the book."""
+        """A reference with its own text, or only the text if the document is not in the book."""
         return f"{{ref}}`{text} <{label}>`" if document in self.env.found_docs else text
 
-    def decided(self, one: Claim) -> str:
+    def decided(self, claim: Claim) -> str:
         """The places that decide a claim, as MyST text."""
-        return ", and ".join(self.place(place, one) for place in one.decided_in)
+        return ", and ".join(self.place(place, claim) for place in claim.decided_in)
 
     def place(self, place: str, one: Claim) -> str:
-        way = claims.way_of(place)
-        if way == "reading":
+        kind = claims.evidence_kind(place)
+        if kind == "reading":
             return f"by reading: {one.evidence}"
-        if way == "record":
+        if kind == "record":
             return f"by the recorded run `{place.removeprefix('record:')}`"
-        return f"by a test: “{self.sentence(place)}”" if way == "test" else self.cell(place)
+        return f"by a test: “{self.sentence(place)}”" if kind == "test" else self.cell(place)
 
     def sentence(self, place: str) -> str:
         """A test's sentence; the page is read again when the test's file changes."""
@@ -163,7 +163,7 @@ class Rows(ClaimDirective):
 
 
 class Filter(SphinxDirective):
-    """The choices above the register; a script shows and serves them."""
+    """The filters above the register; a script shows them and applies them."""
 
     def run(self) -> list[nodes.Node]:
         chapters = {key: chapter_name(key) for key in claims.CHAPTERS}
@@ -171,7 +171,7 @@ class Filter(SphinxDirective):
             "verdict": ("Verdict", {v: v for v in claims.VERDICTS}),
             "section": ("Section", {k: f"{k}: {v}" for k, v in claims.SECTIONS.items()}),
             "chapter": ("Chapter", {k: v for k, v in chapters.items() if k in claims.counts("chapter")}),
-            "way": ("Decided by", claims.WAYS),
+            "way": ("Decided by", claims.EVIDENCE_KINDS),
         }
         selects = "".join(_select(name, label, options) for name, (label, options) in choices.items())
         words = '<label>Words <input type="search" name="words" autocomplete="off"></label>'
@@ -197,7 +197,7 @@ class Link(SphinxRole):
 
 
 def _select(name: str, label: str, options: dict[str, str]) -> str:
-    """A native select, so that keyboard and screen reader work as everywhere."""
+    """A native select element, for keyboards and screen readers."""
     counted = "".join(
         f'<option value="{_slug(name, key)}">{html.escape(text)}</option>' for key, text in options.items()
     )
@@ -205,7 +205,7 @@ def _select(name: str, label: str, options: dict[str, str]) -> str:
 
 
 def filter_values(one: Claim) -> list[str]:
-    """What the filter can choose a claim by: verdict, section, chapter, and each way it was decided."""
+    """The values by which the filter selects a claim: verdict, section, chapter, and each kind of evidence."""
     ways = [_slug("way", way) for way in one.ways]
     keys = ("verdict", "section", "chapter")
     return [*(_slug(key, getattr(one, key)) for key in keys), *ways]
@@ -255,7 +255,7 @@ def rows_of(doctree: nodes.document) -> list[nodes.container]:
 
 
 def _answer_markdown_links(app, doctree) -> None:
-    """Let `page.md#claim-a05` find its row, as it would find a heading."""
+    """Make `page.md#claim-a05` link to its row, as to a heading."""
     slugs = app.env.metadata[app.env.docname].get("myst_slugs", {})
     found = {row["ids"][0]: (row.line or 0, row["ids"][0], row["ids"][0]) for row in rows_of(doctree)}
     app.env.metadata[app.env.docname]["myst_slugs"] = {**slugs, **found}

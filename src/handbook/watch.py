@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from handbook.fingerprints import inside
+from handbook.fingerprints import files_below
 
 WATCHED = ("book", "labs", "src", "_config.yml", "_toc.yml")
 BUILD = ("build", ".", "-n", "-W", "--keep-going")
@@ -20,13 +20,13 @@ PAUSE_SECONDS = 0.5
 def watched_files(root: Path) -> dict[Path, tuple[int, int]]:
     """Size and date of change of every file that a build can read, in bytes and nanoseconds."""
     paths = [root / name for name in WATCHED]
-    found = [file for path in paths for file in (inside(path) if path.is_dir() else [path])]
+    found = [file for path in paths for file in (files_below(path) if path.is_dir() else [path])]
     states = {file: _state(file) for file in found}
     return {file: state for file, state in states.items() if state}
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """Size and date of a file, None when an editor has just taken it away."""
+    """Size and date of a file, None when an editor has just removed it."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def edited(before: dict[Path, tuple[int, int]], now: dict[Path, tuple[int, int]]
 
 
 def settled(root: Path) -> dict[Path, tuple[int, int]]:
-    """The files, once an editor has stopped writing them."""
+    """The files, after they were unchanged for PAUSE_SECONDS."""
     last = watched_files(root)
     while True:
         time.sleep(PAUSE_SECONDS)
@@ -51,7 +51,7 @@ def settled(root: Path) -> dict[Path, tuple[int, int]]:
 
 
 def build(root: Path) -> bool:
-    """Build strictly in a process of its own, which sees the library as it is now; whether it went well."""
+    """Build with warnings as errors in a new process, which imports the current library; True on success."""
     command = [str(Path(sys.executable).with_name("jupyter-book")), *BUILD]
     started = time.perf_counter()
     code = subprocess.run(command, cwd=root, check=False).returncode

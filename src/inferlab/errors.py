@@ -10,7 +10,7 @@
     ├── EngineError
     │   ├── EngineUnavailable   llama-cpp-python is missing or does not load
     │   ├── DeviceUnavailable   no loopback device, or a GPU whose memory cannot be limited or counted
-    │   └── EngineRefused       llama.cpp said no: model, context or decode failed
+    │   └── EngineRefused       llama.cpp refused: model, context or decode failed
     │       ├── EngineCrashed   the worker process died; the last log lines are in the message
     │       └── EngineTimeout   no answer in time; the worker was stopped
     ├── ContributionRefused     records that may not be shared as they are
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 
 class InferlabError(Exception):
-    """Root of everything raised on purpose."""
+    """Base class of the library's errors."""
 
 
 class ModelError(InferlabError):
@@ -57,7 +57,7 @@ class InvalidSettings(InferlabError, ValueError):
 
 
 class EngineError(InferlabError):
-    """The engine could not do what was asked."""
+    """The engine could not do what was requested."""
 
 
 class EngineUnavailable(EngineError):
@@ -77,7 +77,7 @@ class EngineRefused(EngineError):
 
 
 class EngineCrashed(EngineRefused):
-    """The worker process died under the request; the next call starts a fresh one."""
+    """The worker process ended during the request; the next call starts a fresh one."""
 
 
 class EngineTimeout(EngineRefused):
@@ -85,7 +85,7 @@ class EngineTimeout(EngineRefused):
 
 
 class ContributionRefused(InferlabError):
-    """Records that name their owner, or files that are no records."""
+    """Records that name their owner, or files that are not records."""
 
 
 class MeasurementCancelled(InferlabError):
@@ -97,7 +97,7 @@ class NotEnoughDisk(InferlabError):
 
 
 class OutOfTime(InferlabError):
-    """A measurement was not begun, because it would probably exceed its time limit."""
+    """A measurement was not started, because it would probably exceed its time limit."""
 
 
 class PyTorchUnavailable(InferlabError):

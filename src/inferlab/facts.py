@@ -1,4 +1,4 @@
-"""Cited numbers: each with the bibliography key of its source and its date."""
+"""Cited numbers, each with its source (a key of the bibliography) and its date, and the tables of data/."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table as its source printed it: a row for each quantization mix, numbers under the names of their columns."""
+    """A published table: a row for each quantization mix, its numbers by the names of their columns."""
 
     title: str
     source: str
@@ -55,6 +55,6 @@ def cited_facts(table: str) -> dict[str, Fact]:
     return {name: Fact(**entry) for name, entry in read_table(table).items()}
 
 
-def read_table(name: str) -> dict[str, Any]:
-    """The entries of data/facts/`name`.toml as they stand there."""
-    return tomllib.loads((files("inferlab") / "data" / "facts" / f"{name}.toml").read_text(encoding="utf-8"))
+def read_table(name: str, folder: str = "facts") -> dict[str, Any]:
+    """The entries of data/`folder`/`name`.toml, unchanged."""
+    return tomllib.loads((files("inferlab") / "data" / folder / f"{name}.toml").read_text(encoding="utf-8"))

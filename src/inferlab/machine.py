@@ -1,4 +1,4 @@
-"""What a host is: processor, memory, system, and the devices that llama.cpp can use on it."""
+"""Describes a host: processor, memory, system, and the devices that llama.cpp can use on it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from inferlab.units import bytes_text
 
 @dataclass(frozen=True)
 class Device:
-    """A device in ggml's registry; `kind` is cpu, gpu, igpu or accel; memory in bytes, None if not told.
+    """A device in ggml's registry; `kind` is cpu, gpu, igpu or accel; memory in bytes, None if unknown.
 
-    id                its place on the PCI bus, "0000:c1:00.0": the one name that the driver and ggml share
-    limited_to_bytes  what `lab.limit_vram` leaves of its memory; None without a limit
+    id                its PCI id, "0000:c1:00.0", by which both the driver and ggml name it
+    limited_to_bytes  limit of its memory set by `lab.limit_vram`; None without a limit
     """
 
     name: str
@@ -44,13 +44,13 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """What lies between the host and a loopback device: what was asked for, and what was measured at its start.
+    """The link between the host and a loopback device: requested limits, and rates measured when it started.
 
-    endpoint                       where the device answers, e.g. "127.0.0.1:50052"
-    gigabytes_per_second           rate asked for in each direction, 1 GB = 1e9 bytes; None: as fast as it goes
-    latency_seconds                delay asked for in each direction; None: nothing is added
+    endpoint                       address of the device, e.g. "127.0.0.1:50052"
+    gigabytes_per_second           requested rate in each direction, 1 GB = 1e9 bytes; None: not limited
+    latency_seconds                requested delay in each direction; None: no delay
     achieved_gigabytes_per_second  measured rate of a large block, slower direction
-    round_trip_seconds             measured time of one byte there and one back
+    round_trip_seconds             measured time of one byte in each direction
     """
 
     endpoint: str
@@ -61,15 +61,15 @@ class Link:
 
     @property
     def text(self) -> str:
-        """`link 0.98 GB/s (asked: 1 GB/s)`, and the latency where one was asked for."""
-        asked = f" (asked: {self.gigabytes_per_second:g} GB/s)" if self.gigabytes_per_second else ""
+        """`link 0.98 GB/s (asked: 1 GB/s)`, and the latency where one was requested."""
+        requested = f" (asked: {self.gigabytes_per_second:g} GB/s)" if self.gigabytes_per_second else ""
         latency = f", {1e3 * self.latency_seconds:g} ms each way" if self.latency_seconds else ""
-        return f"link {self.achieved_gigabytes_per_second:.3g} GB/s{asked}{latency}"
+        return f"link {self.achieved_gigabytes_per_second:.3g} GB/s{requested}{latency}"
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What one device reaches at most, as `measurement.ceilings` measures it.
+    """The highest rates of one device, as `measurement.ceilings` measures them.
 
     device                      "host", a name in ggml's registry, or an RPC endpoint
     bandwidth_bytes_per_second  reading memory
@@ -82,7 +82,7 @@ class Ceiling:
     matrix_flops_per_second: dict[str, float] = field(default_factory=dict)
 
     def ridge(self, type: str) -> float:
-        """FLOP per byte at which both roofs meet: below it memory bounds, above it arithmetic does."""
+        """FLOP per byte at the ridge: below it bandwidth limits the speed, above it arithmetic."""
         return self.matrix_flops_per_second[type] / self.bandwidth_bytes_per_second
 
 
@@ -115,7 +115,7 @@ class Machine:
     def badge(
         self, date: str, synthetic: bool = False, made_with: str | None = None, far_devices: str | None = None
     ) -> str:
-        """Where a measurement was made, when, with what: printed under every figure."""
+        """The machine, date and engine of a measurement in one line, printed under every figure."""
         weights = "synthetic weights, " if synthetic else ""
         tool = f" with {made_with}" if made_with else ""
         limits = (f"{d.name} limited to {bytes_text(d.limited_to_bytes)}" for d in self.gpus if d.limited_to_bytes)
@@ -124,7 +124,7 @@ class Machine:
 
 
 def pci_id(text: str | bytes | None) -> str | None:
-    """A place on the PCI bus as ggml writes it, "0000:c1:00.0", whoever wrote it; None for anything else.
+    """A PCI id as ggml writes it, "0000:c1:00.0", from any program's form; None for other text.
 
     NVML writes `00000000:C1:00.0`; ggml adds `-v1` to the second of several virtual devices on one card.
     Source: ggml_backend_dev_props.device_id, ggml-backend.h:176; ggml-cuda.cu:5838-5848.
@@ -138,31 +138,33 @@ RPC_DEVICE = re.compile(r"RPC\d+\[(.+)\]")  # ggml_backend_rpc_buffer_type, ggml
 
 
 def server_name(endpoint: str) -> str:
-    """What answers at an RPC endpoint, in words: this machine's loopback device, or another machine."""
+    """A name for the server at an RPC endpoint: this machine's loopback device, or another machine."""
     host = endpoint.rpartition(":")[0]
     return "loopback device" if host in ("127.0.0.1", "localhost") else f"RPC device at {host}"
 
 
 def device_names(devices: Iterable[str]) -> dict[str, str]:
-    """ggml's names of devices -> names for people: `RPC0[127.0.0.1:50052]` is the loopback device, others stay.
+    """ggml's names of devices -> names for people: `RPC0[127.0.0.1:50052]` becomes the loopback device, others stay.
 
-    Several that would be called alike are numbered.
+    Several with the same name are numbered.
     """
     found = {device: RPC_DEVICE.fullmatch(device) for device in devices}
     names = {device: server_name(match[1]) if match else device for device, match in found.items()}
-    alike = {name: [d for d, other in names.items() if other == name] for name in names.values()}
-    return {d: f"{name} {alike[name].index(d) + 1}" if len(alike[name]) > 1 else name for d, name in names.items()}
+    same = {name: [d for d, other in names.items() if other == name] for name in names.values()}
+    return {d: f"{name} {same[name].index(d) + 1}" if len(same[name]) > 1 else name for d, name in names.items()}
 
 
 def far_devices(devices: Iterable[str], links: Iterable[Link] = ()) -> str | None:
-    """The RPC devices among ggml's names, each with its link where that was slowed; None without any."""
+    """The RPC devices among ggml's names, each with its link if it has one here; None without RPC devices."""
     names = {match[1]: name for d, name in device_names(devices).items() if (match := RPC_DEVICE.fullmatch(d))}
-    told = {link.endpoint: link.text for link in links}
-    return ", ".join(", ".join(filter(None, (name, told.get(at)))) for at, name in names.items()) or None
+    link_texts = {link.endpoint: link.text for link in links}
+    return (
+        ", ".join(", ".join(filter(None, (name, link_texts.get(endpoint)))) for endpoint, name in names.items()) or None
+    )
 
 
 def read_host() -> Machine:
-    """The host as the operating system describes it; devices are the engine's to tell."""
+    """The host as the operating system describes it; the engine adds the devices."""
     return Machine(
         cpu=cpu_name(),
         n_cores=physical_cores(),
@@ -182,7 +184,7 @@ def installed_version(package: str) -> str | None:
 
 
 def cpu_name() -> str:
-    """The processor's marketing name, or the architecture where none is told."""
+    """The processor's marketing name, or the architecture where it is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -209,7 +211,7 @@ def physical_cores() -> int:
 
 
 def ram_bytes() -> int | None:
-    """Physical memory in bytes, None where the system does not tell."""
+    """Physical memory in bytes, None where the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -217,9 +219,9 @@ def ram_bytes() -> int | None:
 
 
 def last_level_cache_bytes() -> int | None:
-    """The largest caches that the usable processors reach, each counted once; None where the system does not tell.
+    """Bytes of the last-level caches of the usable processors, each counted once; None where unknown.
 
-    A virtual machine may be told of a cache that it shares with others.
+    A virtual machine may report a cache that it shares with others.
     """
     caches = [cache for cpu in usable_cpu_numbers() for cache in _caches(cpu)]
     last = max((level for level, _, _ in caches), default=0)
@@ -233,28 +235,28 @@ def usable_cpu_numbers() -> list[int]:
 
 
 def _caches(cpu: int) -> list[tuple[int, str, int]]:
-    """Level, the processors that share it, and bytes of each cache of one processor, as Linux tells them."""
+    """Level, the processors that share it, and bytes of each cache of one processor, as Linux reports them."""
     found = []
     for index in range(8):
         folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}")
         try:
-            level, shared, size = (_line(folder / name) for name in ("level", "shared_cpu_list", "size"))
+            level, shared, size = (_read_line(folder / name) for name in ("level", "shared_cpu_list", "size"))
             found.append((int(level), shared, int(size.removesuffix("K")) * 1024))
         except (OSError, ValueError):
             break
     return found
 
 
-def _line(path: Path) -> str:
+def _read_line(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
 def _macos_cache_bytes() -> int | None:
-    """The L2 cache of the fast cores: the last level that Apple's systems tell of."""
+    """Bytes of the fast cores' L2 cache: the last level that Apple's systems report."""
     if platform.system() != "Darwin":
         return None
     import subprocess
 
     command = ["sysctl", "-n", "hw.perflevel0.l2cachesize"]
-    told = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    return int(told) if told.isdigit() else None
+    output = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return int(output) if output.isdigit() else None

@@ -1,7 +1,7 @@
-"""Records on disk: every kind of measurement as JSON, written and read by the type hints of its class.
+"""Writes and reads every kind of measurement as JSON, by the type hints of its class.
 
-A file says what it is (`"record": "run", "schema": 2`) and holds the fields of one object, or under `"sequence"`
-several objects of one kind. Numbers are written with every digit, so that they are read back equal.
+A file names its kind and schema (`"record": "run", "schema": 2`). It has the fields of one object, or several objects
+of one kind under `"sequence"`. Numbers are written with all digits, so that reading returns equal numbers.
 A new kind of record is a dataclass and a line in KINDS.
 """
 
@@ -43,24 +43,24 @@ KINDS = {
 """Kind of record -> "module:class"; the module is imported when a file of that kind is read."""
 RECORDED = Path(str(files("inferlab") / "data" / "records"))
 SEQUENCE = "sequence"
-Made = TypeVar("Made")
+Record = TypeVar("Made")
 
 
 # --- files ------------------------------------------------------------------------------------
 
 
 def save(thing: Any, path: str | Path) -> Path:
-    """Write a measurement, or several of one kind, as JSON: whole or not at all; an existing file is replaced.
+    """Write a measurement, or several of one kind, as JSON; an existing file is replaced, and kept if writing fails.
 
-    Raises RecordError for something that is no kind of record, or a file that cannot be written.
+    Raises RecordError for a value that is not a record, or a file that cannot be written.
     """
     return write_whole(path, as_text(to_record(thing)))
 
 
-def load(name: str | Path, expected: type[Made] | None = None) -> Made | tuple[Made, ...]:
-    """What a file holds, or a recorded one by its name under data/records, "xeon-2c/split-layers".
+def load(name: str | Path, expected: type[Record] | None = None) -> Record | tuple[Record, ...]:
+    """Read a record from a file, or by its name under data/records, e.g. "xeon-2c/split-layers".
 
-    expected  the class that it must be of (None: any); a file with a sequence gives a tuple
+    expected  the required class (None: any); a file with a sequence returns a tuple
     Raises RecordError for a missing file, a wrong kind, and a field that is unknown, missing or of a wrong type.
     """
     path = Path(name) if Path(name).exists() else RECORDED / f"{name}.json"
@@ -78,7 +78,7 @@ def load(name: str | Path, expected: type[Made] | None = None) -> Made | tuple[M
 
 
 def write_whole(path: str | Path, text: str) -> Path:
-    """Replace a file by `text`, or leave it as it is. Raises RecordError."""
+    """Replace the content of a file by `text`; on failure the file is unchanged. Raises RecordError."""
     path = Path(path)
     unfinished = path.with_name(path.name + ".part")
     try:
@@ -93,7 +93,7 @@ def write_whole(path: str | Path, text: str) -> Path:
 
 
 def as_text(record: dict[str, Any]) -> str:
-    """A record's JSON with a line for each field, and for each object of a list."""
+    """A record as JSON text, with a line for each field and for each object of a list."""
     lines = (f"{json.dumps(name)}: {_lines(value)}" for name, value in record.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -116,24 +116,24 @@ def class_of(kind: str) -> type:
 def to_record(thing: Any) -> dict[str, Any]:
     """A measurement, or several of one kind, as the JSON of its file. Raises RecordError."""
     head = {"record": _kind_of(thing), "schema": SCHEMA}
-    told = to_json(thing)
-    return {**head, SEQUENCE: told} if isinstance(told, list) else {**head, **told}
+    data = to_json(thing)
+    return {**head, SEQUENCE: data} if isinstance(data, list) else {**head, **data}
 
 
 def from_record(data: Any) -> Any:
-    """What the JSON of a file says, old formats included. Raises RecordError with the place in it."""
+    """The measurement in the JSON of a file, old formats included. Raises RecordError with the place of an error."""
     cls = class_of(kind_of(upgraded := upgrade(data)))
-    told = {name: value for name, value in upgraded.items() if name not in ("record", "schema")}
-    if SEQUENCE not in told:
-        return from_json(cls, told)
-    found = from_json(tuple[cls, ...], told[SEQUENCE], SEQUENCE)
-    if len(told) > 1 or not found:
+    content = {name: value for name, value in upgraded.items() if name not in ("record", "schema")}
+    if SEQUENCE not in content:
+        return from_json(cls, content)
+    found = from_json(tuple[cls, ...], content[SEQUENCE], SEQUENCE)
+    if len(content) > 1 or not found:
         raise RecordError("a sequence stands alone in its file and has at least one object.")
     return found
 
 
 def kind_of(data: Any) -> str:
-    """The kind that the JSON of a file names. Raises RecordError where it names none, or another schema."""
+    """The kind in the JSON of a file. Raises RecordError without a known kind, or with another schema."""
     kind, schema = (data.get("record"), data.get("schema")) if isinstance(data, dict) else (None, None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise RecordError(f'it names no kind of record; its "record" must be one of {", ".join(KINDS)}.')
@@ -144,10 +144,10 @@ def kind_of(data: Any) -> str:
 
 def _kind_of(thing: Any) -> str:
     """The kind of an object, or the one kind of a sequence. Raises RecordError."""
-    every = {_address(type(one)) for one in (thing if _is_sequence(thing) else [thing])}
-    kinds = [kind for kind, address in KINDS.items() if every == {address}]
+    addresses = {_address(type(item)) for item in (thing if _is_sequence(thing) else [thing])}
+    kinds = [kind for kind, address in KINDS.items() if addresses == {address}]
     if not kinds:
-        names = ", ".join(sorted(address.rpartition(":")[2] for address in every)) or "nothing"
+        names = ", ".join(sorted(address.rpartition(":")[2] for address in addresses)) or "nothing"
         raise RecordError(f"{names} cannot be kept as a record. Give one of: {', '.join(KINDS)}, or several of one.")
     return kinds[0]
 
@@ -164,19 +164,19 @@ def _is_sequence(thing: Any) -> bool:
 
 
 def to_json(value: Any) -> Any:
-    """A value in JSON's types: objects as their fields, tuples as lists; None is left out where it is the default.
+    """A value in JSON's types: objects as their fields, tuples as lists; fields that are None by default are left out.
 
-    Numbers of other libraries become Python's, paths text. Raises RecordError for anything else.
+    Numbers of other libraries become Python numbers, paths text. Raises RecordError for anything else.
     """
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if is_dataclass(value) or hasattr(value, "_fields"):
-        told = ((name, getattr(value, name), default) for name, (_, default) in record_fields(type(value)).items())
-        return {name: to_json(one) for name, one, default in told if not (one is None and default is None)}
+        entries = ((name, getattr(value, name), default) for name, (_, default) in record_fields(type(value)).items())
+        return {name: to_json(item) for name, item, default in entries if not (item is None and default is None)}
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else json.dumps(to_json(key)): to_json(one) for key, one in value.items()}
+        return {key if isinstance(key, str) else json.dumps(to_json(key)): to_json(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [to_json(one) for one in value]
+        return [to_json(item) for item in value]
     return _scalar(value)
 
 
@@ -193,7 +193,7 @@ def record_fields(cls: type) -> dict[str, tuple[Any, Any]]:
     """Field -> (its type, its default or MISSING) of a dataclass or a NamedTuple."""
     hints = get_type_hints(cls)
     if is_dataclass(cls):
-        return {one.name: (hints[one.name], _default(one)) for one in fields(cls)}
+        return {field.name: (hints[field.name], _default(field)) for field in fields(cls)}
     return {name: (hints[name], cls._field_defaults.get(name, MISSING)) for name in cls._fields}
 
 
@@ -211,33 +211,33 @@ def from_json(hint: Any, data: Any, place: str = "") -> Any:
     """
     origin = get_origin(hint)
     if hint in (Any, object):
-        return _plain(data)
+        return _untyped(data)
     if origin in (Union, UnionType):
-        return _either(get_args(hint), data, place)
+        return _from_union(get_args(hint), data, place)
     if origin is tuple:
-        return tuple(_items(get_args(hint), _of(list, data, place), place))
+        return tuple(_tuple_items(get_args(hint), _typed(list, data, place), place))
     if origin is dict:
-        return dict(_pairs(*get_args(hint), _of(dict, data, place), place))
+        return dict(_dict_items(*get_args(hint), _typed(dict, data, place), place))
     if is_dataclass(hint) or hasattr(hint, "_fields"):
-        return _object(hint, _of(dict, data, place), place)
-    return _of(hint, data, place)
+        return _object(hint, _typed(dict, data, place), place)
+    return _typed(hint, data, place)
 
 
-def _plain(data: Any) -> Any:
+def _untyped(data: Any) -> Any:
     if isinstance(data, dict):
-        return {name: _plain(value) for name, value in data.items()}
-    return tuple(_plain(value) for value in data) if isinstance(data, list) else data
+        return {name: _untyped(value) for name, value in data.items()}
+    return tuple(_untyped(value) for value in data) if isinstance(data, list) else data
 
 
-def _of(kind: type, data: Any, place: str) -> Any:
-    """The data, if it is of the type; a whole number will do for a float, a truth value is no number."""
+def _typed(kind: type, data: Any, place: str) -> Any:
+    """The data, if it has the type; an int is accepted as a float, a bool is not a number. Raises RecordError."""
     fits = isinstance(data, (int, float) if kind is float else kind)
     if not fits or (isinstance(data, bool) and kind is not bool):
         raise RecordError(f"{place or 'the top'}: expected {kind.__name__}, found {data!r:.80}.")
     return data
 
 
-def _either(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
+def _from_union(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
     others = [kind for kind in kinds if kind is not NoneType]
     if data is None and len(others) < len(kinds):
         return None
@@ -247,17 +247,20 @@ def _either(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
     return from_json(others[-1], data, place)
 
 
-def _items(kinds: tuple[Any, ...], data: list[Any], place: str) -> Iterator[Any]:
+def _tuple_items(kinds: tuple[Any, ...], data: list[Any], place: str) -> Iterator[Any]:
     kinds = kinds[:1] * len(data) if kinds[1:] == (...,) else kinds
     if len(kinds) != len(data):
         raise RecordError(f"{place}: expected {len(kinds)} values, found {len(data)}.")
-    return (from_json(kind, one, f"{place}/{i}") for i, (kind, one) in enumerate(zip(kinds, data, strict=True)))
+    return (from_json(kind, item, f"{place}/{i}") for i, (kind, item) in enumerate(zip(kinds, data, strict=True)))
 
 
-def _pairs(key: Any, value: Any, data: dict[str, Any], place: str) -> Iterator[tuple[Any, Any]]:
-    for name, one in data.items():
-        inside = f"{place}/{name}"
-        yield (name if key is str else from_json(key, _number(name, inside), inside)), from_json(value, one, inside)
+def _dict_items(key: Any, value: Any, data: dict[str, Any], place: str) -> Iterator[tuple[Any, Any]]:
+    for name, item in data.items():
+        entry_place = f"{place}/{name}"
+        yield (
+            (name if key is str else from_json(key, _number(name, entry_place), entry_place)),
+            from_json(value, item, entry_place),
+        )
 
 
 def _number(text: str, place: str) -> Any:
@@ -272,8 +275,8 @@ def _object(cls: type, data: dict[str, Any], place: str) -> Any:
     unknown = [name for name in data if name not in known]
     missing = [name for name, (_, default) in known.items() if default is MISSING and name not in data]
     if unknown or missing:
-        told = f"unknown field {unknown[0]!r}" if unknown else f"missing field {missing[0]!r}"
-        raise RecordError(f"{place or 'the top'}: {told} of {cls.__name__}.")
+        problem = f"unknown field {unknown[0]!r}" if unknown else f"missing field {missing[0]!r}"
+        raise RecordError(f"{place or 'the top'}: {problem} of {cls.__name__}.")
     values = {name: from_json(known[name][0], value, f"{start}{name}") for name, value in data.items()}
     try:
         return cls(**values)

@@ -1,4 +1,4 @@
-"""Old records, in which each kind had a format of its own: converted to JSON of schema 2."""
+"""Converts records from before schema 2, which had one format for each kind, to JSON of schema 2."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ KINDS = {
     "inferlab attention 1": "attention timings",
     2: "calibration",
 }
-NUMBERED = {"passes": "run", "points": "speed point"}
-"""A field of the file -> its kind, for the two kinds that both have the number 1 as their format."""
+KIND_OF_FIELD = {"passes": "run", "points": "speed point"}
+"""A field of the file -> its kind, for the two kinds with the same format number 1."""
 SEQUENCES = {"cold start": "starts", "speed point": "points"}
 RENAMED = {"batched decode": {"crowds": "points"}}
 """Kind -> old name of a field -> its present name."""
 
 
 def upgrade(data: Any) -> Any:
-    """The JSON of an old record in schema 2, with the same numbers; any other JSON is returned unchanged."""
+    """The JSON of an old record in schema 2, with the same numbers; other data is returned unchanged."""
     kind = _kind(data)
     if kind is None:
         return data
@@ -32,12 +32,12 @@ def upgrade(data: Any) -> Any:
 def _kind(data: Any) -> str | None:
     old_format = data.get("format") if isinstance(data, dict) else None
     if old_format == 1:
-        return next((kind for mark, kind in NUMBERED.items() if mark in data), None)
+        return next((kind for mark, kind in KIND_OF_FIELD.items() if mark in data), None)
     return KINDS.get(old_format) if isinstance(old_format, str | int) else None
 
 
 def _without_format(data: Any) -> Any:
-    """The same JSON without the key "format", at any depth: the runs in a sweep had it too."""
+    """The data without its format fields; runs inside a sweep have one too."""
     if isinstance(data, dict):
         return {name: _without_format(value) for name, value in data.items() if name != "format"}
     return [_without_format(value) for value in data] if isinstance(data, list) else data

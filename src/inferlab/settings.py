@@ -1,4 +1,4 @@
-"""One request to the engine, in llama.cpp's own words."""
+"""The settings of one request to the engine, under llama.cpp's names."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from inferlab.model.gguf import Model
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 UNQUANTIZED = ("f32", "f16", "bf16")
-MOST_SEQUENCES = 256  # LLAMA_MAX_SEQ, llama-cparams.h
+MAX_SEQUENCES = 256  # LLAMA_MAX_SEQ, llama-cparams.h
 FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
-MOST = 2**31 - 1  # llama.cpp keeps counts in 32 bits
+MAX_COUNT = 2**31 - 1  # llama.cpp keeps counts in 32 bits
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What llama.cpp is asked to do; `None` leaves the choice to the engine, and the run says what it chose.
+    """Settings of llama.cpp's model and context. `None` leaves a choice to the engine; a run records the chosen value.
 
-    n_ctx            cells of the KV cache, in tokens (None: just enough for the workload)
+    n_ctx            cells of the KV cache, in tokens (None: as many as the workload needs)
     n_batch          most tokens in one llama_decode call
     n_ubatch         most tokens computed together inside it
-    n_seq_max        sequences held side by side
+    n_seq_max        sequences in the cache at once
     n_threads        threads for decode (None: one per physical core)
     n_threads_batch  threads for prefill (None: as n_threads)
     n_gpu_layers     layers on the device, output layer first (-1: all)
@@ -38,8 +38,8 @@ class Settings:
     rpc_servers      endpoints of RPC devices, e.g. ("127.0.0.1:50052",)
     type_k, type_v   types of the KV cache's keys and values
     flash_attn       auto, on, off
-    offload_kqv      whether the KV cache lives on the layer's device; if not, flash_attn decides where attention runs:
-                     off on the host, on on the device, with the cache in use sent to it for every token
+    offload_kqv      whether the KV cache is on the layer's device; if not, flash_attn decides where attention runs:
+                     "off" on the host; "on" on the device, which receives the cache in use for every token
     op_offload       whether big host operations may run on the device
     swa_full         whether sliding-window layers keep the full context
     kv_unified       whether sequences share one pool of cells
@@ -79,9 +79,9 @@ class Settings:
         self._require_one_of("flash_attn", FLASH_ATTN)
         self._require_one_of("load_mode", LOAD_MODES)
         self._require_one_of("split_mode", SPLIT_MODES)
-        self._require_what_goes_together()
+        self._require_compatible()
 
-    def _require_what_goes_together(self) -> None:
+    def _require_compatible(self) -> None:
         """Refuse combinations that llama_init_from_model refuses (llama-context.cpp), before anything is loaded."""
         if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
             raise InvalidSettings(
@@ -92,8 +92,8 @@ class Settings:
             raise InvalidSettings(
                 "split_mode='tensor' needs flash attention, but flash_attn='off'. Use 'on' or 'auto'."
             )
-        if self.n_seq_max > MOST_SEQUENCES:
-            raise InvalidSettings(f"n_seq_max={self.n_seq_max} is more than llama.cpp's {MOST_SEQUENCES} sequences.")
+        if self.n_seq_max > MAX_SEQUENCES:
+            raise InvalidSettings(f"n_seq_max={self.n_seq_max} is more than llama.cpp's {MAX_SEQUENCES} sequences.")
         if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
             raise InvalidSettings(
                 f"n_ctx={self.n_ctx} leaves no cell for each of n_seq_max={self.n_seq_max} sequences. Ask for more."
@@ -102,7 +102,7 @@ class Settings:
             raise InvalidSettings(f"tensor_split={self.tensor_split!r} must be shares of at least 0, not all 0.")
 
     def require_model(self, model: Model) -> None:
-        """Refuse what this model's cache cannot hold: blocks of a quantized type must fill its heads exactly."""
+        """Refuse types that do not fit this model's heads: blocks of a quantized type must fill a head exactly."""
         if self.flash_attn == "off":
             return
         for name, head_dim in (("type_k", model.head_dim_k), ("type_v", model.head_dim_v)):
@@ -118,8 +118,8 @@ class Settings:
             value = getattr(self, name)
             if value is None and optional:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
-                raise InvalidSettings(f"{name}={value!r} must be a whole number from {least} to {MOST:,}.")
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_COUNT:
+                raise InvalidSettings(f"{name}={value!r} must be a whole number from {least} to {MAX_COUNT:,}.")
 
     def _require_one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)
@@ -129,7 +129,7 @@ class Settings:
             raise InvalidSettings(f"{name}={value!r} is not one of {', '.join(allowed)}.{hint}")
 
     def but(self, **changes: Any) -> Settings:
-        """The same request with some fields changed; unknown names are refused with the nearest known."""
+        """The same settings with some fields changed; an unknown name is refused, with the nearest known one."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Settings:
 
 
 def _refuse_unknown_names(cls: type[Settings]) -> None:
-    """Answer a setting that does not exist with the nearest one that does, instead of a bare TypeError."""
+    """Raise InvalidSettings with the nearest known name for an unknown setting, instead of a TypeError."""
     accept = cls.__init__
     known = [f.name for f in fields(cls)]
 

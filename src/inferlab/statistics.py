@@ -1,4 +1,4 @@
-"""What measured points say: a straight line through them, how sure a median is, a paired test of two settings."""
+"""Statistics of measured points: a least-squares line, the interval of a median, a paired sign test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEED = 4096
 
 @dataclass(frozen=True)
 class StraightLine:
-    """y = intercept + slope * x; r_squared is 1 for points on the line, None for fewer than three or all level."""
+    """y = intercept + slope * x; r_squared is 1 for points on the line, None below three points or for equal y."""
 
     intercept: float
     slope: float
@@ -26,27 +26,27 @@ class StraightLine:
 
 
 def least_squares(x: Sequence[float], y: Sequence[float]) -> StraightLine:
-    """The line whose squared distances in y are the smallest together, through two points or more.
+    """The line with the smallest sum of squared differences in y, through two points or more.
 
         slope      sum (x - mean x) (y - mean y) / sum (x - mean x)^2
         intercept  mean y - slope * mean x
         r_squared  1 - sum (y - line)^2 / sum (y - mean y)^2
 
-    Raises ValueError for points that all have one x, through which no line has a slope.
+    Raises ValueError for points that all have the same x.
     """
     mean_x, mean_y = fsum(x) / len(x), fsum(y) / len(y)
-    spread_x = fsum((one - mean_x) ** 2 for one in x)
+    spread_x = fsum((xi - mean_x) ** 2 for xi in x)
     if not spread_x:
         raise ValueError(f"{len(x)} points at one x have no slope; give points at two or more.")
-    slope = fsum((one - mean_x) * (other - mean_y) for one, other in zip(x, y, strict=True)) / spread_x
+    slope = fsum((xi - mean_x) * (yi - mean_y) for xi, yi in zip(x, y, strict=True)) / spread_x
     intercept = mean_y - slope * mean_x
-    left = fsum((other - intercept - slope * one) ** 2 for one, other in zip(x, y, strict=True))
-    spread_y = fsum((one - mean_y) ** 2 for one in y)
-    return StraightLine(intercept, slope, 1 - left / spread_y if len(x) > 2 and spread_y else None)
+    residual = fsum((yi - intercept - slope * xi) ** 2 for xi, yi in zip(x, y, strict=True))
+    spread_y = fsum((yi - mean_y) ** 2 for yi in y)
+    return StraightLine(intercept, slope, 1 - residual / spread_y if len(x) > 2 and spread_y else None)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The bootstrap 95 % interval of the median, in the unit of `values`; None below ten of them.
+    """The bootstrap 95 % interval of the median, in the unit of `values`; None for fewer than ten values.
 
     Below ten values the interval of a median is hardly narrower than their range, so the range is shown instead.
     Percentile method (Efron 1979) with a fixed seed: the same values always give the same interval.
@@ -68,10 +68,10 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def sign_confidence(differences: Sequence[float]) -> float | None:
-    """1 minus the chance that at least so many of `differences` were positive if either sign were as likely.
+    """1 minus the probability of at least as many positive `differences` if both signs were equally likely.
 
-    The exact sign test, one-sided (Conover 1999, section 3.4); differences of 0 are left out. None without any other.
-    It asks nothing of the distribution: five of five give 0.969, nine of ten 0.989, five of ten 0.377.
+    The exact sign test, one-sided (Conover 1999, section 3.4); differences of 0 are left out; None if all are 0.
+    The test assumes nothing about the distribution: five of five give 0.969, nine of ten 0.989, five of ten 0.377.
     """
     signs = [difference > 0 for difference in differences if difference]
     if not signs:

@@ -1,7 +1,7 @@
-"""Units: bytes and seconds inside the library, readable text only where a person reads.
+"""Converts bytes, seconds and rates to text and back; the library computes in bytes and seconds.
 
 Decimal units (GB) are used for rates and disks, binary units (GiB) for memory,
-because that is how buses and memories are sold and how llama.cpp prints its buffers.
+as manufacturers give them and as llama.cpp prints its buffers.
 """
 
 from __future__ import annotations

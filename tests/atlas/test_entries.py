@@ -16,7 +16,7 @@ from inferlab.engine.log import Buffer
 from inferlab.errors import RecordError
 from inferlab.experiments.sweep import from_runs
 from inferlab.machine import Device
-from inferlab.model.synthetic_model import file_name, named_in, shape
+from inferlab.model.synthetic_model import file_name, parse_file_name, shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import MAPPED
 from inferlab.prediction.predict import predict_memory, predict_speed
@@ -175,8 +175,8 @@ def test_a_file_that_is_no_json_is_named(tmp_path):
 @pytest.mark.parametrize("changes", [{}, {"n_layer": 8, "n_vocab": 16384}, {"head_dim": 64}])
 def test_a_shapes_name_says_from_what_it_was_made(changes):
     """The name of a file is read back; any other name is not."""
-    assert named_in(file_name("mistral-7b-v0.3", "Q4_K_M", **changes)) == ("mistral-7b-v0.3", "Q4_K_M", changes)
-    assert named_in("mistral-7b-instruct.Q4_K_M.gguf") is None
+    assert parse_file_name(file_name("mistral-7b-v0.3", "Q4_K_M", **changes)) == ("mistral-7b-v0.3", "Q4_K_M", changes)
+    assert parse_file_name("mistral-7b-instruct.Q4_K_M.gguf") is None
 
 
 def test_a_model_that_only_bears_a_shapes_name_is_not_predicted():

@@ -14,7 +14,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import loopback_device
 from inferlab.machine import physical_cores
 from inferlab.prediction.calibrate import calibrate
-from inferlab.prediction.validation import Accuracy, Point, held, measured, median_error, share_inside
+from inferlab.prediction.validation import Accuracy, Point, accuracy_verdict, measured, median_error, share_inside
 from inferlab.settings import Settings
 
 pytestmark = [pytest.mark.engine, needs_rpc]
@@ -98,7 +98,7 @@ def test_predicted_rates_are_near_the_measured_ones(accuracy, phase):
     """The median error is at most 10 %, and nine of ten lie inside the band."""
     checked = accuracy.checked(phase)
     assert len(checked) >= LEAST_POINTS
-    assert held(checked) == "held it"
+    assert accuracy_verdict(checked) == "held it"
 
 
 def report(accuracy):

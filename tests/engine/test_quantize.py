@@ -20,7 +20,7 @@ from inferlab.model.catalog import KnownModel
 from inferlab.model.find import tiny_model
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import read_gguf
-from inferlab.model.quant_mixes import MIXES, UNQUANTIZED, mixed
+from inferlab.model.quant_mixes import MIXES, UNQUANTIZED, with_mix_types
 from inferlab.settings import Settings
 
 
@@ -65,8 +65,8 @@ def test_every_tensor_gets_the_type_that_the_rules_say(mix, engine, tmp_path):
     header = read_gguf(tiny_model())
     shape = {f.name: getattr(header, f.name) for f in fields(KnownModel) if hasattr(header, f.name)}
     tiny = KnownModel(**(shape | {"source": "", "tied_embeddings": True, "files": {}, "metadata": {}}))
-    foretold = {tensor.name: tensor.type for tensor in mixed(header.tensors, mix, tiny)}
-    assert types_in(quantize(tiny_model(), mix, tmp_path / "made.gguf", engine=engine)) == foretold
+    predicted = {tensor.name: tensor.type for tensor in with_mix_types(header.tensors, mix, tiny)}
+    assert types_in(quantize(tiny_model(), mix, tmp_path / "made.gguf", engine=engine)) == predicted
 
 
 def test_a_type_is_named_as_llama_quantize_names_it():

@@ -67,7 +67,7 @@ def cited_in(text: str) -> set[str]:
 
 def exists(place: str) -> bool:
     """Whether what an entry of `decided_in` names is there."""
-    way = claims.way_of(place)
+    way = claims.evidence_kind(place)
     if way == "record":
         return (files("inferlab") / "data" / "records" / f"{place.removeprefix('record:')}.json").is_file()
     if way == "test":

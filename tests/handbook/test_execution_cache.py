@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from handbook import fingerprints
-from handbook.execution_cache import Executions, executes_everything, is_clean, page_key, put_into
+from handbook.execution_cache import Executions, executes_everything, is_clean, page_key, restore_outputs
 
 RESULT = {"succeeded": True, "runtime": 1.5, "mtime": 1e9, "method": "force", "error": None, "traceback": None}
 CONTEXT = {"library": "as it is", "machine": "this one"}
@@ -16,7 +16,7 @@ CONTEXT = {"library": "as it is", "machine": "this one"}
 @pytest.fixture(autouse=True)
 def same_library(monkeypatch):
     """The library stays as it is while a page is executed."""
-    monkeypatch.setattr(fingerprints, "library", lambda: CONTEXT["library"])
+    monkeypatch.setattr(fingerprints, "library_digest", lambda: CONTEXT["library"])
 
 
 def executions(folder, context=CONTEXT, everything=False):
@@ -44,7 +44,7 @@ def test_results_are_used_with_the_same_page_and_context(tmp_path):
     found = later.find("book/page", "page")
     assert found["result"] == RESULT
     page = notebook()
-    put_into(page, found)
+    restore_outputs(page, found)
     assert page.cells[1].outputs[0].metadata.scrapbook.name == "three"
     assert page.cells[1].outputs[1].text == "hello\n"
     assert page.metadata.source_map == [1, 2]
@@ -102,7 +102,7 @@ def test_failed_and_noisy_executions_are_not_kept(tmp_path):
 
 def test_results_of_a_library_edited_meanwhile_are_not_kept(tmp_path, monkeypatch):
     """A page that ran while its library was edited may have used either."""
-    monkeypatch.setattr(fingerprints, "library", lambda: "edited")
+    monkeypatch.setattr(fingerprints, "library_digest", lambda: "edited")
     assert not kept(tmp_path)
 
 

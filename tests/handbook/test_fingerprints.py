@@ -29,21 +29,22 @@ def test_every_file_of_the_library_counts(tmp_path, monkeypatch):
     (package / "data").mkdir(parents=True)
     for name in ("__init__.py", "data/record.json"):
         (package / name).write_text("# first")
-    seen = [fingerprints.library([package.name])]
+    seen = [fingerprints.library_digest([package.name])]
     for name, text in [("__init__.py", "# edit"), ("data/record.json", "edit"), ("data/new.json", ""), ("new.py", "")]:
         (package / name).write_text(text)
-        seen.append(fingerprints.library([package.name]))
+        seen.append(fingerprints.library_digest([package.name]))
     assert len(set(seen)) == 5
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "x.pyc").touch()
     (package / ".new.py.swp").touch()
     os.utime(package / "new.py", (1, 1))
-    assert fingerprints.library([package.name]) == seen[-1]
+    assert fingerprints.library_digest([package.name]) == seen[-1]
 
 
 def test_the_library_is_both_packages():
     """The extension's own code counts like the library's."""
-    assert fingerprints.library() != fingerprints.library(["inferlab"]) != fingerprints.library(["handbook"])
+    digests = {fingerprints.library_digest(*packages) for packages in ((), (["inferlab"],), (["handbook"],))}
+    assert len(digests) == 3
 
 
 def test_another_build_of_llama_cpp_counts(tmp_path):
@@ -53,8 +54,8 @@ def test_another_build_of_llama_cpp_counts(tmp_path):
     for size, date in ((1, 1), (2, 1), (2, 5)):
         file.write_bytes(b"x" * size)
         os.utime(file, (date, date))
-        seen.add(fingerprints.of_sizes([file]))
-    seen.add(fingerprints.of_sizes([file.rename(tmp_path / "libggml.so")]))
+        seen.add(fingerprints.sizes_digest([file]))
+    seen.add(fingerprints.sizes_digest([file.rename(tmp_path / "libggml.so")]))
     assert len(seen) == 4
 
 
@@ -62,8 +63,8 @@ def test_installed_packages_count_by_name_and_version():
     """An upgrade, a new package and a missing one differ; the order in which they are found does not."""
     first = [("numpy", "1.0"), ("scipy", "1.0")]
     others = [[("numpy", "1.1"), ("scipy", "1.0")], [*first, ("new", "1")], first[:1]]
-    assert fingerprints.of_packages(first[::-1]) == fingerprints.of_packages(first)
-    assert len({fingerprints.of_packages(one) for one in [first, *others]}) == 4
+    assert fingerprints.packages_digest(first[::-1]) == fingerprints.packages_digest(first)
+    assert len({fingerprints.packages_digest(one) for one in [first, *others]}) == 4
 
 
 @pytest.mark.parametrize(
@@ -81,21 +82,21 @@ def test_installed_packages_count_by_name_and_version():
 )
 def test_another_machine_counts(change):
     """Processor, cores, memory and GPUs make a machine another one."""
-    assert fingerprints.of_machine(replace(MACHINE, **change)) != fingerprints.of_machine(MACHINE)
+    assert fingerprints.machine_digest(replace(MACHINE, **change)) != fingerprints.machine_digest(MACHINE)
 
 
 def test_free_memory_does_not_make_another_machine():
     """What happens to be free on a card differs at each look."""
     busy = replace(MACHINE, devices=(replace(MACHINE.devices[0], free_bytes=1),))
-    assert fingerprints.of_machine(busy) == fingerprints.of_machine(MACHINE)
+    assert fingerprints.machine_digest(busy) == fingerprints.machine_digest(MACHINE)
 
 
 @pytest.mark.parametrize("name", ["INFERLAB_MODEL", "INFERLAB_SHAPE", "INFERLAB_ANYTHING", "CUDA_VISIBLE_DEVICES"])
 def test_settings_count(name):
     """Each setting of the library, and those that llama.cpp reads, counts with its value."""
-    seen = {fingerprints.of_settings(environment) for environment in ({}, {name: "a"}, {name: "b"})}
+    seen = {fingerprints.environment_digest(environment) for environment in ({}, {name: "a"}, {name: "b"})}
     assert len(seen) == 3
-    assert fingerprints.of_settings({"EDITOR": "vi"}) == fingerprints.of_settings({})
+    assert fingerprints.environment_digest({"EDITOR": "vi"}) == fingerprints.environment_digest({})
 
 
 def test_the_readers_own_files_count(tmp_path, monkeypatch):
@@ -103,12 +104,12 @@ def test_the_readers_own_files_count(tmp_path, monkeypatch):
     model, cache = tmp_path / "mine.gguf", tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setenv("INFERLAB_CACHE", str(cache))
-    seen = [fingerprints.of_own_files()]
+    seen = [fingerprints.own_files_digest()]
     monkeypatch.setenv("INFERLAB_MODEL", str(model))
-    seen.append(fingerprints.of_own_files())
+    seen.append(fingerprints.own_files_digest())
     for text in ("one", "three"):
         model.write_text(text)
-        seen.append(fingerprints.of_own_files())
+        seen.append(fingerprints.own_files_digest())
     (cache / "calibration.json").write_text("{}")
-    seen.append(fingerprints.of_own_files())
+    seen.append(fingerprints.own_files_digest())
     assert len(set(seen)) == 5

@@ -137,13 +137,13 @@ def test_a_loopback_device_has_no_driver_that_counts(driver):
 
 def test_a_calibration_keeps_each_cards_constant(driver, monkeypatch):
     """Where a driver counts; elsewhere there is none, and the calibration goes on."""
-    work = calibrate._Work(driver())
-    work.context("CUDA1")
-    assert work.contexts == {"CUDA1": 400 * MIB}
+    runs = calibrate._CalibrationRuns(driver())
+    runs.measure_context_bytes("CUDA1")
+    assert runs.contexts == {"CUDA1": 400 * MIB}
     monkeypatch.setattr(memory, "vram_used_bytes", unknown)
-    work = calibrate._Work(Driver())
-    work.context("CUDA1")
-    assert work.contexts == {}
+    runs = calibrate._CalibrationRuns(Driver())
+    runs.measure_context_bytes("CUDA1")
+    assert runs.contexts == {}
     assert Calibration(CPU_ONLY, "2026-01-31", {}, context_bytes={"CUDA1": 1}).context_bytes == {"CUDA1": 1}
     assert Calibration(CPU_ONLY, "2026-01-31", {}).context_bytes == {}
 

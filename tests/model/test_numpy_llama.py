@@ -40,7 +40,7 @@ def test_the_miniature_is_the_engine_in_other_words(tiny, scored):
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("order", [numpy_llama.NORM_LAST, numpy_llama.NOTHING_ADDED])
+@pytest.mark.parametrize("order", [numpy_llama.NORM_LAST, numpy_llama.NO_RESIDUAL])
 def test_another_order_is_another_model(tiny, scored, order):
     """With the norms last the same weights predict no better than chance over the vocabulary."""
     tokens, _ = scored

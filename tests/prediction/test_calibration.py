@@ -65,9 +65,9 @@ def test_a_device_is_looked_up_by_what_it_is(found):
     """The nearest number of host threads; the loopback device for an RPC one; an unknown card is refused."""
     assert found.host(None).n_threads == found.host(8).n_threads == 2
     assert found.host(1).n_threads == 1
-    assert found.name_of(Device("RPC0", "127.0.0.1:9", "gpu", backend="RPC")) == "loopback/1"
+    assert found.calibrated_name(Device("RPC0", "127.0.0.1:9", "gpu", backend="RPC")) == "loopback/1"
     with pytest.raises(InvalidSettings, match="CUDA0 was not calibrated"):
-        found.rates(found.name_of(Device("CUDA0", "a card", "gpu", backend="CUDA")))
+        found.rates(found.calibrated_name(Device("CUDA0", "a card", "gpu", backend="CUDA")))
 
 
 def test_a_slowed_link_changes_rate_and_waits(found):

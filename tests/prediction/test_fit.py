@@ -76,7 +76,7 @@ def test_a_model_is_a_file_or_a_known_name():
 def test_the_last_that_fits_is_found(last):
     """Doubling and halving end at the last one, at the ends of the range too, without trying them all."""
     tried = []
-    assert fit.last(lambda n: tried.append(n) or n <= last, 128) == last
+    assert fit.largest_fitting(lambda n: tried.append(n) or n <= last, 128) == last
     assert len(tried) <= 16
 
 

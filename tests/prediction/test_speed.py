@@ -10,13 +10,13 @@ from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory import kv_cache_bytes
 from inferlab.prediction.speed import (
     HOST,
-    Placed,
+    PlacedModel,
     StepPlan,
     Term,
     intensity,
-    limits_of,
-    merged,
+    merged_terms,
     unmasked_cells,
+    weight_limits,
 )
 from inferlab.settings import Settings
 
@@ -26,7 +26,7 @@ FAR = Settings(n_ctx=4096, rpc_servers=("127.0.0.1:1",), n_threads=1)
 
 def placed(layers=("gpu0",) * 5, settings=FAR, **rates):
     known = {HOST: TRUTH["host/1"], "gpu0": TRUTH["loopback/1"]} | rates
-    return Placed(MODEL, settings, layers, known, {"gpu0": LINK})
+    return PlacedModel(MODEL, settings, layers, known, {"gpu0": LINK})
 
 
 def seconds(terms, kind, device=None):
@@ -107,7 +107,7 @@ def test_a_quantized_cache_sends_fewer_bytes():
 def test_a_full_cache_is_read_whole(name, changes):
     """With n_ctx tokens in it, attention reads the bytes that the memory plan reserves, windows included."""
     model, settings = shape(name, "Q8_0", n_vocab=2048), Settings(n_ctx=8192, **changes)
-    step = Placed(model, settings, (HOST,) * (model.n_layer + 1), {HOST: TRUTH["host/1"]}, {}).decode(8191)
+    step = PlacedModel(model, settings, (HOST,) * (model.n_layer + 1), {HOST: TRUTH["host/1"]}, {}).decode(8191)
     read = sum(term.n_bytes for term in step if term.kind == "attention")
     assert read == kv_cache_bytes(model, settings)
 
@@ -118,7 +118,7 @@ def test_a_latent_cache_is_read_without_values():
             "deepseek2.attention.head_count_kv": 1, "deepseek2.attention.key_length_mla": 192}  # fmt: skip
     named = {key.replace("llama.", "deepseek2."): value for key, value in MODEL.metadata.items()}
     model = replace(MODEL, metadata={**named, **keys, "general.architecture": "deepseek2"})
-    whole = Placed(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
+    whole = PlacedModel(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
     read = sum(term.n_bytes for term in whole.decode(255) if term.kind == "attention")
     assert read == 4 * 256 * 576 * 2
 
@@ -135,7 +135,7 @@ def test_a_cache_without_a_formula_is_refused():
     keys = {key.replace("llama.", "mamba."): value for key, value in MODEL.metadata.items()}
     model = replace(MODEL, metadata={**keys, "general.architecture": "mamba"})
     with pytest.raises(UnsupportedArchitecture, match="mamba"):
-        Placed(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {}).decode(1)
+        PlacedModel(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {}).decode(1)
 
 
 def test_a_card_copies_host_weights_for_a_prompt_only():
@@ -158,7 +158,7 @@ def test_a_step_names_its_largest_part():
     assert step.bound_by == "link"
     assert step.tokens_per_second == 2.5
     assert step.rate_range == (2.0, 3.125)
-    assert merged([*step.terms, *step.terms])[0].seconds == 2.0
+    assert merged_terms([*step.terms, *step.terms])[0].seconds == 2.0
 
 
 def test_what_limits_weights_is_told_by_the_memorys_rate():
@@ -169,7 +169,7 @@ def test_what_limits_weights_is_told_by_the_memorys_rate():
     rate = weights.n_bytes / weights.seconds
     for bandwidth, limit in ((rate, "bandwidth"), (3 * rate, "compute")):
         known = {"gpu0": replace(TRUTH["loopback/1"], bandwidth_bytes_per_second=bandwidth)}
-        assert limits_of(known, near) == {"gpu0": limit}
+        assert weight_limits(known, near) == {"gpu0": limit}
 
 
 def test_a_device_without_rates_is_refused():

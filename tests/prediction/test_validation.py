@@ -15,7 +15,15 @@ from inferlab.figures import predicted_beside_measured, speed_residuals, step_se
 from inferlab.machine import Link
 from inferlab.prediction import validation as room
 from inferlab.prediction.calibration import Calibration
-from inferlab.prediction.validation import Accuracy, Checked, Point, held, measured, median_error, share_inside
+from inferlab.prediction.validation import (
+    Accuracy,
+    Checked,
+    Point,
+    accuracy_verdict,
+    measured,
+    median_error,
+    share_inside,
+)
 from inferlab.settings import Settings
 
 RECORDS = Path(str(files("inferlab") / "data" / "records"))
@@ -64,16 +72,16 @@ def test_errors_are_predicted_over_measured(found):
 
 
 @pytest.mark.parametrize(
-    ("rates", "told"),
+    ("rates", "text"),
     [
         ((1.0, 1.05, 0.95), "held it"),
         ((1.0, 1.125, 1.2), "missed it by 2.5 points"),
         ((1.0, 1.05, 1.5), "had only 67 % inside the band"),
     ],
 )
-def test_the_bar_is_held_or_missed_by_so_much(rates, told):
+def test_the_bar_is_held_or_missed_by_so_much(rates, text):
     """Ten percent of median error, and nine of ten measurements inside the band."""
-    assert held([Checked("", "decode", rate, 1.0, (rate / 1.3, rate * 1.3)) for rate in rates]) == told
+    assert accuracy_verdict([Checked("", "decode", rate, 1.0, (rate / 1.3, rate * 1.3)) for rate in rates]) == text
 
 
 def test_a_point_says_what_it_tries_out():

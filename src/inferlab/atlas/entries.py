@@ -23,7 +23,7 @@ from inferlab.machine import Machine
 from inferlab.measurement.run import Run
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import Model, ModelCard, read_gguf
-from inferlab.model.synthetic_model import named_in, shape
+from inferlab.model.synthetic_model import parse_file_name, shape
 from inferlab.prediction import validation
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import compare
@@ -220,7 +220,7 @@ class _Predictions:
             self.device.close()
 
     def entry(self, machine: str, path: Path, run: Run) -> Entry:
-        model, said, why = model_of(run.model), named_in(run.model.file), []
+        model, said, why = model_of(run.model), parse_file_name(run.model.file), []
         memory = self.memory(run, model, why)
         disturbed = path.parent.name == DISTURBED and not path.stem.endswith(UNDISTURBED)
         rates = self.rates(run, None if disturbed else model, why)
@@ -303,7 +303,7 @@ def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Itera
 
 def model_of(card: ModelCard) -> Model | None:
     """The header of a recorded model, if it needs no file: a shape, or the embedded model; else None."""
-    if parts := named_in(card.file):
+    if parts := parse_file_name(card.file):
         name, mix, changes = parts
         with suppress(InferlabError):
             header = shape(name, mix, **changes)
@@ -318,7 +318,7 @@ def _embedded() -> Model:
 
 def model_text(card: ModelCard) -> str:
     """`Llama 3.2 1B shape, n_layer 8, n_vocab 16384`: the model and its changes."""
-    parts = named_in(card.file)
+    parts = parse_file_name(card.file)
     return ", ".join([card.name, *(f"{key} {value}" for key, value in (parts[2] if parts else {}).items())])
 
 

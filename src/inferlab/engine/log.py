@@ -1,4 +1,4 @@
-"""What llama.cpp's log says about loading: which buffers were allocated, and how long each phase took."""
+"""Parses llama.cpp's log: the buffers it allocated, and the duration of each phase of a cold start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUFFER_KINDS = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "compute
 
 @dataclass(frozen=True)
 class Buffer:
-    """One allocation as llama.cpp logged it; exact to 0.01 MiB, because that is how it is printed."""
+    """One allocation as llama.cpp logged it; exact to 0.01 MiB, which is the precision of the log."""
 
     device: str
     kind: str
@@ -31,7 +31,7 @@ class LogLine:
     text: str
 
 
-# A phase ends where the first (or last) log line with this text stands; llama-model.cpp, llama-context.cpp.
+# A phase ends at the first (or last) log line with this text; llama-model.cpp, llama-context.cpp.
 LOAD_BOUNDARIES = (
     ("header", "init_tokenizer:", "first"),
     ("vocabulary", "load_tensors: loading model tensors", "first"),
@@ -47,35 +47,35 @@ def phases_in(lines: Sequence[LogLine], loaded: float, ready: float) -> dict[str
     header           open the file, read metadata and tensor infos
     vocabulary       build the tokenizer
     tensor_list      decide which buffer type each tensor goes to
-    map_and_buffers  map the file (llama.cpp asks for all of it at once) and allocate the weight buffers
+    map_and_buffers  map the file (llama.cpp requests all of it at once) and allocate the weight buffers
     weights          read, repack or upload the weights into their buffers
     kv_cache         construct the context and allocate the KV cache
     graph_reserve    build the worst-case graphs and allocate the compute buffers
 
-    A boundary whose line is missing leaves its time to the phase after it.
+    If the line of a boundary is missing, its phase's time counts for the next phase.
     """
-    marks = [*_marks(lines, LOAD_BOUNDARIES), ("weights", loaded)]
-    marks += [mark for mark in _marks(lines, CONTEXT_BOUNDARIES) if mark[1] > loaded]
-    marks.append(("graph_reserve", ready))
+    ends = [*_phase_ends(lines, LOAD_BOUNDARIES), ("weights", loaded)]
+    ends += [end for end in _phase_ends(lines, CONTEXT_BOUNDARIES) if end[1] > loaded]
+    ends.append(("graph_reserve", ready))
     phases: dict[str, float] = {}
-    before = 0.0
-    for name, at in marks:
-        phases[f"{name}_seconds"] = phases.get(f"{name}_seconds", 0.0) + at - before
-        before = at
+    previous = 0.0
+    for name, seconds in ends:
+        phases[f"{name}_seconds"] = phases.get(f"{name}_seconds", 0.0) + seconds - previous
+        previous = seconds
     return phases
 
 
-def _marks(lines: Sequence[LogLine], boundaries) -> list[tuple[str, float]]:
-    marks = []
+def _phase_ends(lines: Sequence[LogLine], boundaries) -> list[tuple[str, float]]:
+    ends = []
     for name, text, which in boundaries:
         times = [line.seconds for line in lines if text in line.text]
         if times:
-            marks.append((name, times[0] if which == "first" else times[-1]))
-    return marks
+            ends.append((name, times[0] if which == "first" else times[-1]))
+    return ends
 
 
 def buffers_in(log: str) -> tuple[Buffer, ...]:
-    """The allocations that llama.cpp's log reports; several of one kind on one device are added up."""
+    """The allocations that llama.cpp's log reports; several of one kind on one device are summed."""
     totals: dict[tuple[str, str], int] = {}
     for device, kind, mebibytes in BUFFER_LINE.findall(log):
         key = (device, BUFFER_KINDS[kind])

@@ -5,21 +5,15 @@ The names and defaults lie in data/facts/options.toml; a test compares them with
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from inferlab.errors import InvalidSettings
+from inferlab.facts import read_table
 from inferlab.model.ggml_types import TYPE_IDS
 from inferlab.settings import Settings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
 MACHINE_SPECIFIC = ("rpc_servers", "devices", "tensor_split", "main_gpu", "split_mode")
@@ -55,8 +49,7 @@ class Option:
 @cache
 def options() -> dict[str, Option]:
     """Every option of data/facts/options.toml by the name that `Settings` has for it."""
-    text = (files("inferlab") / "data" / "facts" / "options.toml").read_text(encoding="utf-8")
-    return {name: Option(name, **{"c_name": name, **entry}) for name, entry in tomllib.loads(text).items()}
+    return {name: Option(name, **{"c_name": name, **entry}) for name, entry in read_table("options").items()}
 
 
 def names_and_defaults(names: Iterable[str] | None = None) -> str:

@@ -1,1 +1,1 @@
-"""What a model is before it runs: GGUF headers, ggml's types, published shapes, quantization mixes, synthetic files."""
+"""Models as files and shapes: GGUF headers, ggml's types, published shapes, quantization mixes, synthetic files."""

@@ -1,7 +1,7 @@
-"""Which tensors and metadata a published architecture has, from a model's cited dimensions.
+"""Lists the tensors and metadata of a published model from its cited dimensions.
 
-Each layout is what llama.cpp asks for in src/models/<architecture>.cpp (load_arch_tensors, load_arch_hparams).
-Types are those of a fresh conversion: matrices F16, norms, biases and routers F32; `mixes` quantizes them.
+Each layout follows src/models/<architecture>.cpp of llama.cpp (load_arch_tensors, load_arch_hparams).
+Types are those of a fresh conversion: matrices F16, norms, biases and routers F32; `quant_mixes` quantizes them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import DEFAULT_ALIGNMENT, Tensor
 
-KEPT_F32 = ("ffn_gate_inp.weight",)  # the router of a mixture of experts; conversion/base.py
+F32_MATRICES = ("ffn_gate_inp.weight",)  # the router of a mixture of experts; conversion/base.py
 
-Shaped = tuple[str, tuple[int, ...]]
+NamedShape = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one architecture differs from the plainest: which norms and biases, what is fused, what is gated."""
+    """How an architecture differs from llama's: norms, biases, fused matrices, gates, experts."""
 
     norms: tuple[str, ...] = ("attn_norm", "ffn_norm")
     qk_norm: str = ""  # "head": one weight per head value; "all": one per value of all heads
@@ -32,7 +32,7 @@ class Layout:
     gated: bool = True
     experts: bool = False
     every_bias: bool = False  # every matrix and norm has one
-    square: bool = False  # llama.cpp wants as many query values as n_embd
+    square: bool = False  # llama.cpp requires n_head * head_dim = n_embd
     norm_key: str = "attention.layer_norm_rms_epsilon"
 
 
@@ -60,8 +60,11 @@ def tensors(known: KnownModel) -> tuple[Tensor, ...]:
     Raises UnsupportedArchitecture for an architecture without a layout here.
     """
     layout = layout_of(known)
-    named = [*_outside(known, layout), *(t for i in range(known.n_layer) for t in _layer(known, layout, i))]
-    return laid_out((name, shape, _converted_type(name, shape)) for name, shape in sorted(named, key=_file_order))
+    named = [
+        *_tensors_outside_layers(known, layout),
+        *(t for i in range(known.n_layer) for t in _layer_tensors(known, layout, i)),
+    ]
+    return with_offsets((name, shape, _converted_type(name, shape)) for name, shape in sorted(named, key=_file_order))
 
 
 def n_params(known: KnownModel) -> int:
@@ -78,13 +81,13 @@ def layout_of(known: KnownModel) -> Layout:
     return LAYOUTS[known.architecture]
 
 
-def laid_out(described: Iterable[tuple[str, tuple[int, ...], str]]) -> tuple[Tensor, ...]:
-    """Tensors one after another, each aligned to 32 bytes, from (name, shape, type).
+def with_offsets(specifications: Iterable[tuple[str, tuple[int, ...], str]]) -> tuple[Tensor, ...]:
+    """Tensors from (name, shape, type), placed one after another, each aligned to 32 bytes.
 
     Raises InvalidSettings when a row does not fill the blocks of its type.
     """
     placed, offset = [], 0
-    for name, shape, type in described:
+    for name, shape, type in specifications:
         n_bytes = tensor_bytes(name, shape, type)
         placed.append(Tensor(name, shape, type, n_bytes, offset))
         offset += aligned(n_bytes)
@@ -129,7 +132,7 @@ def metadata(known: KnownModel) -> dict[str, Any]:
     return {f"{known.architecture}.{key}": value for key, value in (keys | known.metadata).items()}
 
 
-def _outside(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+def _tensors_outside_layers(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
     yield "token_embd.weight", (known.n_embd, known.n_vocab)
     yield "output_norm.weight", (known.n_embd,)
     if layout.every_bias:
@@ -140,12 +143,12 @@ def _outside(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
         yield "rope_freqs.weight", (known.head_dim_k // 2,)
 
 
-def _layer(known: KnownModel, layout: Layout, i: int) -> Iterator[Shaped]:
-    parts = [*_norms(known, layout), *_attention(known, layout), *_feed_forward(known, layout)]
+def _layer_tensors(known: KnownModel, layout: Layout, i: int) -> Iterator[NamedShape]:
+    parts = [*_norm_tensors(known, layout), *_attention_tensors(known, layout), *_feed_forward_tensors(known, layout)]
     return ((f"blk.{i}.{name}", shape) for name, shape in parts)
 
 
-def _norms(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+def _norm_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
     for name in layout.norms:
         yield f"{name}.weight", (known.n_embd,)
         if layout.every_bias:
@@ -156,7 +159,7 @@ def _norms(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
         yield "attn_k_norm.weight", (heads[1] * known.head_dim_k,)
 
 
-def _attention(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+def _attention_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
     q, k, v = known.n_head * known.head_dim_k, known.n_head_kv * known.head_dim_k, known.n_head_kv * known.head_dim_v
     if layout.fused:
         yield "attn_qkv.weight", (known.n_embd, q + k + v)
@@ -170,9 +173,9 @@ def _attention(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
         yield "attn_output.bias", (known.n_embd,)
 
 
-def _feed_forward(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
+def _feed_forward_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
     if layout.experts:
-        yield from _experts(known)
+        yield from _expert_tensors(known)
         return
     if layout.gated and not layout.fused:
         yield "ffn_gate.weight", (known.n_embd, known.n_ff)
@@ -183,7 +186,7 @@ def _feed_forward(known: KnownModel, layout: Layout) -> Iterator[Shaped]:
         yield "ffn_down.bias", (known.n_embd,)
 
 
-def _experts(known: KnownModel) -> Iterator[Shaped]:
+def _expert_tensors(known: KnownModel) -> Iterator[NamedShape]:
     yield "ffn_gate_inp.weight", (known.n_embd, known.n_expert)
     yield "ffn_gate_exps.weight", (known.n_embd, known.n_ff_expert, known.n_expert)
     yield "ffn_up_exps.weight", (known.n_embd, known.n_ff_expert, known.n_expert)
@@ -191,9 +194,9 @@ def _experts(known: KnownModel) -> Iterator[Shaped]:
 
 
 def _converted_type(name: str, shape: tuple[int, ...]) -> str:
-    return "F32" if len(shape) < 2 or name.endswith(KEPT_F32) else "F16"
+    return "F32" if len(shape) < 2 or name.endswith(F32_MATRICES) else "F16"
 
 
-def _file_order(shaped: Shaped) -> tuple[int, str]:
+def _file_order(shaped: NamedShape) -> tuple[int, str]:
     name = shaped[0]
     return (int(name.split(".")[1]) if name.startswith("blk.") else -1), name

@@ -1,4 +1,4 @@
-"""Published models and vocabularies, by their cited dimensions; no file is needed."""
+"""Published models and vocabularies by name, with their cited dimensions; no file is needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from inferlab.facts import Fact, read_table
 class KnownModel:
     """A published model by its cited dimensions, under the names that `gguf.Model` uses; no file is needed.
 
-    rope_factors: its file carries a table that stretches RoPE; n_swa: tokens in a sliding window, 0 for none;
-    metadata: what else llama.cpp reads from the header of such a file, without the architecture's prefix.
+    rope_factors: whether its file has a table of RoPE factors; n_swa: tokens in a sliding window, 0 for none;
+    metadata: other keys that llama.cpp reads from the file's header, without the architecture's prefix.
     """
 
     name: str
@@ -44,7 +44,7 @@ class KnownModel:
 
 @dataclass(frozen=True)
 class KnownVocabulary:
-    """A published vocabulary: its kind as GGUF names it, its size, and what it makes of two words and two ids."""
+    """A published vocabulary: its kind in GGUF, its size, the tokens of two words, the texts of two tokens."""
 
     name: str
     source: str

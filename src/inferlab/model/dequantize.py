@@ -1,7 +1,7 @@
-"""Quantized tensors opened byte by byte in NumPy: the bytes of a file in, weights out, without calling ggml.
+"""Dequantizes tensors in NumPy, from the bytes of a file to weights, without calling ggml.
 
-A type stores its weights in blocks of a fixed number of bytes; `dequantize` opens all of them, `open_q4_k` takes
-one super-block apart and keeps the pieces.
+A type stores its weights in blocks of a fixed number of bytes. `dequantize` returns the weights of all blocks,
+`open_q4_k` the scales, minima and codes of one Q4_K super-block.
 Layouts: the structs of ggml/src/ggml-common.h. Arithmetic: `dequantize_row_*` of ggml/src/ggml-quants.c, in 32-bit
 floats and in its order, so that the results are equal bit by bit (tests/model/test_dequantize.py compares them).
 Both files at llama.cpp 0c1e57098, which the line numbers below refer to.
@@ -26,7 +26,7 @@ Weights = np.ndarray
 
 @dataclass(frozen=True)
 class Q4KSuperBlock:
-    """One Q4_K super-block, 256 weights in 144 bytes, taken apart (block_q4_K, ggml-common.h:327).
+    """One Q4_K super-block, 256 weights in 144 bytes (block_q4_K, ggml-common.h:327).
 
     d, dmin   two 16-bit floats: the unit of the scales, the unit of the minima
     scales    8 integers of 6 bits, one for each block of 32 weights
@@ -47,7 +47,7 @@ class Q4KSuperBlock:
 
 
 def open_q4_k(data: bytes | Bytes) -> Q4KSuperBlock:
-    """Take one super-block of 144 bytes apart. Raises InvalidSettings for another number of bytes."""
+    """The fields of one super-block of 144 bytes. Raises InvalidSettings for another number of bytes."""
     blocks = _blocks(data, "Q4_K")
     if len(blocks) != 1:
         raise InvalidSettings(f"One Q4_K super-block has 144 bytes; these are {blocks.size}. Cut one out.")
@@ -59,7 +59,7 @@ def open_q4_k(data: bytes | Bytes) -> Q4KSuperBlock:
 def dequantize(data: bytes | Bytes, type: str) -> Weights:
     """All weights in the bytes of one ggml type, as 32-bit floats, in the order of the tensor's rows.
 
-    Raises InvalidSettings for a type that is not opened here, or bytes that do not fill its blocks.
+    Raises InvalidSettings for a type without a decoder here, or bytes that do not fill its blocks.
     """
     if type not in DECODERS:
         raise InvalidSettings(f"{type!r} is not opened here. Opened are: {', '.join(DECODERS)}.")
@@ -88,7 +88,7 @@ def six_bit_pairs(packed: Bytes) -> tuple[np.ndarray, np.ndarray]:
     """Eight scales and eight minima of 6 bits each out of 12 bytes (get_scale_min_k4, ggml-quants.c:880).
 
     Bytes 0-3 hold scales 0-3 in their low six bits, bytes 4-7 minima 0-3.
-    Bytes 8-11 hold the low four bits of scales and minima 4-7, whose high two bits lie on top of bytes 0-7.
+    Bytes 8-11 hold the low four bits of scales and minima 4-7, whose high two bits are the high bits of bytes 0-7.
     """
     first, second, third = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
     scales = np.hstack([first & 63, third & 15 | first >> 6 << 4])
@@ -217,7 +217,7 @@ def _blocks(data: bytes | Bytes, type: str) -> Bytes:
 
 
 def _half(blocks: Bytes, at: int) -> np.ndarray:
-    """The 16-bit float at one byte of each block, as a 32-bit one."""
+    """The 16-bit float at byte `at` of each block, as a 32-bit float."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)[:, 0]
 
 

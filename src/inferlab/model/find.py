@@ -1,4 +1,4 @@
-"""Which model file a name means: the embedded one, a path, or a file on the Hugging Face Hub."""
+"""Finds the model file of a name: the embedded model, a path, or a file on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def tiny_model() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where files made here are kept: INFERLAB_CACHE, else ~/.cache/inferlab (or under XDG_CACHE_HOME)."""
+    """The folder for generated files: INFERLAB_CACHE, else ~/.cache/inferlab (or under XDG_CACHE_HOME)."""
     if chosen := os.environ.get(CACHE):
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferlab"
 
 
 def find_model(name: str | Path | None = None) -> Path:
-    """The GGUF that `name` means; None asks INFERLAB_MODEL, then falls back to the embedded model.
+    """The path of the GGUF file `name`; None means INFERLAB_MODEL, else the embedded model.
 
     `name` is a path, `tiny`, or `hf:owner/repo/file.gguf` (downloaded once, kept in the Hub's cache).
-    Raises ModelNotFound when there is no such file, or the Hub does not give it.
+    Raises ModelNotFound when there is no such file, or the download fails.
     """
     name = str(name if name is not None else os.environ.get(ENVIRONMENT) or "tiny")
     if name == "tiny":

@@ -1,6 +1,6 @@
 """ggml's tables: tensor types with block sizes and bytes of a row, file types, and the step of the KV cache.
 
-A new type is one line of TENSOR_TYPES; a new file type one line of FILE_TYPES. Everything else indexes these.
+A new type is one line of TENSOR_TYPES; a new file type one line of FILE_TYPES. The other tables are derived.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a GGUF file says: its header, read in plain Python, with every length checked; and how one is written.
+"""Reads and writes the header of a GGUF file in plain Python; every length is checked before it is used.
 
 Nothing here loads weights or calls C code.
 The format is llama.cpp's docs/gguf.md: magic, version, counts, metadata, tensor infos, then aligned data.
@@ -33,7 +33,7 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 STRING, ARRAY = 8, 9
 SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
 MAX_PARTS = 1000
-LOOKS_LIKE = {
+OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\x1f\x8b": "a gzip archive; unpack it first",
     b"<!DO": "an HTML page, as a failed download leaves; download the file again",
@@ -47,7 +47,7 @@ LOOKS_LIKE = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor: shape in ggml's order (row width first), and where its bytes lie in the file."""
+    """One tensor: shape in ggml's order (row width first), and the offset of its bytes in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class LazyArray:
-    """An array of the metadata, not decoded: element kind, length, and where it starts in the file."""
+    """An array of the metadata, not decoded: type of the elements, length, and offset in the file."""
 
     kind: int
     length: int
@@ -71,7 +71,7 @@ class LazyArray:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The few facts about a model that every record of a run carries; no path of the reader's machine.
+    """The facts about a model in every record of a run; without paths of the reader's machine.
 
     description is llama.cpp's own: architecture, size, type of the weights.
     """
@@ -87,7 +87,7 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class Model:
-    """What a GGUF file contains, in llama.cpp's words; sizes in bytes."""
+    """The header of a GGUF file, under llama.cpp's names; sizes in bytes."""
 
     path: Path
     file_bytes: int
@@ -97,7 +97,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The model's own name, else the file's; what would steer a terminal is replaced."""
+        """The model's name in its metadata, else the file's; control characters are replaced."""
         name = self.metadata.get("general.name")
         text = name if isinstance(name, str) and name else self.path.stem
         return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -108,13 +108,13 @@ class Model:
 
     @property
     def synthetic(self) -> bool:
-        """Whether the weights were made up (a shape model): speed is real, text is not."""
+        """Whether the weights are synthetic (a shape): its speed is real, its text is random."""
         return bool(self.metadata.get("inferlab.synthetic", False))
 
     def number(self, key: str, default: int | None = None) -> int | None:
         """An integer under the architecture's prefix, e.g. `number("block_count")`.
 
-        None when the file says something else there, such as one number for each layer.
+        None when the value is not one integer, such as one number for each layer.
         """
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -137,19 +137,19 @@ class Model:
 
     @property
     def n_head_kv(self) -> int | None:
-        """KV heads per layer; a model that does not say shares nothing: as many as heads."""
+        """KV heads per layer; as many as query heads where the header has no number."""
         return self.number("attention.head_count_kv", self.n_head)
 
     @property
     def head_dim_k(self) -> int | None:
-        return self.number("attention.key_length", self._even_head_dim)
+        return self.number("attention.key_length", self._default_head_dim)
 
     @property
     def head_dim_v(self) -> int | None:
-        return self.number("attention.value_length", self._even_head_dim)
+        return self.number("attention.value_length", self._default_head_dim)
 
     @property
-    def _even_head_dim(self) -> int | None:
+    def _default_head_dim(self) -> int | None:
         return self.n_embd // self.n_head if self.n_embd and self.n_head else None
 
     @property
@@ -172,7 +172,7 @@ class Model:
         return sum(tensor.n_bytes for tensor in self.tensors)
 
     def card(self) -> ModelCard:
-        """What a record keeps of this model."""
+        """The facts about this model that a record keeps."""
         return ModelCard(self.name, self.path.name, self.architecture, self.n_params, self.tensor_bytes, self.synthetic)
 
     def array(self, key: str) -> list[Any]:
@@ -184,12 +184,12 @@ class Model:
         if not isinstance(lazy, LazyArray):
             raise KeyError(f"{key} is a {type(lazy).__name__}, not an array")
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return _Walk(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
+            return _HeaderReader(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
 
 
 @dataclass(frozen=True)
 class PackedArray:
-    """An array for the metadata of a new file, its elements already in the file's bytes."""
+    """An array for the metadata of a new file, its elements already encoded."""
 
     kind: int
     length: int
@@ -197,9 +197,9 @@ class PackedArray:
 
 
 def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
-    """The header of a new file, up to where its data starts; a tensor's `offset` counts from there.
+    """The header of a new file, up to the start of its data; a tensor's `offset` counts from there.
 
-    Whole numbers become uint32 (the type of most keys), fractions float32; arrays come as PackedArray.
+    Whole numbers become uint32 (the type of most keys), fractions float32; arrays must be PackedArray.
     """
     parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))]
     for key, value in metadata.items():
@@ -226,9 +226,9 @@ def _packed_string(text: str) -> bytes:
 
 
 def read_gguf(path: str | Path) -> Model:
-    """Read the header of a GGUF file; the weights stay untouched.
+    """Read the header of a GGUF file; the weights are not read.
 
-    Of a model split over several files give the first; its tensors are those of all parts.
+    For a model split over several files give the first; the result has the tensors of all parts.
     Raises ModelNotFound, NotGGUF or DamagedGGUF, each saying what was found and what to do.
     """
     first = _read_file(Path(path))
@@ -241,7 +241,7 @@ def read_gguf(path: str | Path) -> Model:
 
 
 def _other_parts(first: Model, count: int) -> list[Path]:
-    """Paths of the parts after the first, all of which must be there."""
+    """Paths of the parts after the first. Raises ModelNotFound if one is missing."""
     named = SPLIT_NAME.fullmatch(first.path.name)
     if first.metadata.get("split.no") != 0 or not named or count > MAX_PARTS:
         found = f"part {first.metadata.get('split.no')!r} of {count}"
@@ -258,7 +258,7 @@ def _read_file(path: Path) -> Model:
     with _opened(path) as file:
         _require_magic(path, file.read(16))
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return _Walk(path, view, len(MAGIC)).model()
+            return _HeaderReader(path, view, len(MAGIC)).model()
 
 
 def _require_file(path: Path) -> None:
@@ -284,15 +284,15 @@ def _require_magic(path: Path, start: bytes) -> None:
         raise NotGGUF(f"{path} is empty (0 bytes). Download it again.")
     if start[:4] == MAGIC:
         return
-    kind = next((text for magic, text in LOOKS_LIKE.items() if start.startswith(magic)), None)
+    kind = next((text for magic, text in OTHER_FORMATS.items() if start.startswith(magic)), None)
     if kind is None and start[8:10] == b'{"':
         kind = "a safetensors file; convert it with llama.cpp's convert_hf_to_gguf.py"
     guess = f"It looks like {kind}." if kind else "Give the path of a GGUF file."
     raise NotGGUF(f"{path} starts with {start[:4]!r}, not {MAGIC!r}. {guess}")
 
 
-class _Walk:
-    """A cursor over the header that trusts no length."""
+class _HeaderReader:
+    """Reads the header from a position, and checks every length before use."""
 
     def __init__(self, path: Path, view: mmap.mmap, position: int) -> None:
         self.path, self.view, self.position, self.file_bytes = path, view, position, len(view)
@@ -305,7 +305,7 @@ class _Walk:
         )
 
     def skip(self, n_bytes: int, what: str) -> int:
-        """Move past `n_bytes`, which must be there; returns where they start."""
+        """Move past `n_bytes` and return their start. Raises DamagedGGUF where the file is shorter."""
         start = self.position
         if n_bytes > self.end - start:
             raise self.damaged(f"{what} needs {n_bytes:,} bytes that are not there,")

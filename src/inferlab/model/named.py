@@ -1,4 +1,4 @@
-"""Which model a name means: the header of a file, or the shape of a published model."""
+"""Finds the model of a name: the header of a file, or the shape of a published model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inferlab.model.synthetic_model import shape
 def model_named(model: Model | str | Path | None, type: str | None = None) -> Model:
     """The header of a file, or the shape of a known model in one of llama.cpp's types (default Q4_K_M).
 
-    Raises ModelNotFound, and InvalidSettings for a type beside a file, which has its own.
+    Raises ModelNotFound, and InvalidSettings for a type given together with a file, which has its own types.
     """
     if isinstance(model, Model):
         return model

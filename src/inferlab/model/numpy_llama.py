@@ -1,7 +1,7 @@
-"""A Llama-shaped model in NumPy: every line of the transformer block and of its KV cache, to be read.
+"""A Llama model in NumPy, written to be read: the transformer block and its KV cache.
 
-It runs the embedded model's own weights, in float32, and is compared with llama.cpp in the book and in a test.
-It is not fast and is never used for a measurement of speed; only F16 and F32 files are read.
+It computes with the embedded model's weights in float32; the book and a test compare it with llama.cpp.
+It is slow and never used to measure speed; only F16 and F32 files are read.
 The order of operations is that of llama.cpp's src/models/llama.cpp.
 """
 
@@ -17,24 +17,24 @@ from inferlab.errors import UnsupportedArchitecture
 from inferlab.model.gguf import Model
 
 FLOATS = {"F32": np.float32, "F16": np.float16}
-ORDERS = NORM_FIRST, NORM_LAST, NOTHING_ADDED = "norm first", "norm last", "norm last, nothing added"
+ORDERS = NORM_FIRST, NORM_LAST, NO_RESIDUAL = "norm first", "norm last", "norm last, nothing added"
 
 
-class Store(Protocol):
-    """Where keys and values of one layer are kept: what a cache has to be able to do."""
+class LayerCache(Protocol):
+    """The interface of one layer's KV cache."""
 
     def add(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class InPlace:
-    """One layer's cache as llama.cpp keeps it: room for `n_cells` is made once, new rows are written into it."""
+    """One layer's cache as llama.cpp keeps it: `n_cells` are allocated once, new rows are written into them."""
 
     def __init__(self, n_cells: int) -> None:
         self.n_cells, self.n_used = n_cells, 0
         self.keys = self.values = np.empty(0)
 
     def add(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Write rows (n, ...) behind the last ones; returns views of all rows in use. IndexError when full."""
+        """Write rows (n, ...) after the last ones; returns views of all rows in use. Raises IndexError when full."""
         if not self.n_used:
             self.keys = np.zeros((self.n_cells, *keys.shape[1:]), keys.dtype)
             self.values = np.zeros((self.n_cells, *values.shape[1:]), values.dtype)
@@ -47,7 +47,7 @@ class InPlace:
 
 
 class Concatenated:
-    """One layer's cache as a naive program keeps it: every step makes new arrays and copies all rows into them."""
+    """One layer's cache as a naive program keeps it: every step allocates new arrays and copies all rows into them."""
 
     def __init__(self) -> None:
         self.keys: np.ndarray | None = None
@@ -60,7 +60,7 @@ class Concatenated:
         return self.keys, self.values
 
 
-def seconds_per_row(store: Store, n_rows: int, shape: tuple[int, int]) -> list[float]:
+def seconds_per_row(store: LayerCache, n_rows: int, shape: tuple[int, int]) -> list[float]:
     """Time of each of `n_rows` additions of one key and one value, (heads, width) in 16 bits."""
     row, seconds = np.ones((1, *shape), np.float16), []
     for _ in range(n_rows):
@@ -74,7 +74,7 @@ class Llama:
     """A dense Llama-shaped model read from a GGUF file with F16 or F32 tensors.
 
     `order` says where the norms stand: NORM_FIRST as in the models of this book; NORM_LAST for attention,
-    feed-forward network, norm; NOTHING_ADDED for the same with each result in place of what came in.
+    feed-forward network, norm; NO_RESIDUAL for the same without residual connections.
     Raises UnsupportedArchitecture for another architecture or for quantized tensors.
     """
 
@@ -92,10 +92,10 @@ class Llama:
         """An empty cache of `n_cells` for each layer."""
         return [InPlace(n_cells) for _ in range(self.shape.n_layer)]
 
-    def logits(self, tokens: Sequence[int], caches: Sequence[Store] | None = None, first: int = 0) -> np.ndarray:
-        """Logits (n_tokens, n_vocab) after each of `tokens`, which stand at positions `first`, `first` + 1, …
+    def logits(self, tokens: Sequence[int], caches: Sequence[LayerCache] | None = None, first: int = 0) -> np.ndarray:
+        """Logits (n_tokens, n_vocab) after each of `tokens`, at positions `first`, `first` + 1, …
 
-        `caches`, one for each layer, hold the keys and values of the tokens before, and receive these tokens'.
+        `caches`, one for each layer, have the keys and values of earlier tokens; those of `tokens` are added.
         """
         caches = caches or self.caches(len(tokens))
         positions = first + np.arange(len(tokens))
@@ -106,21 +106,21 @@ class Llama:
         return self.norm(x, "output_norm") @ head.T
 
     def nats(self, tokens: Sequence[int]) -> np.ndarray:
-        """Nats of each token after the first: how surprised the model is by it, given those before."""
+        """Negative log-likelihood in nats of each token after the first, given the tokens before it."""
         rows = self.logits(tokens)[:-1].astype(np.float64)
         highest = rows.max(-1)
         normalizer = highest + np.log(np.exp(rows - highest[:, None]).sum(-1))
         return normalizer - rows[np.arange(len(rows)), list(tokens[1:])]
 
-    def block(self, x: np.ndarray, layer: int, positions: np.ndarray, cache: Store) -> np.ndarray:
-        """One transformer block: attention and feed-forward network, each added to what came in."""
+    def block(self, x: np.ndarray, layer: int, positions: np.ndarray, cache: LayerCache) -> np.ndarray:
+        """One transformer block: attention and feed-forward network, each added to its input."""
         name = f"blk.{layer}."
         if self.order == NORM_FIRST:
             x = x + self.attention(self.norm(x, name + "attn_norm"), name, positions, cache)
             return x + self.feed_forward(self.norm(x, name + "ffn_norm"), name)
-        kept = self.order == NORM_LAST
-        x = kept * x + self.attention(x, name, positions, cache)
-        return self.norm(kept * x + self.feed_forward(x, name), name + "ffn_norm")
+        residual = self.order == NORM_LAST
+        x = residual * x + self.attention(x, name, positions, cache)
+        return self.norm(residual * x + self.feed_forward(x, name), name + "ffn_norm")
 
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
         """Root mean square norm over each row, times its weights."""
@@ -131,14 +131,14 @@ class Llama:
         gate, up = x @ self.weights[name + "ffn_gate"].T, x @ self.weights[name + "ffn_up"].T
         return (gate / (1 + np.exp(-gate)) * up) @ self.weights[name + "ffn_down"].T
 
-    def attention(self, x: np.ndarray, name: str, positions: np.ndarray, cache: Store) -> np.ndarray:
-        """Each token's query against the keys of itself and all before it; their values, mixed."""
+    def attention(self, x: np.ndarray, name: str, positions: np.ndarray, cache: LayerCache) -> np.ndarray:
+        """Causal attention: values weighted by softmax(query keys / sqrt(width)), over each token and those before."""
         queries, keys, values = (self.heads(x, name + part) for part in ("attn_q", "attn_k", "attn_v"))
         keys, values = cache.add(self.rotated(keys, positions), values)
         scores = np.einsum("qhd,khd->hqk", self.rotated(queries, positions), self.shared(keys))
         scores = scores / np.sqrt(keys.shape[-1])
-        unseen = np.arange(len(keys)) > positions[:, None]
-        mixed = np.einsum("hqk,khd->qhd", _softmax(np.where(unseen, -np.inf, scores)), self.shared(values))
+        masked = np.arange(len(keys)) > positions[:, None]
+        mixed = np.einsum("hqk,khd->qhd", _softmax(np.where(masked, -np.inf, scores)), self.shared(values))
         return mixed.reshape(len(x), -1) @ self.weights[name + "attn_output"].T
 
     def heads(self, x: np.ndarray, name: str) -> np.ndarray:
@@ -150,7 +150,7 @@ class Llama:
         return np.repeat(rows, self.shape.n_head // self.shape.n_head_kv, axis=1)
 
     def rotated(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """RoPE: neighbouring values of each head turned by an angle that grows with the position."""
+        """RoPE: neighbouring values of each head rotated by an angle proportional to the position."""
         width = rows.shape[-1]
         angles = positions[:, None, None] * self.base ** (-np.arange(0, width, 2) / width)
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

@@ -1,7 +1,7 @@
-"""llama.cpp's named quantization mixes: which type each tensor gets, by the quantizer's own rules.
+"""Computes the type of each tensor in llama.cpp's named quantization mixes, by the quantizer's rules.
 
-A transcript of llama_tensor_get_type in src/llama-quant.cpp (lines 446-773 at the pinned commit), without an
-importance matrix, for the mixes that need none and the architectures of `architectures`.
+The rules are those of llama_tensor_get_type in src/llama-quant.cpp (lines 446-773 at the pinned commit), without an
+importance matrix, for the mixes that need none and for the layouts of `architectures`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.architectures import laid_out
+from inferlab.model.architectures import with_offsets
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import Tensor
@@ -49,13 +49,13 @@ SMALLER_BLOCKS = {
 }
 
 
-def mixed(tensors: tuple[Tensor, ...], mix: str, known: KnownModel) -> tuple[Tensor, ...]:
-    """The same tensors with the types that llama.cpp's quantizer gives them under `mix`, laid out anew.
+def with_mix_types(tensors: tuple[Tensor, ...], mix: str, known: KnownModel) -> tuple[Tensor, ...]:
+    """The same tensors with the types that llama.cpp's quantizer gives them under `mix`, and new offsets.
 
-    Raises InvalidSettings for a name that is no mix, or one that llama.cpp only makes with an importance matrix.
+    Raises InvalidSettings for an unknown mix, or one that llama.cpp only makes with an importance matrix.
     """
     rules = _Rules(mix, base_type(mix), known, tied=all(t.name != "output.weight" for t in tensors))
-    return laid_out((tensor.name, tensor.shape, rules.type_of(tensor)) for tensor in tensors)
+    return with_offsets((tensor.name, tensor.shape, rules.type_of(tensor)) for tensor in tensors)
 
 
 def base_type(mix: str) -> str:
@@ -66,7 +66,7 @@ def base_type(mix: str) -> str:
 
 
 def is_quantized(tensor: Tensor) -> bool:
-    """Whether llama.cpp touches it at all: matrices, but no norms and no routers (tensor_allows_quantization)."""
+    """Whether llama.cpp quantizes the tensor: matrices, but no norms and no routers (tensor_allows_quantization)."""
     kept = ("_norm.weight", "ffn_gate_inp.weight")
     return len(tensor.shape) > 1 and tensor.name.endswith("weight") and not tensor.name.endswith(kept)
 
@@ -90,9 +90,9 @@ class _Rules:
             return "F32" if self.mix == "F32" else tensor.type
         if self.base in UNQUANTIZED:
             return self.base
-        return _fitting(self._wanted(tensor), tensor.shape[0])
+        return _type_for_width(self._type_before_fallback(tensor), tensor.shape[0])
 
-    def _wanted(self, tensor: Tensor) -> str:
+    def _type_before_fallback(self, tensor: Tensor) -> str:
         if tensor.name == "output.weight" or (self.tied and tensor.name == "token_embd.weight"):
             fills = tensor.shape[0] % TYPES[self.base].block == 0
             return "Q6_K" if fills and self.base != "Q8_0" else "Q8_0"
@@ -163,7 +163,7 @@ RULES = {
 }
 
 
-def _fitting(type: str, width: int) -> str:
+def _type_for_width(type: str, width: int) -> str:
     """The type itself, or what llama.cpp falls back to where rows of `width` do not fill its blocks."""
     if width % TYPES[type].block == 0:
         return type

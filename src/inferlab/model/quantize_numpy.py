@@ -1,7 +1,7 @@
-"""Ways to spend about four bits on a weight, side by side in NumPy: rows, groups, k-means, and what Q4_K really does.
+"""Compares quantization methods of about four bits per weight in NumPy: absmax per row or group, k-means, and Q4_K.
 
 `q4_k_bytes` repeats ggml's quantize_row_q4_K_ref in 32-bit floats and in its order of operations, so that its bytes
-can be compared with those in a file; the others are what it is often taken for.
+can be compared with those in a file. The other methods are often mistaken for it.
 Lines are those of ggml/src/ggml-quants.c at llama.cpp 0c1e57098.
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 from inferlab.errors import InvalidSettings
 from inferlab.model.dequantize import TYPES, Weights, dequantize
 
-CANDIDATES = 21  # q4_K asks make_qkx2_quants for rmin -1, rdelta 0.1, nstep 20, both ends included (line 1476)
+CANDIDATES = 21  # q4_K calls make_qkx2_quants with rmin -1, rdelta 0.1, nstep 20, both ends included (line 1476)
 LLOYD_STEPS = 40
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """What is left of weights after one way of rounding them, and what it costs."""
+    """Weights after rounding with one method, and its bits per weight."""
 
     name: str
     bits_per_weight: float
@@ -51,9 +51,9 @@ def absmax(weights: Weights, bits: int = 4, group: int | None = None) -> Roundin
 def k_means(weights: Weights, n_centroids: int = 16, group: int = 512) -> Rounding:
     """Replace each weight by the nearest of `n_centroids` values, found by Lloyd's algorithm for each `group`.
 
-    The centroids, stored as 16-bit floats, are part of the cost: 16 of them for 512 weights are half a bit each.
-    Lloyd's algorithm repeats two steps: give every value to its nearest centroid, move each centroid to the mean.
-    It starts halfway between the quantiles and an even spacing, and ends within a few percent of the best possible.
+    The centroids, stored as 16-bit floats, count as bits: 16 of them for 512 weights are half a bit each.
+    Lloyd's algorithm repeats two steps: assign each value to its nearest centroid, move each centroid to its mean.
+    The start is halfway between quantiles and even spacing; the error ends within a few percent of the minimum.
     """
     grouped = np.sort(_grouped(weights.reshape(1, -1), group), axis=1)
     middle = (np.arange(n_centroids) + 0.5) / n_centroids
@@ -69,7 +69,7 @@ def k_means(weights: Weights, n_centroids: int = 16, group: int = 512) -> Roundi
 
 
 def stored(weights: Weights, type: str, data: bytes) -> Rounding:
-    """What a quantized tensor's own bytes hold, to stand beside the others."""
+    """The weights in the bytes of a quantized tensor, to compare with the other methods."""
     kind = TYPES[type]
     return Rounding(type, kind.bits_per_weight, dequantize(data, type).reshape(weights.shape))
 
@@ -82,8 +82,8 @@ def q4_k(weights: Weights) -> Rounding:
 def q4_k_bytes(weights: Weights) -> bytes:
     """The Q4_K super-blocks of a tensor (quantize_row_q4_K_ref, line 1457).
 
-    For each block of 32 a scale and a minimum are searched; the 8 scales and 8 minima of a super-block are rounded
-    to 6 bits against the largest of each; then every weight is rounded anew with what is left of them.
+    For each block of 32 a scale and a minimum are searched. The 8 scales and 8 minima of a super-block are
+    rounded to 6 bits, in units of the largest of each; then every weight is rounded again with the rounded values.
     """
     x = _grouped(np.float32(weights).reshape(-1, weights.shape[-1]), 256).reshape(-1, 8, 32)
     scale, minimum, codes = fit_scale_and_minimum(x)
@@ -100,10 +100,10 @@ def q4_k_bytes(weights: Weights) -> bytes:
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of Q4_K's search over one or more blocks: how wide the codes' range was, what fitted, how well.
+    """One trial of Q4_K's search over one or more blocks: the range of codes, the fitted values, the error.
 
     steps  codes' steps between the minimum and the greatest weight: 15 for the first guess, then 14.0 to 16.0
-    error  the weighted sum of squares that the search makes small
+    error  the weighted sum of squares that the search minimizes
     kept   whether this was better than every trial before it
     """
 
@@ -119,7 +119,7 @@ def fit_scale_and_minimum(x: Weights) -> tuple[Weights, Weights, Weights]:
     """The scale, the (positive) minimum and the codes 0..15 of each block of 32 (make_qkx2_quants, line 799)."""
     best: Trial | None = None
     for trial in trials(x):
-        best = trial if best is None else _better_of(best, trial)
+        best = trial if best is None else _better_trial(best, trial)
     flat = x.max(axis=-1) == np.minimum(x.min(axis=-1), 0)
     scale, codes = np.where(flat, np.float32(0), best.scale), np.where(flat[..., None], 0, best.codes)
     return scale, -best.minimum, codes
@@ -128,13 +128,13 @@ def fit_scale_and_minimum(x: Weights) -> tuple[Weights, Weights, Weights]:
 def trials(x: Weights) -> Iterator[Trial]:
     """Every trial of the search, in its order; x is one block of 32 weights or an array of such blocks.
 
-    The error that counts is the sum of w (scale x code + minimum - x)**2 with w = rms(x) + |x|.
+    The error is the sum of w (scale x code + minimum - x)**2 with w = rms(x) + |x|.
     The first guess spreads the codes evenly from the least weight, at most 0, to the greatest.
     Then 21 trials, each with a slightly wider range of codes than the one before, 14 to 16 steps from the minimum
     found so far to the greatest weight; the codes of each give, by least squares, the best scale and minimum for
-    them; a trial with a smaller error than all before it is kept, and the next ones start from its minimum.
+    them; a trial with a smaller error than all before it is kept, and the next trials use its minimum.
     """
-    w = np.sqrt(_total(x * x) / np.float32(32))[..., None] + np.abs(x)
+    w = np.sqrt(_sum_as_in_c(x * x) / np.float32(32))[..., None] + np.abs(x)
     low, high = np.minimum(x.min(axis=-1), 0), x.max(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         step = np.float32(15) / (high - low)
@@ -151,8 +151,8 @@ def trials(x: Weights) -> Iterator[Trial]:
             low, error = np.where(kept, minimum, low), np.where(kept, tried, error)
 
 
-def _better_of(best: Trial, trial: Trial) -> Trial:
-    """Block by block the kept one of two trials."""
+def _better_trial(best: Trial, trial: Trial) -> Trial:
+    """For each block the better of two trials."""
     scale, minimum = (np.where(trial.kept, getattr(trial, n), getattr(best, n)) for n in ("scale", "minimum"))
     return replace(trial, scale=scale, minimum=minimum, codes=np.where(trial.kept[..., None], trial.codes, best.codes))
 
@@ -160,8 +160,8 @@ def _better_of(best: Trial, trial: Trial) -> Trial:
 def _least_squares(codes: Weights, x: Weights, w: Weights) -> tuple[Weights, Weights]:
     """Scale and minimum that fit scale x code + minimum to x best, the minimum at most 0 (lines 839-851)."""
     wl = w * codes
-    sum_w, sum_x, sum_l = _total(w), _total(w * x), _total(wl)
-    sum_l2, sum_xl = _total(wl * codes), _total(wl * x)
+    sum_w, sum_x, sum_l = _sum_as_in_c(w), _sum_as_in_c(w * x), _sum_as_in_c(wl)
+    sum_l2, sum_xl = _sum_as_in_c(wl * codes), _sum_as_in_c(wl * x)
     determinant = sum_w * sum_l2 - sum_l * sum_l
     scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
     minimum = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
@@ -176,10 +176,10 @@ def _codes(step: Weights, x: Weights, low: Weights) -> Weights:
 
 def _error(scale: Weights, codes: Weights, minimum: Weights, x: Weights, w: Weights) -> Weights:
     difference = scale[..., None] * codes + minimum[..., None] - x
-    return _total(w * (difference * difference))
+    return _sum_as_in_c(w * (difference * difference))
 
 
-def _total(terms: Weights) -> Weights:
+def _sum_as_in_c(terms: Weights) -> Weights:
     """The sum over the last axis from left to right in 32 bits, as a loop in C adds; NumPy's own sum adds in pairs."""
     return np.add.accumulate(terms, axis=-1)[..., -1]
 
@@ -193,7 +193,7 @@ def _six_bits(values: Weights) -> tuple[Weights, Weights]:
 
 
 def _packed(scales: np.ndarray, minima: np.ndarray) -> np.ndarray:
-    """Sixteen numbers of 6 bits in 12 bytes; `blocks.six_bit_pairs` undoes it."""
+    """Sixteen numbers of 6 bits in 12 bytes; `dequantize.six_bit_pairs` is the inverse."""
     first = scales[:, :4] | scales[:, 4:] >> 4 << 6
     second = minima[:, :4] | minima[:, 4:] >> 4 << 6
     return np.hstack([first, second, scales[:, 4:] & 15 | (minima[:, 4:] & 15) << 4])
@@ -206,14 +206,14 @@ def _grouped(rows: Weights, group: int) -> Weights:
 
 
 def _nearest(values: Weights, centroids: Weights) -> np.ndarray:
-    """For each value the index of the nearest of its group's centroids, which are in order."""
+    """For each value the index of the nearest of its group's centroids, in ascending order."""
     centroids = np.sort(centroids, axis=1)
     between = (centroids[:, 1:] + centroids[:, :-1]) / 2
     return sum((values >= edge[:, None]).astype(np.intp) for edge in between.T)
 
 
 def _means(values: Weights, owner: np.ndarray, centroids: Weights) -> Weights:
-    """The mean of each centroid's values; one that owns none stays where it was."""
+    """The mean of each centroid's values; a centroid without values is unchanged."""
     flat = (np.arange(len(values))[:, None] * centroids.shape[1] + owner).reshape(-1)
     count = np.bincount(flat, minlength=centroids.size).reshape(centroids.shape)
     total = np.bincount(flat, weights=values.reshape(-1), minlength=centroids.size).reshape(centroids.shape)

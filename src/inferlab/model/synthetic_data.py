@@ -1,6 +1,6 @@
-"""What fills a shape's file where a published model has its training: a made-up vocabulary, made-up weights.
+"""Makes the data of a shape's file: a synthetic vocabulary and random weights.
 
-Speed and memory do not depend on what the weights say; that they are plain, finite numbers does matter.
+Speed and memory do not depend on the values of weights, if all are normal, finite numbers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SPREAD = (0.75, 1.25)  # by which the scales of blocks differ
 
 @dataclass(frozen=True)
 class Block:
-    """Which bytes of a quantized block are not free: its 16-bit scales, and small scales that must stay small.
+    """Bytes of a quantized block that are not random: its 16-bit scales, and block scales that must stay small.
 
-    scales: byte offset -> value that gives weights of deviation SIGMA around 0, all random bits else;
+    scales: byte offset -> value that gives weights of standard deviation SIGMA around 0 with random codes;
     masks: (first byte, end, bits kept, bits set).
     """
 
@@ -67,7 +67,7 @@ BLOCKS = {
 def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
     """The bytes of a tensor in pieces of at most 8 MiB: matrices random, norms 1, biases 0.
 
-    Matrices are cut from one pool of random blocks per type, from a place that `seed` chooses.
+    Matrices are copied from one pool of random blocks per type, starting at a block that `seed` selects.
     """
     import numpy as np
 
@@ -114,7 +114,7 @@ def _blocks(block: Block, count: int, width: int, generator: np.random.Generator
 def vocabulary(n_vocab: int) -> dict[str, Any]:
     """Metadata of a SentencePiece vocabulary of `n_vocab` entries: three special ones, all bytes, numbered words.
 
-    Every text can be tokenized (byte by byte), every token becomes text; the words say nothing.
+    Every text can be tokenized (byte by byte), and every token has a text; the words have no meaning.
     Raises InvalidSettings for fewer entries than the bytes need.
     """
     if not LEAST_TOKENS <= n_vocab <= 10**DIGITS:

@@ -1,6 +1,6 @@
-"""Shape models: the exact tensors, types and metadata of a published model, with synthetic weights.
+"""Makes shapes: the exact tensors, types and metadata of a published model, with synthetic weights.
 
-Memory and speed are those of the real model; the text is noise, and the file's metadata says so.
+Memory and speed are those of the real model. Generated text is random, and the file's metadata marks it as synthetic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from inferlab.progress import track
 from inferlab.units import MIB, bytes_text
 
 SHAPE = "INFERLAB_SHAPE"
-TIMES_CACHE = 8
+MIN_CACHE_MULTIPLE = 8
 DEFAULT_CACHE_BYTES = 64 * MIB
 BANDWIDTH_SHAPES = ("qwen2.5-0.5b:Q4_K_M", "llama-3.2-1b:Q4_K_M", "llama-3.2-1b:F16", "mistral-7b:Q4_K_M",
                     "mistral-7b:Q8_0", "mistral-7b:F16")  # fmt: skip
@@ -71,24 +71,24 @@ def make_shape(
 
     `path` None means the cache folder, where a shape that is already there is used again.
     `header_only` leaves the data out: the file claims its full size but takes almost no disk, which is enough for
-    llama.cpp's memory simulation and for nothing else. `progress` None shows a bar where somebody watches.
-    The file appears under its name when it is whole; whatever interrupts the writing leaves nothing behind.
-    Raises NotEnoughDisk before writing, and InvalidSettings rather than replace a file that is no shape.
+    llama.cpp's memory simulation and for nothing else. `progress` None shows a bar in a terminal or a notebook.
+    The file gets its name when it is complete; an interrupted write leaves no file.
+    Raises NotEnoughDisk before writing, and InvalidSettings instead of replacing a file that is not a shape.
     """
     known = changed(name, **dimensions)
     tensors, metadata = _tensors(known, type), _metadata(known, type, header_only)
     header = header_bytes(metadata, tensors)
     target = Path(path).expanduser() if path else cache_folder() / file_name(name, type, header_only, **dimensions)
-    if path is None and _holds(target, header, _file_bytes(header, tensors)):
+    if path is None and _is_complete_shape(target, header, _file_bytes(header, tensors)):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     if path is not None:
         _require_replaceable(target)
     if not header_only:
-        _require_room(target, _file_bytes(header, tensors))
-    with _whole_or_nothing(target) as file:
+        _require_disk_space(target, _file_bytes(header, tensors))
+    with _complete_file(target) as file:
         file.write(header)
-        for piece in () if header_only else _data(tensors, f"writing {target.name}", progress):
+        for piece in () if header_only else _weight_bytes(tensors, f"writing {target.name}", progress):
             file.write(piece)
         file.truncate(_file_bytes(header, tensors))
     return target
@@ -98,7 +98,7 @@ def _file_bytes(header: bytes, tensors: tuple[Tensor, ...]) -> int:
     return len(header) + tensors[-1].offset + tensors[-1].n_bytes
 
 
-def _data(tensors: tuple[Tensor, ...], label: str, progress: bool | None) -> Iterator[memoryview]:
+def _weight_bytes(tensors: tuple[Tensor, ...], label: str, progress: bool | None) -> Iterator[memoryview]:
     """All weights in file order, padded to their offsets; the bar counts pieces."""
     total = sum(-(-tensor.n_bytes // POOL_BYTES) for tensor in tensors)
     return track(_pieces(tensors), total, label, progress)
@@ -111,8 +111,8 @@ def _pieces(tensors: tuple[Tensor, ...]) -> Iterator[memoryview]:
             yield memoryview(bytes(padding))
 
 
-def _holds(target: Path, header: bytes, n_bytes: int) -> bool:
-    """Whether the file is this very shape, whole."""
+def _is_complete_shape(target: Path, header: bytes, n_bytes: int) -> bool:
+    """Whether the file has this header and is complete."""
     if not target.is_file() or target.stat().st_size != n_bytes:
         return False
     with target.open("rb") as file:
@@ -120,7 +120,7 @@ def _holds(target: Path, header: bytes, n_bytes: int) -> bool:
 
 
 def _require_replaceable(target: Path) -> None:
-    """A shape may be written anew; a file that is anything else stays."""
+    """Refuse to replace a file that is not a shape."""
     if not target.exists():
         return
     try:
@@ -131,7 +131,7 @@ def _require_replaceable(target: Path) -> None:
         raise InvalidSettings(f"{target} exists and is not a shape, so it is not overwritten. Give another path.")
 
 
-def _require_room(target: Path, n_bytes: int) -> None:
+def _require_disk_space(target: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(target.parent).free
     if free < n_bytes:
         raise NotEnoughDisk(
@@ -141,10 +141,10 @@ def _require_room(target: Path, n_bytes: int) -> None:
 
 
 def bandwidth_shape(machine: Machine | None = None) -> Path:
-    """A shape that no cache holds, written into the cache folder on first use: what labs about bandwidth load.
+    """A shape much larger than the processor's caches, for labs about bandwidth; written to the cache folder once.
 
     The smallest of BANDWIDTH_SHAPES that is at least eight times the last-level cache and leaves half of the RAM
-    free, else the largest that leaves it; INFERLAB_SHAPE=name:mix overrides. `cache_note` says how far it goes.
+    free, else the largest that leaves half of the RAM free; INFERLAB_SHAPE=name:mix overrides. See `cache_note`.
     Raises ModelNotFound or InvalidSettings for another INFERLAB_SHAPE, NotEnoughDisk when it does not fit.
     """
     chosen = os.environ.get(SHAPE) or bandwidth_shape_name(machine or read_host())
@@ -153,8 +153,8 @@ def bandwidth_shape(machine: Machine | None = None) -> Path:
 
 
 def bandwidth_shape_name(machine: Machine) -> str:
-    """`name:mix` of the shape for this machine; an unknown cache is taken for DEFAULT_CACHE_BYTES."""
-    wanted = TIMES_CACHE * (machine.last_level_cache_bytes or DEFAULT_CACHE_BYTES)
+    """`name:mix` of the shape for this machine; an unknown cache counts as DEFAULT_CACHE_BYTES."""
+    wanted = MIN_CACHE_MULTIPLE * (machine.last_level_cache_bytes or DEFAULT_CACHE_BYTES)
     room = (machine.ram_bytes or float("inf")) / 2
     sizes = {name: shape(*name.split(":")).tensor_bytes for name in BANDWIDTH_SHAPES}
     fitting = [name for name, n_bytes in sizes.items() if n_bytes <= room] or list(BANDWIDTH_SHAPES[:1])
@@ -162,15 +162,15 @@ def bandwidth_shape_name(machine: Machine) -> str:
 
 
 def cache_note(model: Model | ModelCard, machine: Machine) -> str | None:
-    """What a figure about bandwidth must say when the caches may hold part of the model; None when they cannot."""
+    """A note for figures about bandwidth when part of the model may stay in the caches; None when it cannot."""
     cache = machine.last_level_cache_bytes
     if cache is None:
         return "The size of this machine's last-level cache is not known; part of the weights may stay in it."
-    if model.tensor_bytes >= TIMES_CACHE * cache:
+    if model.tensor_bytes >= MIN_CACHE_MULTIPLE * cache:
         return None
     return (
         f"The weights are only {model.tensor_bytes / cache:.1f} times the last-level cache ({bytes_text(cache)}), "
-        f"not {TIMES_CACHE}: part of them may stay in it, and the rate is not that of main memory alone."
+        f"not {MIN_CACHE_MULTIPLE}: part of them may stay in it, and the rate is not that of main memory alone."
     )
 
 
@@ -178,18 +178,18 @@ def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
     """The known model with some dimensions changed; `None` keeps one as it is."""
     known = known_model(name) if isinstance(name, str) else name
     given = {key: value for key, value in dimensions.items() if value is not None}
-    if (both := given.pop("head_dim", None)) is not None:
-        given |= {"head_dim_k": both, "head_dim_v": both}
+    if (head_dim := given.pop("head_dim", None)) is not None:
+        given |= {"head_dim_k": head_dim, "head_dim_v": head_dim}
     for key in given:
         if key not in CHANGEABLE:
             near = get_close_matches(key, CHANGEABLE, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(CHANGEABLE)}."
             raise InvalidSettings(f"There is no dimension {key!r}. {hint}")
-    return _loadable(replace(known, **given))
+    return _checked(replace(known, **given))
 
 
-def _loadable(known: KnownModel) -> KnownModel:
-    """Refuse dimensions that llama.cpp would abort on, before anything is written."""
+def _checked(known: KnownModel) -> KnownModel:
+    """The model, if llama.cpp can load it. Raises InvalidSettings for dimensions on which llama.cpp would abort."""
     whole = {f.name: getattr(known, f.name) for f in fields(KnownModel) if f.type == "int" and f.name[:2] == "n_"}
     optional = ("n_expert", "n_expert_used", "n_ff_expert", "n_swa")
     for key, value in whole.items():
@@ -209,14 +209,14 @@ def _loadable(known: KnownModel) -> KnownModel:
 
 
 def file_name(name: str | KnownModel, mix: str, header_only: bool = False, **dimensions: Any) -> str:
-    """`mistral-7b-Q4_K_M.gguf`, with what was changed between."""
+    """`mistral-7b-Q4_K_M.gguf`; changed dimensions stand between name and mix."""
     stem = name if isinstance(name, str) else name.name.lower().replace(" ", "-")
     changes = [f"{key}-{value}" for key, value in sorted(dimensions.items()) if value is not None]
     return "-".join([stem, *changes, mix, *(["header-only"] if header_only else [])]) + ".gguf"
 
 
-def named_in(file: str) -> tuple[str, str, dict[str, int]] | None:
-    """What `file_name` made such a name from: (known model, mix, changed dimensions); None for another file's name."""
+def parse_file_name(file: str) -> tuple[str, str, dict[str, int]] | None:
+    """The inverse of `file_name`: (known model, mix, changed dimensions); None for other names."""
     parts = "|".join(map(re.escape, sorted(known_models(), key=len, reverse=True)))
     found = re.fullmatch(rf"({parts})((?:-n_\w+-\d+|-head_dim-\d+)*)-({'|'.join(quant_mixes.MIXES)})\.gguf", file)
     if not found:
@@ -225,7 +225,7 @@ def named_in(file: str) -> tuple[str, str, dict[str, int]] | None:
 
 
 def _tensors(known: KnownModel, mix: str) -> tuple[Tensor, ...]:
-    return quant_mixes.mixed(architectures.tensors(known), mix, known)
+    return quant_mixes.with_mix_types(architectures.tensors(known), mix, known)
 
 
 def _metadata(known: KnownModel, mix: str, header_only: bool) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _metadata(known: KnownModel, mix: str, header_only: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def _whole_or_nothing(target: Path) -> Iterator[BinaryIO]:
+def _complete_file(target: Path) -> Iterator[BinaryIO]:
     """A file under a temporary name beside the target, renamed to it at the end and removed on any failure."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:

@@ -1,4 +1,4 @@
-"""What this machine needs for the parts of a step: rates, links and ceilings, as measured, kept with the date."""
+"""The record of a machine's measured rates, links and ceilings, with the runs that they were computed from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_BAND = 0.15
 
 @dataclass(frozen=True)
 class Timing:
-    """One run of a small shape, with every sample: seconds of the prompt, and of each token after it."""
+    """One run of a small shape, with every sample: seconds of each prompt, and of each token after it."""
 
     device: str
     shape: str
@@ -33,25 +33,25 @@ class Timing:
 
     @property
     def decode(self) -> float:
-        """Median of each pass's second half: a processor takes some tokens to settle after a prompt."""
+        """Median seconds of the second half of each pass; the first tokens after a prompt are less steady."""
         n = self.n_gen - 1
         passes = [self.decode_seconds[i : i + n] for i in range(0, len(self.decode_seconds), n)]
-        return median(s for one in passes for s in one[n // 2 :])
+        return median(seconds for samples in passes for seconds in samples[n // 2 :])
 
     @property
     def depth(self) -> int:
-        """Cells in use at the token in the middle of those that count."""
+        """Cells in use at the middle one of the tokens that `decode` counts."""
         return self.n_prompt + self.n_gen * 3 // 4
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A machine's rates, its ceilings, when they were measured, and the runs they were taken from.
+    """A machine's rates and ceilings, the date, and the runs that they were computed from.
 
     devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
-    bands    share by which predictions of prefill and decode may be off: wider than any miss of the check
-    disk_bytes_per_second  reading a file that the system has forgotten; None where it does not forget
-    context_bytes  what a card's driver counts beyond llama.cpp's buffers, see measurement.memory; no card: nothing
+    bands    share by which predictions of prefill and decode may be off: wider than any error of the check
+    disk_bytes_per_second  reading a file that is not in the page cache; None where it cannot be dropped from it
+    context_bytes  by card: bytes that its driver counts beyond llama.cpp's buffers, see measurement.memory
     """
 
     machine: Machine
@@ -66,10 +66,10 @@ class Calibration:
     context_bytes: dict[str, int] = field(default_factory=dict)
 
     def host(self, n_threads: int | None) -> DeviceRates:
-        """The host with so many threads, or with the nearest number that was measured (None: the most)."""
+        """Rates of the host with n_threads, or with the nearest number that was measured (None: the most)."""
         known = {int(name.split("/")[1]): name for name in self.devices if name.startswith("host/")}
-        wanted = max(known) if n_threads is None else min(known, key=lambda n: abs(n - n_threads))
-        return self.devices[known[wanted]]
+        nearest = max(known) if n_threads is None else min(known, key=lambda n: abs(n - n_threads))
+        return self.devices[known[nearest]]
 
     def rates(self, name: str) -> DeviceRates:
         """A device's rates. Raises InvalidSettings for one that was not calibrated."""
@@ -77,13 +77,13 @@ class Calibration:
             raise InvalidSettings(f"{name} was not calibrated; {', '.join(self.devices)} were. Run lab.calibrate().")
         return self.devices[name]
 
-    def name_of(self, device: Device) -> str:
-        """A device's name here: an RPC device is the loopback device that was calibrated."""
-        far = [name for name in self.devices if name.startswith("loopback/")]
-        return far[0] if device.backend == "RPC" and far else device.name
+    def calibrated_name(self, device: Device) -> str:
+        """The name under which a device was calibrated; an RPC device uses the loopback device's."""
+        loopbacks = [name for name in self.devices if name.startswith("loopback/")]
+        return loopbacks[0] if device.backend == "RPC" and loopbacks else device.name
 
     def link(self, name: str, link: Link | None = None) -> LinkRates:
-        """The way to a device: as calibrated, or through a link that was measured when it started."""
+        """Rates of the link to a device: as calibrated, or through a relay with the given measured link."""
         direct = self.links[name]
         if link is None:
             return replace(direct, relay_step_seconds=0.0, relay_split_seconds=0.0)
@@ -93,23 +93,23 @@ class Calibration:
 
     @property
     def badge(self) -> str:
-        """Who measured this, when, with what."""
+        """The machine, the date and the engine of the measurements, in one line."""
         return self.machine.badge(self.date, synthetic=True)
 
     def save(self, path: str | Path | None = None) -> Path:
-        """Write it as JSON, into the cache folder if no path is given. Raises RecordError."""
-        return save(self, path or kept_at())
+        """Write the calibration as JSON, to the cache folder if no path is given. Raises RecordError."""
+        return save(self, path or calibration_file())
 
     @classmethod
     def load(cls, name: str | Path | None = None) -> Calibration:
-        """The machine's own, or one from a file, or a recorded machine's by its name. Raises RecordError."""
-        path = Path(name) if name else kept_at()
+        """This machine's calibration, or one from a file or by a recorded machine's name. Raises RecordError."""
+        path = Path(name) if name else calibration_file()
         try:
             return load(path if path.exists() or not name else f"{name}/calibration", cls)
         except RecordError as error:
             raise RecordError(f"{error} lab.calibrate() measures this machine in about a minute.") from error
 
 
-def kept_at() -> Path:
-    """Where this machine's calibration is kept."""
+def calibration_file() -> Path:
+    """The file that holds this machine's calibration."""
     return cache_folder() / "calibration.json"

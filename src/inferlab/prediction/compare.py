@@ -1,4 +1,4 @@
-"""Where a plan meets a run: predicted bytes, measured bytes, and what lies between them."""
+"""Compares a memory plan with the buffers of a run and with the bytes that a driver counted."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from inferlab.units import MIB, bytes_text
 ON_HOST = re.compile(r"CPU|AMX|BLAS|.*_Host$")
 REPACKED = re.compile(r"AMX|CPU_REPACK|CPU_KLEIDIAI|CPU_RISCV|CPU_HBM")  # ggml-cpu.cpp: its extra buffer types
 MAPPED = "CPU_Mapped"
-DECORATION = re.compile(r"_Mapped$|_Private$")
-TOTAL_SHARE, TOTAL_BYTES = 0.03, 150 * MIB
+BUFFER_SUFFIX = re.compile(r"_Mapped$|_Private$")
+AGREEMENT_SHARE, AGREEMENT_BYTES = 0.03, 150 * MIB
 ENDPOINT = re.compile(r"RPC\d*\[(.+)\]")
 
 
 @dataclass(frozen=True)
 class Gap:
-    """One kind of bytes on one device: as planned, and as llama.cpp's log tells it, exact to 0.01 MiB.
+    """One kind of bytes on one device: planned, and measured from llama.cpp's log, exact to 0.01 MiB.
 
     predicted_range  least and most, where the plan is a bound and predicted_bytes None
-    repacked_bytes   second copies of host weights that stand elsewhere in the mapped file; not part of measured_bytes
+    repacked_bytes   second, repacked copies of host weights; not part of measured_bytes
     """
 
     device: str
@@ -38,12 +38,12 @@ class Gap:
 
     @property
     def difference_bytes(self) -> int | None:
-        """Measured minus predicted; None where the plan left it open."""
+        """Measured minus predicted; None where the plan has a range."""
         return None if self.predicted_bytes is None else self.measured_bytes - self.predicted_bytes
 
     @property
     def note(self) -> str | None:
-        """What a difference of host weights means; None where a difference is a difference."""
+        """An explanation of repacked host weights; None where nothing is repacked."""
         if not self.repacked_bytes:
             return None
         return (
@@ -54,9 +54,9 @@ class Gap:
 
 @dataclass(frozen=True)
 class Total:
-    """All that a model takes of one device: plan and the device's constant, beside what the driver counted.
+    """All bytes of a model on one device: the plan plus the device's context, and what its driver counted.
 
-    planned_range  least and most where the plan is a bound; the same number twice elsewhere
+    planned_range  least and most bytes of the plan; equal unless the plan is a bound
     """
 
     device: str
@@ -66,18 +66,18 @@ class Total:
 
     @property
     def difference_bytes(self) -> int:
-        """Measured minus predicted; 0 between the two ends of a bound."""
+        """Measured minus predicted; 0 inside the range of a bound."""
         least, most = (end + self.context_bytes for end in self.planned_range)
         return self.measured_bytes - min(max(self.measured_bytes, least), most)
 
     @property
     def agrees(self) -> bool:
-        """Whether they are within 3 % of what was measured, or within 150 MiB."""
-        return abs(self.difference_bytes) <= max(TOTAL_SHARE * self.measured_bytes, TOTAL_BYTES)
+        """Whether the difference is at most 3 % of the measured bytes, or at most 150 MiB."""
+        return abs(self.difference_bytes) <= max(AGREEMENT_SHARE * self.measured_bytes, AGREEMENT_BYTES)
 
 
 def compare_total(plan: MemoryPlan, occupied: Occupied, context_bytes: int) -> Total:
-    """A plan's bytes on one device, with the device's constant, beside the growth that its driver counted.
+    """A plan's bytes on one device plus the device's context, and the growth that its driver counted.
 
     Raises InvalidSettings where the plan has no such device: it was made for another machine, or other settings.
     """
@@ -89,36 +89,36 @@ def compare_total(plan: MemoryPlan, occupied: Occupied, context_bytes: int) -> T
 
 
 def compare(plan: MemoryPlan, run: Run) -> tuple[Gap, ...]:
-    """Every kind of bytes on every device, planned beside measured, in the plan's order; what both call 0 is left out.
+    """Planned and measured bytes of every kind on every device, in the plan's order, without those that are both 0.
 
-    The run needs `buffers`. Devices are matched by llama.cpp's order: RPC servers as they were named, then the others.
+    The run needs `buffers`. Devices are matched by llama.cpp's order: RPC servers first.
     """
     measured = measured_bytes(run.buffers, run.settings.rpc_servers)
-    places = [(device, kind) for device, held in plan.devices.items() for kind in held.parts]
+    places = [(device, kind) for device, planned in plan.devices.items() for kind in planned.parts]
     places += [place for place in measured if place not in places]
     gaps = [_gap(plan, run, place, measured.get(place, 0)) for place in places]
     return tuple(gap for gap in gaps if gap.predicted_bytes != 0 or gap.measured_bytes)
 
 
 def measured_bytes(buffers: Iterable[Buffer], rpc_servers: Sequence[str] = ()) -> dict[tuple[str, str], int]:
-    """Bytes by ("host" or "gpu0" ..., kind), whatever llama.cpp's backends call their buffers.
+    """Bytes by ("host" or "gpu0" ..., kind), summed over the buffers of llama.cpp's backends.
 
     Repacked copies of weights that are mapped as well are left out: see `repacked_bytes`.
     """
     buffers = tuple(buffers)
-    twice = set(_repacked(buffers))
-    buffers = tuple(b for b in buffers if b not in twice)
-    names = {_plain(b.device) for b in buffers if not ON_HOST.match(b.device)}
-    devices = sorted(names, key=lambda name: _in_llama_cpps_order(name, list(rpc_servers)))
+    second_copies = set(_repacked(buffers))
+    buffers = tuple(b for b in buffers if b not in second_copies)
+    names = {_device_of_buffer(b.device) for b in buffers if not ON_HOST.match(b.device)}
+    devices = sorted(names, key=lambda name: _device_order(name, list(rpc_servers)))
     totals: dict[tuple[str, str], int] = {}
     for b in buffers:
-        device = "host" if ON_HOST.match(b.device) else f"gpu{devices.index(_plain(b.device))}"
+        device = "host" if ON_HOST.match(b.device) else f"gpu{devices.index(_device_of_buffer(b.device))}"
         totals[device, b.kind] = totals.get((device, b.kind), 0) + b.n_bytes
     return totals
 
 
 def repacked_bytes(buffers: Iterable[Buffer]) -> int:
-    """Bytes of weights that llama.cpp holds a second time, in another layout, beside the mapped file."""
+    """Bytes of weights that llama.cpp keeps as repacked second copies beside the mapped file."""
     return sum(b.n_bytes for b in _repacked(tuple(buffers)))
 
 
@@ -134,17 +134,17 @@ def _gap(plan: MemoryPlan, run: Run, place: tuple[str, str], measured: int) -> G
 
 
 def _planned(plan: MemoryPlan, device: str, kind: str) -> int | None:
-    held = plan.devices.get(device)
-    return held.parts[kind] if held else 0
+    planned = plan.devices.get(device)
+    return planned.parts[kind] if planned else 0
 
 
-def _plain(device: str) -> str:
-    """`MTL0_Mapped` is MTL0."""
-    return DECORATION.sub("", device)
+def _device_of_buffer(device: str) -> str:
+    """The device of a buffer: `MTL0_Mapped` -> `MTL0`."""
+    return BUFFER_SUFFIX.sub("", device)
 
 
-def _in_llama_cpps_order(device: str, rpc_servers: list[str]) -> tuple[int, str]:
-    """RPC devices come first, in the order of their servers (src/llama.cpp:276)."""
+def _device_order(device: str, rpc_servers: list[str]) -> tuple[int, str]:
+    """Sort key of llama.cpp's order: RPC devices first, in the order of their servers (src/llama.cpp:276)."""
     endpoint = ENDPOINT.match(device)
     known = endpoint and endpoint[1] in rpc_servers
     return (rpc_servers.index(endpoint[1]) if known else len(rpc_servers) + (not endpoint)), device

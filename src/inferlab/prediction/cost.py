@@ -1,8 +1,8 @@
-"""What a model is made of: bytes and operations of its parts, and how much work a text takes with and without a cache.
+"""Counts bytes and operations of a model's parts, and of generating a text with and without a KV cache.
 
-Everything is arithmetic on a file's list of tensors and its header; nothing is loaded.
-An operation is one multiplication or one addition, so a weight that is multiplied costs two for each token.
-Softmax, norms, RoPE and the activation are left out: they are linear in the width, the matrices quadratic.
+The counts come from a file's header and its list of tensors; nothing is loaded.
+An operation is one multiplication or one addition, so each weight of a matrix costs two operations per token.
+Softmax, norms, RoPE and the activation are left out: they grow linearly with the width, the matrices quadratically.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ ORDER = (*dict.fromkeys(PARTS.values()), NORMS, OTHER, CACHE)
 
 @dataclass(frozen=True)
 class Part:
-    """A kind of tensor, summed over all layers, and what one pass of one token does with it.
+    """One kind of tensor, summed over all layers, and its cost for one token.
 
     n_bytes      in the file, or in the cells in use
-    read_bytes   read for one token: one row of an embedding table, the chosen share of experts, else all
+    read_bytes   bytes read for one token: one row of an embedding table, the used experts, else all
     operations   multiplications and additions for one token
     """
 
@@ -55,7 +55,7 @@ class Part:
 
 
 def part_of(tensor_name: str) -> str:
-    """The part that a tensor belongs to, by llama.cpp's names: `blk.3.attn_q.weight` -> `attention: queries`."""
+    """The part that a tensor belongs to, by its name in llama.cpp: `blk.3.attn_q.weight` -> `attention: queries`."""
     stem = re.sub(r"^blk\.\d+\.|\.(weight|bias)$", "", tensor_name)
     if "norm" in stem:
         return NORMS
@@ -70,26 +70,26 @@ def parts(model: Model, n_cells: int = 0) -> tuple[Part, ...]:
     Raises UnsupportedArchitecture for `n_cells` where the cache is not of the plain kind.
     """
     tied = not any(tensor.name == "output.weight" for tensor in model.tensors)
-    found: dict[str, list[Part]] = defaultdict(list)
+    parts_by_name: dict[str, list[Part]] = defaultdict(list)
     for tensor in model.tensors:
-        found[part_of(tensor.name)].append(_used(model, tensor, tied))
-    summed = [_sum(name, found[name]) for name in ORDER if name in found]
+        parts_by_name[part_of(tensor.name)].append(_part_from(model, tensor, tied))
+    summed = [_total(name, parts_by_name[name]) for name in ORDER if name in parts_by_name]
     if n_cells:
-        summed.append(_cells(model, n_cells))
+        summed.append(_attention_over_cells(model, n_cells))
     return tuple(summed)
 
 
 def type_bytes(tensors: Iterable[Tensor]) -> dict[str, dict[str, int]]:
     """Bytes by part and by ggml type: {part: {type: bytes}}, parts in the model's order."""
-    told: dict[str, dict[str, int]] = {name: {} for name in ORDER}
+    by_part: dict[str, dict[str, int]] = {name: {} for name in ORDER}
     for tensor in tensors:
-        of_part = told[part_of(tensor.name)]
-        of_part[tensor.type] = of_part.get(tensor.type, 0) + tensor.n_bytes
-    return {name: types for name, types in told.items() if types}
+        bytes_by_type = by_part[part_of(tensor.name)]
+        bytes_by_type[tensor.type] = bytes_by_type.get(tensor.type, 0) + tensor.n_bytes
+    return {name: types for name, types in by_part.items() if types}
 
 
 def operations(model: Model, n_cells: int) -> tuple[int, int]:
-    """(in matrices, in attention over the cells) for one token that sees `n_cells` tokens, itself included."""
+    """(in matrices, in attention over the cells) for one token that attends to `n_cells` tokens, itself included."""
     *matrices, cells = parts(model, n_cells)
     return sum(part.operations for part in matrices), cells.operations
 
@@ -97,8 +97,8 @@ def operations(model: Model, n_cells: int) -> tuple[int, int]:
 def total_operations(model: Model, n_tokens: int, cached: bool = True) -> int:
     """Operations to generate a text of `n_tokens` one token after another.
 
-    With a cache, token n goes through the matrices once and looks at n cells: a sum over n of (a + b n).
-    Without, its whole text goes through: a sum over n of the sum over m = 1..n of (a + b m).
+    With a cache, token n costs a operations in the matrices and b n in attention: the sum over n of (a + b n).
+    Without a cache, each step computes the whole text: the sum over n of the sum over m = 1..n of (a + b m).
     """
     matrices, per_cell = operations(model, 1)
     n = n_tokens
@@ -108,12 +108,12 @@ def total_operations(model: Model, n_tokens: int, cached: bool = True) -> int:
 
 
 def kv_readings(model: Model | KnownModel, settings: Settings) -> dict[str, int]:
-    """Bytes of the KV cache by the right formula and by four that readers meet elsewhere; only the first is true.
+    """Bytes of the KV cache by the right formula and by four wrong ones in common use.
 
     query heads        n_head where n_head_kv belongs
-    hidden width       n_embd for each key and value, as if all heads together always made the hidden state
-    whole bytes        bits by the name of the type, without the scales of its blocks (q8_0 as 1 byte, q4_0 as 0.5)
-    cells as asked     n_ctx as given, not rounded up to 256 for each sequence
+    hidden width       n_embd for each key and value, as if n_head_kv * head_dim were always n_embd
+    whole bytes        the bits in the type's name, without the scales of its blocks (q8_0 as 1 byte, q4_0 as 0.5)
+    cells as asked     n_ctx as given, not rounded up to a multiple of 256 for each sequence
     """
     right = kv_cache_bytes(model, settings)
     per_token = kv_cache_bytes_per_token(model, settings.type_k, settings.type_v)
@@ -130,11 +130,11 @@ def kv_readings(model: Model | KnownModel, settings: Settings) -> dict[str, int]
 
 
 def break_even_cells(weights_bytes: int, model: Model | KnownModel, type_k: str = "f16", type_v: str = "f16") -> float:
-    """Cells at which the KV cache in use weighs as much as the weights."""
+    """Cells in use at which the KV cache has as many bytes as the weights."""
     return weights_bytes / kv_cache_bytes_per_token(model, type_k, type_v)
 
 
-def _used(model: Model, tensor: Tensor, tied: bool) -> Part:
+def _part_from(model: Model, tensor: Tensor, tied: bool) -> Part:
     share_read = share_multiplied = 1.0
     if len(tensor.shape) < 2:
         share_multiplied = 0.0
@@ -142,8 +142,8 @@ def _used(model: Model, tensor: Tensor, tied: bool) -> Part:
         share_read, share_multiplied = 1 / tensor.shape[1], 0.0
     elif "_exps" in tensor.name:
         share_read = share_multiplied = _share_of_experts(model)
-    read, done = round(share_read * tensor.n_bytes), round(share_multiplied * 2 * tensor.n_elements)
-    return Part(part_of(tensor.name), tensor.n_elements, tensor.n_bytes, read, done)
+    read, operations = round(share_read * tensor.n_bytes), round(share_multiplied * 2 * tensor.n_elements)
+    return Part(part_of(tensor.name), tensor.n_elements, tensor.n_bytes, read, operations)
 
 
 def _share_of_experts(model: Model) -> float:
@@ -153,9 +153,9 @@ def _share_of_experts(model: Model) -> float:
     return used / count
 
 
-def _sum(name: str, found: Iterable[Part]) -> Part:
+def _total(name: str, parts: Iterable[Part]) -> Part:
     total = Part(name, 0, 0, 0, 0)
-    for part in found:
+    for part in parts:
         total = replace(
             total,
             n_weights=total.n_weights + part.n_weights,
@@ -166,11 +166,11 @@ def _sum(name: str, found: Iterable[Part]) -> Part:
     return total
 
 
-def _cells(model: Model, n_cells: int) -> Part:
+def _attention_over_cells(model: Model, n_cells: int) -> Part:
     """Scores (queries times keys) and mixing (scores times values) over `n_cells`, in every layer."""
     n_bytes = n_cells * kv_cache_bytes_per_token(model)
-    done = 2 * n_cells * model.n_layer * model.n_head * (model.head_dim_k + model.head_dim_v)
-    return Part(CACHE, 0, n_bytes, n_bytes, done)
+    operations = 2 * n_cells * model.n_layer * model.n_head * (model.head_dim_k + model.head_dim_v)
+    return Part(CACHE, 0, n_bytes, n_bytes, operations)
 
 
 def _named_bits(type: str) -> int:

@@ -1,9 +1,10 @@
-"""Plans: what a model will take, said before it is loaded, with the method that said so.
+"""Predicts memory and speed of a model before it is loaded.
 
+A memory plan names its method:
 closed form  weights and cache from the header, compute buffers from `memory.compute` where it is exact
 oracle       the compute buffers (and an unusual cache) from llama.cpp's own simulation
-bound        weights and cache exact, compute between two ends: a card that is not here to be asked, or attention
-             that the simulation has on the wrong side
+bound        weights and cache exact, least and most compute bytes: for a card that is not on this machine, or for
+             attention that the simulation assigns to the wrong device
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.memory.planner import MemoryPlanner, planned_devices
-from inferlab.prediction.speed import Placed, SpeedPlan, StepPlan, limits_of
+from inferlab.prediction.speed import PlacedModel, SpeedPlan, StepPlan, weight_limits
 from inferlab.settings import Settings
 
 RESERVES = ("llama-cpp-python", "llama-server")
@@ -32,10 +33,10 @@ def predict_memory(
 ) -> MemoryPlan:
     """Bytes of weights, KV cache, compute and output on each device and in each layer; nothing is loaded.
 
-    `model` is a file, a header read before, or the name of a known model (as Q4_K_M). Without a machine there is the
-    host alone, and the devices of `settings.rpc_servers`; with one, its GPUs too, here or not.
-    `reserve` says whose context it is: llama-server reserves room for fewer logits than llama-cpp-python and
-    `lab.measure` do.
+    `model` is a file, a header read before, or the name of a known model (as Q4_K_M). Without a machine the plan
+    has the host and the devices of `settings.rpc_servers`; with one also its GPUs.
+    `reserve` names the program that makes the context: llama-server reserves memory for fewer logits than
+    llama-cpp-python and `lab.measure`.
     Raises InvalidSettings without n_ctx, UnsupportedArchitecture where neither closed form nor simulation is valid.
     """
     if reserve not in RESERVES:
@@ -43,7 +44,7 @@ def predict_memory(
     model = model_named(model)
     settings.require_model(model)
     planner = MemoryPlanner(model, settings, planned_devices(settings, machine), reserve == "llama-server")
-    return planner.closed_form() or planner.from_oracle() or planner.bound()
+    return planner.closed_form() or planner.from_simulation() or planner.bound()
 
 
 def predict_speed(
@@ -55,12 +56,12 @@ def predict_speed(
     machine: Machine | None = None,
     link: Link | None = None,
 ) -> SpeedPlan:
-    """Rates of prefill and decode, what bounds them, and how far they may be off; nothing is loaded.
+    """Tokens per second of prefill and decode, with bands and the largest term of each; nothing is loaded.
 
-    calibration  what the machine was measured to need (None: the one that `lab.calibrate()` kept)
+    calibration  the measured rates of a machine (None: those that `lab.calibrate()` saved)
     link         of an RPC device (None: as measured when this session's loopback device started, or unslowed)
-    n_gen        tokens generated after the prompt; decode is that of the one in their middle
-    The bytes are those of `predict_memory`; the seconds are added up by `speed`.
+    n_gen        tokens generated after the prompt; decode is predicted for the middle one
+    The bytes are those of `predict_memory`; `speed` computes the seconds.
     Raises InvalidSettings where a device was not calibrated, RecordError without a calibration,
     UnsupportedArchitecture for a KV cache that has no formula.
     """
@@ -69,21 +70,26 @@ def predict_speed(
     calibration = calibration or Calibration.load()
     settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
     gpus = planned_devices(settings, machine)
-    placed = MemoryPlanner(model, settings, gpus, False).placed()
+    layers = MemoryPlanner(model, settings, gpus, False).layer_devices()
     link = link or _link_to(settings)
-    names = {f"gpu{i}": calibration.name_of(gpu) for i, gpu in enumerate(gpus)}
-    rates = {HOST: calibration.host(settings.n_threads)} | {at: calibration.rates(name) for at, name in names.items()}
-    ways = {at: calibration.link(name, link) for at, name in names.items()}
-    whole = Placed(model, settings, placed, rates, ways)
-    decode = StepPlan(1, whole.decode(n_prompt + n_gen // 2), calibration.bands["decode"])
-    prefill = StepPlan(n_prompt, whole.prefill(n_prompt), calibration.bands["prefill"], whole.overlap(n_prompt))
-    known = {tensor.type for tensor, _ in whole.tensors()} - set.union(*(set(one.types) for one in rates.values()))
-    notes = tuple(f"{type} was not calibrated; the nearest type in size stands for it." for type in sorted(known))
-    return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, limits_of(rates, decode), notes)
+    names = {f"gpu{i}": calibration.calibrated_name(gpu) for i, gpu in enumerate(gpus)}
+    rates = {HOST: calibration.host(settings.n_threads)} | {
+        device: calibration.rates(name) for device, name in names.items()
+    }
+    links = {device: calibration.link(name, link) for device, name in names.items()}
+    placed_model = PlacedModel(model, settings, layers, rates, links)
+    decode = StepPlan(1, placed_model.decode(n_prompt + n_gen // 2), calibration.bands["decode"])
+    prefill = StepPlan(
+        n_prompt, placed_model.prefill(n_prompt), calibration.bands["prefill"], placed_model.overlap(n_prompt)
+    )
+    calibrated = {type for device_rates in rates.values() for type in device_rates.types}
+    missing = {tensor.type for tensor, _ in placed_model.tensors()} - calibrated
+    notes = tuple(f"{type} was not calibrated; the nearest type in size stands for it." for type in sorted(missing))
+    return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, weight_limits(rates, decode), notes)
 
 
 def _link_to(settings: Settings) -> Link | None:
-    """The slowed link of the first loopback device of this session that a request uses; None without any."""
+    """The link of the first loopback device of this session among the settings' RPC servers; None without any."""
     if not settings.rpc_servers:
         return None
     from inferlab.engine.loopback import links_to

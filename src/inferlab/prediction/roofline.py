@@ -1,7 +1,7 @@
-"""Measurements under a machine's roofs: what a run achieved, in FLOP and bytes, and where the ridge lies in tokens.
+"""Points of a roofline: FLOP and bytes per second that runs achieved, and the batch size at the ridge.
 
-Counted are the multiplications with weights, two FLOP for each weight and token, and the bytes of those weights,
-read once in each pass of at most n_ubatch tokens; attention, norms and activations are left out on both sides.
+Two FLOP count for each weight and token, and the bytes of the weights once for each pass of at most n_ubatch tokens.
+Attention, norms and activations are left out of both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inferlab.prediction.speed import intensity, matrices
 
 @dataclass(frozen=True)
 class Achieved:
-    """One phase of a run: tokens in the prompt, FLOP for each byte of weights read, and the rate of both."""
+    """One phase of a run: tokens in the prompt, FLOP per byte of weights read, and FLOP per second."""
 
     name: str
     n_prompt: int
@@ -31,14 +31,14 @@ class Achieved:
 
     @property
     def point(self) -> tuple[str, float, float]:
-        """As `figures.roofline` takes it."""
+        """(name, FLOP per byte, FLOP per second) for `figures.roofline`."""
         return self.name, self.flop_per_byte, self.flops_per_second
 
 
 def achieved(runs: Iterable[Run], model: Model, decode: bool = True) -> list[Achieved]:
     """The prefill of every run and, with `decode`, the decode of the run with the fewest cells in use.
 
-    `model` is that of the runs: its file read, or `lab.shape` of the same name.
+    `model` is the model of the runs: its file read, or `lab.shape` of the same name.
     """
     runs = sorted(runs, key=lambda run: run.n_prompt)
     found = [_prefill(run, model) for run in runs]
@@ -65,5 +65,5 @@ def _read_bytes(model: Model) -> int:
 
 
 def ridge_tokens(ceiling: Ceiling, type: str, model: Model) -> float:
-    """Tokens in a pass from which arithmetic takes longer than reading the weights."""
+    """Tokens in a pass above which arithmetic takes longer than reading the weights."""
     return ceiling.ridge(type) / intensity(model, 1)

@@ -1,7 +1,7 @@
-"""How good speed plans are: points that no calibration used, measured, and what was predicted for each.
+"""Measures the accuracy of speed plans on points that no calibration used.
 
-A point keeps its raw samples; predictions are made anew from the calibration that is stored beside the points, so a
-page and a test find the same errors.
+A point keeps its raw samples. Predictions are computed from the calibration that is stored beside the points, so that
+a page and a test compute the same errors.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from inferlab.settings import Settings
 
 PHASES = ("prefill", "decode")
 PASSES, AGREEMENT = 2, 0.1
-MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the bar
+MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the accuracy required of speed plans
 
 
 @dataclass(frozen=True)
 class Point:
-    """One workload on a shape: which, how, and every sample of it.
+    """One workload on a shape, with every sample.
 
     changes          dimensions in which the shape differs from the published model
     prefill_seconds  of each pass; decode_seconds of each token of all passes
@@ -46,22 +46,23 @@ class Point:
 
     @property
     def text(self) -> str:
-        """What tells this point from others, in words."""
-        asked = self.settings
-        cache = "" if asked.type_k == "f16" else f", cache {asked.type_k}"
-        side = "" if asked.offload_kqv else f", cache on host, flash attention {asked.flash_attn}"
+        """A name for this point: shape, device, depth, and what differs from the defaults."""
+        cache = "" if self.settings.type_k == "f16" else f", cache {self.settings.type_k}"
+        placement = "" if self.settings.offload_kqv else f", cache on host, flash attention {self.settings.flash_attn}"
         link = f", {self.link.achieved_gigabytes_per_second:.2g} GB/s" if self.link else ""
-        where = f"host, {asked.n_threads} threads" if self.on_host_alone else f"{asked.n_gpu_layers} layers"
-        return f"{self.name} {self.mix}, {where}, depth {self.n_prompt}{cache}{side}{link}"
+        where = (
+            f"host, {self.settings.n_threads} threads" if self.on_host_alone else f"{self.settings.n_gpu_layers} layers"
+        )
+        return f"{self.name} {self.mix}, {where}, depth {self.n_prompt}{cache}{placement}{link}"
 
     @property
     def on_host_alone(self) -> bool:
-        """Whether no device is given to it at all."""
+        """Whether the point uses no device."""
         return not self.settings.rpc_servers and self.settings.devices == ()
 
     @property
     def place(self) -> str:
-        """What it tries out: where the layers lie, a slowed link, or the cache on the other side."""
+        """The group of this point: where its layers are, a slowed link, or the cache on the host."""
         if self.on_host_alone:
             return "host alone"
         if not self.settings.offload_kqv:
@@ -98,7 +99,7 @@ class Checked:
 
     @property
     def pair(self) -> tuple[str, float, float, tuple[float, float]]:
-        """As figures take it."""
+        """(text, predicted, measured, band) for a figure."""
         return self.text, self.predicted, self.measured, self.band
 
 
@@ -111,7 +112,7 @@ class Accuracy:
 
     @property
     def badge(self) -> str:
-        """Who recorded these points, when, with what."""
+        """The machine, the date and the engine of the points, in one line."""
         return f"recorded: {self.calibration.badge.removeprefix('measured: ')}"
 
     def checked(self, phase: str | None = None) -> tuple[Checked, ...]:
@@ -120,7 +121,7 @@ class Accuracy:
         return tuple(self._check(point, of) for point in self.points for of in phases)
 
     def pairs_by_place(self, phase: str) -> dict[str, list[tuple[str, float, float, tuple[float, float]]]]:
-        """One phase's rates as figures take them, by what their points try out."""
+        """One phase's rates for a figure, grouped by `Point.place`."""
         found: dict[str, list[tuple[str, float, float, tuple[float, float]]]] = {}
         for point, checked in zip(self.points, self.checked(phase), strict=True):
             found.setdefault(point.place, []).append(checked.pair)
@@ -143,13 +144,13 @@ class Accuracy:
 
 
 def predicted(point: Point, calibration: Calibration) -> SpeedPlan:
-    """What a calibration says about a point; nothing is loaded."""
+    """The speed plan of a point from a calibration; nothing is loaded."""
     model = shape(point.name, point.mix, **point.changes)
     return predict_speed(model, point.settings, calibration, point.n_prompt, point.n_gen, link=point.link)
 
 
 def measured(point: Point, engine: LlamaEngine) -> Point:
-    """The point with samples: one short warm-up, then two passes, and a third if their prompts' times are far apart."""
+    """The point with samples: a short warm-up, two passes, and a third if the prefill times differ by over 10 %."""
     path = make_shape(point.name, point.mix, progress=False, **point.changes)
     engine.open(path, point.settings)
     prompt = engine.random_prompt(point.n_prompt)
@@ -166,17 +167,17 @@ def measured(point: Point, engine: LlamaEngine) -> Point:
 
 
 def median_error(checked: Iterable[Checked]) -> float:
-    """The median of the errors' sizes."""
-    return median(abs(one.error) for one in checked)
+    """The median of the errors' absolute values."""
+    return median(abs(rate.error) for rate in checked)
 
 
 def share_inside(checked: Sequence[Checked]) -> float:
     """The share of measurements inside the bands of their predictions."""
-    return sum(one.inside for one in checked) / len(checked)
+    return sum(rate.inside for rate in checked) / len(checked)
 
 
-def held(checked: Sequence[Checked]) -> str:
-    """In words, whether the bar was held, or by how much it was missed."""
+def accuracy_verdict(checked: Sequence[Checked]) -> str:
+    """Whether the required accuracy was reached, or by how much it was missed, in words."""
     error, inside = median_error(checked), share_inside(checked)
     missed = [f"missed it by {100 * (error - MOST_MEDIAN_ERROR):.1f} points"] if error > MOST_MEDIAN_ERROR else []
     missed += [f"had only {100 * inside:.0f} % inside the band"] if inside < LEAST_INSIDE else []

@@ -1,8 +1,8 @@
-"""How many bytes a model takes, from its shape alone.
+"""Computes how many bytes a model needs, from its shape.
 
-weights: the sum of tensor bytes. `cache`: the KV cache, layer by layer. `placement`: which device has which layer.
-`compute`: the compute and output buffers, in closed form where that is exact. `plan`: all of it in one record.
-What a formula does not cover is refused (UnsupportedArchitecture, or None), never guessed.
+weights: the sum of tensor bytes. `cache`: the KV cache of each layer. `placement`: the device of each layer.
+`compute`: the compute and output buffers, where a closed form is exact. `plan`: the records of a plan.
+`planner`: the plan. Where no formula is valid, functions raise UnsupportedArchitecture or return None.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = [
 
 
 def weights_bytes(known: KnownModel, type: str = "f16") -> int:
-    """Bytes of all tensors of a known model with every matrix in one `type`; what a conversion keeps in F32 stays.
+    """Bytes of all tensors of a known model with every matrix in one `type`; what a conversion keeps in F32 stays F32.
 
     A named mix such as Q4_K_M is not one type; `known_model(...).files` has the sizes of published files.
-    Raises InvalidSettings for a type that ggml does not have or whose blocks no row fills,
+    Raises InvalidSettings for a type that ggml does not have or whose blocks the rows do not fill,
     UnsupportedArchitecture for an architecture without a layout.
     """
     return sum(_bytes_in(type if tensor.type == "F16" else tensor.type, tensor) for tensor in tensors(known))

@@ -1,4 +1,4 @@
-"""The KV cache, layer by layer: how many cells, how wide, in which types. `speed` counts with the same formula.
+"""Computes the KV cache of each layer: its cells, their width and their types. `speed` uses the same formulas.
 
     bytes of the cache    sum over layers of streams * cells * bytes of a cell
     bytes of a cell       row(type_k, KV heads * head_dim_k) + row(type_v, KV heads * head_dim_v)
@@ -21,16 +21,16 @@ from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.model.gguf import LazyArray, Model
 from inferlab.settings import Settings
 
-# Architectures whose cache was held against llama.cpp's own (tests/benchmarks/test_plan_exact.py).
-PLAIN = frozenset(["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "phi3", "starcoder2", "olmo2"])
-# Every n-th layer keeps the whole context, the others a window: (n, window that llama.cpp assumes; None: none at all).
+# Architectures whose computed cache was compared with llama.cpp's (tests/benchmarks/test_plan_exact.py).
+FULL_CONTEXT = frozenset(["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "phi3", "starcoder2", "olmo2"])
+# Every n-th layer keeps the whole context, the others a window: (n, window that llama.cpp assumes; None: no window).
 WINDOWED = {"gemma2": (2, 4096), "gemma3": (6, None), "olmo2": (4, None)}
 LATENT = frozenset(["deepseek2"])
 
 
 @dataclass(frozen=True)
 class CacheLayer:
-    """The cache of one layer: values of a key and of a value in one cell, and the window it keeps (0: everything)."""
+    """The cache of one layer: width of a key and of a value in one cell, and the window in tokens (0: no window)."""
 
     key_width: int
     value_width: int
@@ -41,9 +41,10 @@ def cache_layers(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
     """One CacheLayer for each block. Raises UnsupportedArchitecture for a cache that has no formula here."""
     if not isinstance(model, Model):
         return _windowed(model, model.n_layer, model.architecture, model.n_swa)
-    if refused := _other_cache(model):
+    if unsupported := _unsupported_cache(model):
         raise UnsupportedArchitecture(
-            f"{model.name} ({model.architecture}) has {refused}; the closed form for the KV cache does not hold for it."
+            f"{model.name} ({model.architecture}) has {unsupported}; "
+            "the closed form for the KV cache does not hold for it."
         )
     if model.architecture in LATENT:
         return (CacheLayer(model.n_head_kv * model.head_dim_k, 0),) * model.n_layer
@@ -63,15 +64,15 @@ def cells(settings: Settings) -> tuple[int, int]:
 
 def windowed_cells(settings: Settings, window: int) -> int:
     """Cells of each stream in a layer with a sliding window (llama-kv-cache-iswa.cpp:69-81)."""
-    _, whole = cells(settings)
+    _, all_cells = cells(settings)
     if settings.swa_full or not window:
-        return whole
-    seen = window * (settings.n_seq_max if settings.kv_unified else 1)
-    return padded(min(whole, seen + batches(settings)[1]))
+        return all_cells
+    window_cells = window * (settings.n_seq_max if settings.kv_unified else 1)
+    return padded(min(all_cells, window_cells + batches(settings)[1]))
 
 
 def batches(settings: Settings) -> tuple[int, int]:
-    """(n_batch, n_ubatch) as llama.cpp cuts them: no batch is larger than the n_ctx asked for."""
+    """(n_batch, n_ubatch) as llama.cpp limits them: no batch is larger than n_ctx."""
     n_batch = min(settings.n_ctx, settings.n_batch)
     return n_batch, min(n_batch, settings.n_ubatch)
 
@@ -93,15 +94,15 @@ def layer_bytes(layer: CacheLayer, settings: Settings) -> int:
 
 
 def kv_cache_bytes(model: Model | KnownModel, settings: Settings) -> int:
-    """Bytes of the KV cache that llama.cpp allocates when it makes the context; it never grows.
+    """Bytes of the KV cache that llama.cpp allocates when it creates the context; the cache never grows.
 
-    Raises InvalidSettings without n_ctx, UnsupportedArchitecture for caches of other kinds.
+    Raises InvalidSettings without n_ctx, UnsupportedArchitecture for a cache that has no formula here.
     """
     return sum(layer_bytes(layer, settings) for layer in cache_layers(model))
 
 
 def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", type_v: str = "f16") -> int:
-    """Bytes that one cell of the KV cache takes over all layers: KV heads count, query heads do not.
+    """Bytes of one cell of the KV cache over all layers; KV heads count, query heads do not.
 
     n_layer * (row(type_k, n_head_kv * head_dim_k) + row(type_v, n_head_kv * head_dim_v)); llama-kv-cache.cpp.
     """
@@ -109,12 +110,12 @@ def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", typ
 
 
 def _windowed(model: Model | KnownModel, n_layer: int, architecture: str, window: int) -> tuple[CacheLayer, ...]:
-    """Layers that slide and layers that do not, in turn: set_swa_pattern, llama-hparams.cpp:8-22."""
+    """The layers with and without a sliding window, in their pattern: set_swa_pattern, llama-hparams.cpp:8-22."""
     widths = model.n_head_kv * model.head_dim_k, model.n_head_kv * model.head_dim_v
     if not window or architecture not in WINDOWED:
         return (CacheLayer(*widths),) * n_layer
-    every = WINDOWED[architecture][0]
-    return tuple(CacheLayer(*widths, window if i % every < every - 1 else 0) for i in range(n_layer))
+    period = WINDOWED[architecture][0]
+    return tuple(CacheLayer(*widths, window if i % period < period - 1 else 0) for i in range(n_layer))
 
 
 def _window(model: Model) -> int:
@@ -124,24 +125,24 @@ def _window(model: Model) -> int:
     return model.number("attention.sliding_window", WINDOWED[model.architecture][1]) or 0
 
 
-def _in_turn(model: Model) -> bool:
+def _has_standard_window_pattern(model: Model) -> bool:
     """Whether the file's own pattern of windows, a number or one flag for each layer, is its architecture's."""
-    every = WINDOWED[model.architecture][0]
+    period = WINDOWED[model.architecture][0]
     key = f"{model.architecture}.attention.sliding_window_pattern"
     if isinstance(model.metadata.get(key), LazyArray):
-        return [bool(flag) for flag in model.array(key)] == [i % every < every - 1 for i in range(model.n_layer)]
-    return model.metadata.get(key, every) == every
+        return [bool(flag) for flag in model.array(key)] == [i % period < period - 1 for i in range(model.n_layer)]
+    return model.metadata.get(key, period) == period
 
 
-def _other_cache(model: Model) -> str | None:
-    """What makes this model's cache one that no formula here describes; None for the caches above."""
+def _unsupported_cache(model: Model) -> str | None:
+    """Why no formula here is valid for this model's cache; None where one is."""
     per_layer = ("attention.head_count_kv", "attention.head_count", "attention.key_length", "attention.value_length")
     arrays = [k for k in per_layer if isinstance(model.metadata.get(f"{model.architecture}.{k}"), LazyArray)]
-    if model.architecture not in PLAIN | set(WINDOWED) | LATENT:
-        return "an architecture that is not among " + ", ".join(sorted(PLAIN | set(WINDOWED) | LATENT))
+    if model.architecture not in FULL_CONTEXT | set(WINDOWED) | LATENT:
+        return "an architecture that is not among " + ", ".join(sorted(FULL_CONTEXT | set(WINDOWED) | LATENT))
     if arrays:
         return f"{arrays[0]} for each layer"
-    if _window(model) and not _in_turn(model):
+    if _window(model) and not _has_standard_window_pattern(model):
         return "a pattern of sliding windows of its own"
     if model.number("nextn_predict_layers"):
         return "layers that predict several tokens"

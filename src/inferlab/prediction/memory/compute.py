@@ -1,6 +1,6 @@
-"""The compute and output buffers, in closed form where that is exact.
+"""Computes the compute and output buffers in closed form, where that is exact.
 
-The compute buffer holds what one batch needs while it passes through the widest stage of the model.  With
+The compute buffer has room for one batch in the widest stage of the model. With
 ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * head_dim, n = cells of one stream:
 
     mask       flash attention: 2 n ub        without: 4 n ub
@@ -9,11 +9,11 @@ ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * hea
                without: mask + 4 n_head n ub + (2D + 2q + 2kv) ub * 4
     head       (n_vocab + D) outputs * 4
     device     max(ffn, attention, head)
-    host       beside a device: mask + 2D ub * 4 (the embedded tokens, and where they arrive); alone: device + D ub * 4
+    host       beside a device: mask + 2D ub * 4 (embedded tokens and their copy); alone: device + D ub * 4
 
-To these come some bytes for each token (its id, position and cell). The sum is exact, at the 0.01 MiB that llama.cpp
-prints, when the stages fill the buffer without holes: `compute_bytes` answers only inside the proportions where that
-held for every random shape tried (tests/benchmarks/test_closed_form.py), and None elsewhere.
+Some bytes for each token (its id, position and cell) are added. The sum is exact, at the 0.01 MiB that llama.cpp
+prints, when the stages fill the buffer without holes. `compute_bytes` returns None outside the proportions in which
+that was true of every random shape tried (tests/benchmarks/test_closed_form.py).
 Derived from the simulation's outputs; llama-graph.cpp, llama-context.cpp:640-757, ggml-alloc.c.
 """
 
@@ -27,14 +27,14 @@ from inferlab.settings import Settings
 
 DENSE = frozenset(["llama", "qwen2", "qwen3", "gemma", "granite"])
 LEAST_FEED_FORWARD = 2.6  # n_ff / n_embd, below which the feed-forward stage leaves holes
-LEAD_WITH_FLASH_ATTENTION = 1.1  # the widest stage over the next: closer ones are laid out in each other's holes
-LEAD_WITHOUT = 1.3
+LEAST_RATIO_WITH_FLASH_ATTENTION = 1.1  # widest stage / second widest: closer stages are placed into each other's holes
+LEAST_RATIO_WITHOUT = 1.3
 F32, F16, IDS = 4, 2, 4
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Bytes that each stage of the model wants at once, for one batch."""
+    """Bytes that each stage of the model needs at once, for one batch."""
 
     mask: int
     feed_forward: int
@@ -48,60 +48,63 @@ class Stages:
         return max(self.feed_forward, self.attention, self.head)
 
     @property
-    def next(self) -> int:
+    def second_widest(self) -> int:
         return sorted((self.feed_forward, self.attention, self.head))[1]
 
 
 def stages(model: Model, settings: Settings, n_outputs: int) -> Stages:
-    """The terms of the sum above, for a dense model, with the numbers that a batch brings along.
+    """The terms of the sum above, for a dense model, and the inputs of a batch.
 
-    inputs: token ids, positions, and the cells that keys and values go to, as the host prepares them.
+    inputs: token ids, positions, and the cells to which keys and values are written, as the host prepares them.
     """
     tokens = tokens_reserved(settings)
     q, kv = model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
     n_scores = cells(settings)[1] * tokens
-    row = tokens * F32
-    wide = (3 * model.n_ff + 2 * model.n_embd + q) * row
-    numbers = 12 * tokens + 4 * n_outputs  # positions, cells for the keys, which outputs are wanted
+    row_bytes = tokens * F32
+    feed_forward = (3 * model.n_ff + 2 * model.n_embd + q) * row_bytes
+    index_bytes = 12 * tokens + 4 * n_outputs  # positions, cells of the keys, indices of the outputs
     if uses_flash_attention(settings):
-        mask, attention, cells_of_values = F16 * n_scores, 4 * model.n_embd * row, 8 * tokens
-        held = mask + numbers + cells_of_values
+        mask, attention, value_index_bytes = F16 * n_scores, 4 * model.n_embd * row_bytes, 8 * tokens
+        mask_and_inputs = mask + index_bytes + value_index_bytes
     else:
-        mask, cells_of_values = F32 * n_scores, 8 * kv * tokens  # values are written one by one, then the numbers go
-        attention = F32 * model.n_head * n_scores + 2 * (model.n_embd + q + kv) * row
-        held = mask + numbers
+        mask, value_index_bytes = (
+            F32 * n_scores,
+            8 * kv * tokens,
+        )  # values are written one by one, then the indices are freed
+        attention = F32 * model.n_head * n_scores + 2 * (model.n_embd + q + kv) * row_bytes
+        mask_and_inputs = mask + index_bytes
     head, embedded = head_bytes(model, n_outputs), embedded_bytes(model, settings)
-    inputs = IDS * tokens + numbers + cells_of_values
-    return Stages(mask, held + wide, held + attention, head, embedded, inputs)
+    inputs = IDS * tokens + index_bytes + value_index_bytes
+    return Stages(mask, mask_and_inputs + feed_forward, mask_and_inputs + attention, head, embedded, inputs)
 
 
 def head_bytes(model: Model, n_outputs: int) -> int:
-    """The last stage: logits of every output, and the vectors that they are made from."""
+    """Bytes of the last stage: the logits of every output, and the vectors that they are computed from."""
     return (n_vocab(model) + model.n_embd) * n_outputs * F32
 
 
 def embedded_bytes(model: Model, settings: Settings) -> int:
-    """One batch as it enters the first block: a vector for each token."""
+    """Bytes of one batch at the first block: a vector of n_embd values for each token."""
     return model.n_embd * tokens_reserved(settings) * F32
 
 
 def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
     """Compute buffer of the host and, if the whole model and its cache are on one device, of "gpu0".
 
-    None where the closed form is not exact: another architecture, a quantized cache, proportions that leave holes.
+    None where the closed form is not exact: other architectures, a quantized cache, proportions that leave holes.
     """
-    if not _covers(model, settings, on_device):
+    if not _in_exact_range(model, settings, on_device):
         return None
-    one = stages(model, settings, n_outputs)
+    needed = stages(model, settings, n_outputs)
     flash = uses_flash_attention(settings)
-    lead = LEAD_WITH_FLASH_ATTENTION if flash else LEAD_WITHOUT
-    if one.widest < lead * one.next or not (flash or one.widest == one.attention):
+    least_ratio = LEAST_RATIO_WITH_FLASH_ATTENTION if flash else LEAST_RATIO_WITHOUT
+    if needed.widest < least_ratio * needed.second_widest or not (flash or needed.widest == needed.attention):
         return None
-    if one.widest == one.head and n_outputs < tokens_reserved(settings):
+    if needed.widest == needed.head and n_outputs < tokens_reserved(settings):
         return None
     if on_device:
-        return {"host": one.mask + 2 * one.embedded + one.inputs, "gpu0": one.widest}
-    return {"host": one.widest + one.embedded + IDS * tokens_reserved(settings)}
+        return {"host": needed.mask + 2 * needed.embedded + needed.inputs, "gpu0": needed.widest}
+    return {"host": needed.widest + needed.embedded + IDS * tokens_reserved(settings)}
 
 
 def output_bytes(model: Model, settings: Settings) -> int:
@@ -112,34 +115,35 @@ def output_bytes(model: Model, settings: Settings) -> int:
 def outputs_reserved(settings: Settings, per_sequence: bool) -> int:
     """Rows of logits that the compute buffer has room for.
 
-    llama-cpp-python, like this library's engine, leaves n_outputs_max open: a row for each token of a batch.
-    llama-server asks for one row for each of its sequences (`per_sequence`).
+    llama-cpp-python, like this library's engine, does not set n_outputs_max: one row for each token of a batch.
+    llama-server sets it to one row for each sequence (`per_sequence`).
     """
     n_batch, _ = batches(settings)
-    wanted = settings.n_seq_max if per_sequence else n_batch
+    n_requested = settings.n_seq_max if per_sequence else n_batch
     streams, n_cells = cells(settings)
-    return min(wanted, batches(settings)[1], streams * n_cells)
+    return min(n_requested, batches(settings)[1], streams * n_cells)
 
 
 def tokens_reserved(settings: Settings) -> int:
-    """Tokens of the largest batch that the buffers are made for: a multiple of n_seq_max (llama-context.cpp:2528)."""
+    """Tokens of the largest batch that the buffers have room for: a multiple of n_seq_max (llama-context.cpp:2528)."""
     streams, n_cells = cells(settings)
     tokens = min(batches(settings)[1], streams * n_cells)
     return -(-tokens // settings.n_seq_max) * settings.n_seq_max
 
 
 def uses_flash_attention(settings: Settings) -> bool:
-    """Whether attention is computed without storing its scores; "auto" means yes wherever a device can."""
+    """Whether attention is computed without storing its scores; "auto" counts as yes."""
     return settings.flash_attn != "off"
 
 
 def n_vocab(model: Model) -> int:
-    """Rows of the embedding: as many logits come out."""
+    """Rows of the embedding table, which is also the number of logits."""
     embedding = next((tensor for tensor in model.tensors if tensor.name == "token_embd.weight"), None)
     return embedding.shape[1] if embedding else model.n_vocab
 
 
-def _covers(model: Model, settings: Settings, on_device: bool) -> bool:
+def _in_exact_range(model: Model, settings: Settings, on_device: bool) -> bool:
+    """Whether the architecture, the types and the proportions are those for which the sum is exact."""
     if model.architecture not in DENSE or model.number("expert_count"):
         return False
     if {settings.type_k, settings.type_v} != {"f16"} or model.head_dim_k != model.head_dim_v:

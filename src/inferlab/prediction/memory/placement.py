@@ -1,7 +1,7 @@
-"""Which device has which layer, and with it the layer's weights and cache.
+"""Computes which device has which layer, with the layer's weights and cache.
 
-n_gpu_layers counts from the end: the output layer first, then the last block, and so on; the token embedding always
-stays on the host, and a model whose output matrix is its embedding gets a second copy on the device.
+n_gpu_layers counts from the end: the output layer first, then the last block, and so on. The token embedding always
+stays on the host; a model whose output matrix is its embedding has a second copy on the device.
 Sources: llama-model.cpp:1556-1614, llama-model-loader.cpp:1162-1217, llama-arch.cpp:728-760.
 """
 
@@ -17,43 +17,43 @@ from inferlab.model.gguf import Model, Tensor
 from inferlab.settings import Settings
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
-INPUT = frozenset(["token_embd", "position_embd", "token_types", "per_layer_token_embd"])
-FIRST_BLOCK = frozenset(["token_embd_norm"])
-NORM_BY_ANOTHER_NAME = "lfm2"  # its output norm is called token_embd_norm
-EVERY_DEVICE = frozenset(["rope_freqs", "rope_factors_long", "rope_factors_short"])
+INPUT_TENSORS = frozenset(["token_embd", "position_embd", "token_types", "per_layer_token_embd"])
+FIRST_BLOCK_TENSORS = frozenset(["token_embd_norm"])
+NORM_NAMED_TOKEN_EMBD_NORM = "lfm2"  # its output norm is called token_embd_norm
+TENSORS_ON_EVERY_DEVICE = frozenset(["rope_freqs", "rope_factors_long", "rope_factors_short"])
 OUTPUT_MATRIX, EMBEDDING = "output.weight", "token_embd.weight"
 HOST = "host"
 
 
 def placed_layers(n_layer: int, settings: Settings, shares: Sequence[float]) -> tuple[str, ...]:
-    """The device of each block and, last, of the output: "host", "gpu0", ...; `shares` has one number a device.
+    """The device of each block and, last, of the output: "host", "gpu0", ...; `shares` has one number per device.
 
     Contiguous slices in proportion to `shares` (tensor_split, else free memory), compared in 32-bit floats as
     llama.cpp compares them.
     """
-    wanted = n_layer + 1 if settings.n_gpu_layers < 0 else min(settings.n_gpu_layers, n_layer + 1)
-    if not shares or not wanted:
+    n_offloaded = n_layer + 1 if settings.n_gpu_layers < 0 else min(settings.n_gpu_layers, n_layer + 1)
+    if not shares or not n_offloaded:
         return (HOST,) * (n_layer + 1)
-    ends = list(accumulate((_float(share) for share in shares), lambda total, share: _float(total + share)))
-    ends = [_float(end / ends[-1]) for end in ends]
-    devices = (bisect_right(ends, _float(i / wanted)) for i in range(wanted))
-    return (HOST,) * (n_layer + 1 - wanted) + tuple(f"gpu{device}" for device in devices)
+    ends = list(accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share)))
+    ends = [_float32(end / ends[-1]) for end in ends]
+    devices = (bisect_right(ends, _float32(i / n_offloaded)) for i in range(n_offloaded))
+    return (HOST,) * (n_layer + 1 - n_offloaded) + tuple(f"gpu{device}" for device in devices)
 
 
 def layer_of(tensor: Tensor, model: Model) -> int | None:
-    """The block a tensor belongs to: -1 for the input, `n_layer` for the output, None for every device with a block."""
+    """The block of a tensor: -1 for the input, `n_layer` for the output, None if every device has a copy."""
     if block := BLOCK.match(tensor.name):
         return int(block[1])
     stem = tensor.name.split(".")[0]
-    if stem in EVERY_DEVICE:
+    if stem in TENSORS_ON_EVERY_DEVICE:
         return None
-    if stem in FIRST_BLOCK and not model.architecture.startswith(NORM_BY_ANOTHER_NAME):
+    if stem in FIRST_BLOCK_TENSORS and not model.architecture.startswith(NORM_NAMED_TOKEN_EMBD_NORM):
         return 0
-    return -1 if stem in INPUT else model.n_layer
+    return -1 if stem in INPUT_TENSORS else model.n_layer
 
 
 def weights_of_layers(model: Model) -> tuple[int, tuple[int, ...], int]:
-    """Bytes of the input, of each block and the output, and of what every device with a block has its own copy of."""
+    """Bytes of the input, of each block and the output, and of the tensors that every device with a block copies."""
     totals, shared = [0] * (model.n_layer + 2), 0
     for tensor in model.tensors:
         layer = layer_of(tensor, model)
@@ -65,11 +65,11 @@ def weights_of_layers(model: Model) -> tuple[int, tuple[int, ...], int]:
 
 
 def tied_output_bytes(model: Model) -> int:
-    """Bytes of the embedding where it is also the output matrix: what a second copy of it takes; else 0."""
+    """Bytes of the embedding where it is also the output matrix: the size of its second copy; else 0."""
     tensors = {tensor.name: tensor.n_bytes for tensor in model.tensors}
     return 0 if OUTPUT_MATRIX in tensors else tensors.get(EMBEDDING, 0)
 
 
-def _float(value: float) -> float:
+def _float32(value: float) -> float:
     """The nearest 32-bit float."""
     return struct.unpack("<f", struct.pack("<f", value))[0]

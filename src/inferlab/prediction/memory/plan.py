@@ -1,4 +1,4 @@
-"""Bytes of a plan: on each device, in each layer, and how they were found."""
+"""Records of a memory plan: bytes on each device and in each layer, and the method that computed them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from inferlab.model.gguf import ModelCard
 from inferlab.settings import Settings
 
-CLOSED_FORM, ORACLE, BOUND = "closed form", "oracle", "bound"
+CLOSED_FORM, SIMULATED, BOUND = "closed form", "oracle", "bound"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DeviceBytes:
 
 @dataclass(frozen=True)
 class LayerBytes:
-    """One layer: where its weights lie and where its share of the KV cache does.
+    """One layer: the devices and bytes of its weights and of its share of the KV cache.
 
     name           "input" (the token embedding), "block 0" ..., "output"
     weights_bytes  its tensors, each once
@@ -58,7 +58,7 @@ class MemoryPlan:
 
     method         "closed form", "oracle" (llama.cpp's own simulation) or "bound"
     devices        "host" first, then "gpu0", ... in llama.cpp's order
-    layers         the input, each block, the output: where their bytes are
+    layers         the input, each block, the output
     compute_range  for a bound: least and most compute bytes of a device whose compute_bytes is None
     notes          what the reader should know, such as second copies of repacked weights
     settings       as planned: n_ctx filled in and rounded as llama.cpp rounds it
