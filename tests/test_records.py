@@ -248,7 +248,7 @@ def test_a_recorded_file_is_found_by_its_name():
 
 
 def test_a_record_of_another_kind_is_refused(tmp_path):
-    """Who expects a sweep and gives a run is told both."""
+    """An error names both kinds: the expected sweep and the given run."""
     path = save(made_run(), tmp_path / "run.json")
     with pytest.raises(RecordError, match=r"run\.json is a record of the kind 'run', not 'sweep'"):
         load(path, Sweep)

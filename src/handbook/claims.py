@@ -75,7 +75,7 @@ class Claim:
         return self.id[0]
 
     @property
-    def ways(self) -> tuple[str, ...]:
+    def evidence_kinds(self) -> tuple[str, ...]:
         """The kinds of its evidence, in the order of `EVIDENCE_KINDS`, each once."""
         found = {evidence_kind(place) for place in self.decided_in}
         return tuple(kind for kind in EVIDENCE_KINDS if kind in found)
@@ -104,8 +104,8 @@ def claims(section: str | None = None) -> tuple[Claim, ...]:
 
 
 def counts(by: str = "verdict") -> dict[str, int]:
-    """How many claims have each `verdict`, `section`, `chapter`, or first of their `ways`; most frequent first."""
-    values = [entry.ways[0] if by == "ways" else getattr(entry, by) for entry in claims()]
+    """How many claims have each `verdict`, `section`, `chapter`, or first of `evidence_kinds`; most frequent first."""
+    values = [entry.evidence_kinds[0] if by == "evidence_kinds" else getattr(entry, by) for entry in claims()]
     return {value: values.count(value) for value in sorted(set(values), key=lambda v: (-values.count(v), v))}
 
 

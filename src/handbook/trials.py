@@ -1,7 +1,7 @@
 """Sphinx directives for claims: the boxes *On trial*, the rows of the register, and links to them.
 
 ```{trial} B03 B05                 a box for one or several claims, from the same entries as the register
-:title: does the disk decide?      what stands in its title after "On trial: "
+:title: does the disk decide?      the text of its title after "On trial: "
 One more sentence of this page.    shown below the entries
 ```
 ```{claims} A                      all rows of one section, in the register's own page
@@ -62,10 +62,10 @@ class ClaimDirective(SphinxDirective):
         """The places that decide a claim, as MyST text."""
         return ", and ".join(self.place(place, claim) for place in claim.decided_in)
 
-    def place(self, place: str, one: Claim) -> str:
+    def place(self, place: str, claim: Claim) -> str:
         kind = claims.evidence_kind(place)
         if kind == "reading":
-            return f"by reading: {one.evidence}"
+            return f"by reading: {claim.evidence}"
         if kind == "record":
             return f"by the recorded run `{place.removeprefix('record:')}`"
         return f"by a test: “{self.sentence(place)}”" if kind == "test" else self.cell(place)
@@ -102,25 +102,25 @@ class Trial(ClaimDirective):
             raise self.error(str(unknown)) from unknown
         box = nodes.admonition(classes=["on-trial"])
         box += self.title(found)
-        for one in found:
-            self.parsed(self.entry(one), box)
+        for claim in found:
+            self.parsed(self.entry(claim), box)
         self.state.nested_parse(self.content, self.content_offset, box)
         self.set_source_info(box)
         return [box]
 
     def title(self, found: list[Claim]) -> nodes.title:
-        names = ", ".join(one.id for one in found)
+        names = ", ".join(claim.id for claim in found)
         about = self.options.get("title")
         text = f"On trial: {about} ({names})" if about else f"On trial: {names}"
         inlines, messages = self.state.inline_text(text, self.lineno)
         return nodes.title(text, "", *inlines, *messages)
 
-    def entry(self, one: Claim) -> str:
-        row = self.known_label(anchor(one), REGISTER, one.id)
+    def entry(self, claim: Claim) -> str:
+        row = self.known_label(anchor(claim), REGISTER, claim.id)
         return (
-            f"**The claim ({row}).** {one.text}\n\n"
-            f"**The verdict: {verdict(one)}.** {one.correction.strip()}\n"
-            f"*Decided* {self.decided(one)}."
+            f"**The claim ({row}).** {claim.text}\n\n"
+            f"**The verdict: {verdict(claim)}.** {claim.correction.strip()}\n"
+            f"*Decided* {self.decided(claim)}."
         )
 
 
@@ -133,32 +133,34 @@ class Rows(ClaimDirective):
         found = claims.claims(self.arguments[0])
         if not found:
             raise self.error(f"The register has no section {self.arguments[0]!r}: it has {', '.join(claims.SECTIONS)}.")
-        return [self.row(one) for one in found]
+        return [self.row(claim) for claim in found]
 
-    def row(self, one: Claim) -> nodes.container:
-        row = nodes.container(classes=["claim", *(f"is-{value}" for value in filter_values(one))], names=[anchor(one)])
+    def row(self, claim: Claim) -> nodes.container:
+        row = nodes.container(
+            classes=["claim", *(f"is-{value}" for value in filter_values(claim))], names=[anchor(claim)]
+        )
         self.state.document.note_explicit_target(row, row)
         side = nodes.container(classes=["claim-side"])
-        side += nodes.paragraph("", "", nodes.strong("", one.id))
-        side += nodes.paragraph("", "", nodes.inline("", one.verdict, classes=["verdict"]))
+        side += nodes.paragraph("", "", nodes.strong("", claim.id))
+        side += nodes.paragraph("", "", nodes.inline("", claim.verdict, classes=["verdict"]))
         row += side
-        row += self.parsed(self.text(one), nodes.container(classes=["claim-body"]))
+        row += self.parsed(self.text(claim), nodes.container(classes=["claim-body"]))
         facts = row[-1][-1]
         facts["classes"].append("claim-facts")
         return row
 
-    def text(self, one: Claim) -> str:
-        sources = "; ".join(claims.SOURCES[key] for key in one.source)
-        against = f"*Contradicts {one.contradicts}.* " if one.contradicts else ""
-        evidence = "" if "reading" in one.decided_in else f" **Evidence:** {one.evidence}."
+    def text(self, claim: Claim) -> str:
+        sources = "; ".join(claims.SOURCES[key] for key in claim.source)
+        against = f"*Contradicts {claim.contradicts}.* " if claim.contradicts else ""
+        evidence = "" if "reading" in claim.decided_in else f" **Evidence:** {claim.evidence}."
         return (
-            f"**{one.text}**\n\n{against}{one.correction.strip()}\n\n"
-            f"**Source:** {sources}. **Decided** {self.decided(one)}.{evidence} **Carried by** {self.chapter(one)}."
+            f"**{claim.text}**\n\n{against}{claim.correction.strip()}\n\n"
+            f"**Source:** {sources}. **Decided** {self.decided(claim)}.{evidence} **Carried by** {self.chapter(claim)}."
         )
 
-    def chapter(self, one: Claim) -> str:
-        document = claims.CHAPTERS[one.chapter][2]
-        text = chapter_name(one.chapter)
+    def chapter(self, claim: Claim) -> str:
+        document = claims.CHAPTERS[claim.chapter][2]
+        text = chapter_name(claim.chapter)
         return f"{{doc}}`{text} </{document}>`" if document in self.env.found_docs else text
 
 
@@ -184,14 +186,16 @@ class Link(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         try:
-            one = claims.claim(self.text)
+            claim = claims.claim(self.text)
         except UnknownClaim as unknown:
             message = self.inliner.reporter.error(str(unknown), line=self.lineno)
             return [nodes.inline("", self.text)], [message]
-        text = nodes.inline("", one.id)
+        text = nodes.inline("", claim.id)
         if REGISTER not in self.env.found_docs:
             return [text], []
-        link = addnodes.pending_xref("", text, refdomain="std", reftype="ref", reftarget=anchor(one), refexplicit=True)
+        link = addnodes.pending_xref(
+            "", text, refdomain="std", reftype="ref", reftarget=anchor(claim), refexplicit=True
+        )
         link["refdoc"], link["refwarn"] = self.env.docname, True
         return [link], []
 
@@ -204,25 +208,25 @@ def _select(name: str, label: str, options: dict[str, str]) -> str:
     return f'<label>{label} <select name="{name}"><option value="">all</option>{counted}</select></label>'
 
 
-def filter_values(one: Claim) -> list[str]:
+def filter_values(claim: Claim) -> list[str]:
     """The values by which the filter selects a claim: verdict, section, chapter, and each kind of evidence."""
-    ways = [_slug("way", way) for way in one.ways]
+    kinds = [_slug("way", kind) for kind in claim.evidence_kinds]
     keys = ("verdict", "section", "chapter")
-    return [*(_slug(key, getattr(one, key)) for key in keys), *ways]
+    return [*(_slug(key, getattr(claim, key)) for key in keys), *kinds]
 
 
 def _slug(name: str, value: str) -> str:
     return f"{name}-{value.lower().replace(' ', '-')}"
 
 
-def anchor(one: Claim) -> str:
+def anchor(claim: Claim) -> str:
     """The label of a claim's row, e.g. `claim-a05`."""
-    return f"claim-{one.id.lower()}"
+    return f"claim-{claim.id.lower()}"
 
 
-def verdict(one: Claim) -> str:
+def verdict(claim: Claim) -> str:
     """The verdict as it stands in a sentence."""
-    return f"contradicts {one.contradicts}" if one.contradicts else one.verdict
+    return f"contradicts {claim.contradicts}" if claim.contradicts else claim.verdict
 
 
 def chapter_name(key: str) -> str:

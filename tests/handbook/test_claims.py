@@ -173,7 +173,7 @@ def test_a_claim_is_read_by_its_name():
     """What a box shows is what `claim` returns."""
     one = claims.claim("B33")
     assert one.text == "Tokens per second are the reciprocal of the time per output token."
-    assert (one.section, one.verdict, one.ways) == ("B", "holds under conditions", ("cell",))
+    assert (one.section, one.verdict, one.evidence_kinds) == ("B", "holds under conditions", ("cell",))
 
 
 def test_an_unknown_claim_is_answered_with_the_register():
@@ -182,7 +182,7 @@ def test_an_unknown_claim_is_answered_with_the_register():
         claims.claim("Z99")
 
 
-@pytest.mark.parametrize("by", ["verdict", "section", "chapter", "ways"])
+@pytest.mark.parametrize("by", ["verdict", "section", "chapter", "evidence_kinds"])
 def test_counts_add_up_to_the_register(by):
     """However claims are counted, none is lost and none counted twice."""
     assert sum(claims.counts(by).values()) == len(claims.claims())

@@ -1,4 +1,4 @@
-"""Named mixes: each tensor's type, held against llama.cpp's own quantizer and against published files."""
+"""Named mixes: each tensor's type, compared with llama.cpp's own quantizer and against published files."""
 
 from pathlib import Path
 

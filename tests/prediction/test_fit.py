@@ -55,7 +55,7 @@ def test_a_card_of_the_readers_choice_stands_in_for_the_machine():
 
 
 def test_a_machine_is_compared_by_what_is_free_on_it():
-    """Devices by their free memory, by all of it where free is not told; the host by its RAM."""
+    """Devices by their free memory, by all of it where free memory is unknown; the host by its RAM."""
     busy = replace(WITH_GPU.gpus[0], free_bytes=GIB)
     assert fit.free_bytes(replace(WITH_GPU, devices=(busy,))) == {"gpu0": GIB, "host": 8 * GIB}
     assert fit.free_bytes(CPU_ONLY) == {"host": 8 * GIB}

@@ -1,4 +1,4 @@
-"""Plans: each number held against a real load, the method named, and nothing answered that is not known."""
+"""Plans: each number compared with a real load, the method named, and unknown numbers refused."""
 
 import sys
 from dataclasses import replace
@@ -196,7 +196,7 @@ def test_a_simulation_that_cannot_be_imported_is_an_engine_that_is_not_there(mon
 
 @pytest.mark.engine
 def test_a_card_of_an_unknown_kind_is_refused():
-    """What was never held against a backend's own log is not carried over to it, nor flash attention to any head."""
+    """What was never compared with a backend's own log is not assumed of it, nor flash attention to any head."""
     vulkan = replace(ABSENT, devices=(Device("Vulkan0", "a card", "gpu", 8 * GIB, 8 * GIB, "Vulkan"),))
     with pytest.raises(UnsupportedArchitecture, match="how its backend allocates"):
         predict_memory(MISTRAL, Settings(n_ctx=4096), vulkan)

@@ -1,4 +1,4 @@
-"""What a run achieved under a machine's roofs, held against sums done by hand."""
+"""What a run achieved under a machine's roofs, compared with sums done by hand."""
 
 from math import prod
 
@@ -66,7 +66,7 @@ def test_prefill_is_drawn_against_length_with_decode_at_one():
 
 
 def test_one_length_is_picked_out_under_the_roofs():
-    """Its share of each roof is told, and its point stands where it was measured."""
+    """The figure shows its share of each roof, and its point at the measured values."""
     found = roofline.achieved([a_run(1, 0.5), a_run(64, 0.5)], SHAPE)
     figure = figures.roofline_at(CEILING, found, ("F16",), "measured: here", 64)
     assert list(figure.data[-1].x) == [found[1].flop_per_byte]
