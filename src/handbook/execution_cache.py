@@ -79,7 +79,8 @@ class Executions:
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
             kept = json.loads(self._file(name).read_text(encoding="utf-8"))
-            return kept if {"made_with", "result", "cells", "metadata"} <= set(kept) else None
+            whole = isinstance(kept, dict) and {"made_with", "result", "cells", "metadata"} <= set(kept)
+            return kept if whole else None
         except (OSError, ValueError):
             return None
 

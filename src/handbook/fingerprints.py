@@ -36,13 +36,19 @@ def context() -> dict[str, str]:
     """
     return {
         "library": library_digest(),
-        "llama.cpp": sizes_digest(libraries.folder().iterdir()),
+        "llama.cpp": sizes_digest(llama_cpp_files(os.environ)),
         "packages": packages_digest((one.name, one.version) for one in distributions()),
         "Python": sys.version,
         "machine": machine_digest(_this_machine()),
         "settings": environment_digest(os.environ),
         "own files": own_files_digest(),
     }
+
+
+def llama_cpp_files(environment: Mapping[str, str]) -> list[Path]:
+    """The shared libraries of llama-cpp-python, and those of LLAMA_CPP_LIB_PATH, which it prefers."""
+    preferred = Path(environment.get("LLAMA_CPP_LIB_PATH") or libraries.folder())
+    return [path for folder in {libraries.folder(), preferred} if folder.is_dir() for path in folder.iterdir()]
 
 
 def library_digest(packages: Iterable[str] = ("inferlab", "handbook")) -> str:

@@ -17,7 +17,9 @@ from typing import Any
 
 import myst_nb.sphinx_
 from docutils import nodes
+from filelock import FileLock, Timeout
 from myst_nb.core.execute import create_client
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from handbook import fingerprints
@@ -28,7 +30,7 @@ LOGGER = logging.getLogger(__name__)
 
 def setup(app: Any) -> None:
     """Connect one build."""
-    build = Build()
+    build = Build(fingerprints.library_digest())
     app.connect("builder-inited", build.begin)
     app.connect("env-get-outdated", build.pages_to_read)
     app.connect("env-get-updated", build.pages_to_write, priority=900)
@@ -36,19 +38,27 @@ def setup(app: Any) -> None:
 
 
 class Build:
-    """One build of the book, from its first event to its last."""
+    """One build of the book, from its first event to its last.
+
+    library  digest of the packages when they were imported: an edit after that counts for the next build
+    """
 
     executions: Executions
     stamp: Path
+    lock: FileLock
     went_well: bool
     started: float
+
+    def __init__(self, library: str) -> None:
+        self.library = library
 
     def begin(self, app: Any) -> None:
         """Read the state of the last build, and make MyST-NB execute through the cache."""
         self.started = time.perf_counter()
         folder = Path(app.doctreedir).parent / ".executed"
-        everything = executes_everything(os.environ)
-        self.executions = Executions(Path(app.srcdir), folder, fingerprints.context(), everything)
+        self.lock = lock_build(folder)
+        context = {**fingerprints.context(), "library": self.library}
+        self.executions = Executions(Path(app.srcdir), folder, context, executes_everything(os.environ))
         self.stamp = folder / "last-build-went-well"
         self.went_well = self.stamp.exists()
         self.stamp.unlink(missing_ok=True)
@@ -88,8 +98,22 @@ class Build:
         myst_nb.sphinx_.create_client = create_client
         LOGGER.info("%s", summary(self.executions, time.perf_counter() - self.started))
         if exception is None and not app._warncount:
-            self.stamp.parent.mkdir(parents=True, exist_ok=True)
             self.stamp.touch()
+        self.lock.release()
+
+
+def lock_build(folder: Path) -> FileLock:
+    """Keep the results to one build at a time: two would disturb each other's measurements and mix their pages.
+
+    Raises ExtensionError while another build runs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ExtensionError(f"Another build is running in {folder.parent}. Wait for it, or end it.") from None
+    return lock
 
 
 def files_beside(root: Path, pages: Iterable[str]) -> list[tuple[str, Path]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from handbook.fingerprints import files_below
 
-WATCHED = ("book", "labs", "src", "_config.yml", "_toc.yml")
+WATCHED = ("book", "labs", "src", "tests", "_config.yml", "_toc.yml")
 BUILD = ("build", ".", "-n", "-W", "--keep-going")
 PAUSE_SECONDS = 0.5
 

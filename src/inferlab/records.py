@@ -63,8 +63,9 @@ def load(name: str | Path, expected: type[Record] | None = None) -> Record | tup
     expected  the required class (None: any); a file with a sequence returns a tuple
     Raises RecordError for a missing file, a wrong kind, and a field that is unknown, missing or of a wrong type.
     """
-    path = Path(name) if Path(name).exists() else RECORDED / f"{name}.json"
+    path = Path(name)
     try:
+        path = path if path.exists() else RECORDED / f"{name}.json"
         thing = from_record(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name under data/records.") from None
@@ -72,7 +73,8 @@ def load(name: str | Path, expected: type[Record] | None = None) -> Record | tup
         raise RecordError(f"{path} is not a record of this version: {error}") from error
     found = _kind_of(thing)
     if expected and KINDS[found] != _address(expected):
-        wanted = next(kind for kind, address in KINDS.items() if address == _address(expected))
+        kinds = (kind for kind, address in KINDS.items() if address == _address(expected))
+        wanted = next(kinds, expected.__name__)
         raise RecordError(f"{path} is a record of the kind {found!r}, not {wanted!r}. Give a file of that kind.")
     return thing
 

@@ -106,7 +106,7 @@ def test_results_of_a_library_edited_meanwhile_are_not_kept(tmp_path, monkeypatc
     assert not kept(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"made_with": {}})])
+@pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"made_with": {}}), "null", "3"])
 def test_a_damaged_file_counts_as_none(tmp_path, text):
     """What cannot be read is executed again."""
     assert kept(tmp_path)

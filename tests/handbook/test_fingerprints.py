@@ -113,3 +113,12 @@ def test_the_readers_own_files_count(tmp_path, monkeypatch):
     (cache / "calibration.json").write_text("{}")
     seen.append(fingerprints.own_files_digest())
     assert len(set(seen)) == 5
+
+
+@pytest.mark.engine
+def test_libraries_that_the_binding_prefers_count(tmp_path):
+    """LLAMA_CPP_LIB_PATH names a folder of another build; its files are part of what results depend on."""
+    (tmp_path / "libllama.so").write_bytes(b"another build")
+    assert tmp_path / "libllama.so" in fingerprints.llama_cpp_files({"LLAMA_CPP_LIB_PATH": str(tmp_path)})
+    absent = {"LLAMA_CPP_LIB_PATH": str(tmp_path / "none")}
+    assert fingerprints.llama_cpp_files(absent) == fingerprints.llama_cpp_files({})

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
 
 from handbook import assets, fingerprints
 from handbook.execution_cache import Executions
-from handbook.incremental import summary
+from handbook.incremental import lock_build, summary
 
 pytestmark = pytest.mark.engine  # what a page depends on includes the devices that llama.cpp finds
 
@@ -169,7 +170,7 @@ def test_what_pages_show_of_each_other_stays_right(book):
 
 def test_a_changed_library_executes_every_page(book, monkeypatch):
     """Results made with another library are not used."""
-    monkeypatch.setattr(fingerprints, "library", lambda: "edited")
+    monkeypatch.setattr(fingerprints, "library_digest", lambda: "edited")
     assert book.build() == ["one", "two"]
     assert book.build() == []
 
@@ -224,3 +225,12 @@ def test_no_page_shows_a_value_that_another_page_glued():
     pages = [*ROOT.glob("book/**/*.md"), *ROOT.glob("labs/*.ipynb")]
     assert pages
     assert [page.name for page in pages if re.search(r"\{glue[^}]*\}`[^`]*::", page.read_text(encoding="utf-8"))] == []
+
+
+def test_a_second_build_beside_a_running_one_is_refused(book):
+    """Two builds would disturb each other's measurements; the second says so, and works once the first has ended."""
+    lock = lock_build(book.root / "_build" / ".executed")
+    with pytest.raises(ExtensionError, match="Another build is running"):
+        book.build()
+    lock.release()
+    assert book.build() == []
