@@ -9,12 +9,13 @@ from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, Recor
 from inferlab.experiments.sweep import (
     Point,
     Sweep,
-    from_llama_bench,
     from_runs,
     grid_points,
     load_order,
+    row,
     sweep,
 )
+from inferlab.measurement.llama_bench import import_llama_bench
 from inferlab.records import load, save
 from inferlab.settings import Settings
 
@@ -200,13 +201,13 @@ def test_one_run_can_be_selected():
         done.at(n_ubatch=64)
 
 
-def test_a_frame_has_a_row_a_point():
-    """to_frame gives pandas what changed, what was measured and what failed."""
+def test_a_row_says_what_changed_what_was_measured_and_what_failed():
+    """One row for each point, as tables and programs show it."""
     done = swept(FailingEngine(lambda s: s.n_ubatch == 128, EngineRefused("no")))
-    frame = done.to_frame()
-    assert list(frame["n_ubatch"]) == [64, 128]
-    assert frame["decode_tokens_per_second"][0] == done.runs[0].decode_tokens_per_second
-    assert frame["error"][1] == "EngineRefused: no"
+    measured, failed = map(row, done.points)
+    assert [measured["n_ubatch"], failed["n_ubatch"]] == [64, 128]
+    assert measured["decode_tokens_per_second"] == done.runs[0].decode_tokens_per_second
+    assert failed["error"] == "EngineRefused: no"
 
 
 def test_a_sweep_survives_its_file(tmp_path):
@@ -225,7 +226,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 def test_llama_bench_reads_and_writes(tmp_path):
     """A sweep goes out as llama-bench's rows, and comes back over what differs between them."""
     runs = [made_run(settings=Settings(n_ctx=256, n_gpu_layers=n, n_threads=4)) for n in (0, 8)]
-    back = from_llama_bench(from_runs(runs).to_llama_bench(tmp_path / "bench.json"))
+    back = from_runs(import_llama_bench(from_runs(runs).to_llama_bench(tmp_path / "bench.json")))
     assert back.over == {"n_gpu_layers": (0, 8)}
     assert back.at(n_gpu_layers=8).decode_tokens_per_second == pytest.approx(runs[1].decode_tokens_per_second)
 

@@ -17,7 +17,7 @@ from inferlab.model import synthetic_data, synthetic_model
 from inferlab.model.catalog import known_models
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.quant_mixes import MIXES
-from inferlab.units import GIB, MIB
+from inferlab.units import GIB
 
 SMALL = {"n_layer": 2, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 2, "head_dim": 64}
 FEW_EXPERTS = {"n_expert": 16, "n_expert_used": 4, "n_ff_expert": 256}
@@ -234,25 +234,6 @@ def test_the_cache_is_written_once(cache):
     assert stat.S_ISREG(header.stat().st_mode)
 
 
-@pytest.mark.parametrize(
-    ("cache_mib", "ram_gib", "chosen"),
-    [
-        (32, 16, "qwen2.5-0.5b:Q4_K_M"),
-        (None, 16, "llama-3.2-1b:Q4_K_M"),
-        (96, 16, "llama-3.2-1b:F16"),
-        (480, 23, "mistral-7b:Q4_K_M"),
-        (480, 6, "llama-3.2-1b:F16"),
-        (4096, 64, "mistral-7b:F16"),
-        (32, 0.5, "qwen2.5-0.5b:Q4_K_M"),
-    ],
-)
-def test_bandwidth_needs_a_shape_that_no_cache_holds(cache_mib, ram_gib, chosen):
-    """Eight times the last-level cache, in at most half of the RAM; what fits comes first."""
-    n_bytes = cache_mib and cache_mib * MIB
-    machine = replace(CPU_ONLY, last_level_cache_bytes=n_bytes, ram_bytes=int(ram_gib * GIB))
-    assert synthetic_model.bandwidth_shape_name(machine) == chosen
-
-
 def test_a_figure_says_when_the_cache_may_hold_the_weights():
     """A model of 2000 bytes on a machine with a cache of 1000: twice, not eight times."""
     machine = replace(CPU_ONLY, last_level_cache_bytes=1000)
@@ -261,16 +242,3 @@ def test_a_figure_says_when_the_cache_may_hold_the_weights():
     )
     assert "is not known" in synthetic_model.cache_note(CARD, CPU_ONLY)
     assert synthetic_model.cache_note(CARD, replace(CPU_ONLY, last_level_cache_bytes=250)) is None
-
-
-def test_the_environment_chooses_another_bandwidth_shape(cache, monkeypatch):
-    """INFERLAB_SHAPE names a model and a mix, for machines that should not write gigabytes."""
-    asked = []
-    monkeypatch.setattr(synthetic_model, "make_shape", lambda *args: asked.append(args))
-    monkeypatch.setenv(synthetic_model.SHAPE, "qwen3-0.6b:Q8_0")
-    synthetic_model.bandwidth_shape()
-    monkeypatch.setenv(synthetic_model.SHAPE, "qwen3-0.6b")
-    synthetic_model.bandwidth_shape()
-    monkeypatch.delenv(synthetic_model.SHAPE)
-    synthetic_model.bandwidth_shape(replace(CPU_ONLY, last_level_cache_bytes=MIB, ram_bytes=16 * GIB))
-    assert asked == [("qwen3-0.6b", "Q8_0"), ("qwen3-0.6b", "Q4_K_M"), ("qwen2.5-0.5b", "Q4_K_M")]

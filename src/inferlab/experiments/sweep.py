@@ -23,7 +23,7 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings, RecordError
 from inferlab.machine import Machine
-from inferlab.measurement.llama_bench import export_llama_bench, import_llama_bench
+from inferlab.measurement.llama_bench import export_llama_bench
 from inferlab.measurement.run import Run, measure
 from inferlab.model.find import cache_folder, find_model
 from inferlab.model.ggml_types import padded
@@ -101,12 +101,6 @@ class Sweep:
         """
         rate = f"{phase}_tokens_per_second"
         return getattr(self.at(**of), rate) / getattr(self.at(**over), rate) - 1
-
-    def to_frame(self):
-        """A pandas DataFrame with one row per point: changed values, rates, sizes and seconds, error and drift."""
-        import pandas
-
-        return pandas.DataFrame([row(point) for point in self.points])
 
     def to_llama_bench(self, path: str | Path) -> Path:
         """Write the runs as llama-bench's JSON. Raises RecordError."""
@@ -341,11 +335,6 @@ def _identity(machine: Machine) -> tuple[Any, ...]:
     own = (device for device in machine.devices if device.backend != "RPC")  # a loopback device has another port
     devices = tuple((device.name, device.description, device.backend) for device in own)
     return machine.cpu, machine.n_cores, machine.llama_cpp_python, machine.llama_cpp_commit, devices
-
-
-def from_llama_bench(path: str | Path) -> Sweep:
-    """The runs of a llama-bench file as a sweep over the settings in which they differ. Raises RecordError."""
-    return from_runs(import_llama_bench(path))
 
 
 def from_runs(runs: Sequence[Run]) -> Sweep:

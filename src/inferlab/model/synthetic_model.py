@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from inferlab.errors import InvalidSettings, ModelError, NotEnoughDisk
-from inferlab.machine import Machine, read_host
+from inferlab.machine import Machine
 from inferlab.model import architectures, quant_mixes
 from inferlab.model.catalog import KnownModel, known_model, known_models
 from inferlab.model.find import cache_folder
@@ -33,13 +33,9 @@ from inferlab.model.gguf import (
 )
 from inferlab.model.synthetic_data import POOL_BYTES, vocabulary, weights
 from inferlab.progress import track
-from inferlab.units import MIB, bytes_text
+from inferlab.units import bytes_text
 
-SHAPE = "INFERLAB_SHAPE"
 MIN_CACHE_MULTIPLE = 8
-DEFAULT_CACHE_BYTES = 64 * MIB
-BANDWIDTH_SHAPES = ("qwen2.5-0.5b:Q4_K_M", "llama-3.2-1b:Q4_K_M", "llama-3.2-1b:F16", "mistral-7b:Q4_K_M",
-                    "mistral-7b:Q8_0", "mistral-7b:F16")  # fmt: skip
 CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in ("name", "source", "files", "metadata"))
 
 
@@ -138,27 +134,6 @@ def _require_disk_space(target: Path, n_bytes: int) -> None:
             f"{target.name} needs {bytes_text(n_bytes)}; {bytes_text(free)} are free in {target.parent}. "
             "Make room, choose a smaller mix, or give a path on another disk."
         )
-
-
-def bandwidth_shape(machine: Machine | None = None) -> Path:
-    """A shape much larger than the processor's caches, for labs about bandwidth; written to the cache folder once.
-
-    The smallest of BANDWIDTH_SHAPES that is at least eight times the last-level cache and leaves half of the RAM
-    free, else the largest that leaves half of the RAM free; INFERLAB_SHAPE=name:mix overrides. See `cache_note`.
-    Raises ModelNotFound or InvalidSettings for another INFERLAB_SHAPE, NotEnoughDisk when it does not fit.
-    """
-    chosen = os.environ.get(SHAPE) or bandwidth_shape_name(machine or read_host())
-    name, _, mix = chosen.partition(":")
-    return make_shape(name, mix or "Q4_K_M")
-
-
-def bandwidth_shape_name(machine: Machine) -> str:
-    """`name:mix` of the shape for this machine; an unknown cache counts as DEFAULT_CACHE_BYTES."""
-    wanted = MIN_CACHE_MULTIPLE * (machine.last_level_cache_bytes or DEFAULT_CACHE_BYTES)
-    room = (machine.ram_bytes or float("inf")) / 2
-    sizes = {name: shape(*name.split(":")).tensor_bytes for name in BANDWIDTH_SHAPES}
-    fitting = [name for name, n_bytes in sizes.items() if n_bytes <= room] or list(BANDWIDTH_SHAPES[:1])
-    return next((name for name in fitting if sizes[name] >= wanted), fitting[-1])
 
 
 def cache_note(model: Model | ModelCard, machine: Machine) -> str | None:
