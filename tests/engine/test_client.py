@@ -168,8 +168,9 @@ def test_a_worker_that_died_between_two_requests_is_told():
     """What it had open is gone, so the next request for it is a crash, and a model can be opened again."""
     fresh = LlamaEngine()
     opened(fresh)
-    os.kill(fresh.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, fresh.pid, os.WEXITED | os.WNOWAIT)
+    pid = fresh.pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(EngineCrashed, match="SIGKILL"):
         fresh.generate([1, 2], 2)
     assert opened(fresh).buffers
