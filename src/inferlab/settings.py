@@ -44,6 +44,8 @@ class Settings:
     swa_full         whether sliding-window layers keep the full context
     kv_unified       whether sequences share one pool of cells
     load_mode        auto, none, mmap, mlock, mmap_mlock, direct_io (llama.cpp's own default is auto)
+    use_extra_bufts  whether host weights may be repacked for the processor's kernels (see model.kernels)
+    no_host          whether host weights may be repacked although a GPU could stream them from its host buffer
 
     Raises InvalidSettings for a value that llama.cpp would refuse, before anything is loaded.
     """
@@ -68,6 +70,8 @@ class Settings:
     swa_full: bool = True
     kv_unified: bool = False
     load_mode: str = "mmap"
+    use_extra_bufts: bool = True
+    no_host: bool = False
 
     def __post_init__(self) -> None:
         self._require_whole(1, "n_batch", "n_ubatch", "n_seq_max")

@@ -157,7 +157,9 @@ def _model_params(api: Any, settings: dict[str, Any], devices: Devices, no_alloc
     params.split_mode = getattr(api, "LLAMA_SPLIT_MODE_" + settings["split_mode"].upper())
     params.load_mode = getattr(api, "LLAMA_LOAD_MODE_" + settings["load_mode"].upper())
     params.no_alloc = no_alloc
-    params.use_extra_bufts = not no_alloc  # repacking changes no buffer but its own; with MLA on AMX it aborts
+    # In a simulation nothing is repacked: it would change no buffer but its own, and with MLA on AMX it aborts.
+    params.use_extra_bufts = settings["use_extra_bufts"] and not no_alloc
+    params.no_host = settings["no_host"]
     arrays = []
     _require_devices(settings, devices)
     if settings["tensor_split"]:
