@@ -8,10 +8,10 @@ over all devices:
     overhead   seconds per block, per step, and per value that enters or leaves a matrix
     link       bytes transferred / bytes per second, and waits
 
-`rates` has the equations of each. The terms are added because llama.cpp uses devices one after another; only in a prompt of several ubatches may host and
-loopback device compute different ubatches at the same time. Cells in use are counted in steps of 256, as llama.cpp
-rounds them (llama-kv-cache.cpp, get_n_kv). `memory.cache` has the formulas for cells and their bytes.
-`calibrate` measures the rates; this module only computes, and reads no file.
+`rates` has the equations of each. The terms are added because llama.cpp uses devices one after another; only in a
+prompt of several ubatches may host and loopback device compute different ubatches at the same time. Cells in use are
+counted in steps of 256, as llama.cpp rounds them (llama-kv-cache.cpp, get_n_kv). `memory.cache` has the formulas for
+cells and their bytes. `calibrate` measures the rates; this module only computes, and reads no file.
 """
 
 from __future__ import annotations
