@@ -102,6 +102,7 @@ def test_a_machine_that_is_as_its_rates_say_needs_no_correction(found):
     assert len(found.checks) >= LEAST_CHECKS
     for phase in PHASES:
         assert found.correction(phase) == pytest.approx(1.0, abs=0.05)
+        assert found.correction(phase, "loopback/1") == pytest.approx(1.0, abs=0.1)
         assert found.repeatability(phase) == pytest.approx(0.0)
         assert found.bands[phase] < 0.1
 
@@ -112,6 +113,24 @@ def test_a_band_is_the_largest_error_of_checks_left_out_in_turn(found):
     disturbed = replace(found, checks=(slow, *found.checks[1:])).with_bands()
     assert disturbed.bands["decode"] == pytest.approx(1.0, abs=0.1)
     assert disturbed.correction("decode") == pytest.approx(found.correction("decode"), abs=0.02)
+
+
+def test_a_device_is_corrected_by_its_own_checks(found):
+    """Every check on the loopback device half as fast: its correction doubles, the host's stays."""
+    checks = [replace(c, predicted={p: s / 2 for p, s in c.predicted.items()}) if c.place == "loopback" else c
+              for c in found.checks]  # fmt: skip
+    slow = replace(found, checks=tuple(checks))
+    assert slow.correction("decode", "loopback/1") == pytest.approx(2 * found.correction("decode", "loopback/1"))
+    assert slow.correction("decode") == found.correction("decode")
+
+
+def test_a_band_allows_for_another_time(found):
+    """Rounds that lie a tenth apart widen the band by a tenth."""
+    checks = [replace(c, measured={p: (s[0], 1.05 * s[0], 1.1 * s[0]) for p, s in c.measured.items()})
+              for c in found.checks]  # fmt: skip
+    unsteady = replace(found, checks=tuple(checks)).with_bands()
+    assert unsteady.repeatability("decode") == pytest.approx(0.1)
+    assert unsteady.bands["decode"] == pytest.approx(1.1 * (1 + max(unsteady.errors("decode"))) - 1)
 
 
 def test_without_checks_there_is_no_band(found):

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points
 from inferlab.machine import Ceiling
 from inferlab.measurement.run import Run
-from inferlab.prediction.roofline import Achieved
+from inferlab.prediction.roofline import Achieved, kernel_of
 
 COLOURS = (PREFILL, "#0f9d8a", "#a855c7", "#8a7415")
 
@@ -29,17 +29,18 @@ def roofline(
     types = list(types) or list(ceiling.matrix_flops_per_second)
     alt = (
         f"Roofline of {ceiling.device}: memory roof {ceiling.bandwidth_bytes_per_second / 1e9:.3g} GB/s, ridges at "
-        + ", ".join(f"{ceiling.ridge(type):.3g} FLOP per byte for {type}" for type in types)
+        + ", ".join(f"{ceiling.ridge(type):.3g} FLOP per byte for {roof_name(ceiling, type)}" for type in types)
         + f"; {len(points)} measured points."
     )
     figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
     most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
     for type in types:
         corners = _roof(ceiling, type, most)
-        line(figure, corners, type, PREFILL, marks=False)
-        figure.add_annotation(text=type, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
+        name = roof_name(ceiling, type)
+        line(figure, corners, name, PREFILL, marks=False)
+        figure.add_annotation(text=name, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
                               yanchor="bottom", showarrow=False)  # fmt: skip
-        figure.data[-1].update(opacity=0.7, hovertemplate=f"{type}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
+        figure.data[-1].update(opacity=0.7, hovertemplate=f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
     names, x, y = zip(*points, strict=True) if points else ((), (), ())
     marker = {"color": DECODE, "size": 9}
     figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
@@ -47,6 +48,11 @@ def roofline(
     figure.update_xaxes(type="log", tickvals=LOG_MARKS)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
+
+
+def roof_name(ceiling: Ceiling, type: str) -> str:
+    """The type of the weights and, on a CPU, the kernel that multiplied them."""
+    return ", ".join(filter(None, (type, kernel_of(ceiling, type))))
 
 
 def _roof(ceiling: Ceiling, type: str, most: float) -> list[tuple[float, float]]:
@@ -96,7 +102,8 @@ def roofline_at(
     here = next(one for one in found if one.n_prompt == n_prompt and one.name != "decode")
     reading = here.bytes_per_second / ceiling.bandwidth_bytes_per_second
     working = here.flops_per_second / ceiling.matrix_flops_per_second[types[0]]
-    text = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {types[0]}"
+    roof = roof_name(ceiling, types[0])
+    text = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {roof}"
     figure.data[-1].update(marker={"opacity": 0.35, "color": DECODE, "size": 9})
     figure.add_scatter(
         x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,

@@ -10,6 +10,7 @@ from inferlab.errors import InvalidSettings, RecordError
 from inferlab.machine import Ceiling, Device, Link, Machine
 from inferlab.measurement.operations import Attention, Product
 from inferlab.model.find import cache_folder
+from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.rates import DeviceRates, LinkRates
 from inferlab.records import load, save
 from inferlab.settings import Settings
@@ -64,6 +65,10 @@ class Check:
     predicted: dict[str, float]
     measured: dict[str, tuple[float, ...]]
 
+    @property
+    def place(self) -> str:
+        return place_of(self.device)
+
     def ratio(self, phase: str) -> float:
         """Measured over predicted seconds, from the median round."""
         return median(self.measured[phase]) / self.predicted[phase]
@@ -99,26 +104,43 @@ class Calibration:
     context_bytes: dict[str, int] = field(default_factory=dict)
     bands: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, UNCHECKED_BAND))
 
-    def correction(self, phase: str) -> float:
-        """By what factor models took longer than their operations alone: the median of the checks."""
-        return median(check.ratio(phase) for check in self.checks) if self.checks else 1.0
+    def correction(self, phase: str, device: str = HOST) -> float:
+        """By what factor models took longer than their operations alone: the median of the checks on a device.
+
+        `device` is a name such as "loopback/1" or "CUDA0", or "host" for the host alone; its threads do not matter.
+        """
+        return median([check.ratio(phase) for check in self.checks if check.place == place_of(device)] or [1.0])
 
     def errors(self, phase: str) -> list[float]:
-        """How far each check is from its prediction, corrected by the other checks alone: 0.2 is a fifth either way."""
-        ratios = [check.ratio(phase) for check in self.checks]
-        others = [median(ratios[:i] + ratios[i + 1 :] or ratios) for i in range(len(ratios))]
-        return [max(r / o, o / r) - 1 for r, o in zip(ratios, others, strict=True)]
+        """How far each check is from its prediction, corrected by the others on its device: 0.2 is a fifth either way.
+
+        A check without others on its device is not corrected.
+        """
+        errors = []
+        for check in self.checks:
+            others = [c.ratio(phase) for c in self.checks if c.place == check.place and c is not check]
+            ratio = check.ratio(phase) / median(others or [1.0])
+            errors.append(max(ratio, 1 / ratio) - 1)
+        return errors
 
     def with_bands(self) -> Calibration:
-        """The calibration with the largest error of its checks as the band of each phase.
+        """The calibration with a band for each phase, from its checks:
 
-        If the next request is like one of n checks, its error exceeds their largest with probability 1 / (n + 1).
+            1 + band = (1 + largest error of a check) * (1 + repeatability)
+
+        If the next request is like one of n checks, its error exceeds their largest with probability 1 / (n + 1). The
+        second factor is there because the request runs at another time than the calibration.
         """
-        return replace(self, bands={phase: max(self.errors(phase), default=UNCHECKED_BAND) for phase in PHASES})
+        return replace(self, bands={phase: self._band(phase) for phase in PHASES})
 
-    def repeatability(self, phase: str) -> float | None:
-        """How far two rounds of one check lay apart, typically; None without checks."""
-        return median(check.spread(phase) for check in self.checks) if self.checks else None
+    def _band(self, phase: str) -> float:
+        if not self.checks:
+            return UNCHECKED_BAND
+        return (1 + max(self.errors(phase))) * (1 + self.repeatability(phase)) - 1
+
+    def repeatability(self, phase: str) -> float:
+        """How far the slowest round of a check lay from its fastest, typically; 0 without checks."""
+        return median([check.spread(phase) for check in self.checks] or [0.0])
 
     def host(self, n_threads: int | None) -> DeviceRates:
         """Rates of the host with n_threads, or with the nearest number that was measured (None: the most)."""
@@ -163,6 +185,11 @@ class Calibration:
             return load(path if path.exists() or not name else f"{name}/calibration", cls)
         except RecordError as error:
             raise RecordError(f"{error} lab.calibrate() measures this machine in about three minutes.") from error
+
+
+def place_of(device: str) -> str:
+    """A device's name without its number of threads."""
+    return device.split("/")[0]
 
 
 def calibration_file() -> Path:

@@ -81,16 +81,19 @@ def predict_speed(
     }
     links = {device: calibration.link(name, link) for device, name in names.items()}
     placed_model = PlacedModel(model, settings, layers, rates, links)
-    decode = _step(calibration, "decode", 1, placed_model.decode(n_prompt + n_gen // 2))
+    place = next(iter(names.values()), HOST)
+    decode = _step(calibration, place, "decode", 1, placed_model.decode(n_prompt + n_gen // 2))
     overlap = placed_model.overlap(n_prompt)
-    prefill = _step(calibration, "prefill", n_prompt, placed_model.prefill(n_prompt), overlap)
+    prefill = _step(calibration, place, "prefill", n_prompt, placed_model.prefill(n_prompt), overlap)
     notes = extrapolations(placed_model, calibration, n_prompt + n_gen)
     return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, weight_limits(rates, decode), notes)
 
 
-def _step(calibration: Calibration, phase: str, n_tokens: int, terms: Iterable[Term], overlap: float = 0.0) -> StepPlan:
-    """A step with its terms corrected by what models take longer than their operations, and the phase's band."""
-    factor = calibration.correction(phase)
+def _step(
+    calibration: Calibration, place: str, phase: str, n_tokens: int, terms: Iterable[Term], overlap: float = 0.0
+) -> StepPlan:
+    """A step with its terms corrected by what models take longer than their operations there, and the phase's band."""
+    factor = calibration.correction(phase, place)
     corrected = tuple(replace(term, seconds=factor * term.seconds) for term in terms)
     return StepPlan(n_tokens, corrected, calibration.bands[phase], factor * overlap)
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from inferlab.machine import Ceiling
+from inferlab.measurement.ceilings import COLUMNS
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import Model
+from inferlab.model.kernels import kernel
 from inferlab.prediction.speed import intensity, matrices
 
 
@@ -62,6 +64,13 @@ def _decode(run: Run, model: Model) -> Achieved:
 def _read_bytes(model: Model) -> int:
     """Bytes of the matrices that a pass reads, the same as `speed.intensity` counts."""
     return sum(tensor.n_bytes for tensor, _ in matrices(model))
+
+
+def kernel_of(ceiling: Ceiling, type: str) -> str | None:
+    """The CPU kernel that set the roof of a type (see model.kernels); None on a card, or where it was not recorded."""
+    if ceiling.device != "host" or type not in ceiling.buffers:
+        return None
+    return kernel(type, ceiling.buffers[type], COLUMNS)
 
 
 def ridge_tokens(ceiling: Ceiling, type: str, model: Model) -> float:

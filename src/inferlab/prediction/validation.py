@@ -23,6 +23,7 @@ from inferlab.records import RECORDED, load, save
 from inferlab.settings import Settings
 
 ROUNDS = 3
+POINTS = "speed-points.json"
 MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the accuracy required of speed plans, unless rounds lie further apart
 
 
@@ -155,8 +156,13 @@ class Accuracy:
     def load(cls, folder: str | Path) -> Accuracy:
         """From a folder with calibration.json and speed-points.json, or a recorded one by name. Raises RecordError."""
         folder = Path(folder) if Path(folder).is_dir() else RECORDED / folder
-        points = load(folder / "speed-points.json", Point)
+        points = load(folder / POINTS, Point)
         return cls(Calibration.load(folder / "calibration.json"), points)
+
+
+def recorded() -> dict[str, Accuracy]:
+    """The recorded points of every machine that has some, by its name."""
+    return {path.parent.name: Accuracy.load(path.parent.name) for path in sorted(RECORDED.glob(f"*/{POINTS}"))}
 
 
 def predicted(point: Point, calibration: Calibration) -> SpeedPlan:
