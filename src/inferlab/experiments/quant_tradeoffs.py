@@ -38,7 +38,7 @@ class Losses:
     def badge(self) -> str:
         """Machine, date and model of the measurement, and the number of scored tokens."""
         first = next(iter(self.by_name.values()))
-        return f"{first.badge}; {first.n_tokens:,} tokens scored on {first.reference.name}"
+        return f"{first.machine_badge}; {first.n_tokens:,} tokens scored on {first.reference.name}"
 
 
 @dataclass(frozen=True)
