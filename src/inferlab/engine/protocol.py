@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -33,7 +33,7 @@ class Opening:
     settings: Settings
     log: str
     description: str = ""
-    tensors: TensorPlaces = TensorPlaces()
+    tensors: TensorPlaces = field(default_factory=TensorPlaces)
 
 
 @dataclass(frozen=True)

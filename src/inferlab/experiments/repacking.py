@@ -6,7 +6,7 @@ the machine meets both. Types that llama.cpp does not repack run the same kernel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -14,9 +14,13 @@ from inferlab.engine.protocol import Engine
 from inferlab.measurement.run import Run, measure
 from inferlab.model.synthetic_model import make_shape, parse_file_name
 from inferlab.settings import Settings
+from inferlab.statistics import sign_confidence
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q2_K")
-ROUNDS = 5
+FASTER, SLOWER, UNDECIDED = "faster", "slower", "no difference found"
+REPACK_BUFFER = "CPU_REPACK"
+ROUNDS = 12
+ONE_SIDED = 0.975  # of a two-sided test at 95 %
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,30 @@ class Pairs:
         return median(self.ratios(phase))
 
     def verdict(self, phase: str) -> str:
-        """"faster" or "slower" by default if all pairs agree, else "no difference found"."""
-        found = self.ratios(phase)
-        return "faster" if min(found) > 1 else "slower" if max(found) < 1 else "no difference found"
+        """Whether the default is "faster" or "slower", else "no difference found": a two-sided sign test at 95 %."""
+        sign = 1 if self.ratio(phase) > 1 else -1
+        confidence = sign_confidence([sign * (ratio - 1) for ratio in self.ratios(phase)]) or 0
+        return (FASTER if sign > 0 else SLOWER) if confidence >= ONE_SIDED else UNDECIDED
+
+    def rate(self, phase: str, case: str = "default") -> float:
+        """Median tokens per second of the runs of one case, "default" or "without"."""
+        return median(getattr(run, f"{phase}_tokens_per_second") for run in getattr(self, case))
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the repacked matrices, which are copies beside a mapped file."""
+        return sum(b.n_bytes for b in self.default[0].buffers if b.device == REPACK_BUFFER)
+
+    @property
+    def seconds_without(self) -> tuple[float, float]:
+        """Seconds that --no-repack saves with each prompt token, and that it costs with each generated one."""
+        saved = 1 / self.rate("prefill") - 1 / self.rate("prefill", "without")
+        return saved, 1 / self.rate("decode", "without") - 1 / self.rate("decode")
 
     @property
     def repacked(self) -> bool:
         """Whether llama.cpp repacked any of its matrices."""
-        return any(buffer.device == "CPU_REPACK" for buffer in self.default[0].buffers)
+        return bool(self.copied_bytes)
 
 
 def measure_repacking(
@@ -52,13 +72,16 @@ def measure_repacking(
     types: Sequence[str] = TYPES,
     settings: Settings | None = None,
     n_prompt: int = 128,
-    n_gen: int = 16,
-    repeats: int = 2,
+    n_gen: int = 32,
+    repeats: int = 1,
     rounds: int = ROUNDS,
     engine: Engine | None = None,
     **dimensions: int,
 ) -> tuple[Run, ...]:
-    """Runs of a shape on the host in each type, `rounds` times with `use_extra_bufts` and without; warm-ups left out."""
+    """Runs of a shape on the host in each type, `rounds` times with `use_extra_bufts` and without.
+
+    Passes of the warm-up are left out of the runs.
+    """
     settings, runs = settings or Settings(devices=(), flash_attn="on"), []
     for mix in types:
         path = make_shape(shape, mix, progress=False, **dimensions)
@@ -74,6 +97,29 @@ def pairs(runs: Sequence[Run]) -> dict[str, Pairs]:
     """The runs by type, in their order: the first run with repacking belongs to the first one without."""
     mixes = dict.fromkeys(mix_of(run) for run in runs)
     return {mix: Pairs(mix, *(_runs_of(runs, mix, repack) for repack in (True, False))) for mix in mixes}
+
+
+def verdicts_text(pairs: Mapping[str, Pairs], phase: str) -> str:
+    """`faster for Q4_0 and Q2_K, slower for Q4_K_M`: what repacking does to each type in one phase."""
+    found: dict[str, list[str]] = {}
+    for mix, pair in pairs.items():
+        found.setdefault(pair.verdict(phase), []).append(mix)
+    texts = {FASTER: "faster for {}", SLOWER: "slower for {}", UNDECIDED: "neither faster nor slower for {}"}
+    return ", ".join(text.format(" and ".join(found[verdict])) for verdict, text in texts.items() if verdict in found)
+
+
+def advice(pair: Pairs) -> str:
+    """Whether to repack one type, as a clause.
+
+    Where each case wins one phase, prompt tokens for each generated token decide:
+
+        seconds that --no-repack costs with a generated token / seconds that it saves with a prompt token
+    """
+    saved, cost = pair.seconds_without
+    if saved * cost > 0:
+        better = "no repacking" if saved > 0 else "repacking"
+        return f"{better} is faster for {pair.mix} from {cost / saved:.1f} prompt tokens for each generated one on"
+    return f"{'no repacking' if saved > cost else 'repacking'} is faster for {pair.mix}, whatever the request"
 
 
 def mix_of(run: Run) -> str:

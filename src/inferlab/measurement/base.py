@@ -46,7 +46,7 @@ class Measurement:
 
     @property
     def badge(self) -> str:
-        """Machine, date, model, tool, and the processor's kernels: printed under every figure of one kind of weights."""
+        """Machine, date, model, tool, and the processor's kernels: printed under every figure."""
         return "; kernels: ".join(filter(None, (self.machine_badge, self.kernels_text)))
 
     @property
@@ -64,6 +64,13 @@ class Measurement:
     def kernel_bytes(self, n_tokens: int) -> dict[tuple[str, str], int]:
         """(type, kernel) -> bytes of the matrices that a processor multiplied with n_tokens at once; {} if unknown."""
         return kernels.kernel_bytes(self.matrices, n_tokens, self._has_tiles)
+
+    def kernel_shares(self, n_tokens: int) -> dict[str, float]:
+        """Kernel -> share of the bytes that a processor multiplied with n_tokens at once; {} if unknown."""
+        sizes: dict[str, int] = {}
+        for (_, kernel), n_bytes in self.kernel_bytes(n_tokens).items():
+            sizes[kernel] = sizes.get(kernel, 0) + n_bytes
+        return {kernel: n_bytes / sum(sizes.values()) for kernel, n_bytes in sizes.items()}
 
     @property
     def kernels_text(self) -> str:

@@ -49,7 +49,6 @@ class Matrices:
     n_bytes: int
 
 
-
 def kernel(type: str, buffer: str, n_tokens: int, tiles: bool = True) -> str:
     """The kernel that multiplies a tensor of `type` in a CPU buffer, such as "CPU_Mapped", with n_tokens at once.
 
@@ -68,9 +67,7 @@ def multiplied(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(t for t in matrices if t.name not in looked_up)
 
 
-def placed(
-    tensors: Iterable[Tensor], rearranged: Mapping[str, str], layers: Mapping[int, str]
-) -> tuple[Matrices, ...]:
+def placed(tensors: Iterable[Tensor], rearranged: Mapping[str, str], layers: Mapping[int, str]) -> tuple[Matrices, ...]:
     """The multiplied matrices by type and buffer, those with most bytes first; () where no layer's device is known.
 
     rearranged  tensor -> "CPU_REPACK" or "AMX"
