@@ -1,0 +1,89 @@
+"""Weights repacked and not: pairs of runs, and what they say."""
+
+from dataclasses import replace
+
+import pytest
+from fakes import CARD, ScriptedEngine, made_run, scripted_pass
+
+from inferlab.engine.log import Buffer
+from inferlab.experiments import repacking
+from inferlab.settings import Settings
+
+
+def a_run(mix="Q4_K_M", repack=True, prefill=100.0, decode=10.0):
+    """A run of a shape in that mix, with 8 prompt tokens and these rates."""
+    passes = (scripted_pass(gaps=(1.25 / decode,) * 2, prefill=8 / prefill),)
+    card = replace(CARD, file=f"llama-3.2-1b-{mix}.gguf")
+    buffers = (Buffer("CPU_REPACK", "weights", 1000),) if repack else (Buffer("CPU_Mapped", "weights", 1000),)
+    return made_run(model=card, passes=passes, settings=Settings(use_extra_bufts=repack), buffers=buffers)
+
+
+def pairs_of(n=12, prefill=(100.0, 200.0), decode=(20.0, 10.0)):
+    """Pairs with one pair of rates each time: with repacking and without."""
+    runs = [a_run(repack=repack, prefill=prefill[i], decode=decode[i]) for i, repack in enumerate((True, False))] * n
+    return repacking.pairs(runs)["Q4_K_M"]
+
+
+def test_a_pair_is_one_type_with_repacking_and_without():
+    """Runs are sorted by type and case, in their order."""
+    runs = (a_run(), a_run(repack=False), a_run("Q8_0", repack=False), a_run("Q8_0"), a_run(repack=False), a_run())
+    found = repacking.pairs(runs)
+    assert list(found) == ["Q4_K_M", "Q8_0"]
+    assert [len(found[mix].default) for mix in found] == [len(found[mix].without) for mix in found] == [2, 1]
+
+
+def test_a_verdict_needs_pairs_that_agree():
+    """Twelve of twelve decide, in both directions; seven of twelve and three of three do not."""
+    clear = pairs_of()
+    assert (clear.verdict("prefill"), clear.verdict("decode")) == ("slower", "faster")
+    assert pairs_of(3).verdict("prefill") == "no difference found"
+    mixed = [
+        a_run(repack=repack, prefill=100 + (1 if repack == (i < 7) else -1))
+        for i in range(12)
+        for repack in (True, False)
+    ]
+    assert repacking.pairs(mixed)["Q4_K_M"].verdict("prefill") == "no difference found"
+
+
+def test_ratios_bytes_and_seconds_of_a_pair():
+    """Half the prefill rate and twice the decode rate; the copies are those of the repacked buffer."""
+    pair = pairs_of()
+    assert (pair.ratio("prefill"), pair.ratio("decode")) == pytest.approx((0.5, 2.0))
+    assert pair.rate("prefill", "without") == pytest.approx(200)
+    assert pair.seconds_without == pytest.approx((0.005, 0.05))
+    assert (pair.copied_bytes, pair.repacked) == (1000, True)
+
+
+def test_the_advice_follows_the_rates():
+    """Where each case wins a phase, the request decides; else one case wins whatever the request is."""
+    assert repacking.advice(pairs_of()) == (
+        "no repacking is faster for Q4_K_M from 10.0 prompt tokens for each generated one on"
+    )
+    reverse = pairs_of(prefill=(200.0, 100.0), decode=(10.0, 20.0))
+    assert repacking.advice(reverse).startswith("repacking is faster for Q4_K_M from 10.0 prompt tokens")
+    both = pairs_of(prefill=(200.0, 100.0))
+    assert repacking.advice(both) == "repacking is faster for Q4_K_M, whatever the request"
+    neither = pairs_of(decode=(10.0, 20.0))
+    assert repacking.advice(neither) == "no repacking is faster for Q4_K_M, whatever the request"
+
+
+def test_verdicts_are_told_by_type():
+    """A type stands with its verdict."""
+    slow = pairs_of()
+    assert repacking.verdicts_text({"Q4_K_M": slow, "Q2_K": slow}, "prefill") == "slower for Q4_K_M and Q2_K"
+    other = {"Q4_K_M": slow, "Q4_0": pairs_of(prefill=(200.0, 100.0)), "Q2_K": pairs_of(2)}
+    assert repacking.verdicts_text(other, "prefill") == (
+        "faster for Q4_0, slower for Q4_K_M, neither faster nor slower for Q2_K"
+    )
+
+
+def test_each_round_measures_both_cases_in_turn(tmp_path, monkeypatch):
+    """The order is reversed from round to round; warm-ups are not kept."""
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
+    engine = ScriptedEngine()
+    runs = repacking.measure_repacking(
+        types=("Q4_0",), n_prompt=8, n_gen=3, rounds=2, engine=engine, n_layer=1, n_vocab=512
+    )
+    assert [settings.use_extra_bufts for settings in engine.opened] == [True, False, False, True]
+    assert [run.settings.use_extra_bufts for run in runs] == [True, False, False, True]
+    assert not any(run.warmups for run in runs)
