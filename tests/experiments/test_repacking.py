@@ -1,35 +1,25 @@
 """Weights repacked and not: pairs of runs, and what they say."""
 
-from dataclasses import replace
-
 import pytest
-from fakes import CARD, ScriptedEngine, made_run, scripted_pass
+from fakes import ScriptedEngine, made_run, scripted_pass
 
+import inferlab as lab
 from inferlab.engine.log import Buffer
 from inferlab.experiments import repacking
 from inferlab.settings import Settings
 
 
-def a_run(mix="Q4_K_M", repack=True, prefill=100.0, decode=10.0):
-    """A run of a shape in that mix, with 8 prompt tokens and these rates."""
+def a_run(repack, prefill=100.0, decode=10.0):
+    """A run with 8 prompt tokens and these rates."""
     passes = (scripted_pass(gaps=(1.25 / decode,) * 2, prefill=8 / prefill),)
-    card = replace(CARD, file=f"llama-3.2-1b-{mix}.gguf")
-    buffers = (Buffer("CPU_REPACK", "weights", 1000),) if repack else (Buffer("CPU_Mapped", "weights", 1000),)
-    return made_run(model=card, passes=passes, settings=Settings(use_extra_bufts=repack), buffers=buffers)
+    buffers = (Buffer("CPU_REPACK" if repack else "CPU_Mapped", "weights", 1000),)
+    return made_run(passes=passes, settings=Settings(use_extra_bufts=repack), buffers=buffers)
 
 
-def pairs_of(n=12, prefill=(100.0, 200.0), decode=(20.0, 10.0)):
+def pairs_of(n=12, prefill=(100.0, 200.0), decode=(20.0, 10.0), mix="Q4_K_M"):
     """Pairs with one pair of rates each time: with repacking and without."""
-    runs = [a_run(repack=repack, prefill=prefill[i], decode=decode[i]) for i, repack in enumerate((True, False))] * n
-    return repacking.pairs(runs)["Q4_K_M"]
-
-
-def test_a_pair_is_one_type_with_repacking_and_without():
-    """Runs are sorted by type and case, in their order."""
-    runs = (a_run(), a_run(repack=False), a_run("Q8_0", repack=False), a_run("Q8_0"), a_run(repack=False), a_run())
-    found = repacking.pairs(runs)
-    assert list(found) == ["Q4_K_M", "Q8_0"]
-    assert [len(found[mix].default) for mix in found] == [len(found[mix].without) for mix in found] == [2, 1]
+    cases = ((a_run(repack, prefill[i], decode[i]),) * n for i, repack in enumerate((True, False)))
+    return repacking.Pairs(mix, *cases)
 
 
 def test_a_verdict_needs_pairs_that_agree():
@@ -37,12 +27,8 @@ def test_a_verdict_needs_pairs_that_agree():
     clear = pairs_of()
     assert (clear.verdict("prefill"), clear.verdict("decode")) == ("slower", "faster")
     assert pairs_of(3).verdict("prefill") == "no difference found"
-    mixed = [
-        a_run(repack=repack, prefill=100 + (1 if repack == (i < 7) else -1))
-        for i in range(12)
-        for repack in (True, False)
-    ]
-    assert repacking.pairs(mixed)["Q4_K_M"].verdict("prefill") == "no difference found"
+    default = tuple(a_run(True, 101 if i < 7 else 99) for i in range(12))
+    assert repacking.Pairs("Q4_K_M", default, (a_run(False),) * 12).verdict("prefill") == "no difference found"
 
 
 def test_ratios_bytes_and_seconds_of_a_pair():
@@ -78,12 +64,11 @@ def test_verdicts_are_told_by_type():
 
 
 def test_each_round_measures_both_cases_in_turn(tmp_path, monkeypatch):
-    """The order is reversed from round to round; warm-ups are not kept."""
+    """The order is reversed from round to round; warm-ups are not kept; the record reads back equal."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
     engine = ScriptedEngine()
-    runs = repacking.measure_repacking(
-        types=("Q4_0",), n_prompt=8, n_gen=3, rounds=2, engine=engine, n_layer=1, n_vocab=512
-    )
+    pair = repacking.measure_repacking(mix="Q4_0", n_prompt=8, n_gen=3, rounds=2, engine=engine, n_layer=1, n_vocab=512)
     assert [settings.use_extra_bufts for settings in engine.opened] == [True, False, False, True]
-    assert [run.settings.use_extra_bufts for run in runs] == [True, False, False, True]
-    assert not any(run.warmups for run in runs)
+    assert {run.settings.use_extra_bufts for run in pair.default} == {True}
+    assert not any(run.warmups for run in (*pair.default, *pair.without))
+    assert lab.load(lab.save(pair, tmp_path / "pair.json")) == pair

@@ -6,13 +6,13 @@ the machine meets both. Types that llama.cpp does not repack run the same kernel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
 from inferlab.engine.protocol import Engine
 from inferlab.measurement.run import Run, measure
-from inferlab.model.synthetic_model import make_shape, parse_file_name
+from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 from inferlab.statistics import sign_confidence
 
@@ -25,7 +25,7 @@ ONE_SIDED = 0.975  # of a two-sided test at 95 %
 
 @dataclass(frozen=True)
 class Pairs:
-    """One type's runs in pairs: `default` with repacking allowed, `without` in the file's own layout."""
+    """One type's runs in pairs: those by `default`, which may repack, and those `without`, in the file's own layout."""
 
     mix: str
     default: tuple[Run, ...]
@@ -69,34 +69,26 @@ class Pairs:
 
 def measure_repacking(
     shape: str = "llama-3.2-1b",
-    types: Sequence[str] = TYPES,
+    mix: str = "Q4_K_M",
     settings: Settings | None = None,
     n_prompt: int = 128,
     n_gen: int = 32,
-    repeats: int = 1,
     rounds: int = ROUNDS,
     engine: Engine | None = None,
     **dimensions: int,
-) -> tuple[Run, ...]:
-    """Runs of a shape on the host in each type, `rounds` times with `use_extra_bufts` and without.
+) -> Pairs:
+    """A shape's rates on the host with `use_extra_bufts` and without, one pass after a warm-up, in `rounds` pairs.
 
     Passes of the warm-up are left out of the runs.
     """
-    settings, runs = settings or Settings(devices=(), flash_attn="on"), []
-    for mix in types:
-        path = make_shape(shape, mix, progress=False, **dimensions)
-        for number in range(rounds):
-            for repack in (True, False) if number % 2 == 0 else (False, True):
-                asked = settings.but(use_extra_bufts=repack)
-                run = measure(path, asked, n_prompt, n_gen, repeats, engine=engine, progress=False)
-                runs.append(replace(run, warmups=()))
-    return tuple(runs)
-
-
-def pairs(runs: Sequence[Run]) -> dict[str, Pairs]:
-    """The runs by type, in their order: the first run with repacking belongs to the first one without."""
-    mixes = dict.fromkeys(mix_of(run) for run in runs)
-    return {mix: Pairs(mix, *(_runs_of(runs, mix, repack) for repack in (True, False))) for mix in mixes}
+    settings, runs = settings or Settings(devices=(), flash_attn="on"), {True: [], False: []}
+    path = make_shape(shape, mix, progress=False, **dimensions)
+    for number in range(rounds):
+        for repack in (True, False) if number % 2 == 0 else (False, True):
+            asked = settings.but(use_extra_bufts=repack)
+            run = measure(path, asked, n_prompt, n_gen, repeats=1, engine=engine, progress=False)
+            runs[repack].append(replace(run, warmups=()))
+    return Pairs(mix, tuple(runs[True]), tuple(runs[False]))
 
 
 def verdicts_text(pairs: Mapping[str, Pairs], phase: str) -> str:
@@ -120,13 +112,3 @@ def advice(pair: Pairs) -> str:
         better = "no repacking" if saved > 0 else "repacking"
         return f"{better} is faster for {pair.mix} from {cost / saved:.1f} prompt tokens for each generated one on"
     return f"{'no repacking' if saved > cost else 'repacking'} is faster for {pair.mix}, whatever the request"
-
-
-def mix_of(run: Run) -> str:
-    """The mix in the name of a shape's file, Q4_K_M; else the name of the file."""
-    parts = parse_file_name(run.model.file)
-    return parts[1] if parts else run.model.file
-
-
-def _runs_of(runs: Sequence[Run], mix: str, repack: bool) -> tuple[Run, ...]:
-    return tuple(run for run in runs if mix_of(run) == mix and run.settings.use_extra_bufts == repack)
