@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from statistics import median
 
 import plotly.graph_objects as go
@@ -15,6 +16,7 @@ from inferlab.model.kernels import AMX, PLAIN, REPACKED, TILED
 UNKNOWN = "kernel not recorded"
 KERNEL_COLOURS = {PLAIN: GREY, TILED: TEAL, REPACKED: PURPLE, AMX: RED, UNKNOWN: "rgba(128,128,128,0.6)"}
 RATES = {"prefill": "prefill_tokens_per_second", "decode": "decode_tokens_per_second"}
+OUTLIER = 1.4  # times the largest median: pairs beyond it met a disturbance
 AXES = {"prefill": "x", "decode": "x2"}
 
 
@@ -54,7 +56,8 @@ def repacking(pairs: Mapping[str, Pairs]) -> go.Figure:
     figure = _panels(badge, f"Rates relative to those with --no-repack: {text}.", list(rows), "relative to --no-repack")
     for phase in RATES:
         every = {name: one.ratios(phase) for name, one in rows.items()}
-        _dots(figure, phase, every, {name: main_kernel(one.default[0], phase) for name, one in rows.items()})
+        shown = OUTLIER * max(median(found) for found in every.values())
+        _dots(figure, phase, every, {name: main_kernel(one.default[0], phase) for name, one in rows.items()}, shown)
     for axis in AXES.values():
         figure.add_shape(type="line", x0=1, x1=1, y0=0, y1=1, xref=axis, yref="paper", line={"color": EDGE, "width": 2})
     return _one_legend_entry_each(figure)
@@ -80,16 +83,27 @@ def _panels(badge: str, alt: str, names: Sequence[str], x: str) -> go.Figure:
     return figure
 
 
-def _dots(figure: go.Figure, phase: str, values: Mapping[str, Sequence[float]], kernels: Mapping[str, str]) -> None:
-    """Every value as a faint point and the median as a dot, in the colour of the row's kernel."""
+def _dots(
+    figure: go.Figure,
+    phase: str,
+    values: Mapping[str, Sequence[float]],
+    kernels: Mapping[str, str],
+    largest: float = inf,
+) -> None:
+    """Every value as a faint point and the median as a dot, in the colour of the row's kernel.
+
+    A value above `largest` is an arrow there.
+    """
     for kernel in dict.fromkeys(kernels.values()):
         own = {name: found for name, found in values.items() if kernels[name] == kernel}
+        every = [(name, value) for name, found in own.items() for value in found]
         marks = {"color": KERNEL_COLOURS[kernel]}
+        symbols = ["circle" if value <= largest else "triangle-right" for _, value in every]
         figure.add_scatter(
-            x=[value for found in own.values() for value in found],
-            y=[name for name, found in own.items() for _ in found], xaxis=AXES[phase], mode="markers",
-            marker={**marks, "opacity": 0.3, "size": 6}, name=f"{kernel}, {phase}, one pass", showlegend=False,
-            hovertemplate="%{y}: %{x:.3f}<extra></extra>",
+            x=[min(value, largest) for _, value in every], y=[name for name, _ in every], xaxis=AXES[phase],
+            mode="markers", marker={**marks, "opacity": 0.3, "size": 6, "symbol": symbols}, showlegend=False,
+            customdata=[value for _, value in every], name=f"{kernel}, {phase}, each",
+            hovertemplate="%{y}: %{customdata:.3f}<extra></extra>",
         )  # fmt: skip
         figure.add_scatter(
             x=[median(found) for found in own.values()], y=list(own), xaxis=AXES[phase], mode="markers",
