@@ -131,7 +131,7 @@ def test_a_record_is_readable_text(tmp_path):
 
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
-    apart = {"attention timings", "calibration", "speed point", "sweep"}
+    apart = {"attention timings", "calibration", "repacking", "speed point", "sweep"}
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 
 

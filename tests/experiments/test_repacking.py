@@ -43,14 +43,14 @@ def test_ratios_bytes_and_seconds_of_a_pair():
 def test_the_advice_follows_the_rates():
     """Where each case wins a phase, the request decides; else one case wins whatever the request is."""
     assert repacking.advice(pairs_of()) == (
-        "no repacking is faster for Q4_K_M from 10.0 prompt tokens for each generated one on"
+        "Q4_K_M is faster without repacking from 10.0 prompt tokens for each generated token on"
     )
     reverse = pairs_of(prefill=(200.0, 100.0), decode=(10.0, 20.0))
-    assert repacking.advice(reverse).startswith("repacking is faster for Q4_K_M from 10.0 prompt tokens")
+    assert repacking.advice(reverse).startswith("Q4_K_M is faster with repacking from 10.0 prompt tokens")
     both = pairs_of(prefill=(200.0, 100.0))
-    assert repacking.advice(both) == "repacking is faster for Q4_K_M, whatever the request"
+    assert repacking.advice(both) == "Q4_K_M is faster with repacking, whatever the request"
     neither = pairs_of(decode=(10.0, 20.0))
-    assert repacking.advice(neither) == "no repacking is faster for Q4_K_M, whatever the request"
+    assert repacking.advice(neither) == "Q4_K_M is faster without repacking, whatever the request"
 
 
 def test_verdicts_are_told_by_type():

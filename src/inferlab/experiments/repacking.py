@@ -109,6 +109,8 @@ def advice(pair: Pairs) -> str:
     """
     saved, cost = pair.seconds_without
     if saved * cost > 0:
-        better = "no repacking" if saved > 0 else "repacking"
-        return f"{better} is faster for {pair.mix} from {cost / saved:.1f} prompt tokens for each generated one on"
-    return f"{'no repacking' if saved > cost else 'repacking'} is faster for {pair.mix}, whatever the request"
+        better = "without" if saved > 0 else "with"
+        return (
+            f"{pair.mix} is faster {better} repacking from {cost / saved:.1f} prompt tokens for each generated token on"
+        )
+    return f"{pair.mix} is faster {'without' if saved > cost else 'with'} repacking, whatever the request"
