@@ -80,4 +80,4 @@ def sign_confidence(differences: Sequence[float]) -> float | None:
         return None
     more = max(sum(signs), len(signs) - sum(signs))
     by_chance = sum(comb(len(signs), k) for k in range(more, len(signs) + 1)) / 2 ** len(signs)
-    return 1 - min(1, 2 * by_chance)
+    return 1 - min(1.0, 2 * by_chance)
