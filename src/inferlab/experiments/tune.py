@@ -132,6 +132,18 @@ class Tuning(Measurement):
         return spellings(self.best, self.names, self.model.file)
 
     @property
+    def finding(self) -> str:
+        """Better, Slower, or No difference found: what the pairs say of the winner."""
+        return "Better" if self.better else "Slower" if self.slower else "No difference found"
+
+    @property
+    def measured(self) -> str:
+        """The ratio of the pairs and its confidence in words; "" without pairs."""
+        if self.ratio is None:
+            return ""
+        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
+
+    @property
     def verdict(self) -> str:
         """One sentence: faster or slower, by how much and how surely, or that no difference was found."""
         if not self.changes:
@@ -139,9 +151,7 @@ class Tuning(Measurement):
         changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
         if self.ratio is None:
             return f"Not judged: {changes} did best in the search, but no time was left to compare."
-        found = "Better" if self.better else "Slower" if self.slower else "No difference found"
-        measured = f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
-        return f"{found}: {changes}: {measured}."
+        return f"{self.finding}: {changes}: {self.measured}."
 
     def __str__(self) -> str:
         early = [] if self.in_time else ["The budget ended this early; a larger one may find more."]
