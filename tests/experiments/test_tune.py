@@ -100,6 +100,17 @@ def test_a_winner_that_loses_its_pairs_is_slower(clock):
     assert found.verdict.startswith("Slower: n_threads=2: 0.91 times as fast in 10 pairs, confidence 99.8%")
 
 
+def test_too_few_pairs_judge_nothing(clock):
+    """Below six pairs not even a winner of all of them is called better, since two-sided five of five are 93.8 %."""
+    found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads == 4), over={"n_threads": (2,)}, budget_seconds=30)
+    assert 0 < len(found.pairs) < 6
+    assert not found.better
+    assert (
+        found.verdict
+        == f"Not judged: n_threads=2: 2.00 times as fast, pairs {len(found.pairs)} of the 6 that are needed."
+    )
+
+
 def test_each_round_halves_and_measures_longer(clock):
     """Every round keeps the better half of the one before, and doubles what is known of each."""
     found, _ = tuned(clock, lambda s: 1.0 + s.n_threads, over={"n_threads": (1, 2, 3, 5, 6, 7, 8)})

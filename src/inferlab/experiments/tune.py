@@ -133,7 +133,9 @@ class Tuning(Measurement):
 
     @property
     def finding(self) -> str:
-        """Better, Slower, or No difference found: what the pairs say of the winner."""
+        """Better, Slower, No difference found, or Not judged with too few pairs: what they say of the winner."""
+        if len(self.pairs) < LEAST_PAIRS:
+            return "Not judged"
         return "Better" if self.better else "Slower" if self.slower else "No difference found"
 
     @property
@@ -141,11 +143,13 @@ class Tuning(Measurement):
         """The ratio of the pairs and its confidence in words; "" without pairs."""
         if self.ratio is None:
             return ""
+        if len(self.pairs) < LEAST_PAIRS:
+            return f"{self.ratio:.2f} times as fast, pairs {len(self.pairs)} of the {LEAST_PAIRS} that are needed"
         return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
 
     @property
     def verdict(self) -> str:
-        """One sentence: faster or slower, by how much and how surely, or that no difference was found."""
+        """One sentence: better or slower, by how much and how surely, or that no difference was found or judged."""
         if not self.changes:
             return "No difference found: of all candidates, the settings as they were did best."
         changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
