@@ -17,6 +17,7 @@ from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, BatchEngine, made_fidelity,
 import inferlab as lab
 from inferlab.atlas.contribute import problems, schema
 from inferlab.errors import RecordError
+from inferlab.experiments.repacking import Pairs
 from inferlab.experiments.sweep import Sweep, from_runs
 from inferlab.machine import Link
 from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
@@ -63,6 +64,7 @@ EXAMPLES = {
     "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
     "prefix reuse": lambda: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
+    "repacking": lambda: Pairs("Q4_0", (made_run(),), (made_run(settings=Settings(use_extra_bufts=False)),)),
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),
     "schedule": lambda: continuous_batching.schedule(
         [Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()
@@ -129,7 +131,7 @@ def test_a_record_is_readable_text(tmp_path):
 
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
-    apart = {"attention timings", "calibration", "speed point", "sweep"}
+    apart = {"attention timings", "calibration", "repacking", "speed point", "sweep"}
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 
 

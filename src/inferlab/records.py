@@ -32,6 +32,7 @@ KINDS = {
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
     "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
+    "repacking": "inferlab.experiments.repacking:Pairs",
     "run": "inferlab.measurement.run:Run",
     "schedule": "inferlab.measurement.continuous_batching:Schedule",
     "speculation": "inferlab.measurement.speculative:Speculation",

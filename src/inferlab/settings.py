@@ -45,7 +45,7 @@ class Settings:
     kv_unified       whether sequences share one pool of cells
     load_mode        auto, none, mmap, mlock, mmap_mlock, direct_io (llama.cpp's own default is auto)
     use_extra_bufts  whether host weights may be repacked for the processor's kernels (see model.kernels)
-    no_host          whether host weights may be repacked although a GPU could stream them from its host buffer
+    no_host          whether host weights avoid the pinned buffer of a GPU, which is used before repacking is considered
 
     Raises InvalidSettings for a value that llama.cpp would refuse, before anything is loaded.
     """

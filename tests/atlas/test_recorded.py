@@ -11,7 +11,7 @@ from inferlab.records import KINDS, RECORDED, class_of, from_record
 
 FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.rglob("*.json"))}
 KINDS_HERE = sorted({data["record"] for data in FILES.values()})
-NO_MODEL = ("attention timings", "calibration", "speed point", "sweep")
+NO_MODEL = ("attention timings", "calibration", "repacking", "speed point", "sweep")
 
 
 def files_of(kind):

@@ -61,11 +61,12 @@ def test_json_has_the_numbers_of_the_run(scripted, capsys):
 def test_options_are_settings(scripted, capsys):
     """Every option reaches the engine under the same name."""
     numbers = ["--n-ctx", "512", "--n-threads", "3", "--n-gpu-layers", "5"]
-    others = ["--type-k=q8_0", "--type-v=q4_0", "--flash-attn=on", "--no-offload-kqv"]
+    others = ["--type-k=q8_0", "--type-v=q4_0", "--flash-attn=on", "--no-offload-kqv", "--no-repack"]
     printed_json(capsys, [*REQUEST, *numbers, *others], scripted)
     asked = scripted.opened[0]
     assert (asked.n_ctx, asked.n_threads, asked.n_gpu_layers) == (512, 3, 5)
     assert (asked.type_k, asked.type_v, asked.flash_attn, asked.offload_kqv) == ("q8_0", "q4_0", "on", False)
+    assert (asked.use_extra_bufts, asked.no_host) == (False, False)
 
 
 def test_devices_and_their_shares_are_settings(scripted, capsys):

@@ -20,6 +20,8 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import DamagedGGUF, EngineCrashed, EngineError, EngineRefused, EngineUnavailable
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
+from inferlab.model.kernels import KERNEL_OF_BUFFER
+from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -51,6 +53,18 @@ def test_the_kv_cache_is_as_large_as_its_shape(engine):
     cells = 2 * model.n_layer * model.n_head_kv * model.head_dim_k * 2
     assert bytes_of(opened(engine), "kv_cache") == 256 * cells
     assert bytes_of(opened(engine, Settings(n_ctx=1024)), "kv_cache") == 1024 * cells
+
+
+def test_rearranged_tensors_are_those_of_their_buffer(engine, tmp_path):
+    """Each has the buffer that llama.cpp logged, and without extra buffers there is none; layers are on the CPU."""
+    path = make_shape("llama-3.2-1b", "Q4_0", tmp_path / "shape.gguf", progress=False, n_layer=1, n_vocab=512)
+    asked = SMALL.but(devices=())
+    default, plain = (engine.open(path, asked.but(use_extra_bufts=on)) for on in (True, False))
+    logged = {b.device for b in default.buffers if b.kind == "weights"} & set(KERNEL_OF_BUFFER)
+    assert set(default.tensors.rearranged.values()) == logged
+    assert not plain.tensors.rearranged
+    assert default.tensors.layers == plain.tensors.layers == {0: "CPU", 1: "CPU"}
+    assert not {b.device for b in plain.buffers} & set(KERNEL_OF_BUFFER)
 
 
 def test_a_quantized_cache_is_smaller(engine):

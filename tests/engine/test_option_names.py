@@ -36,6 +36,10 @@ def test_a_request_in_the_words_of_llama_cpp():
         "llama-server -m model.gguf -c 4096 -t 2 -b 2048 -ub 128 -fa on -ctk q8_0 -lm mmap+mlock -nkvo --op-offload"
     )
     assert spellings(Settings(), ["n_gpu_layers", "op_offload"])["llama.cpp"].endswith("-ngl all --op-offload")
+    kernels = Settings(use_extra_bufts=False, no_host=True), ["use_extra_bufts", "no_host"]
+    assert spellings(*kernels)["llama.cpp"] == "llama-server -m model.gguf --no-repack --no-host"
+    assert spellings(*kernels)["llama-cpp-python"] == "Llama('model.gguf')"
+    assert spellings(Settings(), kernels[1])["llama.cpp"] == "llama-server -m model.gguf --repack"
 
 
 @pytest.mark.engine

@@ -1,5 +1,6 @@
 """Figures of quantization, read off the figures themselves."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +9,10 @@ from fakes import CARD, made_fidelity, made_run, scripted_pass
 
 import inferlab as lab
 from inferlab import figures
-from inferlab.experiments import quant_tradeoffs
+from inferlab.experiments import quant_tradeoffs, repacking
 from inferlab.facts import published_tables
 from inferlab.model import dequantize, quantize_numpy
+from inferlab.model.kernels import Matrices
 
 WEIGHTS = np.random.default_rng(3).normal(0, 0.02, (4, 256)).astype(np.float32)
 WAYS = (quantize_numpy.absmax(WEIGHTS), quantize_numpy.q4_k(WEIGHTS))
@@ -96,12 +98,34 @@ def test_shares_of_a_mix_add_up():
 
 
 def test_rates_are_relative_to_the_first():
-    """Every pass is a point; medians are joined; the dotted line is the ratio of the bytes."""
-    traces = {trace.name: trace for trace in EVERY["mix_rates"].data}
-    assert traces["decode"].y == pytest.approx((1, 1.6, 2))
-    assert traces["if only bytes counted"].y == (1, 2, 4)
-    assert len(traces["prefill, one pass"].x) == 6
+    """Every pass is a point and the median a dot, without lines; ticks in the decode panel are the ratio of bytes."""
+    every, dots, *_ = decode = [trace for trace in EVERY["mix_rates"].data if trace.xaxis == "x2"]
+    assert dots.x == pytest.approx((1, 1.6, 2))
+    assert len(every.x) == 6
+    assert decode[-1].x == (1, 2, 4)
+    assert {trace.mode for trace in EVERY["mix_rates"].data} == {"markers"}
     assert "synthetic" in EVERY["mix_rates"].layout.annotations[0].text
+
+
+def test_a_dot_has_the_colour_of_its_kernel():
+    """The kernel that multiplies most of the bytes, with one legend entry; an unknown one is said to be."""
+    weights = (Matrices("Q4_K", "CPU_REPACK", 30), Matrices("Q6_K", "CPU", 20))
+    runs = {"F16": replace(RUNS["F16"], weights=(Matrices("F16", "CPU", 50),)),
+            "Q4_K_M": replace(RUNS["Q4_0"], weights=weights)}  # fmt: skip
+    figure = figures.mix_rates(runs)
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["plain", "repacked", "if only bytes counted"]
+    assert "Q4_K_M prefill 1.20, decode 2.00 (Q4_K repacked, Q6_K tiled from 8 tokens)" in figure.layout.meta["alt"]
+    assert "not recorded" in EVERY["mix_rates"].layout.meta["alt"]
+
+
+def test_repacking_is_drawn_as_ratios():
+    """One row for each file, with the repacked share in its name; right of the line repacking is faster."""
+    default = replace(RUNS["Q4_0"], weights=(Matrices("Q4_0", "CPU_REPACK", 75), Matrices("Q6_K", "CPU", 25)))
+    pairs = {"Q4_0": repacking.Pairs("Q4_0", (default,) * 2, (RUNS["F16"],) * 2)}
+    figure = figures.repacking(pairs)
+    assert list(figure.layout.yaxis.categoryarray) == ["Q4_0, 75 % repacked"]
+    assert [tuple(t.x) for t in figure.data if t.marker.size == 11] == [pytest.approx((1.2,)), pytest.approx((2.0,))]
+    assert [shape.x0 for shape in figure.layout.shapes] == [1, 1]
 
 
 def test_published_rates_keep_their_uncertainty():
@@ -112,12 +136,23 @@ def test_published_rates_keep_their_uncertainty():
     assert decode.error_y.array[0] == pytest.approx(0.04 / 29.17)
 
 
-def test_fidelity_has_error_bars_on_a_logarithmic_axis():
-    """The mean divergence of each type, with its standard error."""
+def test_fidelity_shows_errors_that_can_be_seen():
+    """The mean divergence of each type; an error that its dot would hide is told below the axis instead."""
     trace = EVERY["fidelity"].data[0]
     assert trace.y == pytest.approx((0.001, 0.05))
     assert min(trace.error_y.array) > 0
     assert EVERY["fidelity"].layout.yaxis.type == "log"
+    same = made_fidelity((1.0, 2.0, 3.0), (0.0100, 0.0101, 0.0102), (True, True, True))
+    figure = figures.fidelity(quant_tradeoffs.Losses({"Q8_0": same}))
+    assert figure.data[0].error_y.array is None
+    assert "standard errors of at most" in figure.layout.annotations[0].text.replace("<br>", " ")
+
+
+def test_a_quantized_type_takes_more_bits_than_its_name_says():
+    """Scales and minima come on top of the number in the name."""
+    numbers = {name: int(found[1]) for name in dequantize.TYPES if (found := re.search(r"(?:Q|FP)(\d)", name))}
+    assert numbers
+    assert all(dequantize.TYPES[name].bits_per_weight > bits for name, bits in numbers.items() if name != "Q8_K")
 
 
 def test_the_front_joins_what_nothing_beats():

@@ -1,14 +1,16 @@
 """Badges: a measurement names the devices that it used, whichever verb took it."""
 
 import pytest
-from fakes import BUFFERS, BatchEngine
+from fakes import BUFFERS, BatchEngine, made_run
 from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine.log import Buffer
 from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
+from inferlab.measurement.base import common_badge
 from inferlab.measurement.continuous_batching import Request
 from inferlab.measurement.speculative import PromptLookup
+from inferlab.model.kernels import Matrices
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -57,3 +59,30 @@ def test_a_badge_names_the_slowed_link(verb, engine, slowed):
     found = (VERBS | REAL_ONLY)[verb]({"settings": settings, "engine": engine})
     assert f"loopback device, {slowed.link.text}" in found.badge
     assert found.links == (slowed.link,)
+
+
+def test_a_badge_names_the_kernels_of_the_processor():
+    """From the recorded matrices; else from the sizes of a shape's buffers; else it says that they are not recorded."""
+    weights = (Matrices("Q4_K", "CPU_REPACK", 30), Matrices("Q6_K", "CPU", 20))
+    run = made_run(weights=weights)
+    assert run.badge == f"{run.machine_badge}; kernels: Q4_K repacked, Q6_K tiled from 8 tokens"
+    assert run.kernel_shares(1) == {"repacked": 0.6, "plain": 0.4}
+    old = lab.load("xeon-2c/llama-3.2-1b-Q4_K_M")
+    assert (old.weights, old.kernels_text) == ((), "Q4_K repacked, Q6_K tiled from 8 tokens")
+    assert made_run().badge.endswith("; kernels: not recorded")
+    assert "kernels" not in made_run(buffers=()).badge
+
+
+def test_a_badge_of_several_runs_names_the_kernels_of_all():
+    """Two sets stand beside each other; more are only said to differ."""
+    kinds = [made_run(weights=(Matrices(kind, "CPU", 1),)) for kind in ("F16", "Q8_0", "Q5_0")]
+    assert common_badge(kinds[:1]) == kinds[0].badge
+    assert common_badge([*kinds[:2], *kinds[:2]]).endswith("; kernels: F16 plain or Q8_0 plain")
+    assert common_badge(kinds).endswith("; kernels: different ones")
+
+
+def test_a_measurement_records_its_matrices(engine):
+    """The embedded model's, all of them F16 and in the file's layout."""
+    run = lab.measure("tiny", Settings(devices=()), **SMALL, engine=engine)
+    assert [(one.type, one.buffer) for one in run.weights] == [("F16", "CPU")]
+    assert run.kernels_text == "F16 plain"

@@ -203,6 +203,13 @@ def test_an_imported_run_can_be_stored(tmp_path):
     assert lab.load(lab.save(run, tmp_path / "run.json")) == run
 
 
+def test_kernels_of_the_processor_are_exported_and_imported():
+    """llama-bench calls them repack and no_host; a row without them means its defaults."""
+    (run,) = from_rows(to_rows(made_run(settings=Settings(n_ctx=256, use_extra_bufts=False, no_host=True))))
+    assert (run.settings.use_extra_bufts, run.settings.no_host) == (False, True)
+    assert [(row["repack"], row["no_host"]) for row in to_rows(run)] == [(False, True)] * 2
+
+
 def test_rows_of_other_requests_stay_apart(printed):
     """A tg row joins only a pp row of its depth and its settings; alone it is a run without a prefill."""
     pp, tg = printed

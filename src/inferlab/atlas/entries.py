@@ -168,7 +168,8 @@ def _runs(data: Any) -> tuple[Run, ...]:
 
 
 def _record_file(machine: str, path: Path, data: Any) -> RecordFile:
-    lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "batched decode": "points"}
+    lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "batched decode": "points",
+             "repacking": "default"}  # fmt: skip
     kind = kind_of(data)
     several = data.get(SEQUENCE, data.get(lists.get(kind)))
     n_measurements = len(several) if several is not None else 1

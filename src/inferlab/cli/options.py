@@ -32,6 +32,8 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
     command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
     command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
+    command.add_argument("--no-repack", action="store_true", help="use host weights in the file's own layout")
+    command.add_argument("--no-host", action="store_true", help="repack host weights although there is a GPU")
     command.add_argument("--devices", type=names, metavar="CUDA0,CUDA1", help="use only these (default: all)")
     command.add_argument("--tensor-split", type=shares, metavar="3,1", help="share of each device (default: as free)")
     command.add_argument(
@@ -49,6 +51,8 @@ def settings_from(options: argparse.Namespace, **others: Any) -> Settings:
         type_v=options.type_v,
         flash_attn=options.flash_attn,
         offload_kqv=not options.no_offload_kqv,
+        use_extra_bufts=not options.no_repack,
+        no_host=options.no_host,
         devices=options.devices,
         tensor_split=options.tensor_split,
         **others,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.engine import libraries
-from inferlab.engine.log import LOG_INFO, LogLine, buffers_in, phases_in
+from inferlab.engine.log import LOG_INFO, LogLine, buffers_in, phases_in, tensor_places_in
 from inferlab.engine.process import NoReply, WorkerProcess, visible_gpus
 from inferlab.engine.protocol import (
     NEED_NO_MODEL,
@@ -367,7 +367,8 @@ def _opening(reply: dict[str, Any], check_seconds: float) -> Opening:
         "check_seconds": check_seconds,
         **phases_in(lines, reply["loaded_seconds"], reply["ready_seconds"]),
     }
-    return Opening(buffers_in(log), phases, Settings.from_dict(reply["settings"]), log, reply["description"])
+    places = tensor_places_in("".join(line.text for line in lines))
+    return Opening(buffers_in(log), phases, Settings.from_dict(reply["settings"]), log, reply["description"], places)
 
 
 def _file_identity(model: Path) -> tuple[str, int, int, int] | None:

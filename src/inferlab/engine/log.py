@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inferlab.units import MIB
 
+LAYER_LINE = re.compile(r"load_tensors: layer +(\d+) assigned to device (\S+),")  # llama-model.cpp:1594
+REARRANGED_LINE = re.compile(r"(amx )?repack tensor (\S+) (?:with|of type) ")  # amx.cpp:70, repack.cpp:4917
 LOG_INFO = 2  # enum ggml_log_level
 BUFFER_LINE = re.compile(r"(\S+)\s+(model|KV|compute|output|RS) buffer size\s*=\s*([\d.]+) MiB")
 BUFFER_KINDS = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "compute": "compute", "output": "output"}
@@ -20,6 +22,18 @@ class Buffer:
     device: str
     kind: str
     n_bytes: int
+
+
+@dataclass(frozen=True)
+class TensorPlaces:
+    """Places of tensors, from debug lines of llama.cpp's log; empty where it did not load the model again.
+
+    rearranged  tensor -> "CPU_REPACK" or "AMX", for each that was rearranged for the processor's kernels
+    layers      layer -> device; the output layer has the last number
+    """
+
+    rearranged: dict[str, str] = field(default_factory=dict)
+    layers: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,3 +95,9 @@ def buffers_in(log: str) -> tuple[Buffer, ...]:
         key = (device, BUFFER_KINDS[kind])
         totals[key] = totals.get(key, 0) + round(float(mebibytes) * MIB)
     return tuple(Buffer(device, kind, n_bytes) for (device, kind), n_bytes in totals.items())
+
+
+def tensor_places_in(log: str) -> TensorPlaces:
+    """The rearranged tensors and the devices of the layers that llama.cpp's log reports in debug lines."""
+    rearranged = {name: "AMX" if amx else "CPU_REPACK" for amx, name in REARRANGED_LINE.findall(log)}
+    return TensorPlaces(rearranged, {int(layer): device for layer, device in LAYER_LINE.findall(log)})

@@ -18,7 +18,8 @@ from inferlab.settings import Settings
 LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
 MACHINE_SPECIFIC = ("rpc_servers", "devices", "tensor_split", "main_gpu", "split_mode")
 SWITCH = {"on": 1, "off": 0}
-OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload"}
+OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload", "use_extra_bufts": "--no-repack"}
+NO_OFF_SWITCH = ("no_host",)
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,15 @@ def spellings(settings: Settings, names: Iterable[str], model: str = "model.gguf
         raise InvalidSettings(f"{', '.join(specific)} belong to one machine, not to a request. Leave them out.")
     values = {name: value for name, value in requested.items() if value is not None}
     return {
-        "llama.cpp": " ".join([f"llama-server -m {model}", *(_flag(*item) for item in values.items())]),
+        "llama.cpp": " ".join([f"llama-server -m {model}", *filter(None, (_flag(*item) for item in values.items()))]),
         "llama-cpp-python": f"Llama({', '.join([repr(model), *_arguments(values)])})",
         "Ollama": _modelfile(values),
     }
 
 
 def _flag(name: str, value: Any) -> str:
+    if name in NO_OFF_SWITCH and not value:
+        return ""
     if name in OFF_SWITCHES:
         return options()[name].cli.split(", ")[0] if value else OFF_SWITCHES[name]
     if isinstance(value, bool):

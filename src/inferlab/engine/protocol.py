@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from inferlab.engine.log import Buffer
+from inferlab.engine.log import Buffer, TensorPlaces
 from inferlab.machine import Machine
 from inferlab.settings import Settings
 
@@ -23,13 +23,17 @@ def ignore_progress(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Opening:
-    """An open model: its buffers, the seconds of each phase of loading, the settings that llama.cpp chose, its log."""
+    """An open model: its buffers, the seconds of each phase of loading, the settings that llama.cpp chose, its log.
+
+    tensors  which tensors were rearranged for the processor, and the device of each layer
+    """
 
     buffers: tuple[Buffer, ...]
     phases: dict[str, float]
     settings: Settings
     log: str
     description: str = ""
+    tensors: TensorPlaces = field(default_factory=TensorPlaces)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, the start of a tensor's line
 QUANTIZER_BYTES = 2**30  # most bytes of rows that the quantizer buffers; its own default is 8 GiB
 UNFINISHED: set[str] = set()  # files that are being written
-DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")
+DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "no_host")
 LAYER_LINES = (" assigned to device ", ": dev = ")  # llama-model.cpp, llama-kv-cache.cpp: where layer and cache are
+REARRANGED_LINE = "repack tensor "  # repack.cpp:4917, amx.cpp:70
 Entry = tuple[int, int, int, bool]  # protocol.Entry as JSON carries it: token, position, sequence, wanted
 
 
@@ -356,12 +357,18 @@ def writing(path: str | None) -> Iterator[None]:
 
 
 def reported_lines(log: list[tuple[float, int, str]]) -> list[tuple[float, int, str]]:
-    """Lines at llama.cpp's default verbosity, and the last debug line of each of two phases of loading."""
-    ends = {}
+    """Lines at llama.cpp's default verbosity, and of the debug lines those that the reply is made from.
+
+    These are the last line of each of two phases of loading, the device of each layer, and each rearranged tensor.
+    """
+    kept, ends = set(), {}
     for index, (_, level, text) in enumerate(log):
-        if level < LOG_INFO and text.startswith(("init_tokenizer:", "create_tensor:")):
+        if level >= LOG_INFO or LAYER_LINES[0] in text or REARRANGED_LINE in text:
+            kept.add(index)
+        elif text.startswith(("init_tokenizer:", "create_tensor:")):
             ends[text.split(":")[0]] = index
-    return [line for index, line in enumerate(log) if line[1] >= LOG_INFO or index in ends.values()]
+    kept.update(ends.values())
+    return [line for index, line in enumerate(log) if index in kept]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from typing import Any
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_vocabulary import Vocabulary
 
-DECIDE_LOADING = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "load_mode")
+DECIDE_LOADING = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "load_mode",
+                  "use_extra_bufts", "no_host")  # fmt: skip
 FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 
 

@@ -38,7 +38,7 @@ class Losses:
     def badge(self) -> str:
         """Machine, date and model of the measurement, and the number of scored tokens."""
         first = next(iter(self.by_name.values()))
-        return f"{first.badge}; {first.n_tokens:,} tokens scored on {first.reference.name}"
+        return f"{first.machine_badge}; {first.n_tokens:,} tokens scored on {first.reference.name}"
 
 
 @dataclass(frozen=True)
@@ -141,33 +141,36 @@ def front(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def table(rows: Sequence[Row]):
-    """A pandas DataFrame with one line per type: fidelity of the trained model, bytes and rates of the shape."""
+    """A pandas DataFrame of texts, one line per type: fidelity of the trained model, bytes and rates of the shape.
+
+    What was not measured is empty; a divergence has two digits, and its standard error one.
+    """
     import pandas as pd
 
     lines = [{"type": row.name, **_fidelity_columns(row.fidelity), **_speed_columns(row.run)} for row in rows]
-    return pd.DataFrame(lines).set_index("type")
+    return pd.DataFrame(lines).set_index("type").fillna("")
 
 
-def _fidelity_columns(fidelity: Fidelity | None) -> dict[str, float]:
+def _fidelity_columns(fidelity: Fidelity | None) -> dict[str, str]:
     if fidelity is None:
         return {}
     return {
-        "bits per weight": 8 * fidelity.model.tensor_bytes / fidelity.model.n_params,
-        "perplexity": fidelity.perplexity.value,
-        "KLD": fidelity.kl_divergence.value,
-        "± KLD": fidelity.kl_divergence.standard_error,
-        "same top, %": 100 * fidelity.same_top_share.value,
+        "bits per weight": f"{8 * fidelity.model.tensor_bytes / fidelity.model.n_params:.2f}",
+        "perplexity": f"{fidelity.perplexity.value:.2f} ± {fidelity.perplexity.standard_error:.2f}",
+        "KLD, nats": f"{fidelity.kl_divergence.value:.2g} ± {fidelity.kl_divergence.standard_error:.1g}",
+        "same top, %": f"{100 * fidelity.same_top_share.value:.1f}",
     }
 
 
-def _speed_columns(run: Run | None) -> dict[str, float]:
+def _speed_columns(run: Run | None) -> dict[str, str]:
     if run is None:
         return {}
     return {
-        "shape, GiB": run.model.tensor_bytes / GIB,
-        "shape, bits": 8 * run.model.tensor_bytes / run.model.n_params,
-        "prefill, tokens/s": run.prefill_tokens_per_second,
-        "decode, tokens/s": run.decode_tokens_per_second,
+        "shape, GiB": f"{run.model.tensor_bytes / GIB:.2f}",
+        "shape, bits": f"{8 * run.model.tensor_bytes / run.model.n_params:.2f}",
+        "prefill, tokens/s": f"{run.prefill_tokens_per_second:.1f}",
+        "decode, tokens/s": f"{run.decode_tokens_per_second:.1f}",
+        "kernels": run.kernels_text,
     }
 
 

@@ -15,6 +15,7 @@ from inferlab.figures.cold_start import cold_start, cold_starts
 from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
 from inferlab.figures.diagnosis import confusion_matrix, symptoms
+from inferlab.figures.kernel_rates import mix_rates, repacking
 from inferlab.figures.kv_cache import cache_runs, cache_use, kv_formulas
 from inferlab.figures.memory import (
     context_against_memory,
@@ -28,7 +29,7 @@ from inferlab.figures.no_cache import operations_without_cache, time_without_cac
 from inferlab.figures.offload import recorded_badge, settings_text, split
 from inferlab.figures.options import host_layers, option_effect
 from inferlab.figures.prefix_cache import prefix_reuse
-from inferlab.figures.quant_tradeoffs import fidelity, mix_rates, pareto, published_mix_rates, type_choices
+from inferlab.figures.quant_tradeoffs import fidelity, pareto, published_mix_rates, type_choices
 from inferlab.figures.quant_types import bits_per_weight, mixed_types, super_block
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.roofline import rates_against_length, roofline, roofline_at
@@ -83,6 +84,7 @@ __all__ = [
     "recorded_badge",
     "redraw",
     "register_page_renderer",
+    "repacking",
     "requests",
     "resident_memory",
     "roofline",

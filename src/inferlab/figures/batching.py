@@ -17,6 +17,7 @@ from inferlab.figures.style import (
     points,
     samples_and_medians,
 )
+from inferlab.measurement.base import common_badge
 from inferlab.measurement.batching import BatchedDecode
 
 
@@ -79,7 +80,12 @@ def batch_steps_by_kernel(found: Mapping[str, BatchedDecode]) -> go.Figure:
         for name, one in found.items()
     )
     first = next(iter(found.values()))
-    figure = blank(first.badge, f"Engine time of a step by sequences. {text}.", x="sequences at once", y="ms a step")
+    figure = blank(
+        common_badge(list(found.values())),
+        f"Engine time of a step by sequences. {text}.",
+        x="sequences at once",
+        y="ms a step",
+    )
     for (name, one), colour in zip(found.items(), SERIES_COLOURS, strict=False):
         every = [(b.n_sequences, 1e3 * s) for b in one.points for s in b.step_seconds]
         medians = [(b.n_sequences, 1e3 * b.median_seconds) for b in one.points]

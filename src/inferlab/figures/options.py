@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from inferlab.experiments.sweep import Sweep
 from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, dashed_line, line, points, value_text
+from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.statistics import least_squares
 
@@ -29,7 +30,7 @@ def option_effect(
     """
     drawn = [(phase, index, *one) for phase in phases for index, one in enumerate(_series(sweep, name))]
     figure = blank(
-        sweep.runs[0].badge,
+        common_badge(sweep.runs),
         f"Rates over {name}: " + "; ".join(_rates_text(phase, label, runs) for phase, _, label, runs in drawn) + ".",
         x=name,
         y=f"rate, relative to {name}={value_text(next(iter(drawn[0][3])))}",
@@ -87,7 +88,7 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     divided = {left: ms for left, ms in middle.items() if 1 <= left <= n_layer}
     fit = least_squares(list(divided), list(divided.values()))
     figure = blank(
-        next(iter(runs.values())).badge,
+        common_badge(list(runs.values())),
         "Time of a token: " + ", ".join(f"{left} layers on the host {ms:.1f} ms" for left, ms in middle.items())
         + f"; line: {fit.intercept:.1f} ms and {fit.slope:.2f} ms for each layer.",
         x="layers on the host, output layer counted",

@@ -8,36 +8,12 @@ import plotly.graph_objects as go
 
 from inferlab.experiments.quant_tradeoffs import Choice, Losses, Row, front
 from inferlab.facts import PublishedTable
-from inferlab.figures.style import DECODE, EDGE, GREY, PREFILL, TEAL, blank, line, points
-from inferlab.measurement.run import Run
+from inferlab.figures.style import DECODE, EDGE, GREY, PREFILL, TEAL, blank, line
 from inferlab.units import GIB, MIB
 
+VISIBLE_ERROR = 0.15  # of the value: a smaller bar is hidden by its dot on an axis of several powers of ten
 LEAST_SHOWN = 1e-6  # nats: drawn in place of 0, which a logarithmic axis cannot show
 KEPT, DROPPED = TEAL, GREY
-
-
-def mix_rates(runs: Mapping[str, Run]) -> go.Figure:
-    """Prefill and decode rates of one shape in several mixes, relative to the first: passes as points, medians joined.
-
-    The dotted line is the ratio of bytes: decode would follow it if reading the weights were its only cost.
-    """
-    first = next(iter(runs.values()))
-    gains = {mix: first.model.tensor_bytes / run.model.tensor_bytes for mix, run in runs.items()}
-    text = "; ".join(f"{mix} {_gain(first, run)}, bytes {gains[mix]:.2f}" for mix, run in runs.items())
-    figure = blank(
-        first.badge, f"Rates relative to {next(iter(runs))}: {text}.", y=f"rate relative to {next(iter(runs))}"
-    )
-    for of, name, colour in (
-        ("decode_tokens_per_second", "decode", DECODE),
-        ("prefill_tokens_per_second", "prefill", PREFILL),
-    ):
-        base = getattr(first, of)
-        every = [(mix, rate / base) for mix, run in runs.items() for rate in run.points(of)]
-        points(figure, every, f"{name}, one pass", colour)
-        figure.data[-1].showlegend = False
-        line(figure, [(mix, getattr(run, of) / base) for mix, run in runs.items()], name, colour)
-    _bytes_line(figure, gains)
-    return _named_mixes(figure, list(runs))
 
 
 def published_mix_rates(table: PublishedTable) -> go.Figure:
@@ -51,23 +27,18 @@ def published_mix_rates(table: PublishedTable) -> go.Figure:
     figure = blank(f"cited: {table.title}", f"Published rates relative to F16: {text}.", y="rate relative to F16")
     for of, colour in (("decode", DECODE), ("prefill", PREFILL)):
         figure.add_scatter(
-            x=list(table.rows), y=[row[of] / base[of] for row in table.rows.values()], name=of, mode="lines+markers",
-            line={"color": colour, "width": 2}, marker={"size": 8},
-            error_y={"array": [row[f"{of}_sd"] / base[of] for row in table.rows.values()], "color": colour},
+            x=list(table.rows), y=[row[of] / base[of] for row in table.rows.values()], name=of, mode="markers",
+            marker={"size": 7, "color": colour},
+            error_y={"array": [row[f"{of}_sd"] / base[of] for row in table.rows.values()], "color": colour, "width": 8},
         )  # fmt: skip
-    _bytes_line(figure, gains)
+    _bytes_marks(figure, gains)
     return _named_mixes(figure, list(table.rows))
 
 
-def _gain(first: Run, run: Run) -> str:
-    decode = run.decode_tokens_per_second / first.decode_tokens_per_second
-    return f"decode {decode:.2f}, prefill {run.prefill_tokens_per_second / first.prefill_tokens_per_second:.2f}"
-
-
-def _bytes_line(figure: go.Figure, gains: Mapping[str, float]) -> None:
+def _bytes_marks(figure: go.Figure, gains: Mapping[str, float]) -> None:
     figure.add_scatter(
-        x=list(gains), y=list(gains.values()), name="if only bytes counted", mode="lines",
-        line={"color": DROPPED, "dash": "dot", "width": 2},
+        x=list(gains), y=list(gains.values()), name="if only bytes counted", mode="markers",
+        marker={"symbol": "line-ew-open", "size": 16, "color": DROPPED, "line": {"width": 2}},
     )  # fmt: skip
 
 
@@ -79,19 +50,24 @@ def _named_mixes(figure: go.Figure, mixes: list[str]) -> go.Figure:
 
 
 def fidelity(losses: Losses) -> go.Figure:
-    """Mean KL divergence in nats per token of each file or cache type, with its standard error."""
+    """Mean KL divergence in nats per token of each file or cache type; error bars if one exceeds its dot."""
     found = losses.by_name
     text = "; ".join(
         f"{name} {one.kl_divergence.value:.2g} ± {one.kl_divergence.standard_error:.1g}" for name, one in found.items()
     )
-    figure = blank(losses.badge, f"KL divergence from F16: {text}.", y="KL divergence, nats a token")
+    largest = max(one.kl_divergence.standard_error / one.kl_divergence.value for one in found.values())
+    shown = {"array": [one.kl_divergence.standard_error for one in found.values()], "color": KEPT}
+    hidden = "" if largest > VISIBLE_ERROR else f"; standard errors of at most {100 * largest:.1f} %, inside the dots"
+    figure = blank(losses.badge + hidden, f"KL divergence from F16: {text}.", y="KL divergence, nats a token")
     figure.add_scatter(
         x=list(found), y=[one.kl_divergence.value for one in found.values()], mode="markers", name="mean",
-        marker={"size": 11, "color": KEPT},
-        error_y={"array": [one.kl_divergence.standard_error for one in found.values()], "color": KEPT},
-        customdata=[(one.perplexity.value, 100 * one.same_top_share.value) for one in found.values()],
-        hovertemplate="%{x}: %{y:.2g} nats, perplexity %{customdata[0]:.3f}, "
-        "same top token %{customdata[1]:.1f} %<extra></extra>",
+        marker={"size": 11, "color": KEPT}, error_y=None if hidden else shown,
+        customdata=[
+            (one.kl_divergence.standard_error, one.perplexity.value, 100 * one.same_top_share.value)
+            for one in found.values()
+        ],
+        hovertemplate="%{x}: %{y:.2g} ± %{customdata[0]:.1g} nats, perplexity %{customdata[1]:.3f}, "
+        "same top token %{customdata[2]:.1f} %<extra></extra>",
     )  # fmt: skip
     figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     figure.update_xaxes(type="category", tickangle=-45)

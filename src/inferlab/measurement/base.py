@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 from typing import Any
 
 from inferlab.engine.log import Buffer
@@ -11,9 +13,14 @@ from inferlab.engine.loopback import links_to
 from inferlab.engine.protocol import Engine, Opening
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Link, Machine, far_devices
+from inferlab.model import kernels
 from inferlab.model.ggml_types import padded
-from inferlab.model.gguf import Model, ModelCard
+from inferlab.model.gguf import Model, ModelCard, Tensor
+from inferlab.model.kernels import Matrices, placed_by_bytes
+from inferlab.model.synthetic_model import parse_file_name, shape
 from inferlab.settings import Settings
+
+MOST_KERNELS = 2  # sets of kernels that a badge has room for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +30,7 @@ class Measurement:
     settings  as the engine used them, with its own choices filled in
     date      the day, "2026-01-31"; empty where another tool did not record it
     buffers   what llama.cpp allocated, by device; empty where that was not recorded
+    weights   the matrices by type and buffer; empty where that was not recorded
     links     slowed links to loopback devices, as measured when the devices started
     """
 
@@ -34,16 +42,58 @@ class Measurement:
     date: str = ""
     buffers: tuple[Buffer, ...] = ()
     links: tuple[Link, ...] = ()
+    weights: tuple[Matrices, ...] = ()
 
     @property
     def badge(self) -> str:
-        """Machine, date, model and tool of the measurement: printed under every figure."""
+        """Machine, date, model, tool, and the processor's kernels: printed under every figure."""
+        return "; kernels: ".join(filter(None, (self.machine_badge, self.kernels_text)))
+
+    @property
+    def machine_badge(self) -> str:
+        """The badge without kernels: for a figure that compares several."""
         far = far_devices((b.device for b in self.buffers), self.links)
         return self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
+
+    @property
+    def matrices(self) -> tuple[Matrices, ...]:
+        """`weights`; where they were not recorded, those of a shape as far as its buffers decide them."""
+        sizes = {b.device: b.n_bytes for b in self.buffers if b.kind == "weights"}
+        return self.weights or placed_by_bytes(_tensors_of_shape(self.model.file), sizes)
+
+    def kernel_bytes(self, n_tokens: int) -> dict[tuple[str, str], int]:
+        """(type, kernel) -> bytes of the matrices that a processor multiplied with n_tokens at once; {} if unknown."""
+        return kernels.kernel_bytes(self.matrices, n_tokens, self._has_tiles)
+
+    def kernel_shares(self, n_tokens: int) -> dict[str, float]:
+        """Kernel -> share of the bytes that a processor multiplied with n_tokens at once; {} if unknown."""
+        sizes: dict[str, int] = {}
+        for (_, kernel), n_bytes in self.kernel_bytes(n_tokens).items():
+            sizes[kernel] = sizes.get(kernel, 0) + n_bytes
+        return {kernel: n_bytes / sum(sizes.values()) for kernel, n_bytes in sizes.items()}
+
+    @property
+    def kernels_text(self) -> str:
+        """`Q4_K repacked, Q6_K tiled from 8 tokens`; "not recorded" if unknown; "" without weights on a processor."""
+        if self.matrices:
+            return kernels.kernels_text(self.matrices, self._has_tiles)
+        on_processor = (b for b in self.buffers if b.kind == "weights" and kernels.OF_PROCESSOR.match(b.device))
+        return "not recorded" if any(on_processor) else ""
+
+    @property
+    def _has_tiles(self) -> bool:
+        return self.machine.system.endswith(("x86_64", "AMD64"))
 
     def bytes_on(self, kind: str) -> int:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output."""
         return sum(b.n_bytes for b in self.buffers if b.kind == kind)
+
+
+def common_badge(measurements: Sequence[Measurement]) -> str:
+    """One badge for several measurements on one machine: the first one's, with the kernels of all."""
+    texts = dict.fromkeys(filter(None, (one.kernels_text for one in measurements)))
+    known = " or ".join(texts) if len(texts) <= MOST_KERNELS else "different ones"
+    return "; kernels: ".join(filter(None, (measurements[0].machine_badge, known)))
 
 
 def common_fields(engine: Engine, opening: Opening, header: Model) -> dict[str, Any]:
@@ -55,7 +105,15 @@ def common_fields(engine: Engine, opening: Opening, header: Model) -> dict[str, 
         "date": date.today().isoformat(),
         "buffers": opening.buffers,
         "links": links_to(opening.settings.rpc_servers),
+        "weights": kernels.placed(header.tensors, opening.tensors.rearranged, opening.tensors.layers),
     }
+
+
+@cache
+def _tensors_of_shape(file: str) -> tuple[Tensor, ...]:
+    """The tensors of a shape by the name of its file; () for other files."""
+    parts = parse_file_name(file)
+    return shape(parts[0], parts[1], **parts[2]).tensors if parts else ()
 
 
 def with_context(settings: Settings, n_prompt: int, n_gen: int, n_sequences: int | None = None) -> Settings:

@@ -95,8 +95,6 @@ DEFAULTS = {
     "tensor_buft_overrides": "none",
     "lazy_mode": "auto",
     "embeddings": False,
-    "no_host": False,
-    "repack": True,
     "fit_target": 0,
     "fit_min_ctx": 0,
 }
@@ -167,6 +165,8 @@ def json_fields(run: Run) -> dict[str, Any]:
         "no_kv_offload": not settings.offload_kqv,
         "flash_attn": settings.flash_attn,
         "load_mode": settings.load_mode,
+        "repack": settings.use_extra_bufts,
+        "no_host": settings.no_host,
         "n_prompt": run.n_prompt,
         "n_gen": run.n_gen,
         "test_time": run.date,
@@ -331,6 +331,8 @@ def _settings(row: Row) -> Settings:
         op_offload=not row.get("no_op_offload", 0),
         swa_full=False,
         load_mode=NAMED_LOAD_MODES.get(load_mode, load_mode),
+        use_extra_bufts=bool(row.get("repack", True)),
+        no_host=bool(row.get("no_host", False)),
     )
 
 
