@@ -80,17 +80,24 @@ def test_what_was_not_measured_has_no_range():
 
 @pytest.mark.parametrize(
     ("positive", "negative", "confidence"),
-    [(5, 0, 1 - 1 / 32), (9, 1, 1 - 11 / 1024), (5, 5, 1 - 638 / 1024), (0, 4, 0)],
+    [
+        (5, 0, 1 - 2 / 32),
+        (6, 0, 1 - 2 / 64),
+        (9, 1, 1 - 22 / 1024),
+        (1, 9, 1 - 22 / 1024),
+        (5, 5, 0),
+        (0, 4, 1 - 2 / 16),
+    ],
 )
 def test_the_confidence_of_signs_is_that_of_a_fair_coin(positive, negative, confidence):
-    """1 minus the share of all throws of a fair coin with at least so many heads."""
+    """1 minus twice the share of all throws of a fair coin with at least so many heads, whichever sign is in excess."""
     assert sign_confidence([1.0] * positive + [-0.5] * negative) == pytest.approx(confidence)
 
 
 def test_no_difference_at_all_gives_no_confidence():
     """Zeros are no signs, and nothing follows from nothing."""
     assert sign_confidence([0.0, 0.0]) is None
-    assert sign_confidence([0.0, 1.0]) == pytest.approx(0.5)
+    assert sign_confidence([0.0, 1.0]) == 0
 
 
 def test_a_line_through_scattered_points_is_that_of_scipy():

@@ -68,16 +68,19 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def sign_confidence(differences: Sequence[float]) -> float | None:
-    """1 minus the probability of at least as many positive `differences` if both signs were equally likely.
+    """Confidence that positive and negative `differences` are not equally likely: 1 minus the p-value of the sign test.
 
-    The exact sign test, one-sided (Conover 1999, section 3.4); differences of 0 are left out; None if all are 0.
-    The test assumes nothing about the distribution: five of five give 0.969, nine of ten 0.989, five of ten 0.377.
+    Exact and two-sided (Conover 1999, section 3.4): p is twice the probability, for n fair coins, of at least as many
+    heads as the more frequent sign has, and at most 1. Differences of 0 are left out; None if all are 0.
+    The test assumes nothing about the distribution: five of five give 0.938, six of six 0.969, nine of ten 0.979, and
+    so does one of ten; five of ten give 0.
     """
     signs = [difference > 0 for difference in differences if difference]
     if not signs:
         return None
-    by_chance = sum(comb(len(signs), k) for k in range(sum(signs), len(signs) + 1))
-    return 1 - by_chance / 2 ** len(signs)
+    more = max(sum(signs), len(signs) - sum(signs))
+    by_chance = sum(comb(len(signs), k) for k in range(more, len(signs) + 1)) / 2 ** len(signs)
+    return 1 - min(1.0, 2 * by_chance)
 
 
 def nonnegative_fit(terms: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

@@ -9,6 +9,8 @@ from inferlab.errors import EngineRefused, InvalidSettings
 from inferlab.experiments.tune import candidates, tune
 from inferlab.settings import Settings
 
+SEARCHED = 3.9  # seconds of scripted time after which a search over two candidates of about one second is over
+
 
 class Clock:
     """A clock that moves only when a scripted engine works."""
@@ -81,6 +83,30 @@ def test_noise_is_not_a_difference(clock):
     assert found.confidence < 0.95
     assert found.best == found.settings
     assert "No difference found" in str(found)
+
+
+def test_a_winner_that_loses_its_pairs_is_slower(clock):
+    """Nine of ten pairs below 1 are a difference, as nine of ten above 1 are; the settings to use stay the old ones."""
+
+    def seconds_of(settings):
+        if settings.n_threads != 2:
+            return 1.0
+        return 0.9 if clock.now < SEARCHED else 1.1
+
+    found, _ = tuned(clock, seconds_of, over={"n_threads": (2,)})
+    assert found.changes == {"n_threads": 2}
+    assert (found.better, found.slower) == (False, True)
+    assert found.best == found.settings
+    assert found.verdict.startswith("Slower: n_threads=2: 0.91 times as fast in 10 pairs, confidence 99.8%")
+
+
+def test_too_few_pairs_judge_nothing(clock):
+    """Below six pairs not even a winner of all of them is called better, since two-sided five of five are 93.8 %."""
+    found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads == 4), over={"n_threads": (2,)}, budget_seconds=30)
+    assert 0 < len(found.pairs) < 6
+    assert not found.better
+    pairs = f"pairs {len(found.pairs)} of the 6 that are needed"
+    assert found.verdict == f"Not judged: n_threads=2: 2.00 times as fast, {pairs}."
 
 
 def test_each_round_halves_and_measures_longer(clock):

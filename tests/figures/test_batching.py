@@ -41,6 +41,14 @@ def test_the_steps_of_a_batch(measured):
     assert list(of(figures.batch_steps(measured, {1: 1.25, 4: 1.3}), "expected").y) == [1250, 1300]
 
 
+def test_steps_of_two_kernels_are_two_lines(measured):
+    """A line for each name, with the same sequences on the axis."""
+    figure = figures.batch_steps_by_kernel({"repacked": measured, "as in the file": measured})
+    assert list(of(figure, "repacked").y) == list(of(figure, "as in the file").y) == [1250, 2000]
+    assert list(figure.layout.xaxis.tickvals) == [1, 4]
+    assert "as in the file: 1 1250.0 ms, 4 2000.0 ms" in figure.layout.meta["alt"]
+
+
 def test_slots_share_one_time_axis():
     """A bar for each answer, in its slot's row, from its begin to its end."""
     requests = [Request(2, n) for n in (1, 4, 2)]

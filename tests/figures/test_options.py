@@ -61,6 +61,19 @@ def test_time_over_host_layers_is_a_line_and_its_rate_a_hyperbola():
     rate = next(trace for trace in figure.data if trace.name == "its rate")
     assert list(rate.y) == pytest.approx([1000 / 30, 25])
     assert "line: 20.0 ms and 10.00 ms for each layer" in figure.layout.meta["alt"]
+    ends = [list(trace.y) for trace in figure.data if trace.name == "not divided"]
+    assert ends == [pytest.approx([30, 20]), pytest.approx([40, 50])]
+
+
+def test_lines_of_one_scale_can_be_compared():
+    """On one scale every line of a phase is relative to the first value of the first line, else to its own."""
+    rates = {("a", 1): 0.1, ("b", 1): 0.2, ("a", 2): 0.2, ("b", 2): 0.2}
+    points = tuple(Point({"type_k": k, "n_ctx": n}, a_run(gap)) for (k, n), gap in rates.items())
+    sweep = Sweep({"type_k": ("a", "b"), "n_ctx": (1, 2)}, points)
+    for one_scale, second in ((False, [1.0, 1.0]), (True, [0.5, 0.5])):
+        figure = figures.option_effect(sweep, "type_k", ("decode",), one_scale=one_scale)
+        lines = [list(trace.y) for trace in figure.data if trace.mode == "lines+markers"]
+        assert lines == [[1.0, 0.5], pytest.approx(second)]
 
 
 def test_a_search_shows_every_candidate_that_was_measured():
@@ -75,6 +88,9 @@ def test_pairs_are_ratios_with_the_interval_of_their_median():
     figure = figures.tuning_pairs(tuned())
     assert list(figure.data[0].y) == [2.0] * 10
     assert figure.layout.meta["alt"].startswith("Better: n_threads=2: 2.00 times as fast in 10 pairs")
+    assert [note.text for note in figure.layout.annotations][-1].startswith("Better: 2.00 times as fast in 10 pairs")
+    slower = figures.tuning_pairs(tuned(pairs=(Pair(1.0, 2.0),) * 9 + (Pair(1.0, 0.9),)))
+    assert [note.text for note in slower.layout.annotations][-1].startswith("Slower: 0.50 times as fast in 10 pairs")
     assert "no pair was measured" in figures.tuning_pairs(tuned(pairs=(), after=Settings(n_threads=4))).to_json()
 
 

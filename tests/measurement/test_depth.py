@@ -7,7 +7,7 @@ import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Step
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.depth import decode_at_depths
+from inferlab.measurement.depth import decode_at_depths, decode_beside, decode_in_turns
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.prediction.memory import kv_cache_bytes
@@ -40,6 +40,26 @@ def test_part_of_a_step_is_refused(asked):
     """Depths are whole 256-cell steps, and the tokens of one depth lie within one."""
     with pytest.raises(InvalidSettings, match="multiples of 256"):
         decode_at_depths(engine=BatchEngine(), **asked)
+
+
+def test_settings_take_turns_at_every_depth():
+    """Each round decodes with one engine and then with the other; both read the prompt once."""
+    choices = [lab.Settings(flash_attn=switch) for switch in ("on", "off")]
+    engines = [BatchEngine(), BatchEngine(lambda n: 2.0)]
+    fast, slow = decode_in_turns(None, choices, cells=(256, 512), n_gen=4, rounds=2, engines=engines)
+    assert [one.settings.flash_attn for one in (fast, slow)] == ["on", "off"]
+    assert fast.seconds == {256: (1.25,) * 8, 512: (1.25,) * 8}
+    assert slow.seconds == {256: (2.0,) * 8, 512: (2.0,) * 8}
+    assert engines[0].steps == engines[1].steps == [251, *[1] * 10, 256, *[1] * 10]
+
+
+def test_a_token_beside_another_sequence_is_timed_in_the_same_pool():
+    """The sequence goes on where it was; the other one's cells lie in the same pool."""
+    engine = BatchEngine()
+    found = decode_beside(None, lab.Settings(), n_others=512, n_own=128, n_gen=4, engine=engine)
+    assert (found.settings.kv_unified, found.settings.n_seq_max) == (True, 2)
+    assert engine.steps == [128, *[1] * 5, 512, *[1] * 5]
+    assert {n: len(seconds) for n, seconds in found.seconds.items()} == {256: 4, 768: 4}
 
 
 @pytest.mark.engine

@@ -14,7 +14,7 @@ from inferlab.engine.protocol import Pass
 from inferlab.errors import EngineCrashed, InvalidSettings, ModelNotFound
 from inferlab.machine import Link
 from inferlab.measurement.base import with_context
-from inferlab.measurement.run import Run, measure, measure_each, warm_up
+from inferlab.measurement.run import Run, measure, measure_each, measure_in_turns, warm_up
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -185,6 +185,16 @@ def test_no_prompt_length_at_all_is_refused():
 
 
 # --- warm-up ----------------------------------------------------------------------------------
+
+
+def test_choices_take_turns():
+    """Each round opens every choice once and keeps one pass of it, after a warm-up that is not kept."""
+    engine = ScriptedEngine()
+    choices = [Settings(flash_attn=switch) for switch in ("on", "off")]
+    runs = measure_in_turns(tiny_model(), choices, n_prompt=8, n_gen=3, rounds=2, engine=engine, progress=False)
+    assert [settings.flash_attn for settings in engine.opened] == ["on", "off", "on", "off"]
+    assert [run.settings.flash_attn for run in runs] == ["on", "off"]
+    assert [(len(run.passes), run.warmups, run.settled) for run in runs] == [(2, (), None)] * 2
 
 
 def ending_at(*seconds):

@@ -1,25 +1,15 @@
-"""Attention in PyTorch: a reason where it is missing, records that stand in, and the allocator's three numbers."""
-
-import sys
-from importlib.machinery import ModuleSpec
-from types import SimpleNamespace
+"""Attention in PyTorch: a reason where it is missing, and records that stand in."""
 
 import pytest
 from fakes import CPU_ONLY
 
 from inferlab.errors import PyTorchUnavailable
 from inferlab.measurement import torch_attention
-from inferlab.measurement.torch_attention import AllocatorBytes, Timing, Timings, allocator_bytes, missing
+from inferlab.measurement.torch_attention import Timing, Timings, missing
 from inferlab.records import load, save
 
 FLASH, MATH = Timing("flash", 512, (0.1, 0.3, 0.2), 100), Timing("math", 512, (1.0,), None)
 MADE = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, (FLASH, MATH))
-
-
-def installed(monkeypatch, **cuda):
-    """A PyTorch that knows nothing but its GPU."""
-    fake = SimpleNamespace(cuda=SimpleNamespace(**cuda), __spec__=ModuleSpec("torch", None))
-    monkeypatch.setitem(sys.modules, "torch", fake)
 
 
 def test_a_missing_pytorch_is_a_sentence_and_an_error(monkeypatch):
@@ -28,22 +18,6 @@ def test_a_missing_pytorch_is_a_sentence_and_an_error(monkeypatch):
     assert missing().startswith("PyTorch is not installed here.")
     with pytest.raises(PyTorchUnavailable, match="pip install torch"):
         torch_attention.time_attention()
-
-
-def test_a_missing_gpu_is_told_apart(monkeypatch):
-    """PyTorch without a GPU serves for attention, not for the allocator."""
-    installed(monkeypatch, is_available=lambda: False)
-    assert missing() is None
-    with pytest.raises(PyTorchUnavailable, match="sees no CUDA GPU"):
-        allocator_bytes()
-
-
-def test_the_allocator_tells_reserved_allocated_and_split(monkeypatch):
-    """The three numbers are PyTorch's own, by its names."""
-    stats = {"reserved_bytes": 100, "allocated_bytes": 60, "inactive_split_bytes": 15}
-    told = {f"{name}.all.current": value for name, value in stats.items()}
-    installed(monkeypatch, is_available=lambda: True, memory_stats=lambda: told)
-    assert allocator_bytes() == AllocatorBytes(100, 60, 15)
 
 
 def test_timings_come_back_from_disk_as_they_were(tmp_path):

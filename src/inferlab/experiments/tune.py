@@ -1,9 +1,10 @@
-"""Tuning: the fastest settings for one model on one machine, and the confidence that they are faster.
+"""Tuning: the fastest settings for one model on one machine, and the confidence that they differ from the old ones.
 
 Two stages that share no measurement. Successive halving (Jamieson and Talwalkar 2016) finds a winner: every candidate
 is measured briefly, the faster half again and longer, until one is left. Then the winner and the original settings are
 measured in pairs, one right after the other, in alternating order; only these pairs decide whether the winner is
-faster. The best of many short measurements is partly luck, so the numbers of the search are not used for that.
+faster, slower or not different, by a two-sided sign test. The best of many short measurements is partly luck, so the
+numbers of the search are not used for that.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from inferlab.settings import Settings
 from inferlab.statistics import CONFIDENCE, median_interval, sign_confidence
 
 SEARCH_SHARE = 0.6  # of the budget; the rest is for the comparison in pairs
-LEAST_PAIRS, MOST_PAIRS = 5, 10  # five of five is the fewest that can reach 95 %
+LEAST_PAIRS, MOST_PAIRS = 6, 10  # six of six is the fewest that can reach 95 %, two-sided
 LOSSY = ("type_k", "type_v")
 UBATCHES = (64, 256, 1024)
 NAMES = tuple(field.name for field in fields(Settings))
@@ -98,13 +99,27 @@ class Tuning(Measurement):
 
     @property
     def confidence(self) -> float | None:
-        """Confidence that the winner is faster at all, by the exact sign test over the pairs; None without pairs."""
+        """Confidence that the winner differs, by the exact two-sided sign test over the pairs; None without pairs."""
         return sign_confidence([pair.before_seconds - pair.after_seconds for pair in self.pairs])
 
     @property
     def better(self) -> bool:
-        """Whether the confidence is at least 95 %."""
+        """Whether the winner is faster in most pairs, with a confidence of at least 95 %."""
+        return self._sure and self._won > 0
+
+    @property
+    def slower(self) -> bool:
+        """Whether the winner of the search is slower in most pairs, with a confidence of at least 95 %."""
+        return self._sure and self._won < 0
+
+    @property
+    def _sure(self) -> bool:
         return (self.confidence or 0) >= CONFIDENCE
+
+    @property
+    def _won(self) -> int:
+        """Pairs in which the winner was faster, minus those in which it was slower."""
+        return sum((pair.ratio > 1) - (pair.ratio < 1) for pair in self.pairs)
 
     @property
     def best(self) -> Settings:
@@ -117,15 +132,30 @@ class Tuning(Measurement):
         return spellings(self.best, self.names, self.model.file)
 
     @property
+    def finding(self) -> str:
+        """Better, Slower, No difference found, or Not judged with too few pairs: what they say of the winner."""
+        if len(self.pairs) < LEAST_PAIRS:
+            return "Not judged"
+        return "Better" if self.better else "Slower" if self.slower else "No difference found"
+
+    @property
+    def measured(self) -> str:
+        """The ratio of the pairs and its confidence in words; "" without pairs."""
+        if self.ratio is None:
+            return ""
+        if len(self.pairs) < LEAST_PAIRS:
+            return f"{self.ratio:.2f} times as fast, pairs {len(self.pairs)} of the {LEAST_PAIRS} that are needed"
+        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
+
+    @property
     def verdict(self) -> str:
-        """One sentence: the speed-up and its confidence, or that no difference was found."""
+        """One sentence: better or slower, by how much and how surely, or that no difference was found or judged."""
         if not self.changes:
             return "No difference found: of all candidates, the settings as they were did best."
         changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
         if self.ratio is None:
             return f"Not judged: {changes} did best in the search, but no time was left to compare."
-        measured = f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
-        return f"Better: {changes}: {measured}." if self.better else f"No difference found: {changes}: {measured}."
+        return f"{self.finding}: {changes}: {self.measured}."
 
     def __str__(self) -> str:
         early = [] if self.in_time else ["The budget ended this early; a larger one may find more."]
@@ -153,7 +183,7 @@ def tune(
               attention, and with a device the layers on it
     lossy     also try, or allow in `over`, options that change the output: the types of the KV cache
 
-    Use `better` and `confidence` to judge the result; `spellings` has it as options of three programs.
+    Use `better`, `slower` and `confidence` to judge the result; `spellings` has it as options of three programs.
     Raises InvalidSettings for an option that does not exist, or that is lossy without `lossy`; ModelError; EngineError
     if the original settings cannot be measured.
     """

@@ -10,7 +10,7 @@ from plotly.graph_objects import Figure
 from inferlab.figures.allocations import buffers, resident_memory
 from inferlab.figures.atlas import atlas_bytes, atlas_rates
 from inferlab.figures.attention import attention_against_tokens
-from inferlab.figures.batching import batch_rates, batch_steps
+from inferlab.figures.batching import batch_rates, batch_steps, batch_steps_by_kernel
 from inferlab.figures.cold_start import cold_start, cold_starts
 from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
@@ -51,6 +51,7 @@ __all__ = [
     "attention_against_tokens",
     "batch_rates",
     "batch_steps",
+    "batch_steps_by_kernel",
     "bits_per_weight",
     "buffers",
     "cache_runs",

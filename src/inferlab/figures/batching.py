@@ -6,7 +6,18 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points, samples_and_medians
+from inferlab.figures.style import (
+    DECODE,
+    EDGE,
+    LOG_MARKS,
+    PREFILL,
+    SERIES_COLOURS,
+    blank,
+    line,
+    points,
+    samples_and_medians,
+)
+from inferlab.measurement.base import common_badge
 from inferlab.measurement.batching import BatchedDecode
 
 
@@ -58,5 +69,28 @@ def batch_steps(measured: BatchedDecode, expected: Mapping[int, float] | None = 
         figure.data[0].showlegend = False
         figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=[one.n_sequences for one in measured.points])
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def batch_steps_by_kernel(found: Mapping[str, BatchedDecode]) -> go.Figure:
+    """Milliseconds of a step against the number of sequences in it: a line for each name, every step a point."""
+    text = "; ".join(
+        f"{name}: " + ", ".join(f"{b.n_sequences} {1e3 * b.median_seconds:.1f} ms" for b in one.points)
+        for name, one in found.items()
+    )
+    first = next(iter(found.values()))
+    figure = blank(
+        common_badge(list(found.values())),
+        f"Engine time of a step by sequences. {text}.",
+        x="sequences at once",
+        y="ms a step",
+    )
+    for (name, one), colour in zip(found.items(), SERIES_COLOURS, strict=False):
+        every = [(b.n_sequences, 1e3 * s) for b in one.points for s in b.step_seconds]
+        medians = [(b.n_sequences, 1e3 * b.median_seconds) for b in one.points]
+        samples_and_medians(figure, every, medians, name, colour)
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(tickvals=[b.n_sequences for b in first.points if b.n_sequences % 4 == 0 or b.n_sequences == 1])
     figure.update_yaxes(rangemode="tozero")
     return figure

@@ -12,7 +12,6 @@ from inferlab.figures.style import (
     PREFILL,
     PURPLE,
     RED,
-    SERIES_COLOURS,
     TEAL,
     blank,
     dashed_line,
@@ -37,7 +36,7 @@ def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
         for name, one in found.items()
     )
     figure = blank(next(iter(found.values())).badge, f"Time of a token. {text}.", x="cells in use", y="ms a token")
-    for (name, one), colour in zip(found.items(), SERIES_COLOURS, strict=False):
+    for (name, one), colour in zip(found.items(), COLOURS, strict=False):
         every = [(n, 1e3 * s) for n, many in one.seconds.items() for s in many]
         medians = [(n, 1e3 * one.median_seconds(n)) for n in one.seconds]
         samples_and_medians(figure, every, medians, name, colour)

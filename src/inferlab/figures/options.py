@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inferlab.experiments.sweep import Sweep
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, value_text
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, dashed_line, line, points, value_text
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.statistics import least_squares
@@ -19,10 +19,14 @@ COLOURS = {"prefill": PREFILL, "decode": DECODE}
 DASHES = ("solid", "dot", "dash", "dashdot")
 
 
-def option_effect(sweep: Sweep, name: str, phases: tuple[str, ...] = ("prefill", "decode")) -> go.Figure:
+def option_effect(
+    sweep: Sweep, name: str, phases: tuple[str, ...] = ("prefill", "decode"), one_scale: bool = False
+) -> go.Figure:
     """Rates over the values of one option of a sweep, relative to its first value: passes as points, medians joined.
 
     Every combination of the sweep's other options has a line of its own.
+    one_scale  whether all lines of a phase are relative to the first value of its first line, in place of their own;
+               then the heights of two lines can be compared
     """
     drawn = [(phase, index, *one) for phase in phases for index, one in enumerate(_series(sweep, name))]
     figure = blank(
@@ -32,7 +36,8 @@ def option_effect(sweep: Sweep, name: str, phases: tuple[str, ...] = ("prefill",
         y=f"rate, relative to {name}={value_text(next(iter(drawn[0][3])))}",
     )
     for phase, index, label, runs in drawn:
-        _rate_line(figure, phase, label, runs, DASHES[index % len(DASHES)])
+        scale = next(one for of, _, _, one in drawn if of == phase) if one_scale else runs
+        _rate_line(figure, phase, label, runs, DASHES[index % len(DASHES)], next(iter(scale.values())))
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="category")
@@ -50,9 +55,10 @@ def _series(sweep: Sweep, name: str) -> Iterator[tuple[str, dict[Any, Run]]]:
     yield from found.items()
 
 
-def _rate_line(figure: go.Figure, phase: str, label: str, runs: Mapping[Any, Run], dash: str) -> None:
+def _rate_line(figure: go.Figure, phase: str, label: str, runs: Mapping[Any, Run], dash: str, unit: Run) -> None:
+    """The rates of `runs` over the median rate of `unit`."""
     every = {value: run.points(RATES[phase]) for value, run in runs.items()}
-    first = median(next(iter(every.values())))
+    first = median(unit.points(RATES[phase]))
     colour, title = COLOURS[phase], f"{phase}, {label}" if label else phase
     points(figure, [(value_text(v), rate / first) for v, rates in every.items() for rate in rates], title, colour)
     figure.data[-1].showlegend = False
@@ -72,8 +78,8 @@ def _rates_text(phase: str, label: str, runs: Mapping[Any, Run]) -> str:
 def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     """Time of a token over the layers left on the host, with the straight line through the medians, and its rate.
 
-    The line is that of 1 to n_layer layers; with none or all of them no pass is divided. The rate, on the right axis,
-    is 1000 divided by the line.
+    The line is fitted to 1 to n_layer layers; with none or all of them no pass is divided, so there it is dotted. The
+    rate, on the right axis, is 1000 divided by the line.
     """
     runs = {max(0, n_layer + 1 - p.changes["n_gpu_layers"]): p.run for p in sweep.points if p.run}
     runs = dict(sorted(runs.items()))
@@ -91,6 +97,9 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     points(figure, [(left, one) for left, ms in times.items() for one in ms], "ms a token", DECODE)
     fitted = [(left, fit.at(left)) for left in range(1, n_layer + 1)]
     line(figure, fitted, "straight line", DECODE, marks=False)
+    for inner, outer in ((1, 0), (n_layer, n_layer + 1)):
+        dashed_line(figure, [(left, fit.at(left)) for left in (inner, outer)], "not divided", DECODE, "dot")
+        figure.data[-1].showlegend = False
     figure.add_scatter(
         x=[left for left, _ in fitted], y=[1000 / ms for _, ms in fitted], name="its rate", yaxis="y2", mode="lines",
         line={"color": PREFILL, "dash": "dot"}, hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",

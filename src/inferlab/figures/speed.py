@@ -6,32 +6,44 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, blank, line, stacked
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, stacked
 from inferlab.prediction.speed import SpeedPlan, StepPlan
 
 Pair = tuple[str, float, float, tuple[float, float]]  # name, predicted, measured, least and most predicted
+PHASES = {"prefill": PREFILL, "decode": DECODE}
 TERMS = {
     "weights": "#3b82c4", "attention": "#d97706", "link": "#b91c1c", "overhead": "rgba(128,128,128,0.7)",
 }  # fmt: skip
 
 
-def predicted_beside_measured(pairs: Sequence[Pair], badge: str | None = None) -> go.Figure:
+def predicted_beside_measured(
+    groups: Mapping[str, Sequence[Pair]] | Sequence[Pair], badge: str | None = None
+) -> go.Figure:
     """Each point's measured rate against its predicted one, the band as a bar; on the line both are equal.
 
-    pairs  (name, predicted, measured, (least, most) predicted), all in tokens per second
+    groups  (name, predicted, measured, (least, most) predicted), all in tokens per second; with names such as
+            "prefill" and "decode" each group has a colour
     """
+    groups = groups if isinstance(groups, Mapping) else {"points": groups}
+    pairs = [pair for group in groups.values() for pair in group]
     alt = f"Measured against predicted tokens per second at {len(pairs)} points, with the band of each prediction."
     figure = blank(badge, alt, "predicted tokens per second", "measured tokens per second")
     ends = min(min(p, m) for _, p, m, _ in pairs), max(max(p, m) for _, p, m, _ in pairs)
     line(figure, [(end, end) for end in ends], "equal", EDGE, marks=False)
-    bars = {"type": "data", "symmetric": False, "array": [most - p for _, p, _, (_, most) in pairs],
-            "arrayminus": [p - least for _, p, _, (least, _) in pairs], "color": EDGE}  # fmt: skip
-    figure.add_scatter(x=[p for _, p, _, _ in pairs], y=[m for _, _, m, _ in pairs], text=[name for name, *_ in pairs],
-                       name="points", mode="markers", marker={"color": DECODE, "size": 8}, error_x=bars,
-                       hovertemplate="%{text}: predicted %{x:.3g}, measured %{y:.3g}")  # fmt: skip
+    for name, group in groups.items():
+        _predicted_points(figure, name, group)
+    figure.update_layout(showlegend=len(groups) > 1)
     figure.update_xaxes(type="log", tickvals=LOG_MARKS)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
+
+
+def _predicted_points(figure: go.Figure, group: str, pairs: Sequence[Pair]) -> None:
+    bars = {"type": "data", "symmetric": False, "array": [most - p for _, p, _, (_, most) in pairs],
+            "arrayminus": [p - least for _, p, _, (least, _) in pairs], "color": EDGE}  # fmt: skip
+    figure.add_scatter(x=[p for _, p, _, _ in pairs], y=[m for _, _, m, _ in pairs], text=[name for name, *_ in pairs],
+                       name=group, mode="markers", marker={"color": PHASES.get(group, DECODE), "size": 8}, error_x=bars,
+                       hovertemplate="%{text}: predicted %{x:.3g}, measured %{y:.3g}")  # fmt: skip
 
 
 def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = None) -> go.Figure:

@@ -48,7 +48,7 @@ def _round_text(index: int, candidates: tuple[Candidate, ...]) -> str:
 
 
 def tuning_pairs(found: Tuning) -> go.Figure:
-    """Speed of the winner relative to the settings before, in each pair; the band is the median's interval."""
+    """Speed of the winner relative to the settings before, in each pair, and the verdict; the band is an interval."""
     ratios = [pair.ratio for pair in found.pairs]
     figure = blank(found.badge, found.verdict, x="pair", y="times as fast")
     if found.interval:
@@ -59,6 +59,11 @@ def tuning_pairs(found: Tuning) -> go.Figure:
         hovertemplate="pair %{x}: %{y:.3f} times as fast<extra></extra>",
     )  # fmt: skip
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
+    if ratios:
+        figure.add_annotation(
+            text=f"{found.finding}: {found.measured}", showarrow=False, align="left", xref="paper", x=0, xanchor="left",
+            yref="paper", y=1, yanchor="bottom",
+        )  # fmt: skip
     if not ratios:
         reason = "no pair was measured:<br>the settings as they were did best,<br>or the budget ended"
         figure.add_scatter(x=[1], y=[1], mode="text", text=[reason], textposition="top center", hoverinfo="skip")

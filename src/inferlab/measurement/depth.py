@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.model.find import find_model
-from inferlab.model.ggml_types import CELL_STEP
+from inferlab.model.ggml_types import CELL_STEP, padded
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class DepthScaling(Measurement):
-    """Engine seconds of single tokens, by the number of cells that attention reads for each of them."""
+    """Engine seconds of single tokens, by the number of cells in use, in whole 256-cell steps."""
 
     seconds: dict[int, tuple[float, ...]]
 
     def median_seconds(self, cells: int) -> float:
-        """Median engine time of a token for which attention reads `cells` cells."""
+        """Median engine time of a token with `cells` cells in use."""
         return median(self.seconds[cells])
 
     @property
@@ -68,9 +70,74 @@ def decode_at_depths(
         return DepthScaling(**common_fields(engine, opening, read_gguf(path)), seconds=seconds)
 
 
+def decode_in_turns(
+    model: str | Path | None,
+    choices: Sequence[Settings],
+    cells: Sequence[int] = (512, 4096),
+    n_gen: int = 8,
+    rounds: int = 10,
+    engines: Sequence[Engine] | None = None,
+) -> tuple[DepthScaling, ...]:
+    """`decode_at_depths` for several settings, each in an engine of its own, which take turns at every depth.
+
+    Each of `rounds` decodes n_gen tokens with every setting, one setting after another, so that whatever disturbs the
+    machine for a while disturbs all of them. `engines` are new ones unless given.
+    Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
+    """
+    path, cells = find_model(model), sorted(cells)
+    with ExitStack() as stack:
+        engines = engines or [stack.enter_context(closing(LlamaEngine())) for _ in choices]
+        openings = [e.open(path, s.but(n_ctx=s.n_ctx or cells[-1])) for e, s in zip(engines, choices, strict=True)]
+        prompt, filled = engines[0].random_prompt(cells[-1]), 0
+        seconds: list[dict[int, tuple[float, ...]]] = [{n: () for n in cells} for _ in choices]
+        for n_cells in cells:
+            depth = n_cells - n_gen - 1
+            for engine in engines:
+                engine.step(entries_of(prompt[filled:depth], filled))
+            filled = depth
+            for _ in range(rounds):
+                for engine, found in zip(engines, seconds, strict=True):
+                    found[n_cells] += _token_seconds(engine, prompt, depth, n_gen)
+        header = read_gguf(path)
+        common = [common_fields(engine, opening, header) for engine, opening in zip(engines, openings, strict=True)]
+    return tuple(DepthScaling(**one, seconds=found) for one, found in zip(common, seconds, strict=True))
+
+
+def decode_beside(
+    model: str | Path | None,
+    settings: Settings,
+    n_others: int = 3072,
+    n_own: int = 128,
+    n_gen: int = 32,
+    engine: Engine | None = None,
+) -> DepthScaling:
+    """Time `n_gen` tokens of one sequence alone in a pool of cells, then beside n_others cells of another sequence.
+
+    The mask hides the other sequence's cells, so the answer does not change; only a kernel that does not skip masked
+    cells takes longer. Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
+    """
+    engine, path = engine or default_engine(), find_model(model)
+    own = n_own + 2 * (n_gen + 1)
+    with engine.exclusive():
+        opening = engine.open(path, settings.but(n_ctx=padded(own + n_others), n_seq_max=2, kv_unified=True))
+        engine.keep(0)
+        prompt = engine.random_prompt(max(own, n_others))
+        engine.step(entries_of(prompt[:n_own]))
+        alone = _steps(engine, prompt, n_own, n_gen)
+        engine.step(entries_of(prompt[:n_others], 0, 1))
+        beside = _steps(engine, prompt, n_own + n_gen + 1, n_gen)
+        common = common_fields(engine, opening, read_gguf(path))
+    return DepthScaling(**common, seconds={padded(own - n_gen - 1): alone, padded(own + n_others): beside})
+
+
+def _steps(engine: Engine, prompt: Sequence[int], depth: int, n_gen: int) -> tuple[float, ...]:
+    """Engine seconds of n_gen tokens decoded one after another from `depth` on, after a warm-up token."""
+    positions = range(depth, depth + n_gen + 1)
+    return tuple(engine.step(entries_of([prompt[position]], position)).seconds for position in positions)[1:]
+
+
 def _token_seconds(engine: Engine, prompt: Sequence[int], depth: int, n_gen: int) -> tuple[float, ...]:
     """Engine seconds of n_gen tokens decoded one after another at `depth`, after a warm-up token; then drop them."""
-    positions = range(depth, depth + n_gen + 1)
-    steps = [engine.step(entries_of([prompt[position]], position)).seconds for position in positions]
+    steps = _steps(engine, prompt, depth, n_gen)
     engine.keep(depth)
-    return tuple(steps[1:])
+    return steps

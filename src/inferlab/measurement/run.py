@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
@@ -34,6 +35,7 @@ from inferlab.statistics import median_interval
 
 AGREEMENT = 0.02
 MAX_WARMUPS = 8
+WARMUP_TOKENS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +228,52 @@ def measure_each(
     _checked_workload(max(n_prompts, default=0), n_gen, repeats)
     settings = with_context(settings or Settings(), max(n_prompts), n_gen)
     return tuple(measure(model, settings, n, n_gen, repeats, engine=engine) for n in n_prompts)
+
+
+def measure_in_turns(
+    model: str | Path | None,
+    choices: Sequence[Settings],
+    n_prompt: int = 512,
+    n_gen: int = 16,
+    rounds: int = 5,
+    engine: Engine | None = None,
+    progress: bool | None = None,
+) -> tuple[Run, ...]:
+    """One `Run` for each of `choices`: each round opens them one after another and takes one pass of each.
+
+    Whatever disturbs the machine for a while then disturbs all of them. Before each pass one of at most WARMUP_TOKENS
+    prompt tokens is run and not kept; `settled` is None.
+    Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
+    """
+    n_prompt, n_gen, rounds = _checked_workload(n_prompt, n_gen, rounds)
+    engine, path = engine or default_engine(), find_model(model)
+    header, turns = read_gguf(path), [_Turns() for _ in choices]
+    with engine.exclusive():
+        for _ in track(range(rounds), rounds, f"measuring {header.name} in turns", shown=progress):
+            for settings, turn in zip(choices, turns, strict=True):
+                opening = engine.open(path, with_context(settings, n_prompt, n_gen))
+                tokens = engine.random_prompt(n_prompt)
+                engine.generate(tokens[:WARMUP_TOKENS], 2)
+                turn.passes.append(engine.generate(tokens, n_gen))
+                turn.common = common_fields(engine, opening, header)
+    return tuple(
+        Run(
+            **turn.common,
+            n_prompt=n_prompt,
+            n_gen=n_gen,
+            passes=_relative_to(turn.passes[0].began, tuple(turn.passes)),
+            settled=None,
+        )
+        for turn in turns
+    )
+
+
+@dataclass
+class _Turns:
+    """The passes of one choice so far, and the common fields of its last opening."""
+
+    passes: list[Pass] = field(default_factory=list)
+    common: dict[str, Any] = field(default_factory=dict)
 
 
 def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool]:

@@ -1,4 +1,4 @@
-"""Attention in PyTorch, with and without the matrix of scores, and the bytes of its caching allocator.
+"""Attention in PyTorch, with and without the matrix of scores.
 
 PyTorch is not a dependency: `missing` says why it cannot be used. Pages without PyTorch show recorded timings.
 """
@@ -63,46 +63,20 @@ class Timings:
         return {timing.n_tokens: timing for timing in self.timings if timing.way == way}
 
 
-@dataclass(frozen=True)
-class AllocatorBytes:
-    """Bytes of one GPU in PyTorch's caching allocator.
-
-    reserved    taken from the driver: this is what nvidia-smi and other programs see
-    allocated   the part that tensors use now
-    split       the free part in split blocks, which fragmentation makes unusable for larger requests
-    """
-
-    reserved_bytes: int
-    allocated_bytes: int
-    split_bytes: int
-
-
-def missing(gpu: bool = False) -> str | None:
-    """Why PyTorch, or a GPU with PyTorch, cannot be used here; None if it can."""
+def missing() -> str | None:
+    """Why PyTorch cannot be used here; None if it can."""
     if find_spec("torch") is None:
         return "PyTorch is not installed here. Nothing else needs it; pip install torch brings it."
-    import torch
-
-    return "PyTorch sees no CUDA GPU here." if gpu and not torch.cuda.is_available() else None
+    return None
 
 
-def _required(gpu: bool = False) -> Any:
-    reason = missing(gpu)
+def _required() -> Any:
+    reason = missing()
     if reason:
         raise PyTorchUnavailable(reason)
     import torch
 
     return torch
-
-
-def allocator_bytes() -> AllocatorBytes:
-    """Bytes in the caching allocator of the current GPU now, from torch.cuda.memory_stats.
-
-    Raises PyTorchUnavailable without PyTorch or without a GPU.
-    """
-    stats = _required(gpu=True).cuda.memory_stats()
-    fields = ("reserved_bytes", "allocated_bytes", "inactive_split_bytes")
-    return AllocatorBytes(*(stats[f"{name}.all.current"] for name in fields))
 
 
 def time_attention(

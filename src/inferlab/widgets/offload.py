@@ -34,7 +34,7 @@ from inferlab.widgets.live_lab import LiveLab, labelled
 from inferlab.widgets.save_pictures import SavePictures
 from inferlab.widgets.split_predictions import SplitPredictions, for_all_cores, kept_calibration, prediction_text
 
-RECORDED = "xeon-2c/split-layers"
+RECORDED = "epyc-2c/split-layers"
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 LINKS = {"as fast as it goes": None, "10 GB/s": 10.0, "3 GB/s": 3.0, "1 GB/s": 1.0, "0.3 GB/s": 0.3}
 
