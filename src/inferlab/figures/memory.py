@@ -88,7 +88,7 @@ def context_against_memory(
 
 
 def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
-    """Bytes by device and kind, as planned and as llama.cpp logged them, with the difference beside each bar."""
+    """Bytes by device and kind, as planned and as llama.cpp logged them, with size and difference beside each bar."""
     gaps = compare(plan, run)
     names = [f"{gap.device}: {KINDS[gap.kind][0]}" for gap in gaps]
     figure = blank(f"{plan_badge(plan)}; {run.badge}", _gaps_text(gaps), x="MiB")
@@ -108,21 +108,13 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
     _wrap_badge(figure)
-    figure.update_xaxes(range=[0, 1.3 * max([*measured, *filter(None, planned)], default=1)])
+    figure.update_xaxes(range=[0, 1.5 * max([*measured, *filter(None, planned)], default=1)])
     return figure
 
 
-def memory_residuals(
-    pairs: Mapping[str, tuple[MemoryPlan, Run]], leave_out: Sequence[tuple[str, str]] = ()
-) -> go.Figure:
-    """Measured minus planned bytes by device and kind, for several settings; the band is the rounding of the log.
-
-    leave_out  pairs (device, kind) that the plan does not predict
-    """
-    gaps = {
-        name: [gap for gap in compare(plan, run) if (gap.device, gap.kind) not in leave_out]
-        for name, (plan, run) in pairs.items()
-    }
+def memory_residuals(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> go.Figure:
+    """Measured minus planned bytes by device and kind, for several settings; the band is the rounding of the log."""
+    gaps = {name: compare(plan, run) for name, (plan, run) in pairs.items()}
     badge = f"{_badge_of([plan for plan, _ in pairs.values()])}; {_largest_run(pairs).badge}"
     figure = blank(badge, _residuals_text(gaps), x="measured - planned, MiB")
     for kind, (name, colour) in KINDS.items():
@@ -229,8 +221,10 @@ def _residuals_text(gaps: Mapping[str, Sequence[Gap]]) -> str:
 
 
 def _residual(gap: Gap) -> str:
+    """The measured size and by how much it differs from the plan; within the rounding of the log it does not."""
+    measured = f"{gap.measured_bytes / MIB:.2f} MiB"
     if gap.difference_bytes is None:
-        return "not planned"
+        return f"{measured}, not planned"
     if abs(gap.difference_bytes) <= LOG_ROUNDING * MIB:
-        return "0.00 MiB"
-    return f"{gap.difference_bytes / MIB:+.2f} MiB"
+        return f"{measured}, as planned"
+    return f"{measured}, {gap.difference_bytes / MIB:+.2f}"
