@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from textwrap import wrap
 
 import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
-from inferlab.figures.style import EDGE, blank, stacked
+from inferlab.figures.style import EDGE, blank, narrow_badge, stacked
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import Gap, compare
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
@@ -17,7 +16,6 @@ from inferlab.units import GIB, MIB, bytes_text
 
 LINES = ("#3b82c4", "#c0563c", "#0f9d8a", "#a855c7", "#8a7415")
 ROOM = "#d92d20"
-NARROW_COLUMNS = 40
 LOG_ROUNDING = 0.005
 """MiB by which a printed size may be off: llama.cpp's log has two decimals."""
 
@@ -107,7 +105,7 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
-    _wrap_badge(figure)
+    narrow_badge(figure)
     figure.update_xaxes(range=[0, 1.5 * max([*measured, *filter(None, planned)], default=1)])
     return figure
 
@@ -130,7 +128,7 @@ def memory_residuals(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> go.Figure:
     figure.update_layout(showlegend=True, height=220 + 24 * len(gaps))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(gaps), autorange="reversed")
     figure.update_xaxes(range=[-1.1 * _widest(gaps), 1.1 * _widest(gaps)])
-    _wrap_badge(figure)
+    narrow_badge(figure)
     return figure
 
 
@@ -156,15 +154,6 @@ def _widest(gaps: Mapping[str, Sequence[Gap]]) -> float:
     """Half the width of the axis in MiB: the largest residual, at least twice the rounding of the log."""
     found = [abs(gap.difference_bytes) / MIB for each in gaps.values() for gap in each if gap.difference_bytes]
     return max([*found, 2 * LOG_ROUNDING])
-
-
-def _wrap_badge(figure: go.Figure) -> None:
-    """Break a long badge into short lines and make room for them below the axes."""
-    for note in figure.layout.annotations:
-        note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
-    lines = max(note.text.count("<br>") for note in figure.layout.annotations) + 1
-    more = max(0, 16 * (lines - 3))
-    figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
 
 
 def _device_text(plan: MemoryPlan, device: str) -> str:
