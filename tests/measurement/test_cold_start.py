@@ -97,7 +97,7 @@ def test_several_starts_are_drawn_together():
     assert [phase for phases, _ in GROUPS.values() for phase in phases] == [p for p in PHASES if p != "process"]
     drawn = [sum(bar.x[i] for bar in figure.data) for i in range(2)]
     assert drawn == pytest.approx([1e3 * sum(s.phases.values()) - 1e3 * s.phases["process"] for s in started_twice])
-    assert [name.split(",")[0] for name in figure.data[0].y] == ["1: mapped", "2: read into buffers"]
+    assert [name.split("<br>")[0] for name in figure.data[0].y] == ["1: mapped", "2: read into buffers"]
     assert all("process 1 s" in name for name in figure.data[0].y)
 
 

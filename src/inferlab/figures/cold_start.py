@@ -56,7 +56,7 @@ def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:
 
     The label has the load mode, the state of the page cache, and the time before: making the process.
     """
-    names = [f"{i}: {_loaded(s)}, {s.page_cache_text}<br>process {_process_text(s)}" for i, s in enumerate(starts, 1)]
+    names = [f"{i}: {_loaded(s)}<br>{s.page_cache_text}<br>process {_process_text(s)}" for i, s in enumerate(starts, 1)]
     text = ". ".join(f"{i}: {_loaded(s)}, {s.page_cache_text}, {_phases_text(s)}" for i, s in enumerate(starts, 1))
     figure = blank(starts[0].badge, f"Cold starts. {text}.", x="milliseconds since the process runs")
     for name, (phases, colour) in GROUPS.items():
@@ -66,7 +66,7 @@ def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:
             hovertemplate=f"{name} %{{x:.2f}} ms<extra></extra>",
         )  # fmt: skip
     stacked(figure, len(starts))
-    figure.update_layout(height=300 + 44 * len(starts))
+    figure.update_layout(height=280 + 64 * len(starts))
     return figure
 
 
