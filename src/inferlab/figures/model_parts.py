@@ -29,7 +29,7 @@ def cost_by_part(model: Model, n_cells: int) -> go.Figure:
         for part, a, b in zip(parts, bytes_share, operations_share, strict=True)
     )
     figure = blank(
-        f"computed from the shape of {model.name}: {bytes_text(read)} and {done / 1e6:,.0f} million operations "
+        f"computed from the header of {model.name}: {bytes_text(read)} and {done / 1e6:,.0f} million operations "
         f"for a token with {n_cells:,} in the cache",
         f"Shares of one token of {model.name} with {n_cells} in the cache: {text}.",
         x="% of one token",
