@@ -1,9 +1,9 @@
 """Time of a token against the number of KV cache cells that attention reads for it.
 
-llama.cpp plans a pass for the cells in use, rounded up to a multiple of 256 (llama-kv-cache.cpp, get_n_kv). Without flash
-attention it reads all of them, so that decode time grows in 256-cell steps: tokens within one step cost the same, and
-the next step costs what 256 more cells cost. With flash attention a CPU skips those not in use (ops.cpp:8969), and the
-time also grows within a step; tokens at the end of each step then are the ones to compare.
+llama.cpp plans a pass for the cells in use, rounded up to a multiple of 256 (llama-kv-cache.cpp, get_n_kv). Without
+flash attention it reads all of them, so that decode time grows in 256-cell steps: tokens within one step cost the
+same, and the next step costs what 256 more cells cost. With flash attention a CPU skips those not in use
+(ops.cpp:8969), and the time also grows within a step; tokens at the end of each step then are the ones to compare.
 """
 
 from __future__ import annotations
