@@ -90,7 +90,10 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Machine:
-    """The host of a measurement, without anything that names its owner."""
+    """The host of a measurement, without anything that names its owner.
+
+    instruction_sets  those that llama.cpp's CPU code uses here, by ggml's names; None where unknown
+    """
 
     cpu: str
     n_cores: int | None
@@ -102,6 +105,7 @@ class Machine:
     llama_cpp_commit: str | None = None
     devices: tuple[Device, ...] = ()
     last_level_cache_bytes: int | None = None
+    instruction_sets: tuple[str, ...] | None = None
 
     @property
     def gpus(self) -> tuple[Device, ...]:

@@ -270,7 +270,7 @@ def test_figures_say_in_words_how_far_off_predictions_were(found):
     rates = figures.atlas_rates(list(found.values()), "badge")
     assert "decode 3 points" in rates.layout.meta["alt"]
     assert [trace.name for trace in rates.data] == ["equal", "prefill, host", "decode, host"]
-    assert "4 points" in figures.atlas_bytes(list(found.values())).layout.meta["alt"]
+    assert "3 points" in figures.atlas_bytes(list(found.values())).layout.meta["alt"]
     assert "none" in figures.atlas_rates([]).layout.meta["alt"]
 
 

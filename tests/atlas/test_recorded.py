@@ -5,9 +5,16 @@ from statistics import median
 
 import pytest
 
+from inferlab.atlas.entries import model_of
 from inferlab.machine import Machine
 from inferlab.measurement.base import Measurement
+from inferlab.model.repacking import processor_kind
+from inferlab.prediction.compare import measured_bytes
+from inferlab.prediction.memory.host_weights import host_weights
+from inferlab.prediction.memory.placement import placed_layers
+from inferlab.prediction.memory.planner import planned_devices
 from inferlab.records import KINDS, RECORDED, class_of, from_record
+from inferlab.units import MIB
 
 FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.rglob("*.json"))}
 KINDS_HERE = sorted({data["record"] for data in FILES.values()})
@@ -88,3 +95,22 @@ def test_what_measures_no_model_names_its_machine():
             assert isinstance(from_record(data).machine, Machine)
             assert len(from_record(data).date) == 10
     assert set(KINDS_HERE) <= set(KINDS)
+
+
+def test_host_weights_of_every_run_are_as_planned():
+    """The mapped part of the file and the repacked copies, at the 0.01 MiB that the log prints for each."""
+    differ = []
+    for name, data in {**files_of("run"), **files_of("sweep")}.items():
+        for run in [from_record(data)] if data["record"] == "run" else from_record(data).runs:
+            model = model_of(run.model)
+            gpus = planned_devices(run.settings, run.machine)
+            if model is None or len(gpus) > 1:
+                continue  # its header is not here, or the shares of its devices are not
+            layers = placed_layers(model.n_layer, run.settings, [1.0] * len(gpus))
+            held = host_weights(model, layers, run.settings, gpus, processor_kind(run.machine.instruction_sets))
+            logged = measured_bytes(run.buffers, run.settings.rpc_servers)["host", "weights"]
+            copied = sum(b.n_bytes for b in run.buffers if b.kind == "weights" and b.device in ("CPU_REPACK", "AMX"))
+            best = min(held.values(), key=lambda one, copied=copied: abs(one.repacked_bytes - copied))
+            off = max(abs(best.n_bytes - logged), abs(best.repacked_bytes - copied))
+            differ += [(name, off / MIB)] if off > 2 * 0.0051 * MIB else []
+    assert not differ

@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from fakes import CARD, CPU_ONLY
 
 import inferlab as lab
 from inferlab import figures
 from inferlab.engine.log import LogLine, phases_in
 from inferlab.errors import InvalidSettings
+from inferlab.figures.cold_start import GROUPS
 from inferlab.measurement import page_cache
-from inferlab.measurement.cold_start import PHASES, cold_start
+from inferlab.measurement.cold_start import PHASES, ColdStart, ColdStartPairs, cold_start, cold_start_pairs
 
 LOAD_MODES = ("mmap", "none", "mlock", "mmap_mlock", "direct_io", "auto")
 
@@ -87,12 +89,42 @@ def test_a_phase_begins_where_the_one_before_it_ended(starts):
     assert "graph reserve" in figures.cold_start(start).layout.meta["alt"]
 
 
+def test_several_starts_are_drawn_together():
+    """One bar for each start; four groups have every phase but making the process, which stands in the label."""
+    started_twice = [a_start(0.5), replace(a_start(0.25), settings=lab.Settings(load_mode="none"))]
+    figure = figures.cold_starts(started_twice)
+    assert [bar.name for bar in figure.data] == list(GROUPS)
+    assert [phase for phases, _ in GROUPS.values() for phase in phases] == [p for p in PHASES if p != "process"]
+    drawn = [sum(bar.x[i] for bar in figure.data) for i in range(2)]
+    assert drawn == pytest.approx([1e3 * sum(s.phases.values()) - 1e3 * s.phases["process"] for s in started_twice])
+    assert [name.split("<br>")[0] for name in figure.data[0].y] == ["1: mapped", "2: read into buffers"]
+    assert all("process 1 s" in name for name in figure.data[0].y)
+
+
+def test_pairs_are_compared_phase_by_phase():
+    """How often a phase took longer with the empty cache, the spread of it, and the typical start of each kind."""
+    pairs = ColdStartPairs(tuple(map(a_start, (0.5, 0.1, 0.4))), tuple(map(a_start, (0.2, 0.3, 0.1))))
+    assert pairs.n_slower_when_empty("weights") == pairs.n_slower_when_empty() == 2
+    assert pairs.spread_seconds("weights") == pytest.approx(0.4)
+    assert pairs.spread_seconds("process") == 0
+    assert [one.phases["weights"] for one in pairs.typical] == [0.4, 0.2]
+
+
 @pytest.mark.engine
-def test_several_starts_are_drawn_together(starts):
-    """One bar for each start, one colour for each phase."""
-    figure = figures.cold_starts([starts["mmap"], starts["none"]])
-    assert len(figure.data) == len(PHASES)
-    assert [name.split(",")[0] for name in figure.data[0].y] == ["1: mmap", "2: none"]
+def test_pairs_change_their_order():
+    """Both kinds are measured as often as there are pairs."""
+    pairs = cold_start_pairs(n_pairs=2)
+    assert [start.page_cache for start in (*pairs.empty, *pairs.full)] == ["empty", "empty", "full", "full"]
+
+
+def a_start(weights_seconds):
+    """A cold start without an engine: a second for each phase, but for the weights."""
+    phases = dict.fromkeys(PHASES, 1.0) | {"weights": weights_seconds}
+    common = {"model": CARD, "settings": lab.Settings(n_ctx=256), "machine": CPU_ONLY}
+    return ColdStart(
+        **common, phases=phases, wall_seconds=sum(phases.values()),
+        page_cache="full", cached_before=1.0, cached_after=1.0,
+    )  # fmt: skip
 
 
 @pytest.mark.engine

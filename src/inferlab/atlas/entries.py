@@ -1,6 +1,8 @@
 """The hardware atlas: every measurement in the repository, with its prediction.
 
-Bytes are predicted by `predict_memory`, rates by `predict_speed` with the calibration in the same machine's folder.
+Bytes are predicted by `predict_memory`; if the record does not tell the processor's instruction sets, the size of the
+repacked buffer in its log says which of the predicted kinds of processor it was. Rates are predicted by `predict_speed`
+with the calibration in the same machine's folder.
 Both are computed anew with each atlas, so that a change of the prediction is tested on all old measurements.
 If a quantity cannot be predicted, the entry says why.
 """
@@ -361,8 +363,8 @@ def rate_errors(found: Iterable[Entry], phase: str) -> list[float]:
 
 
 def memory_errors(found: Iterable[Entry]) -> list[float]:
-    """predicted / measured - 1 of the bytes."""
-    errors = (entry.memory.error for entry in found if entry.memory)
+    """predicted / measured - 1 of the bytes; runs with injected faults are left out."""
+    errors = (entry.memory.error for entry in found if entry.memory and not entry.disturbed)
     return [error for error in errors if error is not None]
 
 

@@ -69,7 +69,13 @@ class LlamaEngine:
         self._stop_if_gpus_changed()
         reply = self._request("machine")
         devices = tuple(described_device(Device(**device)) for device in reply["devices"])
-        return replace(read_host(), devices=devices, llama_cpp=reply["llama_cpp"], llama_cpp_commit=reply["commit"])
+        return replace(
+            read_host(),
+            devices=devices,
+            llama_cpp=reply["llama_cpp"],
+            llama_cpp_commit=reply["commit"],
+            instruction_sets=tuple(reply["instruction_sets"]),
+        )
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """Reserve the engine for one measurement: other threads wait until the block ends."""

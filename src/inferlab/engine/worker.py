@@ -37,6 +37,8 @@ UNFINISHED: set[str] = set()  # files that are being written
 DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "no_host")
 LAYER_LINES = (" assigned to device ", ": dev = ")  # llama-model.cpp, llama-kv-cache.cpp: where layer and cache are
 REARRANGED_LINE = "repack tensor "  # repack.cpp:4917, amx.cpp:70
+CPU_FEATURES = re.compile(r"CPU : ((?:\w+ = [^|]* \| )*)")  # llama_print_system_info, llama.cpp:599
+FEATURE_ON = re.compile(r"(\w+) = 1 \|")
 Entry = tuple[int, int, int, bool]  # protocol.Entry as JSON carries it: token, position, sequence, wanted
 
 
@@ -95,7 +97,7 @@ class Worker:
     def __init__(self, send_message: Callable[[dict[str, Any]], None]) -> None:
         import llama_cpp.llama_cpp as api
 
-        _avoid_miscompiled_amx()
+        self.amx_refused = _avoid_miscompiled_amx()
         self.api = api
         self.send_message = send_message
         self.devices, self.scoring = Devices(), Scoring()
@@ -142,7 +144,14 @@ class Worker:
             "devices": self.devices.names_and_memory(),
             "llama_cpp": version,
             "commit": self.devices.ggml_commit(),
+            "instruction_sets": self._instruction_sets(),
         }
+
+    def _instruction_sets(self) -> list[str]:
+        """What ggml's CPU code is built with, except AMX where this process may not use it."""
+        features = CPU_FEATURES.search(self.api.llama_print_system_info().decode())
+        names = FEATURE_ON.findall(features[1]) if features else []
+        return [name for name in names if name != "AMX_INT8" or not self.amx_refused]
 
     def do_multiply(self, device: str, n_threads: int | None, **work: Any) -> dict[str, Any]:
         """Time matrix products on one device; see ggml_ops.Operations."""
@@ -337,13 +346,18 @@ class Worker:
         return {"text": self.loaded.vocabulary.detokenize(tokens)}
 
 
-def _avoid_miscompiled_amx() -> None:
-    """Keep llama.cpp off AMX where a compiler bug makes that code crash; call before llama_backend_init."""
+def _avoid_miscompiled_amx() -> bool:
+    """Keep llama.cpp off AMX where a compiler bug makes that code crash; call before llama_backend_init.
+
+    Returns whether AMX is refused.
+    """
     from inferlab.engine import amx, libraries
 
     cpu = libraries.shared_library("ggml-cpu")
-    if amx.compiled_in(cpu) and amx.miscompiled(cpu):
+    refused = amx.compiled_in(cpu) and amx.miscompiled(cpu)
+    if refused:
         amx.refuse()
+    return refused
 
 
 @contextmanager

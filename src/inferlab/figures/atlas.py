@@ -36,9 +36,12 @@ def atlas_rates(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
 
 
 def atlas_bytes(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
-    """Measured against predicted bytes over all devices; a plan that is a range has no point."""
+    """Measured against predicted bytes over all devices; a plan that is a range has no point.
+
+    Runs that were disturbed on purpose are left out.
+    """
     spots = [(e.device, _about(e), e.memory.predicted / MIB, e.memory.measured / MIB)
-             for e in found if e.memory and e.memory.predicted]  # fmt: skip
+             for e in found if e.memory and e.memory.predicted and not e.disturbed]  # fmt: skip
     errors = memory_errors(found)
     median = f", median error {typical(errors):.2%}" if errors else ""
     figure = blank(badge, f"Measured against predicted memory at {len(spots)} points{median}.",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, EDGE, blank, stacked
-from inferlab.measurement.cold_start import PHASES, ColdStart
+from inferlab.measurement.cold_start import FILE_PHASES, ColdStart
 from inferlab.units import seconds_text
 
 # Work of this library in greys, the file in blues and greens, the context in purples, the first token as decode.
@@ -23,6 +23,14 @@ COLOURS = {
     "graph_reserve": "#8b5cf6",
     "warm_up": DECODE,
 }
+
+GROUPS = {
+    "header and vocabulary": (("check", "header", "vocabulary", "tensor_list"), COLOURS["vocabulary"]),
+    "getting at the weights": (FILE_PHASES, COLOURS["weights"]),
+    "context": (("kv_cache", "graph_reserve"), COLOURS["graph_reserve"]),
+    "warm-up": (("warm_up",), COLOURS["warm_up"]),
+}
+"""What `cold_starts` draws: the phases after the process was made, in their order."""
 
 
 def cold_start(start: ColdStart) -> go.Figure:
@@ -44,19 +52,32 @@ def cold_start(start: ColdStart) -> go.Figure:
 
 
 def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:
-    """Several cold starts, one bar each: load mode and page cache, phases stacked in their order."""
-    names = [f"{i}: {s.settings.load_mode}, {s.page_cache_text}" for i, s in enumerate(starts, 1)]
-    text = ". ".join(f"{name}: {_phases_text(start)}" for name, start in zip(names, starts, strict=True))
-    figure = blank(starts[0].badge, f"Cold starts. {text}.", x="milliseconds since the start")
-    for phase in PHASES:
-        values = [1e3 * start.phases.get(phase, 0.0) for start in starts]
+    """Several cold starts, one bar each, from the moment at which the process runs: four groups of phases, stacked.
+
+    The label has the load mode, the state of the page cache, and the time before: making the process.
+    """
+    names = [f"{i}: {_loaded(s)}<br>{s.page_cache_text}<br>process {_process_text(s)}" for i, s in enumerate(starts, 1)]
+    text = ". ".join(f"{i}: {_loaded(s)}, {s.page_cache_text}, {_phases_text(s)}" for i, s in enumerate(starts, 1))
+    figure = blank(starts[0].badge, f"Cold starts. {text}.", x="milliseconds since the process runs")
+    for name, (phases, colour) in GROUPS.items():
+        values = [1e3 * sum(start.phases.get(phase, 0.0) for phase in phases) for start in starts]
         figure.add_bar(
-            y=names, x=values, name=_title(phase), orientation="h", marker_color=COLOURS[phase],
-            hovertemplate=f"{_title(phase)} %{{x:.2f}} ms<extra></extra>",
+            y=names, x=values, name=name, orientation="h", marker_color=colour,
+            hovertemplate=f"{name} %{{x:.2f}} ms<extra></extra>",
         )  # fmt: skip
     stacked(figure, len(starts))
-    figure.update_layout(height=300 + 44 * len(starts))
+    figure.update_layout(height=280 + 64 * len(starts))
     return figure
+
+
+def _loaded(start: ColdStart) -> str:
+    """How the file comes into memory, in words; `load_mode` where there are none."""
+    mode = start.settings.load_mode
+    return {"mmap": "mapped", "none": "read into buffers", "direct_io": "read past the page cache"}.get(mode, mode)
+
+
+def _process_text(start: ColdStart) -> str:
+    return seconds_text(start.phases.get("process"))
 
 
 def _title(phase: str) -> str:

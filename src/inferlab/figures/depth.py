@@ -47,7 +47,10 @@ def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
 
 
 def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
-    """Engine time of a token against the cells that attention reads: a point for each 256-cell step, and a line."""
+    """Engine time of a token against the cells that attention reads: a point for each 256-cell step, and a line.
+
+    Names may have two parts, "where the cache is, which link": then the first chooses the colour, the last the dashes.
+    """
     first = next(iter(runs.values()))[0]
     level = {name: levels(*every) for name, every in runs.items()}
     lines = {name: line_through(steps) for name, steps in level.items()}
@@ -57,8 +60,9 @@ def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
         for name, of in lines.items()
     )
     figure = blank(first.badge, f"Time of a token against cells. {text}.", "cells looked at", "engine time, ms")
-    for index, (name, steps) in enumerate(level.items()):
-        colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
+    styles = _styles(list(level))
+    for name, steps in level.items():
+        colour, dash = styles[name]
         ends = [(n, 1e3 * lines[name].at(n)) for n in (min(steps), max(steps))]
         dashed_line(figure, ends, name, colour, dash)
         figure.add_scatter(
@@ -70,6 +74,18 @@ def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def _styles(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and dashes of each line: by the two parts of the names, or one after another where a name has one part."""
+    parts = {name: name.rpartition(", ")[::2] for name in names}
+    if not all(first for first, _ in parts.values()):
+        return {name: (COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i, name in enumerate(names)}
+    firsts, lasts = (list(dict.fromkeys(part[k] for part in parts.values())) for k in (0, 1))
+    return {
+        name: (COLOURS[firsts.index(first) % len(COLOURS)], DASHES[lasts.index(last) % len(DASHES)])
+        for name, (first, last) in parts.items()
+    }
 
 
 def rate_against_depth(claimed: Mapping[int, float], computed: Mapping[int, float], badge: str) -> go.Figure:

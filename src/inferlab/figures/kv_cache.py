@@ -21,13 +21,13 @@ def kv_formulas(readings: Mapping[str, int], engine_bytes: int, badge: str) -> g
     figure = blank(badge, f"KV cache by formula: {text}. The engine reserved {bytes_text(engine_bytes)}.", x="MiB")
     colours = [RIGHT if name == "right" else WRONG for name in readings]
     figure.add_bar(
-        y=list(readings), x=[n_bytes / MIB for n_bytes in readings.values()], orientation="h", marker_color=colours,
-        text=[f"{n_bytes / engine_bytes:.2f} times" for n_bytes in readings.values()], textposition="outside",
-        cliponaxis=False, hovertemplate="%{y}: %{x:.2f} MiB<extra></extra>",
+        y=[f"{name}: {n_bytes / engine_bytes:.2f} times" for name, n_bytes in readings.items()],
+        x=[n_bytes / MIB for n_bytes in readings.values()], orientation="h", marker_color=colours,
+        hovertemplate="%{y}: %{x:.2f} MiB<extra></extra>",
     )  # fmt: skip
     figure.add_vline(engine_bytes / MIB, line={"color": RIGHT, "dash": "dash", "width": 2}, layer="below")
     figure.update_layout(height=220 + 34 * len(readings))
-    figure.update_xaxes(range=[0, 1.18 * max(readings.values()) / MIB])
+    figure.update_xaxes(range=[0, 1.05 * max(*readings.values(), engine_bytes) / MIB])
     figure.update_yaxes(autorange="reversed", type="category")
     return figure
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from textwrap import wrap
 
 import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
-from inferlab.figures.style import EDGE, blank, stacked
+from inferlab.figures.style import EDGE, blank, narrow_badge, stacked
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import Gap, compare
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
@@ -17,7 +16,6 @@ from inferlab.units import GIB, MIB, bytes_text
 
 LINES = ("#3b82c4", "#c0563c", "#0f9d8a", "#a855c7", "#8a7415")
 ROOM = "#d92d20"
-NARROW_COLUMNS = 40
 LOG_ROUNDING = 0.005
 """MiB by which a printed size may be off: llama.cpp's log has two decimals."""
 
@@ -88,7 +86,7 @@ def context_against_memory(
 
 
 def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
-    """Bytes by device and kind, as planned and as llama.cpp logged them, with the difference beside each bar."""
+    """Bytes by device and kind, as planned and as llama.cpp logged them, with size and difference beside each bar."""
     gaps = compare(plan, run)
     names = [f"{gap.device}: {KINDS[gap.kind][0]}" for gap in gaps]
     figure = blank(f"{plan_badge(plan)}; {run.badge}", _gaps_text(gaps), x="MiB")
@@ -107,22 +105,14 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
-    _wrap_badge(figure)
-    figure.update_xaxes(range=[0, 1.3 * max([*measured, *filter(None, planned)], default=1)])
+    narrow_badge(figure)
+    figure.update_xaxes(range=[0, 1.5 * max([*measured, *filter(None, planned)], default=1)])
     return figure
 
 
-def memory_residuals(
-    pairs: Mapping[str, tuple[MemoryPlan, Run]], leave_out: Sequence[tuple[str, str]] = ()
-) -> go.Figure:
-    """Measured minus planned bytes by device and kind, for several settings; the band is the rounding of the log.
-
-    leave_out  pairs (device, kind) that the plan does not predict
-    """
-    gaps = {
-        name: [gap for gap in compare(plan, run) if (gap.device, gap.kind) not in leave_out]
-        for name, (plan, run) in pairs.items()
-    }
+def memory_residuals(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> go.Figure:
+    """Measured minus planned bytes by device and kind, for several settings; the band is the rounding of the log."""
+    gaps = {name: compare(plan, run) for name, (plan, run) in pairs.items()}
     badge = f"{_badge_of([plan for plan, _ in pairs.values()])}; {_largest_run(pairs).badge}"
     figure = blank(badge, _residuals_text(gaps), x="measured - planned, MiB")
     for kind, (name, colour) in KINDS.items():
@@ -138,7 +128,7 @@ def memory_residuals(
     figure.update_layout(showlegend=True, height=220 + 24 * len(gaps))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(gaps), autorange="reversed")
     figure.update_xaxes(range=[-1.1 * _widest(gaps), 1.1 * _widest(gaps)])
-    _wrap_badge(figure)
+    narrow_badge(figure)
     return figure
 
 
@@ -164,15 +154,6 @@ def _widest(gaps: Mapping[str, Sequence[Gap]]) -> float:
     """Half the width of the axis in MiB: the largest residual, at least twice the rounding of the log."""
     found = [abs(gap.difference_bytes) / MIB for each in gaps.values() for gap in each if gap.difference_bytes]
     return max([*found, 2 * LOG_ROUNDING])
-
-
-def _wrap_badge(figure: go.Figure) -> None:
-    """Break a long badge into short lines and make room for them below the axes."""
-    for note in figure.layout.annotations:
-        note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
-    lines = max(note.text.count("<br>") for note in figure.layout.annotations) + 1
-    more = max(0, 16 * (lines - 3))
-    figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
 
 
 def _device_text(plan: MemoryPlan, device: str) -> str:
@@ -229,8 +210,10 @@ def _residuals_text(gaps: Mapping[str, Sequence[Gap]]) -> str:
 
 
 def _residual(gap: Gap) -> str:
+    """The measured size and by how much it differs from the plan; within the rounding of the log it does not."""
+    measured = f"{gap.measured_bytes / MIB:.2f} MiB"
     if gap.difference_bytes is None:
-        return "not planned"
+        return f"{measured}, not planned"
     if abs(gap.difference_bytes) <= LOG_ROUNDING * MIB:
-        return "0.00 MiB"
-    return f"{gap.difference_bytes / MIB:+.2f} MiB"
+        return f"{measured}, as planned"
+    return f"{measured}, {gap.difference_bytes / MIB:+.2f}"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from textwrap import wrap
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, PURPLE, blank, stacked
+from inferlab.figures.style import GREY, PURPLE, blank, narrow_badge, stacked
 from inferlab.model.gguf import Model
 from inferlab.prediction import cost
 from inferlab.units import GIB, MIB, bytes_text
 
 BYTES, OPERATIONS = GREY, PURPLE
 TYPE_COLOURS = ("#3b82c4", "#d97706", "#0f9d8a", "#a855c7", "#c0563c", "#8a7415", "#6b7280")
-NARROW_COLUMNS = 34  # characters of a badge line beside long names of parts on a phone
 
 
 def cost_by_part(model: Model, n_cells: int) -> go.Figure:
@@ -31,7 +29,7 @@ def cost_by_part(model: Model, n_cells: int) -> go.Figure:
         for part, a, b in zip(parts, bytes_share, operations_share, strict=True)
     )
     figure = blank(
-        f"computed from the shape of {model.name}: {bytes_text(read)} and {done / 1e6:,.0f} million operations "
+        f"computed from the header of {model.name}: {bytes_text(read)} and {done / 1e6:,.0f} million operations "
         f"for a token with {n_cells:,} in the cache",
         f"Shares of one token of {model.name} with {n_cells} in the cache: {text}.",
         x="% of one token",
@@ -44,7 +42,8 @@ def cost_by_part(model: Model, n_cells: int) -> go.Figure:
         )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=240 + 30 * len(names))
-    return _narrowed(figure)
+    narrow_badge(figure)
+    return figure
 
 
 def tensor_bytes(model: Model) -> go.Figure:
@@ -69,13 +68,7 @@ def tensor_bytes(model: Model) -> go.Figure:
         )  # fmt: skip
     stacked(figure, len(sizes))
     figure.update_layout(height=240 + 26 * len(sizes))
-    return _narrowed(figure)
-
-
-def _narrowed(figure: go.Figure) -> go.Figure:
-    """Break the badge into shorter lines, because long names leave little width."""
-    for note in figure.layout.annotations:
-        note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
+    narrow_badge(figure)
     return figure
 
 

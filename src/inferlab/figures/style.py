@@ -15,8 +15,8 @@ SERIES_COLOURS = (DECODE, PREFILL, TEAL, PURPLE)
 EDGE = "rgba(128,128,128,0.35)"
 LOG_MARKS = tuple(digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5))
 """Ticks of a logarithmic axis as whole numbers: by itself it writes 2 and 5 without their power of ten."""
-BADGE_COLUMNS = 62
-BADGE_SHIFT = -64
+BADGE_COLUMNS, NARROW_COLUMNS = 62, 34
+BADGE_SHIFT, BADGE_LINE_PIXELS = -64, 15
 
 
 def blank(badge: str | None, alt: str, x: str = "", y: str = "") -> go.Figure:
@@ -51,6 +51,20 @@ def write_badge(figure: go.Figure, badge: str) -> None:
         text="<br>".join(badge_lines(badge)), showarrow=False, align="left", font={"size": 11},
         xref="paper", x=0, xanchor="left", yref="paper", y=0, yanchor="top", yshift=BADGE_SHIFT, opacity=0.75,
     )  # fmt: skip
+
+
+def badge_margin(n_lines: int) -> int:
+    """Pixels below the axes for a badge of so many lines."""
+    return BADGE_LINE_PIXELS * n_lines - BADGE_SHIFT + 7
+
+
+def narrow_badge(figure: go.Figure) -> None:
+    """Break the badge into shorter lines, because long names leave little width, and make room for them below."""
+    for note in figure.layout.annotations:
+        note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
+    lines = max(note.text.count("<br>") for note in figure.layout.annotations) + 1
+    more = max(0, badge_margin(lines) - figure.layout.margin.b)
+    figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
 
 
 def points(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, colour: str) -> None:

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, PREFILL, badge_lines, blank, write_badge
+from inferlab.figures.style import DECODE, PREFILL, badge_lines, badge_margin, blank, write_badge
 from inferlab.measurement.run import Run
 from inferlab.measurement.telemetry.samples import GPU_FIELDS, PCIE_FIELDS, Sample
 from inferlab.units import GIB, MB, MIB, seconds_text
@@ -161,7 +161,7 @@ def _stack(figure: go.Figure, n_panels: int, n_badge_lines: int) -> None:
         rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights,
         vertical_spacing=GAP_PIXELS / inside if n_panels else 0,
     )  # fmt: skip
-    margin = {"l": 48, "r": 16, "t": 32, "b": 60 + 15 * n_badge_lines}
+    margin = {"l": 48, "r": 16, "t": 32, "b": badge_margin(n_badge_lines)}
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0}
     figure.update_layout(
         height=inside + margin["t"] + margin["b"], margin=margin, showlegend=True, legend=legend, barmode="overlay"

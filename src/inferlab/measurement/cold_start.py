@@ -28,6 +28,8 @@ PHASES = (
     "graph_reserve",
     "warm_up",
 )
+FILE_PHASES = ("map_and_buffers", "weights")
+"""The phases that get at the weights: what is not in the page cache is read from the disk in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,54 @@ class ColdStart(Measurement):
     def unexplained_seconds(self) -> float:
         """Wall time that no phase accounts for: pipes and bookkeeping."""
         return self.wall_seconds - sum(self.phases.values())
+
+
+@dataclass(frozen=True)
+class ColdStartPairs:
+    """Cold starts in pairs, one with an empty and one with a full page cache; every second pair in reverse order."""
+
+    empty: tuple[ColdStart, ...]
+    full: tuple[ColdStart, ...]
+
+    @property
+    def typical(self) -> tuple[ColdStart, ColdStart]:
+        """Of each kind, the start with the median wall time."""
+        return _median_start(self.empty), _median_start(self.full)
+
+    def seconds(self, *phases: str) -> tuple[list[float], list[float]]:
+        """Seconds of some phases together, empty and full, by pair; without any phase, of the whole start."""
+        return [_seconds(one, phases) for one in self.empty], [_seconds(one, phases) for one in self.full]
+
+    def n_slower_when_empty(self, *phases: str) -> int:
+        """Pairs in which those phases took longer with the empty page cache."""
+        return sum(empty > full for empty, full in zip(*self.seconds(*phases), strict=True))
+
+    def spread_seconds(self, *phases: str) -> float:
+        """Longest minus shortest time of those phases, over all starts."""
+        empty, full = self.seconds(*phases)
+        return max(*empty, *full) - min(*empty, *full)
+
+
+def cold_start_pairs(
+    model: str | Path | None = None, settings: Settings | None = None, n_pairs: int = 5
+) -> ColdStartPairs:
+    """Pairs of cold starts with an empty and a full page cache, interleaved, so that noise and drift meet both alike.
+
+    Raises what `cold_start` raises.
+    """
+    starts: dict[str, list[ColdStart]] = {"empty": [], "full": []}
+    for index in range(n_pairs):
+        for page_cache in ("empty", "full") if index % 2 == 0 else ("full", "empty"):
+            starts[page_cache].append(cold_start(model, settings, page_cache))
+    return ColdStartPairs(tuple(starts["empty"]), tuple(starts["full"]))
+
+
+def _median_start(starts: tuple[ColdStart, ...]) -> ColdStart:
+    return sorted(starts, key=lambda start: start.wall_seconds)[len(starts) // 2]
+
+
+def _seconds(start: ColdStart, phases: tuple[str, ...]) -> float:
+    return sum(start.phases.get(name, 0.0) for name in phases) if phases else start.wall_seconds
 
 
 def cold_start(

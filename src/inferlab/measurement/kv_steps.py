@@ -1,7 +1,9 @@
 """Time of a token against the number of KV cache cells that attention reads for it.
 
-llama.cpp reads the cells in use, rounded up to a multiple of 256 (llama-kv-cache.cpp, get_n_kv). Decode time therefore
-grows in 256-cell steps: tokens within one step cost the same, and the next step costs what 256 more cells cost.
+llama.cpp plans a pass for the cells in use, rounded up to a multiple of 256 (llama-kv-cache.cpp, get_n_kv). Without
+flash attention it reads all of them, so that decode time grows in 256-cell steps: tokens within one step cost the
+same, and the next step costs what 256 more cells cost. With flash attention a CPU skips those not in use
+(ops.cpp:8969), and the time also grows within a step; tokens at the end of each step then are the ones to compare.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Line:
 
 
 def steps(passes: Sequence[Pass], n_prompt: int) -> dict[int, tuple[float, ...]]:
-    """Engine time of all_seconds decoded token of all passes, by the cells that attention read for it."""
+    """Engine time of every decoded token of all passes, by the cells that attention read for it."""
     found: dict[int, list[float]] = {}
     for pass_ in passes:
         for index, seconds in enumerate(pass_.decode_seconds, n_prompt + 1):

@@ -12,7 +12,7 @@ import re
 import struct
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,13 +47,17 @@ OTHER_FORMATS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor: shape in ggml's order (row width first), and the offset of its bytes in the file."""
+    """One tensor: shape in ggml's order (row width first), and the offset of its bytes in the file.
+
+    part  the number of that file, from 0, in a model split over several
+    """
 
     name: str
     shape: tuple[int, ...]
     type: str
     n_bytes: int
     offset: int
+    part: int = 0
 
     @property
     def n_elements(self) -> int:
@@ -236,7 +240,8 @@ def read_gguf(path: str | Path) -> Model:
     if not isinstance(count, int) or count < 2:
         return first
     others = [_read_file(part) for part in _other_parts(first, count)]
-    tensors = sum((part.tensors for part in others), first.tensors)
+    numbered = ((replace(t, part=n) for t in part.tensors) for n, part in enumerate(others, 1))
+    tensors = (*first.tensors, *chain.from_iterable(numbered))
     return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
 
 

@@ -47,8 +47,8 @@ class Gap:
         if not self.repacked_bytes:
             return None
         return (
-            f"llama.cpp maps the file from the first to the last tensor that it uses in place, and keeps repacked "
-            f"copies of the others beside it: {bytes_text(self.repacked_bytes)}, counted apart."
+            f"llama.cpp maps the file from the first to the last tensor that it uses in place, as planned, and keeps "
+            f"repacked copies of the others beside it: {bytes_text(self.repacked_bytes)}, counted apart."
         )
 
 
@@ -129,13 +129,22 @@ def _repacked(buffers: tuple[Buffer, ...]) -> list[Buffer]:
 
 def _gap(plan: MemoryPlan, run: Run, place: tuple[str, str], measured: int) -> Gap:
     ends = plan.compute_range.get(place[0]) if place[1] == "compute" else None
-    copies = repacked_bytes(run.buffers) if place == ("host", "weights") else 0
-    return Gap(*place, _planned(plan, *place), measured, ends, copies)
+    if place == ("host", "weights"):
+        return Gap(*place, _planned_host_weights(plan, run), measured, ends, repacked_bytes(run.buffers))
+    return Gap(*place, _planned(plan, *place), measured, ends)
 
 
 def _planned(plan: MemoryPlan, device: str, kind: str) -> int | None:
     planned = plan.devices.get(device)
     return planned.parts[kind] if planned else 0
+
+
+def _planned_host_weights(plan: MemoryPlan, run: Run) -> int | None:
+    """The plan's host weights; where it leaves the processor open, those of the kind that the log's copies fit best."""
+    if len(plan.host_weights) < 2:
+        return _planned(plan, "host", "weights")
+    copied = sum(b.n_bytes for b in run.buffers if b.kind == "weights" and REPACKED.match(b.device))
+    return min(plan.host_weights.values(), key=lambda held: abs(held.repacked_bytes - copied)).n_bytes
 
 
 def _device_of_buffer(device: str) -> str:

@@ -17,6 +17,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.machine import Link, Machine
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
+from inferlab.model.repacking import processor_kind
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.extrapolation import extrapolations
 from inferlab.prediction.memory import MemoryPlan
@@ -37,7 +38,8 @@ def predict_memory(
     """Bytes of weights, KV cache, compute and output on each device and in each layer; nothing is loaded.
 
     `model` is a file, a header read before, or the name of a known model (as Q4_K_M). Without a machine the plan
-    has the host and the devices of `settings.rpc_servers`; with one also its GPUs.
+    has the host and the devices of `settings.rpc_servers`; with one also its GPUs. A machine's instruction sets decide
+    which host weights are repacked; where they are unknown, `host_weights` has every kind of processor.
     `reserve` names the program that makes the context: llama-server reserves memory for fewer logits than
     llama-cpp-python and `lab.measure`.
     Raises InvalidSettings without n_ctx, UnsupportedArchitecture where neither closed form nor simulation is valid.
@@ -46,7 +48,9 @@ def predict_memory(
         raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
     model = model_named(model)
     settings.require_model(model)
-    planner = MemoryPlanner(model, settings, planned_devices(settings, machine), reserve == "llama-server")
+    gpus = planned_devices(settings, machine)
+    processor = processor_kind(machine.instruction_sets) if machine else None
+    planner = MemoryPlanner(model, settings, gpus, reserve == "llama-server", processor)
     return planner.closed_form() or planner.from_simulation() or planner.bound()
 
 

@@ -1,6 +1,7 @@
 """Computes how many bytes a model needs, from its shape.
 
-weights: the sum of tensor bytes. `cache`: the KV cache of each layer. `placement`: the device of each layer.
+weights: the sum of tensor bytes; `host_weights`: those of the host, mapped and repacked. `cache`: the KV cache of each
+layer. `placement`: the device of each layer.
 `compute`: the compute and output buffers, where a closed form is exact. `plan`: the records of a plan.
 `planner`: the plan. Where no formula is valid, functions raise UnsupportedArchitecture or return None.
 """

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from inferlab.model.gguf import Model, Tensor
+from inferlab.model.repacking import LOOKED_UP
 from inferlab.settings import Settings
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
-INPUT_TENSORS = frozenset(["token_embd", "position_embd", "token_types", "per_layer_token_embd"])
 FIRST_BLOCK_TENSORS = frozenset(["token_embd_norm"])
 NORM_NAMED_TOKEN_EMBD_NORM = "lfm2"  # its output norm is called token_embd_norm
 TENSORS_ON_EVERY_DEVICE = frozenset(["rope_freqs", "rope_factors_long", "rope_factors_short"])
@@ -49,7 +49,7 @@ def layer_of(tensor: Tensor, model: Model) -> int | None:
         return None
     if stem in FIRST_BLOCK_TENSORS and not model.architecture.startswith(NORM_NAMED_TOKEN_EMBD_NORM):
         return 0
-    return -1 if stem in INPUT_TENSORS else model.n_layer
+    return -1 if stem in LOOKED_UP else model.n_layer
 
 
 def weights_of_layers(model: Model) -> tuple[int, tuple[int, ...], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from inferlab.model.gguf import ModelCard
+from inferlab.prediction.memory.host_weights import HostWeights
 from inferlab.settings import Settings
 
 CLOSED_FORM, SIMULATED, BOUND = "closed form", "oracle", "bound"
@@ -41,7 +42,7 @@ class LayerBytes:
     """One layer: the devices and bytes of its weights and of its share of the KV cache.
 
     name           "input" (the token embedding), "block 0" ..., "output"
-    weights_bytes  its tensors, each once
+    weights_bytes  its tensors, each once; a device may hold a little more, see `host_weights`
     """
 
     name: str
@@ -58,6 +59,8 @@ class MemoryPlan:
 
     method         "closed form", "oracle" (llama.cpp's own simulation) or "bound"
     devices        "host" first, then "gpu0", ... in llama.cpp's order
+    host_weights   the host's weights by kind of processor: in place, and repacked; one entry where the machine tells
+                   its kind, else every kind, and `devices` has the weights as no processor repacks them
     layers         the input, each block, the output
     compute_range  for a bound: least and most compute bytes of a device whose compute_bytes is None
     notes          what the reader should know, such as second copies of repacked weights
@@ -71,6 +74,7 @@ class MemoryPlan:
     layers: tuple[LayerBytes, ...] = ()
     notes: tuple[str, ...] = ()
     compute_range: dict[str, tuple[int, int]] = field(default_factory=dict)
+    host_weights: dict[str, HostWeights] = field(default_factory=dict)
 
     def least_bytes(self, device: str) -> int:
         """Bytes that the device needs in any case."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from inferlab.engine.devices import used_devices
 from inferlab.errors import DeviceUnavailable, EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device, Machine
 from inferlab.model.gguf import Model
+from inferlab.model.repacking import NOT_REPACKED
 from inferlab.prediction.memory.cache import batches, cache_layers, cells, layer_bytes
 from inferlab.prediction.memory.compute import (
     DENSE,
@@ -22,9 +23,11 @@ from inferlab.prediction.memory.compute import (
     outputs_reserved,
     uses_flash_attention,
 )
+from inferlab.prediction.memory.host_weights import HostWeights, host_weights
 from inferlab.prediction.memory.placement import HOST, placed_layers, tied_output_bytes, weights_of_layers
 from inferlab.prediction.memory.plan import BOUND, CLOSED_FORM, SIMULATED, DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.settings import UNQUANTIZED, Settings
+from inferlab.units import bytes_text
 
 if TYPE_CHECKING:
     from inferlab.engine.dry_run import Simulation
@@ -34,8 +37,12 @@ VERIFIED_BACKENDS = frozenset(["CUDA", "RPC"])  # backends whose real loads agre
 # (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
 CUDA_HEADS = {(n, n) for n in (40, 64, 72, 80, 96, 112, 128, 256, 512)} | {(192, 128), (320, 256), (576, 512)}
 REPACKED_NOTE = (
-    "Host weights are the bytes of their tensors. llama.cpp may keep a second, repacked copy of some beside the mapped "
-    "file (its buffers AMX and CPU_REPACK), depending on the processor; those copies are not in this plan."
+    "llama.cpp keeps a second, repacked copy of {n_bytes} of the host's weights beside the mapped file (its buffers "
+    "AMX and CPU_REPACK). That copy is not in this plan."
+)
+UNKNOWN_PROCESSOR_NOTE = (
+    "llama.cpp may keep a second, repacked copy of some host weights beside the mapped file (its buffers AMX and "
+    "CPU_REPACK): up to {n_bytes}, depending on the processor. That copy is not in this plan."
 )
 STAND_IN_NOTE = "The card is not on this machine: a loopback device stood in for it in llama.cpp's simulation."
 
@@ -71,17 +78,26 @@ def can_simulate() -> bool:
     return True
 
 
+def _copies_note(held: dict[str, HostWeights]) -> tuple[str, ...]:
+    """A note on second copies of host weights, if there can be any."""
+    most = max((weights.repacked_bytes for weights in held.values() if weights.mapped), default=0)
+    note = UNKNOWN_PROCESSOR_NOTE if len(held) > 1 else REPACKED_NOTE
+    return (note.format(n_bytes=bytes_text(most)),) if most else ()
+
+
 @dataclass(frozen=True)
 class MemoryPlanner:
     """Plans the memory of one model with given settings on given devices.
 
     per_sequence  whether logits are reserved for one token of each sequence, not for each token of a batch
+    processor     the kind of the host's processor by `model.repacking`; None where it is not known
     """
 
     model: Model
     settings: Settings
     gpus: tuple[Device, ...]
     per_sequence: bool
+    processor: str | None = None
 
     # --- three methods ------------------------------------------------------------------------
 
@@ -155,8 +171,13 @@ class MemoryPlanner:
     ) -> MemoryPlan:
         layer_rows = self.layer_rows(layers, cache_bytes)
         devices = {name: self.device_bytes(name, layer_rows, compute.get(name, 0)) for name in self.device_names}
-        notes += (REPACKED_NOTE,) if HOST in layers else ()
-        return MemoryPlan(self.model.card(), self.rounded_settings, method, devices, layer_rows, notes, ranges or {})
+        held = host_weights(self.model, layers, self.settings, self.gpus, self.processor)
+        in_place = held.get(self.processor or NOT_REPACKED) or held[NOT_REPACKED]
+        devices[HOST] = replace(devices[HOST], weights_bytes=in_place.n_bytes)
+        return MemoryPlan(
+            self.model.card(), self.rounded_settings, method, devices, layer_rows, notes + _copies_note(held),
+            ranges or {}, held,
+        )  # fmt: skip
 
     def device_bytes(self, name: str, layer_rows: Sequence[LayerBytes], compute: int | None) -> DeviceBytes:
         return DeviceBytes(

@@ -1,0 +1,91 @@
+"""Computes how llama.cpp holds the weights of the host: in place in the mapped file, and as repacked copies.
+
+Tensors that are used in place share one buffer for each file. With mapping it is the part of the file
+
+    span = end of the last of them - start of the first,
+
+whatever lies between (llama-model-loader.cpp:1449 and llama-model.cpp:1860); without, their aligned sum.
+Tensors that the processor's kernels want rearranged lie in other buffers (`model.repacking`), so that the span ends
+before such a tensor where it is the last of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from inferlab.machine import Device
+from inferlab.model.gguf import DEFAULT_ALIGNMENT, Model, Tensor
+from inferlab.model.repacking import NOT_REPACKED, ROWS, repacked_bytes
+from inferlab.prediction.memory.placement import EMBEDDING, HOST, OUTPUT_MATRIX, layer_of
+from inferlab.settings import Settings
+
+MAPPED_MODES = ("auto", "mmap", "mmap_mlock")
+NO_HOST_BUFFER = frozenset(["RPC", "Metal", "MTL", "OpenCL", "WebGPU"])
+"""Backends without a host buffer; beside any other, host weights stay as they are unless no_host is set."""
+
+
+@dataclass(frozen=True)
+class HostWeights:
+    """Bytes of the host's weights on one kind of processor.
+
+    in_place_bytes  the mapped part of the file, or the buffer of the tensors that are used as they are
+    repacked_bytes  buffers of the rearranged ones
+    mapped          whether the file is mapped: then the repacked buffers are second copies
+    """
+
+    in_place_bytes: int
+    repacked_bytes: int
+    mapped: bool
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes without second copies."""
+        return self.in_place_bytes + (0 if self.mapped else self.repacked_bytes)
+
+
+def host_weights(
+    model: Model, layers: Sequence[str], settings: Settings, gpus: Sequence[Device], processor: str | None
+) -> dict[str, HostWeights]:
+    """The host's weights by kind of processor: one entry, or one for each kind where `processor` is None.
+
+    layers  the device of each block and, last, of the output
+    """
+    mapped = settings.load_mode in MAPPED_MODES
+    placed = _tensors_on_host(model, layers)
+    beside_host_buffer = any(gpu.backend not in NO_HOST_BUFFER for gpu in gpus) and not settings.no_host
+    if not settings.use_extra_bufts or beside_host_buffer:
+        kinds: Sequence[str] = (NOT_REPACKED,)
+    else:
+        kinds = (processor,) if processor else tuple(ROWS)
+    return {kind: _held(placed, kind, mapped) for kind in kinds}
+
+
+def _tensors_on_host(model: Model, layers: Sequence[str]) -> tuple[Tensor, ...]:
+    """The host's tensors; a tied embedding a second time, under the output matrix's name, where the output is there."""
+    shared = HOST in layers[:-1]
+    numbers = ((tensor, layer_of(tensor, model)) for tensor in model.tensors)
+    found = [t for t, i in numbers if (shared if i is None else i < 0 or layers[min(i, model.n_layer)] == HOST)]
+    tied = layers[-1] == HOST and all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
+    copies = [replace(tensor, name=OUTPUT_MATRIX) for tensor in found if tied and tensor.name == EMBEDDING]
+    return (*found, *copies)
+
+
+def _held(tensors: Sequence[Tensor], kind: str, mapped: bool) -> HostWeights:
+    in_place = {(t.part, t.offset): t for t in tensors if not repacked_bytes(t, kind)}.values()
+    total = _span_bytes(in_place) if mapped else sum(_aligned(t.n_bytes) for t in in_place)
+    return HostWeights(total, sum(repacked_bytes(t, kind) for t in tensors), mapped)
+
+
+def _span_bytes(tensors) -> int:
+    """Bytes from the first to the last tensor, in each file."""
+    ends: dict[int, tuple[int, int]] = {}
+    for tensor in tensors:
+        first, last = ends.get(tensor.part, (tensor.offset, 0))
+        ends[tensor.part] = min(first, tensor.offset), max(last, tensor.offset + tensor.n_bytes)
+    return sum(last - first for first, last in ends.values())
+
+
+def _aligned(n_bytes: int) -> int:
+    """Rounded up to 32 bytes, as ggml places tensors in a buffer (TENSOR_ALIGNMENT, ggml-impl.h:44)."""
+    return -(-n_bytes // DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
