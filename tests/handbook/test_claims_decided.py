@@ -396,7 +396,8 @@ def test_the_python_class_has_one_sequence():
     """The context of the Python class has room for one sequence, so its requests run one after the other."""
     told = asked_of_llama("""
 import llama_cpp
-print(json.dumps(llama_cpp.llama_n_seq_max(Llama(path, n_ctx=256, verbose=False).ctx)))
+llm = Llama(path, n_ctx=256, verbose=False)
+print(json.dumps(llama_cpp.llama_n_seq_max(llm.ctx)))
 """)
     assert told == 1
 

@@ -21,7 +21,9 @@ def printed(command, label):
 
 
 def test_perplexity_and_divergence_are_those_of_the_program(program, engine, tmp_path):
-    """On the same chunks the library's perplexity and KL divergence agree with llama-perplexity's to 0.1 %."""
+    """On the same chunks the library's perplexity agrees with llama-perplexity's to 0.1 %, and its KL divergence to
+    0.00002, which is what storing the reference in 16 bits leaves.
+    """
     tool, tiny = program("llama-perplexity"), lab.tiny_model()
     quantized, base = tmp_path / "q4.gguf", tmp_path / "base.bin"
     lab.quantize(tiny, "Q4_K_M", quantized, engine=engine)
@@ -30,4 +32,4 @@ def test_perplexity_and_divergence_are_those_of_the_program(program, engine, tmp
     divergence = printed([*common, "-m", quantized, "--kl-divergence"], "Mean    KLD:")
     ours = lab.fidelity(quantized, tiny, n_chunks=N_CHUNKS, engine=engine)
     assert ours.reference_perplexity.value == pytest.approx(perplexity, rel=1e-3)
-    assert ours.kl_divergence.value == pytest.approx(divergence, rel=1e-3)
+    assert ours.kl_divergence.value == pytest.approx(divergence, abs=2e-5)

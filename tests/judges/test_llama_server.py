@@ -15,7 +15,7 @@ import inferlab as lab
 
 pytestmark = pytest.mark.engine
 
-ANSWER = {"n_predict": 400, "ignore_eos": True, "stream": True, "temperature": 0}
+ANSWER = {"n_predict": 200, "ignore_eos": True, "stream": True, "temperature": 0}
 
 
 @contextmanager
