@@ -10,31 +10,51 @@ from fakes import CPU_ONLY
 
 from inferlab.engine.protocol import Opening, Pass
 from inferlab.machine import Link
+from inferlab.measurement.operations import Attention
+from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
-from inferlab.prediction.calibrate import MIX_OF_TYPE, VALUE_RATES_FROM
+from inferlab.prediction.calibrate import CACHES, HEADS, REPACKED_TYPES, TYPES
 from inferlab.prediction.memory.placement import placed_layers
-from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, PlacedModel, TypeRates
+from inferlab.prediction.rates import (
+    TILED_CACHES,
+    AttentionRates,
+    DeviceRates,
+    LinkRates,
+    MatrixRates,
+    attended_cells,
+)
+from inferlab.prediction.speed import PlacedModel
 
 ENDPOINT = "127.0.0.1:7"
+REPACKED = {f"{type}/CPU_REPACK": 0.5 for type in REPACKED_TYPES}
 
 
-def device_rates(name, n_threads, slowness, step_seconds):
-    """Every type at its own rate, attention likewise."""
-    value = {"F16": 1e-9, "Q4_K": 3e-9}
-    types = {kind: TypeRates((1 + i / 10) * slowness * 1e-10, (1 + i / 5) * slowness * 1e-11,
-                             slowness * value.get(VALUE_RATES_FROM.get(kind), 2e-9))
-             for i, kind in enumerate([*MIX_OF_TYPE, "F32"])}  # fmt: skip
-    paths = ("f16/flash", "q8_0/flash", "q4_0/flash", "f16/plain", "f16/flash/128")
-    attention = {path: AttentionRates((1 + i) * slowness * 1e-10, (1 + i) * slowness * 5e-11)
-                 for i, path in enumerate(paths)}  # fmt: skip
-    return DeviceRates(name, n_threads, True, 1e10, types, attention, slowness * 2e-5, step_seconds)
+def device_rates(name, n_threads, slowness, step_seconds, repacked=True):
+    """Every type at its own rate, repacked ones at half of it, attention likewise."""
+    keys = {**{type: 1 + i / 10 for i, type in enumerate([*TYPES, "F32"])}, **(REPACKED if repacked else {})}
+    matrices = {key: matrix_rates(share * slowness) for key, share in keys.items()}
+    paths = [f"{type.lower()}/{'flash' if flash else 'plain'}" for type, flash in CACHES]
+    attention = {f"{path}/{size}": attention_rates((1 + i) * slowness * size)
+                 for i, path in enumerate(paths) for size in HEADS}  # fmt: skip
+    return DeviceRates(
+        name, n_threads, True, 1e10, matrices, attention, slowness * 2e-5, step_seconds, slowness * 1e-10
+    )
+
+
+def matrix_rates(factor):
+    rates = MatrixRates(1e-10, 1e-11, 1e-8, 5e-11, 1e-9, 1e-9, 1e-6)
+    return MatrixRates(**{name: factor * value for name, value in rates.__dict__.items()})
+
+
+def attention_rates(factor):
+    return AttentionRates(factor * 1e-10, factor * 1e-12, factor * 5e-11)
 
 
 TRUTH = {
     "host/1": device_rates("host", 1, 2.0, 2e-4),
     "host/2": device_rates("host", 2, 1.0, 1e-4),
-    "loopback/1": device_rates("loopback/1", 1, 3.0, 6e-4),
+    "loopback/1": device_rates("loopback/1", 1, 2.0, 6e-4, repacked=False),
 }
 RELAYED = 2e-4  # seconds through a relay and back
 LINK = LinkRates(2e9, 1e-4, split_seconds=3e-4, split_waits=2.0, split_bytes=12_000.0, relay_round_trip_seconds=RELAYED,
@@ -72,11 +92,29 @@ class KnownMachine:
             self.model, self.settings, layers, {"host": host, "gpu0": TRUTH["loopback/1"]}, {"gpu0": way}
         )
         sums = [sum(term.seconds for term in whole.decode(len(prompt) + i)) for i in range(n_gen - 1)]
-        prefill = sum(term.seconds for term in whole.prefill(len(prompt)))
+        prefill = sum(term.seconds for term in whole.prefill(len(prompt))) - whole.overlap(len(prompt))
         return Pass(prefill, tuple(float(i) for i in range(n_gen)), tuple(sums), tuple(range(n_gen)))
 
-    def multiply(self, device, n_threads=None, **work):
-        return [1e-3] * 3
+    def multiply(self, device, n_threads=None, *, type, n_rows, n_cols, n_tokens, n_matrices, extra_bufts=True, **_):
+        repacked = extra_bufts and type in REPACKED_TYPES
+        rates = TRUTH[f"host/{n_threads}"].matrix(type, repacked)
+        n_bytes = tensor_type(type).bytes_of(n_rows * n_cols)
+        once = rates.one_token(n_bytes, n_rows) if n_tokens == 1 else rates.batch(n_rows, n_cols, n_tokens)
+        return [n_matrices * once] * 3, "CPU_REPACK" if repacked else "CPU"
+
+    def attend(self, device, *, seconds, least_passes, **work):
+        one = Attention(**work)
+        rates = TRUTH[f"host/{one.n_threads}"].attention_of(
+            one.type_k.lower(), "flash" if one.flash else "plain", one.head_dim
+        )
+        if one.n_tokens == 1:
+            arithmetic = one.n_head * one.n_cells * rates.seconds_per_head_cell
+            once = arithmetic + one.n_cells * one.cell_bytes * rates.seconds_per_byte
+        else:
+            tiled = one.type_k.lower() in TILED_CACHES
+            cells = attended_cells(one.n_tokens, one.depth, one.n_cells, skips_masked=one.flash, tiled=tiled)
+            once = one.n_head * cells * rates.seconds_per_batch_cell
+        return [one.n_blocks * once] * 3
 
     def transfer(self, device, n_bytes, seconds):
         trip = n_bytes / LINK.bytes_per_second if n_bytes > 4 else LINK.round_trip_seconds

@@ -74,12 +74,14 @@ class Ceiling:
     device                      "host", a name in ggml's registry, or an RPC endpoint
     bandwidth_bytes_per_second  reading memory
     matrix_flops_per_second     2 x weights x columns / seconds, for each type of weights
+    buffers                     the buffer type that held the weights of each type, which decides the kernel
     """
 
     device: str
     n_threads: int | None
     bandwidth_bytes_per_second: float
     matrix_flops_per_second: dict[str, float] = field(default_factory=dict)
+    buffers: dict[str, str] = field(default_factory=dict)
 
     def ridge(self, type: str) -> float:
         """FLOP per byte at the ridge: below it bandwidth limits the speed, above it arithmetic."""

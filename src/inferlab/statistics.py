@@ -78,3 +78,20 @@ def sign_confidence(differences: Sequence[float]) -> float | None:
         return None
     by_chance = sum(comb(len(signs), k) for k in range(sum(signs), len(signs) + 1))
     return 1 - by_chance / 2 ** len(signs)
+
+
+def nonnegative_fit(terms: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """The coefficients x >= 0 for which terms . x is nearest to the values, by relative error.
+
+        min over x >= 0 of sum (terms_i . x / values_i - 1)^2
+
+    `terms` has a row for each value; a value must not be 0. Lawson and Hanson's algorithm (scipy.optimize.nnls).
+    """
+    import numpy as np
+    from scipy.optimize import nnls
+
+    rows = np.asarray(terms, float) / np.asarray(values, float)[:, None]
+    sizes = np.abs(rows).max(axis=0)
+    sizes[sizes == 0] = 1.0
+    found, _ = nnls(rows / sizes, np.ones(len(rows)))
+    return [float(x) for x in found / sizes]

@@ -1,4 +1,4 @@
-"""The bar for speed plans: predicted against measured at points that no calibration used.
+"""The bar for speed plans: predicted against measured on models and requests that took no part in the calibration.
 
 On a machine without a GPU the host and a loopback device; with one, its card as well.
 INFERLAB_SPEED_RECORD names a folder that gets the calibration and the points with their samples.
@@ -14,62 +14,78 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import loopback_device
 from inferlab.machine import physical_cores
 from inferlab.prediction.calibrate import calibrate
-from inferlab.prediction.validation import Accuracy, Point, accuracy_verdict, measured, median_error, share_inside
+from inferlab.prediction.validation import (
+    Accuracy,
+    Point,
+    accuracy_verdict,
+    measured,
+    median_error,
+    repeatability,
+    required_error,
+    share_inside,
+)
 from inferlab.settings import Settings
 
 pytestmark = [pytest.mark.engine, needs_rpc]
 
-LEAST_POINTS, ALLOWED_SECONDS = 30, 60
-HALF = {"n_layer": 12}
-SMALL, LARGE = ("qwen2.5-0.5b", HALF), ("mistral-7b", {"n_layer": 2})
+LEAST_POINTS, ALLOWED_SECONDS = 20, 300
+SHAPES = {
+    "mistral-7b": ("Q3_K_M", 3),
+    "phi-3-mini-4k": ("Q4_K_M", 5),
+    "granite-3.1-2b": ("Q5_K_M", 6),
+    "llama-3.1-8b": ("Q6_K", 2),
+    "olmo-2-7b": ("Q8_0", 2),
+    "starcoder2-3b": ("Q4_0", 6),
+    "qwen2.5-7b": ("IQ4_XS", 3),
+    "llama-3.2-1b": ("F16", 6),
+    "gemma-3-4b": ("Q4_K_S", 4),
+}
+"""Published models, mix and blocks of each: no dimension of theirs is in the calibration."""
 
 
-def point(which, mix, settings, n_prompt, link=None, **changes):
-    name, dimensions = which
+def point(name, settings, n_prompt, link=None, **changes):
+    mix, n_layer = SHAPES[name]
     settings = settings.but(n_ctx=n_prompt + 64, load_mode="none", **changes)
-    return Point(name, mix, dimensions, settings, n_prompt, 16, link)
+    return Point(name, mix, {"n_layer": n_layer, "n_vocab": 8192}, settings, n_prompt, 16, link)
 
 
 def on_host():
-    """The host alone, with all its threads."""
-    settings = Settings(n_gpu_layers=0, n_threads=physical_cores(), devices=())
-    for mix in ("Q8_0", "Q4_K_M", "F16"):
-        for depth in (128, 768):
-            yield point(SMALL, mix, settings, depth)
+    """Every shape with all threads, some with one, with another cache, without flash attention or repacking."""
+    all_threads = Settings(n_gpu_layers=0, n_threads=physical_cores(), devices=())
+    lengths = (96, 200, 128, 300, 150, 250, 180, 400, 300)
+    yield from (point(name, all_threads, n) for name, n in zip(SHAPES, lengths, strict=True))
+    yield point("mistral-7b", all_threads, 1200)
+    yield point("phi-3-mini-4k", all_threads, 600, flash_attn="off")
+    yield point("granite-3.1-2b", all_threads, 700, type_k="q8_0", type_v="q8_0")
+    yield point("starcoder2-3b", all_threads, 250, use_extra_bufts=False)
+    for name, n in (("mistral-7b", 64), ("llama-3.2-1b", 128), ("phi-3-mini-4k", 96)):
+        yield point(name, all_threads.but(n_threads=1), n)
 
 
-def on_device(settings, link=None):
-    """Types, layers, depths and types of the cache over an unslowed link."""
-    for mix in ("Q8_0", "Q4_0", "Q4_K_M"):
-        for n_gpu_layers in (0, 7, -1):
-            yield point(SMALL, mix, settings, 128, link, n_gpu_layers=n_gpu_layers)
-    for kv in ("f16", "q8_0", "q4_0"):
-        for n_gpu_layers in (7, -1):
-            yield point(SMALL, "Q8_0", settings, 768, link, n_gpu_layers=n_gpu_layers, type_k=kv, type_v=kv)
-    for n_gpu_layers in (0, 2, -1):
-        yield point(LARGE, "Q4_K_M", settings, 256, link, n_gpu_layers=n_gpu_layers)
-    for flash in ("on", "off"):
-        yield point(SMALL, "Q8_0", settings, 512, link, flash_attn=flash, offload_kqv=False)
+def on_device(settings):
+    """All or some layers on the device, and the cache on the host with both ways of attention."""
+    yield point("granite-3.1-2b", settings, 128)
+    yield point("granite-3.1-2b", settings, 300, n_gpu_layers=4)
+    yield point("llama-3.1-8b", settings, 200, n_gpu_layers=2)
+    yield point("olmo-2-7b", settings, 200, n_gpu_layers=2)
+    yield point("mistral-7b", settings, 600, offload_kqv=False, flash_attn="on")
+    yield point("phi-3-mini-4k", settings, 300, offload_kqv=False, flash_attn="off")
 
 
 def behind_link(settings, link):
-    """The same model through a slowed link: everything there, half of it, and the cache here."""
-    for n_gpu_layers in (7, -1):
-        yield point(SMALL, "Q8_0", settings, 256, link, n_gpu_layers=n_gpu_layers)
-    for flash in ("on", "off"):
-        yield point(SMALL, "Q8_0", settings, 512, link, flash_attn=flash, offload_kqv=False)
+    """A model through a slowed link."""
+    yield point("granite-3.1-2b", settings, 128, link, n_gpu_layers=4)
 
 
 def all_points(engine):
-    """Every point measured; devices live as long as they are needed."""
-    yield from (measured(one, engine) for one in on_host())
+    """Every point measured in rounds; devices live as long as they are needed."""
+    yield from measured(tuple(on_host()), engine)
     with loopback_device() as device:
-        yield from (measured(one, engine) for one in on_device(device.settings()))
-    for rate in (0.1, 0.5, 2.0):
-        with loopback_device(rate) as device:
-            yield from (measured(one, engine) for one in behind_link(device.settings(), device.link))
+        yield from measured(tuple(on_device(device.settings())), engine)
+    with loopback_device(0.5) as device:
+        yield from measured(tuple(behind_link(device.settings(), device.link)), engine)
     for gpu in engine.machine().gpus:
-        yield from (measured(one, engine) for one in on_device(Settings(devices=(gpu.name,))))
+        yield from measured(tuple(on_device(Settings(devices=(gpu.name,)))), engine)
 
 
 @pytest.fixture(scope="module")
@@ -88,23 +104,25 @@ def accuracy():
     return found
 
 
-def test_a_calibration_takes_a_minute(accuracy):
-    """From the first run to the last, the files of its shapes included."""
+def test_a_calibration_takes_some_minutes(accuracy):
+    """From the first operation to the last check, the files of its models included."""
     assert accuracy.calibration.seconds <= ALLOWED_SECONDS
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_predicted_rates_are_near_the_measured_ones(accuracy, phase):
-    """The median error is at most 10 %, and nine of ten lie inside the band."""
+    """The median error is at most 10 % or the machine's repeatability, and nine of ten lie inside the band."""
     checked = accuracy.checked(phase)
     assert len(checked) >= LEAST_POINTS
-    assert accuracy_verdict(checked) == "held it"
+    assert accuracy_verdict(checked, required_error(accuracy.points, phase)) == "held it"
 
 
 def report(accuracy):
     print(f"\ncalibration: {accuracy.calibration.seconds:.0f} s")
     for phase in ("prefill", "decode"):
         checked, band = accuracy.checked(phase), accuracy.calibration.bands[phase]
-        print(f"{phase}: median error {median_error(checked):.1%}, {share_inside(checked):.0%} inside ±{band:.0%}")
+        repeated = repeatability(accuracy.points, phase)
+        print(f"{phase}: median error {median_error(checked):.1%}, {share_inside(checked):.0%} inside ±{band:.0%}, "
+              f"rounds {repeated:.1%} apart")  # fmt: skip
         for one in checked:
             print(f"  {one.error:+7.1%}  {one.predicted:8.1f} {one.measured:8.1f} t/s  {one.text}")

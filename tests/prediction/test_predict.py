@@ -22,6 +22,7 @@ from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import measured_bytes
 from inferlab.prediction.memory import planner
 from inferlab.prediction.predict import predict_memory, predict_speed
+from inferlab.prediction.validation import without_type
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 
@@ -111,9 +112,9 @@ def test_a_closed_form_holds_on_cards_that_others_measured(name, tmp_path):
     plan = predict_memory(model, settings, ABSENT, reserve="llama-server")
     assert plan.method == "closed form"
     assert plan.devices["gpu0"].compute_bytes / MIB == pytest.approx(full, abs=0.1)
-    least, most = predict_memory(
-        model, settings.but(n_gpu_layers=18), ABSENT, reserve="llama-server"
-    ).compute_range["gpu0"]
+    least, most = predict_memory(model, settings.but(n_gpu_layers=18), ABSENT, reserve="llama-server").compute_range[
+        "gpu0"
+    ]
     assert least <= half * MIB <= most
 
 
@@ -300,8 +301,9 @@ def test_a_speed_plan_adds_up_what_was_calibrated(calibrated):
 
 def test_a_speed_plan_says_which_type_it_had_to_replace(calibrated):
     """A type that was not calibrated is named in the notes."""
-    plan = predict_speed(shape("mistral-7b", "Q2_K", n_layer=2), Settings(n_ctx=512, n_gpu_layers=0), calibrated)
-    assert any("Q2_K was not calibrated" in note for note in plan.notes)
+    few, settings = without_type(calibrated, "Q2_K"), Settings(n_ctx=512, n_gpu_layers=0)
+    plan = predict_speed(shape("mistral-7b", "Q2_K", n_layer=2), settings, few)
+    assert any("Q2_K has no rates of its own" in note for note in plan.notes)
 
 
 def test_a_speed_plan_without_a_context_makes_one(calibrated):

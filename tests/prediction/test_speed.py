@@ -8,6 +8,7 @@ from speed_machine import LINK, TRUTH, device_rates
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory import kv_cache_bytes
+from inferlab.prediction.rates import attended_cells, unmasked_cells
 from inferlab.prediction.speed import (
     HOST,
     PlacedModel,
@@ -15,7 +16,6 @@ from inferlab.prediction.speed import (
     Term,
     intensity,
     merged_terms,
-    unmasked_cells,
     weight_limits,
 )
 from inferlab.settings import Settings
@@ -33,13 +33,20 @@ def seconds(terms, kind, device=None):
     return StepPlan(1, tuple(terms), 0.1).seconds_of(kind, device)
 
 
+def one_token_seconds(device, *names):
+    """Seconds of one token's products with the matrices whose names begin so."""
+    rates = TRUTH[device].matrices["Q8_0"]
+    found = [t for t in MODEL.tensors if t.name.startswith(names) and len(t.shape) > 1]
+    return sum(rates.one_token(t.n_bytes, t.shape[1]) for t in found)
+
+
 def test_one_token_reads_every_matrix_once():
     """All matrices of blocks and output, on their devices, at their type's rate."""
     terms = placed((HOST, HOST, "gpu0", "gpu0", "gpu0")).decode(100)
     matrices = sum(t.n_bytes for t in MODEL.tensors if len(t.shape) > 1)
     assert sum(term.n_bytes for term in terms if term.kind == "weights") == matrices
     host = next(term for term in terms if term.kind == "weights" and term.device == HOST)
-    assert host.seconds == pytest.approx(host.n_bytes * TRUTH["host/1"].types["Q8_0"].seconds_per_byte)
+    assert host.seconds == pytest.approx(one_token_seconds("host/1", "blk.0.", "blk.1."))
 
 
 def test_a_prompt_computes_on_every_token_and_the_end_on_the_last():
@@ -47,8 +54,7 @@ def test_a_prompt_computes_on_every_token_and_the_end_on_the_last():
     the last block behind its attention.
     """
     one, two = (seconds(placed().prefill(n), "weights") for n in (512, 1024))
-    ends = [t for t in MODEL.tensors if t.name == "token_embd.weight" or t.name.startswith("blk.3.ffn_")]
-    end = sum(t.n_bytes for t in ends if len(t.shape) > 1) * TRUTH["loopback/1"].types["Q8_0"].seconds_per_byte
+    end = one_token_seconds("loopback/1", "token_embd.weight", "blk.3.ffn_")
     assert two - end == pytest.approx(2 * (one - end))
 
 
@@ -75,11 +81,59 @@ def test_a_processor_skips_masked_cells_with_flash_attention_alone():
     assert plain[0] == plain[1] < plain[2] == pytest.approx(1.5 * plain[0])
 
 
-def test_a_card_reads_a_shared_head_once():
-    """On a card the cost of attention counts KV heads, on a processor query heads."""
+def test_heads_that_share_keys_and_values_read_them_once():
+    """One token pays arithmetic for each query head, and bytes for each head of the cache."""
+    rates, each = TRUTH["loopback/1"].attention["f16/flash/64"], 2 * 2 * 64 * MODEL.n_head_kv
+    arithmetic = MODEL.n_head * 256 * rates.seconds_per_head_cell
+    expected = MODEL.n_layer * (arithmetic + 256 * each * rates.seconds_per_byte)
+    assert seconds(placed().decode(255), "attention") == pytest.approx(expected)
+
+
+def test_heads_of_a_size_between_two_measured_ones():
+    """96 values take the mean of 64 and 128; 512 take twice the arithmetic of 256."""
+    of = TRUTH["host/1"].attention_of
+    between = [of("f16", "flash", size).seconds_per_head_cell for size in (64, 96, 128)]
+    beyond = [of("f16", "flash", size).seconds_per_head_cell for size in (256, 512)]
+    assert between[1] == pytest.approx((between[0] + between[2]) / 2)
+    assert beyond[1] == pytest.approx(2 * beyond[0])
+    assert of("q5_0", "flash", 64) is None
+
+
+def test_threads_wait_for_the_one_with_the_fullest_part_of_the_view():
+    """Two threads share 1,024 cells; with 600 unmasked the first has 512 of them. A quantized cache is not shared."""
+    request = {"n_tokens": 1, "depth": 599, "n_cells": 1024, "skips_masked": True, "n_threads": 2}
+    assert attended_cells(**request, tiled=True) == 1024
+    assert attended_cells(**request, tiled=False) == 600
+
+
+def test_a_batch_computes_whole_tiles():
+    """64 queries on an empty cache compute 64 cells each, masked or not; 32 queries fill no tile."""
+    request = {"depth": 0, "n_cells": 256, "skips_masked": True, "tiled": True}
+    assert attended_cells(64, **request) == pytest.approx(64 * 64)
+    assert attended_cells(32, **request) == 32 * 33 / 2
+
+
+def test_a_repacked_matrix_takes_what_is_left_of_four_tokens_one_by_one():
+    """97 tokens are 96 together and one alone; in the file's own layout all go together."""
+    model = shape("llama-3.2-1b", "Q4_0", n_layer=4, n_vocab=2048)
+    here = PlacedModel(model, Settings(n_ctx=512), (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
+    tensor = next(t for t in model.tensors if t.name == "blk.0.ffn_up.weight")
+    rates = TRUTH["host/1"].matrices["Q4_0/CPU_REPACK"]
+    batch, alone = rates.batch(*tensor.shape[1::-1], 96), rates.one_token(tensor.n_bytes, tensor.shape[1])
+    assert here.matrix_seconds(tensor, HOST, 97) == pytest.approx(batch + alone)
+    own = replace(here, settings=here.settings.but(use_extra_bufts=False))
+    assert own.matrix_seconds(tensor, HOST, 97) == TRUTH["host/1"].matrices["Q4_0"].batch(*tensor.shape[1::-1], 97)
+
+
+def test_beside_a_card_host_weights_are_repacked_only_without_its_host_buffer():
+    """make_cpu_buft_list: the card's host buffer comes before the extra buffers, unless no_host."""
     card = replace(TRUTH["loopback/1"], on_cpu=False)
-    ratio = seconds(placed().decode(255), "attention") / seconds(placed(gpu0=card).decode(255), "attention")
-    assert ratio == pytest.approx(MODEL.n_head / MODEL.n_head_kv)
+    model = shape("llama-3.2-1b", "Q4_0", n_layer=4, n_vocab=2048)
+    tensor = next(t for t in model.tensors if t.name == "blk.0.ffn_up.weight")
+    for no_host in (False, True):
+        settings = Settings(n_ctx=512, no_host=no_host)
+        half = PlacedModel(model, settings, (HOST,) * 3 + ("gpu0",) * 2, {HOST: TRUTH["host/1"], "gpu0": card}, {})
+        assert half.is_repacked(tensor, HOST) == no_host
 
 
 def test_without_offload_kqv_the_two_paths_differ():
@@ -181,10 +235,10 @@ def test_a_device_without_rates_is_refused():
 def test_an_uncalibrated_type_takes_the_nearest_in_size():
     """A type between two known ones is taken for the nearer."""
     few = device_rates("host", 1, 2.0, 0.0)
-    known = {kind: few.types[kind] for kind in ("F16", "Q4_K")}
-    whole = placed((HOST,) * 5, host=replace(few, types=known))
+    known = {kind: few.matrices[kind] for kind in ("F16", "Q4_K")}
+    whole = placed((HOST,) * 5, host=replace(few, matrices=known))
     spent = seconds(whole.decode(1), "weights")
-    assert spent == pytest.approx(sum(t.n_bytes for t, _ in whole.tensors()) * known["Q4_K"].seconds_per_byte)
+    assert spent == pytest.approx(sum(known["Q4_K"].one_token(t.n_bytes, t.shape[1]) for t, _ in whole.tensors()))
 
 
 def test_intensity_grows_with_the_tokens_that_pass_together():

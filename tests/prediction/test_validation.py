@@ -20,16 +20,22 @@ from inferlab.prediction.validation import (
     Checked,
     Point,
     accuracy_verdict,
+    by_group,
     measured,
     median_error,
+    repeatability,
+    required_error,
     share_inside,
+    with_types_left_out,
+    without_type,
 )
 from inferlab.settings import Settings
 
 RECORDS = Path(str(files("inferlab") / "data" / "records"))
 FAR = Settings(n_ctx=512, rpc_servers=("127.0.0.1:1",), n_threads=1)
 SMALL = Point("llama-3.2-1b", "Q8_0", {"n_layer": 2, "n_vocab": 2048}, FAR, 128, 4)
-CALIBRATED = Calibration(CPU_ONLY, "2026-01-31", TRUTH, {"loopback/1": LINK})
+BANDS = {"prefill": 0.15, "decode": 0.15}
+CALIBRATED = Calibration(CPU_ONLY, "2026-01-31", TRUTH, {"loopback/1": LINK}, bands=BANDS)
 
 
 @pytest.fixture
@@ -39,27 +45,53 @@ def found(monkeypatch, tmp_path):
     from inferlab.prediction import calibrate
 
     monkeypatch.setattr(room, "make_shape", calibrate.make_shape)
-    one, two = (measured(point, engine) for point in (SMALL, replace(SMALL, settings=FAR.but(n_gpu_layers=1))))
+    one, two = measured((SMALL, replace(SMALL, settings=FAR.but(n_gpu_layers=1))), engine)
     slow = replace(two, decode_seconds=tuple(1.2 * s for s in two.decode_seconds))
     return Accuracy(CALIBRATED, (one, slow))
 
 
-def test_a_disturbed_prompt_is_run_a_third_time(monkeypatch, tmp_path):
-    """Where two passes are far apart a third decides, and all three samples are kept."""
+def test_points_are_measured_in_rounds(monkeypatch, tmp_path):
+    """Every point once, then all again: a disturbance affects one round of each, and the median is not moved."""
     engine = known_machine(monkeypatch, tmp_path)
     from inferlab.prediction import calibrate
 
     monkeypatch.setattr(room, "make_shape", calibrate.make_shape)
-    quiet, slowness = engine.generate, iter((1.0, 1.5, 1.0, 1.0))
+    quiet, prompts = engine.generate, []
 
     def disturbed(prompt, n_gen):
         one = quiet(prompt, n_gen)
-        return replace(one, prefill_seconds=next(slowness) * one.prefill_seconds)
+        prompts.append(len(prompt))
+        return replace(one, prefill_seconds=(1.5 if len(prompts) <= 4 else 1.0) * one.prefill_seconds)
 
     monkeypatch.setattr(engine, "generate", disturbed)
-    taken = measured(SMALL, engine)
-    assert len(taken.prefill_seconds) == 3
-    assert Accuracy(CALIBRATED, (taken,)).checked("prefill")[0].error == pytest.approx(0.0, abs=0.01)
+    taken = measured((SMALL, replace(SMALL, n_prompt=200)), engine)
+    assert [n for n in prompts if n > 8] == [128, 200] * 3
+    assert all(point.spread("prefill") == pytest.approx(0.5) for point in taken)
+    assert repeatability(taken, "prefill") == pytest.approx(0.5)
+    assert required_error(taken, "prefill") == pytest.approx(0.5)
+    assert required_error(taken, "decode") == 0.1
+    assert Accuracy(CALIBRATED, taken).checked("prefill")[0].error == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_type_that_is_left_out_is_replaced_by_the_nearest(found):
+    """Without the rates of the model's type, repacked ones included, the nearest type's stand in."""
+    less = without_type(CALIBRATED, "Q8_0")
+    assert "Q8_0" not in less.devices["host/1"].matrices
+    assert "Q4_K" not in {key.split("/")[0] for key in without_type(CALIBRATED, "Q4_K").devices["host/1"].matrices}
+    replaced = with_types_left_out(found)
+    assert [one.measured for one in replaced["decode"]] == [one.measured for one in found.checked("decode")]
+    assert replaced["decode"][0].predicted != found.checked("decode")[0].predicted
+
+
+def test_rates_are_grouped_by_what_a_point_is(found):
+    """A group has every phase, and a request names what differs from the defaults."""
+    groups = by_group(found, lambda point: point.request)
+    assert list(groups) == ["all layers there, short prompt", "some layers there, short prompt"]
+    assert {phase: len(checked) for phase, checked in groups["all layers there, short prompt"].items()} == {
+        "prefill": 1, "decode": 1,
+    }  # fmt: skip
+    alone = replace(SMALL, settings=Settings(n_ctx=512, devices=(), n_threads=1, use_extra_bufts=False), n_prompt=900)
+    assert alone.request == "one thread, long prompt, nothing repacked"
 
 
 def test_errors_are_predicted_over_measured(found):
@@ -129,13 +161,13 @@ def test_a_steps_parts_add_up_to_all_of_it(found):
 
 def test_errors_of_the_record_come_out_of_its_raw_samples():
     """From the file's seconds alone, each rate is the one that is shown, and so are the errors and their median."""
-    recorded = Accuracy.load("xeon-2c")
-    raw = json.loads((RECORDS / "xeon-2c" / "speed-points.json").read_text(encoding="utf-8"))["sequence"]
+    recorded = Accuracy.load("epyc-2c")
+    raw = json.loads((RECORDS / "epyc-2c" / "speed-points.json").read_text(encoding="utf-8"))["sequence"]
     rates = {
         "prefill": [one["n_prompt"] / median(one["prefill_seconds"]) for one in raw],
         "decode": [1 / median(one["decode_seconds"]) for one in raw],
     }
-    assert len(raw) >= 30
+    assert len(raw) >= 20
     for phase, measured_rates in rates.items():
         shown = recorded.checked(phase)
         assert [one.measured for one in shown] == pytest.approx(measured_rates)

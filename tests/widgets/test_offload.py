@@ -15,14 +15,15 @@ from inferlab import figures, widgets
 from inferlab.errors import DeviceUnavailable, EngineCrashed, MeasurementCancelled
 from inferlab.model.find import tiny_model
 from inferlab.prediction.calibration import Calibration
-from inferlab.prediction.speed import AttentionRates, DeviceRates, LinkRates, TypeRates
+from inferlab.prediction.rates import AttentionRates, DeviceRates, LinkRates, MatrixRates
 from inferlab.records import load
 from inferlab.widgets import split_lab
 from inferlab.widgets.attempts import CancellableEngine
 from inferlab.widgets.split_predictions import for_all_cores
 
-SLOW, FAST = TypeRates(2e-10, 2e-11), TypeRates(1e-10, 1e-11)
-ATTENTION = {f"{kind}/{way}": AttentionRates(1e-10, 1e-11) for kind in ("f16", "q8_0") for way in ("flash", "plain")}
+SLOW, FAST = MatrixRates(2e-10, 2e-11), MatrixRates(1e-10, 1e-11)
+CELL = AttentionRates(1e-10, 0.0, 1e-11)
+ATTENTION = {f"{kind}/{way}/64": CELL for kind in ("f16", "q8_0") for way in ("flash", "plain")}
 
 
 def rates(name, types):
@@ -34,6 +35,7 @@ CALIBRATION = Calibration(
     "2026-01-31",
     {"host/3": rates("host/3", FAST), "host/1": rates("host/1", SLOW), "loopback/9": rates("far", SLOW)},
     {"loopback/9": LinkRates(1e9, 1e-4)},
+    bands={"prefill": 0.15, "decode": 0.15},
 )
 
 
@@ -207,7 +209,7 @@ def test_a_device_with_all_cores_has_the_rates_of_the_host_with_as_many(monkeypa
     monkeypatch.setattr(widgets.split_predictions, "physical_cores", lambda: 3)
     cores = for_all_cores(CALIBRATION)
     known, far = CALIBRATION.devices["loopback/9"], cores.devices["loopback/3"]
-    assert (far.types, far.step_seconds) == (CALIBRATION.devices["host/3"].types, known.step_seconds)
+    assert (far.matrices, far.step_seconds) == (CALIBRATION.devices["host/3"].matrices, known.step_seconds)
     assert cores.links["loopback/3"] == CALIBRATION.links["loopback/9"]
     assert for_all_cores(cores) is cores
 

@@ -229,14 +229,21 @@ class LlamaEngine:
 
     # --- devices without a model ------------------------------------------------------------
 
-    def multiply(self, device: str, n_threads: int | None = None, **work: Any) -> list[float]:
-        """Seconds of each pass over `n_matrices` products (n_rows, n_cols) x (n_cols, n_tokens) on a device.
+    def multiply(self, device: str, n_threads: int | None = None, **work: Any) -> tuple[list[float], str]:
+        """Seconds of each pass over n_matrices products (n_rows, n_cols) x (n_cols, n_tokens), and the weights' buffer.
 
-        `device` is a name in ggml's registry or an RPC endpoint; work: type, n_rows, n_cols, n_tokens, n_matrices and
-        the seconds to go on for. The open model stays open. Raises EngineRefused or EngineCrashed.
+        `device` is a name in ggml's registry or an RPC endpoint; work: type, n_rows, n_cols, n_tokens, n_matrices, the
+        seconds to go on for, least_passes, extra_bufts. The open model stays open.
+        Raises EngineRefused or EngineCrashed.
         """
         self._prepare_device(device)
-        return self._request("multiply", device=device, n_threads=n_threads, **work)["seconds"]
+        reply = self._request("multiply", device=device, n_threads=n_threads, **work)
+        return reply["seconds"], reply["buffer"]
+
+    def attend(self, device: str, n_threads: int | None = None, **work: Any) -> list[float]:
+        """Seconds of each pass of one block's attention on a device; see ggml_ops.Operations.attention for `work`."""
+        self._prepare_device(device)
+        return self._request("attend", device=device, n_threads=n_threads, **work)["seconds"]
 
     def transfer(self, device: str, n_bytes: int, seconds: float) -> tuple[list[float], list[float]]:
         """Seconds of each copy of n_bytes to a device, and of each copy back."""

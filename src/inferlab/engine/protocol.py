@@ -12,7 +12,7 @@ from inferlab.engine.log import Buffer
 from inferlab.machine import Machine
 from inferlab.settings import Settings
 
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "free_reference", "multiply", "transfer",
+NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "free_reference", "multiply", "attend", "transfer",
                  "hold_memory")  # fmt: skip
 ProgressCallback = Callable[[int, int], None]
 

@@ -146,7 +146,13 @@ class Worker:
     def do_multiply(self, device: str, n_threads: int | None, **work: Any) -> dict[str, Any]:
         """Time matrix products on one device; see ggml_ops.Operations."""
         with self.devices.operations(device, n_threads) as operations:
-            return {"seconds": operations.mul_mat(**work)}
+            seconds, buffer = operations.mul_mat(**work)
+        return {"seconds": seconds, "buffer": buffer}
+
+    def do_attend(self, device: str, n_threads: int | None, **work: Any) -> dict[str, Any]:
+        """Time one block's attention on one device; see ggml_ops.Operations."""
+        with self.devices.operations(device, n_threads) as operations:
+            return {"seconds": operations.attention(**work)}
 
     def do_transfer(self, device: str, **work: Any) -> dict[str, Any]:
         """Time copies to a device and back."""

@@ -59,7 +59,10 @@ def ceiling(
     threads = (n_threads or physical_cores()) if host else None
     reading = host_bandwidth(threads, seconds) if host else device_bandwidth(device, seconds, engine)
     rates = {type: matrix_rate(device, type, threads, seconds, engine) for type in types}
-    return Ceiling(device, threads, reading, rates)
+    return Ceiling(
+        device, threads, reading, {type: rate for type, (rate, _) in rates.items()},
+        {type: buffer for type, (_, buffer) in rates.items()},
+    )  # fmt: skip
 
 
 def host_bandwidth(n_threads: int, seconds: float = 0.25) -> float:
@@ -80,17 +83,20 @@ def device_bandwidth(device: str, seconds: float = 0.25, engine: LlamaEngine | N
     n_matrices = max(1, block_bytes() // (2 * SIDE * SIDE))
     engine = engine or default_engine()
     work = {"type": "F16", "n_rows": SIDE, "n_cols": SIDE, "n_tokens": 1, "n_matrices": n_matrices}
-    times = engine.multiply(_ggml_name(device), None, **work, seconds=seconds)
+    times, _ = engine.multiply(_ggml_name(device), None, **work, seconds=seconds)
     return n_matrices * 2 * SIDE * SIDE / min(times)
 
 
 def matrix_rate(
     device: str, type: str, n_threads: int | None = None, seconds: float = 0.25, engine: LlamaEngine | None = None
-) -> float:
-    """FLOP per second of a 4096 x 4096 matrix of `type` times 512 columns; the median pass."""
+) -> tuple[float, str]:
+    """FLOP per second of a 4096 x 4096 matrix of `type` times 512 columns, the median pass; and the matrix's buffer.
+
+    The matrix lies in the buffer type that llama.cpp would choose, so that the kernel is the model's.
+    """
     work = {"type": type, "n_rows": SIDE, "n_cols": SIDE, "n_tokens": COLUMNS, "n_matrices": 1}
-    times = (engine or default_engine()).multiply(_ggml_name(device), n_threads, **work, seconds=seconds)
-    return 2 * SIDE * SIDE * COLUMNS / median(times)
+    times, buffer = (engine or default_engine()).multiply(_ggml_name(device), n_threads, **work, seconds=seconds)
+    return 2 * SIDE * SIDE * COLUMNS / median(times), buffer
 
 
 def link(device: str, seconds: float = 0.5, engine: LlamaEngine | None = None) -> LinkCeiling:

@@ -1,30 +1,29 @@
-"""Measures a machine's rates for a `Calibration`, with llama.cpp itself, in about a minute.
+"""Measures a machine's rates for a `Calibration`, with llama.cpp itself, in about two minutes.
 
-Every rate comes from runs of small shapes (of no published model) through the engine, so that it includes llama.cpp's
-choice of kernels and its repacking; `speed` predicts any model from these rates. Each type has about 250 MB of weights,
-and the attention shapes have weights too, because data that stays in a processor's cache is read several times faster
-than a model. Weights are loaded into allocated memory (load_mode "none"), because the speed of a mapped file depends on
-its pages in memory: one file may be a third faster than another.
+Single operations give the rates of arithmetic and memory, small models the rest, and other models the error:
 
-types      a shape in each mix: the time of one token and of 128 tokens, minus attention and overhead
-values     a narrow and a wide shape: the time per value that enters or leaves a matrix in a batch, where activations
-           are rounded to the type that the weights are multiplied with
-attention  a shape with few weights, at two depths, for each type of cache, with and without flash attention; with heads
-           of 64 values, and of 128 where ggml's half-precision sums are faster (vec.h:556, simd-mappings.h:497)
-overhead   a tiny shape, with two blocks and with eighteen
+products   a matrix of each type, in the buffer that llama.cpp would choose and in the file's own layout: one token for
+           matrices that no cache holds, and batches of tokens, for several shapes (`rate_fits` has the fit)
+attention  keys and values of each type, with heads of several sizes, shared and not
+overhead   a tiny model with two blocks and with eighteen; a model of narrow matrices for norms, additions, rotations
 link       the connection alone, and a run that sends every block to the device as a split of its own; also with relays
-disk       a shape's file, after its pages were dropped from the page cache
-check      another shape, of mixed types, predicted and then run; its errors set the width of the band
+disk       a model's file, after its pages were dropped from the page cache
+checks     models of other shapes and mixed types, which took no part in the rates: predicted, and run in two rounds
+
+Operations are measured in rounds, so that a disturbance of some seconds affects one round of each; a rate comes from
+the median of the rounds. The factors by which the checks took longer than their operations alone correct a plan, and
+what remains, each check corrected by the others alone, sets its band.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date
-from math import prod
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from inferlab.engine import libraries
 from inferlab.engine.client import LlamaEngine
@@ -35,130 +34,151 @@ from inferlab.machine import Ceiling, physical_cores
 from inferlab.measurement import ceilings
 from inferlab.measurement.ceilings import LinkCeiling
 from inferlab.measurement.memory import context_bytes
-from inferlab.model.ggml_types import CELL_STEP
+from inferlab.measurement.operations import Attention, Product, timed
+from inferlab.model.ggml_types import CELL_STEP, tensor_type
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.synthetic_model import make_shape
-from inferlab.prediction.calibration import LEAST_BAND, Calibration, Timing
+from inferlab.prediction.calibration import Calibration, Check, Timing
 from inferlab.prediction.memory.placement import placed_layers
-from inferlab.prediction.speed import (
-    WIDE_HEAD,
-    AttentionRates,
-    DeviceRates,
-    LinkRates,
-    PlacedModel,
-    TypeRates,
-    for_last_token,
-    matrices,
-)
+from inferlab.prediction.rate_fits import attention_rates, matrix_rates
+from inferlab.prediction.rates import DeviceRates, LinkRates
+from inferlab.prediction.speed import PlacedModel, for_last_token, matrices
 from inferlab.settings import Settings
+from inferlab.units import MIB
+
+ROUNDS = 3
+TYPES = (
+    "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K", "Q2_K"
+)  # fmt: skip
+BATCHES = (
+    (1536, 1536, 32), (1536, 1536, 128), (1536, 1536, 512), (3072, 768, 32), (3072, 768, 512), (768, 3072, 32),
+    (768, 3072, 512), (512, 512, 32), (512, 512, 512),
+)  # fmt: skip
+ONE_TOKEN = ((512, 512), (2048, 2048), (4096, 1024))
+STREAMED_BYTES = 128 * MIB  # of the matrices that one token is multiplied with
+CACHES = (("F16", True), ("Q8_0", True), ("Q4_0", True), ("F16", False))
+HEADS = (64, 128, 256)
+CACHED_BYTES = 64 * MIB  # of keys and values that one token attends to
+CELLS, BATCH_DEPTH, BATCH = 1024, 256, 256
 
 BASE_SHAPE = "llama-3.2-1b"
-LONG_PROMPT, UBATCH = 768, 256
+UBATCH = 512
 N_GEN, N_GEN_LARGE_SHAPE, N_GEN_HANDOVER = 24, 8, 12
 DELAY, SLOW_GIGABYTES_PER_SECOND, FAST_GIGABYTES_PER_SECOND = 1e-3, 0.05, 5.0
-MARGIN = 1.5  # a band is MARGIN times the largest error of the check, and at least LEAST_BAND
-WEIGHT_SHAPE = {"n_embd": 1536, "n_head": 12, "n_head_kv": 4, "head_dim": 128, "n_ff": 4096, "n_vocab": 2048}
-ATTENTION_SHAPE = {
-    "n_layer": 4,
-    "n_embd": 1024,
-    "n_head": 16,
-    "n_head_kv": 4,
-    "head_dim": 64,
-    "n_ff": 2048,
-    "n_vocab": 2048,
-}
+TINY_SHAPE = {"n_embd": 128, "n_head": 2, "n_head_kv": 1, "head_dim": 64, "n_ff": 256, "n_vocab": 512}
 NARROW_SHAPE = {"n_layer": 8, "n_embd": 512, "n_head": 8, "n_head_kv": 2, "head_dim": 64, "n_ff": 1536, "n_vocab": 2048}
-LAYERS_OF_MIX = {"F16": 5, "Q8_0": 9, "Q6_K": 12, "Q5_0": 14, "Q4_K_S": 18, "Q4_0": 18}  # about 250 MB of weights
-MIX_OF_TYPE = {"F16": "F16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_0": "Q5_0", "Q4_K": "Q4_K_S", "Q4_0": "Q4_0"}
-ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in ATTENTION_SHAPE
-VALUE_RATES_FROM = {
-    "F16": "F16",
-    "Q8_0": "Q8_0",
-    "Q6_K": "Q4_K",
-    "Q5_0": "Q8_0",
-    "Q4_K": "Q4_K",
-    "Q4_0": "Q8_0",
-}  # same rounding of activations
-WIDE_HEADS = {"n_head": 8, "n_head_kv": 2, "head_dim": 128}  # the same matrices, in wider heads
-CACHES = (("f16", "on"), ("q8_0", "on"), ("q4_0", "on"), ("f16", "off"))
-BATCH = 128
+HANDOVER_SHAPE = {"n_layer": 4, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 2048,
+                  "n_vocab": 2048}  # fmt: skip
+ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in HANDOVER_SHAPE
 CEILINGS = ("F16", "Q4_K")
-CHECK_SHAPE = {
-    "n_layer": 24,
-    "n_embd": 1024,
-    "n_head": 8,
-    "n_head_kv": 2,
-    "head_dim": 128,
-    "n_ff": 3072,
-    "n_vocab": 8192,
+CHECK_ROUNDS = 3
+MOST_MATRICES = 1000
+REPACKED_TYPES = ("Q4_K", "Q4_0", "IQ4_NL", "Q2_K")
+
+CHECKS = {
+    "wide": ("Q4_K_M", {"n_layer": 4, "n_embd": 3072, "n_head": 24, "n_head_kv": 8, "head_dim": 128, "n_ff": 8192}),
+    "deep": ("Q5_K_M", {"n_layer": 20, "n_embd": 1024, "n_head": 16, "n_head_kv": 2, "head_dim": 64, "n_ff": 3584}),
+    "unshared": ("Q8_0", {"n_layer": 6, "n_embd": 2048, "n_head": 16, "n_head_kv": 16, "head_dim": 128, "n_ff": 5504}),
+    "fallback": ("Q4_K_M", {"n_layer": 12, "n_embd": 1600, "n_head": 25, "n_head_kv": 5, "head_dim": 64, "n_ff": 4320}),
 }
-CHECK_PROMPT = 256
+"""Mix and dimensions of each check. In "fallback" no row fills blocks of 256, so that other types replace Q4_K."""
+CHECK_VOCABULARY = 8192
+
+
+@dataclass(frozen=True)
+class Request:
+    """A check: the model, the prompt, and the settings that it changes."""
+
+    shape: str
+    n_prompt: int
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+HOST_REQUESTS = (
+    Request("wide", 96),
+    Request("deep", 300, {"flash_attn": "off"}),
+    Request("unshared", 600, {"type_k": "q8_0", "type_v": "q8_0"}),
+    Request("fallback", 200),
+)
+DEVICE_REQUESTS = (
+    Request("wide", 200, {"n_gpu_layers": 2}),
+    Request("deep", 96),
+    Request("unshared", 400, {"offload_kqv": False, "flash_attn": "off"}),
+)
 
 
 def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibration:
     """Measure this machine: the host with one thread and with all its cores, each device, and the links to them.
 
-    Includes a loopback device where llama.cpp has the RPC backend. Takes about a minute; `save` writes the result to
-    the cache folder. Raises EngineError.
+    Includes a loopback device where llama.cpp has the RPC backend. Takes about three minutes on two cores; `save`
+    writes the result to the cache folder. Raises EngineError.
     """
     engine = engine or default_engine()
     began = time.perf_counter()
-    machine, runs = engine.machine(), _CalibrationRuns(engine)
-    cores = physical_cores()
+    runs = _CalibrationRuns(engine)
+    machine, cores = engine.machine(), physical_cores()
     runs.measure_host(sorted({1, cores}))
     for gpu in machine.gpus:
         if gpu.backend != "RPC":
             runs.measure_card(gpu.name, f"host/{cores}")
     if "rpc" in libraries.backends():
         runs.measure_loopback()
-    disk = ceilings.disk(make_shape(BASE_SHAPE, "F16", progress=False, **weight_shape("F16")))
+    disk = ceilings.disk(check_path("wide"))
     seconds = time.perf_counter() - began
-    result = Calibration(machine, date.today().isoformat(), runs.devices, runs.links, runs.ceilings, runs.bands,
-                        tuple(runs.timings), seconds, disk, context_bytes=runs.contexts)  # fmt: skip
+    result = Calibration(
+        machine, date.today().isoformat(), runs.devices, runs.links, runs.ceilings, tuple(runs.checks),
+        tuple(runs.timings), tuple(runs.products), tuple(runs.attentions), seconds, disk, runs.contexts,
+    ).with_bands()  # fmt: skip
     if save:
         result.save()
     return result
 
 
 class _CalibrationRuns:
-    """The runs of one calibration, and the rates computed from them."""
+    """The measurements of one calibration, and the rates computed from them."""
 
     def __init__(self, engine: LlamaEngine) -> None:
         self.engine = engine
         self.timings: list[Timing] = []
-        self.known: dict[tuple, Timing] = {}
+        self.checks: list[Check] = []
+        self.products: list[Product] = []
+        self.attentions: list[Attention] = []
         self.devices: dict[str, DeviceRates] = {}
         self.contexts: dict[str, int] = {}
         self.links: dict[str, LinkRates] = {}
         self.ceilings: dict[str, Ceiling] = {}
         self.handovers: dict[str, tuple[float, float]] = {}
-        self.bandwidths: dict[int, float] = {}
-        self.errors: dict[str, list[float]] = {"prefill": [], "decode": []}
-
-    @property
-    def bands(self) -> dict[str, float]:
-        return {phase: max(LEAST_BAND, *(MARGIN * error for error in errors)) for phase, errors in self.errors.items()}
 
     # --- devices ------------------------------------------------------------------------------
 
     def measure_host(self, threads: list[int]) -> None:
         """Measure the host with each number of threads, and its ceilings with the most."""
+        operations = [one for n in threads for one in operations_of(n, with_layouts=True)]
+        products, attentions = self.time_operations(operations, "CPU")
         for n in threads:
             settings = Settings(n_gpu_layers=0, n_threads=n, devices=())
-            self.devices[f"host/{n}"] = self.rates("host", settings, n)
-            self.check(settings, f"host/{n}")
-        rates = {type: ceilings.matrix_rate("host", type, n, 0.1, self.engine) for type in CEILINGS}
-        self.ceilings[f"host/{n}"] = Ceiling("host", n, self.bandwidth(n), rates)
+            rates = DeviceRates(
+                "host", n, True, ceilings.host_bandwidth(n, 0.1),
+                matrix_rates(p for p in products if p.n_threads == n),
+                attention_rates((a for a in attentions if a.n_threads == n), on_cpu=True),
+            )  # fmt: skip
+            self.devices[f"host/{n}"] = self.with_overhead(rates, settings)
+        self.ceilings[f"host/{n}"] = ceilings.ceiling("host", n, CEILINGS, 0.1, self.engine)
+        self.check([(f"host/{n}", settings_of(request, n), request) for n in threads for request in HOST_REQUESTS])
 
     def measure_card(self, name: str, host: str) -> None:
         """Measure a card of this machine: memory of its context, rates, ceilings, link."""
         self.measure_context_bytes(name)
         settings = Settings(devices=(name,))
-        self.devices[name] = self.rates(name, settings, None)
+        products, attentions = self.time_operations(operations_of(None), name)
+        rates = DeviceRates(
+            name, None, False, ceilings.device_bandwidth(name, 0.1, self.engine), matrix_rates(products),
+            attention_rates(attentions, on_cpu=False),
+        )  # fmt: skip
+        self.devices[name] = self.with_overhead(rates, settings)
         self.ceilings[name] = ceilings.ceiling(name, None, CEILINGS, 0.1, self.engine)
         self.links[name] = self.link(name, settings, self.devices[name], self.devices[host])
-        for n_gpu_layers in (12, -1):
-            self.check(settings.but(n_gpu_layers=n_gpu_layers), host, name)
+        self.check([(name, settings.but(**request.changes), request) for request in DEVICE_REQUESTS], host)
 
     def measure_context_bytes(self, name: str) -> None:
         """Measure the bytes of a card's context, where its driver counts memory."""
@@ -166,155 +186,62 @@ class _CalibrationRuns:
             self.contexts[name] = context_bytes(name, self.engine)
 
     def measure_loopback(self) -> None:
-        """Measure a loopback device, its link, and the same link through slowed relays."""
+        """Measure a loopback device, its link, and the same link through slowed relays.
+
+        The device is ggml's CPU backend in another process: its operations take what the host's do with as many
+        threads and nothing repacked.
+        """
         with loopback_device() as device:
             name, settings = f"loopback/{device.n_threads}", device.settings()
-            self.devices[name] = self.rates(name, settings, device.n_threads, device.endpoint)
+            like_host = min((r for k, r in self.devices.items() if k.startswith("host/")),
+                            key=lambda rates: abs(rates.n_threads - device.n_threads))  # fmt: skip
+            own_layout = {key: rates for key, rates in like_host.matrices.items() if "/" not in key}
+            rates = replace(
+                like_host, name=name, matrices=own_layout, step_seconds=0.0, block_seconds=0.0, value_seconds=0.0
+            )
+            self.devices[name] = self.with_overhead(rates, settings)
             device_and_host = self.devices[name], self.devices["host/1"]
             self.links[name] = self.link(name, settings, *device_and_host, device.endpoint)
-            for n_gpu_layers in (12, -1):
-                self.check(settings.but(n_gpu_layers=n_gpu_layers), "host/1", name)
+            self.check([(name, settings.but(**request.changes), request) for request in DEVICE_REQUESTS], "host/1")
         self.links[name] = self.relayed_link(name, self.links[name], *device_and_host)
 
-    def check(self, settings: Settings, host: str, name: str | None = None) -> None:
-        """Predict another shape, run it, and keep the relative error of each phase."""
-        path = make_shape(BASE_SHAPE, "Q4_K_M", progress=False, **CHECK_SHAPE)
-        timing = self.run(f"check {name or host}", path, settings, CHECK_PROMPT, 1, N_GEN_LARGE_SHAPE)
-        model, settings = read_gguf(path), settings.but(n_ctx=CHECK_PROMPT + CELL_STEP, n_ubatch=UBATCH)
-        layers = placed_layers(model.n_layer, settings, [1.0] if name else [])
-        rates = {"host": self.devices[host]} | ({"gpu0": self.devices[name]} if name else {})
-        placed = PlacedModel(model, settings, layers, rates, {"gpu0": self.links[name]} if name else {})
-        for phase, terms, measured in (
-            ("prefill", placed.prefill(CHECK_PROMPT), timing.prefill),
-            ("decode", placed.decode(timing.depth), timing.decode),
-        ):
-            seconds = sum(term.seconds for term in terms)
-            self.errors[phase].append(max(seconds / measured, measured / seconds) - 1)
+    # --- operations -----------------------------------------------------------------------------
 
-    # --- runs ---------------------------------------------------------------------------------
+    def time_operations(self, operations: list[Product | Attention], device: str) -> tuple[list, list]:
+        """Time the operations in rounds and keep them; (products, attentions)."""
+        found = timed(operations, device, ROUNDS, self.engine)
+        products = [one for one in found if isinstance(one, Product)]
+        attentions = [one for one in found if isinstance(one, Attention)]
+        self.products += products
+        self.attentions += attentions
+        return products, attentions
 
-    def run(
-        self, device: str, path: Path, settings: Settings, n_prompt: int, passes: int = 2, n_gen: int = N_GEN
-    ) -> Timing:
-        """One short warm-up, then the timed passes; a run made before is returned again."""
-        settings = settings.but(n_ctx=n_prompt + CELL_STEP, n_ubatch=UBATCH, load_mode="none")
-        if (key := (device, path, settings, passes)) in self.known:
-            return self.known[key]
-        self.engine.open(path, settings)
-        prompt = self.engine.random_prompt(n_prompt)
-        self.engine.generate(prompt[:8], 2)
-        generations = [self.engine.generate(prompt, n_gen) for _ in range(passes)]
-        changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
-        seconds = tuple(s for generation in generations for s in generation.decode_seconds)
-        prefill = tuple(generation.prefill_seconds for generation in generations)
-        self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds, n_gen))
-        self.known[key] = self.timings[-1]
-        return self.timings[-1]
+    def with_overhead(self, rates: DeviceRates, settings: Settings) -> DeviceRates:
+        """The rates of operations with those of steps, blocks and values, from runs of small models."""
+        rates = replace(rates, **self.overhead(rates, settings))
+        return replace(rates, value_seconds=self.value_seconds(rates, settings))
 
-    def rates(self, name: str, settings: Settings, n_threads: int | None, endpoint: str | None = None) -> DeviceRates:
-        """All rates of one device."""
-        on_cpu = name == "host" or endpoint is not None
-        has_own_memory = not on_cpu  # a loopback device reads the host's memory
-        bandwidth = ceilings.device_bandwidth(name, 0.1, self.engine) if has_own_memory else self.bandwidth(n_threads)
-        step, block = self.overhead(name, settings)
-        attention = {f"{type}/{attention_path(flash)}": self.attention(name, settings, type, flash, on_cpu)
-                     for type, flash in CACHES}  # fmt: skip
-        attention[f"f16/flash/{WIDE_HEAD}"] = self.attention(
-            name, settings, "f16", "on", on_cpu, {**ATTENTION_SHAPE, **WIDE_HEADS}
-        )
-        known = DeviceRates(name, n_threads, on_cpu, bandwidth, {}, attention, block, step)
-        values = {
-            type: self.value_seconds(name, settings, MIX_OF_TYPE[type], known)
-            for type in set(VALUE_RATES_FROM.values())
-        }
-        types = {
-            type: self.weights(name, settings, mix, known, values[VALUE_RATES_FROM[type]])
-            for type, mix in MIX_OF_TYPE.items()
-        }
-        bandwidth = max(bandwidth, *(1 / rates.seconds_per_byte for rates in types.values() if rates.seconds_per_byte))
-        return replace(known, bandwidth_bytes_per_second=bandwidth, types=types)
-
-    def bandwidth(self, n_threads: int) -> float:
-        """Bytes per second at which the host's memory is read with n_threads; measured once."""
-        if n_threads not in self.bandwidths:
-            self.bandwidths[n_threads] = ceilings.host_bandwidth(n_threads, 0.1)
-        return self.bandwidths[n_threads]
-
-    def value_seconds(self, name: str, settings: Settings, mix: str, known: DeviceRates) -> float:
-        """Seconds per value that enters or leaves a matrix; a narrow shape has more values for each weight."""
-        # Of each shape: seconds = weights * seconds_per_weight + values * seconds_per_value. Dividing by the weights
-        # and subtracting the wide shape from the narrow one eliminates seconds_per_weight:
-        #   seconds_n / weights_n - seconds_w / weights_w
-        #       = seconds_per_value * (values_n / weights_n - values_w / weights_w)
-        wide, narrow = (self.batch(name, settings, mix, size, known) for size in (weight_shape(mix), NARROW_SHAPE))
-        result = (narrow[0] / narrow[1] - wide[0] / wide[1]) / (narrow[2] / narrow[1] - wide[2] / wide[1])
-        return max(0.0, result)
-
-    def batch(self, name: str, settings: Settings, mix: str, size: dict, known: DeviceRates) -> tuple[float, int, int]:
-        """(seconds per token of a batch without attention and overhead, weights, values at matrices) of a shape."""
-        # prefill = BATCH * seconds of a token + attention and overhead + seconds of the last token's matrices,
-        # and the last term is their share of a decoded token's bytes: share * decode.
-        path = make_shape(BASE_SHAPE, mix, progress=False, **size)
-        took = self.run(name, path, settings, BATCH, 1 if size != NARROW_SHAPE else 3, N_GEN_LARGE_SHAPE)
-        model = read_gguf(path)
-        remaining = took.prefill - TimeBesideWeights(model, settings.but(n_ctx=512), known).seconds(BATCH, 0)
-        remaining -= took.decode * _last_token_share(model)
-        return max(0.0, remaining) / BATCH, *_weights_and_values(model)
-
-    def overhead(self, name: str, settings: Settings) -> tuple[float, float]:
-        """(seconds per step, seconds per block) of a shape whose other times are negligible."""
-        # seconds(n blocks) = step + n * block, at two n.
+    def overhead(self, rates: DeviceRates, settings: Settings) -> dict[str, float]:
+        """Seconds of a step and of a block, from two models whose operations take little."""
+        # seconds(n blocks) - operations = step + n * block, at two n.
         few, many = 2, 18
-        size = {"n_embd": 128, "n_head": 2, "n_head_kv": 1, "head_dim": 64, "n_ff": 256, "n_vocab": 512}
-        times = [self.run(name, make_shape(BASE_SHAPE, "F16", progress=False, n_layer=n, **size), settings, 16).decode
-                 for n in (few, many)]  # fmt: skip
-        block = max(0.0, (times[1] - times[0]) / (many - few))
-        return max(0.0, times[0] - few * block), block
+        rest = []
+        for n in (few, many):
+            path = make_shape(BASE_SHAPE, "F16", progress=False, n_layer=n, **TINY_SHAPE)
+            took = self.run(rates.name, path, settings, 16)
+            rest.append(took.decode - operation_seconds(read_gguf(path), settings, rates, 1, took.depth))
+        block = max(0.0, (rest[1] - rest[0]) / (many - few))
+        return {"block_seconds": block, "step_seconds": max(0.0, rest[0] - few * block)}
 
-    def attention(
-        self, name: str, settings: Settings, type: str, flash: str, on_cpu: bool, size: dict = ATTENTION_SHAPE
-    ) -> AttentionRates:
-        """Seconds per value of keys and values, from two depths that differ in nothing else.
+    def value_seconds(self, rates: DeviceRates, settings: Settings) -> float:
+        """Seconds of a value that enters or leaves a matrix: what narrow matrices take beside their operations."""
+        path = make_shape(BASE_SHAPE, "Q8_0", progress=False, **NARROW_SHAPE)
+        took, model = self.run(rates.name, path, settings, UBATCH, 3, 2), read_gguf(path)
+        rest = took.prefill - operation_seconds(model, settings, rates, UBATCH, 0)
+        n_values = sum(sum(t.shape[:2]) for t, _ in matrices(model) if not for_last_token(t, model))
+        return max(0.0, rest) / (UBATCH * n_values)
 
-        decode   far - near = heads * (cells_far - cells_near) * seconds_per_value
-        prefill  far - steps * near = heads * (cells of all ubatches - steps * cells of the first)
-                 * seconds_per_batch_value; ubatch i reads UBATCH * (i + 1) cells for each of its tokens,
-                 or, where masked cells are skipped, UBATCH * (i + 1/2) on average
-        heads = (query heads on a processor, KV heads on a card) * 2 head_dim * blocks
-        """
-        path = make_shape(BASE_SHAPE, "Q4_K_M", progress=False, **size)
-        settings = settings.but(type_k=type, type_v=type, flash_attn=flash)
-        near, far = (self.run(name, path, settings, n, passes) for n, passes in ((UBATCH, 2), (LONG_PROMPT, 1)))
-        heads = size["n_head" if on_cpu else "n_head_kv"] * 2 * size["head_dim"] * size["n_layer"]
-        skips_masked = on_cpu and flash == "on"
-        cells = LONG_PROMPT - UBATCH
-        steps = LONG_PROMPT // UBATCH
-        cells_of_ubatches = [
-            UBATCH * (UBATCH * i + UBATCH / 2 if skips_masked else UBATCH * (i + 1)) for i in range(steps)
-        ]
-        batch_value = (
-            (far.prefill - steps * near.prefill) / (sum(cells_of_ubatches) - steps * cells_of_ubatches[0]) / heads
-        )
-        value = (far.decode - near.decode) / cells / heads
-        return AttentionRates(max(0.0, value), max(0.0, batch_value))
-
-    def weights(self, name: str, settings: Settings, mix: str, known: DeviceRates, value_seconds: float) -> TypeRates:
-        """Rates of the matrices alone: the attention and overhead of `known` are subtracted.
-
-        decode   = bytes * seconds_per_byte + attention and overhead
-        prefill  = BATCH * (weights * seconds_per_weight_token + values * seconds_per_value_token)
-                   + attention and overhead + share of the last token's matrices * (decode - its attention and overhead)
-        """
-        path = make_shape(BASE_SHAPE, mix, progress=False, **weight_shape(mix))
-        took = self.run(name, path, settings, BATCH, 1, N_GEN_LARGE_SHAPE)
-        model = read_gguf(path)
-        beside_weights = TimeBesideWeights(model, settings.but(n_ctx=512), known)
-        n_bytes = sum(tensor.n_bytes for tensor, _ in matrices(model))
-        n_weights, n_values = _weights_and_values(model)
-        decode = took.decode - beside_weights.seconds(1, took.depth)
-        batch = took.prefill - beside_weights.seconds(BATCH, 0) - decode * _last_token_share(model)
-        prefill = batch / BATCH - n_values * value_seconds
-        return TypeRates(max(0.0, decode) / n_bytes, max(0.0, prefill) / n_weights, value_seconds)
+    # --- links ----------------------------------------------------------------------------------
 
     def link(
         self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates, endpoint: str | None = None
@@ -360,49 +287,113 @@ class _CalibrationRuns:
         """Seconds of a token, and seconds added for each block whose cache is on the host, without attention."""
         # decode with the cache on the host - decode with all on the device
         #   = blocks * seconds added for each + attention on the host - attention on the device
-        path = make_shape(BASE_SHAPE, "Q4_K_M", progress=False, **ATTENTION_SHAPE)
+        path = make_shape(BASE_SHAPE, "Q4_K_M", progress=False, **HANDOVER_SHAPE)
         off = settings.but(flash_attn="off")
         on_device, on_host = (
             self.run(name, path, off.but(offload_kqv=offload), 32, n_gen=N_GEN_HANDOVER) for offload in (True, False)
         )
         model, attends = read_gguf(path), off.but(n_ctx=512)
         host_attention, device_attention = (
-            sum(TimeBesideWeights(model, attends, rates).attention(1, on_device.depth)) for rates in (host, far)
+            attention_seconds(model, attends, rates, on_device.depth) for rates in (host, far)
         )
         added = on_host.decode - on_device.decode - (host_attention - device_attention)
-        self.handovers[name] = on_device.decode, added / ATTENTION_SHAPE["n_layer"]
+        self.handovers[name] = on_device.decode, added / HANDOVER_SHAPE["n_layer"]
         return self.handovers[name]
 
+    # --- runs of models -------------------------------------------------------------------------
 
-class TimeBesideWeights:
-    """Predicted seconds of attention and overhead, for a shape on one device."""
+    def run(
+        self, device: str, path: Path, settings: Settings, n_prompt: int, passes: int = 2, n_gen: int = N_GEN
+    ) -> Timing:
+        """One short warm-up, then the timed passes."""
+        settings = settings.but(n_ctx=n_prompt + CELL_STEP, n_ubatch=UBATCH, load_mode="none")
+        self.engine.open(path, settings)
+        prompt = self.engine.random_prompt(n_prompt)
+        self.engine.generate(prompt[:8], 2)
+        generations = [self.engine.generate(prompt, n_gen) for _ in range(passes)]
+        changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
+        seconds = tuple(s for generation in generations for s in generation.decode_seconds)
+        prefill = tuple(generation.prefill_seconds for generation in generations)
+        self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds, n_gen))
+        return self.timings[-1]
 
-    def __init__(self, model: Model, settings: Settings, rates: DeviceRates) -> None:
-        self.placed = PlacedModel(model, settings, ("host",) * (model.n_layer + 1), {"host": rates}, {})
+    def check(self, requests: list[tuple[str, Settings, Request]], host: str | None = None) -> None:
+        """Predict other models from operations, run them in rounds, and keep both."""
+        found: list[list[Timing]] = [[] for _ in requests]
+        for _ in range(CHECK_ROUNDS):
+            for timings, (name, settings, request) in zip(found, requests, strict=True):
+                path = check_path(request.shape)
+                timings.append(self.run(f"check {name}", path, settings, request.n_prompt, 1, N_GEN_LARGE_SHAPE))
+        for timings, (name, settings, request) in zip(found, requests, strict=True):
+            placed = self.placed(settings, request, name, host or name)
+            depth = timings[0].depth
+            prefill = sum(t.seconds for t in placed.prefill(request.n_prompt)) - placed.overlap(request.n_prompt)
+            predicted = {"prefill": prefill, "decode": sum(t.seconds for t in placed.decode(depth))}
+            taken = {"prefill": tuple(t.prefill for t in timings), "decode": tuple(t.decode for t in timings)}
+            self.checks.append(Check(name, request.shape, settings, request.n_prompt, predicted, taken))
 
-    def attention(self, n_tokens: int, depth: int) -> list[float]:
-        return [term.seconds for term in self.placed.attention(n_tokens, depth)]
-
-    def seconds(self, n_tokens: int, depth: int) -> float:
-        return sum(self.attention(n_tokens, depth)) + sum(term.seconds for term in self.placed.overhead())
-
-
-def weight_shape(mix: str) -> dict[str, int]:
-    """Dimensions of the shape that times a mix: about 250 MB of weights."""
-    return {**WEIGHT_SHAPE, "n_layer": LAYERS_OF_MIX[mix]}
+    def placed(self, settings: Settings, request: Request, name: str, host: str) -> PlacedModel:
+        """The model of a check on its devices, with the rates measured so far."""
+        path = check_path(request.shape)
+        model, far = read_gguf(path), name if name != host else None
+        settings = settings.but(n_ctx=request.n_prompt + CELL_STEP, n_ubatch=UBATCH)
+        rates = {"host": self.devices[host]} | ({"gpu0": self.devices[far]} if far else {})
+        layers = placed_layers(model.n_layer, settings, [1.0] if far else [])
+        return PlacedModel(model, settings, layers, rates, {"gpu0": self.links[far]} if far else {})
 
 
-def attention_path(flash: str) -> str:
-    return "flash" if flash == "on" else "plain"
+def operations_of(n_threads: int | None, with_layouts: bool = False) -> list[Product | Attention]:
+    """Every operation that is timed with so many threads; `with_layouts`: repackable types in their own layout too."""
+    layouts = [(type, True) for type in TYPES] + [(type, False) for type in REPACKED_TYPES if with_layouts]
+    return [one for layout in layouts for one in _products(*layout, n_threads)] + _attentions(n_threads)
 
 
-def _weights_and_values(model: Model) -> tuple[int, int]:
-    """(weights, values that enter and leave) of the matrices that every token of a batch is multiplied with."""
-    result = [tensor for tensor, _ in matrices(model) if not for_last_token(tensor, model)]
-    return sum(prod(tensor.shape) for tensor in result), sum(sum(tensor.shape) for tensor in result)
+def _products(type: str, extra_bufts: bool, n_threads: int | None) -> list[Product]:
+    batches = [Product(type, *shape, 1, n_threads, extra_bufts) for shape in BATCHES]
+    sizes = {shape: tensor_type(type).bytes_of(shape[0] * shape[1]) for shape in ONE_TOKEN}
+    return batches + [
+        Product(type, *shape, 1, min(MOST_MATRICES, max(1, STREAMED_BYTES // n_bytes)), n_threads, extra_bufts)
+        for shape, n_bytes in sizes.items()
+    ]
 
 
-def _last_token_share(model: Model) -> float:
-    """Bytes of the matrices that are used only for the last token, as a share of all matrices' bytes."""
-    result = [(tensor.n_bytes, for_last_token(tensor, model)) for tensor, _ in matrices(model)]
-    return sum(n for n, last in result if last) / sum(n for n, _ in result)
+def _attentions(n_threads: int | None) -> list[Attention]:
+    """For each type, path and size of a head: one query over shared and over unshared heads, and a batch."""
+    found = []
+    for (type, flash), head_dim in product(CACHES, HEADS):
+        values = type if flash else "F16"
+        for n_head_kv in (2, 8):
+            one = Attention(type, values, flash, head_dim, 8, n_head_kv, 1, CELLS, CELLS - 1, 1, n_threads)
+            found.append(replace(one, n_blocks=max(1, CACHED_BYTES // (one.cell_bytes * CELLS))))
+        cells = BATCH_DEPTH + BATCH
+        found.append(Attention(type, values, flash, head_dim, 8, 2, BATCH, cells, BATCH_DEPTH, 1, n_threads))
+    return found
+
+
+def placed_on_host(model: Model, settings: Settings, rates: DeviceRates) -> PlacedModel:
+    """All of a model on one device, whose link is not counted."""
+    settings = settings if settings.n_ctx else settings.but(n_ctx=UBATCH + CELL_STEP)
+    return PlacedModel(model, settings, ("host",) * (model.n_layer + 1), {"host": rates}, {})
+
+
+def attention_seconds(model: Model, settings: Settings, rates: DeviceRates, depth: int) -> float:
+    """Predicted seconds of one token's attention in all blocks."""
+    return sum(term.seconds for term in placed_on_host(model, settings, rates).attention(1, depth))
+
+
+def operation_seconds(model: Model, settings: Settings, rates: DeviceRates, n_tokens: int, depth: int) -> float:
+    """Predicted seconds of a step's operations, and of the overhead that is known."""
+    placed = placed_on_host(model, settings, rates)
+    terms = *placed.weights(n_tokens, True), *placed.attention(n_tokens, depth), *placed.overhead(n_tokens)
+    return sum(term.seconds for term in terms)
+
+
+def check_path(name: str) -> Path:
+    """The file of a check's model."""
+    mix, size = CHECKS[name]
+    return make_shape(BASE_SHAPE, mix, progress=False, n_vocab=CHECK_VOCABULARY, **size)
+
+
+def settings_of(request: Request, n_threads: int) -> Settings:
+    """Settings of a check on the host alone."""
+    return Settings(n_gpu_layers=0, n_threads=n_threads, devices=()).but(**request.changes)

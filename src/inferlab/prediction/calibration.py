@@ -8,11 +8,15 @@ from statistics import median
 
 from inferlab.errors import InvalidSettings, RecordError
 from inferlab.machine import Ceiling, Device, Link, Machine
+from inferlab.measurement.operations import Attention, Product
 from inferlab.model.find import cache_folder
-from inferlab.prediction.speed import DeviceRates, LinkRates
+from inferlab.prediction.rates import DeviceRates, LinkRates
 from inferlab.records import load, save
+from inferlab.settings import Settings
 
-LEAST_BAND = 0.15
+PHASES = ("prefill", "decode")
+UNCHECKED_BAND = 1.0  # a factor of two, where no model was run beside the operations
+LEAST_CHECKS = 9  # errors of which the largest bounds the next with 90 %: 9 / (9 + 1)
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,40 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A model that took no part in the rates: its prediction from operations alone, and its measured seconds.
+
+    device     the device that was checked, by its name in the calibration
+    predicted  seconds of "prefill" and of a token of "decode"
+    measured   the same of each round
+    """
+
+    device: str
+    shape: str
+    settings: Settings
+    n_prompt: int
+    predicted: dict[str, float]
+    measured: dict[str, tuple[float, ...]]
+
+    def ratio(self, phase: str) -> float:
+        """Measured over predicted seconds, from the median round."""
+        return median(self.measured[phase]) / self.predicted[phase]
+
+    def spread(self, phase: str) -> float:
+        """The slowest round over the fastest, less one."""
+        return max(self.measured[phase]) / min(self.measured[phase]) - 1
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """A machine's rates and ceilings, the date, and the runs that they were computed from.
+    """A machine's rates and ceilings, the date, and the measurements that they were computed from.
 
     devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
-    bands    share by which predictions of prefill and decode may be off: wider than any error of the check
+    checks   models of other shapes, from which the corrections and the bands of plans follow
+    timings  runs of small models; products and attentions are single operations
     disk_bytes_per_second  reading a file that is not in the page cache; None where it cannot be dropped from it
     context_bytes  by card: bytes that its driver counts beyond llama.cpp's buffers, see measurement.memory
+    bands  share by which a plan of "prefill" or "decode" may be off in either direction, see `with_bands`
     """
 
     machine: Machine
@@ -59,11 +90,35 @@ class Calibration:
     devices: dict[str, DeviceRates]
     links: dict[str, LinkRates] = field(default_factory=dict)
     ceilings: dict[str, Ceiling] = field(default_factory=dict)
-    bands: dict[str, float] = field(default_factory=lambda: {"prefill": LEAST_BAND, "decode": LEAST_BAND})
+    checks: tuple[Check, ...] = ()
     timings: tuple[Timing, ...] = ()
+    products: tuple[Product, ...] = ()
+    attentions: tuple[Attention, ...] = ()
     seconds: float | None = None
     disk_bytes_per_second: float | None = None
     context_bytes: dict[str, int] = field(default_factory=dict)
+    bands: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, UNCHECKED_BAND))
+
+    def correction(self, phase: str) -> float:
+        """By what factor models took longer than their operations alone: the median of the checks."""
+        return median(check.ratio(phase) for check in self.checks) if self.checks else 1.0
+
+    def errors(self, phase: str) -> list[float]:
+        """How far each check is from its prediction, corrected by the other checks alone: 0.2 is a fifth either way."""
+        ratios = [check.ratio(phase) for check in self.checks]
+        others = [median(ratios[:i] + ratios[i + 1 :] or ratios) for i in range(len(ratios))]
+        return [max(r / o, o / r) - 1 for r, o in zip(ratios, others, strict=True)]
+
+    def with_bands(self) -> Calibration:
+        """The calibration with the largest error of its checks as the band of each phase.
+
+        If the next request is like one of n checks, its error exceeds their largest with probability 1 / (n + 1).
+        """
+        return replace(self, bands={phase: max(self.errors(phase), default=UNCHECKED_BAND) for phase in PHASES})
+
+    def repeatability(self, phase: str) -> float | None:
+        """How far two rounds of one check lay apart, typically; None without checks."""
+        return median(check.spread(phase) for check in self.checks) if self.checks else None
 
     def host(self, n_threads: int | None) -> DeviceRates:
         """Rates of the host with n_threads, or with the nearest number that was measured (None: the most)."""
@@ -107,7 +162,7 @@ class Calibration:
         try:
             return load(path if path.exists() or not name else f"{name}/calibration", cls)
         except RecordError as error:
-            raise RecordError(f"{error} lab.calibrate() measures this machine in about a minute.") from error
+            raise RecordError(f"{error} lab.calibrate() measures this machine in about three minutes.") from error
 
 
 def calibration_file() -> Path:

@@ -9,6 +9,8 @@ bound        weights and cache exact, least and most compute bytes: for a card t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from inferlab.errors import InvalidSettings
@@ -16,10 +18,11 @@ from inferlab.machine import Link, Machine
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.prediction.calibration import Calibration
+from inferlab.prediction.extrapolation import extrapolations
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.memory.planner import MemoryPlanner, planned_devices
-from inferlab.prediction.speed import PlacedModel, SpeedPlan, StepPlan, weight_limits
+from inferlab.prediction.speed import PlacedModel, SpeedPlan, StepPlan, Term, weight_limits
 from inferlab.settings import Settings
 
 RESERVES = ("llama-cpp-python", "llama-server")
@@ -78,14 +81,18 @@ def predict_speed(
     }
     links = {device: calibration.link(name, link) for device, name in names.items()}
     placed_model = PlacedModel(model, settings, layers, rates, links)
-    decode = StepPlan(1, placed_model.decode(n_prompt + n_gen // 2), calibration.bands["decode"])
-    prefill = StepPlan(
-        n_prompt, placed_model.prefill(n_prompt), calibration.bands["prefill"], placed_model.overlap(n_prompt)
-    )
-    calibrated = {type for device_rates in rates.values() for type in device_rates.types}
-    missing = {tensor.type for tensor, _ in placed_model.tensors()} - calibrated
-    notes = tuple(f"{type} was not calibrated; the nearest type in size stands for it." for type in sorted(missing))
+    decode = _step(calibration, "decode", 1, placed_model.decode(n_prompt + n_gen // 2))
+    overlap = placed_model.overlap(n_prompt)
+    prefill = _step(calibration, "prefill", n_prompt, placed_model.prefill(n_prompt), overlap)
+    notes = extrapolations(placed_model, calibration, n_prompt + n_gen)
     return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, weight_limits(rates, decode), notes)
+
+
+def _step(calibration: Calibration, phase: str, n_tokens: int, terms: Iterable[Term], overlap: float = 0.0) -> StepPlan:
+    """A step with its terms corrected by what models take longer than their operations, and the phase's band."""
+    factor = calibration.correction(phase)
+    corrected = tuple(replace(term, seconds=factor * term.seconds) for term in terms)
+    return StepPlan(n_tokens, corrected, calibration.bands[phase], factor * overlap)
 
 
 def _link_to(settings: Settings) -> Link | None:

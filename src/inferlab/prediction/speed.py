@@ -3,19 +3,15 @@
 One step is one llama_decode: a batch of n_tokens on top of `depth` cells in use. Its time is the sum of these terms
 over all devices:
 
-    weights    one token: bytes of the device's layers x seconds per byte of their types
-               a batch: weights x tokens x seconds per weight and token
-               + values that enter and leave a matrix x tokens x seconds per value;
-               whichever of the two is more
-    attention  heads x (key width + value width) x cells that are attended x seconds per value
-    overhead   seconds per block, and seconds per step
+    weights    a product for each matrix, at the rates of its type in the buffer that holds it
+    attention  cells that are attended x query heads x seconds, and for one token the bytes of keys and values x seconds
+    overhead   seconds per block, per step, and per value that enters or leaves a matrix
     link       bytes transferred / bytes per second, and waits
 
-The terms are added because llama.cpp uses devices one after another; only in a prompt of several ubatches may host and
-loopback device compute different ubatches at the same time. Cells in use are counted in steps of 256, as llama.cpp
-rounds them (llama-kv-cache.cpp, get_n_kv); a CPU with flash attention skips masked cells, including those before a
-sliding window (ggml-cpu/ops.cpp:8969). `memory.cache` has the formulas for cells and their bytes.
-`calibrate` measures the rates; this module only computes, and reads no file.
+`rates` has the equations of each. The terms are added because llama.cpp uses devices one after another; only in a
+prompt of several ubatches may host and loopback device compute different ubatches at the same time. Cells in use are
+counted in steps of 256, as llama.cpp rounds them (llama-kv-cache.cpp, get_n_kv). `memory.cache` has the formulas for
+cells and their bytes. `calibrate` measures the rates; this module only computes, and reads no file.
 """
 
 from __future__ import annotations
@@ -31,86 +27,23 @@ from inferlab.model.gguf import Model, ModelCard, Tensor
 from inferlab.prediction.memory.cache import CacheLayer, batches, cache_layers, cell_bytes, cells_read
 from inferlab.prediction.memory.compute import uses_flash_attention
 from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of
+from inferlab.prediction.rates import (
+    ACTIVATION,
+    REPACK_TOKENS,
+    TILE,
+    TILED_CACHES,
+    AttentionRates,
+    DeviceRates,
+    LinkRates,
+    MatrixRates,
+    attended_cells,
+)
 from inferlab.settings import Settings
 
 HOST = "host"
-ACTIVATION = 4  # bytes of one value between layers
 FLASH, PLAIN = "flash", "plain"
-WIDE_HEAD = (
-    128  # values that ggml's half-precision sums process at once; narrower heads may be summed singly (vec.h:556)
-)
 STREAMS_FROM = 32  # tokens from which a card multiplies host weights itself (ggml-cuda.cu, op_offload_min_batch_size)
-
-
-@dataclass(frozen=True)
-class TypeRates:
-    """Seconds for weights of one type.
-
-    seconds_per_byte          one token
-    seconds_per_weight_token  for each weight and token of a large batch
-    seconds_per_value_token   for each token of a large batch and each value that enters or leaves a matrix: rounding
-                              to this type, norms, additions
-    """
-
-    seconds_per_byte: float
-    seconds_per_weight_token: float
-    seconds_per_value_token: float = 0.0
-
-
-@dataclass(frozen=True)
-class AttentionRates:
-    """Seconds per value of keys or values, for one head and one query: of one token, and in a large batch."""
-
-    seconds_per_value: float
-    seconds_per_batch_value: float
-
-
-@dataclass(frozen=True)
-class DeviceRates:
-    """Measured rates of one device.
-
-    types          rates by ggml's names of types
-    attention      rates by "<type of keys and values>/flash" or ".../plain"; followed by "/128" where heads of 128
-                   values have their own
-    block_seconds  for each block of a one-token step, beside its weights and attention
-    step_seconds   once for each step
-    on_cpu         whether masked cells are skipped, and each query head reads its KV head again
-    """
-
-    name: str
-    n_threads: int | None
-    on_cpu: bool
-    bandwidth_bytes_per_second: float
-    types: dict[str, TypeRates]
-    attention: dict[str, AttentionRates]
-    block_seconds: float = 0.0
-    step_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class LinkRates:
-    """Measured rates of a link to a device. A split is a part of the graph that is sent to a device by itself.
-
-    round_trip_seconds        when the other rates were measured; they include it
-    extra_seconds             added to a round trip since then, or by a slowed relay over one that is not slowed
-    split_seconds             for each split
-    split_waits               round trips for each split
-    split_bytes               bytes of a split's description and activations (RPC backend; 0 on a bus)
-    relay_round_trip_seconds  round trip through a relay that is not slowed
-    relay_step_seconds        added to each step by a relay before a loopback device: it shares the processor's cores
-                              with the computation
-    relay_split_seconds       added to each split by such a relay
-    """
-
-    bytes_per_second: float
-    round_trip_seconds: float
-    split_seconds: float = 0.0
-    split_waits: float = 0.0
-    split_bytes: float = 0.0
-    extra_seconds: float = 0.0
-    relay_round_trip_seconds: float = 0.0
-    relay_step_seconds: float = 0.0
-    relay_split_seconds: float = 0.0
+REPACKED_ROWS = 8  # a matrix is repacked if its rows are a multiple of this (repack.cpp, x86)
 
 
 @dataclass(frozen=True)
@@ -237,28 +170,47 @@ class PlacedModel:
     def step(self, n_tokens: int, depth: int, computes_logits: bool = True) -> tuple[Term, ...]:
         """Every term of one step; matrices for the last token count only if `computes_logits`."""
         work = *self.weights(n_tokens, computes_logits), *self.attention(n_tokens, depth)
-        return merged_terms([*work, *self.overhead(), *self.link(n_tokens, depth)])
+        return merged_terms([*work, *self.overhead(n_tokens), *self.link(n_tokens, depth)])
 
     # --- terms ------------------------------------------------------------------------------
 
     def weights(self, n_tokens: int, computes_logits: bool) -> Iterable[Term]:
         for tensor, device in self.tensors():
-            rates = self.rates[device].types.get(tensor.type) or self.nearest_type_rates(device, tensor)
             last = for_last_token(tensor, self.model)
-            if last and not computes_logits:
-                continue
-            share = self.active_share(tensor)
-            one_token = share * tensor.n_bytes * rates.seconds_per_byte
-            per_token = share * prod(tensor.shape) * rates.seconds_per_weight_token
-            per_token += self.n_values(tensor) * rates.seconds_per_value_token
-            yield Term(
-                "weights", device, one_token if last else max(one_token, n_tokens * per_token), share * tensor.n_bytes
-            )
+            if not last or computes_logits:
+                seconds = self.matrix_seconds(tensor, device, 1 if last else n_tokens)
+                yield Term("weights", device, seconds, self.active_share(tensor) * tensor.n_bytes)
 
-    def n_values(self, tensor: Tensor) -> int:
-        """Values that enter and leave a matrix for each token."""
-        n_used = self.model.number("expert_used_count") or 1 if "_exps" in tensor.name else 1
-        return n_used * sum(tensor.shape[:2])
+    def matrix_seconds(self, tensor: Tensor, device: str, n_tokens: int) -> float:
+        """Seconds of one matrix: not less than one token's; a repacked one multiplies four tokens at a time.
+
+        n_tokens   max(one token, batch)
+        repacked   tokens - tokens % 4 as a batch, and each of the rest as one token (repack.cpp:4638)
+        """
+        rates, n_used = self.matrix_rates(tensor, device), self.n_used_experts(tensor)
+        n_columns, n_rows = tensor.shape[:2]
+        one = n_used * rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
+        alone = n_tokens % REPACK_TOKENS if self.is_repacked(tensor, device) else 0
+        together = n_tokens - alone
+        if n_tokens == 1 or not together:
+            return n_tokens * one
+        shared = n_used * rates.batch(n_rows, n_columns, together)
+        return max(one, shared) + alone * one
+
+    def matrix_rates(self, tensor: Tensor, device: str) -> MatrixRates:
+        known, repacked = self.rates[device], self.is_repacked(tensor, device)
+        return known.matrix(tensor.type, repacked) or known.matrix(known.nearest_type(tensor.type), repacked)
+
+    def is_repacked(self, tensor: Tensor, device: str) -> bool:
+        """Whether a host matrix is in an extra buffer: with a card, only if its host buffer is not used."""
+        on_card = any(not rates.on_cpu for rates in self.rates.values())
+        allowed = device == HOST and self.settings.use_extra_bufts and (self.settings.no_host or not on_card)
+        measured = any(key.startswith(f"{tensor.type}/") for key in self.rates[device].matrices)
+        return allowed and measured and tensor.shape[1] % REPACKED_ROWS == 0
+
+    def n_used_experts(self, tensor: Tensor) -> int:
+        """Matrices of a tensor that one token is multiplied with: the used experts, or 1."""
+        return self.model.number("expert_used_count") or 1 if "_exps" in tensor.name else 1
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, and the device of each; norms are part of the overhead."""
@@ -269,51 +221,52 @@ class PlacedModel:
         n_expert = self.model.number("expert_count") or 0
         return (self.model.number("expert_used_count") or n_expert) / n_expert if "_exps" in tensor.name else 1.0
 
-    def nearest_type_rates(self, device: str, tensor: Tensor) -> TypeRates:
-        """The rates of the calibrated type whose weights are nearest in size."""
-        bits = tensor.n_bytes / prod(tensor.shape)
-        known = self.rates[device].types
-        return known[min(known, key=lambda type: abs(row_bytes(type, 256) / 256 - bits))]
-
     def attention(self, n_tokens: int, depth: int) -> Iterable[Term]:
         for device, layer in zip(self.layers[:-1], self.cache, strict=True):
             processor = HOST if self.attends_on_host else device
-            attended = self.attended_cells(processor, layer.window, n_tokens, depth)
-            rates = self.attention_rates(processor)
-            each = rates.seconds_per_value if n_tokens == 1 else rates.seconds_per_batch_value
-            yield Term(
-                "attention",
-                processor,
-                self.values_per_cell(processor) * attended * each,
-                self.cache_bytes(layer, n_tokens + depth),
-            )
+            rates, n_bytes = self.attention_rates(processor), self.cache_bytes(layer, n_tokens + depth)
+            cells = self.attended_cells(processor, layer.window, n_tokens, depth)
+            if n_tokens == 1:
+                read = n_bytes * cells / cells_read(self.settings, layer.window, depth + 1)
+                seconds = self.model.n_head * cells * rates.seconds_per_head_cell + read * rates.seconds_per_byte
+            else:
+                seconds = self.model.n_head * cells * self.batch_cell_seconds(rates, n_tokens)
+            yield Term("attention", processor, seconds, n_bytes)
+
+    def batch_cell_seconds(self, rates: AttentionRates, n_tokens: int) -> float:
+        """Seconds of a head and cell in a batch; a batch that fills no tile is computed like single tokens."""
+        small = n_tokens < TILE and self.is_tiled and uses_flash_attention(self.settings)
+        return rates.seconds_per_head_cell if small else rates.seconds_per_batch_cell
 
     def attended_cells(self, device: str, window: int, n_tokens: int, depth: int) -> float:
-        """Cells that a step's queries attend to, summed over them: the unmasked cells, or all that are read."""
-        if self.rates[device].on_cpu and uses_flash_attention(self.settings):
-            return unmasked_cells(n_tokens, depth, window)
-        return n_tokens * cells_read(self.settings, window, depth + n_tokens)
+        rates = self.rates[device]
+        return attended_cells(
+            n_tokens, depth, cells_read(self.settings, window, depth + n_tokens), window=window,
+            skips_masked=rates.on_cpu and uses_flash_attention(self.settings), tiled=self.is_tiled,
+            n_threads=rates.n_threads or 1,
+        )  # fmt: skip
 
-    def values_per_cell(self, device: str) -> int:
-        """Key and value numbers that one query reads from one cell: per query head on a CPU, per KV head elsewhere."""
-        n_head = self.model.n_head if self.rates[device].on_cpu else self.model.n_head_kv
-        return n_head * (self.model.head_dim_k + self.model.head_dim_v)
+    @property
+    def is_tiled(self) -> bool:
+        """Whether a CPU computes flash attention in tiles for this cache's types."""
+        return self.settings.type_k == self.settings.type_v and self.settings.type_k in TILED_CACHES
 
     def attention_rates(self, device: str) -> AttentionRates:
-        """Rates for the types of keys and values; the slower where the two types differ."""
-        path = FLASH if uses_flash_attention(self.settings) else PLAIN
-        known = self.rates[device].attention
-        wide = f"/{WIDE_HEAD}" if self.model.head_dim_v % WIDE_HEAD == 0 else ""
-        keys = [f"{type}/{path}" for type in (self.settings.type_k, self.settings.type_v)]
-        keys = [key + wide if key + wide in known else key for key in keys]
-        found = [known[key] for key in keys if key in known] or [known[f"f16/{path}"]]
-        return max(found, key=lambda rates: rates.seconds_per_value)
+        """Rates for the types of keys and values; the slower where the two types differ, F16's for an unknown one."""
+        path, head_dim, of = attention_path(self.settings), self.model.head_dim_v, self.rates[device].attention_of
+        known = [of(type, path, head_dim) for type in (self.settings.type_k, self.settings.type_v)]
+        known = [rates for rates in known if rates] or [of("f16", path, head_dim)]
+        return max(known, key=lambda rates: rates.seconds_per_head_cell)
 
-    def overhead(self) -> Iterable[Term]:
+    def overhead(self, n_tokens: int = 1) -> Iterable[Term]:
         first = next((device for device in self.layers if device != HOST), HOST)
         yield Term("overhead", HOST, self.rates[first].step_seconds)  # a device's includes the host's
         for device in self.layers[:-1]:
             yield Term("overhead", device, self.rates[device].block_seconds)
+        for tensor, device in self.tensors():
+            if n_tokens > 1 and not for_last_token(tensor, self.model):
+                n_values = n_tokens * self.n_used_experts(tensor) * sum(tensor.shape[:2])
+                yield Term("overhead", device, n_values * self.rates[device].value_seconds)
 
     # --- transfers ----------------------------------------------------------------------------
 
@@ -388,15 +341,9 @@ class PlacedModel:
         return not self.settings.offload_kqv and not uses_flash_attention(self.settings)
 
 
-def unmasked_cells(n_tokens: int, depth: int, window: int) -> float:
-    """Cells that `n_tokens` queries on top of `depth` cells attend to, summed: causal, and within a window.
-
-    Query i attends to min(depth + i, window) cells. The sum over n queries is
-    k (depth + (k + 1) / 2) + (n - k) window, where k queries attend to every cell:
-    k = max(0, window - depth), at most n; k = n without a window.
-    """
-    n_full = min(n_tokens, max(0, window - depth)) if window else n_tokens
-    return n_full * (depth + (n_full + 1) / 2) + (n_tokens - n_full) * window
+def attention_path(settings: Settings) -> str:
+    """ "flash" or "plain"."""
+    return FLASH if uses_flash_attention(settings) else PLAIN
 
 
 def merged_terms(terms: Iterable[Term]) -> tuple[Term, ...]:

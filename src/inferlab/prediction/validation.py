@@ -1,29 +1,29 @@
-"""Measures the accuracy of speed plans on points that no calibration used.
+"""Measures the accuracy of speed plans on models and requests that took no part in any calibration.
 
 A point keeps its raw samples. Predictions are computed from the calibration that is stored beside the points, so that
-a page and a test compute the same errors.
+a page and a test compute the same errors. Points are measured in rounds: how far two rounds of one point lie apart is
+the machine's repeatability, and no prediction can be asked to be nearer than that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.machine import Link
+from inferlab.model.quant_mixes import base_type
 from inferlab.model.synthetic_model import make_shape, shape
-from inferlab.prediction.calibration import Calibration
+from inferlab.prediction.calibration import PHASES, Calibration
 from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.records import RECORDED, load, save
 from inferlab.settings import Settings
 
-PHASES = ("prefill", "decode")
-PASSES, AGREEMENT = 2, 0.1
-MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the accuracy required of speed plans
+ROUNDS = 3
+MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the accuracy required of speed plans, unless rounds lie further apart
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Point:
     """One workload on a shape, with every sample.
 
     changes          dimensions in which the shape differs from the published model
-    prefill_seconds  of each pass; decode_seconds of each token of all passes
+    prefill_seconds  of the pass of each round; decode_seconds the median token of each round
     """
 
     name: str
@@ -71,11 +71,27 @@ class Point:
             return "slowed link"
         return {0: "no layer there", -1: "all layers there"}.get(self.settings.n_gpu_layers, "some layers there")
 
+    @property
+    def request(self) -> str:
+        """The kind of request, for tables: its place, and what differs from the defaults."""
+        threads = "one thread" if self.on_host_alone and self.settings.n_threads == 1 else self.place
+        extra = [f"cache {self.settings.type_k}"] if self.settings.type_k != "f16" else []
+        extra += ["nothing repacked"] if not self.settings.use_extra_bufts else []
+        extra += ["no flash attention"] if self.settings.flash_attn == "off" else []
+        length = "long prompt" if self.n_prompt > self.settings.n_ubatch else "short prompt"
+        return ", ".join([threads, length, *extra])
+
+    def seconds(self, phase: str) -> tuple[float, ...]:
+        """Of the prompt, or of a token, in each round."""
+        return self.prefill_seconds if phase == "prefill" else self.decode_seconds
+
     def rate(self, phase: str) -> float:
-        """Measured tokens per second, from the median sample."""
-        if phase == "prefill":
-            return self.n_prompt / median(self.prefill_seconds)
-        return 1 / median(self.decode_seconds)
+        """Measured tokens per second, from the median round."""
+        return (self.n_prompt if phase == "prefill" else 1) / median(self.seconds(phase))
+
+    def spread(self, phase: str) -> float:
+        """The slowest round over the fastest, less one."""
+        return max(self.seconds(phase)) / min(self.seconds(phase)) - 1
 
 
 @dataclass(frozen=True)
@@ -149,21 +165,63 @@ def predicted(point: Point, calibration: Calibration) -> SpeedPlan:
     return predict_speed(model, point.settings, calibration, point.n_prompt, point.n_gen, link=point.link)
 
 
-def measured(point: Point, engine: LlamaEngine) -> Point:
-    """The point with samples: a short warm-up, two passes, and a third if the prefill times differ by over 10 %."""
+def measured(points: Sequence[Point], engine: LlamaEngine, rounds: int = ROUNDS) -> tuple[Point, ...]:
+    """The points with samples: every point once, then all again, so that a disturbance affects one round of each."""
+    for _ in range(rounds):
+        points = [_with_pass(point, engine) for point in points]
+    return tuple(points)
+
+
+def _with_pass(point: Point, engine: LlamaEngine) -> Point:
+    """The point with one more pass, after a short warm-up."""
     path = make_shape(point.name, point.mix, progress=False, **point.changes)
     engine.open(path, point.settings)
     prompt = engine.random_prompt(point.n_prompt)
-    engine.generate(prompt[:64], 3)
-    passes = [engine.generate(prompt, point.n_gen) for _ in range(PASSES)]
-    prefills = [one.prefill_seconds for one in passes]
-    if max(prefills) > (1 + AGREEMENT) * min(prefills):
-        passes.append(engine.generate(prompt, point.n_gen))
-    taken: dict[str, Any] = {
-        "prefill_seconds": tuple(one.prefill_seconds for one in passes),
-        "decode_seconds": tuple(s for one in passes for s in one.decode_seconds),
+    engine.generate(prompt[:8], 2)
+    taken = engine.generate(prompt, point.n_gen)
+    return replace(
+        point,
+        prefill_seconds=(*point.prefill_seconds, taken.prefill_seconds),
+        decode_seconds=(*point.decode_seconds, median(taken.decode_seconds)),
+    )
+
+
+def required_error(points: Iterable[Point], phase: str) -> float:
+    """The median error that is allowed: 10 %, or the machine's repeatability where that is more."""
+    return max(MOST_MEDIAN_ERROR, repeatability(points, phase))
+
+
+def repeatability(points: Iterable[Point], phase: str) -> float:
+    """How far the slowest round of a point lies from its fastest, typically: 0.1 is a tenth."""
+    return median(point.spread(phase) for point in points)
+
+
+def without_type(calibration: Calibration, type: str) -> Calibration:
+    """The calibration as if this type of weights had not been measured."""
+    devices = {
+        name: replace(rates, matrices={k: v for k, v in rates.matrices.items() if k.split("/")[0] != type})
+        for name, rates in calibration.devices.items()
     }
-    return Point(**{**_fields(point), **taken})
+    return replace(calibration, devices=devices)
+
+
+def by_group(accuracy: Accuracy, group: Callable[[Point], str]) -> dict[str, dict[str, list[Checked]]]:
+    """Every rate by the name that `group` gives its point, and by phase."""
+    found: dict[str, dict[str, list[Checked]]] = {}
+    for phase in PHASES:
+        for point, checked in zip(accuracy.points, accuracy.checked(phase), strict=True):
+            found.setdefault(group(point), {}).setdefault(phase, []).append(checked)
+    return found
+
+
+def with_types_left_out(accuracy: Accuracy) -> dict[str, tuple[Checked, ...]]:
+    """Every rate predicted without rates for the type of most weights, by phase; the nearest type stands in."""
+    found: dict[str, list[Checked]] = {phase: [] for phase in PHASES}
+    for point in accuracy.points:
+        less = without_type(accuracy.calibration, base_type(point.mix))
+        for checked in Accuracy(less, (point,)).checked():
+            found[checked.phase].append(checked)
+    return {phase: tuple(checked) for phase, checked in found.items()}
 
 
 def median_error(checked: Iterable[Checked]) -> float:
@@ -176,13 +234,9 @@ def share_inside(checked: Sequence[Checked]) -> float:
     return sum(rate.inside for rate in checked) / len(checked)
 
 
-def accuracy_verdict(checked: Sequence[Checked]) -> str:
-    """Whether the required accuracy was reached, or by how much it was missed, in words."""
+def accuracy_verdict(checked: Sequence[Checked], allowed: float = MOST_MEDIAN_ERROR) -> str:
+    """Whether the allowed median error and nine of ten inside the band were reached, or how far they were missed."""
     error, inside = median_error(checked), share_inside(checked)
-    missed = [f"missed it by {100 * (error - MOST_MEDIAN_ERROR):.1f} points"] if error > MOST_MEDIAN_ERROR else []
+    missed = [f"missed it by {100 * (error - allowed):.1f} points"] if error > allowed else []
     missed += [f"had only {100 * inside:.0f} % inside the band"] if inside < LEAST_INSIDE else []
     return " and ".join(missed) or "held it"
-
-
-def _fields(point: Point) -> dict[str, Any]:
-    return {name: getattr(point, name) for name in Point.__dataclass_fields__}

@@ -1,0 +1,70 @@
+"""Rates of a device from the times of its single operations.
+
+Every fit minimizes the sum of squared relative errors with rates that are not negative:
+
+    min over x >= 0 of sum over operations (terms . x / seconds - 1)^2
+
+so that a small product counts as much as a large one. `rates` has the equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from inferlab.measurement.operations import Attention, Product
+from inferlab.model.kernels import KERNEL_OF_BUFFER
+from inferlab.prediction.rates import TILED_CACHES, AttentionRates, MatrixRates, attended_cells
+from inferlab.statistics import nonnegative_fit
+
+
+def matrix_rates(products: Iterable[Product]) -> dict[str, MatrixRates]:
+    """Rates by "<type>" or "<type>/<buffer>", from products with one token and with many."""
+    groups: dict[str, list[Product]] = {}
+    for product in products:
+        groups.setdefault(matrix_key(product.type, product.buffer), []).append(product)
+    return {key: _matrix_rates(group) for key, group in groups.items()}
+
+
+def matrix_key(type: str, buffer: str) -> str:
+    """The key of a type's rates in a buffer."""
+    return f"{type}/{buffer}" if buffer in KERNEL_OF_BUFFER else type
+
+
+def _matrix_rates(products: Sequence[Product]) -> MatrixRates:
+    one = [p for p in products if p.n_tokens == 1]
+    many = [p for p in products if p.n_tokens > 1]
+    per_byte, per_row, per_product = nonnegative_fit(
+        [(p.n_bytes, p.n_rows, 1.0) for p in one], [p.typical for p in one]
+    )
+    beside = [p.typical - min(per_product, p.typical / 2) for p in many]
+    unpack, weight, value_in, value_out = nonnegative_fit([_batch_terms(p) for p in many], beside)
+    return MatrixRates(per_byte, weight, per_row, unpack, value_in, value_out, per_product)
+
+
+def _batch_terms(product: Product) -> tuple[float, ...]:
+    n_weights = product.n_rows * product.n_cols
+    n_tokens = product.n_tokens
+    return n_weights, n_weights * n_tokens, n_tokens * product.n_cols, n_tokens * product.n_rows
+
+
+def attention_rates(operations: Iterable[Attention], on_cpu: bool) -> dict[str, AttentionRates]:
+    """Rates by "<type>/<path>/<values of a head>", from one query over shared and unshared heads, and a batch."""
+    groups: dict[str, list[Attention]] = {}
+    for one in operations:
+        path = "flash" if one.flash else "plain"
+        groups.setdefault(f"{one.type_k.lower()}/{path}/{one.head_dim}", []).append(one)
+    return {key: _attention_rates(group, on_cpu) for key, group in groups.items()}
+
+
+def _attention_rates(operations: Sequence[Attention], on_cpu: bool) -> AttentionRates:
+    one = [a for a in operations if a.n_tokens == 1]
+    per_cell, per_byte = nonnegative_fit(
+        [(a.n_head * a.n_cells, a.n_cells * a.cell_bytes) for a in one], [a.typical for a in one]
+    )
+    batch = [a.typical / (a.n_head * _batch_cells(a, on_cpu)) for a in operations if a.n_tokens > 1]
+    return AttentionRates(per_cell, per_byte, sum(batch) / len(batch))
+
+
+def _batch_cells(one: Attention, on_cpu: bool) -> float:
+    tiled = one.type_k.lower() in TILED_CACHES
+    return attended_cells(one.n_tokens, one.depth, one.n_cells, skips_masked=on_cpu and one.flash, tiled=tiled)
