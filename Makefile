@@ -26,7 +26,7 @@ READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
 SITE_TESTS := tests/site/test_built_site.py tests/site/test_gates.py tests/site/test_labs_live.py
 
-.PHONY: help book watch test lint lab bench reference diagrams clean
+.PHONY: help book watch test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -59,10 +59,13 @@ bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
 reference: $(PYTHON_READY)  ## records of this machine, stage by stage, at most 4 minutes each
 	$(BIN)/python -m inferlab.cli reference $(REFERENCE_OPTIONS)
 
+tools: $(PYTHON_READY)  ## compile llama-bench, llama-perplexity and others of the pinned llama.cpp into .tools/bin
+	$(BIN)/python tools/llama_tools.py $(GPU) $(BACKEND_$(GPU)) $(CMAKE_ARGS)
+
 diagrams: node_modules/.with-dev  ## render book/diagrams/*.mmd again after an edit (needs Chromium)
 	$(BIN)/python -m handbook.diagrams render
 
-clean:  ## remove what was built; what was installed stays (.venv, node_modules)
+clean:  ## remove what was built; what was installed stays (.venv, node_modules, .tools)
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis
 
 # The stamp names the backend: another name builds llama.cpp again, another pin installs only what changed.

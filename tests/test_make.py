@@ -101,8 +101,15 @@ def test_make_test_executes_every_page():
     assert "handbook.watch" in calls["watch"]
 
 
+def test_make_tools_builds_for_the_backend_that_is_named():
+    """llama.cpp's programs get the backend of GPU= and the reader's own build options, as the library does."""
+    command = [MAKE, "-n", "tools", "GPU=cuda", "CMAKE_ARGS=-DGGML_NATIVE=off"]
+    calls = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "tools/llama_tools.py cuda -DGGML_CUDA=on -DGGML_NATIVE=off" in calls
+
+
 def test_make_alone_lists_the_commands():
     """The bare command changes nothing and names every target of the README."""
     listed = subprocess.run([MAKE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("book", "watch", "test", "lab", "bench", "reference", "diagrams", "clean"):
+    for target in ("book", "watch", "test", "lab", "bench", "reference", "tools", "diagrams", "clean"):
         assert f"make {target} " in listed

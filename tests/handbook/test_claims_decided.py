@@ -23,10 +23,11 @@ import inferlab as lab
 from inferlab.engine import libraries
 from inferlab.engine.option_names import options
 from inferlab.errors import EngineRefused, NotGGUF
+from inferlab.facts import cited_facts
 from inferlab.model import architectures
 from inferlab.prediction import cost, memory
 from inferlab.settings import Settings
-from inferlab.units import MIB
+from inferlab.units import GIB, MIB
 
 GB = 1e9
 
@@ -105,6 +106,48 @@ def test_how_many_tokens_4_2_gigabytes_hold_depends_on_the_model(model, tokens):
     """
     per_token = memory.kv_cache_bytes_per_token(lab.known_model(model))
     assert 4.2 * GB / per_token == pytest.approx(tokens, rel=0.01)
+
+
+def test_4_2_gigabytes_are_what_mistral_leaves_of_8_gib():
+    """Of 8 GiB, the published Mistral 7B in Q4_K_M leaves 4.2 GB for the cache and everything else, Llama 2 7B in
+    16 bits nothing.
+    """
+    mistral, llama = lab.known_model("mistral-7b"), lab.known_model("llama-2-7b")
+    assert 8 * GIB - mistral.files["Q4_K_M"].value == pytest.approx(4.2 * GB, rel=0.01)
+    assert memory.weights_bytes(llama, "f16") > 8 * GIB
+
+
+@pytest.mark.engine
+def test_flash_attention_on_the_cpu_reads_no_masked_cell():
+    """A cell of another conversation that holds no number makes the logits of this one no numbers with flash attention
+    off, and leaves them unchanged with it on, since the CPU's kernel skips masked cells.
+    """
+    told = asked_of_llama("""
+import ctypes, llama_cpp, numpy as np
+
+def step(llm, position, sequence, embedding=None):
+    batch = llama_cpp.llama_batch_init(1, 0 if embedding is None else llm.n_embd(), 1)
+    batch.n_tokens, batch.pos[0], batch.n_seq_id[0], batch.seq_id[0][0] = 1, position, 1, sequence
+    batch.logits[0] = embedding is None
+    if embedding is None:
+        batch.token[0] = 20
+    else:
+        ctypes.memmove(batch.embd, embedding.ctypes.data, embedding.nbytes)
+    assert llama_cpp.llama_decode(llm.ctx, batch) == 0
+
+def is_spoilt(flash_attn):
+    default = llama_cpp.llama_context_default_params()
+    default.n_seq_max, default.kv_unified = 2, True
+    llama_cpp.llama_cpp.llama_context_default_params = lambda: default
+    llm = Llama(path, n_ctx=256, flash_attn=flash_attn, verbose=False)
+    step(llm, 0, 1, np.full(llm.n_embd(), np.nan, np.float32))
+    step(llm, 0, 0)
+    logits = llama_cpp.llama_get_logits_ith(llm.ctx, 0)[: llm.n_vocab()]
+    return bool(np.isnan(logits).any())
+
+print(json.dumps({"off": is_spoilt(False), "on": is_spoilt(True)}))
+""")
+    assert told == {"off": True, "on": False}
 
 
 @pytest.mark.parametrize(("kind", "share"), [("q8_0", 34 / 64), ("q4_0", 18 / 64)])
@@ -257,6 +300,57 @@ def test_the_published_prefill_rate_is_a_hundred_teraflops_and_decode_a_few():
     assert 120.6 * per_token < 2e12
 
 
+def test_the_share_of_decode_follows_from_prompt_and_answer():
+    """At the rates that llama.cpp's authors publish for one card, decode takes 95 % of a request whose prompt is 3.2
+    times as long as its answer, 98 % where both are equal, and 60 % where the prompt is 40 times as long.
+    """
+    prefill, decode = (cited_facts("cards")[f"rtx-4080-{phase}"].value for phase in ("prefill", "decode"))
+    shares = [1 / (1 + prompts * decode / prefill) for prompts in (3.2, 1, 40)]
+    assert shares == pytest.approx([0.95, 0.98, 0.60], abs=0.005)
+
+
+@pytest.mark.engine
+def test_a_prompt_is_computed_in_pieces():
+    """With `n_batch` 256 and `n_ubatch` 128, a prompt of 600 tokens is computed in pieces of 128, 128, 128, 128 and
+    88 tokens, and a prompt of 100 in one.
+    """
+    told = asked_of_llama("""
+import ctypes, llama_cpp
+from inferlab.engine import libraries
+ggml = ctypes.CDLL(str(libraries.shared_library("ggml-base")))
+ggml.ggml_get_name.restype, ggml.ggml_nrows.restype = ctypes.c_char_p, ctypes.c_int64
+ggml.ggml_get_name.argtypes = ggml.ggml_nrows.argtypes = [ctypes.c_void_p]
+pieces = []
+
+@llama_cpp.ggml_backend_sched_eval_callback
+def note(tensor, is_question, _):
+    if is_question and ggml.ggml_get_name(tensor) == b"embd":
+        pieces.append(ggml.ggml_nrows(tensor))
+    return not is_question
+
+default = llama_cpp.llama_context_default_params()
+default.cb_eval = note
+llama_cpp.llama_cpp.llama_context_default_params = lambda: default
+llm = Llama(path, n_ctx=1024, n_batch=256, n_ubatch=128, verbose=False)
+found = {}
+for n_tokens in (600, 100):
+    llm.reset()
+    pieces.clear()
+    llm.eval(list(range(10, 10 + n_tokens)))
+    found[n_tokens] = list(pieces)
+print(json.dumps(found))
+""")
+    assert told == {"600": [128, 128, 128, 128, 88], "100": [100]}
+
+
+def test_5_milliseconds_a_token_need_ninety_tokens():
+    """From the first token at 55 ms to the last at 500 ms, 5 ms a token are 89 further tokens, so the last is the
+    ninetieth; with 10 tokens in all, a token takes 49 ms.
+    """
+    assert 1 + (500 - 55) / 5 == 90
+    assert round((500 - 55) / (10 - 1)) == 49
+
+
 # --- names and defaults ---------------------------------------------------------------------------
 
 
@@ -295,6 +389,27 @@ def test_of_numa_and_affinity_the_python_class_has_numa_only(parameters):
     """The Python class has a parameter `numa`, and none for the affinity of threads."""
     assert "numa" in parameters
     assert [name for name in parameters if any(word in name for word in ("cpu_mask", "cpu_range", "affinity"))] == []
+
+
+@pytest.mark.engine
+def test_the_python_class_has_one_sequence():
+    """The context of the Python class has room for one sequence, so its requests run one after the other."""
+    told = asked_of_llama("""
+import llama_cpp
+llm = Llama(path, n_ctx=256, verbose=False)
+print(json.dumps(llama_cpp.llama_n_seq_max(llm.ctx)))
+""")
+    assert told == 1
+
+
+@pytest.mark.engine
+def test_lazy_reading_is_automatic():
+    """The library's default for lazy reading is "automatic", which is neither "on" nor "off"."""
+    import llama_cpp
+
+    modes = [getattr(llama_cpp, f"LLAMA_LAZY_MODE_{name}") for name in ("OFF", "AUTO", "ON")]
+    assert len(set(modes)) == 3
+    assert llama_cpp.llama_model_default_params().lazy_mode == llama_cpp.LLAMA_LAZY_MODE_AUTO
 
 
 @pytest.mark.engine
@@ -491,3 +606,41 @@ def test_two_channels_of_ddr5_6000_are_96_gb_per_second():
     """Two channels of eight bytes with six thousand million transfers a second are 96 GB/s."""
     rate = 2 * 8 * 6000e6
     assert rate == 96 * GB
+
+
+def test_a_9950x_runs_two_threads_on_each_core():
+    """By its maker's sheet the 9950X has 16 cores and 32 threads."""
+    cores, threads = (cited_facts("cards")[f"ryzen-9950x-{name}"].value for name in ("cores", "threads"))
+    assert (cores, threads / cores) == (16, 2)
+
+
+def test_a_third_thread_on_two_cores_slows_decode():
+    """On the recorded machine of two cores, three threads decode at less than four fifths of the rate of two."""
+    recorded = lab.load("xeon-2c/tune-n_threads")
+    rates = {point.changes["n_threads"]: point.run.decode_tokens_per_second for point in recorded.points}
+    assert recorded.points[0].run.machine.n_cores == 2
+    assert rates[3] < 0.8 * rates[2]
+
+
+def test_the_5090s_bandwidth_is_28_gigabits_on_each_line_of_its_bus():
+    """1,792 GB/s over a bus of 512 lines are 28 Gbit/s on each; 287 tokens per second leave at most 6.2 GB for each."""
+    bus, rate = (cited_facts("cards")[f"rtx-5090-{name}"].value for name in ("bus", "bandwidth"))
+    assert 8 * rate / bus == 28
+    assert rate / 287 == pytest.approx(6.2, abs=0.05)
+
+
+@needs_rpc
+def test_the_host_is_the_cpu_and_the_device_something_else(engine, device):
+    """The pinned library names the processor as a device of the kind "cpu" and a second device as "gpu"; with every
+    layer on the second one, the bytes of both are reported apart.
+    """
+    bytes_at, _ = placed(engine, device)
+    kinds = {one.name.split("0")[0]: one.kind for one in engine.machine().devices}
+    assert kinds["CPU"] == "cpu"
+    assert {where for where, _ in bytes_at} == {"device", "host"}
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(0.5, 8.7), (7, 0.6)])
+def test_what_a_disk_means_for_a_start_needs_its_rate(rate, seconds):
+    """The published Mistral 7B in Q4_K_M takes 8.7 s from a disk of 500 MB/s and 0.6 s from one of 7 GB/s."""
+    assert lab.known_model("mistral-7b").files["Q4_K_M"].value / (rate * GB) == pytest.approx(seconds, abs=0.05)

@@ -312,8 +312,8 @@ def _llama_bench(bench: Bench, model: str) -> Sweep:
     """The same file and workload by llama-bench and by `measure`, one after the other."""
     if bench.llama_bench is None:
         raise RecordError(
-            "no llama-bench was named, and llama-cpp-python installs none. Build it from the same llama.cpp "
-            "(cmake --build build --target llama-bench) and give its path with --llama-bench."
+            "there is no llama-bench: llama-cpp-python installs none. Compile it with `make tools`, or give the path "
+            "of one that was built from the same llama.cpp with --llama-bench."
         )
     path = bench.path(model)
     theirs = run_llama_bench(bench.llama_bench, path, bench.has_gpu, bench.seconds / 2)
@@ -321,6 +321,12 @@ def _llama_bench(bench: Bench, model: str) -> Sweep:
     engine = TimeLimitedEngine(bench.engine, bench.seconds / 2)
     ours = measure(path, settings, BENCH_PROMPT, BENCH_GEN + 1, 5, engine=engine, telemetry=SAMPLE_SECONDS)
     return from_runs((*theirs.runs, ours))
+
+
+def built_llama_bench() -> Path | None:
+    """The llama-bench that `make tools` compiled in this clone; None without it."""
+    program = Path(__file__).parents[3] / ".tools" / "bin" / "llama-bench"
+    return program if program.is_file() else None
 
 
 def run_llama_bench(program: str | Path, model: str | Path, gpu: bool, seconds: float = STAGE_SECONDS) -> Sweep:
@@ -371,6 +377,7 @@ def record(
 
     folder      where to save (None: data/records); stages that have a record in the machine's folder are skipped
     names       run only these stages, even if they have a record
+    llama_bench path of the program (None: the one that `make tools` compiled)
     seconds     time limit of each stage
     on_outcome  callback with the outcome of each stage
 
@@ -380,7 +387,8 @@ def record(
     machine = engine.machine()
     name = require_name(machine_name or name_of(machine))
     target = Path(folder) / name if folder else records_folder() / name
-    bench = Bench(machine, extent_of(machine), engine, seconds, llama_bench and Path(llama_bench), SETTLE_SECONDS)
+    program = Path(llama_bench) if llama_bench else built_llama_bench()
+    bench = Bench(machine, extent_of(machine), engine, seconds, program, SETTLE_SECONDS)
     outcomes = []
     for stage in chosen(stages(machine), names):
         outcomes.append(_run_stage(stage, bench, target / f"{stage.name}.json", again=bool(names)))

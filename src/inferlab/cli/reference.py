@@ -27,7 +27,7 @@ def add_reference(commands: Any) -> None:
     command.add_argument("--seconds", type=seconds, default=STAGE_SECONDS, help="limit of a stage (default 240)")
     command.add_argument(
         "--llama-bench", metavar="PROGRAM",
-        help="a llama-bench of the same llama.cpp to compare with; the Python package has none",
+        help="a llama-bench of the same llama.cpp to compare with (default: the one of `make tools`)",
     )  # fmt: skip
 
 
