@@ -109,9 +109,7 @@ def test_expected_tokens_of_a_round(rate, n_draft, tokens):
 
 def test_a_cost_is_counted_in_passes_over_one_token():
     """With a step of 1 + n / 4 seconds, four tokens cost 1.6 single ones; with all accepted, the speed-up is 2.5."""
-    engine = BatchEngine()
-    costs = time_verification(sizes=(1, 4), repeats=2, engine=engine)
-    assert engine.steps == [64, *(1, 1, 4, 4) * 3]
+    costs = time_verification(sizes=(1, 4), repeats=2, engine=BatchEngine())
     assert costs.seconds == {1: (1.25, 1.25), 4: (2.0, 2.0)}
     assert costs.cost(4) == 1.6
     assert costs.speedup(1.0, n_draft=3) == 2.5

@@ -283,9 +283,7 @@ def time_verification(
 ) -> VerifyCost:
     """Time passes over a few tokens after a prompt, with logits of every token, as verification needs them.
 
-    Sizes take turns; the first turn is not counted. Each counted pass follows one of the same size, as in an answer:
-    llama.cpp builds a new graph when the size changes (llama-context.cpp, can_reuse).
-    Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
+    Sizes take turns; the first turn is not counted. Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     if 1 not in sizes or min(*sizes, n_prompt, repeats) < 1:
         raise InvalidSettings("sizes must contain 1, and sizes, n_prompt and repeats be whole numbers of at least 1.")
@@ -303,10 +301,9 @@ def time_verification(
 
 
 def _pass_seconds(engine: Engine, tokens: Sequence[int], position: int) -> float:
-    """Engine seconds of the second of two equal passes over tokens, which are dropped from the cache after each."""
-    for _ in range(2):
-        step = engine.step([Entry(token, position + index, 0, True) for index, token in enumerate(tokens)])
-        engine.keep(position)
+    """Engine seconds of one pass over tokens; then drop them from the cache."""
+    step = engine.step([Entry(token, position + index, 0, True) for index, token in enumerate(tokens)])
+    engine.keep(position)
     return step.seconds
 
 
