@@ -14,7 +14,7 @@ from inferlab.measurement.operations import Attention
 from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
-from inferlab.prediction.calibrate import CACHES, HEADS, REPACKED_TYPES, TYPES
+from inferlab.prediction.calibrate import CACHES, HEADS, TYPES
 from inferlab.prediction.memory.placement import placed_layers
 from inferlab.prediction.rates import (
     TILED_CACHES,
@@ -27,6 +27,7 @@ from inferlab.prediction.rates import (
 from inferlab.prediction.speed import PlacedModel
 
 ENDPOINT = "127.0.0.1:7"
+REPACKED_TYPES = ("Q4_K", "Q4_0", "IQ4_NL", "Q2_K")
 REPACKED = {f"{type}/CPU_REPACK": 0.5 for type in REPACKED_TYPES}
 
 

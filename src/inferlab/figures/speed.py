@@ -16,15 +16,12 @@ TERMS = {
 }  # fmt: skip
 
 
-def predicted_beside_measured(
-    groups: Mapping[str, Sequence[Pair]] | Sequence[Pair], badge: str | None = None
-) -> go.Figure:
+def predicted_beside_measured(groups: Mapping[str, Sequence[Pair]], badge: str | None = None) -> go.Figure:
     """Each point's measured rate against its predicted one, the band as a bar; on the line both are equal.
 
-    groups  (name, predicted, measured, (least, most) predicted), all in tokens per second; with names such as
-            "prefill" and "decode" each group has a colour
+    groups  (name, predicted, measured, (least, most) predicted), all in tokens per second, by "prefill" and "decode",
+            each of which has a colour
     """
-    groups = groups if isinstance(groups, Mapping) else {"points": groups}
     pairs = [pair for group in groups.values() for pair in group]
     alt = f"Measured against predicted tokens per second at {len(pairs)} points, with the band of each prediction."
     figure = blank(badge, alt, "predicted tokens per second", "measured tokens per second")
@@ -42,7 +39,7 @@ def _predicted_points(figure: go.Figure, group: str, pairs: Sequence[Pair]) -> N
     bars = {"type": "data", "symmetric": False, "array": [most - p for _, p, _, (_, most) in pairs],
             "arrayminus": [p - least for _, p, _, (least, _) in pairs], "color": EDGE}  # fmt: skip
     figure.add_scatter(x=[p for _, p, _, _ in pairs], y=[m for _, _, m, _ in pairs], text=[name for name, *_ in pairs],
-                       name=group, mode="markers", marker={"color": PHASES.get(group, DECODE), "size": 8}, error_x=bars,
+                       name=group, mode="markers", marker={"color": PHASES[group], "size": 8}, error_x=bars,
                        hovertemplate="%{text}: predicted %{x:.3g}, measured %{y:.3g}")  # fmt: skip
 
 

@@ -18,6 +18,7 @@ what remains, each check corrected by the others alone, sets its band.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -37,6 +38,7 @@ from inferlab.measurement.memory import context_bytes
 from inferlab.measurement.operations import Attention, Product, timed
 from inferlab.model.ggml_types import CELL_STEP, tensor_type
 from inferlab.model.gguf import Model, read_gguf
+from inferlab.model.kernels import KERNEL_OF_BUFFER
 from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.calibration import Calibration, Check, Timing
 from inferlab.prediction.memory.placement import placed_layers
@@ -73,7 +75,6 @@ ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, v
 CEILINGS = ("F16", "Q4_K")
 CHECK_ROUNDS = 3
 MOST_MATRICES = 1000
-REPACKED_TYPES = ("Q4_K", "Q4_0", "IQ4_NL", "Q2_K")
 
 CHECKS = {
     "wide": ("Q4_K_M", {"n_layer": 4, "n_embd": 3072, "n_head": 24, "n_head_kv": 8, "head_dim": 128, "n_ff": 8192}),
@@ -153,7 +154,8 @@ class _CalibrationRuns:
 
     def measure_host(self, threads: list[int]) -> None:
         """Measure the host with each number of threads, and its ceilings with the most."""
-        operations = [one for n in threads for one in operations_of(n, with_layouts=True)]
+        repacked = self.repacked_types()
+        operations = [one for n in threads for one in operations_of(n, repacked)]
         products, attentions = self.time_operations(operations, "CPU")
         for n in threads:
             settings = Settings(n_gpu_layers=0, n_threads=n, devices=())
@@ -206,6 +208,12 @@ class _CalibrationRuns:
         self.links[name] = self.relayed_link(name, self.links[name], *device_and_host)
 
     # --- operations -----------------------------------------------------------------------------
+
+    def repacked_types(self) -> list[str]:
+        """The types whose matrices llama.cpp keeps in an extra buffer on this processor."""
+        tried = {"n_rows": 64, "n_cols": 256, "n_tokens": 1, "n_matrices": 1, "seconds": 0.0, "least_passes": 1}
+        buffers = {type: self.engine.multiply("CPU", 1, type=type, **tried)[1] for type in TYPES}
+        return [type for type, buffer in buffers.items() if buffer in KERNEL_OF_BUFFER]
 
     def time_operations(self, operations: list[Product | Attention], device: str) -> tuple[list, list]:
         """Time the operations in rounds and keep them; (products, attentions)."""
@@ -342,9 +350,9 @@ class _CalibrationRuns:
         return PlacedModel(model, settings, layers, rates, {"gpu0": self.links[far]} if far else {})
 
 
-def operations_of(n_threads: int | None, with_layouts: bool = False) -> list[Product | Attention]:
-    """Every operation that is timed with so many threads; `with_layouts`: repackable types in their own layout too."""
-    layouts = [(type, True) for type in TYPES] + [(type, False) for type in REPACKED_TYPES if with_layouts]
+def operations_of(n_threads: int | None, repacked: Sequence[str] = ()) -> list[Product | Attention]:
+    """Every operation that is timed with so many threads; the repacked types also in the file's own layout."""
+    layouts = [(type, True) for type in TYPES] + [(type, False) for type in repacked]
     return [one for layout in layouts for one in _products(*layout, n_threads)] + _attentions(n_threads)
 
 
