@@ -23,7 +23,7 @@ def left_out(accuracy: Accuracy):
     """A row for each left-out model, kind of request and type of weights: median errors and rates inside the band."""
     from IPython.display import Markdown
 
-    head = "| left out | rates of each phase | prefill, median error | decode, median error | inside the band |"
+    head = "| group | rates of each phase | prefill, median error | decode, median error | inside the band |"
     rows = _rows(accuracy, "model", lambda point: f"{point.name} {point.mix}")
     rows += _rows(accuracy, "request", lambda point: point.request)
     rows.append(_row("the type of most weights: the nearest type stands in", validation.with_types_left_out(accuracy)))

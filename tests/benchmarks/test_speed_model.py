@@ -114,7 +114,7 @@ def test_predicted_rates_are_near_the_measured_ones(accuracy, phase):
     """The median error is at most 10 % or the machine's repeatability, and nine of ten lie inside the band."""
     checked = accuracy.checked(phase)
     assert len(checked) >= LEAST_POINTS
-    assert accuracy_verdict(checked, required_error(accuracy.points, phase)) == "held it"
+    assert accuracy_verdict(checked, required_error(accuracy.points, phase)) == "met both limits"
 
 
 def report(accuracy):

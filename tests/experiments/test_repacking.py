@@ -43,10 +43,10 @@ def test_ratios_bytes_and_seconds_of_a_pair():
 def test_the_advice_follows_the_rates():
     """Where each case wins a phase, the request decides; else one case wins whatever the request is."""
     assert repacking.advice(pairs_of()) == (
-        "Q4_K_M is faster without repacking from 10.0 prompt tokens for each generated token on"
+        "Q4_K_M is faster without repacking in requests with more than 10.0 prompt tokens for each generated token"
     )
     reverse = pairs_of(prefill=(200.0, 100.0), decode=(10.0, 20.0))
-    assert repacking.advice(reverse).startswith("Q4_K_M is faster with repacking from 10.0 prompt tokens")
+    assert repacking.advice(reverse).startswith("Q4_K_M is faster with repacking in requests with more than 10.0")
     both = pairs_of(prefill=(200.0, 100.0))
     assert repacking.advice(both) == "Q4_K_M is faster with repacking, whatever the request"
     neither = pairs_of(decode=(10.0, 20.0))

@@ -110,7 +110,6 @@ def advice(pair: Pairs) -> str:
     saved, cost = pair.seconds_without
     if saved * cost > 0:
         better = "without" if saved > 0 else "with"
-        return (
-            f"{pair.mix} is faster {better} repacking from {cost / saved:.1f} prompt tokens for each generated token on"
-        )
+        break_even = f"more than {cost / saved:.1f} prompt tokens for each generated token"
+        return f"{pair.mix} is faster {better} repacking in requests with {break_even}"
     return f"{pair.mix} is faster {'without' if saved > cost else 'with'} repacking, whatever the request"

@@ -243,6 +243,6 @@ def share_inside(checked: Sequence[Checked]) -> float:
 def accuracy_verdict(checked: Sequence[Checked], allowed: float = MOST_MEDIAN_ERROR) -> str:
     """Whether the allowed median error and nine of ten inside the band were reached, or how far they were missed."""
     error, inside = median_error(checked), share_inside(checked)
-    missed = [f"missed it by {100 * (error - allowed):.1f} points"] if error > allowed else []
+    missed = [f"missed the allowed median error by {100 * (error - allowed):.1f} points"] if error > allowed else []
     missed += [f"had only {100 * inside:.0f} % inside the band"] if inside < LEAST_INSIDE else []
-    return " and ".join(missed) or "held it"
+    return " and ".join(missed) or "met both limits"
