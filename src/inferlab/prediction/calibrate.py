@@ -1,4 +1,4 @@
-"""Measures a machine's rates for a `Calibration`, with llama.cpp itself, in about two minutes.
+"""Measures a machine's rates for a `Calibration`, with llama.cpp itself, in about four minutes.
 
 Single operations give the rates of arithmetic and memory, small models the rest, and other models the error:
 
@@ -111,7 +111,7 @@ DEVICE_REQUESTS = (
 def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibration:
     """Measure this machine: the host with one thread and with all its cores, each device, and the links to them.
 
-    Includes a loopback device where llama.cpp has the RPC backend. Takes about three minutes on two cores; `save`
+    Includes a loopback device where llama.cpp has the RPC backend. Takes about four minutes on two cores; `save`
     writes the result to the cache folder. Raises EngineError.
     """
     engine = engine or default_engine()

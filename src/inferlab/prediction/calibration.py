@@ -184,7 +184,7 @@ class Calibration:
         try:
             return load(path if path.exists() or not name else f"{name}/calibration", cls)
         except RecordError as error:
-            raise RecordError(f"{error} lab.calibrate() measures this machine in about three minutes.") from error
+            raise RecordError(f"{error} lab.calibrate() measures this machine in about four minutes.") from error
 
 
 def place_of(device: str) -> str:
