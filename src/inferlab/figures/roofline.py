@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points
 from inferlab.machine import Ceiling
+from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.prediction.roofline import Achieved, kernel_of
 
@@ -34,12 +35,13 @@ def roofline(
     )
     figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
     most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
+    highest = max(types, key=ceiling.matrix_flops_per_second.get)
     for type in types:
         corners = _roof(ceiling, type, most)
         name = roof_name(ceiling, type)
         line(figure, corners, name, PREFILL, marks=False)
         figure.add_annotation(text=name, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
-                              yanchor="bottom", showarrow=False)  # fmt: skip
+                              yanchor="bottom" if type == highest else "top", showarrow=False)  # fmt: skip
         figure.data[-1].update(opacity=0.7, hovertemplate=f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
     names, x, y = zip(*points, strict=True) if points else ((), (), ())
     marker = {"color": DECODE, "size": 9}
@@ -71,7 +73,9 @@ def rates_against_length(
     Decode is one token at a time: its rate, of the shortest prompt of each series, stands at one.
     """
     runs = [run for each in series.values() for run in each]
-    figure = blank(badge or runs[-1].badge, _text(series, ridges or {}), "tokens in the prompt", "tokens per second")
+    figure = blank(
+        badge or common_badge(runs), _text(series, ridges or {}), "tokens in the prompt", "tokens per second"
+    )
     for (name, each), colour in zip(series.items(), COLOURS, strict=False):
         each = sorted(each, key=lambda run: run.n_prompt)
         rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]

@@ -46,9 +46,13 @@ def badge_lines(badge: str) -> list[str]:
 
 
 def write_badge(figure: go.Figure, badge: str) -> None:
-    """Print below the axes who measured this, when, with what."""
+    """Print below the axes who measured this, when, with what; a long badge makes the figure higher."""
+    lines, margin = badge_lines(badge), figure.layout.margin.b
+    if margin and badge_margin(len(lines)) > margin:
+        more = badge_margin(len(lines)) - margin
+        figure.update_layout(height=figure.layout.height + more, margin_b=margin + more)
     figure.add_annotation(
-        text="<br>".join(badge_lines(badge)), showarrow=False, align="left", font={"size": 11},
+        text="<br>".join(lines), showarrow=False, align="left", font={"size": 11},
         xref="paper", x=0, xanchor="left", yref="paper", y=0, yanchor="top", yshift=BADGE_SHIFT, opacity=0.75,
     )  # fmt: skip
 

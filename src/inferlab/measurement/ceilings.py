@@ -2,7 +2,8 @@
 
 memory bandwidth  host: every thread searches a block larger than its caches for a byte it does not contain (libc's
                   memchr); a device: one column times more F16 matrices than its caches hold
-matrix rate       a matrix of each type times 512 columns, by ggml on the device; 2 FLOP per weight and column
+matrix rate       a matrix of each type times some columns, by ggml on the device, in the shape that is fastest; 2 FLOP
+                  per weight and column
 link              copies of a large block to a device and back, and of four bytes for the round trip
 disk              a file read once after its pages were dropped from the page cache
 No model and no prediction is involved.
@@ -29,6 +30,11 @@ from inferlab.units import MIB
 TYPES = ("F16", "Q8_0", "Q6_K", "Q4_K", "Q4_0")
 COLUMNS = 512
 SIDE = 4096
+PRODUCTS = (
+    (SIDE, COLUMNS),
+    (2048, 128),
+    (2048, 32),
+)  # (rows and columns of the matrix, columns that it is multiplied with)
 LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 256 * MIB, 1024 * MIB
 BLOCK = 16 * MIB
 
@@ -90,13 +96,16 @@ def device_bandwidth(device: str, seconds: float = 0.25, engine: LlamaEngine | N
 def matrix_rate(
     device: str, type: str, n_threads: int | None = None, seconds: float = 0.25, engine: LlamaEngine | None = None
 ) -> tuple[float, str]:
-    """FLOP per second of a 4096 x 4096 matrix of `type` times 512 columns, the median pass; and the matrix's buffer.
+    """FLOP per second of a square matrix of `type` in the fastest pass of the fastest of PRODUCTS; and its buffer.
 
     The matrix lies in the buffer type that llama.cpp would choose, so that the kernel is the model's.
     """
-    work = {"type": type, "n_rows": SIDE, "n_cols": SIDE, "n_tokens": COLUMNS, "n_matrices": 1}
-    times, buffer = (engine or default_engine()).multiply(_ggml_name(device), n_threads, **work, seconds=seconds)
-    return 2 * SIDE * SIDE * COLUMNS / median(times), buffer
+    engine, rates = engine or default_engine(), []
+    for side, columns in PRODUCTS:
+        work = {"type": type, "n_rows": side, "n_cols": side, "n_tokens": columns, "n_matrices": 1}
+        times, buffer = engine.multiply(_ggml_name(device), n_threads, **work, seconds=seconds / len(PRODUCTS))
+        rates.append(2 * side * side * columns / min(times))
+    return max(rates), buffer
 
 
 def link(device: str, seconds: float = 0.5, engine: LlamaEngine | None = None) -> LinkCeiling:
