@@ -30,11 +30,8 @@ from inferlab.units import MIB
 TYPES = ("F16", "Q8_0", "Q6_K", "Q4_K", "Q4_0")
 COLUMNS = 512
 SIDE = 4096
-PRODUCTS = (
-    (SIDE, COLUMNS),
-    (2048, 128),
-    (2048, 32),
-)  # (rows and columns of the matrix, columns that it is multiplied with)
+PRODUCTS = ((SIDE, COLUMNS), (2048, 128), (2048, 32))
+"""Rows, and as many columns, of a square matrix; and the columns that it is multiplied with."""
 LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 256 * MIB, 1024 * MIB
 BLOCK = 16 * MIB
 
