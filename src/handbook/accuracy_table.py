@@ -14,7 +14,7 @@ def by_machine(found: Mapping[str, Accuracy]):
     """A row for each machine and phase: errors, what was allowed, and how many lie inside the band."""
     from IPython.display import Markdown
 
-    head = "| machine | phase | rates | median error | allowed | largest | inside the band | band, either way |"
+    head = "| machine | phase | rates | median | allowed | largest | inside | band |"
     rows = [_machine_row(name, accuracy, phase) for name, accuracy in found.items() for phase in PHASES]
     return Markdown("\n".join([head, "|---|---|--:|--:|--:|--:|--:|--:|", *rows]))
 
