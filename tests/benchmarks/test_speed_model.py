@@ -28,7 +28,7 @@ from inferlab.settings import Settings
 
 pytestmark = [pytest.mark.engine, needs_rpc]
 
-LEAST_POINTS, ALLOWED_SECONDS = 20, 300
+LEAST_POINTS, ALLOWED_SECONDS = 23, 300
 SHAPES = {
     "mistral-7b": ("Q2_K", 3),
     "phi-3-mini-4k": ("Q6_K", 4),
@@ -40,7 +40,9 @@ SHAPES = {
     "llama-3.2-1b": ("BF16", 5),
     "gemma-3-1b": ("IQ4_NL", 14),
 }
-"""Published models, mix and blocks of each: no dimension of theirs is in the calibration."""
+"""Published models, mix and blocks of each. No model of the calibration has their dimensions together, but single
+matrices have sizes that it measures too: 3072 x 8192 of Phi 3 in a check, 4096 x 1024 of Llama 3.1 8B in a product.
+"""
 
 
 def point(name, settings, n_prompt, link=None, **changes):

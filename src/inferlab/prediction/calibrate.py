@@ -8,7 +8,7 @@ attention  keys and values of each type, with heads of several sizes, shared and
 overhead   a tiny model with two blocks and with eighteen; a model of narrow matrices for norms, additions, rotations
 link       the connection alone, and a run that sends every block to the device as a split of its own; also with relays
 disk       a model's file, after its pages were dropped from the page cache
-checks     models of other shapes and mixed types, which took no part in the rates: predicted, and run in two rounds
+checks     models of other shapes and mixed types, which took no part in the rates: run in rounds, and predicted
 
 Operations are measured in rounds, so that a disturbance of some seconds affects one round of each; a rate comes from
 the median of the rounds. The factors by which the checks took longer than their operations alone correct a plan, and
