@@ -44,15 +44,15 @@ def split(
     for row, (phase, colour) in enumerate(PHASES.items(), 2):
         _predicted(figure, row, phase, colour, plans)
         _measured(figure, row, phase, colour, runs, plans)
-        figure.add_vline(x=at, line={"color": EDGE, "width": 6}, row=row, col=1)
-        figure.update_yaxes(title=f"{phase}<br>tokens/s", rangemode="tozero", row=row, col=1)
-        _headroom(figure, row)
-        figure.update_xaxes(title="n_gpu_layers", dtick=_tick(plans, runs), row=row, col=1)
-    figure.update_xaxes(title="GiB", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(autorange="reversed", type="category", row=1, col=1)
-    figure.update_xaxes(automargin=True)
-    figure.update_yaxes(automargin=True, ticklabelstandoff=6)
-    figure.update_layout(barmode="stack", showlegend=True, height=760)
+    layers = {"title": "n_gpu_layers", "dtick": _tick(plans, runs), "automargin": True}
+    rates = {"automargin": True, "ticklabelstandoff": 6}
+    figure.update_layout(
+        barmode="stack", showlegend=True, height=760, shapes=[_mark(at, row) for row in (2, 3)],
+        xaxis={"title": "GiB", "rangemode": "tozero", "automargin": True}, xaxis2=layers, xaxis3=layers,
+        yaxis={"autorange": "reversed", "type": "category", **rates},
+        **{f"yaxis{row}": {"title": f"{phase}<br>tokens/s", "rangemode": "tozero", **rates, **_headroom(figure, row)}
+           for row, phase in enumerate(PHASES, 2)},
+    )  # fmt: skip
     line = badge or _badge(held, plans, runs)
     write_badge(figure, line)
     figure.update_layout(margin_b=116 + 14 * max(0, len(badge_lines(line)) - 3))
@@ -123,11 +123,16 @@ def _measured(
     )  # fmt: skip
 
 
-def _headroom(figure: go.Figure, row: int) -> None:
-    """Extend the axis so that the number above the highest point fits."""
-    most = max((y for trace in figure.select_traces(row=row, col=1) for y in trace.y), default=0)
-    if most:
-        figure.update_yaxes(range=[0, 1.18 * most], row=row, col=1)
+def _mark(at: int, row: int) -> dict:
+    """The vertical line at the n_gpu_layers that is drawn."""
+    ends = {"x0": at, "x1": at, "y0": 0, "y1": 1}
+    return {"type": "line", "xref": f"x{row}", "yref": f"y{row} domain", "line": {"color": EDGE, "width": 6}, **ends}
+
+
+def _headroom(figure: go.Figure, row: int) -> dict:
+    """The axis's range, with room for the number above the highest point."""
+    most = max((y for trace in figure.data if trace.yaxis == f"y{row}" for y in trace.y), default=0)
+    return {"range": [0, 1.18 * most]} if most else {}
 
 
 def same_curve(one: Settings, other: Settings) -> bool:

@@ -21,20 +21,20 @@ BADGE_SHIFT, BADGE_LINE_PIXELS = -64, 15
 
 def blank(badge: str | None, alt: str, x: str = "", y: str = "") -> go.Figure:
     """An empty figure with titled axes, a text alternative, and the badge of its data below."""
-    figure = go.Figure()
-    figure.update_layout(
-        meta={"alt": alt},
-        template="none",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 60, "r": 16, "t": 32, "b": 116},
-        height=400,
-        showlegend=False,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-        bargap=0.35,
-    )
-    figure.update_xaxes(title=x, automargin=True)
-    figure.update_yaxes(title=y, automargin=True, ticklabelstandoff=6)
+    layout = {
+        "meta": {"alt": alt},
+        "template": "none",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 60, "r": 16, "t": 32, "b": 116},
+        "height": 400,
+        "showlegend": False,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+        "bargap": 0.35,
+        "xaxis": {"title": {"text": x}, "automargin": True},
+        "yaxis": {"title": {"text": y}, "automargin": True, "ticklabelstandoff": 6},
+    }
+    figure = go.Figure(layout=layout)
     if badge is not None:
         write_badge(figure, badge)
     return figure
