@@ -4,6 +4,7 @@ import pytest
 from fakes import BatchEngine
 
 from inferlab import figures
+from inferlab.figures.style import tick_values
 from inferlab.measurement.batching import batched_decode
 from inferlab.measurement.continuous_batching import Request, schedule
 from inferlab.measurement.depth import decode_at_depths
@@ -39,6 +40,14 @@ def test_the_steps_of_a_batch(measured):
     assert list(of(figure, "median").y) == [1250, 2000]
     assert len(of(figure, "one step").x) == 18
     assert list(of(figures.batch_steps(measured, {1: 1.25, 4: 1.3}), "expected").y) == [1250, 1300]
+
+
+def test_sizes_that_lie_close_have_no_labels_of_their_own():
+    """The least size is named, then powers of two before the others; every label has room on a phone."""
+    sizes = [1, 2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 17, 32]
+    assert tick_values(sizes) == [1, 4, 8, 12, 16, 32]
+    assert tick_values(sizes, log=True) == [1, 2, 3, 4, 6, 8, 16, 32]
+    assert (tick_values([]), tick_values([0]), tick_values([64, 256, 512])) == ([], [0], [64, 256, 512])
 
 
 def test_steps_of_two_kernels_are_two_lines(measured):

@@ -49,8 +49,9 @@ def test_every_figure_has_a_text_alternative(name):
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in PLANNED or name in MEASURED])
 def test_every_figure_carries_its_badge(name):
-    """Below the axes stands who measured, when and with what."""
+    """Below the axes stands who measured, when and with what, where long names at the left take no room from it."""
     assert RUN.badge in badge(EVERY[name])
+    assert next(note for note in EVERY[name].layout.annotations if "measured" in note.text).xanchor == "right"
 
 
 @pytest.mark.parametrize("name", PLANNED)

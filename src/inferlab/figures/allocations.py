@@ -55,5 +55,4 @@ def resident_memory(found: Mapping[str, Residence], badge: str) -> go.Figure:
             marker_color=colour, hovertemplate=f"{kind}: %{{x:.1f}} MiB<extra>%{{y}}</extra>",
         )  # fmt: skip
     stacked(figure, len(found))
-    figure.update_annotations(xshift=-105)
     return figure

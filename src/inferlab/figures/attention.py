@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import LOG_MARKS, blank, line
+from inferlab.figures.style import LOG_MARKS, blank, line, tick_values
 from inferlab.measurement.torch_attention import Timings
 from inferlab.units import MIB
 
@@ -27,6 +27,6 @@ def attention_against_tokens(timings: Timings, quantity: str = "extra_bytes") ->
     for way, own in known.items():
         line(figure, own, *WAYS[way])
     figure.update_layout(showlegend=True)
-    figure.update_xaxes(type="log", tickvals=[n for n, _ in known["math"]])
+    figure.update_xaxes(type="log", tickvals=tick_values([n for n, _ in known["math"]], log=True))
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure

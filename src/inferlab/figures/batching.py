@@ -16,6 +16,7 @@ from inferlab.figures.style import (
     line,
     points,
     samples_and_medians,
+    tick_values,
 )
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.batching import BatchedDecode
@@ -43,7 +44,7 @@ def batch_rates(measured: BatchedDecode) -> go.Figure:
         medians = [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in measured.points]
         samples_and_medians(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
-    figure.update_xaxes(type="log", tickvals=sizes)
+    figure.update_xaxes(type="log", tickvals=tick_values(sizes, log=True))
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
 
@@ -68,7 +69,7 @@ def batch_steps(measured: BatchedDecode, expected: Mapping[int, float] | None = 
         figure.data[-1].line.dash = "dot"
         figure.data[0].showlegend = False
         figure.update_layout(showlegend=True)
-    figure.update_xaxes(tickvals=[one.n_sequences for one in measured.points])
+    figure.update_xaxes(tickvals=tick_values([one.n_sequences for one in measured.points]))
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -91,6 +92,6 @@ def batch_steps_by_kernel(found: Mapping[str, BatchedDecode]) -> go.Figure:
         medians = [(b.n_sequences, 1e3 * b.median_seconds) for b in one.points]
         samples_and_medians(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
-    figure.update_xaxes(tickvals=[b.n_sequences for b in first.points if b.n_sequences % 4 == 0 or b.n_sequences == 1])
+    figure.update_xaxes(tickvals=tick_values([one.n_sequences for one in first.points]))
     figure.update_yaxes(rangemode="tozero")
     return figure

@@ -17,6 +17,7 @@ from inferlab.figures.style import (
     dashed_line,
     line,
     samples_and_medians,
+    tick_values,
 )
 from inferlab.measurement.depth import DepthScaling
 from inferlab.measurement.kv_steps import levels
@@ -41,7 +42,7 @@ def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
         medians = [(n, 1e3 * one.median_seconds(n)) for n in one.seconds]
         samples_and_medians(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
-    figure.update_xaxes(tickvals=list(next(iter(found.values())).seconds), rangemode="tozero")
+    figure.update_xaxes(tickvals=tick_values(list(next(iter(found.values())).seconds)), rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
     return figure
 

@@ -71,7 +71,7 @@ def _table(
     figure.update_layout(height=220 + 34 * len(names), margin={"l": 110, "t": 96, "b": 70})
     figure.update_xaxes(side="top", type="category", tickangle=-40, showgrid=False, ticks="outside")
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False, ticks="")
-    figure.update_annotations(yshift=-8, xshift=-90)
+    figure.update_annotations(yshift=-8)
     return figure
 
 

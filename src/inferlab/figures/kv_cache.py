@@ -83,7 +83,6 @@ def cache_runs(runs: Sequence[Run]) -> go.Figure:
     )  # fmt: skip
     figure.add_bar(y=names, x=used, name="in use", orientation="h", marker_color=DECODE)
     figure.update_layout(showlegend=True, height=240 + 60 * max(2, len(runs)))
-    figure.update_annotations(xshift=-70)
     figure.update_xaxes(range=[0, 1.7 * max(reserved, default=1)])
     figure.update_yaxes(autorange="reversed", type="category")
     return figure

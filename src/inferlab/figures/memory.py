@@ -8,7 +8,7 @@ from itertools import groupby
 import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
-from inferlab.figures.style import EDGE, blank, narrow_badge, stacked
+from inferlab.figures.style import EDGE, blank, stacked
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import Gap, compare
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
@@ -105,7 +105,6 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
-    narrow_badge(figure)
     figure.update_xaxes(range=[0, 1.5 * max([*measured, *filter(None, planned)], default=1)])
     return figure
 
@@ -128,7 +127,6 @@ def memory_residuals(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> go.Figure:
     figure.update_layout(showlegend=True, height=220 + 24 * len(gaps))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(gaps), autorange="reversed")
     figure.update_xaxes(range=[-1.1 * _widest(gaps), 1.1 * _widest(gaps)])
-    narrow_badge(figure)
     return figure
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, PURPLE, blank, narrow_badge, stacked
+from inferlab.figures.style import GREY, PURPLE, blank, stacked
 from inferlab.model.gguf import Model
 from inferlab.prediction import cost
 from inferlab.units import GIB, MIB, bytes_text
@@ -42,7 +42,6 @@ def cost_by_part(model: Model, n_cells: int) -> go.Figure:
         )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=240 + 30 * len(names))
-    narrow_badge(figure)
     return figure
 
 
@@ -68,7 +67,6 @@ def tensor_bytes(model: Model) -> go.Figure:
         )  # fmt: skip
     stacked(figure, len(sizes))
     figure.update_layout(height=240 + 26 * len(sizes))
-    narrow_badge(figure)
     return figure
 
 

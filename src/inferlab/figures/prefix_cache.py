@@ -6,7 +6,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import PREFILL, TEAL, blank, samples_and_medians
+from inferlab.figures.style import PREFILL, TEAL, blank, samples_and_medians, tick_values
 from inferlab.measurement.prefix_cache import PrefixReuse
 
 REUSED = TEAL
@@ -28,6 +28,6 @@ def prefix_reuse(reuse: PrefixReuse) -> go.Figure:
         medians = [(one.n_shared, 1e3 * median(getattr(one, of))) for one in reuse.prefixes]
         samples_and_medians(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
-    figure.update_xaxes(tickvals=[one.n_shared for one in reuse.prefixes], rangemode="tozero")
+    figure.update_xaxes(tickvals=tick_values([one.n_shared for one in reuse.prefixes]), rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
     return figure

@@ -54,7 +54,6 @@ def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = No
     figure.add_scatter(x=[x for _, _, x in left], y=[group for group, _, _ in left], text=[name for _, name, _ in left],
                        mode="markers", marker={"color": DECODE, "size": 9, "opacity": 0.6},
                        hovertemplate="%{text}: %{x:.1f} %<extra></extra>")  # fmt: skip
-    figure.update_annotations(xshift=-90)  # align the badge with the names of the rows
     figure.update_layout(height=190 + 40 * len(groups))
     figure.update_yaxes(autorange="reversed", type="category")
     return figure

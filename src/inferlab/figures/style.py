@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log10
 from textwrap import wrap
 from typing import Any
 
@@ -15,8 +16,10 @@ SERIES_COLOURS = (DECODE, PREFILL, TEAL, PURPLE)
 EDGE = "rgba(128,128,128,0.35)"
 LOG_MARKS = tuple(digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5))
 """Ticks of a logarithmic axis as whole numbers: by itself it writes 2 and 5 without their power of ten."""
-BADGE_COLUMNS, NARROW_COLUMNS = 62, 34
+BADGE_COLUMNS = 62
 BADGE_SHIFT, BADGE_LINE_PIXELS = -64, 15
+NARROW_AXIS, DIGIT_PIXELS, TICK_GAP = 240, 7, 11
+"""Pixels of the horizontal axis on a phone, of a digit, and between two labels."""
 
 
 def blank(badge: str | None, alt: str, x: str = "", y: str = "") -> go.Figure:
@@ -46,14 +49,17 @@ def badge_lines(badge: str) -> list[str]:
 
 
 def write_badge(figure: go.Figure, badge: str) -> None:
-    """Print below the axes who measured this, when, with what; a long badge makes the figure higher."""
+    """Print below the axes who measured this, when, with what; a long badge makes the figure higher.
+
+    It ends where the axes end: the names at their left, however long, take no room from it.
+    """
     lines, margin = badge_lines(badge), figure.layout.margin.b
     if margin and badge_margin(len(lines)) > margin:
         more = badge_margin(len(lines)) - margin
         figure.update_layout(height=figure.layout.height + more, margin_b=margin + more)
     figure.add_annotation(
         text="<br>".join(lines), showarrow=False, align="left", font={"size": 11},
-        xref="paper", x=0, xanchor="left", yref="paper", y=0, yanchor="top", yshift=BADGE_SHIFT, opacity=0.75,
+        xref="paper", x=1, xanchor="right", yref="paper", y=0, yanchor="top", yshift=BADGE_SHIFT, opacity=0.75,
     )  # fmt: skip
 
 
@@ -62,13 +68,16 @@ def badge_margin(n_lines: int) -> int:
     return BADGE_LINE_PIXELS * n_lines - BADGE_SHIFT + 7
 
 
-def narrow_badge(figure: go.Figure) -> None:
-    """Break the badge into shorter lines, because long names leave little width, and make room for them below."""
-    for note in figure.layout.annotations:
-        note.text = "<br>".join(wrap(note.text.replace("<br>", " "), NARROW_COLUMNS, break_on_hyphens=False))
-    lines = max(note.text.count("<br>") for note in figure.layout.annotations) + 1
-    more = max(0, badge_margin(lines) - figure.layout.margin.b)
-    figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
+def tick_values(values: Sequence[int], log: bool = False) -> list[int]:
+    """The measured sizes whose labels fit on the axis of a narrow page: the least, then the roundest in binary."""
+    kept: list[int] = []
+    least, most, at = min(values, default=1), max(values, default=1), log10 if log else float
+    pixels = NARROW_AXIS / ((at(most) - at(least) if log else most) or 1)
+    for value in sorted(set(values), key=lambda n: (n != least, -(n & -n), n)):
+        wide = DIGIT_PIXELS * len(str(value)) + TICK_GAP
+        if all(pixels * abs(at(value) - at(other)) >= wide for other in kept):
+            kept.append(value)
+    return sorted(kept)
 
 
 def points(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, colour: str) -> None:
