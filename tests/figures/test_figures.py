@@ -96,6 +96,13 @@ def test_ttft_shows_every_pass_and_joins_the_medians():
     assert EVERY["ttft_against_prompt"].layout.yaxis.rangemode == "tozero"
 
 
+def test_each_series_has_a_symbol_of_its_own_for_decode():
+    """Decode is orange everywhere, so the symbol tells two series apart."""
+    figure = figures.rates_against_length({"Q4_K_M": [RUN], "F16": [RUN]})
+    symbols = [trace.marker.symbol for trace in figure.data if trace.name.startswith("decode")]
+    assert len(set(symbols)) == 2
+
+
 def test_token_times_begin_with_the_second_token():
     """The first token belongs to the prefill; each later one has its engine time and their median."""
     points, line = EVERY["token_times"].data

@@ -14,6 +14,7 @@ from inferlab.measurement.run import Run
 from inferlab.prediction.roofline import Achieved, kernel_of
 
 COLOURS = (PREFILL, "#0f9d8a", "#a855c7", "#8a7415")
+SYMBOLS = ("diamond", "square", "triangle-up", "cross")
 
 
 def roofline(
@@ -76,7 +77,7 @@ def rates_against_length(
     figure = blank(
         badge or common_badge(runs), _text(series, ridges or {}), "tokens in the prompt", "tokens per second"
     )
-    for (name, each), colour in zip(series.items(), COLOURS, strict=False):
+    for (name, each), colour, symbol in zip(series.items(), COLOURS, SYMBOLS, strict=False):
         each = sorted(each, key=lambda run: run.n_prompt)
         rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
         points(figure, [(n, rate) for n, found in rates for rate in found], "every pass", colour)
@@ -85,7 +86,7 @@ def rates_against_length(
         decode = next((run.decode_tokens_per_second for run in each if run.decode_tokens_per_second), None)
         if decode:
             figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers",
-                               marker={"color": DECODE, "size": 11, "symbol": "diamond"})  # fmt: skip
+                               marker={"color": DECODE, "size": 11, "symbol": symbol})  # fmt: skip
     for line_at, (name, tokens) in enumerate(sorted((ridges or {}).items(), key=lambda ridge: ridge[1])):
         figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"})
         figure.add_annotation(
