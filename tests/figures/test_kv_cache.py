@@ -83,6 +83,8 @@ def test_an_unknown_symptom_says_so():
 
 
 def test_a_confusion_matrix_counts_and_names_its_mistakes():
-    """Right diagnoses on the diagonal; the text alternative names the mistaken ones."""
+    """Right diagnoses on the diagonal, mistakes in another colour; the text alternative names the mistaken ones."""
     assert EVERY["confusion_matrix"].layout.meta["alt"] == "3 of 4 diagnoses were right. Mistaken: other taken for one."
     assert list(EVERY["confusion_matrix"].data[1].text) == ["2", "", "1", "1"]
+    assert [list(row) for row in EVERY["confusion_matrix"].data[0].z] == [[2, 0], [1, 2]]
+    assert len({colour for _, colour in EVERY["confusion_matrix"].data[0].colorscale}) == 3

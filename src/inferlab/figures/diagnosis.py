@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from inferlab.experiments.diagnosis import Comparison
-from inferlab.figures.style import EDGE, TEAL, blank
+from inferlab.figures.style import EDGE, RED, TEAL, blank
 from inferlab.units import MIB
 
 SYMPTOMS = {
@@ -38,30 +38,34 @@ def _value_text(case: Comparison, sign: str) -> str:
 
 
 def confusion_matrix(table: Mapping[str, Counter[str]], badge: str) -> go.Figure:
-    """How often each cause (row) was diagnosed as each cause (column)."""
+    """How often each cause (row) was diagnosed as each cause (column); mistakes have a colour of their own."""
     columns = list(dict.fromkeys([*table, *(name for row in table.values() for name in row)]))
     right = sum(row[name] for name, row in table.items())
     total = sum(sum(row.values()) for row in table.values())
     wrong = [f"{name} taken for {other}" for name, row in table.items() for other in row if other != name]
     rows = {name: [str(row[other] or "") for other in columns] for name, row in table.items()}
-    figure = _table(
-        rows, columns, f"{right} of {total} diagnoses were right. Mistaken: {', '.join(wrong) or 'none'}.", badge, TEAL
-    )
+    alt = f"{right} of {total} diagnoses were right. Mistaken: {', '.join(wrong) or 'none'}."
+    figure = _table(rows, columns, alt, badge, RED, same=TEAL)
     figure.update_layout(margin={"t": 150}, height=figure.layout.height + 110)
     figure.update_xaxes(tickangle=-55)
     return figure
 
 
 def _table(
-    rows: Mapping[str, Sequence[str]], columns: Sequence[str], alt: str, badge: str, colour: str
+    rows: Mapping[str, Sequence[str]], columns: Sequence[str], alt: str, badge: str, colour: str, same: str = EDGE
 ) -> go.Figure:
-    """A table of texts with names of rows and columns; a cell with text is tinted."""
+    """A table of texts with names of rows and columns; a cell with text is tinted in `colour`.
+
+    same  the colour where row and column have one name
+    """
     figure = blank(badge, alt)
     names = list(rows)
     figure.add_heatmap(
-        x=list(columns), y=names, z=[[int(bool(text)) for text in rows[name]] for name in names],
+        x=list(columns), y=names,
+        z=[[bool(text) + bool(text and name == other) for other, text in zip(columns, rows[name], strict=True)]
+           for name in names],
         showscale=False, xgap=2, ygap=2, hoverinfo="skip",
-        zmin=0, zmax=1, colorscale=[[0, "rgba(128,128,128,0.08)"], [1, _tint(colour)]],
+        zmin=0, zmax=2, colorscale=[[0, "rgba(128,128,128,0.08)"], [0.5, _tint(colour)], [1, _tint(same)]],
     )  # fmt: skip
     figure.add_scatter(  # text of the heatmap itself would be coloured for a white page
         x=list(columns) * len(names), y=[name for name in names for _ in columns], mode="text",
