@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 import plotly.graph_objects as go
 
 from inferlab.experiments.tune import Candidate, Tuning
@@ -48,8 +50,13 @@ def _round_text(index: int, candidates: tuple[Candidate, ...]) -> str:
 
 
 def tuning_pairs(found: Tuning) -> go.Figure:
-    """Speed of the winner relative to the settings before, in each pair, and the verdict; the band is an interval."""
+    """Speed of the winner relative to the settings before, in each pair, and the verdict; the band is an interval.
+
+    Without pairs the verdict alone is written.
+    """
     ratios = [pair.ratio for pair in found.pairs]
+    if not ratios:
+        return _verdict_alone(found)
     figure = blank(found.badge, found.verdict, x="pair", y="times as fast")
     if found.interval:
         low, high = found.interval
@@ -59,14 +66,17 @@ def tuning_pairs(found: Tuning) -> go.Figure:
         hovertemplate="pair %{x}: %{y:.3f} times as fast<extra></extra>",
     )  # fmt: skip
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
-    if ratios:
-        figure.add_annotation(
-            text=f"{found.finding}: {found.measured}", showarrow=False, align="left", xref="paper", x=0, xanchor="left",
-            yref="paper", y=1, yanchor="bottom",
-        )  # fmt: skip
-    if not ratios:
-        reason = "no pair was measured:<br>the settings as they were did best,<br>or the budget ended"
-        figure.add_scatter(x=[1], y=[1], mode="text", text=[reason], textposition="top center", hoverinfo="skip")
-        figure.update_xaxes(range=[0.5, 1.5], showticklabels=False, showgrid=False, title="")
+    figure.add_annotation(
+        text=f"{found.finding}: {found.measured}", showarrow=False, align="left", xref="paper", x=0, xanchor="left",
+        yref="paper", y=1, yanchor="bottom",
+    )  # fmt: skip
     figure.update_xaxes(dtick=1)
+    return figure
+
+
+def _verdict_alone(found: Tuning) -> go.Figure:
+    figure = blank(found.badge, found.verdict)
+    text = "<br>".join(wrap(found.verdict, 40, break_on_hyphens=False))
+    figure.add_annotation(text=text, showarrow=False, xref="paper", x=0.5, yref="paper", y=0.5, font={"size": 14})
+    figure.update_layout(height=240, xaxis_visible=False, yaxis_visible=False)
     return figure
