@@ -11,6 +11,7 @@
     const ink = pageColour("--pst-color-text-base");
     const line = pageColour("--book-figure-line");
     const surface = pageColour("--pst-color-surface");
+    const muted = pageColour("--pst-color-text-muted");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickcolor: line, automargin: true };
     return {
       font: { family: getComputedStyle(document.body).fontFamily, color: ink },
@@ -21,7 +22,7 @@
       legend: { bgcolor: "rgba(0,0,0,0)" },
       hoverlabel: { bgcolor: surface, bordercolor: line, font: { color: ink } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: line, activecolor: ink },
-      slider: { bgcolor: surface, bordercolor: line, font: { color: ink } },
+      slider: { bgcolor: surface, bordercolor: muted, tickcolor: muted, font: { color: ink } },
     };
   }
 

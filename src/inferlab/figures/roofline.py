@@ -109,7 +109,7 @@ def roofline_at(
     working = here.flops_per_second / ceiling.matrix_flops_per_second[types[0]]
     roof = roof_name(ceiling, types[0])
     text = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {roof}"
-    figure.data[-1].update(marker={"opacity": 0.35, "color": DECODE, "size": 9})
+    figure.data[-1].update(marker={"opacity": 0.65, "color": DECODE, "size": 9})
     figure.add_scatter(
         x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,
         marker={"color": DECODE, "size": 15, "symbol": "diamond"}, hovertemplate=text,

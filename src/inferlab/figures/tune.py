@@ -34,8 +34,8 @@ def _candidate_line(figure: go.Figure, own: list[tuple[int, Candidate]]) -> None
     name = ", ".join(f"{key}={value_text(value)}" for key, value in changes.items()) or "as it was"
     figure.add_scatter(
         x=[index for index, _ in own], y=[one.median_seconds for _, one in own], name=name, mode="lines+markers",
-        line={"color": PREFILL if changes else DECODE, "width": 1 if changes else 3}, marker={"size": 8},
-        opacity=0.6 if changes else 1, hovertemplate=f"{name}: %{{y:.3f}} s<extra>round %{{x}}</extra>",
+        line={"color": PREFILL if changes else DECODE, "width": 1.5 if changes else 3}, marker={"size": 8},
+        opacity=0.8 if changes else 1, hovertemplate=f"{name}: %{{y:.3f}} s<extra>round %{{x}}</extra>",
     )  # fmt: skip
 
 
