@@ -6,7 +6,7 @@ from fakes import made_run, scripted_pass
 from scipy.stats import linregress
 
 from inferlab.measurement.run import QUANTITIES
-from inferlab.statistics import ENOUGH, least_squares, median_interval, sign_confidence
+from inferlab.statistics import ENOUGH, least_squares, median_interval, sign_confidence, which_of_two
 
 
 def test_nine_points_have_no_interval():
@@ -117,3 +117,11 @@ def test_too_few_points_say_nothing_about_how_well_a_line_fits():
     assert least_squares([1, 2, 3], [2.0, 4.0, 6.0]).r_squared == pytest.approx(1)
     with pytest.raises(ValueError, match="3 points at one x have no slope"):
         least_squares([4, 4, 4], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("points", "name"), [((20, 21, 22), "sum"), ((29, 30, 31), "mean"), ((5, 6, 7), None), ((15, 21, 26), None)]
+)
+def test_two_values_are_told_apart_only_by_points_near_one_of_them(points, name):
+    """Far off both, or scattered as widely as the two differ, the points support neither."""
+    assert which_of_two(points, {"mean": 30.0, "sum": 20.0}) == name

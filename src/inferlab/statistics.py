@@ -1,10 +1,11 @@
-"""Statistics of measured points: a least-squares line, the interval of a median, a paired sign test."""
+"""Statistics of measured points: a line, the interval of a median, a paired sign test, which of two values fits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, fsum
+from statistics import median
 
 ENOUGH = 10
 CONFIDENCE = 0.95
@@ -81,6 +82,18 @@ def sign_confidence(differences: Sequence[float]) -> float | None:
     more = max(sum(signs), len(signs) - sum(signs))
     by_chance = sum(comb(len(signs), k) for k in range(more, len(signs) + 1)) / 2 ** len(signs)
     return 1 - min(1.0, 2 * by_chance)
+
+
+def which_of_two(points: Sequence[float], expected: Mapping[str, float]) -> str | None:
+    """The name of that of two expected values which is nearer to the median of `points`.
+
+    None if the points cannot tell the two apart: they scatter, or their median lies off the nearer value, by at least
+    as much as the two values differ. All in one unit.
+    """
+    middle = median(points)
+    (name, nearer), (_, other) = sorted(expected.items(), key=lambda item: abs(item[1] - middle))
+    off = max(max(points) - min(points), abs(middle - nearer))
+    return name if off < abs(other - nearer) else None
 
 
 def nonnegative_fit(terms: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

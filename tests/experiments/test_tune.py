@@ -66,13 +66,13 @@ def test_the_fastest_candidate_wins(clock):
 
 
 def test_the_settings_as_they_were_may_win(clock):
-    """Where nothing is faster the answer is that no difference was found, without any pair."""
+    """Where nothing is faster the answer is that nothing better was found, without any pair."""
     found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads != 4) + (s.n_ubatch != 512) + (s.flash_attn != "auto"))
     assert found.changes == {}
     assert found.pairs == ()
     assert not found.better
     assert found.best == found.settings
-    assert found.verdict.startswith("No difference found: of all candidates")
+    assert found.verdict.startswith("Nothing better found: of all candidates")
 
 
 def test_noise_is_not_a_difference(clock):

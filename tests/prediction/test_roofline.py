@@ -48,6 +48,11 @@ def test_decode_is_a_pass_of_one_token():
     assert told.bytes_per_second == pytest.approx(2 * (WEIGHTS + HEAD) * 10, rel=1e-3)
 
 
+def test_shares_are_of_both_roofs():
+    """A gigabyte and eight GFLOP in a second are the roofs: half a GB/s and one GFLOP/s are a half and an eighth."""
+    assert roofline.Achieved("decode", 1, 2.0, 1e9).shares(CEILING, "F16") == (0.5, 0.125)
+
+
 def test_the_ridge_in_tokens_is_where_both_roofs_meet():
     """Eight FLOP a byte, one a token and byte of F16: eight tokens."""
     assert roofline.ridge_tokens(CEILING, "F16", SHAPE) == pytest.approx(8, rel=1e-3)

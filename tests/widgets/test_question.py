@@ -69,3 +69,9 @@ def test_on_a_page_the_outcome_is_folded():
     assert shown.startswith('<details class="outcome"><summary>')
     assert 'class="lab-figure"' in shown
     assert "open" not in shown.split(">")[0]
+
+
+@pytest.mark.usefixtures("on_page")
+def test_an_outcome_keeps_its_lines():
+    """Commands for several programs stand on lines of their own, and their signs are escaped."""
+    assert "<p>a &lt; b<br>-t 2</p>" in ask("Which?", CHOICES).reveal("a < b\n-t 2")._repr_html_()

@@ -151,7 +151,7 @@ class Tuning(Measurement):
     def verdict(self) -> str:
         """One sentence: better or slower, by how much and how surely, or that no difference was found or judged."""
         if not self.changes:
-            return "No difference found: of all candidates, the settings as they were did best."
+            return "Nothing better found: of all candidates, the settings as they were did best."
         changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
         if self.ratio is None:
             return f"Not judged: {changes} did best in the search, but no time was left to compare."

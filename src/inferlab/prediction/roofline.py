@@ -36,6 +36,11 @@ class Achieved:
         """(name, FLOP per byte, FLOP per second) for `figures.roofline`."""
         return self.name, self.flop_per_byte, self.flops_per_second
 
+    def shares(self, ceiling: Ceiling, type: str) -> tuple[float, float]:
+        """Shares that it reached of the memory roof and of the matrix roof of a type of weights; 1 is the roof."""
+        memory, matrix = ceiling.bandwidth_bytes_per_second, ceiling.matrix_flops_per_second[type]
+        return self.bytes_per_second / memory, self.flops_per_second / matrix
+
 
 def achieved(runs: Iterable[Run], model: Model, decode: bool = True) -> list[Achieved]:
     """The prefill of every run and, with `decode`, the decode of the run with the fewest cells in use.

@@ -59,7 +59,7 @@ class Question:
 
     def _shown(self, outcome: figures.Figure | str) -> tuple[ipw.Widget, ...]:
         said = ipw.HTML(f"<p>You predicted: <strong>{html.escape(self.committed or '')}</strong></p>")
-        shown = ipw.HTML(f"<p>{html.escape(outcome)}</p>") if isinstance(outcome, str) else figures.live(outcome)
+        shown = ipw.HTML(_paragraph(outcome)) if isinstance(outcome, str) else figures.live(outcome)
         return said, shown
 
 
@@ -86,5 +86,10 @@ class PageQuestion:
 
     def reveal(self, outcome: figures.Figure | str) -> Html:
         """The outcome in a folded `<details>` element."""
-        shown = f"<p>{html.escape(outcome)}</p>" if isinstance(outcome, str) else figures.page_html(outcome)
+        shown = _paragraph(outcome) if isinstance(outcome, str) else figures.page_html(outcome)
         return Html(f'<details class="outcome"><summary>Outcome, after you have predicted</summary>{shown}</details>')
+
+
+def _paragraph(text: str) -> str:
+    """The text as one paragraph of HTML, with its line breaks."""
+    return f"<p>{html.escape(text).replace(chr(10), '<br>')}</p>"
