@@ -100,6 +100,33 @@ def test_too_little_is_refused(change):
         lab.diagnose(replace(HEALTHY, **change), HEALTHY)
 
 
+def comparisons(**step):
+    """The comparison of a healthy run for each cause, with another value for its 256 cells."""
+    healthy = lab.diagnose(HEALTHY, HEALTHY).comparison
+    return {name.replace("_", " "): replace(healthy, step=value) for name, value in step.items()}
+
+
+@pytest.mark.parametrize(("far", "wrong"), [(0.2, -0.1), (0.01, -0.3), (0.9, 0.8)])
+def test_cells_that_differ_by_noise_are_not_ranked(far, wrong):
+    """A difference as small as one where there should be none decides nothing, nor does one below the baseline."""
+    seen = comparisons(healthy=-0.1, throttled_link=-0.27, far_side=far, wrong_type=wrong)
+    assert "cannot say which" in diagnosis.dearer_cells(seen, "far side", "wrong type")
+
+
+def test_cells_that_differ_by_more_than_noise_are_ranked():
+    """The dearer one is named, whichever comes first."""
+    seen = comparisons(healthy=-0.1, far_side=0.9, wrong_type=0.1)
+    for two in (("far side", "wrong type"), ("wrong type", "far side")):
+        assert "dearer with far side" in diagnosis.dearer_cells(seen, *two)
+
+
+@pytest.mark.parametrize(("token", "disturbed"), [(1.2, False), (0.85, False), (1.3, True), (0.7, True)])
+def test_a_healthy_run_says_what_the_baseline_is_worth(token, disturbed):
+    """Beyond a quarter, faster or slower, the baseline was disturbed."""
+    healthy = replace(lab.diagnose(HEALTHY, HEALTHY).comparison, token=token)
+    assert ("run the lab again" in diagnosis.baseline_text(healthy)) is disturbed
+
+
 @cache
 def rounds():
     return faults.recorded_rounds()

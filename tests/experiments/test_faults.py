@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from marks import needs_rpc
 
 from inferlab.errors import InvalidSettings
 from inferlab.experiments import faults
+from inferlab.experiments.diagnosis import Comparison
 from inferlab.experiments.faults import Severity
 from inferlab.measurement import page_cache
 from inferlab.settings import Settings
@@ -103,6 +105,21 @@ def test_the_order_of_cases_follows_from_the_seed(monkeypatch):
     assert first == again != other
     assert {one.cause for one in first} == {"healthy", *faults.FAULTS}
     assert [one.number for one in first] == list(range(1, 8))
+
+
+@pytest.mark.parametrize(
+    ("prefills", "taken"), [((2.0, 1.0, 1.1), 1.1), ((1.0, 1.2, 9.0), 1.2), ((1.0, 2.0, 4.0, 8.0), 8.0)]
+)
+def test_a_baseline_agrees_with_the_run_before_it(monkeypatch, prefills, taken):
+    """A first run that was disturbed is not taken; where no two in a row agree, the last one is."""
+    runs = iter(prefills)
+    monkeypatch.setattr(faults, "observe", lambda fault, model: next(runs))
+    monkeypatch.setattr(faults, "diagnose", lambda run, before: SimpleNamespace(comparison=ratio_of(run / before)))
+    assert faults.healthy_baseline(tries=4) == taken
+
+
+def ratio_of(prefill: float) -> Comparison:
+    return Comparison(disk_bytes=0, load=1, prefill=prefill, token=1, step=0, jitter=0, busy=1)
 
 
 def test_settings_without_a_context_get_one():

@@ -23,6 +23,9 @@ from inferlab.units import MIB, bytes_text
 HEALTHY = "healthy"
 UNKNOWN = "something else"
 SHORTEST_LOAD_SECONDS = 0.02
+AGREEMENT = 1.25
+SAME_CELLS = (HEALTHY, "cold page cache", "throttled link")
+"""Causes in which a cell costs a token what it costs in the baseline; any difference is noise."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +200,8 @@ RULES: tuple[Rule, ...] = (
     (
         "wrong cache type",
         lambda c: (c.step >= 0.08 and c.token >= 1.15) or (c.prefill >= 1.3 and c.token >= 1.05),
-        lambda c: f"prefill takes {c.prefill:.1f} times as long with as many processors busy, and "
-        f"every {CELL_STEP} cells add {c.step:+.2f} healthy tokens' time, less than a bus would cost",
+        lambda c: f"prefill takes {c.prefill:.1f} and a token {c.token:.1f} times as long, while every "
+        f"{CELL_STEP} cells add only {c.step:+.2f} healthy tokens' time",
     ),
     (
         HEALTHY,
@@ -229,6 +232,43 @@ def diagnose(run: Run, baseline: Run) -> Diagnosis:
     comparison = compared(of_run, of_baseline)
     cause, _, because = next(rule for rule in RULES if rule[1](comparison))
     return Diagnosis(cause, because(comparison), comparison, of_run, of_baseline)
+
+
+def agrees(comparison: Comparison) -> bool:
+    """Whether prefill and token lie within a quarter of the baseline's."""
+    return all(1 / AGREEMENT <= ratio <= AGREEMENT for ratio in (comparison.prefill, comparison.token))
+
+
+def baseline_text(healthy: Comparison) -> str:
+    """How far a healthy run lies from its baseline, in words; and whether by more than a quarter."""
+    text = (
+        f"The healthy case took {healthy.prefill:.2f} times the baseline's prefill and {healthy.token:.2f} times its "
+        f"token; its {CELL_STEP} cells added {healthy.step:+.2f}. Differences of this size are noise."
+    )
+    if agrees(healthy):
+        return text
+    return (
+        f"{text} The baseline is off by more than a quarter, so these diagnoses are worth little: "
+        "close other programs and run the lab again."
+    )
+
+
+def dearer_cells(by_cause: Mapping[str, Comparison], first: str, second: str) -> str:
+    """What 256 cells add with two causes, in words, and which is dearer where they differ by more than noise.
+
+    Noise is the greatest difference from the baseline, of either sign, among those of SAME_CELLS that are known.
+    """
+    steps = {name: by_cause[name].step for name in (first, second)}
+    noise = max((abs(by_cause[name].step) for name in SAME_CELLS if name in by_cause), default=0.0)
+    dearer, cheaper = sorted(steps, key=steps.__getitem__, reverse=True)
+    text = (
+        f"Every {CELL_STEP} cells added {steps[first]:+.2f} healthy tokens' time with {first} and "
+        f"{steps[second]:+.2f} with {second}. Where cells should cost the same as in the baseline, up to {noise:.2f} "
+        "was seen either way: that is noise."
+    )
+    if steps[dearer] <= noise or steps[dearer] - steps[cheaper] <= noise:
+        return f"{text} Within it, this run cannot say which of the two is dearer."
+    return f"{text} Cells are dearer with {dearer}, by more than noise."
 
 
 def confusion(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:

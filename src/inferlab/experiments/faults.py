@@ -30,6 +30,7 @@ from inferlab.engine.loopback import loopback_device
 from inferlab.engine.protocol import Pass
 from inferlab.engine.registry import close_engines_with_model
 from inferlab.errors import InvalidSettings
+from inferlab.experiments.diagnosis import agrees, diagnose
 from inferlab.machine import physical_cores
 from inferlab.measurement import page_cache
 from inferlab.measurement.base import common_fields, with_context
@@ -114,6 +115,17 @@ def cases(
     faults = faults or available()
     order = random.Random(seed).sample(list(faults), len(faults))
     return tuple(Case(number, observe(fault, model, **work), fault) for number, fault in enumerate(order, 1))
+
+
+def healthy_baseline(model: str | Path | None = None, tries: int = 4, **work: Any) -> Run:
+    """A healthy run that agrees within a quarter with the healthy run before it; the last of `tries` if none does."""
+    before = observe(HEALTHY, model, **work)
+    for _ in range(tries - 1):
+        run = observe(HEALTHY, model, **work)
+        if agrees(diagnose(run, before).comparison):
+            return run
+        before = run
+    return before
 
 
 def recorded_rounds() -> tuple[Round, ...]:
