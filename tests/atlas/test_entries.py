@@ -219,7 +219,7 @@ def test_every_file_is_listed_with_its_kind(folder):
 
 def test_what_was_refused_is_no_measurement():
     """The list of files counts it apart, and says so; a record without a date says that."""
-    data = {"record": "sweep", "points": [{"run": {}}, {"error": "EngineRefused: no memory"}]}
+    data = {"record": "sweep", "schema": 2, "points": [{"run": {}}, {"error": "EngineRefused: no memory"}]}
     file = entries._record_file("box-4c", Path("box-4c/limited.json"), data)
     assert (file.n_measurements, file.n_refused) == (1, 1)
     row = BeautifulSoup(atlas_table.files([file]).data, "html.parser").select("tbody td")
