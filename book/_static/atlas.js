@@ -1,5 +1,6 @@
 // The hardware atlas: shows the choices above the table, hides the rows that were not chosen, and says how far off the
-// predictions of the others are. Without this script the choices stay hidden and every row is shown.
+// predictions of the others are. Words between quotation marks are one phrase. Without this script the choices stay
+// hidden and every row is shown.
 "use strict";
 
 addEventListener("DOMContentLoaded", () => {
@@ -10,9 +11,9 @@ addEventListener("DOMContentLoaded", () => {
 
   function isChosen(row, index) {
     const selects = [...form.querySelectorAll("select")].filter((select) => select.value);
-    const typed = form.elements.words.value.toLowerCase().split(/\s+/);
+    const typed = form.elements.words.value.toLowerCase().match(/"[^"]*"?|\S+/g) ?? [];
     return selects.every((select) => row.dataset[select.name] === select.value)
-      && typed.every((word) => words[index].includes(word));
+      && typed.every((word) => words[index].includes(word.replaceAll('"', "")));
   }
 
   function median(values) {

@@ -33,11 +33,16 @@ def files(found: Sequence[RecordFile]) -> Any:
     from IPython.display import HTML
 
     rows = [
-        [_cell(file.machine), _cell(file.record), _cell(file.kind), _cell(str(file.n_measurements)),
-         _cell(", ".join(file.dates), title=", ".join(file.builds))]
+        [_cell(file.machine), _cell(file.record), _cell(file.kind), _cell(_count_text(file)),
+         _cell(", ".join(file.dates) or "not recorded", title=", ".join(file.builds))]
         for file in found
     ]  # fmt: skip
     return HTML(_scrolling_table("All files", FILE_HEADINGS, (f"<tr>{''.join(row)}</tr>" for row in rows)))
+
+
+def _count_text(file: RecordFile) -> str:
+    """`7, and 1 refused`: what the engine refused to run is in the file and not among the measurements."""
+    return f"{file.n_measurements}, and {file.n_refused} refused" if file.n_refused else str(file.n_measurements)
 
 
 def _scrolling_table(name: str, headings: Sequence[str], rows: Iterable[str]) -> str:
@@ -116,7 +121,7 @@ def _row(entry: Entry) -> str:
     cells = [
         _cell(entry.machine, entry.record, note, title=about),
         _cell(f"{entry.model}, {entry.type}", f"{entry.device}; {entry.settings}",
-              f"{entry.n_prompt} tokens of prompt, {entry.n_gen} generated"),
+              f"{entry.n_prompt} token{'s' if entry.n_prompt != 1 else ''} of prompt, {entry.n_gen} generated"),
         _memory(entry),
         *(_rate(entry, phase) for phase in ("prefill", "decode")),
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The hardware atlas: every record read, each measurement beside a prediction made anew, and a table that shows it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
@@ -145,6 +146,19 @@ def test_points_of_the_speed_model_are_entries_too(folder):
     assert entry.rates["prefill"][0] == pytest.approx(640)
 
 
+@pytest.mark.parametrize(
+    ("n_gpu_layers", "device"),
+    [(0, "host"), (1, "host + loopback device"), (2, "host + loopback device"), (3, "loopback device"),
+     (-1, "loopback device")],
+)  # fmt: skip
+def test_a_speed_points_device_is_named_as_a_runs(n_gpu_layers, device):
+    """Some layers on the device leave the others, or the output, on the host; without a device all are there."""
+    far = Settings(n_ctx=256, n_gpu_layers=n_gpu_layers, rpc_servers=(ENDPOINT,), n_threads=1)
+    point = Point("llama-3.2-1b", "Q8_0", DIMENSIONS, far, 64, 3)
+    assert entries._device_of_point(point, SHAPE) == device
+    assert entries._device_of_point(replace(point, settings=HOST), SHAPE) == "host"
+
+
 @pytest.mark.engine
 @needs_rpc
 def test_a_prediction_for_a_recorded_loopback_device_uses_a_running_one(tmp_path):
@@ -201,6 +215,15 @@ def test_every_file_is_listed_with_its_kind(folder):
     assert record_files["types"].n_measurements == 2
     assert record_files["planned"].dates == ("2026-01-31",)
     assert "b1234" in record_files["planned"].builds[0]
+
+
+def test_what_was_refused_is_no_measurement():
+    """The list of files counts it apart, and says so; a record without a date says that."""
+    data = {"record": "sweep", "schema": 2, "points": [{"run": {}}, {"error": "EngineRefused: no memory"}]}
+    file = entries._record_file("box-4c", Path("box-4c/limited.json"), data)
+    assert (file.n_measurements, file.n_refused) == (1, 1)
+    row = BeautifulSoup(atlas_table.files([file]).data, "html.parser").select("tbody td")
+    assert [cell.get_text() for cell in row[3:]] == ["1, and 1 refused", "not recorded"]
 
 
 def test_the_repositorys_own_records_are_all_known():

@@ -33,7 +33,19 @@ def test_a_devices_roofs_are_bytes_and_operations_per_second():
     n_matrices = clock.asked[0][2]["n_matrices"]
     assert found.bandwidth_bytes_per_second == pytest.approx(n_matrices * 2 * 4096**2 / 0.1)
     assert found.matrix_flops_per_second == {"Q4_K": pytest.approx(2 * 4096**2 * 512 / 0.1)}
-    assert [asked[0] for asked in clock.asked] == ["CUDA0"] * 4
+    assert [asked[0] for asked in clock.asked] == ["CUDA0"] * (1 + len(ceilings.PRODUCTS))
+
+
+def test_the_highest_of_several_measurements_counts():
+    """Each rate comes from the measurement that disturbed it least."""
+    before, after = Ceiling("host", 2, 20e9, {"F16": 150e9}), Ceiling("host", 2, 30e9, {"F16": 140e9})
+    assert ceilings.highest(before, after) == Ceiling("host", 2, 30e9, {"F16": 150e9})
+
+
+def test_a_point_is_held_to_the_lower_roof():
+    """Left of the ridge bandwidth times intensity, right of it the matrix rate."""
+    roof = Ceiling("host", 2, 20e9, {"F16": 200e9})
+    assert [ceilings.allowed(roof, "F16", intensity) for intensity in (2, 100)] == [40e9, 200e9]
 
 
 def test_both_roofs_meet_at_the_ridge():

@@ -314,4 +314,9 @@ def test_choices_narrow_the_atlas_down(home, browser):
     assert page.get_by_role("status").inner_text().startswith(f"{shown.count()} of {n_rows} measurements; median error")
     page.get_by_role("button", name="Show all").click()
     page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
+    page.get_by_label("Words").fill('speed-points "flash_attn off"')
+    assert shown.count() > 0
+    assert all("flash_attn off" in row.inner_text() and "speed-points" in row.inner_text() for row in shown.all())
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
     page.close()

@@ -31,7 +31,7 @@ from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import compare
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.predict import predict_memory, predict_speed
-from inferlab.prediction.validation import Accuracy, Checked
+from inferlab.prediction.validation import Accuracy, Checked, Point
 from inferlab.records import SEQUENCE, from_json, from_record, kind_of
 from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
@@ -101,7 +101,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class RecordFile:
-    """One file of the repository: its kind, its number of measurements, and their dates and llama.cpp builds."""
+    """One file of the repository: its kind, its number of measurements, and their dates and llama.cpp builds.
+
+    dates      empty if the record has none
+    n_refused  points of a sweep that the engine refused, which are no measurements
+    """
 
     machine: str
     record: str
@@ -109,6 +113,7 @@ class RecordFile:
     n_measurements: int
     dates: tuple[str, ...]
     builds: tuple[str, ...]
+    n_refused: int = 0
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -174,11 +179,12 @@ def _record_file(machine: str, path: Path, data: Any) -> RecordFile:
              "repacking": "default"}  # fmt: skip
     kind = kind_of(data)
     several = data.get(SEQUENCE, data.get(lists.get(kind)))
-    n_measurements = len(several) if several is not None else 1
+    n_refused = sum(isinstance(one, dict) and "error" in one for one in several or ())
+    n_measurements = len(several) - n_refused if several is not None else 1
     builds = (_build(from_json(Machine, fields)) for fields in _values(data, "machine"))
     dates = (date for date in _values(data, "date") if date)
     distinct = tuple(dict.fromkeys(dates)), tuple(dict.fromkeys(builds))
-    return RecordFile(machine, _record_name(path), kind, n_measurements, *distinct)
+    return RecordFile(machine, _record_name(path), kind, n_measurements, *distinct, n_refused)
 
 
 def _values(data: Any, key: str) -> Iterator[Any]:
@@ -292,12 +298,11 @@ def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Itera
         plan = validation.predicted(point, calibration)
         rates = {phase: (point.rate(phase), _checked(plan, phase, point.rate(phase))) for phase in PHASES}
         model = shape(point.name, point.mix, **point.changes)
-        device = LOOPBACK if point.settings.rpc_servers and point.settings.n_gpu_layers else HOST
         link = f", {point.link.text}" if point.link else ""
         yield Entry(
-            machine, "speed-points", calibration.machine.cpu, device, model_text(model.card()), point.mix,
-            settings_text(point.settings) + link, point.n_prompt, point.n_gen, calibration.date,
-            _build(calibration.machine), None, rates,
+            machine, "speed-points", calibration.machine.cpu, _device_of_point(point, model), model_text(model.card()),
+            point.mix, settings_text(point.settings) + link, point.n_prompt, point.n_gen,
+            f"calibration of {calibration.date}", _build(calibration.machine), None, rates,
         )  # fmt: skip
 
 
@@ -339,6 +344,14 @@ def device_of(run: Run, model: Model | None = None) -> str:
     all_offloaded = n_gpu_layers < 0 or (model is not None and n_gpu_layers > model.n_layer)
     devices = [name for name in names if name != HOST]
     return " + ".join(dict.fromkeys(devices if devices and all_offloaded else names)) or HOST
+
+
+def _device_of_point(point: Point, model: Model) -> str:
+    """Where a speed point's layers are, in the words of `device_of`; some layers leave the rest on the host."""
+    n_gpu_layers = point.settings.n_gpu_layers
+    if not point.settings.rpc_servers or n_gpu_layers == 0:
+        return HOST
+    return LOOPBACK if n_gpu_layers < 0 or n_gpu_layers > model.n_layer else f"{HOST} + {LOOPBACK}"
 
 
 def settings_text(settings: Settings) -> str:

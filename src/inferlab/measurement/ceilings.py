@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -30,7 +30,7 @@ from inferlab.units import MIB
 TYPES = ("F16", "Q8_0", "Q6_K", "Q4_K", "Q4_0")
 COLUMNS = 512
 SIDE = 4096
-PRODUCTS = ((SIDE, COLUMNS), (2048, 128), (2048, 32))
+PRODUCTS = ((SIDE, COLUMNS), (SIDE, 128), (2048, 128), (2048, 32))
 """Rows, and as many columns, of a square matrix; and the columns that it is multiplied with."""
 LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 256 * MIB, 1024 * MIB
 BLOCK = 16 * MIB
@@ -66,6 +66,18 @@ def ceiling(
         device, threads, reading, {type: rate for type, (rate, _) in rates.items()},
         {type: buffer for type, (_, buffer) in rates.items()},
     )  # fmt: skip
+
+
+def highest(*found: Ceiling) -> Ceiling:
+    """The highest rates of several measurements of one device: a disturbance during one of them lowers none."""
+    rates = {type: max(one.matrix_flops_per_second[type] for one in found) for type in found[0].matrix_flops_per_second}
+    reading = max(one.bandwidth_bytes_per_second for one in found)
+    return replace(found[0], bandwidth_bytes_per_second=reading, matrix_flops_per_second=rates)
+
+
+def allowed(ceiling: Ceiling, type: str, flop_per_byte: float) -> float:
+    """FLOP per second under both roofs of a type of weights: what is above was faster than anything measured here."""
+    return min(ceiling.matrix_flops_per_second[type], flop_per_byte * ceiling.bandwidth_bytes_per_second)
 
 
 def host_bandwidth(n_threads: int, seconds: float = 0.25) -> float:
