@@ -77,6 +77,6 @@ def tuning_pairs(found: Tuning) -> go.Figure:
 def _verdict_alone(found: Tuning) -> go.Figure:
     figure = blank(found.badge, found.verdict)
     text = "<br>".join(wrap(found.verdict, 40, break_on_hyphens=False))
-    figure.add_annotation(text=text, showarrow=False, xref="paper", x=0.5, yref="paper", y=0.5, font={"size": 14})
+    figure.add_scatter(x=[0], y=[0], text=[text], mode="text", textfont={"size": 14}, hoverinfo="skip")
     figure.update_layout(height=240, xaxis_visible=False, yaxis_visible=False)
     return figure
