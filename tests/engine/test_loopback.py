@@ -348,11 +348,11 @@ def tcp_pair():
     [(2_000_000, 2e7, 0.0), (1_000_000, 1e7, 0.05), (100, 1e9, 0.1), (3_000_000, float("inf"), 0.1)],
 )
 def test_a_block_takes_its_bytes_over_the_rate_and_the_latency_once(n_bytes, bytes_per_second, latency_seconds):
-    """The last byte arrives after n / rate + latency, never earlier, in however many pieces; the fastest of three."""
+    """The last byte arrives after n / rate + latency, never earlier, however many pieces it came in."""
     expected = n_bytes / bytes_per_second + latency_seconds
-    seconds, intact = zip(*(carried(n_bytes, bytes_per_second, latency_seconds) for _ in range(3)), strict=True)
-    assert all(intact)
-    assert expected <= min(seconds) < expected + 0.1
+    seconds, intact = carried(n_bytes, bytes_per_second, latency_seconds)
+    assert intact
+    assert expected <= seconds < expected + 0.1
 
 
 def test_a_link_says_what_was_asked_and_what_was_reached():
