@@ -47,6 +47,14 @@ def test_what_llama_server_does_by_itself_is_not_written():
     ]
 
 
+def test_a_batch_as_large_as_the_context_is_not_written():
+    """llama.cpp cuts batches to the context by itself; a smaller micro-batch that was asked for stays."""
+    cut = Settings(n_ctx=256, n_batch=256, n_ubatch=256)
+    assert lines("llama-server", fitted(cut)) == ["llama-server -m m.gguf -c 256 -ngl 3 -np 1 --port 8080"]
+    assert " -ub 128 -np " in lines("llama-server", fitted(cut.but(n_ubatch=128)))[0]
+    assert "-b 128 " in lines("llama-server", fitted(Settings(n_ctx=8192, n_batch=128)))[0]
+
+
 def test_switches_and_shares_reach_llama_server():
     """What is off has a switch of its own; shares and devices of one machine are written too."""
     asked = Settings(n_ctx=512, offload_kqv=False, tensor_split=(3, 1), devices=("CUDA0", "CUDA1"), n_ubatch=128)

@@ -16,7 +16,7 @@ from typing import Any
 
 from inferlab.engine.option_names import arguments, flag, options, programs
 from inferlab.errors import InvalidSettings
-from inferlab.model.ggml_types import row_bytes
+from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.prediction.fit import DEFAULT_N_CTX, Answer, Fit
 from inferlab.prediction.memory.cache import WINDOWED
 from inferlab.settings import UNQUANTIZED, Settings
@@ -134,7 +134,7 @@ def requested(found: Fit, settings: Settings) -> dict[str, Any]:
     usual = Settings()
     values = {name: getattr(settings, name) for name in (*ALWAYS, *MEMORY)}
     values |= {name: getattr(settings, name) for name in OTHERS if getattr(settings, name) != getattr(usual, name)}
-    values["n_gpu_layers"] = _layers(found, settings)
+    values |= {"n_gpu_layers": _layers(found, settings), **_batches(settings, usual)}
     if settings.flash_attn == "auto" and settings.type_v not in UNQUANTIZED:
         values["flash_attn"] = "on"
     if settings.n_seq_max > 1:
@@ -142,6 +142,15 @@ def requested(found: Fit, settings: Settings) -> dict[str, Any]:
     if found.plan.model.architecture in WINDOWED:
         values["swa_full"] = settings.swa_full
     return values
+
+
+def _batches(settings: Settings, usual: Settings) -> dict[str, int]:
+    """The batch sizes, or the usual ones where the plan has less only because its whole context is one batch."""
+    sizes = {name: getattr(settings, name) for name in ("n_batch", "n_ubatch")}
+    if padded(settings.n_batch) < settings.n_ctx:
+        return sizes
+    cut = {name: size for name, size in sizes.items() if size == settings.n_batch}
+    return sizes | {name: max(size, getattr(usual, name)) for name, size in cut.items()}
 
 
 def _layers(found: Fit, settings: Settings) -> int:
