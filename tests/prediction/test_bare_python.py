@@ -54,7 +54,7 @@ def test_what_is_taken_away_cannot_be_imported(bare):
 def test_a_bare_process_answers_as_this_one(bare):
     """Plan and fit of Mistral 7B on 8 GiB, its speed, a header and a log: every byte and every rate is the same.
 
-    So are its lines for Ollama. This process asks llama.cpp about the layers of 4 GiB; the bare one knows a closed form.
+    So are its lines for Ollama. This process asks llama.cpp about the layers of 4 GiB; the other has a closed form.
     """
     here = json.loads(json.dumps(answers()))
     assert {key: value for key, value in bare.items() if key != "loaded"} == here
