@@ -56,6 +56,15 @@ def test_names_are_code_and_titles_are_not():
     assert [one.astext() for one in table.findall(nodes.literal)] == ["--context-length"]
 
 
+@pytest.mark.parametrize("name", options())
+def test_a_name_in_parts_is_still_the_name(name):
+    """Parts of a name may be broken over lines, but nothing of it is lost, and a leading hyphen has its word."""
+    for code in settings_table([option_named(name)], EVERY).findall(nodes.literal):
+        assert all(part.astext().strip("-") for part in code.children)
+        known = [word for key in programs() for word in option_named(name).names_in(key)]
+        assert code.astext() in {*known, option_named(name).env}
+
+
 def test_versions_and_sources_are_cited():
     """Each program with the version that was read, and the month."""
     assert sources_text([program_named("ollama"), program_named("vllm")]) == (
