@@ -98,7 +98,8 @@ def sources_text(shown: list[Program]) -> str:
     """`Read in llama.cpp 0c1e57098 (August 2026) {cite}...`: version, date and source of each program, as MyST."""
     texts = [f"{program.title} {program.version} {{cite}}`{program.source}`" for program in shown]
     dates = sorted({program.date for program in shown})
-    return f"Read in {', '.join(texts)}; state of {' and '.join(map(_month, dates))}."
+    read = f"Read in {', '.join(texts)}; state of {' and '.join(map(_month, dates))}."
+    return " ".join([read, *(program.note for program in shown if program.note)])
 
 
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",

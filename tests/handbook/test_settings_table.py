@@ -66,10 +66,11 @@ def test_a_name_in_parts_is_still_the_name(name):
 
 
 def test_versions_and_sources_are_cited():
-    """Each program with the version that was read, and the month."""
+    """Each program with the version that was read, and the month; then what a reader of its defaults should know."""
     assert sources_text([program_named("ollama"), program_named("vllm")]) == (
         "Read in Ollama 0.33.0-rc2 {cite}`ollama`, vLLM up to 0.26 {cite}`vllm`; state of August 2026."
     )
+    assert sources_text([program_named("LM Studio")]).endswith("as dependent on the machine.")
 
 
 @pytest.mark.parametrize("name", options())

@@ -195,7 +195,7 @@ def test_a_plan_that_does_not_fit_has_the_lines_of_fewer_layers():
     """The context stays; a sentence says what was changed, and what else would fit."""
     pasted = lines_for(fitted(room=MIB, layers=FEWER, context=SHORTER), "llama-server")
     assert pasted.notes[0] == (
-        "The plan does not fit as it was asked; these lines have n_gpu_layers=2, the most layers with this n_ctx. "
+        "What you asked for does not fit. These lines have n_gpu_layers=2, the most layers with this n_ctx. "
         "This would fit too: n_ctx=4,096, the largest n_ctx with these layers."
     )
     assert " -c 8192 -ngl 2 " in pasted.parts[0].text
@@ -222,7 +222,7 @@ def test_a_plan_that_is_not_sure_is_written_as_it_was_asked():
     """With a sentence that says so."""
     pasted = lines_for(fitted(room=None), "llama-server", "m.gguf")
     assert pasted.settings == ASKED
-    assert pasted.notes == ("It is not sure that this fits; the lines are those of the plan as it was asked.",)
+    assert pasted.notes == ("This may not fit, and these lines are the plan as you asked for it.",)
 
 
 def test_a_page_and_a_terminal_show_the_same_lines():

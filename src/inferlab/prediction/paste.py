@@ -109,7 +109,7 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
     if found.fits == "yes":
         return found.plan.settings, ()
     if found.fits == "unsure":
-        return found.plan.settings, ("It is not sure that this fits; the lines are those of the plan as it was asked.",)
+        return found.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
     layers, context = found.most_layers, found.largest_n_ctx
     fitting = [answer for answer in (layers, context) if answer.settings is not None]
     if not fitting:
@@ -119,7 +119,7 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
         fitting.reverse()
     first, *others = (f"{_setting(found, one)}={one.value:,}, {one.question}" for one in fitting)
     other = f" This would fit too: {others[0]}." if others else ""
-    return fitting[0].settings, (f"The plan does not fit as it was asked; these lines have {first}.{other}",)
+    return fitting[0].settings, (f"What you asked for does not fit. These lines have {first}.{other}",)
 
 
 def _setting(found: Fit, answer: Answer) -> str:
