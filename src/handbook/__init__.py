@@ -1,17 +1,19 @@
 """The Sphinx extension of the book, and the functions that a page's cells call.
 
-In a cell: `number` makes a value available to the prose; `build_facts` and `claim_counts` are tables (`cells`).
+In a cell (`cells`): `number` makes a value available to the prose, `table` is a table of values; `build_facts` and
+`claim_counts` are tables about the book.
 In the kernel that executes a page (`page_kernel`): `load_ipython_extension` shows figures as the page's own HTML.
 In Sphinx: `setup` connects the parts. `execution_cache` executes a page unless its last results are still valid, and
 `incremental` selects the pages to read and write again; `assets` copies fonts and scripts; `diagrams`, `trials`
-and `atlas_table` make diagrams, claims on trial and the tables of the hardware atlas.
+and `atlas_table` make diagrams, claims on trial and the tables of the hardware atlas; `tables` numbers captioned
+tables, and `spellings` lets the search find either spelling of a word.
 """
 
 from __future__ import annotations
 
-from handbook.cells import build_facts, claim_counts, number
+from handbook.cells import build_facts, claim_counts, number, table
 
-__all__ = ["build_facts", "claim_counts", "load_ipython_extension", "number", "setup"]
+__all__ = ["build_facts", "claim_counts", "load_ipython_extension", "number", "setup", "table"]
 
 
 def load_ipython_extension(ipython) -> None:
@@ -26,8 +28,8 @@ def setup(app) -> dict:
 
     Pages are never read in parallel, because their measurements would disturb each other.
     """
-    from handbook import assets, atlas_table, diagrams, incremental, page_kernel, trials
+    from handbook import assets, atlas_table, diagrams, incremental, page_kernel, spellings, tables, trials
 
-    for part in (trials, atlas_table, diagrams, page_kernel, assets, incremental):
+    for part in (trials, atlas_table, tables, spellings, diagrams, page_kernel, assets, incremental):
         part.setup(app)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

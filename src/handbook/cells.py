@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib.metadata import version
 
 from inferlab import units
+
+Value = str | int | float
 
 
 def number(key: str, value: float | int | str) -> None:
@@ -23,6 +26,33 @@ def _as_python(value: float | int | str) -> float | int | str:
     if isinstance(value, str):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Value]]):
+    """A Markdown table for a cell with `mystnb: {markdown_format: myst}`.
+
+    Columns of numbers are aligned to the right; a float is written with three significant digits.
+    Raises ValueError for a row that has more or fewer values than there are heads.
+    """
+    from IPython.display import Markdown
+
+    return Markdown(markdown_table(heads, [list(map(_as_python, row)) for row in rows]))
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
+    """The text of such a table, from Python's own values."""
+    for row in rows:
+        if len(row) != len(heads):
+            raise ValueError(f"A row has {len(row)} values and the table {len(heads)} heads: {list(row)}.")
+    numeric = [bool(rows) and all(not isinstance(row[i], str) for row in rows) for i in range(len(heads))]
+    rule = ["--:" if right else "---" for right in numeric]
+    return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in (heads, rule, *rows))
+
+
+def _cell(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:,}" if isinstance(value, int) else value.replace("|", "\\|")
 
 
 def build_facts():

@@ -57,12 +57,17 @@ EVIDENCE_KINDS = {"cell": "a cell of the book", "record": "a recorded run", "tes
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a source document, in our words, with its verdict; text fields hold MyST Markdown."""
+    """One claim of a source document, in our words, with its verdict; text fields hold MyST Markdown.
+
+    short       the correction in one sentence, for the line on a page
+    correction  the whole of it, for the register
+    """
 
     id: str
     source: tuple[str, ...]
     text: str
     verdict: str
+    short: str
     correction: str
     evidence: str
     chapter: str
@@ -120,4 +125,5 @@ def _register() -> dict[str, Claim]:
 
 def _claim(name: str, entry: dict) -> Claim:
     lists = {key: tuple(entry[key]) for key in ("source", "decided_in")}
-    return Claim(**{"id": name, "contradicts": "", **entry, **lists})
+    short = entry["correction"].strip().splitlines()[0]
+    return Claim(**{"id": name, "contradicts": "", "short": short, **entry, **lists})

@@ -1,8 +1,8 @@
-"""Sphinx directives for claims: the boxes *On trial*, the rows of the register, and links to them.
+"""Sphinx directives for claims: the lines that unfold on a page, the rows of the register, and links to them.
 
-```{trial} B03 B05                 a box for one or several claims, from the same entries as the register
-:title: does the disk decide?      the text of its title after "On trial: "
-One more sentence of this page.    shown below the entries
+```{trial} B03                     one line for each claim named: verdict, claim, correction in a sentence
+:open:                             unfolded from the start
+What this page found about it.     shown when the line is unfolded, with what decided the claim
 ```
 ```{claims} A                      all rows of one section, in the register's own page
 ```
@@ -34,6 +34,8 @@ REGISTER = "book/appendix/claims-on-trial"
 
 def setup(app) -> None:
     """Make the directives and the role known, and load the filter's script where there are rows."""
+    app.add_node(Fold, html=(_open_fold, _close_fold))
+    app.add_node(FoldLine, html=(_open_line, _close_line))
     app.add_directive("trial", Trial)
     app.add_directive("claims", Rows)
     app.add_directive("claims-filter", Filter)
@@ -87,41 +89,75 @@ class ClaimDirective(SphinxDirective):
         return f"by {{ref}}`a cell <{label}>`{here}"
 
 
+class Fold(nodes.General, nodes.Element):
+    """A line that unfolds: its first child is a `FoldLine`, the others are hidden until it is opened."""
+
+
+class FoldLine(nodes.General, nodes.TextElement):
+    """The line of a `Fold` that is always shown."""
+
+
 class Trial(ClaimDirective):
-    """One box for the claims named in the argument."""
+    """One line that unfolds for each claim named in the argument; the text of the page is under the last."""
 
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
-    option_spec = {"title": directives.unchanged}  # noqa: RUF012 - docutils wants a plain dict
+    option_spec = {"open": directives.flag}  # noqa: RUF012 - docutils wants a plain dict
 
     def run(self) -> list[nodes.Node]:
         try:
             found = [claims.claim(name) for name in self.arguments[0].split()]
         except UnknownClaim as unknown:
             raise self.error(str(unknown)) from unknown
-        box = nodes.admonition(classes=["on-trial"])
-        box += self.title(found)
-        for claim in found:
-            self.parsed(self.entry(claim), box)
-        self.state.nested_parse(self.content, self.content_offset, box)
-        self.set_source_info(box)
-        return [box]
+        folds = [self.fold(claim) for claim in found]
+        here = nodes.Element()
+        self.state.nested_parse(self.content, self.content_offset, here)
+        folds[-1][1:1] = here.children
+        return folds
 
-    def title(self, found: list[Claim]) -> nodes.title:
-        names = ", ".join(claim.id for claim in found)
-        about = self.options.get("title")
-        text = f"On trial: {about} ({names})" if about else f"On trial: {names}"
-        inlines, messages = self.state.inline_text(text, self.lineno)
-        return nodes.title(text, "", *inlines, *messages)
+    def fold(self, claim: Claim) -> Fold:
+        fold = Fold("", self.line(claim), classes=["on-trial", _verdict_class(claim)], open="open" in self.options)
+        self.set_source_info(fold)
+        row = self.known_label(anchor(claim), REGISTER, f"{claim.id} in appendix C")
+        return self.parsed(f"*Decided* {self.decided(claim)}. The whole case: {row}.", fold)
 
-    def entry(self, claim: Claim) -> str:
-        row = self.known_label(anchor(claim), REGISTER, claim.id)
-        return (
-            f"**The claim ({row}).** {claim.text}\n\n"
-            f"**The verdict: {verdict(claim)}.** {claim.correction.strip()}\n"
-            f"*Decided* {self.decided(claim)}."
-        )
+    def place(self, place: str, claim: Claim) -> str:
+        """As in the register, but a reading and a test are named only; the register quotes them."""
+        kind = claims.evidence_kind(place)
+        return f"by {claims.EVIDENCE_KINDS[kind]}" if kind in ("reading", "test") else super().place(place, claim)
+
+    def line(self, claim: Claim) -> FoldLine:
+        """Name, verdict, claim and correction in one line, without links, because a click on it unfolds it."""
+        line = FoldLine("")
+        line += nodes.strong("", claim.id)
+        line += nodes.inline("", verdict(claim), classes=["verdict"])
+        line += nodes.inline("", "", *self.inlines(f"“{claim.text.strip()}”"), classes=["claim-text"])
+        line += nodes.inline("", "", *self.inlines(claim.short), classes=["correction"])
+        return line
+
+    def inlines(self, text: str) -> list[nodes.Node]:
+        """A paragraph of MyST text as inline nodes; a reference becomes its text."""
+        paragraph = self.parsed(text, nodes.Element())[0]
+        for link in [*paragraph.findall(addnodes.pending_xref), *paragraph.findall(nodes.reference)]:
+            link.replace_self(link.children)
+        return paragraph.children
+
+
+def _open_fold(translator, fold: Fold) -> None:
+    translator.body.append(translator.starttag(fold, "details", **({"open": "open"} if fold["open"] else {})))
+
+
+def _close_fold(translator, fold: Fold) -> None:
+    translator.body.append("</details>\n")
+
+
+def _open_line(translator, line: FoldLine) -> None:
+    translator.body.append("<summary>")
+
+
+def _close_line(translator, line: FoldLine) -> None:
+    translator.body.append("</summary>\n")
 
 
 class Rows(ClaimDirective):
@@ -213,6 +249,10 @@ def filter_values(claim: Claim) -> list[str]:
     kinds = [_slug("way", kind) for kind in claim.evidence_kinds]
     keys = ("verdict", "section", "chapter")
     return [*(_slug(key, getattr(claim, key)) for key in keys), *kinds]
+
+
+def _verdict_class(claim: Claim) -> str:
+    return f"is-{_slug('verdict', claim.verdict)}"
 
 
 def _slug(name: str, value: str) -> str:

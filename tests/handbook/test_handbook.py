@@ -7,9 +7,11 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from docutils import nodes
+from docutils.utils import new_document
 
 import handbook
-from handbook import assets, page_kernel
+from handbook import assets, page_kernel, spellings, tables
 from inferlab import figures
 
 
@@ -74,3 +76,48 @@ def test_the_library_imports_no_book_tools_until_a_page_asks():
     code = "import sys; import handbook; print([m for m in ('sphinx', 'plotly', 'myst_nb') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_table_writes_three_digits_and_aligns_numbers():
+    """A reader sees no float of seventeen digits, whatever a cell computed."""
+    rows = [["F16", np.float32(1 / 3), np.int64(33362)], ["Q8_0", 1234567.8, 2]]
+    assert handbook.table(["type", "MiB", "tokens"], rows).data.splitlines() == [
+        "| type | MiB | tokens |",
+        "| --- | --: | --: |",
+        "| F16 | 0.333 | 33,362 |",
+        "| Q8_0 | 1,230,000 | 2 |",
+    ]
+
+
+def test_a_table_with_a_missing_value_is_refused():
+    """A row that would shift its values under the wrong heads stops the page."""
+    with pytest.raises(ValueError, match=r"A row has 1 values and the table 2 heads: \['F16'\]"):
+        handbook.table(["type", "MiB"], [["F16"]])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Quantization of weights; a quantized cache", ["quantisation", "quantised"]),
+        ("The color of a behavior", ["behaviour", "colour"]),
+        ("The size of a prize", []),
+    ],
+)
+def test_a_search_for_the_other_spelling_finds_the_page(text, found):
+    """What an American page calls quantization is indexed as quantisation too."""
+    assert spellings.other_spellings(text) == found
+
+
+def test_a_captioned_table_is_numbered_as_a_table():
+    """A cell can caption figures only; a table in one gets its caption and its name, and what follows it stays."""
+    document = new_document("page")
+    figure, output = nodes.figure(ids=["tab-x"], names=["tab-x"]), nodes.container()
+    document += figure
+    figure += [output, nodes.caption("", "What fits.")]
+    output += [nodes.table(), nodes.paragraph("", "A note.")]
+    document.note_explicit_target(figure)
+    tables.CaptionedTables(document).apply()
+    table, note = document.children
+    assert isinstance(table, nodes.table)
+    assert (table[0].astext(), table["names"], note.astext()) == ("What fits.", ["tab-x"], "A note.")
+    assert document.ids["tab-x"] is table

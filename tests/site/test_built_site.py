@@ -276,14 +276,14 @@ def test_a_link_finds_its_claim_whatever_was_chosen(register):
     assert register.locator("#claim-a01").is_visible()
 
 
-def test_a_box_on_a_page_links_to_the_row_of_its_claim(built_book):
-    """The box says claim, verdict and decision, and its name leads to the register."""
+def test_a_line_on_a_page_links_to_the_row_of_its_claim(built_book):
+    """The line says claim, verdict and correction; unfolded, it names what decided and leads to the register."""
     page = BeautifulSoup((built_book / "book/workflow/pipeline.html").read_text(encoding="utf-8"), "html.parser")
-    box = next(box for box in page.select(".on-trial") if "B09" in box.select_one(".admonition-title").get_text())
-    words = " ".join(box.get_text(" ").split())
-    assert claims.claim("B09").text in words
-    assert "The verdict: holds under conditions." in words
-    assert box.find("a", href="../appendix/claims-on-trial.html#claim-b09")
+    fold = next(fold for fold in page.select("details.on-trial") if fold.summary.strong.get_text() == "B09")
+    assert fold.select_one("summary .verdict").get_text() == "holds under conditions"
+    assert claims.claim("B09").text in fold.select_one("summary .claim-text").get_text()
+    assert not fold.summary.find("a")
+    assert fold.find("a", href="../appendix/claims-on-trial.html#claim-b09")
 
 
 # --- the hardware atlas ---------------------------------------------------------------------------
