@@ -150,8 +150,8 @@ def test_a_lost_place_is_noticed(place):
     "place",
     [
         "book/workflow/pipeline#fig-pipeline-ttft",
-        "book/workflow/pipeline#ex-pipeline-negative",
-        "book/workflow/pipeline#sec-pipeline-scenario",
+        "book/workflow/cold-start#ex-pipeline-negative",
+        "book/workflow/cold-start#sec-pipeline-scenario",
         "labs/03-follow-the-pipeline#fig-lab03-ttft",
         "tests/handbook/test_claims.py::test_a_lost_place_is_noticed",
         "reading",
