@@ -29,7 +29,8 @@ def setup(app) -> dict:
     Pages are never read in parallel, because their measurements would disturb each other.
     """
     from handbook import assets, atlas_table, diagrams, incremental, page_kernel, spellings, tables, trials
+    from handbook import settings_table as settings
 
-    for part in (trials, atlas_table, tables, spellings, diagrams, page_kernel, assets, incremental):
+    for part in (trials, atlas_table, settings, tables, spellings, diagrams, page_kernel, assets, incremental):
         part.setup(app)
     return {"parallel_read_safe": False, "parallel_write_safe": True}
