@@ -6,7 +6,8 @@ In the kernel that executes a page (`page_kernel`): `load_ipython_extension` sho
 In Sphinx: `setup` connects the parts. `execution_cache` executes a page unless its last results are still valid, and
 `incremental` selects the pages to read and write again; `assets` copies fonts and scripts; `diagrams`, `trials`
 and `atlas_table` make diagrams, claims on trial and the tables of the hardware atlas; `tables` numbers captioned
-tables, and `spellings` lets the search find either spelling of a word.
+tables, `spellings` lets the search find either spelling of a word, and `settings_table` shows the settings of five
+programs.
 """
 
 from __future__ import annotations

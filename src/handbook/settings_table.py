@@ -13,6 +13,7 @@ On a narrow screen each row becomes a block of its own, with the program before 
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import Any
 
@@ -97,7 +98,8 @@ def sources_text(shown: list[Program]) -> str:
     """`Read in llama.cpp 0c1e57098 (August 2026) {cite}...`: version, date and source of each program, as MyST."""
     texts = [f"{program.title} {program.version} {{cite}}`{program.source}`" for program in shown]
     dates = sorted({program.date for program in shown})
-    return f"Read in {', '.join(texts)}; state of {' and '.join(map(_month, dates))}."
+    read = f"Read in {', '.join(texts)}; state of {' and '.join(map(_month, dates))}."
+    return " ".join([read, *(program.note for program in shown if program.note)])
 
 
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
@@ -119,7 +121,7 @@ def _cell(option: Option, program: Program) -> nodes.paragraph:
     paragraph = nodes.paragraph("", "", nodes.inline("", f"{program.title} ", classes=["stack-label"]))
     names, default = _names(option, program), default_text(option, program)
     if program.key == "ollama" and not names and option.env:
-        names, default = [nodes.literal("", option.env)], "for its llama-server"
+        names, default = [_code(option.env)], "for its llama-server"
     for i, name in enumerate(names):
         paragraph += [nodes.Text(", "), name] if i else [name]
     paragraph += nodes.Text(f"{': ' if names and default else ''}{default}" if names or default else "none")
@@ -136,5 +138,10 @@ def default_text(option: Option, program: Program) -> str:
 
 
 def _names(option: Option, program: Program) -> list[nodes.Node]:
-    found = [nodes.literal("", name) for name in option.names_in(program.key)]
+    found = [_code(name) for name in option.names_in(program.key)]
     return [nodes.inline("", option.lmstudio), *found] if program.key == "lmstudio" and option.lmstudio else found
+
+
+def _code(name: str) -> nodes.literal:
+    """A name as code, in parts that end in an underscore or a hyphen, after which a narrow column may break it."""
+    return nodes.literal("", "", *map(nodes.Text, re.findall(r"-*[^-_]+[-_]?", name)))

@@ -1,4 +1,4 @@
-"""Names of one setting in four programs, and a request spelled for three; test_claims_decided asks for defaults."""
+"""Names of one setting in five programs, and a request spelled for three; test_claims_decided asks for defaults."""
 
 import pytest
 
@@ -25,6 +25,9 @@ def test_the_table_has_a_row_for_each_option_asked_for():
         "| `--cpu-offload-gb`: 0: all on the GPU |"
     )
     assert lines[3].endswith("| none | none |")
+    assert names_and_defaults(["n_ctx"], ["lmstudio"]).splitlines()[2] == (
+        "| cells of the cache | Context Length, `--context-length`: 2048, or fitted |"
+    )
 
 
 ASKED = Settings(

@@ -32,6 +32,7 @@ class Program:
     title    its name for readers
     pastes   its name for `inferlab plan --for`, "" where no plan is written for it
     version  the version that was read, of the source `source` (a key of the bibliography), in its state of `date`
+    note     a sentence that a reader of its defaults should know, or ""
     """
 
     key: str
@@ -40,6 +41,7 @@ class Program:
     version: str
     source: str
     date: str
+    note: str = ""
 
 
 @cache

@@ -16,8 +16,8 @@ from typing import Any
 
 from inferlab.engine.option_names import arguments, flag, options, programs
 from inferlab.errors import InvalidSettings
-from inferlab.model.ggml_types import row_bytes
-from inferlab.prediction.fit import Answer, Fit
+from inferlab.model.ggml_types import padded, row_bytes
+from inferlab.prediction.fit import DEFAULT_N_CTX, Answer, Fit
 from inferlab.prediction.memory.cache import WINDOWED
 from inferlab.settings import UNQUANTIZED, Settings
 
@@ -67,7 +67,7 @@ class Pasted:
     @property
     def markdown(self) -> str:
         """The notes and the lines for a page: each part as a code block below its place."""
-        blocks = (f"{part.where[0].upper()}{part.where[1:]}:\n\n```{part.language}\n{part.text}\n```"
+        blocks = (f"{part.where}:\n\n```{part.language}\n{part.text}\n```"
                   for part in self.parts)  # fmt: skip
         return "\n\n".join([*self.notes, *blocks])
 
@@ -76,7 +76,8 @@ def lines_for(found: Fit, program: str, model_path: str | Path | None = None) ->
     """The lines of a plan for one program: llama-server, llama-cpp-python, ollama or lmstudio.
 
     Where the plan does not fit, they are those of the nearest setting that does: fewer layers on the GPU if any fit
-    there, else a shorter context, else no layer on the GPU. Where nothing fits there are none.
+    there, else a context of at least 4096 that is shorter, else no layer on the GPU or any context. Where nothing fits
+    there are none.
     model_path is the file; None: `model.gguf` stands for it.
     Raises InvalidSettings for any other program.
     """
@@ -108,18 +109,21 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
     if found.fits == "yes":
         return found.plan.settings, ()
     if found.fits == "unsure":
-        return found.plan.settings, ("It is not sure that this fits; the lines are those of the plan as it was asked.",)
+        return found.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
     layers, context = found.most_layers, found.largest_n_ctx
-    for answer in (layers if layers.value else None, context, layers):
-        if answer is not None and answer.settings is not None:
-            return answer.settings, (_changed(answer),)
-    return None, (f"Nothing that was tried fits, so there are no lines to paste. {context.reason}",)
+    fitting = [answer for answer in (layers, context) if answer.settings is not None]
+    if not fitting:
+        advice = "Plan with a shorter context, a smaller type of cache, or weights of a smaller type."
+        return None, (f"Nothing that was tried fits, so there are no lines to paste. {context.reason} {advice}",)
+    if not layers.value and len(fitting) == 2 and context.value >= DEFAULT_N_CTX:
+        fitting.reverse()
+    first, *others = (f"{_setting(found, one)}={one.value:,}, {one.question}" for one in fitting)
+    other = f" This would fit too: {others[0]}." if others else ""
+    return fitting[0].settings, (f"What you asked for does not fit. These lines have {first}.{other}",)
 
 
-def _changed(answer: Answer) -> str:
-    name = "n_ctx" if "n_ctx with" in answer.question else "n_gpu_layers"
-    value = getattr(answer.settings, name)
-    return f"The plan does not fit as it was asked; these lines have {name}={value:,}, {answer.question}."
+def _setting(found: Fit, answer: Answer) -> str:
+    return "n_ctx" if answer is found.largest_n_ctx else "n_gpu_layers"
 
 
 def requested(found: Fit, settings: Settings) -> dict[str, Any]:
@@ -130,12 +134,23 @@ def requested(found: Fit, settings: Settings) -> dict[str, Any]:
     usual = Settings()
     values = {name: getattr(settings, name) for name in (*ALWAYS, *MEMORY)}
     values |= {name: getattr(settings, name) for name in OTHERS if getattr(settings, name) != getattr(usual, name)}
-    values["n_gpu_layers"] = _layers(found, settings)
+    values |= {"n_gpu_layers": _layers(found, settings), **_batches(settings, usual)}
     if settings.flash_attn == "auto" and settings.type_v not in UNQUANTIZED:
         values["flash_attn"] = "on"
+    if settings.n_seq_max > 1:
+        values["kv_unified"] = settings.kv_unified
     if found.plan.model.architecture in WINDOWED:
         values["swa_full"] = settings.swa_full
     return values
+
+
+def _batches(settings: Settings, usual: Settings) -> dict[str, int]:
+    """The batch sizes, or the usual ones where the plan has less only because its whole context is one batch."""
+    sizes = {name: getattr(settings, name) for name in ("n_batch", "n_ubatch")}
+    if padded(settings.n_batch) < settings.n_ctx:
+        return sizes
+    cut = {name: size for name, size in sizes.items() if size == settings.n_batch}
+    return sizes | {name: max(size, getattr(usual, name)) for name, size in cut.items()}
 
 
 def _layers(found: Fit, settings: Settings) -> int:
@@ -175,7 +190,7 @@ def _llama_server(values: dict[str, Any], found: Fit, path: str) -> Iterator[Par
         elif not is_default(name, value, "cli"):
             words.append(flag(name, value))
     port = options()["port"]
-    yield Part("in a terminal", " ".join(filter(None, [*words, port.cli, port.cli_default])))
+    yield Part("In a terminal", " ".join(filter(None, [*words, port.cli, port.cli_default])))
 
 
 def _llama_cpp_python(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
@@ -194,7 +209,7 @@ def _llama_cpp_python(values: dict[str, Any], found: Fit, path: str) -> Iterator
         else:
             code = f"  # {value}" if name in ("type_k", "type_v") else ""
             lines += [f"    {one},{code}" for one in arguments({name: value})]
-    yield Part("in Python", "\n".join(["from llama_cpp import Llama", "", "llm = Llama(", *lines, ")"]), "python")
+    yield Part("In Python", "\n".join(["from llama_cpp import Llama", "", "llm = Llama(", *lines, ")"]), "python")
 
 
 SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama_split_mode, llama.h
@@ -215,16 +230,16 @@ def _ollama(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
             server.append(f"{known or option.env}={_environment(name, value)}")
         else:
             comments.append(f"# Ollama has no {name}; the plan has {_value(value)}")
-    yield Part("in a file named Modelfile", "\n".join(file), "text")
+    yield Part("In a file named Modelfile", "\n".join(file), "text")
     if server:
-        yield Part("in the environment of the server, before it starts", "\n".join([*comments, *server]))
+        yield Part("In the environment of the server, before it starts", "\n".join([*comments, *server]))
     create = "ollama create my-model -f Modelfile\nollama run my-model"
-    yield Part("in a terminal", create if server else "\n".join([*comments, create]))
+    yield Part("In a terminal", create if server else "\n".join([*comments, create]))
 
 
 def _for_ollama(values: dict[str, Any], comments: list[str]) -> dict[str, Any]:
     """The values with one batch size, one cache type, and the context of one sequence, as Ollama counts."""
-    found = {name: value for name, value in values.items() if name not in ("n_batch", "type_v", "split_mode")}
+    found = {name: values[name] for name in values if name not in ("n_batch", "type_v", "split_mode", "main_gpu")}
     found["n_ctx"] = max(1, values["n_ctx"] // values["n_seq_max"])
     types = values["type_k"], values["type_v"]
     if types[0] != types[1]:
@@ -233,7 +248,9 @@ def _for_ollama(values: dict[str, Any], comments: list[str]) -> dict[str, Any]:
                         f"these lines have {one} for both")  # fmt: skip
     if found["type_k"] not in UNQUANTIZED and found["flash_attn"] == "auto":
         found["flash_attn"] = "on"
-    if "split_mode" in values:
+    if values.get("split_mode") == "none":
+        found["main_gpu"] = values.get("main_gpu", 0)  # which also turns splitting off (llm/llama_server.go)
+    elif "split_mode" in values:
         comments.append(f"# Ollama has no choice of split_mode; the plan has {values['split_mode']}")
     return found
 
@@ -255,25 +272,33 @@ def _ollama_path(path: str) -> str:
 
 
 def _lm_studio(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
-    words, fields, comments = ["lms", "load", "MODEL_KEY"], [], []
-    for name, value in values.items():
+    words, comments = ["lms", "load", "MODEL_KEY"], []
+    fields = [f"{options()['fit'].lmstudio}: off"]  # so that nothing replaces what the plan has
+    own = {} if values.get("kv_unified", True) else {"n_ctx": values["n_ctx"] // values["n_seq_max"]}
+    for name, value in {**values, **own}.items():  # without one pool, its context is that of one prediction
         option = options().get(name)
         if is_default(name, value, "lmstudio"):
             continue
         if option and option.lms:
             words += [option.lms, _share(value, found) if name == "n_gpu_layers" else str(value)]
-        elif option and option.lmstudio and (name not in ("type_k", "type_v") or value in LM_STUDIO_TYPES):
+        elif option and option.lmstudio and _lm_studio_takes(name, value):
             fields.append(f"{option.lmstudio}: {_field(name, value)}")
+        elif option and option.lmstudio:
+            comments.append(f"# {option.lmstudio} has no {_value(value)}, which the plan has for {name}")
         else:
             comments.append(f"# LM Studio has no {name}; the plan has {_value(value)}")
     every = _all_layers(found)
     if 0 < values["n_gpu_layers"] < every:
         comments.append(f"# {options()['n_gpu_layers'].lmstudio} is a share there: {values['n_gpu_layers']} of {every} "
                         "layers, rounded down")  # fmt: skip
-    if fields:
-        yield Part("in the model's load settings (My Models, the gear)", "\n".join(fields), "text")
+    yield Part("In the model's load settings (My Models, the gear)", "\n".join(fields), "text")
     lines = [f"lms import --copy {shlex.quote(path)}", "# MODEL_KEY is its name in `lms ls`", *comments]
-    yield Part("in a terminal", "\n".join([*lines, " ".join(words)]))
+    yield Part("In a terminal", "\n".join([*lines, " ".join(words)]))
+
+
+def _lm_studio_takes(name: str, value: Any) -> bool:
+    """Whether its interface offers a value: not every cache type, and no split by tensors or rows."""
+    return value in LM_STUDIO_TYPES if name in ("type_k", "type_v") else name != "split_mode"
 
 
 def _share(n_layers: int, found: Fit) -> str:
