@@ -67,11 +67,12 @@ def machines(found: Mapping[str, Machine]) -> Any:
 
 
 def measured_on(found: Mapping[str, Machine]) -> str:
-    """The machines by their processors and cores, and their GPUs or `no GPU`, to follow `measured on` in a sentence."""
+    """The machines by their processors and cores, with their GPUs or `without a GPU`, to follow `measured on`."""
     several = [f"{machine.cpu.strip()}, {machine.n_cores} cores" for machine in found.values()]
     cards = gpu_names(dict(found))
-    machines = f"{len(several)} machine{'s' if len(several) != 1 else ''} ({'; '.join(several)})"
-    return f"{machines} and {', '.join(cards) if cards else 'no GPU'}"
+    gpus = f"with {', '.join(cards)}" if cards else "without a GPU"
+    count = f"{len(several)} machine{'s' if len(several) != 1 else ''} {gpus}"
+    return f"{count} ({'; '.join(several)})"
 
 
 def gpu_note(found: Mapping[str, Machine]) -> str:
