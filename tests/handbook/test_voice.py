@@ -14,7 +14,7 @@ from handbook import claims
 ROOT = Path(__file__).parents[2]
 LONGEST_SENTENCE = 32
 OPEN_TRIALS = 3
-PLAIN_FORM = ("about-this-build", "bibliography", "foreword", "glossary", "index", "labs", "units")
+PLAIN_FORM = ("about-this-build", "bibliography", "foreword", "glossary", "index", "labs", "setting-names", "units")
 """Pages that are no chapters, and open without *In short*."""
 
 UNWANTED = re.compile(
