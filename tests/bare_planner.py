@@ -45,20 +45,23 @@ def take_away(names: frozenset[str]) -> None:
 
 
 def answers() -> dict[str, object]:
-    """A plan, a fit, a speed, a header and a log, in JSON's kinds."""
+    """A plan, a fit and its lines, a speed, a header and a log, in JSON's kinds."""
     from inferlab.engine.log import buffers_in
     from inferlab.model.find import tiny_model
     from inferlab.model.gguf import read_gguf
     from inferlab.prediction.calibration import Calibration
     from inferlab.prediction.fit import fit, machine_for
+    from inferlab.prediction.paste import lines_for
     from inferlab.prediction.predict import predict_memory, predict_speed
     from inferlab.settings import Settings
 
     tiny = read_gguf(tiny_model())
+    found = fit("mistral-7b", vram="8GiB")
     on_host = Settings(n_gpu_layers=0, n_threads=2, devices=())
     return {
         "plan": asdict(predict_memory("mistral-7b", Settings(n_ctx=4096), machine_for(vram="8GiB"))),
-        "fit": asdict(fit("mistral-7b", vram="8GiB")),
+        "fit": asdict(found),
+        "lines": asdict(lines_for(found, "ollama")),
         "layers of 4 GiB": fit("mistral-7b", vram="4GiB").most_layers.value,
         "speed": asdict(predict_speed("mistral-7b", on_host, Calibration.load("xeon-2c"))),
         "header": {"card": asdict(tiny.card()), "layers": tiny.n_layer, "tokens": tiny.array("tokenizer.ggml.tokens")},

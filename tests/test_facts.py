@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import inferlab as lab
+from inferlab.engine.option_names import programs
 from inferlab.errors import ModelNotFound
 from inferlab.facts import cited_facts, published_tables
 from inferlab.model.catalog import known_models, known_vocabularies
@@ -21,6 +22,7 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited |= {table.source for table in published_tables().values()}
     cited |= {fact.source for table in ("estimates", "cards") for fact in cited_facts(table).values()}
     cited |= {vocabulary.source for vocabulary in known_vocabularies().values()}
+    cited |= {program.source for program in programs().values()}
     assert cited <= keys
 
 

@@ -37,7 +37,8 @@ def files(found: Sequence[RecordFile]) -> Any:
          _cell(", ".join(file.dates) or "not recorded", title=", ".join(file.builds))]
         for file in found
     ]  # fmt: skip
-    return HTML(_scrolling_table("All files", FILE_HEADINGS, (f"<tr>{''.join(row)}</tr>" for row in rows)))
+    lines = (f"<tr>{_named(FILE_HEADINGS, row)}</tr>" for row in rows)
+    return HTML(_scrolling_table("All files", FILE_HEADINGS, lines))
 
 
 def _count_text(file: RecordFile) -> str:
@@ -63,6 +64,15 @@ def machines(found: Mapping[str, Machine]) -> Any:
         for name, machine in found.items()
     ]
     return Markdown("\n".join([head, *lines]) + f"\n\n{gpu_note(found)}")
+
+
+def measured_on(found: Mapping[str, Machine]) -> str:
+    """The machines by their processors and cores, with their GPUs or `without a GPU`, to follow `measured on`."""
+    several = [f"{machine.cpu.strip()}, {machine.n_cores} cores" for machine in found.values()]
+    cards = gpu_names(dict(found))
+    gpus = f"with {', '.join(cards)}" if cards else "without a GPU"
+    count = f"{len(several)} machine{'s' if len(several) != 1 else ''} {gpus}"
+    return f"{count} ({'; '.join(several)})"
 
 
 def gpu_note(found: Mapping[str, Machine]) -> str:
@@ -114,7 +124,7 @@ def _select(name: str, label: str, values: Iterable[str]) -> str:
 
 def _row(entry: Entry) -> str:
     data_values = {name: getattr(entry, name) for name in CHOICES}
-    data_values |= {name: f"{error:.6f}" for name, error in _errors(entry).items()}
+    data_values |= {name: f"{error:.8f}" for name, error in _errors(entry).items()}
     data = "".join(f' data-{name}="{escape(value)}"' for name, value in data_values.items())
     about = f"{entry.date}; {entry.processor}; {entry.build}"
     note = "disturbed on purpose" if entry.disturbed else ""
@@ -125,7 +135,7 @@ def _row(entry: Entry) -> str:
         _memory(entry),
         *(_rate(entry, phase) for phase in ("prefill", "decode")),
     ]  # fmt: skip
-    return f"<tr{data}>{''.join(cells)}</tr>"
+    return f"<tr{data}>{_named(HEADINGS, cells)}</tr>"
 
 
 def _errors(entry: Entry) -> dict[str, float]:
@@ -171,6 +181,12 @@ def _cell(first: str, *more: str, title: str = "") -> str:
     lines = "".join(f"<small>{escape(line)}</small>" for line in more if line)
     hint = f' title="{escape(title)}"' if title else ""
     return f"<td{hint}>{escape(first)}{lines}</td>"
+
+
+def _named(headings: Sequence[str], cells: Sequence[str]) -> str:
+    """The cells of a row; each names its column, which a narrow screen shows in front of it."""
+    named = zip(headings, cells, strict=True)
+    return "".join(cell.replace("<td", f'<td data-head="{heading}"', 1) for heading, cell in named)
 
 
 def setup(app: Any) -> None:

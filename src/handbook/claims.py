@@ -125,5 +125,4 @@ def _register() -> dict[str, Claim]:
 
 def _claim(name: str, entry: dict) -> Claim:
     lists = {key: tuple(entry[key]) for key in ("source", "decided_in")}
-    short = entry["correction"].strip().splitlines()[0]
-    return Claim(**{"id": name, "contradicts": "", "short": short, **entry, **lists})
+    return Claim(**{"id": name, "contradicts": "", **entry, **lists})

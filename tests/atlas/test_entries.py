@@ -243,6 +243,8 @@ def test_the_records_say_whether_there_is_a_gpu(folder):
     far = Device("RPC0", "loopback device", "gpu", backend="RPC")
     assert entries.gpu_names({"a": replace(CPU_ONLY, devices=(far,))}) == ()
     assert "Example GPU" in atlas_table.gpu_note({"b": WITH_GPU})
+    assert atlas_table.measured_on(known) == "1 machine without a GPU (Example CPU, 4 cores)"
+    assert "1 machine with Example GPU (" in atlas_table.measured_on({"b": WITH_GPU})
     assert "| box-4c | Example CPU | 4 |" in atlas_table.machines(known).data
 
 
@@ -261,6 +263,7 @@ def test_the_table_has_a_row_for_each_entry_and_choices_for_its_values(found):
     assert abs(float(planned["data-memory"])) < 1e-6
     slow = next(row for row in rows if "disturbed on purpose" in row.get_text())
     assert not slow.has_attr("data-decode")
+    assert [cell["data-head"] for cell in planned.select("td")] == list(atlas_table.HEADINGS)
     assert page.select_one("form")["hidden"] == ""
 
 

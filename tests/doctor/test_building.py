@@ -2,6 +2,7 @@
 
 import pytest
 from fakes_host import (
+    CUDA_BUILD,
     OTHER_ENVIRONMENT,
     REBUILD_FOR_CPU,
     RTX_4090,
@@ -127,12 +128,14 @@ WITH_12_8 = "CUDA_PATH=/usr/local/cuda-12.8 CUDACXX=/usr/local/cuda-12.8/bin/nvc
             "sudo apt-get install libvulkan-dev glslc spirv-headers && make book GPU=vulkan",
         ),
         ({"system": "Darwin", "architecture": "arm64"}, "make book GPU=metal"),
-        ({}, REBUILD_FOR_CPU),
+        ({"built_for": CUDA_BUILD}, REBUILD_FOR_CPU),
+        ({}, None),
     ],
     ids=["8.9", "9.0", "8.6 and 12.0", "13.0 too new for the driver", "the newest that fits",
-         "13.0 too new for the card", "unknown capability", "AMD", "AMD without glslc", "Apple silicon", "no GPU"],
+         "13.0 too new for the card", "unknown capability", "AMD", "AMD without glslc", "Apple silicon",
+         "no GPU, built for one", "no GPU, built for none"],
 )  # fmt: skip
-def test_the_command_that_builds_for_this_machine_is_printed_on_every_machine(host, command):
+def test_the_command_that_builds_for_this_machine_is_printed_where_it_can_be_needed(host, command):
     """Backend, architectures of the cards, and a toolkit that fits driver and card where the usual one does not."""
     finding = checked(**host).about("build for this machine")
     assert (finding.state, finding.remedy, finding.command) == ("ok", None, command)

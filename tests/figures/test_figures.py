@@ -2,14 +2,18 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from fakes import WITH_GPU, made_plan, made_run, scripted_pass
 
 from inferlab import figures
+from inferlab.figures import style
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
+
+HEX = re.compile(r"#[0-9a-f]{6}")
 
 RUN = made_run()
 SHORT, LONG = made_run(n_prompt=8), made_run(n_prompt=16, passes=(scripted_pass(1.5), scripted_pass(0.9)))
@@ -212,3 +216,11 @@ def test_a_figure_goes_on_in_place():
     figures.redraw(shown, EVERY["requests"])
     assert [trace.x for trace in shown.data] == [trace.x for trace in EVERY["requests"].data]
     assert shown.layout.meta["alt"] == EVERY["requests"].layout.meta["alt"]
+
+
+def test_blue_and_orange_are_named_in_one_place():
+    """No figure takes the colours of prefill and decode for something else by writing them out."""
+    phases = {figures.PREFILL, figures.DECODE}
+    files = Path(figures.__file__).parent.glob("*.py")
+    assert [file.name for file in files if phases & set(HEX.findall(file.read_text()))] == ["style.py"]
+    assert not phases & set(style.SERIES_COLOURS)

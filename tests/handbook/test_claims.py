@@ -92,12 +92,15 @@ def test_the_register_is_complete():
 
 @EVERY
 def test_a_claim_has_all_its_parts(one):
-    """No entry without a source, a verdict of the six, a correction, its evidence, a chapter and a decision."""
+    """No entry without a source, a verdict of the six, a correction, short and whole, its evidence and a decision."""
     assert one.verdict in claims.VERDICTS
     assert one.source
     assert set(one.source) <= set(claims.SOURCES)
     assert one.text.strip().endswith((".", "?"))
     assert one.correction.strip().endswith(".")
+    assert one.short.endswith(".")
+    assert len(one.short.split()) <= 25
+    assert "{" not in one.short
     assert one.evidence.strip()
     assert not one.evidence.endswith(".")
     assert one.chapter in claims.CHAPTERS
@@ -150,8 +153,8 @@ def test_a_lost_place_is_noticed(place):
     "place",
     [
         "book/workflow/pipeline#fig-pipeline-ttft",
-        "book/workflow/pipeline#ex-pipeline-negative",
-        "book/workflow/pipeline#sec-pipeline-scenario",
+        "book/workflow/cold-start#ex-pipeline-negative",
+        "book/workflow/cold-start#sec-pipeline-scenario",
         "labs/03-follow-the-pipeline#fig-lab03-ttft",
         "tests/handbook/test_claims.py::test_a_lost_place_is_noticed",
         "reading",

@@ -54,7 +54,7 @@ def test_what_is_taken_away_cannot_be_imported(bare):
 def test_a_bare_process_answers_as_this_one(bare):
     """Plan and fit of Mistral 7B on 8 GiB, its speed, a header and a log: every byte and every rate is the same.
 
-    This process asks llama.cpp about the layers of 4 GiB, of which the bare one knows a closed form.
+    So are its lines for Ollama. This process asks llama.cpp about the layers of 4 GiB; the other has a closed form.
     """
     here = json.loads(json.dumps(answers()))
     assert {key: value for key, value in bare.items() if key != "loaded"} == here
@@ -67,6 +67,7 @@ def test_the_answers_are_those_of_the_model(bare):
     assert bare["plan"]["devices"]["gpu0"]["kv_cache_bytes"] == 4096 * mistral.n_layer * 2 * 8 * 128 * 2
     assert bare["fit"]["most_layers"]["value"] == mistral.n_layer + 1 > bare["layers of 4 GiB"] > 0
     assert bare["fit"]["cache_type"]["value"] == "f16"
+    assert f"PARAMETER num_gpu {mistral.n_layer + 1}" in bare["lines"]["parts"][0]["text"]
     assert bare["speed"]["decode"]["terms"][0]["seconds"] > 0
     assert len(bare["header"]["tokens"]) > 1000
     assert {(one["device"], one["kind"]): one["n_bytes"] for one in bare["log"]}["CUDA0", "kv_cache"] == 512 * 2**20

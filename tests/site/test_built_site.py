@@ -202,12 +202,13 @@ def test_diagrams_are_visible_without_javascript(home, visits, browser):
     context.close()
 
 
-def test_search_finds_a_word_of_the_book(home, browser):
-    """The search page works, also from disk."""
+@pytest.mark.parametrize("word", ["prefill", "quantization", "quantisation"])
+def test_search_finds_a_word_of_the_book(home, browser, word):
+    """The search page works, also from disk, and in either spelling."""
     page = browser.new_page()
     complaints: list[str] = []
     page.on("console", lambda note: note.type == "error" and complaints.append(note.text))
-    page.goto(f"{home}search.html?q=prefill")
+    page.goto(f"{home}search.html?q={word}")
     page.wait_for_selector("#search-results li a")
     assert complaints == []
     page.close()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from inferlab.cli.options import add_placement, settings_from, size
+from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit
 from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.paste import Pasted, lines_for, programs_for
 from inferlab.units import bytes_text
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
@@ -33,6 +36,10 @@ def add_plan(commands: Any) -> None:
     command.add_argument(
         "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
     )
+    command.add_argument(
+        "--for", dest="program", choices=programs_for(), metavar="PROGRAM",
+        help=f"also print the plan as the lines to paste there: {', '.join(programs_for())}",
+    )  # fmt: skip
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -41,10 +48,27 @@ def run_plan(options: argparse.Namespace) -> None:
     settings = settings_from(options)
     machine = options.engine.machine() if options.vram is None else None
     found = fit(model, settings, machine, vram=options.vram, reserve_bytes=options.reserve)
+    pasted = lines_for(found, options.program, path_of(model)) if options.program else None
     if options.json:
-        print(json.dumps(plan_fields(found), indent=1))
-    else:
-        print_plan(found)
+        print(json.dumps(plan_fields(found) | paste_fields(pasted), indent=1))
+        return
+    print_plan(found)
+    if pasted:
+        print(f"\nFor {pasted.program}\n\n{pasted.text}")
+
+
+def path_of(model: Model) -> Path | None:
+    """The model's file, as an absolute path; None for a known name, of which there is no file."""
+    return model.path.absolute() if model.path.is_file() else None
+
+
+def paste_fields(pasted: Pasted | None) -> dict[str, Any]:
+    """The lines for one program: where each part is pasted, what they ask for, and why it is not the plan."""
+    if pasted is None:
+        return {}
+    parts = [{"where": part.where, "text": part.text} for part in pasted.parts]
+    settings = pasted.settings.to_dict() if pasted.settings else None
+    return {"paste": {"for": pasted.program, "notes": pasted.notes, "settings": settings, "parts": parts}}
 
 
 def plan_fields(found: Fit) -> dict[str, Any]:

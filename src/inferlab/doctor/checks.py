@@ -206,7 +206,7 @@ def driver(seen: Seen) -> Finding:
     if seen.amd_bytes:
         return replace(found, found=f"AMD GPU ({bytes_text(seen.amd_bytes)})")
     others = ", ".join(device.description for device in seen.machine.gpus)
-    return replace(found, found=others or "no GPU found; everything runs on the CPU")
+    return replace(found, found=others or "none, and none is needed: everything runs on the CPU")
 
 
 def _driver_trouble(seen: Seen) -> tuple[str, str] | None:
@@ -256,8 +256,10 @@ def gpu_build(seen: Seen) -> Finding | None:
 
 
 def build_for_this_machine(seen: Seen) -> Finding:
-    """The exact command that builds llama.cpp for the graphics in this machine, whether it is needed now or not."""
+    """The exact command that builds llama.cpp for the graphics in this machine; none where the CPU build suffices."""
     backend = wanted_backend(seen) or "none"
+    if backend == "none" and seen.backends and not seen.gpu_backends:
+        return Finding("build for this machine", "ok", f"{build_target_text(seen)}, as llama.cpp is built")
     tools = vulkan_build_remedy(seen) if backend == "vulkan" else None
     command = " && ".join(filter(None, (tools, build_command(seen, backend))))
     return Finding("build for this machine", "ok", build_target_text(seen), command=command)

@@ -1,12 +1,14 @@
-"""The options of four programs for each setting: name and default in each, and how a request is written for them.
+"""The options of five programs for each setting: name and default in each, and how a request is written for them.
 
-The names and defaults lie in data/facts/options.toml; a test compares them with the pinned library.
+The names and defaults lie in data/facts/options.toml, with the version and the source of each program; a test compares
+those of llama.cpp and llama-cpp-python with the pinned library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -23,11 +25,51 @@ NO_OFF_SWITCH = ("no_host",)
 
 
 @dataclass(frozen=True)
+class Program:
+    """A program whose options are in the table.
+
+    key      the table's prefix: cli, python, ollama, lmstudio, vllm
+    title    its name for readers
+    pastes   its name for `inferlab plan --for`, "" where no plan is written for it
+    version  the version that was read, of the source `source` (a key of the bibliography), in its state of `date`
+    note     a sentence that a reader of its defaults should know, or ""
+    """
+
+    key: str
+    title: str
+    pastes: str
+    version: str
+    source: str
+    date: str
+    note: str = ""
+
+
+@cache
+def programs() -> dict[str, Program]:
+    """The programs by their keys, in the order of the table."""
+    return {key: Program(key, **entry) for key, entry in read_table("options")["engines"].items()}
+
+
+def program_named(name: str) -> Program:
+    """A program by its key, its title (`LM Studio` or `LM-Studio`) or its name for `--for`, in any case.
+
+    Raises InvalidSettings for any other name.
+    """
+    wanted = name.lower().replace("-", " ")
+    for program in programs().values():
+        if wanted in {one.lower().replace("-", " ") for one in (program.key, program.title, program.pastes) if one}:
+            return program
+    known = ", ".join(program.title for program in programs().values())
+    raise InvalidSettings(f"There is no program {name!r} in the table of settings. There are: {known}.")
+
+
+@dataclass(frozen=True)
 class Option:
-    """One setting: its name and default in llama.cpp's server, llama-cpp-python, its C structures, Ollama and vLLM.
+    """One setting: its name and default in llama.cpp's server, llama-cpp-python, Ollama, LM Studio and vLLM.
 
     "" means that the program has no such option.
-    `c_default` is the default in the C structures; `python_means` and `c_means` explain a default that is a code.
+    `c_default` is the default in llama.cpp's C structures; `python_means` and `c_means` explain a default that is a
+    code. `env` is llama-server's environment variable, `lms` the flag of `lms load`.
     """
 
     name: str
@@ -38,36 +80,59 @@ class Option:
     python_default: str
     ollama: str
     ollama_default: str
+    lmstudio: str
+    lmstudio_default: str
     vllm: str
     vllm_default: str
+    lms: str = ""
+    env: str = ""
     python_means: str = ""
     struct: str = ""
     c_name: str = ""
     c_default: Any = None
     c_means: str = ""
 
+    def names_in(self, program: str) -> tuple[str, ...]:
+        """Its names in one program, as one types them; a title of LM Studio's interface is not among them."""
+        if program == "lmstudio":
+            return (self.lms,) if self.lms else ()
+        return tuple(filter(None, getattr(self, program).split(", ")))
+
+    def default_in(self, program: str) -> str:
+        """Its default in one program, "" where the program has no such option."""
+        default = getattr(self, f"{program}_default")
+        return f"{default}, {self.python_means}" if program == "python" and self.python_means else default
+
 
 @cache
 def options() -> dict[str, Option]:
     """Every option of data/facts/options.toml by the name that `Settings` has for it."""
-    return {name: Option(name, **{"c_name": name, **entry}) for name, entry in read_table("options").items()}
+    table = {name: entry for name, entry in read_table("options").items() if name != "engines"}
+    return {name: Option(name, **{"c_name": name, **entry}) for name, entry in table.items()}
 
 
-def names_and_defaults(names: Iterable[str] | None = None) -> str:
-    """A Markdown table, a row for each option: what it is, and its name and default in four programs."""
-    chosen = [options()[name] for name in (names or options())]
-    head = ["| what | llama.cpp | llama-cpp-python | Ollama | vLLM |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *map(_row, chosen)])
+def option_named(name: str) -> Option:
+    """One option by its name; raises InvalidSettings with the nearest known name."""
+    if name in options():
+        return options()[name]
+    near = get_close_matches(name, options(), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(options())}."
+    raise InvalidSettings(f"There is no setting {name!r} in the table of settings.{hint}")
 
 
-def _row(option: Option) -> str:
-    python = f"{option.python_default}, {option.python_means}" if option.python_means else option.python_default
-    pairs = (option.cli, option.cli_default), (option.python, python), (option.ollama, option.ollama_default)
-    return f"| {' | '.join([option.what, *(_cell(*pair) for pair in (*pairs, (option.vllm, option.vllm_default)))])} |"
+def names_and_defaults(
+    names: Iterable[str] | None = None, columns: Sequence[str] = ("cli", "python", "ollama", "vllm")
+) -> str:
+    """A Markdown table, a row for each option: what it is, and its name and default in some programs, by their keys."""
+    chosen = [option_named(name) for name in (names or options())]
+    head = f"| what | {' | '.join(programs()[key].title for key in columns)} |\n|---|{'---|' * len(columns)}"
+    return "\n".join([head, *(f"| {one.what} | {' | '.join(_cell(one, key) for key in columns)} |" for one in chosen)])
 
 
-def _cell(name: str, default: str) -> str:
-    return ": ".join(filter(None, [", ".join(f"`{part}`" for part in name.split(", ") if part), default])) or "none"
+def _cell(option: Option, program: str) -> str:
+    title = option.lmstudio if program == "lmstudio" else ""
+    names = ", ".join(filter(None, [title, *(f"`{name}`" for name in option.names_in(program))]))
+    return ": ".join(filter(None, [names, option.default_in(program)])) or "none"
 
 
 # --- one request, written for each program ----------------------------------------------------
@@ -86,13 +151,13 @@ def spellings(settings: Settings, names: Iterable[str], model: str = "model.gguf
         raise InvalidSettings(f"{', '.join(specific)} belong to one machine, not to a request. Leave them out.")
     values = {name: value for name, value in requested.items() if value is not None}
     return {
-        "llama.cpp": " ".join([f"llama-server -m {model}", *filter(None, (_flag(*item) for item in values.items()))]),
-        "llama-cpp-python": f"Llama({', '.join([repr(model), *_arguments(values)])})",
+        "llama.cpp": " ".join([f"llama-server -m {model}", *filter(None, (flag(*item) for item in values.items()))]),
+        "llama-cpp-python": f"Llama({', '.join([repr(model), *arguments(values)])})",
         "Ollama": _modelfile(values),
     }
 
 
-def _flag(name: str, value: Any) -> str:
+def flag(name: str, value: Any) -> str:
     if name in NO_OFF_SWITCH and not value:
         return ""
     if name in OFF_SWITCHES:
@@ -104,7 +169,7 @@ def _flag(name: str, value: Any) -> str:
     return f"{options()[name].cli} {LOAD_MODES.get(value, value)}"
 
 
-def _arguments(values: dict[str, Any]) -> list[str]:
+def arguments(values: dict[str, Any]) -> list[str]:
     """Keyword arguments of `llama_cpp.Llama`: types by number, flash attention as a bool, two switches for loading."""
     arguments = []
     for name, value in values.items():

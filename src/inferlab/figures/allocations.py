@@ -6,23 +6,23 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import blank, stacked
+from inferlab.figures.style import GREY, OLIVE, PURPLE, RED, TEAL, blank, stacked
 from inferlab.machine import device_names
 from inferlab.measurement.memory import Residence
 from inferlab.measurement.run import Run
 from inferlab.units import MIB, bytes_text
 
 KINDS = {
-    "weights": ("weights", "#6b7280"),
-    "kv_cache": ("KV cache", "#0f9d8a"),
-    "compute": ("compute", "#a855c7"),
-    "output": ("output", "#c0563c"),
+    "weights": ("weights", GREY),
+    "kv_cache": ("KV cache", TEAL),
+    "compute": ("compute", PURPLE),
+    "output": ("output", RED),
 }
 RESIDENT = {
-    "file, ordinary pages": (lambda r: r.file_bytes - r.file_huge_bytes, "#3b82c4"),
-    "file, huge pages": (lambda r: r.file_huge_bytes, "#0f9d8a"),
-    "own, ordinary pages": (lambda r: r.own_bytes - r.huge_bytes, "#d97706"),
-    "own, huge pages": (lambda r: r.huge_bytes, "#a855c7"),
+    "file, ordinary pages": (lambda r: r.file_bytes - r.file_huge_bytes, OLIVE),
+    "file, huge pages": (lambda r: r.file_huge_bytes, TEAL),
+    "own, ordinary pages": (lambda r: r.own_bytes - r.huge_bytes, GREY),
+    "own, huge pages": (lambda r: r.huge_bytes, PURPLE),
 }
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 import plotly.graph_objects as go
 
 from inferlab.atlas.entries import HOST, LOOPBACK, PHASES, Entry, memory_errors, rate_errors, typical
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line
+from inferlab.figures.style import DECODE, EDGE, PREFILL, TEAL, blank, line
 from inferlab.units import MIB
 
 COLOURS = {"prefill": PREFILL, "decode": DECODE}
 CARD = "a GPU"
 SYMBOLS = {HOST: "circle", LOOPBACK: "diamond", CARD: "star"}
-MEMORY = "#0f9d8a"
+MEMORY = TEAL
 Spot = tuple[str, str, float, float]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import LOG_MARKS, blank, line, tick_values
+from inferlab.figures.style import LOG_MARKS, PURPLE, TEAL, blank, line, tick_values
 from inferlab.measurement.torch_attention import Timings
 from inferlab.units import MIB
 
-WAYS = {"flash": ("flash kernel", "#0f9d8a"), "math": ("table of scores", "#a855c7")}
+WAYS = {"flash": ("flash kernel", TEAL), "math": ("table of scores", PURPLE)}
 QUANTITIES = {
     "extra_bytes": (lambda one: (one.extra_bytes or 0) / MIB, "MiB"),
     "seconds": (lambda one: one.median_seconds, "s"),

@@ -9,8 +9,9 @@ import plotly.graph_objects as go
 from inferlab.figures.style import (
     DECODE,
     EDGE,
+    GREY,
     LOG_MARKS,
-    PREFILL,
+    PURPLE,
     SERIES_COLOURS,
     blank,
     line,
@@ -38,7 +39,7 @@ def batch_rates(measured: BatchedDecode) -> go.Figure:
         x=sizes, y=[n * alone for n in sizes], name="n times one", mode="lines", line={"color": EDGE, "dash": "dot"}
     )
     for name, colour, of in (
-        ("all together", DECODE, lambda n, s: n / s), ("each of them", PREFILL, lambda n, s: 1 / s)
+        ("all together", DECODE, lambda n, s: n / s), ("each of them", PURPLE, lambda n, s: 1 / s)
     ):  # fmt: skip
         every = [(one.n_sequences, of(one.n_sequences, s)) for one in measured.points for s in one.step_seconds]
         medians = [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in measured.points]
@@ -65,7 +66,7 @@ def batch_steps(measured: BatchedDecode, expected: Mapping[int, float] | None = 
     points(figure, [(b.n_sequences, 1e3 * s) for b in measured.points for s in b.step_seconds], "one step", DECODE)
     line(figure, [(one.n_sequences, 1e3 * one.median_seconds) for one in measured.points], "median", DECODE)
     if expected:
-        line(figure, [(n, 1e3 * seconds) for n, seconds in expected.items()], "expected", PREFILL, marks=False)
+        line(figure, [(n, 1e3 * seconds) for n, seconds in expected.items()], "expected", GREY, marks=False)
         figure.data[-1].line.dash = "dot"
         figure.data[0].showlegend = False
         figure.update_layout(showlegend=True)

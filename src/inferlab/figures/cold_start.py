@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, blank, stacked
+from inferlab.figures.style import EDGE, OLIVE, RED, blank, stacked
 from inferlab.measurement.cold_start import FILE_PHASES, ColdStart
 from inferlab.units import seconds_text
 
-# Work of this library in greys, the file in blues and greens, the context in purples, the first token as decode.
+# Work of this library in greys, the header in browns, the weights in greens, the context in purples.
 COLOURS = {
     "process": "#94a3b8",
     "check": "#475569",
-    "header": "#93c5fd",
-    "vocabulary": "#3b82c4",
-    "tensor_list": "#1e4e79",
+    "header": "#cdbf86",
+    "vocabulary": OLIVE,
+    "tensor_list": "#5c4d0e",
     "map_and_buffers": "#5eead4",
     "weights": "#0f766e",
     "kv_cache": "#d8b4fe",
     "graph_reserve": "#8b5cf6",
-    "warm_up": DECODE,
+    "warm_up": RED,
 }
 
 GROUPS = {

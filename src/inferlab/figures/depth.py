@@ -6,19 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import (
-    DECODE,
-    GREY,
-    PREFILL,
-    PURPLE,
-    RED,
-    TEAL,
-    blank,
-    dashed_line,
-    line,
-    samples_and_medians,
-    tick_values,
-)
+from inferlab.figures.style import RED, SERIES_COLOURS, TEAL, blank, dashed_line, line, samples_and_medians, tick_values
 from inferlab.measurement.depth import DepthScaling
 from inferlab.measurement.kv_steps import levels
 from inferlab.measurement.kv_steps import line as line_through
@@ -26,7 +14,6 @@ from inferlab.measurement.run import Run
 from inferlab.model.ggml_types import CELL_STEP
 
 CLAIMED, COMPUTED = RED, TEAL
-COLOURS = (TEAL, RED, PREFILL, DECODE, PURPLE, GREY)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
@@ -37,7 +24,7 @@ def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
         for name, one in found.items()
     )
     figure = blank(next(iter(found.values())).badge, f"Time of a token. {text}.", x="cells in use", y="ms a token")
-    for (name, one), colour in zip(found.items(), COLOURS, strict=False):
+    for (name, one), colour in zip(found.items(), SERIES_COLOURS, strict=False):
         every = [(n, 1e3 * s) for n, many in one.seconds.items() for s in many]
         medians = [(n, 1e3 * one.median_seconds(n)) for n in one.seconds]
         samples_and_medians(figure, every, medians, name, colour)
@@ -81,12 +68,13 @@ def _styles(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Colour and dashes of each line: by the two parts of the names, or one after another where a name has one part."""
     parts = {name: name.rpartition(", ")[::2] for name in names}
     if not all(first for first, _ in parts.values()):
-        return {name: (COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i, name in enumerate(names)}
+        return {name: _style(i, i) for i, name in enumerate(names)}
     firsts, lasts = (list(dict.fromkeys(part[k] for part in parts.values())) for k in (0, 1))
-    return {
-        name: (COLOURS[firsts.index(first) % len(COLOURS)], DASHES[lasts.index(last) % len(DASHES)])
-        for name, (first, last) in parts.items()
-    }
+    return {name: _style(firsts.index(first), lasts.index(last)) for name, (first, last) in parts.items()}
+
+
+def _style(colour: int, dash: int) -> tuple[str, str]:
+    return SERIES_COLOURS[colour % len(SERIES_COLOURS)], DASHES[dash % len(DASHES)]
 
 
 def rate_against_depth(claimed: Mapping[int, float], computed: Mapping[int, float], badge: str) -> go.Figure:

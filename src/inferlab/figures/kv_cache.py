@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, GREY, PURPLE, RED, TEAL, blank, dashed_line
+from inferlab.figures.style import GREY, OLIVE, PURPLE, RED, TEAL, blank, dashed_line
 from inferlab.measurement.run import Run
 from inferlab.model.ggml_types import padded
 from inferlab.units import MIB, bytes_text
@@ -47,7 +47,7 @@ def cache_use(run: Run) -> go.Figure:
     figure = blank(run.badge, f"The KV cache along an answer: {text}{more}.", "tokens in the context", "MiB")
     dashed_line(figure, [(n, reserved) for n in tokens], "reserved", RESERVED, "solid")
     dashed_line(figure, list(zip(tokens, looked_at, strict=True)), "looked at by a step", READ, "solid", shape="hv")
-    dashed_line(figure, [(n, cell * n) for n in tokens], "in use", DECODE, "solid")
+    dashed_line(figure, [(n, cell * n) for n in tokens], "in use", OLIVE, "solid")
     if grown:
         dashed_line(figure, grown, "growth of the process", GROWTH, "dash")
     figure.update_layout(showlegend=True, height=440, legend={"orientation": "v"}, margin={"t": 104})
@@ -81,7 +81,7 @@ def cache_runs(runs: Sequence[Run]) -> go.Figure:
         y=names, x=reserved, name="reserved", orientation="h", marker_color=RESERVED, textposition="outside",
         text=[f"{t:.2f} ms a token" for t in times], cliponaxis=False,
     )  # fmt: skip
-    figure.add_bar(y=names, x=used, name="in use", orientation="h", marker_color=DECODE)
+    figure.add_bar(y=names, x=used, name="in use", orientation="h", marker_color=OLIVE)
     figure.update_layout(showlegend=True, height=240 + 60 * max(2, len(runs)))
     figure.update_xaxes(range=[0, 1.7 * max(reserved, default=1)])
     figure.update_yaxes(autorange="reversed", type="category")

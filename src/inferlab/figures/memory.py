@@ -8,13 +8,12 @@ from itertools import groupby
 import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
-from inferlab.figures.style import EDGE, blank, stacked
+from inferlab.figures.style import EDGE, SERIES_COLOURS, blank, stacked
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import Gap, compare
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.units import GIB, MIB, bytes_text
 
-LINES = ("#3b82c4", "#c0563c", "#0f9d8a", "#a855c7", "#8a7415")
 ROOM = "#d92d20"
 LOG_ROUNDING = 0.005
 """MiB by which a printed size may be off: llama.cpp's log has two decimals."""
@@ -69,7 +68,7 @@ def context_against_memory(
     series = {name: [(p.settings.n_ctx, p.most_bytes(device) / GIB) for p in each] for name, each in plans.items()}
     figure = blank(badge, _contexts_text(series, room_bytes / GIB), x="n_ctx, tokens")
     figure.update_yaxes(title=f"GiB on {device}")
-    for (name, points), colour in zip(series.items(), LINES, strict=False):
+    for (name, points), colour in zip(series.items(), SERIES_COLOURS, strict=False):
         x, y = zip(*points, strict=True)
         figure.add_scatter(
             x=x, y=y, name=name, mode="lines", line={"color": colour, "width": 2},

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, PURPLE, blank, stacked
+from inferlab.figures.style import GREY, PURPLE, SERIES_COLOURS, blank, stacked
 from inferlab.model.gguf import Model
 from inferlab.prediction import cost
 from inferlab.units import GIB, MIB, bytes_text
 
 BYTES, OPERATIONS = GREY, PURPLE
-TYPE_COLOURS = ("#3b82c4", "#d97706", "#0f9d8a", "#a855c7", "#c0563c", "#8a7415", "#6b7280")
 
 
 def cost_by_part(model: Model, n_cells: int) -> go.Figure:
@@ -62,7 +61,7 @@ def tensor_bytes(model: Model) -> go.Figure:
     for index, kind in enumerate(types):
         figure.add_bar(
             y=list(sizes), x=[kinds.get(kind, 0) / unit for kinds in sizes.values()], name=kind, orientation="h",
-            marker_color=TYPE_COLOURS[index % len(TYPE_COLOURS)],
+            marker_color=SERIES_COLOURS[index % len(SERIES_COLOURS)],
             hovertemplate=f"%{{y}}: %{{x:.4g}} {name} in {kind}<extra></extra>",
         )  # fmt: skip
     stacked(figure, len(sizes))

@@ -7,7 +7,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, PREFILL, blank, line, points
+from inferlab.figures.style import RED, TEAL, blank, line, points
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import Model
 from inferlab.prediction import cost
@@ -31,9 +31,9 @@ def time_without_cache(runs: Sequence[Run]) -> go.Figure:
         y="engine time, ms",
     )
     every = [(run.n_prompt, 1e3 * one.prefill_seconds) for run in runs for one in run.passes]
-    points(figure, every, "one pass", PREFILL)
-    line(figure, list(zip(lengths, again, strict=True)), "all computed again", PREFILL)
-    line(figure, list(zip(lengths, last, strict=True)), "keys and values kept", DECODE)
+    points(figure, every, "one pass", RED)
+    line(figure, list(zip(lengths, again, strict=True)), "all computed again", RED)
+    line(figure, list(zip(lengths, last, strict=True)), "keys and values kept", TEAL)
     figure.update_traces(selector={"name": "one pass"}, showlegend=False)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(rangemode="tozero")
@@ -52,8 +52,8 @@ def operations_without_cache(model: Model, lengths: Sequence[int]) -> go.Figure:
         x="tokens generated",
         y="trillions of operations",
     )
-    line(figure, list(zip(lengths, again, strict=True)), "all computed again", PREFILL)
-    line(figure, list(zip(lengths, kept, strict=True)), "keys and values kept", DECODE)
+    line(figure, list(zip(lengths, again, strict=True)), "all computed again", RED)
+    line(figure, list(zip(lengths, kept, strict=True)), "keys and values kept", TEAL)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(type="log", dtick=1, exponentformat="power")

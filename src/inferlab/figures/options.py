@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inferlab.experiments.sweep import Sweep
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, dashed_line, line, points, value_text
+from inferlab.figures.style import DECODE, EDGE, GREY, PREFILL, blank, dashed_line, line, points, value_text
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.statistics import least_squares
@@ -102,7 +102,7 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
         figure.data[-1].showlegend = False
     figure.add_scatter(
         x=[left for left, _ in fitted], y=[1000 / ms for _, ms in fitted], name="its rate", yaxis="y2", mode="lines",
-        line={"color": PREFILL, "dash": "dot"}, hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",
+        line={"color": GREY, "dash": "dot"}, hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",
     )  # fmt: skip
     second = {"title": "tokens/s", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
               "tickmode": "auto", "nticks": 5}  # fmt: skip

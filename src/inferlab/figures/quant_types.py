@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import blank, stacked
+from inferlab.figures.style import GREY, OLIVE, PURPLE, SERIES_COLOURS, TEAL, blank, stacked
 from inferlab.model.dequantize import Q4KSuperBlock
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import Model
 
-PALETTE = ("#334155", "#6b7280", "#3b82c4", "#0f9d8a", "#d97706", "#a855c7", "#c0563c", "#8a7415")
+PALETTE = ("#334155", *SERIES_COLOURS, "#a3b18a")
 BIG, SMALL, TABLE, OTHER = "super-blocks of 256", "blocks of 32 to 128", "codes into a table", "other"
-FAMILIES = {BIG: "#0f9d8a", SMALL: "#3b82c4", TABLE: "#a855c7", OTHER: "#6b7280"}
+FAMILIES = {BIG: TEAL, SMALL: OLIVE, TABLE: PURPLE, OTHER: GREY}
 NOT_FOR_WEIGHTS = ("F64", "I8", "I16", "I32", "I64", "Q8_1", "Q8_K", "F32")
 
 

@@ -7,13 +7,12 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank, line, points
+from inferlab.figures.style import DECODE, EDGE, GREY, LOG_MARKS, PREFILL, SERIES_COLOURS, blank, line, points
 from inferlab.machine import Ceiling
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.prediction.roofline import Achieved, kernel_of
 
-COLOURS = (PREFILL, "#0f9d8a", "#a855c7", "#8a7415")
 SYMBOLS = ("diamond", "square", "triangle-up", "cross")
 
 
@@ -40,17 +39,21 @@ def roofline(
     for type in types:
         corners = _roof(ceiling, type, most)
         name = roof_name(ceiling, type)
-        line(figure, corners, name, PREFILL, marks=False)
+        line(figure, corners, name, GREY, marks=False)
         figure.add_annotation(text=name, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
                               yanchor="bottom" if type == highest else "top", showarrow=False)  # fmt: skip
         figure.data[-1].update(opacity=0.7, hovertemplate=f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
     names, x, y = zip(*points, strict=True) if points else ((), (), ())
-    marker = {"color": DECODE, "size": 9}
+    marker = {"color": [_phase_colour(name) for name in names], "size": 9}
     figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
                        hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
     figure.update_xaxes(type="log", tickvals=LOG_MARKS)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
+
+
+def _phase_colour(name: str) -> str:
+    return DECODE if name.startswith("decode") else PREFILL
 
 
 def roof_name(ceiling: Ceiling, type: str) -> str:
@@ -77,7 +80,7 @@ def rates_against_length(
     figure = blank(
         badge or common_badge(runs), _text(series, ridges or {}), "tokens in the prompt", "tokens per second"
     )
-    for (name, each), colour, symbol in zip(series.items(), COLOURS, SYMBOLS, strict=False):
+    for (name, each), colour, symbol in zip(series.items(), SERIES_COLOURS, SYMBOLS, strict=False):
         each = sorted(each, key=lambda run: run.n_prompt)
         rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
         points(figure, [(n, rate) for n, found in rates for rate in found], "every pass", colour)
@@ -109,10 +112,10 @@ def roofline_at(
     working = here.flops_per_second / ceiling.matrix_flops_per_second[types[0]]
     roof = roof_name(ceiling, types[0])
     text = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {roof}"
-    figure.data[-1].update(marker={"opacity": 0.65, "color": DECODE, "size": 9})
+    figure.data[-1].update(marker_opacity=0.65)
     figure.add_scatter(
         x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,
-        marker={"color": DECODE, "size": 15, "symbol": "diamond"}, hovertemplate=text,
+        marker={"color": PREFILL, "size": 15, "symbol": "diamond"}, hovertemplate=text,
     )  # fmt: skip
     figure.add_annotation(
         text=text.replace(": ", ":<br>"), x=0, xref="paper", xanchor="left", y=1.02, yref="paper", yanchor="bottom",

@@ -7,7 +7,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, PREFILL, PURPLE, SERIES_COLOURS, blank, line, points, stacked
+from inferlab.figures.style import DECODE, EDGE, PURPLE, SERIES_COLOURS, TEAL, blank, line, points, stacked
 from inferlab.measurement.speculative import Speculation, VerifyCost
 
 DRAFT = PURPLE
@@ -26,7 +26,7 @@ def speculation_seconds(found: Mapping[str, Speculation]) -> go.Figure:
     checks = [value for one in found.values() for value in (0, _part_ms(one, "check_seconds"))]
     drafts = [value for one in found.values() for value in (0, _part_ms(one, "draft_seconds"))]
     for name, values, colour in (
-        ("one token a pass", plain, DECODE), ("checks", checks, PREFILL), ("proposals", drafts, DRAFT)
+        ("one token a pass", plain, DECODE), ("checks", checks, TEAL), ("proposals", drafts, DRAFT)
     ):  # fmt: skip
         figure.add_bar(
             y=names, x=values, name=name, orientation="h", marker_color=colour,

@@ -11,8 +11,10 @@ import plotly.graph_objects as go
 
 PREFILL = "#3b82c4"
 DECODE = "#d97706"
-TEAL, PURPLE, RED, GREY = "#0f9d8a", "#a855c7", "#c0563c", "#6b7280"
-SERIES_COLOURS = (DECODE, PREFILL, TEAL, PURPLE)
+"""Blue is prefill and orange is decode, in every figure; nothing else has these colours."""
+TEAL, PURPLE, OLIVE, RED, PINK, GREY = "#0f9d8a", "#a855c7", "#8a7415", "#b3403f", "#d0679d", "#6b7280"
+SERIES_COLOURS = (TEAL, PURPLE, OLIVE, RED, PINK, GREY)
+"""For the lines and bars of one figure, whatever they are."""
 EDGE = "rgba(128,128,128,0.35)"
 LOG_MARKS = tuple(digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5))
 """Ticks of a logarithmic axis as whole numbers: by itself it writes 2 and 5 without their power of ten."""

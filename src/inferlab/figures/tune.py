@@ -7,7 +7,7 @@ from textwrap import wrap
 import plotly.graph_objects as go
 
 from inferlab.experiments.tune import Candidate, Tuning
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, value_text
+from inferlab.figures.style import EDGE, GREY, TEAL, blank, value_text
 
 
 def tuning_rounds(found: Tuning) -> go.Figure:
@@ -34,7 +34,7 @@ def _candidate_line(figure: go.Figure, own: list[tuple[int, Candidate]]) -> None
     name = ", ".join(f"{key}={value_text(value)}" for key, value in changes.items()) or "as it was"
     figure.add_scatter(
         x=[index for index, _ in own], y=[one.median_seconds for _, one in own], name=name, mode="lines+markers",
-        line={"color": PREFILL if changes else DECODE, "width": 1.5 if changes else 3}, marker={"size": 8},
+        line={"color": TEAL if changes else GREY, "width": 1.5 if changes else 3}, marker={"size": 8},
         opacity=0.8 if changes else 1, hovertemplate=f"{name}: %{{y:.3f}} s<extra>round %{{x}}</extra>",
     )  # fmt: skip
 
@@ -60,9 +60,9 @@ def tuning_pairs(found: Tuning) -> go.Figure:
     figure = blank(found.badge, found.verdict, x="pair", y="times as fast")
     if found.interval:
         low, high = found.interval
-        figure.add_hrect(low, high, fillcolor=PREFILL, opacity=0.15, line_width=0)
+        figure.add_hrect(low, high, fillcolor=TEAL, opacity=0.15, line_width=0)
     figure.add_scatter(
-        x=list(range(1, len(ratios) + 1)), y=ratios, mode="markers", marker={"size": 11, "color": PREFILL},
+        x=list(range(1, len(ratios) + 1)), y=ratios, mode="markers", marker={"size": 11, "color": TEAL},
         hovertemplate="pair %{x}: %{y:.3f} times as fast<extra></extra>",
     )  # fmt: skip
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})

@@ -1,0 +1,147 @@
+"""Sphinx directive and role for the settings of five programs, from data/facts/options.toml.
+
+```{settings} n_ctx n_gpu_layers type_k    a row for each setting: what it sets, its name and default in each
+:engines: llama.cpp Ollama LM-Studio           which programs, in this order; all five where it is missing
+:caption: Names of the context                 numbers the table; with :name: it can be referred to
+:name: tab-context
+```
+{setting}`n_ctx:ollama`                        the name of one setting in one program, as code; of LM Studio the title
+
+Below the table stand the versions that were read, and their sources.
+On a narrow screen each row becomes a block of its own, with the program before each name.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from inferlab.engine.option_names import Option, Program, option_named, program_named, programs
+from inferlab.errors import InvalidSettings
+
+
+def setup(app: Any) -> None:
+    """Make the directive and the role known."""
+    app.add_directive("settings", SettingsTable)
+    app.add_role("setting", SettingName())
+
+
+class SettingsTable(SphinxDirective):
+    """A table of settings, and a line with what was read."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec = {  # noqa: RUF012 - docutils wants a plain dict
+        "engines": directives.unchanged_required,
+        "caption": directives.unchanged_required,
+        "name": directives.unchanged,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(files("inferlab") / "data" / "facts" / "options.toml"))
+        try:
+            chosen = [option_named(name) for name in self.arguments[0].split()]
+            shown = [program_named(name) for name in self.options.get("engines", "").split()]
+        except InvalidSettings as unknown:
+            raise self.error(str(unknown)) from unknown
+        shown = shown or list(programs().values())
+        table = settings_table(chosen, shown)
+        if "caption" in self.options:
+            inlines, messages = self.state.inline_text(self.options["caption"], self.lineno)
+            table.insert(0, nodes.title(self.options["caption"], "", *inlines, *messages))
+        self.add_name(table)
+        self.set_source_info(table)
+        return [table, self.read_in(shown)]
+
+    def read_in(self, shown: list[Program]) -> nodes.Element:
+        """The versions and the sources, in a sentence."""
+        line = nodes.container(classes=["settings-read"])
+        lines = StringList([sources_text(shown)], source=self.get_source_info()[0])
+        self.state.nested_parse(lines, self.content_offset, line)
+        return line
+
+
+class SettingName(SphinxRole):
+    """The name of one setting in one program."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        name, _, program = self.text.partition(":")
+        try:
+            found = _names(option_named(name.strip()), program_named(program.strip() or "llama.cpp"))
+        except InvalidSettings as unknown:
+            return [nodes.inline("", self.text)], [self.inliner.reporter.error(str(unknown), line=self.lineno)]
+        if not found:
+            message = f"{program or 'llama.cpp'} has no name for {name}."
+            return [nodes.inline("", self.text)], [self.inliner.reporter.error(message, line=self.lineno)]
+        return [found[0]], []
+
+
+def settings_table(chosen: list[Option], shown: list[Program]) -> nodes.table:
+    """The table: a row for each setting, a column for each program."""
+    table = nodes.table(classes=["stack", "settings"])
+    group = nodes.tgroup("", cols=len(shown) + 1)
+    group += [nodes.colspec(colwidth=1) for _ in range(len(shown) + 1)]
+    heads = [nodes.entry("", nodes.paragraph(text=head)) for head in ("Sets", *(program.title for program in shown))]
+    group += nodes.thead("", nodes.row("", *heads))
+    group += nodes.tbody("", *(_row(option, shown) for option in chosen))
+    table += group
+    return table
+
+
+def sources_text(shown: list[Program]) -> str:
+    """`Read in llama.cpp 0c1e57098 (August 2026) {cite}...`: version, date and source of each program, as MyST."""
+    texts = [f"{program.title} {program.version} {{cite}}`{program.source}`" for program in shown]
+    dates = sorted({program.date for program in shown})
+    read = f"Read in {', '.join(texts)}; state of {' and '.join(map(_month, dates))}."
+    return " ".join([read, *(program.note for program in shown if program.note)])
+
+
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+          "November", "December")  # fmt: skip
+
+
+def _month(date: str) -> str:
+    year, _, month = date.partition("-")
+    return f"{MONTHS[int(month) - 1]} {year}"
+
+
+def _row(option: Option, shown: list[Program]) -> nodes.row:
+    what = nodes.paragraph("", "", nodes.strong("", f"{option.what[0].upper()}{option.what[1:]}"))
+    return nodes.row("", nodes.entry("", what), *(nodes.entry("", _cell(option, program)) for program in shown))
+
+
+def _cell(option: Option, program: Program) -> nodes.paragraph:
+    """Name and default in one program, with the program's title for narrow screens."""
+    paragraph = nodes.paragraph("", "", nodes.inline("", f"{program.title} ", classes=["stack-label"]))
+    names, default = _names(option, program), default_text(option, program)
+    if program.key == "ollama" and not names and option.env:
+        names, default = [_code(option.env)], "for its llama-server"
+    for i, name in enumerate(names):
+        paragraph += [nodes.Text(", "), name] if i else [name]
+    paragraph += nodes.Text(f"{': ' if names and default else ''}{default}" if names or default else "none")
+    return paragraph
+
+
+def default_text(option: Option, program: Program) -> str:
+    """The default in one program, with what a code means in brackets: `0 (none)`, `-1 (chosen)`."""
+    default = getattr(option, f"{program.key}_default")
+    means = option.python_means if program.key == "python" else ""
+    if not means:
+        default, _, means = default.partition(": ")
+    return f"{default} ({means})" if means else default
+
+
+def _names(option: Option, program: Program) -> list[nodes.Node]:
+    found = [_code(name) for name in option.names_in(program.key)]
+    return [nodes.inline("", option.lmstudio), *found] if program.key == "lmstudio" and option.lmstudio else found
+
+
+def _code(name: str) -> nodes.literal:
+    """A name as code, in parts that end in an underscore or a hyphen, after which a narrow column may break it."""
+    return nodes.literal("", "", *map(nodes.Text, re.findall(r"-*[^-_]+[-_]?", name)))

@@ -1,0 +1,67 @@
+"""`inferlab plan --for`: the plan as the lines of another program."""
+
+import json
+
+import pytest
+from fakes import WITH_GPU, ScriptedEngine
+
+from inferlab import cli
+from inferlab.model.find import tiny_model
+
+pytestmark = pytest.mark.engine
+PLAN = ["plan", str(tiny_model()), "--vram", "8GiB", "--n-ctx", "512", "--for"]
+
+
+@pytest.fixture
+def scripted():
+    """A scripted engine on a machine with a GPU."""
+    return ScriptedEngine(machine=WITH_GPU)
+
+
+def test_the_lines_follow_the_plan(scripted, capsys):
+    """A heading with the program, and the file by its full path, below the plan itself."""
+    assert cli.main([*PLAN, "llama-server"], scripted) == 0
+    plan, _, lines = capsys.readouterr().out.partition("\nFor llama-server\n")
+    assert "fits: yes" in plan
+    assert lines.strip().splitlines() == [
+        "In a terminal:",
+        f"  llama-server -m {tiny_model()} -c 512 -ngl 7 -np 1 --port 8080",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("ollama", "PARAMETER num_gpu 7"), ("lmstudio", "--gpu max"), ("llama-cpp-python", "n_gpu_layers=7,")],
+)
+def test_each_program_has_its_own_lines(scripted, capsys, program, said):
+    """The same plan in the words of each."""
+    assert cli.main([*PLAN, program], scripted) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_json_has_the_lines_by_their_place(scripted, capsys):
+    """One field more: the program, sentences, the settings, and each part with its place."""
+    assert cli.main([*PLAN, "ollama", "--json"], scripted) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert list(fields) == ["model", "method", "devices", "fits", "paste"]
+    assert list(fields["paste"]) == ["for", "notes", "settings", "parts"]
+    assert (fields["paste"]["for"], fields["paste"]["notes"]) == ("ollama", [])
+    assert fields["paste"]["settings"]["n_ctx"] == 512
+    assert [part["where"] for part in fields["paste"]["parts"]] == ["In a file named Modelfile", "In a terminal"]
+
+
+def test_a_known_name_has_no_file(scripted, capsys):
+    """A sentence says what stands for its path."""
+    assert cli.main(["plan", "mistral-7b", "--vram", "8GiB", "--for", "llama-server"], scripted) == 0
+    printed = capsys.readouterr().out
+    assert "model.gguf stands for the path of your file." in printed
+    assert "llama-server -m model.gguf -c 4096 -ngl 33 -np 1 --port 8080" in printed
+
+
+def test_an_unknown_program_is_status_2(scripted, capsys):
+    """The usage lists those that there are."""
+    with pytest.raises(SystemExit) as left:
+        cli.main([*PLAN, "vllm"], scripted)
+    assert left.value.code == 2
+    complaint = capsys.readouterr().err.partition("choose from ")[2].replace("'", "")
+    assert complaint.startswith("llama-server, llama-cpp-python, ollama, lmstudio")

@@ -1,0 +1,114 @@
+"""The form and the words of the pages: the answer first, short sentences, plain words."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from handbook import claims
+
+ROOT = Path(__file__).parents[2]
+LONGEST_SENTENCE = 32
+OPEN_TRIALS = 3
+PLAIN_FORM = ("about-this-build", "bibliography", "foreword", "glossary", "index", "labs", "setting-names", "units")
+"""Pages that are no chapters, and open without *In short*."""
+
+UNWANTED = re.compile(
+    r"\b(treads?|crowd|teeth|knobs?|mends?|foreseer|desk|the (?:old )?drawing|the story|the second version)\b",
+    re.IGNORECASE,
+)
+
+
+def pages() -> list[Path]:
+    return sorted((ROOT / "book").rglob("*.md"))
+
+
+def labs() -> list[Path]:
+    return sorted((ROOT / "labs").glob("*.ipynb"))
+
+
+by_name = pytest.mark.parametrize("path", [*pages(), *labs()], ids=lambda path: path.stem)
+of_chapters = pytest.mark.parametrize(
+    "path", [path for path in pages() if path.stem not in PLAIN_FORM], ids=lambda path: path.stem
+)
+
+
+@cache
+def markdown(path: Path) -> str:
+    """A page without its header, or a notebook's cells of text."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+
+
+def prose(text: str) -> str:
+    """The text without code, formulas, tables, headings, options of directives and comments."""
+    text = re.sub(r"^(`{3,})\{(?:code-cell|math|mermaid|settings|raw).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(```|~~~)\w*\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    dropped = ("|", "#", ":", "```", "~~~", "(", "%", "---")
+    return "\n".join("" if line.strip().startswith(dropped) else line for line in text.splitlines())
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences as a reader reads them: a role counts as its text, a link as its words."""
+    text = re.sub(r"\{cite(?::\w+)?\}`[^`]*`", "", prose(text))
+    text = re.sub(r"\{[\w:-]+\}`([^`<]*?)(?:\s*<[^>`]*>)?`", r"\1", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.|[A-Z]\.) )", text)
+    return [one for block in blocks for one in re.split(r"(?<=[.!?:;])[\"”*)]*\s+", " ".join(block.split())) if one]
+
+
+@by_name
+def test_no_sentence_is_too_long_to_be_read_once(path):
+    """Thirty-two words are the most, twenty the aim."""
+    assert [one for one in sentences(markdown(path)) if len(one.split()) > LONGEST_SENTENCE] == []
+
+
+@by_name
+def test_a_page_speaks_of_the_subject_and_in_the_words_of_the_field(path):
+    """No word of a private language, and no document that the reader has never seen."""
+    assert [found[0] for one in sentences(markdown(path)) for found in UNWANTED.finditer(one)] == []
+
+
+@of_chapters
+def test_a_chapter_opens_in_short(path):
+    """The first box after the title gives an action, a number that was computed or measured, and a line to copy."""
+    after_title = re.split(r"^# .*$", markdown(path), maxsplit=1, flags=re.MULTILINE)[1]
+    after_title = re.sub(r"^```\{code-cell\}.*?^```$", "", after_title, flags=re.DOTALL | re.MULTILINE).strip()
+    assert re.match(r"(`{3,}|:{3,})\{admonition\} In short\n:class: in-short\n", after_title)
+    fence = re.match(r"[`:]+", after_title)[0]
+    box = after_title.split(f"\n{fence}\n", 1)[0]
+    assert "{glue" in box
+    assert re.search(r"^(?:```|~~~)(?:sh|text|python)$", box, re.MULTILINE)
+
+
+@of_chapters
+def test_few_trials_are_open(path):
+    """A reader meets at most three claims unfolded on a page."""
+    assert markdown(path).count("\n:open:") <= OPEN_TRIALS
+
+
+@pytest.mark.parametrize("key", claims.CHAPTERS)
+def test_a_chapter_carries_its_number(key):
+    """What the text calls chapter 4 has that number in its title, and so in the navigation; other pages have none."""
+    number, _, document = claims.CHAPTERS[key]
+    path = ROOT / f"{document}.md"
+    if path.is_file():
+        title = re.search(r"^# (.*)$", markdown(path), re.MULTILINE)[1]
+        assert title.startswith(f"{number}. ") if number else not re.match(r"(\d|[A-C])\w?\. ", title)
+
+
+def test_a_long_sentence_and_an_odd_word_are_noticed():
+    """The checks above can fail; code, tables and formulas count for nothing."""
+    code = "```sh\na desk\n```\n| desk |\n"
+    found = sentences("# Head\n\nOne {term}`knob <x>` of [many](y.md) is here. " + 40 * "long " + "\n\n" + code)
+    assert found[0] == "One knob of many is here."
+    assert [len(one.split()) for one in found] == [6, 40]
+    assert [hit[0] for one in found for hit in UNWANTED.finditer(one)] == ["knob"]

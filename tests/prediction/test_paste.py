@@ -1,0 +1,296 @@
+"""A plan as lines to paste: what each program needs, what it cannot do, and what stands in when the plan is too big."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from fakes import CARD, made_plan
+
+import inferlab as lab
+from inferlab.engine.option_names import options, program_named, programs
+from inferlab.errors import InvalidSettings
+from inferlab.prediction.fit import Answer, Fit
+from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.paste import Pasted, is_default, lines_for, programs_for
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+ASKED = Settings(n_ctx=8192, type_k="q8_0", type_v="q8_0")
+NONE = Answer("the largest n_ctx with these layers", None, None, "Not even n_ctx=256: gpu0 is too small.")
+FEWER = Answer("the most layers with this n_ctx", 2, MIB, "", ASKED.but(n_gpu_layers=2))
+SHORTER = Answer("the largest n_ctx with these layers", 4096, MIB, "", ASKED.but(n_ctx=4096))
+ON_HOST = Answer("the most layers with this n_ctx", 0, MIB, "", ASKED.but(n_gpu_layers=0))
+
+
+def fitted(settings=ASKED, room=MIB * 100, layers=NONE, context=NONE, **changes) -> Fit:
+    """A plan of two blocks and an output layer on one card with so much room, and what would fit there."""
+    return Fit(made_plan(settings=settings, **changes), {"gpu0": room}, 0, context, layers, NONE)
+
+
+def lines(program: str, found: Fit | None = None) -> list[str]:
+    """Every line that is pasted, in one list."""
+    return [line for part in lines_for(found or fitted(), program, "m.gguf").parts for line in part.text.splitlines()]
+
+
+def test_a_plan_is_one_command_of_llama_server():
+    """Context, counted layers, cache types, flash attention for them, one slot, and the port that is the default."""
+    assert lines("llama-server") == [
+        "llama-server -m m.gguf -c 8192 -ngl 3 -fa on -ctk q8_0 -ctv q8_0 -np 1 --port 8080"
+    ]
+
+
+def test_what_llama_server_does_by_itself_is_not_written():
+    """Full precision, automatic flash attention and the usual batches are its defaults."""
+    assert lines("llama-server", fitted(Settings(n_ctx=512))) == [
+        "llama-server -m m.gguf -c 512 -ngl 3 -np 1 --port 8080"
+    ]
+
+
+def test_a_batch_as_large_as_the_context_is_not_written():
+    """llama.cpp cuts batches to the context by itself; a smaller micro-batch that was asked for stays."""
+    cut = Settings(n_ctx=256, n_batch=256, n_ubatch=256)
+    assert lines("llama-server", fitted(cut)) == ["llama-server -m m.gguf -c 256 -ngl 3 -np 1 --port 8080"]
+    assert " -ub 128 -np " in lines("llama-server", fitted(cut.but(n_ubatch=128)))[0]
+    assert "-b 128 " in lines("llama-server", fitted(Settings(n_ctx=8192, n_batch=128)))[0]
+
+
+def test_switches_and_shares_reach_llama_server():
+    """What is off has a switch of its own; shares and devices of one machine are written too."""
+    asked = Settings(n_ctx=512, offload_kqv=False, tensor_split=(3, 1), devices=("CUDA0", "CUDA1"), n_ubatch=128)
+    assert lines("llama-server", fitted(asked))[0].split(" -ngl 3 ")[1] == (
+        "-ub 128 -np 1 -nkvo -ts 3,1 -dev CUDA0,CUDA1 --port 8080"
+    )
+
+
+def test_a_path_with_a_space_stays_one_word():
+    """A shell takes the path as one argument."""
+    assert "-m '/a b/m.gguf' " in lines_for(fitted(), "llama-server", "/a b/m.gguf").parts[0].text
+
+
+def test_a_plan_is_a_modelfile_and_an_environment_of_ollama():
+    """Parameters are in the file; flash attention and the one cache type are variables of the server."""
+    file, server, terminal = lines_for(fitted(), "ollama", "m.gguf").parts
+    assert file.text.splitlines() == [
+        "FROM ./m.gguf", "PARAMETER num_ctx 8192", "PARAMETER num_gpu 3", "PARAMETER num_batch 512",
+    ]  # fmt: skip
+    assert server.text.splitlines() == ["OLLAMA_FLASH_ATTENTION=1", "OLLAMA_KV_CACHE_TYPE=q8_0"]
+    assert terminal.text.startswith("ollama create ")
+    assert "Modelfile" in file.where
+    assert "environment" in server.where
+
+
+def test_ollama_has_one_type_for_keys_and_values():
+    """Two types become the smaller one, with flash attention for it, and a comment says so."""
+    mixed = lines("ollama", fitted(Settings(n_ctx=512, type_k="q8_0")))
+    assert {"OLLAMA_KV_CACHE_TYPE=q8_0", "OLLAMA_FLASH_ATTENTION=1"} <= set(mixed)
+    assert (
+        "# Ollama has one type for keys and values; the plan has q8_0 and f16, these lines have q8_0 for both" in mixed
+    )
+    without = lines("ollama", fitted(Settings(n_ctx=512, type_k="q8_0", flash_attn="off")))
+    assert [line for line in without if line.startswith("OLLAMA")] == ["OLLAMA_FLASH_ATTENTION=0"]
+    assert any(line.endswith("these lines have f16 for both") for line in without)
+
+
+def test_ollama_counts_the_context_of_one_request():
+    """It multiplies num_ctx by the requests side by side, where a plan has all cells."""
+    several = lines("ollama", fitted(Settings(n_ctx=8192, n_seq_max=4)))
+    assert {"PARAMETER num_ctx 2048", "OLLAMA_NUM_PARALLEL=4"} <= set(several)
+
+
+def test_what_ollama_lacks_reaches_its_llama_server_or_is_said():
+    """A variable of llama-server is inherited; what has none is a comment, never silence."""
+    found = lines("ollama", fitted(Settings(n_ctx=512, offload_kqv=False, op_offload=False, devices=("CUDA0",))))
+    assert "LLAMA_ARG_KV_OFFLOAD=off" in found
+    assert "# Ollama has no op_offload; the plan has off" in found
+    assert "# Ollama has no devices; the plan has CUDA0" in found
+
+
+def test_one_gpu_alone_is_main_gpu_in_ollama():
+    """Its main_gpu also turns splitting off, so that split_mode needs no line."""
+    assert "PARAMETER main_gpu 1" in lines("ollama", fitted(Settings(n_ctx=512, split_mode="none", main_gpu=1)))
+
+
+def test_a_plan_is_a_command_and_fields_of_lm_studio():
+    """What `lms load` takes is a flag, the rest a field under its title in the interface."""
+    fields, terminal = lines_for(fitted(), "lmstudio", "m.gguf").parts
+    assert fields.text.splitlines() == [
+        "Automatic Optimize Based on Hardware: off", "Flash Attention: on", "K Cache Quantization Type: q8_0",
+        "V Cache Quantization Type: q8_0",
+    ]  # fmt: skip
+    assert terminal.text.splitlines()[-1] == "lms load MODEL_KEY --context-length 8192 --gpu max --parallel 1"
+
+
+@pytest.mark.parametrize(("n_layers", "share"), [(0, "off"), (1, "0.33"), (2, "0.66"), (3, "max"), (40, "max")])
+def test_layers_are_a_share_in_lm_studio(n_layers, share):
+    """Rounded down, so that no more is on the card than was planned."""
+    assert f" --gpu {share} " in lines("lmstudio", fitted(ASKED.but(n_gpu_layers=n_layers)))[-1]
+
+
+def test_lm_studio_counts_the_context_by_its_pool():
+    """One pool has all cells; without it each prediction has a context of its own."""
+    apart, shared = (
+        lines("lmstudio", fitted(Settings(n_ctx=8192, n_seq_max=2, kv_unified=one))) for one in (False, True)
+    )
+    assert "Unified KV Cache: off" in apart
+    assert " --context-length 4096 " in apart[-1]
+    assert " --context-length 8192 " in shared[-1]
+
+
+def test_a_cache_type_that_lm_studio_does_not_offer_is_said():
+    """bf16 is no choice of its interface."""
+    found = lines("lmstudio", fitted(Settings(n_ctx=512, type_k="bf16", type_v="bf16")))
+    assert "# K Cache Quantization Type has no bf16, which the plan has for type_k" in found
+
+
+def test_a_plan_is_a_call_of_llama_cpp_python():
+    """Types are ggml's numbers; what equals the class's own default is left out."""
+    assert lines("llama-cpp-python") == [
+        "from llama_cpp import Llama", "", "llm = Llama(", "    model_path='m.gguf',", "    n_ctx=8192,",
+        "    n_gpu_layers=3,", "    flash_attn=True,", "    type_k=8,  # q8_0", "    type_v=8,  # q8_0",
+        "    n_batch=2048,", ")",
+    ]  # fmt: skip
+
+
+def test_what_the_class_cannot_do_is_a_comment_in_its_call():
+    """More than one sequence, and devices by name."""
+    found = lines("llama-cpp-python", fitted(Settings(n_ctx=512, n_seq_max=2, devices=("CUDA0",), tensor_split=(3, 1))))
+    assert "    # llama-cpp-python has no kv_unified; the plan has off" in found
+    assert "    # llama-cpp-python computes one sequence; the plan has 2" in found
+    assert "    # llama-cpp-python has no devices; the plan has CUDA0" in found
+    assert "    tensor_split=[3, 1]," in found
+
+
+@pytest.mark.engine
+def test_the_lines_for_llama_cpp_python_run():
+    """They load the embedded model as the plan has it, whatever else is asked for."""
+    asked = Settings(n_ctx=256, n_gpu_layers=0, type_k="q8_0", type_v="q8_0", n_ubatch=64, load_mode="none",
+                     split_mode="none", kv_unified=True, n_seq_max=2)  # fmt: skip
+    plain = lab.fit(lab.tiny_model(), asked)
+    code = (
+        lines_for(plain, "llama-cpp-python", lab.tiny_model()).parts[0].text.replace("\n)", "\n    verbose=False,\n)")
+    )
+    probe = "; print(llm.n_ctx(), llm.context_params.type_k, llm.context_params.n_ubatch, llm.model_params.split_mode)"
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{probe[2:]}"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["256", "8", "64", "0"]
+
+
+def test_a_plan_without_a_gpu_asks_for_no_layer_there():
+    """Nothing was planned on a card, so nothing is asked for."""
+    found = fitted(devices={"host": DeviceBytes(MIB, MIB, MIB, 0)})
+    assert " -ngl 0 " in lines("llama-server", found)[0]
+    assert "PARAMETER num_gpu 0" in lines("ollama", found)
+
+
+def test_a_windowed_model_keeps_what_was_planned():
+    """Its full cache has a switch of llama-server, which leaves it out by itself; others have no such switch."""
+    found = fitted(model=replace(CARD, architecture="gemma3"))
+    assert " --swa-full " in lines("llama-server", found)[0]
+    assert "LLAMA_ARG_SWA_FULL=on" in lines("ollama", found)
+    assert " --swa-full" not in lines("llama-server")[0]
+
+
+def test_a_plan_that_does_not_fit_has_the_lines_of_fewer_layers():
+    """The context stays; a sentence says what was changed, and what else would fit."""
+    pasted = lines_for(fitted(room=MIB, layers=FEWER, context=SHORTER), "llama-server")
+    assert pasted.notes[0] == (
+        "What you asked for does not fit. These lines have n_gpu_layers=2, the most layers with this n_ctx. "
+        "This would fit too: n_ctx=4,096, the largest n_ctx with these layers."
+    )
+    assert " -c 8192 -ngl 2 " in pasted.parts[0].text
+    assert pasted.settings == FEWER.settings
+
+
+def test_a_shorter_context_comes_before_no_layer_at_all():
+    """Unless it were shorter than llama.cpp's own --fit would make it."""
+    assert lines_for(fitted(room=MIB, layers=ON_HOST, context=SHORTER), "ollama").settings == SHORTER.settings
+    tiny = replace(SHORTER, value=256, settings=ASKED.but(n_ctx=256))
+    assert lines_for(fitted(room=MIB, layers=ON_HOST, context=tiny), "ollama").settings == ON_HOST.settings
+    assert lines_for(fitted(room=MIB, context=tiny), "ollama").settings == tiny.settings
+
+
+def test_where_nothing_fits_there_are_no_lines():
+    """One sentence says so, why, and what to try."""
+    pasted = lines_for(fitted(room=MIB), "ollama")
+    assert (pasted.settings, pasted.parts) == (None, ())
+    assert pasted.text.startswith("Nothing that was tried fits, so there are no lines to paste. Not even n_ctx=256")
+    assert pasted.text.endswith("weights of a smaller type.")
+
+
+def test_a_plan_that_is_not_sure_is_written_as_it_was_asked():
+    """With a sentence that says so."""
+    pasted = lines_for(fitted(room=None), "llama-server", "m.gguf")
+    assert pasted.settings == ASKED
+    assert pasted.notes == ("This may not fit, and these lines are the plan as you asked for it.",)
+
+
+def test_a_page_and_a_terminal_show_the_same_lines():
+    """Each part below its place: as a code block, or indented."""
+    pasted = lines_for(fitted(), "ollama")
+    assert "In a file named Modelfile:\n\n```text\nFROM ./model.gguf\n" in pasted.markdown
+    assert "In a file named Modelfile:\n  FROM ./model.gguf\n" in pasted.text
+    assert pasted._repr_markdown_() == pasted.markdown
+    assert "model.gguf stands for the path of your file." in pasted.notes
+
+
+def test_an_unknown_program_is_answered_with_the_known_ones():
+    """vLLM reads other files, so no plan is written for it."""
+    assert programs_for() == ("llama-server", "llama-cpp-python", "ollama", "lmstudio")
+    with pytest.raises(InvalidSettings, match=r"No lines can be written for .vllm.[.] There are: llama-server, "):
+        lines_for(fitted(), "vllm")
+
+
+EVERY = Settings(
+    n_ctx=768, n_batch=96, n_ubatch=48, n_seq_max=3, n_threads=5, n_threads_batch=7, n_gpu_layers=1, main_gpu=11,
+    split_mode="none", tensor_split=(13, 17), devices=("D19",), rpc_servers=("h:23",), type_k="q4_1", type_v="q5_1",
+    flash_attn="on", offload_kqv=False, op_offload=False, kv_unified=True, load_mode="none", use_extra_bufts=False,
+    no_host=True,
+)  # fmt: skip
+OTHER_WORDS = {
+    ("cli", "op_offload"): "--no-op-offload", ("cli", "use_extra_bufts"): "--no-repack", ("cli", "devices"): "-dev D19",
+    ("cli", "rpc_servers"): "--rpc h:23", ("cli", "offload_kqv"): "-nkvo", ("ollama", "split_mode"): "main_gpu 11",
+    ("python", "n_seq_max"): "one sequence",
+}  # fmt: skip
+"""Words that stand for a setting, where they are not its name."""
+
+
+@pytest.mark.parametrize("key", ["cli", "python", "ollama", "lmstudio"])
+def test_no_setting_is_dropped_in_silence(key):
+    """Each that is not llama.cpp's default has its name, its variable or a comment in the lines of each program."""
+    text = "\n".join(lines(programs()[key].pastes, fitted(EVERY)))
+    changed = [name for name, value in EVERY.to_dict().items() if value != Settings().to_dict()[name]]
+    assert len(changed) >= 20
+    for name in changed:
+        if is_default(name, EVERY.to_dict()[name], key):
+            continue
+        option = options().get(name)
+        words = {name, OTHER_WORDS.get((key, name), name)}
+        words |= {*option.names_in(key), option.env, option.lmstudio if key == "lmstudio" else ""} if option else set()
+        assert any(word in text for word in words if word), f"{name} is missing in:\n{text}"
+
+
+def test_a_default_is_recognized_by_its_name_and_its_meaning():
+    """None means f16 in the Python class; what has no row is no default."""
+    assert is_default("type_k", "f16", "python")
+    assert is_default("op_offload", True, "python")
+    assert not is_default("flash_attn", "auto", "python")
+    assert not is_default("n_ctx", 512, "python")
+    assert not is_default("devices", (), "cli")
+
+
+def test_a_program_is_found_by_any_of_its_names():
+    """By key, title with or without a hyphen, and the name for --for."""
+    assert (
+        program_named("LM-Studio") is program_named("lmstudio") is program_named("LM Studio") is programs()["lmstudio"]
+    )
+    assert program_named("llama-server") is program_named("llama.cpp") is programs()["cli"]
+    assert options()["n_ctx"].names_in("lmstudio") == ("--context-length",)
+    with pytest.raises(InvalidSettings, match=r"no program 'koboldcpp'.*There are: llama\.cpp, "):
+        program_named("koboldcpp")
+
+
+def test_lines_are_a_value_of_their_own():
+    """Equal requests give equal lines, which a page can compare."""
+    assert lines_for(fitted(), "ollama") == lines_for(fitted(), "ollama")
+    assert isinstance(lines_for(fitted(), "ollama"), Pasted)

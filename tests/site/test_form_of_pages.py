@@ -1,0 +1,120 @@
+"""The built pages as somebody in a hurry reads them: short pages, few boxes, code that is seen whole."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from bs4 import BeautifulSoup
+
+from inferlab import figures
+
+TALLEST = 12_500
+"""Pixels of a page at 1280 pixels of width, its folds closed."""
+LISTS = ("claims-on-trial", "glossary", "hardware-atlas", "parameter-guide")
+"""Pages that are looked up and not read through; they may be longer."""
+MOST_IN_BOXES = 0.2
+
+MEASURE = """() => {
+  const article = document.querySelector("article.bd-article");
+  return {
+    height: document.documentElement.scrollHeight,
+    cut: [...article.querySelectorAll("pre")].filter(pre => pre.offsetParent && pre.scrollWidth > pre.clientWidth + 1)
+      .map(pre => pre.textContent.slice(0, 60)),
+  };
+}"""
+LEFT_OUT = "script, style, .cell_input, .highlight, .lab-figure, .exercise, .solution"
+BOXES = ".admonition, details.on-trial"
+RESULTS = ".cell_output .output pre"
+LONG = re.compile(r"\d\.\d{6,}")
+
+
+@pytest.fixture(scope="session")
+def soups(built_book) -> dict[str, BeautifulSoup]:
+    """Every page and lab by its path without the suffix."""
+    found = [*built_book.glob("book/**/*.html"), *built_book.glob("labs/*.html")]
+    return {
+        path.relative_to(built_book).with_suffix("").as_posix(): BeautifulSoup(
+            path.read_text(encoding="utf-8"), "html.parser"
+        )
+        for path in found
+    }
+
+
+@pytest.fixture(scope="session", params=[1280, 390])
+def seen(request, built_book, soups, browser) -> tuple[int, dict[str, dict]]:
+    """A width of the window, and what each page measures in it."""
+    page = browser.new_page(viewport={"width": request.param, "height": 900})
+    found = {}
+    for name in soups:
+        page.goto((built_book / f"{name}.html").as_uri())
+        page.wait_for_function("document.querySelectorAll('.lab-figure:not([data-drawn])').length === 0")
+        found[name] = page.evaluate(MEASURE)
+    page.close()
+    return request.param, found
+
+
+def test_no_page_is_too_long(seen):
+    """A page of reading ends after about twelve screens; what is longer was split where its question changes."""
+    width, found = seen
+    if width == 1280:
+        heights = {name: one["height"] for name, one in found.items() if name.rpartition("/")[2] not in LISTS}
+        assert {name: height for name, height in heights.items() if height > TALLEST} == {}
+
+
+def test_code_is_never_cut_off(seen):
+    """No block of code has to be scrolled to be read, on a desktop or on a phone."""
+    _, found = seen
+    assert {name: one["cut"] for name, one in found.items() if one["cut"]} == {}
+
+
+def test_boxes_hold_at_most_a_fifth_of_a_page(soups):
+    """Text is text: boxes other than exercises and answers hold a fifth of the words at most."""
+    shares = {name: share_in_boxes(soup) for name, soup in soups.items() if name.startswith("book/")}
+    assert {name: round(share, 2) for name, share in shares.items() if share > MOST_IN_BOXES} == {}
+
+
+def share_in_boxes(soup: BeautifulSoup) -> float:
+    article = BeautifulSoup(str(soup.select_one("article.bd-article")), "html.parser")
+    for tag in article.select(LEFT_OUT):
+        tag.decompose()
+    total = n_words(article)
+    return sum(map(n_words, [box.extract() for box in article.select(BOXES)])) / total
+
+
+def n_words(tag) -> int:
+    return len(tag.get_text(" ").split())
+
+
+def test_too_many_boxes_are_noticed():
+    """The check above can fail; a box in a box counts once, exercises and code not at all."""
+    box = '<div class="admonition">a b<div class="admonition">c d</div></div>'
+    page = f'<article class="bd-article">{box}<div class="exercise">x y</div><p>{"word " * 12}</p></article>'
+    assert share_in_boxes(BeautifulSoup(page, "html.parser")) == 4 / 16
+
+
+def test_blue_is_prefill_and_orange_is_decode(soups):
+    """A figure with one of the two colours is about that phase, by its words."""
+    assert {name: found for name, soup in soups.items() if (found := misused_colours(soup))} == {}
+
+
+def misused_colours(soup: BeautifulSoup) -> list[str]:
+    """Text alternatives of figures that draw in blue or orange and speak of no prefill, or of no decode."""
+    words = {
+        figures.PREFILL: ("prefill", "prompt", "ttft", "first token"),
+        figures.DECODE: ("decode", "token", "answer", "sequences"),
+    }
+    boxes = [(box, box.select_one('script[type="application/json"]').string) for box in soup.select(".lab-figure")]
+    return [
+        json.loads(drawn)["layout"]["meta"]["alt"][:80]
+        for box, drawn in boxes
+        for colour, said in words.items()
+        if colour in drawn and not any(word in drawn.lower() for word in said)
+    ]
+
+
+def test_a_result_is_a_table_or_a_sentence(soups):
+    """No tuple, no dictionary and no number of many digits stands where a reader looks for a result."""
+    outputs = [(name, pre.get_text().strip()) for name, soup in soups.items() for pre in soup.select(RESULTS)]
+    assert [(name, text[:60]) for name, text in outputs if text.startswith(("(", "{", "[")) or LONG.search(text)] == []
