@@ -131,8 +131,8 @@ class Trial(ClaimDirective):
         """Name, verdict, claim and correction in one line, without links, because a click on it unfolds it."""
         line = FoldLine("")
         line += nodes.strong("", claim.id)
-        line += nodes.inline("", verdict(claim), classes=["verdict"])
-        line += nodes.inline("", "", *self.inlines(f"“{claim.text.strip()}”"), classes=["claim-text"])
+        line += nodes.inline("", claim.verdict, classes=["verdict"])
+        line += nodes.inline("", "", *self.inlines(quoted(claim.text)), classes=["claim-text"])
         line += nodes.inline("", "", *self.inlines(claim.short), classes=["correction"])
         return line
 
@@ -264,9 +264,9 @@ def anchor(claim: Claim) -> str:
     return f"claim-{claim.id.lower()}"
 
 
-def verdict(claim: Claim) -> str:
-    """The verdict as it stands in a sentence."""
-    return f"contradicts {claim.contradicts}" if claim.contradicts else claim.verdict
+def quoted(text: str) -> str:
+    """The text in quotation marks; one that begins with a quotation keeps its own."""
+    return text if text.startswith(('"', "“")) else f"“{text}”"
 
 
 def chapter_name(key: str) -> str:

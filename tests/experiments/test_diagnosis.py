@@ -110,14 +110,14 @@ def comparisons(**step):
 def test_cells_that_differ_by_noise_are_not_ranked(far, wrong):
     """A difference as small as one where there should be none decides nothing, nor does one below the baseline."""
     seen = comparisons(healthy=-0.1, throttled_link=-0.27, far_side=far, wrong_type=wrong)
-    assert "cannot say which" in diagnosis.dearer_cells(seen, "far side", "wrong type")
+    assert "cannot say which" in diagnosis.costlier_cells(seen, "far side", "wrong type")
 
 
 def test_cells_that_differ_by_more_than_noise_are_ranked():
-    """The dearer one is named, whichever comes first."""
+    """The costlier one is named, whichever comes first."""
     seen = comparisons(healthy=-0.1, far_side=0.9, wrong_type=0.1)
     for two in (("far side", "wrong type"), ("wrong type", "far side")):
-        assert "dearer with far side" in diagnosis.dearer_cells(seen, *two)
+        assert "cost more with far side" in diagnosis.costlier_cells(seen, *two)
 
 
 @pytest.mark.parametrize(("token", "disturbed"), [(1.2, False), (0.85, False), (1.3, True), (0.7, True)])

@@ -24,7 +24,7 @@ MEASURE = """() => {
       .map(pre => pre.textContent.slice(0, 60)),
   };
 }"""
-LEFT_OUT = "script, style, .cell_input, .highlight, .lab-figure, .exercise, .solution"
+LEFT_OUT = "script, style, .cell_input, details.hide > summary, .highlight, .lab-figure, .exercise, .solution"
 BOXES = ".admonition, details.on-trial"
 RESULTS = ".cell_output .output pre"
 LONG = re.compile(r"\d\.\d{6,}")

@@ -253,22 +253,22 @@ def baseline_text(healthy: Comparison) -> str:
     )
 
 
-def dearer_cells(by_cause: Mapping[str, Comparison], first: str, second: str) -> str:
-    """What 256 cells add with two causes, in words, and which is dearer where they differ by more than noise.
+def costlier_cells(by_cause: Mapping[str, Comparison], first: str, second: str) -> str:
+    """What 256 cells add with two causes, in words, and which costs more where they differ by more than noise.
 
     Noise is the greatest difference from the baseline, of either sign, among those of SAME_CELLS that are known.
     """
     steps = {name: by_cause[name].step for name in (first, second)}
     noise = max((abs(by_cause[name].step) for name in SAME_CELLS if name in by_cause), default=0.0)
-    dearer, cheaper = sorted(steps, key=steps.__getitem__, reverse=True)
+    costlier, cheaper = sorted(steps, key=steps.__getitem__, reverse=True)
     text = (
         f"Every {CELL_STEP} cells added {steps[first]:+.2f} healthy tokens' time with {first} and "
         f"{steps[second]:+.2f} with {second}. Where cells should cost the same as in the baseline, up to {noise:.2f} "
         "was seen either way: that is noise."
     )
-    if steps[dearer] <= noise or steps[dearer] - steps[cheaper] <= noise:
-        return f"{text} Within it, this run cannot say which of the two is dearer."
-    return f"{text} Cells are dearer with {dearer}, by more than noise."
+    if steps[costlier] <= noise or steps[costlier] - steps[cheaper] <= noise:
+        return f"{text} Within it, this run cannot say which of the two costs more."
+    return f"{text} Cells cost more with {costlier}, by more than noise."
 
 
 def confusion(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:

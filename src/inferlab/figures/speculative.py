@@ -61,7 +61,7 @@ def speedup_against_acceptance(
     for (name, one), colour in zip(costs.items(), SERIES_COLOURS, strict=False):
         expected = [(100 * rate, one.speedup(rate, n_draft)) for rate in rates]
         line(figure, expected, f"expected: {name}", colour, marks=False)
-    points(figure, [(100 * rate, s) for rate, one in found.items() for s in one.speedups], "measured", DECODE)
+    points(figure, [(100 * rate, s) for rate, one in found.items() for s in one.speedups], "measured", TEAL)
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
     figure.update_layout(showlegend=True)
     figure.update_yaxes(rangemode="tozero")
