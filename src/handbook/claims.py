@@ -22,8 +22,8 @@ VERDICTS = ("wrong", "contradicts", "outdated", "not checkable", "holds under co
 
 SOURCES = {
     "outline": "outline of the handbook",
-    "hybrid-1": "hybrid execution, first version",
-    "hybrid-2": "hybrid execution, second version",
+    "hybrid-1": "notes on hybrid execution, draft 1",
+    "hybrid-2": "notes on hybrid execution, draft 2",
     "index": "workstation documentation, index",
     "engines": "workstation documentation, inference engines",
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferlab.engine.option_names import names_and_defaults, options, spellings
+from inferlab.engine.option_names import options, spellings
 from inferlab.errors import InvalidSettings
 from inferlab.settings import Settings
 
@@ -15,19 +15,6 @@ def test_an_option_has_the_name_of_its_setting():
         "mlock", "logits_all", "numa", "fit", "fit_target", "cpu_moe", "n_cpu_moe", "cache_prompt", "cache_ram",
         "keep_alive", "port",
     }  # fmt: skip
-
-
-def test_the_table_has_a_row_for_each_option_asked_for():
-    """What a program lacks is none, what a default means stands beside it."""
-    lines = names_and_defaults(["n_gpu_layers", "op_offload"]).splitlines()
-    assert lines[2] == (
-        "| layers on the GPU | `-ngl`: auto | `n_gpu_layers`: 0, none | `num_gpu`: -1: chosen "
-        "| `--cpu-offload-gb`: 0: all on the GPU |"
-    )
-    assert lines[3].endswith("| none | none |")
-    assert names_and_defaults(["n_ctx"], ["lmstudio"]).splitlines()[2] == (
-        "| cells of the cache | Context Length, `--context-length`: 2048, or fitted |"
-    )
 
 
 ASKED = Settings(

@@ -9,7 +9,6 @@ from inferlab.engine.protocol import Opening
 from inferlab.measurement import offload_traffic
 from inferlab.prediction import memory
 from inferlab.settings import Settings
-from inferlab.units import MIB
 
 CACHE = 512 * memory.kv_cache_bytes_per_token(lab.read_gguf(lab.tiny_model()))
 
@@ -40,13 +39,6 @@ def test_a_cache_on_the_host_is_transferred_once_for_every_token(engine, asked):
         pytest.skip("this system does not count what it sends to itself")
     assert CACHE / 2 < far - near < 1.3 * CACHE / 2
     assert near < CACHE / 20
-
-
-def test_a_placement_reads_as_text():
-    """Each side with its bytes and the parts of a pass; parts that were not logged are unknown, not 0."""
-    text = offload_traffic.placement_text({"host": 8 * MIB, "device": 4 * MIB}, 2)
-    assert text == "8.00 MiB on the host and 4.00 MiB on the device, 2 parts"
-    assert offload_traffic.placement_text({}, None) == "no cache, unknown parts"
 
 
 def test_a_full_context_refuses(engine):

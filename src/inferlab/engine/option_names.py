@@ -6,7 +6,7 @@ those of llama.cpp and llama-cpp-python with the pinned library.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -118,21 +118,6 @@ def option_named(name: str) -> Option:
     near = get_close_matches(name, options(), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(options())}."
     raise InvalidSettings(f"There is no setting {name!r} in the table of settings.{hint}")
-
-
-def names_and_defaults(
-    names: Iterable[str] | None = None, columns: Sequence[str] = ("cli", "python", "ollama", "vllm")
-) -> str:
-    """A Markdown table, a row for each option: what it is, and its name and default in some programs, by their keys."""
-    chosen = [option_named(name) for name in (names or options())]
-    head = f"| what | {' | '.join(programs()[key].title for key in columns)} |\n|---|{'---|' * len(columns)}"
-    return "\n".join([head, *(f"| {one.what} | {' | '.join(_cell(one, key) for key in columns)} |" for one in chosen)])
-
-
-def _cell(option: Option, program: str) -> str:
-    title = option.lmstudio if program == "lmstudio" else ""
-    names = ", ".join(filter(None, [title, *(f"`{name}`" for name in option.names_in(program))]))
-    return ": ".join(filter(None, [names, option.default_in(program)])) or "none"
 
 
 # --- one request, written for each program ----------------------------------------------------

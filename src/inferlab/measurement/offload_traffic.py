@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from inferlab.engine.client import LlamaEngine
@@ -14,7 +13,6 @@ from inferlab.measurement.base import with_context
 from inferlab.measurement.telemetry.host import loopback_interface_bytes
 from inferlab.model.find import find_model
 from inferlab.settings import Settings
-from inferlab.units import bytes_text
 
 GRAPH_SPLITS = re.compile(r"splits = (\d+)")
 
@@ -34,12 +32,6 @@ def kv_cache_placement(
             side = "host" if buffer.device.startswith("CPU") else "device"
             sides[side] = sides.get(side, 0) + buffer.n_bytes
     return sides, graph_splits(opening)
-
-
-def placement_text(sides: Mapping[str, int], n_parts: int | None) -> str:
-    """`8.00 MiB on the host and 8.00 MiB on the device, 2 parts`: what `kv_cache_placement` returned, for people."""
-    where = " and ".join(f"{bytes_text(n_bytes)} on the {side}" for side, n_bytes in sides.items())
-    return f"{where or 'no cache'}, {'unknown' if n_parts is None else n_parts} parts"
 
 
 def graph_splits(opening: Opening) -> int | None:
