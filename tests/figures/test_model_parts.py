@@ -46,8 +46,8 @@ def test_the_bars_of_a_file_are_its_bytes():
 def test_without_a_cache_a_token_costs_the_prefill_of_everything():
     """One line is the prefill of the whole text, the other a single decode behind it."""
     lines = {trace.name: trace for trace in EVERY["time_without_cache"].data}
-    assert lines["all computed again"].y == pytest.approx((80, 160))
-    assert lines["keys and values kept"].y == pytest.approx((80, 80))
+    assert lines["without a cache"].y == pytest.approx((80, 160))
+    assert lines["with a cache"].y == pytest.approx((80, 80))
 
 
 def test_operations_without_a_cache_lie_above_those_with_it():

@@ -32,8 +32,8 @@ def time_without_cache(runs: Sequence[Run]) -> go.Figure:
     )
     every = [(run.n_prompt, 1e3 * one.prefill_seconds) for run in runs for one in run.passes]
     points(figure, every, "one pass", RED)
-    line(figure, list(zip(lengths, again, strict=True)), "all computed again", RED)
-    line(figure, list(zip(lengths, last, strict=True)), "keys and values kept", TEAL)
+    line(figure, list(zip(lengths, again, strict=True)), "without a cache", RED)
+    line(figure, list(zip(lengths, last, strict=True)), "with a cache", TEAL)
     figure.update_traces(selector={"name": "one pass"}, showlegend=False)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(rangemode="tozero")
@@ -52,8 +52,8 @@ def operations_without_cache(model: Model, lengths: Sequence[int]) -> go.Figure:
         x="tokens generated",
         y="trillions of operations",
     )
-    line(figure, list(zip(lengths, again, strict=True)), "all computed again", RED)
-    line(figure, list(zip(lengths, kept, strict=True)), "keys and values kept", TEAL)
+    line(figure, list(zip(lengths, again, strict=True)), "without a cache", RED)
+    line(figure, list(zip(lengths, kept, strict=True)), "with a cache", TEAL)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(type="log", dtick=1, exponentformat="power")
