@@ -81,9 +81,9 @@ def gpu_note(found: Mapping[str, Machine]) -> str:
     if cards:
         return f"GPUs with records: {', '.join(cards)}. Of any other nothing is measured here."
     return (
-        "**No GPU is among them yet.** Every figure of this page was measured on processors, and where a device is "
-        "named it is a loopback device: a second process, which shares the processor's memory. Nothing here says how "
-        "fast a GPU is."
+        "**No GPU is among them yet.** Every figure of this page was measured on processors. A device in a figure is "
+        "a loopback device: a second process, which shares the processor's memory. Nothing here says how fast a GPU "
+        "is."
     )
 
 
