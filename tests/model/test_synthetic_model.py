@@ -238,7 +238,7 @@ def test_a_figure_says_when_the_cache_may_hold_the_weights():
     """A model of 2000 bytes on a machine with a cache of 1000: twice, not eight times."""
     machine = replace(CPU_ONLY, last_level_cache_bytes=1000)
     assert synthetic_model.cache_note(CARD, machine).startswith(
-        "The weights are only 2.0 times the last-level cache (1000 B)"
+        "The weights are 2.0 times the last-level cache (1000 B). Below"
     )
     assert "is not known" in synthetic_model.cache_note(CARD, CPU_ONLY)
     assert synthetic_model.cache_note(CARD, replace(CPU_ONLY, last_level_cache_bytes=250)) is None

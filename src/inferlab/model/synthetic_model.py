@@ -144,8 +144,8 @@ def cache_note(model: Model | ModelCard, machine: Machine) -> str | None:
     if model.tensor_bytes >= MIN_CACHE_MULTIPLE * cache:
         return None
     return (
-        f"The weights are only {model.tensor_bytes / cache:.1f} times the last-level cache ({bytes_text(cache)}), "
-        f"not {MIN_CACHE_MULTIPLE}: part of them may stay in it, and the rate is not that of main memory alone."
+        f"The weights are {model.tensor_bytes / cache:.1f} times the last-level cache ({bytes_text(cache)}). Below "
+        f"{MIN_CACHE_MULTIPLE} times, part of them may stay in it, and the rate is not that of main memory alone."
     )
 
 
