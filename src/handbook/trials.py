@@ -62,7 +62,7 @@ class ClaimDirective(SphinxDirective):
 
     def decided(self, claim: Claim) -> str:
         """The places that decide a claim, as MyST text."""
-        return ", and ".join(self.place(place, claim) for place in claim.decided_in)
+        return ", and ".join(dict.fromkeys(self.place(place, claim) for place in claim.decided_in))
 
     def place(self, place: str, claim: Claim) -> str:
         kind = claims.evidence_kind(place)

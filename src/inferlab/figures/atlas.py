@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import plotly.graph_objects as go
 
 from inferlab.atlas.entries import HOST, LOOPBACK, PHASES, Entry, memory_errors, rate_errors, typical
-from inferlab.figures.style import DECODE, EDGE, PREFILL, TEAL, blank, line
+from inferlab.figures.style import DECODE, EDGE, LOG_DECADES, PREFILL, TEAL, blank, line
 from inferlab.units import MIB
 
 COLOURS = {"prefill": PREFILL, "decode": DECODE}
@@ -60,8 +60,8 @@ def _equal(figure: go.Figure, spots: Iterable[Spot]) -> None:
     values = [value for spot in spots for value in spot[2:]]
     if values:
         line(figure, [(end, end) for end in (min(values), max(values))], "equal", EDGE, marks=False)
-    figure.update_xaxes(type="log")
-    figure.update_yaxes(type="log")
+    figure.update_xaxes(type="log", tickvals=LOG_DECADES)
+    figure.update_yaxes(type="log", tickvals=LOG_DECADES)
     figure.update_layout(showlegend=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from inferlab.experiments.diagnosis import Comparison
-from inferlab.figures.style import EDGE, RED, TEAL, blank
+from inferlab.figures.style import BADGE_SHIFT, EDGE, RED, TEAL, badge_lines, badge_margin, blank
 from inferlab.units import MIB
 
 SYMPTOMS = {
@@ -72,7 +72,8 @@ def _table(
         text=[text for name in names for text in rows[name]], textfont={"size": 11},
         hovertemplate="%{y}: %{x} %{text}<extra></extra>",
     )  # fmt: skip
-    figure.update_layout(height=220 + 34 * len(names), margin={"l": 110, "t": 96, "b": 70})
+    below = badge_margin(len(badge_lines(badge))) + BADGE_SHIFT + 24  # the axis is above, so the badge comes at once
+    figure.update_layout(height=150 + 34 * len(names) + below, margin={"l": 110, "t": 96, "b": below})
     figure.update_xaxes(side="top", type="category", tickangle=-40, showgrid=False, ticks="outside")
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False, ticks="")
     figure.update_annotations(yshift=-8)

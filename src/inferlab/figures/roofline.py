@@ -7,13 +7,14 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, GREY, LOG_MARKS, PREFILL, SERIES_COLOURS, blank, line, points
+from inferlab.figures.style import DECODE, EDGE, GREY, LOG_MARKS, PREFILL, blank, line, points
 from inferlab.machine import Ceiling
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.prediction.roofline import Achieved, kernel_of
 
 SYMBOLS = ("diamond", "square", "triangle-up", "cross")
+DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def roofline(
@@ -80,12 +81,13 @@ def rates_against_length(
     figure = blank(
         badge or common_badge(runs), _text(series, ridges or {}), "tokens in the prompt", "tokens per second"
     )
-    for (name, each), colour, symbol in zip(series.items(), SERIES_COLOURS, SYMBOLS, strict=False):
+    for (name, each), dash, symbol in zip(series.items(), DASHES, SYMBOLS, strict=False):
         each = sorted(each, key=lambda run: run.n_prompt)
         rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
-        points(figure, [(n, rate) for n, found in rates for rate in found], "every pass", colour)
+        points(figure, [(n, rate) for n, found in rates for rate in found], "every pass", PREFILL)
         figure.data[-1].update(showlegend=False, hoverinfo="skip", hovertemplate=None)
-        line(figure, [(run.n_prompt, run.prefill_tokens_per_second) for run in each], f"prefill, {name}", colour)
+        line(figure, [(run.n_prompt, run.prefill_tokens_per_second) for run in each], f"prefill, {name}", PREFILL)
+        figure.data[-1].update(line_dash=dash, marker_symbol=symbol)
         decode = next((run.decode_tokens_per_second for run in each if run.decode_tokens_per_second), None)
         if decode:
             figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers",

@@ -18,6 +18,8 @@ SERIES_COLOURS = (TEAL, PURPLE, OLIVE, RED, PINK, GREY)
 EDGE = "rgba(128,128,128,0.35)"
 LOG_MARKS = tuple(digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5))
 """Ticks of a logarithmic axis as whole numbers: by itself it writes 2 and 5 without their power of ten."""
+LOG_DECADES = LOG_MARKS[::3]
+"""The powers of ten among them, for an axis over many."""
 BADGE_COLUMNS = 62
 BADGE_SHIFT, BADGE_LINE_PIXELS = -64, 15
 NARROW_AXIS, DIGIT_PIXELS, TICK_GAP = 240, 7, 11
