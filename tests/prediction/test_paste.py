@@ -11,10 +11,10 @@ import inferlab as lab
 from inferlab.engine.option_names import options, program_named, programs
 from inferlab.errors import InvalidSettings
 from inferlab.prediction.fit import Answer, Fit
-from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.memory import DeviceBytes, LayerBytes
 from inferlab.prediction.paste import Pasted, is_default, lines_for, programs_for
 from inferlab.settings import Settings
-from inferlab.units import MIB
+from inferlab.units import GIB, MIB
 
 ASKED = Settings(n_ctx=8192, type_k="q8_0", type_v="q8_0")
 NONE = Answer("the largest n_ctx with these layers", None, None, "Not even n_ctx=256: gpu0 is too small.")
@@ -223,6 +223,38 @@ def test_a_plan_that_is_not_sure_is_written_as_it_was_asked():
     pasted = lines_for(fitted(room=None), "llama-server", "m.gguf")
     assert pasted.settings == ASKED
     assert pasted.notes == ("This may not fit, and these lines are the plan as you asked for it.",)
+
+
+BIG = DeviceBytes(5 * GIB, GIB, None, 0)
+
+
+def test_ram_that_was_not_compared_is_said():
+    """Where the host's memory is unknown and it holds more than a little, by the most that the lines need there."""
+    plan = {"devices": {"host": BIG, "gpu0": DeviceBytes()}, "compute_range": {"host": (0, GIB)}}
+    said = "RAM was not compared: these lines need up to 7.00 GiB there."
+    assert said in lines_for(fitted(**plan), "ollama").notes
+    compared = replace(fitted(**plan), free_bytes={"gpu0": 9 * GIB, "host": 9 * GIB})
+    assert said not in lines_for(compared, "ollama").notes
+    assert "RAM was" not in lines_for(fitted(), "ollama").text
+
+
+def test_ram_of_fewer_layers_is_that_of_the_layers_left_on_the_host():
+    """Their weights and cache are known from the plan as asked; its compute buffer is another one."""
+    rows = [LayerBytes(name, "gpu0", GIB, "gpu0", GIB // 2, i) for i, name in enumerate(("block 0", "block 1"))]
+    ends = LayerBytes("input", "host", GIB, "host", 0), LayerBytes("output", "gpu0", GIB, "gpu0", 0)
+    found = fitted(room=MIB, layers=FEWER)
+    found = replace(found, plan=replace(found.plan, layers=(ends[0], *rows, ends[1])))
+    pasted = lines_for(found, "ollama")
+    assert "RAM was not compared: these lines need up to 2.50 GiB there, and a compute buffer." in pasted.notes
+
+
+def test_a_context_above_the_trained_one_is_said():
+    """For each sequence; llama-server caps its slots, and of others nothing is claimed."""
+    said = "The model was trained for 4,096 tokens; more are of little use."
+    assert said in lines_for(fitted(), "ollama", n_ctx_train=4096).notes
+    capped = f"{said} llama-server gives each slot at most 4,096."
+    assert capped in lines_for(fitted(), "llama-server", n_ctx_train=4096).notes
+    assert "trained" not in lines_for(fitted(ASKED.but(n_seq_max=2)), "llama-server", None, 4096).text
 
 
 def test_a_page_and_a_terminal_show_the_same_lines():

@@ -49,7 +49,7 @@ def run_plan(options: argparse.Namespace) -> None:
     settings = settings_from(options)
     machine = options.engine.machine() if options.vram is None else None
     found = fit(model, settings, machine, vram=options.vram, reserve_bytes=options.reserve)
-    pasted = lines_for(found, options.program, path_of(model)) if options.program else None
+    pasted = lines_for(found, options.program, path_of(model), model.n_ctx_train) if options.program else None
     if options.json:
         print(json.dumps(plan_fields(found) | paste_fields(pasted), indent=1))
         return

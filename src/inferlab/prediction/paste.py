@@ -20,8 +20,10 @@ from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.prediction.fit import DEFAULT_N_CTX, Answer, Fit
 from inferlab.prediction.memory.cache import WINDOWED
 from inferlab.settings import UNQUANTIZED, Settings
+from inferlab.units import MIB, bytes_text
 
 PLACEHOLDER = "model.gguf"
+SMALL = 512 * MIB  # bytes that every machine has beside a model
 BLOCKS = 256  # values in whole blocks of every cache type, to compare their bytes
 ALWAYS = ("n_ctx", "n_gpu_layers")
 MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", "offload_kqv")
@@ -72,13 +74,16 @@ class Pasted:
         return "\n\n".join([*self.notes, *blocks])
 
 
-def lines_for(found: Fit, program: str, model_path: str | Path | None = None) -> Pasted:
+def lines_for(
+    found: Fit, program: str, model_path: str | Path | None = None, n_ctx_train: int | None = None
+) -> Pasted:
     """The lines of a plan for one program: llama-server, llama-cpp-python, ollama or lmstudio.
 
     Where the plan does not fit, they are those of the nearest setting that does: fewer layers on the GPU if any fit
     there, else a context of at least 4096 that is shorter, else no layer on the GPU or any context. Where nothing fits
     there are none.
-    model_path is the file; None: `model.gguf` stands for it.
+    model_path is the file; None: `model.gguf` stands for it. n_ctx_train is the context that the model was trained
+    with (`Model.n_ctx_train`); a note says where the lines have more.
     Raises InvalidSettings for any other program.
     """
     key = _key(program)
@@ -87,6 +92,7 @@ def lines_for(found: Fit, program: str, model_path: str | Path | None = None) ->
         return Pasted(program, None, notes, ())
     if model_path is None:
         notes += (f"{PLACEHOLDER} stands for the path of your file.",)
+    notes += _ram_note(found, settings) + _trained_note(settings, n_ctx_train, key)
     values = requested(found, settings)
     write = {"cli": _llama_server, "python": _llama_cpp_python, "ollama": _ollama, "lmstudio": _lm_studio}[key]
     return Pasted(program, settings, notes, tuple(write(values, found, str(model_path or PLACEHOLDER))))
@@ -120,6 +126,38 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
     first, *others = (f"{_setting(found, one)}={one.value:,}, {one.question}" for one in fitting)
     other = f" This would fit too: {others[0]}." if others else ""
     return fitting[0].settings, (f"What you asked for does not fit. These lines have {first}.{other}",)
+
+
+def _ram_note(found: Fit, settings: Settings) -> tuple[str, ...]:
+    """What the host must hold, where its memory is unknown and was therefore not compared."""
+    if found.free_bytes.get("host") is not None:
+        return ()
+    n_bytes, compute_known = _host_bytes(found, settings)
+    more = "" if compute_known else ", and a compute buffer"
+    return (f"RAM was not compared: these lines need up to {bytes_text(n_bytes)} there{more}.",) * (n_bytes >= SMALL)
+
+
+def _host_bytes(found: Fit, settings: Settings) -> tuple[int, bool]:
+    """The most that the host holds with the settings, and whether its compute buffer is in that.
+
+    The host has the input and the first layers; what was planned for a longer context is an upper end.
+    """
+    if settings == found.plan.settings:
+        return found.plan.most_bytes("host"), True
+    on_host = found.plan.layers[: 1 + _all_layers(found) - _layers(found, settings)]
+    cached = on_host if settings.offload_kqv else found.plan.layers
+    compute = found.plan.compute_range.get("host", (0, 0))[1]
+    n_bytes = sum(row.weights_bytes for row in on_host) + sum(row.kv_cache_bytes for row in cached) + compute
+    return n_bytes, compute > 0
+
+
+def _trained_note(settings: Settings, n_ctx_train: int | None, program: str) -> tuple[str, ...]:
+    """A note on a context, of one sequence, above the trained one; llama-server caps it (server-context.cpp:4008)."""
+    n_ctx = settings.n_ctx if settings.kv_unified else settings.n_ctx // settings.n_seq_max
+    if not n_ctx_train or n_ctx <= n_ctx_train:
+        return ()
+    cap = f" llama-server gives each slot at most {n_ctx_train:,}." if program == "cli" else ""
+    return (f"The model was trained for {n_ctx_train:,} tokens; more are of little use.{cap}",)
 
 
 def _setting(found: Fit, answer: Answer) -> str:
