@@ -74,34 +74,37 @@ def test_a_plan_is_a_modelfile_and_an_environment_of_ollama():
     assert file.text.splitlines() == [
         "FROM ./m.gguf", "PARAMETER num_ctx 8192", "PARAMETER num_gpu 3", "PARAMETER num_batch 512",
     ]  # fmt: skip
-    assert server.text.splitlines() == ["OLLAMA_FLASH_ATTENTION=1", "OLLAMA_KV_CACHE_TYPE=q8_0"]
+    assert server.text.splitlines() == [
+        "export OLLAMA_FLASH_ATTENTION=1", "export OLLAMA_KV_CACHE_TYPE=q8_0", "ollama serve",
+    ]  # fmt: skip
     assert terminal.text.startswith("ollama create ")
     assert "Modelfile" in file.where
-    assert "environment" in server.where
+    assert server.where.startswith("In the terminal of the server, before it starts")
+    assert terminal.where == "In another terminal"
 
 
 def test_ollama_has_one_type_for_keys_and_values():
     """Two types become the smaller one, with flash attention for it, and a comment says so."""
     mixed = lines("ollama", fitted(Settings(n_ctx=512, type_k="q8_0")))
-    assert {"OLLAMA_KV_CACHE_TYPE=q8_0", "OLLAMA_FLASH_ATTENTION=1"} <= set(mixed)
+    assert {"export OLLAMA_KV_CACHE_TYPE=q8_0", "export OLLAMA_FLASH_ATTENTION=1"} <= set(mixed)
     assert (
         "# Ollama has one type for keys and values; the plan has q8_0 and f16, these lines have q8_0 for both" in mixed
     )
     without = lines("ollama", fitted(Settings(n_ctx=512, type_k="q8_0", flash_attn="off")))
-    assert [line for line in without if line.startswith("OLLAMA")] == ["OLLAMA_FLASH_ATTENTION=0"]
+    assert [line for line in without if line.startswith("export")] == ["export OLLAMA_FLASH_ATTENTION=0"]
     assert any(line.endswith("these lines have f16 for both") for line in without)
 
 
 def test_ollama_counts_the_context_of_one_request():
     """It multiplies num_ctx by the requests side by side, where a plan has all cells."""
     several = lines("ollama", fitted(Settings(n_ctx=8192, n_seq_max=4)))
-    assert {"PARAMETER num_ctx 2048", "OLLAMA_NUM_PARALLEL=4"} <= set(several)
+    assert {"PARAMETER num_ctx 2048", "export OLLAMA_NUM_PARALLEL=4"} <= set(several)
 
 
 def test_what_ollama_lacks_reaches_its_llama_server_or_is_said():
     """A variable of llama-server is inherited; what has none is a comment, never silence."""
     found = lines("ollama", fitted(Settings(n_ctx=512, offload_kqv=False, op_offload=False, devices=("CUDA0",))))
-    assert "LLAMA_ARG_KV_OFFLOAD=off" in found
+    assert "export LLAMA_ARG_KV_OFFLOAD=off" in found
     assert "# Ollama has no op_offload; the plan has off" in found
     assert "# Ollama has no devices; the plan has CUDA0" in found
 
@@ -112,13 +115,22 @@ def test_one_gpu_alone_is_main_gpu_in_ollama():
 
 
 def test_a_plan_is_a_command_and_fields_of_lm_studio():
-    """What `lms load` takes is a flag, the rest a field under its title in the interface."""
-    fields, terminal = lines_for(fitted(), "lmstudio", "m.gguf").parts
+    """The file first, then its settings, then the load: what `lms load` takes is a flag, the rest a field."""
+    imports, fields, terminal = lines_for(fitted(), "lmstudio", "m.gguf").parts
+    assert imports.text == "lms import --copy m.gguf"
     assert fields.text.splitlines() == [
         "Automatic Optimize Based on Hardware: off", "Flash Attention: on", "K Cache Quantization Type: q8_0",
-        "V Cache Quantization Type: q8_0",
+        "V Cache Quantization Type: q8_0", "Evaluation Batch Size: 2048", "Physical Batch Size: 512",
+        "Offload KV Cache to GPU Memory: on",
     ]  # fmt: skip
     assert terminal.text.splitlines()[-1] == "lms load MODEL_KEY --context-length 8192 --gpu max --parallel 1"
+
+
+def test_what_memory_depends_on_is_always_said_to_lm_studio():
+    """It keeps settings for each model, so that a default of its schema may not be what is set there."""
+    found = lines("lmstudio", fitted(Settings(n_ctx=512, n_seq_max=4, kv_unified=True, flash_attn="off")))
+    assert {"Flash Attention: off", "K Cache Quantization Type: off (f16)", "Unified KV Cache: on"} <= set(found)
+    assert found[-1].endswith(" --parallel 4")
 
 
 @pytest.mark.parametrize(("n_layers", "share"), [(0, "off"), (1, "0.33"), (2, "0.66"), (3, "max"), (40, "max")])
@@ -187,7 +199,7 @@ def test_a_windowed_model_keeps_what_was_planned():
     """Its full cache has a switch of llama-server, which leaves it out by itself; others have no such switch."""
     found = fitted(model=replace(CARD, architecture="gemma3"))
     assert " --swa-full " in lines("llama-server", found)[0]
-    assert "LLAMA_ARG_SWA_FULL=on" in lines("ollama", found)
+    assert "export LLAMA_ARG_SWA_FULL=on" in lines("ollama", found)
     assert " --swa-full" not in lines("llama-server")[0]
 
 

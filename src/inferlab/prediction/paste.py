@@ -253,6 +253,9 @@ def _llama_cpp_python(values: dict[str, Any], found: Fit, path: str) -> Iterator
 SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama_split_mode, llama.h
 
 
+OLLAMA_SERVER = "In the terminal of the server, before it starts (a service takes them from its own environment)"
+
+
 def _ollama(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
     file, server, comments = [f"FROM {_ollama_path(path)}"], [], []
     for name, value in _for_ollama(values, comments).items():
@@ -265,14 +268,14 @@ def _ollama(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
         elif known.islower():
             file.append(f"PARAMETER {known} {value}")
         elif known or (option and option.env):
-            server.append(f"{known or option.env}={_environment(name, value)}")
+            server.append(f"export {known or option.env}={_environment(name, value)}")
         else:
             comments.append(f"# Ollama has no {name}; the plan has {_value(value)}")
     yield Part("In a file named Modelfile", "\n".join(file), "text")
     if server:
-        yield Part("In the environment of the server, before it starts", "\n".join([*comments, *server]))
+        yield Part(OLLAMA_SERVER, "\n".join([*comments, *server, "ollama serve"]))
     create = "ollama create my-model -f Modelfile\nollama run my-model"
-    yield Part("In a terminal", create if server else "\n".join([*comments, create]))
+    yield Part("In another terminal", create) if server else Part("In a terminal", "\n".join([*comments, create]))
 
 
 def _for_ollama(values: dict[str, Any], comments: list[str]) -> dict[str, Any]:
@@ -315,8 +318,8 @@ def _lm_studio(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
     own = {} if values.get("kv_unified", True) else {"n_ctx": values["n_ctx"] // values["n_seq_max"]}
     for name, value in {**values, **own}.items():  # without one pool, its context is that of one prediction
         option = options().get(name)
-        if is_default(name, value, "lmstudio"):
-            continue
+        if is_default(name, value, "lmstudio") and not (option.lmstudio and name in (*MEMORY, "kv_unified")):
+            continue  # a default of its schema is no promise: LM Studio keeps settings for each model
         if option and option.lms:
             words += [option.lms, _share(value, found) if name == "n_gpu_layers" else str(value)]
         elif option and option.lmstudio and _lm_studio_takes(name, value):
@@ -329,9 +332,10 @@ def _lm_studio(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
     if 0 < values["n_gpu_layers"] < every:
         comments.append(f"# {options()['n_gpu_layers'].lmstudio} is a share there: {values['n_gpu_layers']} of {every} "
                         "layers, rounded down")  # fmt: skip
+    yield Part("In a terminal", f"lms import --copy {shlex.quote(path)}")
     yield Part("In the model's load settings (My Models, the gear)", "\n".join(fields), "text")
-    lines = [f"lms import --copy {shlex.quote(path)}", "# MODEL_KEY is its name in `lms ls`", *comments]
-    yield Part("In a terminal", "\n".join([*lines, " ".join(words)]))
+    load = ["# MODEL_KEY is its name in `lms ls`", *comments, " ".join(words)]
+    yield Part("Then in the terminal", "\n".join(load))
 
 
 def _lm_studio_takes(name: str, value: Any) -> bool:
@@ -350,6 +354,8 @@ def _share(n_layers: int, found: Fit) -> str:
 def _field(name: str, value: Any) -> str:
     if name == "flash_attn":
         return "off" if value == "off" else "on"
+    if name in ("type_k", "type_v") and value == "f16":
+        return "off (f16)"
     if name == "load_mode":
         return "on" if "mmap" in value or value == "auto" else "off"
     return _value(value)
