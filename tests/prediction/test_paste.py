@@ -105,8 +105,8 @@ def test_what_ollama_lacks_reaches_its_llama_server_or_is_said():
     """A variable of llama-server is inherited; what has none is a comment, never silence."""
     found = lines("ollama", fitted(Settings(n_ctx=512, offload_kqv=False, op_offload=False, devices=("CUDA0",))))
     assert "export LLAMA_ARG_KV_OFFLOAD=off" in found
-    assert "# Ollama has no op_offload; the plan has off" in found
-    assert "# Ollama has no devices; the plan has CUDA0" in found
+    assert "# op_offload (large host operations on the GPU) cannot be set to off in Ollama" in found
+    assert "# devices (devices to use) cannot be set to CUDA0 in Ollama" in found
 
 
 def test_one_gpu_alone_is_main_gpu_in_ollama():
@@ -152,7 +152,7 @@ def test_lm_studio_counts_the_context_by_its_pool():
 def test_a_cache_type_that_lm_studio_does_not_offer_is_said():
     """bf16 is no choice of its interface."""
     found = lines("lmstudio", fitted(Settings(n_ctx=512, type_k="bf16", type_v="bf16")))
-    assert "# K Cache Quantization Type has no bf16, which the plan has for type_k" in found
+    assert "# type_k (type of the keys) cannot be set to bf16 in LM Studio" in found
 
 
 def test_a_plan_is_a_call_of_llama_cpp_python():
@@ -167,9 +167,9 @@ def test_a_plan_is_a_call_of_llama_cpp_python():
 def test_what_the_class_cannot_do_is_a_comment_in_its_call():
     """More than one sequence, and devices by name."""
     found = lines("llama-cpp-python", fitted(Settings(n_ctx=512, n_seq_max=2, devices=("CUDA0",), tensor_split=(3, 1))))
-    assert "    # llama-cpp-python has no kv_unified; the plan has off" in found
+    assert "    # kv_unified (one pool of cells for all sequences) cannot be set to off in llama-cpp-python" in found
     assert "    # llama-cpp-python computes one sequence; the plan has 2" in found
-    assert "    # llama-cpp-python has no devices; the plan has CUDA0" in found
+    assert "    # devices (devices to use) cannot be set to CUDA0 in llama-cpp-python" in found
     assert "    tensor_split=[3, 1]," in found
 
 
@@ -223,11 +223,34 @@ def test_a_shorter_context_comes_before_no_layer_at_all():
 
 
 def test_where_nothing_fits_there_are_no_lines():
-    """One sentence says so, why, and what to try."""
-    pasted = lines_for(fitted(room=MIB), "ollama")
+    """One paragraph says so, why for both context and layers, and what to try."""
+    found = replace(fitted(layers=replace(NONE, reason="Not even n_gpu_layers=0.")), reserve_bytes=GIB)
+    pasted = lines_for(found, "ollama")
     assert (pasted.settings, pasted.parts) == (None, ())
-    assert pasted.text.startswith("Nothing that was tried fits, so there are no lines to paste. Not even n_ctx=256")
-    assert pasted.text.endswith("weights of a smaller type.")
+    assert pasted.text == (
+        "Nothing that was tried fits, so there are no lines to paste. Not even n_ctx=256: gpu0 is too small. Not even "
+        "n_gpu_layers=0. Plan with a smaller --reserve, `--devices none` (the card unused), or weights of a smaller "
+        "type."
+    )
+
+
+def test_weights_that_are_too_large_for_all_devices_are_said():
+    """Neither a shorter context nor a smaller reserve helps there."""
+    found = replace(fitted(room=MIB), free_bytes={"gpu0": MIB, "host": MIB})
+    assert lines_for(found, "ollama").text.endswith(
+        "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
+    )
+
+
+def test_a_smaller_cache_type_that_fits_is_said():
+    """Beside the fewer layers; where nothing else fits, the lines have it."""
+    smaller = Answer("the KV cache type", "q4_0", MIB, "", ASKED.but(type_k="q4_0", type_v="q4_0"))
+    beside = replace(fitted(room=MIB, layers=FEWER), cache_type=smaller)
+    assert lines_for(beside, "ollama").notes[0].endswith(
+        " This would fit too: type_k=q4_0 and type_v=q4_0, the KV cache type."
+    )
+    alone = replace(fitted(room=MIB), cache_type=smaller)
+    assert lines_for(alone, "ollama").settings == smaller.settings
 
 
 def test_a_plan_that_is_not_sure_is_written_as_it_was_asked():

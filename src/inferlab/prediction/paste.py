@@ -30,6 +30,7 @@ MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", 
 OTHERS = ("n_threads", "n_threads_batch", "op_offload", "kv_unified", "load_mode", "use_extra_bufts", "no_host",
           "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")  # fmt: skip
 NO_ROW = {"devices": "-dev", "rpc_servers": "--rpc"}
+NO_ROW_WHAT = {"devices": "devices to use", "rpc_servers": "other machines to use"}
 """Settings that name the parts of one machine, with llama-server's flags; the table has no row for them."""
 LM_STUDIO_TYPES = ("f32", "f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")  # LLMLoadModelConfig.ts
 
@@ -117,14 +118,15 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
     if found.fits == "unsure":
         return found.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
     layers, context = found.most_layers, found.largest_n_ctx
-    fitting = [answer for answer in (layers, context) if answer.settings is not None]
+    fitting = [answer for answer in (layers, context, found.cache_type) if answer.settings is not None]
     if not fitting:
-        advice = "Plan with a shorter context, a smaller type of cache, or weights of a smaller type."
-        return None, (f"Nothing that was tried fits, so there are no lines to paste. {context.reason} {advice}",)
-    if not layers.value and len(fitting) == 2 and context.value >= DEFAULT_N_CTX:
-        fitting.reverse()
-    first, *others = (f"{_setting(found, one)}={one.value:,}, {one.question}" for one in fitting)
-    other = f" This would fit too: {others[0]}." if others else ""
+        reasons = " ".join(dict.fromkeys([context.reason, layers.reason]))
+        why = f"Nothing that was tried fits, so there are no lines to paste. {reasons} {_advice(found)}"
+        return None, (why,)
+    if not layers.value and fitting[:2] == [layers, context] and context.value >= DEFAULT_N_CTX:
+        fitting[:2] = [context, layers]
+    first, *others = (f"{_setting(found, one)}, {one.question}" for one in fitting)
+    other = f" This would fit too: {'; or '.join(others)}." if others else ""
     return fitting[0].settings, (f"What you asked for does not fit. These lines have {first}.{other}",)
 
 
@@ -161,7 +163,20 @@ def _trained_note(settings: Settings, n_ctx_train: int | None, program: str) -> 
 
 
 def _setting(found: Fit, answer: Answer) -> str:
-    return "n_ctx" if answer is found.largest_n_ctx else "n_gpu_layers"
+    if answer is found.cache_type:
+        return f"type_k={answer.value} and type_v={answer.value}"
+    return f"{'n_ctx' if answer is found.largest_n_ctx else 'n_gpu_layers'}={answer.value:,}"
+
+
+def _advice(found: Fit) -> str:
+    """What to plan with instead: smaller weights where these alone are too large for all devices together."""
+    rooms = found.room_bytes
+    if None not in rooms.values() and "host" in rooms and (found.plan.bytes_of("weights") or 0) > sum(rooms.values()):
+        return "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
+    smaller = ["a smaller --reserve"] if found.reserve_bytes else []
+    without = ["`--devices none` (the card unused)"] if set(rooms) - {"host"} else []
+    shorter = ["fewer layers and a shorter context"] if all(room is None or room > 0 for room in rooms.values()) else []
+    return f"Plan with {', '.join([*smaller, *without, *shorter, 'or weights of a smaller type'])}."
 
 
 def requested(found: Fit, settings: Settings) -> dict[str, Any]:
@@ -241,7 +256,7 @@ def _llama_cpp_python(values: dict[str, Any], found: Fit, path: str) -> Iterator
         elif name == "tensor_split":
             lines.append(f"    {name}={list(value)!r},")
         elif name not in options() or not (options()[name].python or name == "n_seq_max"):
-            lines.append(f"    # llama-cpp-python has no {name}; the plan has {_value(value)}")
+            lines.append(f"    {_cannot(name, value, 'llama-cpp-python')}")
         elif name == "n_seq_max":
             lines += [] if value == 1 else [f"    # llama-cpp-python computes one sequence; the plan has {value}"]
         else:
@@ -270,7 +285,7 @@ def _ollama(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
         elif known or (option and option.env):
             server.append(f"export {known or option.env}={_environment(name, value)}")
         else:
-            comments.append(f"# Ollama has no {name}; the plan has {_value(value)}")
+            comments.append(_cannot(name, value, "Ollama"))
     yield Part("In a file named Modelfile", "\n".join(file), "text")
     if server:
         yield Part(OLLAMA_SERVER, "\n".join([*comments, *server, "ollama serve"]))
@@ -292,7 +307,7 @@ def _for_ollama(values: dict[str, Any], comments: list[str]) -> dict[str, Any]:
     if values.get("split_mode") == "none":
         found["main_gpu"] = values.get("main_gpu", 0)  # which also turns splitting off (llm/llama_server.go)
     elif "split_mode" in values:
-        comments.append(f"# Ollama has no choice of split_mode; the plan has {values['split_mode']}")
+        comments.append(_cannot("split_mode", values["split_mode"], "Ollama"))
     return found
 
 
@@ -324,10 +339,8 @@ def _lm_studio(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
             words += [option.lms, _share(value, found) if name == "n_gpu_layers" else str(value)]
         elif option and option.lmstudio and _lm_studio_takes(name, value):
             fields.append(f"{option.lmstudio}: {_field(name, value)}")
-        elif option and option.lmstudio:
-            comments.append(f"# {option.lmstudio} has no {_value(value)}, which the plan has for {name}")
         else:
-            comments.append(f"# LM Studio has no {name}; the plan has {_value(value)}")
+            comments.append(_cannot(name, value, "LM Studio"))
     every = _all_layers(found)
     if 0 < values["n_gpu_layers"] < every:
         comments.append(f"# {options()['n_gpu_layers'].lmstudio} is a share there: {values['n_gpu_layers']} of {every} "
@@ -359,6 +372,12 @@ def _field(name: str, value: Any) -> str:
     if name == "load_mode":
         return "on" if "mmap" in value or value == "auto" else "off"
     return _value(value)
+
+
+def _cannot(name: str, value: Any, program: str) -> str:
+    """A comment on a setting that a program does not have, or not with this value."""
+    what = options()[name].what if name in options() else NO_ROW_WHAT[name]
+    return f"# {name} ({what}) cannot be set to {_value(value)} in {program}"
 
 
 def _value(value: Any) -> str:
