@@ -308,6 +308,25 @@ def test_an_unknown_program_is_answered_with_the_known_ones():
         lines_for(fitted(), "vllm")
 
 
+@pytest.mark.parametrize("program", ["llama-cpp-python", "ollama", "lmstudio"])
+def test_how_the_file_is_read_is_not_lost_in_silence(program):
+    """Direct reads are no setting of the three; pages locked in RAM are one of two of them."""
+    direct, locked = (
+        "\n".join(lines(program, fitted(Settings(n_ctx=512, load_mode=one)))) for one in ("direct_io", "mlock")
+    )
+    assert "# load_mode (how the file is read) cannot be set to direct_io in " in direct
+    words = {"llama-cpp-python": "use_mlock=True", "lmstudio": "Keep Model in Memory: on"}
+    assert words.get(program, "cannot be set to mlock in Ollama") in locked
+    assert ("cannot be set to mlock" in locked) == (program == "ollama")
+
+
+def test_one_batch_size_of_ollama_is_said_where_two_were_asked_for():
+    """The usual two are left alone: nobody asked for them."""
+    said = "# Ollama has one batch size; the plan has n_batch 1024 and n_ubatch 256, these lines have 256 for both"
+    assert said in lines("ollama", fitted(Settings(n_ctx=8192, n_batch=1024, n_ubatch=256)))
+    assert "one batch size" not in "".join(lines("ollama"))
+
+
 EVERY = Settings(
     n_ctx=768, n_batch=96, n_ubatch=48, n_seq_max=3, n_threads=5, n_threads_batch=7, n_gpu_layers=1, main_gpu=11,
     split_mode="none", tensor_split=(13, 17), devices=("D19",), rpc_servers=("h:23",), type_k="q4_1", type_v="q5_1",

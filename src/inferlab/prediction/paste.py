@@ -173,10 +173,11 @@ def _advice(found: Fit) -> str:
     rooms = found.room_bytes
     if None not in rooms.values() and "host" in rooms and (found.plan.bytes_of("weights") or 0) > sum(rooms.values()):
         return "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
-    smaller = ["a smaller --reserve"] if found.reserve_bytes else []
-    without = ["`--devices none` (the card unused)"] if set(rooms) - {"host"} else []
-    shorter = ["fewer layers and a shorter context"] if all(room is None or room > 0 for room in rooms.values()) else []
-    return f"Plan with {', '.join([*smaller, *without, *shorter, 'or weights of a smaller type'])}."
+    ways = ["a smaller --reserve"] if found.reserve_bytes else []
+    if set(rooms) - {"host"}:
+        ways.append("`--devices none` (the card unused)")
+        ways += ["fewer layers and a shorter context"] * all(room is None or room > 0 for room in rooms.values())
+    return f"Plan with {''.join(f'{way}, ' for way in ways)}{'or ' if ways else ''}weights of a smaller type."
 
 
 def requested(found: Fit, settings: Settings) -> dict[str, Any]:
@@ -261,6 +262,7 @@ def _llama_cpp_python(values: dict[str, Any], found: Fit, path: str) -> Iterator
             lines += [] if value == 1 else [f"    # llama-cpp-python computes one sequence; the plan has {value}"]
         else:
             code = f"  # {value}" if name in ("type_k", "type_v") else ""
+            lines += [f"    {_cannot(name, value, 'llama-cpp-python')}"] if value == "direct_io" else []
             lines += [f"    {one},{code}" for one in arguments({name: value})]
     yield Part("In Python", "\n".join(["from llama_cpp import Llama", "", "llm = Llama(", *lines, ")"]), "python")
 
@@ -280,6 +282,7 @@ def _ollama(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
             continue
         if name == "load_mode":
             file.append(f"PARAMETER {known} {str('mmap' in value or value == 'auto').lower()}")
+            comments += [_cannot(name, value, "Ollama")] if "mlock" in value or value == "direct_io" else []
         elif known.islower():
             file.append(f"PARAMETER {known} {value}")
         elif known or (option and option.env):
@@ -302,6 +305,9 @@ def _for_ollama(values: dict[str, Any], comments: list[str]) -> dict[str, Any]:
         found["type_k"] = one = _one_type(types, values["flash_attn"])
         comments.append(f"# Ollama has one type for keys and values; the plan has {types[0]} and {types[1]}, "
                         f"these lines have {one} for both")  # fmt: skip
+    if values["n_batch"] not in (values["n_ubatch"], Settings().n_batch):
+        comments.append(f"# Ollama has one batch size; the plan has n_batch {values['n_batch']} and n_ubatch "
+                        f"{values['n_ubatch']}, these lines have {values['n_ubatch']} for both")  # fmt: skip
     if found["type_k"] not in UNQUANTIZED and found["flash_attn"] == "auto":
         found["flash_attn"] = "on"
     if values.get("split_mode") == "none":
@@ -339,6 +345,8 @@ def _lm_studio(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
             words += [option.lms, _share(value, found) if name == "n_gpu_layers" else str(value)]
         elif option and option.lmstudio and _lm_studio_takes(name, value):
             fields.append(f"{option.lmstudio}: {_field(name, value)}")
+            fields += [f"{options()['mlock'].lmstudio}: on"] if name == "load_mode" and "mlock" in value else []
+            comments += [_cannot(name, value, "LM Studio")] if value == "direct_io" else []
         else:
             comments.append(_cannot(name, value, "LM Studio"))
     every = _all_layers(found)
