@@ -225,6 +225,12 @@ def test_an_error_of_ours_is_status_1_and_one_sentence(scripted, arguments, erro
     assert "Traceback" not in printed.err
 
 
+def test_an_unknown_model_is_answered_with_the_known_names(scripted, capsys):
+    """A plan needs no file, so a name that is spelled wrong is likely one of these."""
+    assert cli.main(["plan", "mistral-7b-v3"], scripted) == 1
+    assert "Known names: mistral-7b, mistral-7b-v0.3, " in capsys.readouterr().err
+
+
 def test_a_crash_of_the_engine_is_status_1(capsys):
     """So is a worker that died."""
     assert cli.main(REQUEST, ScriptedEngine(fails=EngineCrashed("died", "last line"))) == 1

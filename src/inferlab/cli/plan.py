@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.cli.options import add_placement, settings_from, size
+from inferlab.errors import ModelNotFound
+from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
@@ -45,7 +47,7 @@ def add_plan(commands: Any) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
-    model = model_named(options.model, options.type)
+    model = model_to_plan(options.model, options.type)
     settings = settings_from(options)
     machine = options.engine.machine() if options.vram is None else None
     found = fit(model, settings, machine, vram=options.vram, reserve_bytes=options.reserve)
@@ -56,6 +58,14 @@ def run_plan(options: argparse.Namespace) -> None:
     print_plan(found)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
+
+
+def model_to_plan(name: str, type: str | None) -> Model:
+    """The model of a name. Raises ModelNotFound with the known names, which only a plan can use."""
+    try:
+        return model_named(name, type)
+    except ModelNotFound as error:
+        raise ModelNotFound(f"{error} Known names: {', '.join(known_models())}.") from error
 
 
 def path_of(model: Model) -> Path | None:
