@@ -1,5 +1,6 @@
 """The command line: fields for programs, a table for people, exit statuses for scripts."""
 
+import io
 import json
 import signal
 import subprocess
@@ -9,12 +10,16 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from fakes import CARD, WITH_GPU, ScriptedEngine, made_run, scripted_pass
+from fakes import CARD, WITH_GPU, ScriptedEngine, made_plan, made_run, scripted_pass
 from marks import needs_rpc
+from rich.console import Console
 
 from inferlab import cli
 from inferlab.errors import EngineCrashed
 from inferlab.model.find import tiny_model
+from inferlab.prediction.fit import Answer, Fit
+from inferlab.prediction.memory import DeviceBytes
+from inferlab.units import GIB, MIB
 
 REQUEST = ["measure", str(tiny_model()), "--n-prompt", "8", "--n-gen", "3", "--repeats", "2"]
 INFERLAB = [sys.executable, "-m", "inferlab.cli"]
@@ -156,6 +161,33 @@ def test_a_plan_for_people(scripted, capsys):
         assert question in printed
 
 
+BOUND = made_plan(
+    method="bound", compute_range={"host": (0, 140 * MIB), "gpu0": (0, 881 * MIB - 1)},
+    devices={"host": DeviceBytes(1023 * MIB, 288 * MIB, None, 128_000), "gpu0": DeviceBytes(5 * GIB, GIB, None, 0)},
+)  # fmt: skip
+OPEN = Answer("", None, None, "")
+
+
+def rows_of(plan, width=80) -> list[str]:
+    """The rows of a plan's table as they are printed at a width, with one space for several."""
+    console = Console(width=width, file=io.StringIO())
+    console.print(cli.plan.plan_table(Fit(plan, {"gpu0": 24 * GIB}, GIB, OPEN, OPEN, OPEN)))
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+
+
+def test_a_table_of_bounds_is_readable_at_80_columns():
+    """No cell is cut, and the total of a device is the most of all its parts, not of its compute buffer alone."""
+    rows = rows_of(BOUND)
+    assert "host 1023 MiB 288 MiB ≤ 140 MiB 125 KiB ≤ 1.42 GiB unknown" in rows
+    assert "gpu0 5.00 GiB 1.00 GiB ≤ 881 MiB 0 B ≤ 6.87 GiB 23.0 GiB" in rows
+
+
+def test_a_table_of_exact_bytes_has_no_bound():
+    """Every cell is a size, and a total their sum."""
+    assert "gpu0 10.0 MiB 0 B 512 KiB 0 B 10.5 MiB 23.0 GiB" in rows_of(made_plan())
+    assert "≤" not in "".join(rows_of(made_plan()))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [[], ["masure"], ["measure", "--n-prompt", "many"], ["measure", "--type-k", "q4"], ["measure", "--no-such-option"],
@@ -191,6 +223,12 @@ def test_an_error_of_ours_is_status_1_and_one_sentence(scripted, arguments, erro
     assert printed.out == ""
     assert printed.err.startswith(f"inferlab: {error}")
     assert "Traceback" not in printed.err
+
+
+def test_an_unknown_model_is_answered_with_the_known_names(scripted, capsys):
+    """A plan needs no file, so a name that is spelled wrong is likely one of these."""
+    assert cli.main(["plan", "mistral-7b-v3"], scripted) == 1
+    assert "Known names: mistral-7b, mistral-7b-v0.3, " in capsys.readouterr().err
 
 
 def test_a_crash_of_the_engine_is_status_1(capsys):

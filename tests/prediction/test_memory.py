@@ -158,3 +158,11 @@ def test_an_open_context_has_no_size():
         memory.weights_bytes(MISTRAL, "q9_9")
     with pytest.raises(InvalidSettings, match="do not fill blocks"):
         row_bytes("q8_0", 33)
+
+
+@pytest.mark.engine
+def test_a_share_for_the_only_card_can_be_planned():
+    """The bound's part for the host alone has no device to share."""
+    settings = lab.Settings(n_ctx=512, n_gpu_layers=10, tensor_split=(1,))
+    found = lab.fit("mistral-7b-v0.3", settings, vram="8GiB")
+    assert found.plan.devices == lab.fit("mistral-7b-v0.3", settings.but(tensor_split=None), vram="8GiB").plan.devices

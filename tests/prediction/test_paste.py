@@ -11,10 +11,10 @@ import inferlab as lab
 from inferlab.engine.option_names import options, program_named, programs
 from inferlab.errors import InvalidSettings
 from inferlab.prediction.fit import Answer, Fit
-from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.memory import DeviceBytes, LayerBytes
 from inferlab.prediction.paste import Pasted, is_default, lines_for, programs_for
 from inferlab.settings import Settings
-from inferlab.units import MIB
+from inferlab.units import GIB, MIB
 
 ASKED = Settings(n_ctx=8192, type_k="q8_0", type_v="q8_0")
 NONE = Answer("the largest n_ctx with these layers", None, None, "Not even n_ctx=256: gpu0 is too small.")
@@ -74,36 +74,39 @@ def test_a_plan_is_a_modelfile_and_an_environment_of_ollama():
     assert file.text.splitlines() == [
         "FROM ./m.gguf", "PARAMETER num_ctx 8192", "PARAMETER num_gpu 3", "PARAMETER num_batch 512",
     ]  # fmt: skip
-    assert server.text.splitlines() == ["OLLAMA_FLASH_ATTENTION=1", "OLLAMA_KV_CACHE_TYPE=q8_0"]
+    assert server.text.splitlines() == [
+        "export OLLAMA_FLASH_ATTENTION=1", "export OLLAMA_KV_CACHE_TYPE=q8_0", "ollama serve",
+    ]  # fmt: skip
     assert terminal.text.startswith("ollama create ")
     assert "Modelfile" in file.where
-    assert "environment" in server.where
+    assert server.where.startswith("In the terminal of the server, before it starts")
+    assert terminal.where == "In another terminal"
 
 
 def test_ollama_has_one_type_for_keys_and_values():
     """Two types become the smaller one, with flash attention for it, and a comment says so."""
     mixed = lines("ollama", fitted(Settings(n_ctx=512, type_k="q8_0")))
-    assert {"OLLAMA_KV_CACHE_TYPE=q8_0", "OLLAMA_FLASH_ATTENTION=1"} <= set(mixed)
+    assert {"export OLLAMA_KV_CACHE_TYPE=q8_0", "export OLLAMA_FLASH_ATTENTION=1"} <= set(mixed)
     assert (
         "# Ollama has one type for keys and values; the plan has q8_0 and f16, these lines have q8_0 for both" in mixed
     )
     without = lines("ollama", fitted(Settings(n_ctx=512, type_k="q8_0", flash_attn="off")))
-    assert [line for line in without if line.startswith("OLLAMA")] == ["OLLAMA_FLASH_ATTENTION=0"]
+    assert [line for line in without if line.startswith("export")] == ["export OLLAMA_FLASH_ATTENTION=0"]
     assert any(line.endswith("these lines have f16 for both") for line in without)
 
 
 def test_ollama_counts_the_context_of_one_request():
     """It multiplies num_ctx by the requests side by side, where a plan has all cells."""
     several = lines("ollama", fitted(Settings(n_ctx=8192, n_seq_max=4)))
-    assert {"PARAMETER num_ctx 2048", "OLLAMA_NUM_PARALLEL=4"} <= set(several)
+    assert {"PARAMETER num_ctx 2048", "export OLLAMA_NUM_PARALLEL=4"} <= set(several)
 
 
 def test_what_ollama_lacks_reaches_its_llama_server_or_is_said():
     """A variable of llama-server is inherited; what has none is a comment, never silence."""
     found = lines("ollama", fitted(Settings(n_ctx=512, offload_kqv=False, op_offload=False, devices=("CUDA0",))))
-    assert "LLAMA_ARG_KV_OFFLOAD=off" in found
-    assert "# Ollama has no op_offload; the plan has off" in found
-    assert "# Ollama has no devices; the plan has CUDA0" in found
+    assert "export LLAMA_ARG_KV_OFFLOAD=off" in found
+    assert "# op_offload (large host operations on the GPU) cannot be set to off in Ollama" in found
+    assert "# devices (devices to use) cannot be set to CUDA0 in Ollama" in found
 
 
 def test_one_gpu_alone_is_main_gpu_in_ollama():
@@ -112,13 +115,22 @@ def test_one_gpu_alone_is_main_gpu_in_ollama():
 
 
 def test_a_plan_is_a_command_and_fields_of_lm_studio():
-    """What `lms load` takes is a flag, the rest a field under its title in the interface."""
-    fields, terminal = lines_for(fitted(), "lmstudio", "m.gguf").parts
+    """The file first, then its settings, then the load: what `lms load` takes is a flag, the rest a field."""
+    imports, fields, terminal = lines_for(fitted(), "lmstudio", "m.gguf").parts
+    assert imports.text == "lms import --copy m.gguf"
     assert fields.text.splitlines() == [
         "Automatic Optimize Based on Hardware: off", "Flash Attention: on", "K Cache Quantization Type: q8_0",
-        "V Cache Quantization Type: q8_0",
+        "V Cache Quantization Type: q8_0", "Evaluation Batch Size: 2048", "Physical Batch Size: 512",
+        "Offload KV Cache to GPU Memory: on",
     ]  # fmt: skip
     assert terminal.text.splitlines()[-1] == "lms load MODEL_KEY --context-length 8192 --gpu max --parallel 1"
+
+
+def test_what_memory_depends_on_is_always_said_to_lm_studio():
+    """It keeps settings for each model, so that a default of its schema may not be what is set there."""
+    found = lines("lmstudio", fitted(Settings(n_ctx=512, n_seq_max=4, kv_unified=True, flash_attn="off")))
+    assert {"Flash Attention: off", "K Cache Quantization Type: off (f16)", "Unified KV Cache: on"} <= set(found)
+    assert found[-1].endswith(" --parallel 4")
 
 
 @pytest.mark.parametrize(("n_layers", "share"), [(0, "off"), (1, "0.33"), (2, "0.66"), (3, "max"), (40, "max")])
@@ -140,7 +152,7 @@ def test_lm_studio_counts_the_context_by_its_pool():
 def test_a_cache_type_that_lm_studio_does_not_offer_is_said():
     """bf16 is no choice of its interface."""
     found = lines("lmstudio", fitted(Settings(n_ctx=512, type_k="bf16", type_v="bf16")))
-    assert "# K Cache Quantization Type has no bf16, which the plan has for type_k" in found
+    assert "# type_k (type of the keys) cannot be set to bf16 in LM Studio" in found
 
 
 def test_a_plan_is_a_call_of_llama_cpp_python():
@@ -155,9 +167,9 @@ def test_a_plan_is_a_call_of_llama_cpp_python():
 def test_what_the_class_cannot_do_is_a_comment_in_its_call():
     """More than one sequence, and devices by name."""
     found = lines("llama-cpp-python", fitted(Settings(n_ctx=512, n_seq_max=2, devices=("CUDA0",), tensor_split=(3, 1))))
-    assert "    # llama-cpp-python has no kv_unified; the plan has off" in found
+    assert "    # kv_unified (one pool of cells for all sequences) cannot be set to off in llama-cpp-python" in found
     assert "    # llama-cpp-python computes one sequence; the plan has 2" in found
-    assert "    # llama-cpp-python has no devices; the plan has CUDA0" in found
+    assert "    # devices (devices to use) cannot be set to CUDA0 in llama-cpp-python" in found
     assert "    tensor_split=[3, 1]," in found
 
 
@@ -187,7 +199,7 @@ def test_a_windowed_model_keeps_what_was_planned():
     """Its full cache has a switch of llama-server, which leaves it out by itself; others have no such switch."""
     found = fitted(model=replace(CARD, architecture="gemma3"))
     assert " --swa-full " in lines("llama-server", found)[0]
-    assert "LLAMA_ARG_SWA_FULL=on" in lines("ollama", found)
+    assert "export LLAMA_ARG_SWA_FULL=on" in lines("ollama", found)
     assert " --swa-full" not in lines("llama-server")[0]
 
 
@@ -211,11 +223,34 @@ def test_a_shorter_context_comes_before_no_layer_at_all():
 
 
 def test_where_nothing_fits_there_are_no_lines():
-    """One sentence says so, why, and what to try."""
-    pasted = lines_for(fitted(room=MIB), "ollama")
+    """One paragraph says so, why for both context and layers, and what to try."""
+    found = replace(fitted(layers=replace(NONE, reason="Not even n_gpu_layers=0.")), reserve_bytes=GIB)
+    pasted = lines_for(found, "ollama")
     assert (pasted.settings, pasted.parts) == (None, ())
-    assert pasted.text.startswith("Nothing that was tried fits, so there are no lines to paste. Not even n_ctx=256")
-    assert pasted.text.endswith("weights of a smaller type.")
+    assert pasted.text == (
+        "Nothing that was tried fits, so there are no lines to paste. Not even n_ctx=256: gpu0 is too small. Not even "
+        "n_gpu_layers=0. Plan with a smaller --reserve, `--devices none` (the card unused), or weights of a smaller "
+        "type."
+    )
+
+
+def test_weights_that_are_too_large_for_all_devices_are_said():
+    """Neither a shorter context nor a smaller reserve helps there."""
+    found = replace(fitted(room=MIB), free_bytes={"gpu0": MIB, "host": MIB})
+    assert lines_for(found, "ollama").text.endswith(
+        "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
+    )
+
+
+def test_a_smaller_cache_type_that_fits_is_said():
+    """Beside the fewer layers; where nothing else fits, the lines have it."""
+    smaller = Answer("the KV cache type", "q4_0", MIB, "", ASKED.but(type_k="q4_0", type_v="q4_0"))
+    beside = replace(fitted(room=MIB, layers=FEWER), cache_type=smaller)
+    assert lines_for(beside, "ollama").notes[0].endswith(
+        " This would fit too: type_k=q4_0 and type_v=q4_0, the KV cache type."
+    )
+    alone = replace(fitted(room=MIB), cache_type=smaller)
+    assert lines_for(alone, "ollama").settings == smaller.settings
 
 
 def test_a_plan_that_is_not_sure_is_written_as_it_was_asked():
@@ -223,6 +258,38 @@ def test_a_plan_that_is_not_sure_is_written_as_it_was_asked():
     pasted = lines_for(fitted(room=None), "llama-server", "m.gguf")
     assert pasted.settings == ASKED
     assert pasted.notes == ("This may not fit, and these lines are the plan as you asked for it.",)
+
+
+BIG = DeviceBytes(5 * GIB, GIB, None, 0)
+
+
+def test_ram_that_was_not_compared_is_said():
+    """Where the host's memory is unknown and it holds more than a little, by the most that the lines need there."""
+    plan = {"devices": {"host": BIG, "gpu0": DeviceBytes()}, "compute_range": {"host": (0, GIB)}}
+    said = "RAM was not compared: these lines need up to 7.00 GiB there."
+    assert said in lines_for(fitted(**plan), "ollama").notes
+    compared = replace(fitted(**plan), free_bytes={"gpu0": 9 * GIB, "host": 9 * GIB})
+    assert said not in lines_for(compared, "ollama").notes
+    assert "RAM was" not in lines_for(fitted(), "ollama").text
+
+
+def test_ram_of_fewer_layers_is_that_of_the_layers_left_on_the_host():
+    """Their weights and cache are known from the plan as asked; its compute buffer is another one."""
+    rows = [LayerBytes(name, "gpu0", GIB, "gpu0", GIB // 2, i) for i, name in enumerate(("block 0", "block 1"))]
+    ends = LayerBytes("input", "host", GIB, "host", 0), LayerBytes("output", "gpu0", GIB, "gpu0", 0)
+    found = fitted(room=MIB, layers=FEWER)
+    found = replace(found, plan=replace(found.plan, layers=(ends[0], *rows, ends[1])))
+    pasted = lines_for(found, "ollama")
+    assert "RAM was not compared: these lines need up to 2.50 GiB there, and a compute buffer." in pasted.notes
+
+
+def test_a_context_above_the_trained_one_is_said():
+    """For each sequence; llama-server caps its slots, and of others nothing is claimed."""
+    said = "The model was trained for 4,096 tokens; more are of little use."
+    assert said in lines_for(fitted(), "ollama", n_ctx_train=4096).notes
+    capped = f"{said} llama-server gives each slot at most 4,096."
+    assert capped in lines_for(fitted(), "llama-server", n_ctx_train=4096).notes
+    assert "trained" not in lines_for(fitted(ASKED.but(n_seq_max=2)), "llama-server", None, 4096).text
 
 
 def test_a_page_and_a_terminal_show_the_same_lines():
@@ -239,6 +306,25 @@ def test_an_unknown_program_is_answered_with_the_known_ones():
     assert programs_for() == ("llama-server", "llama-cpp-python", "ollama", "lmstudio")
     with pytest.raises(InvalidSettings, match=r"No lines can be written for .vllm.[.] There are: llama-server, "):
         lines_for(fitted(), "vllm")
+
+
+@pytest.mark.parametrize("program", ["llama-cpp-python", "ollama", "lmstudio"])
+def test_how_the_file_is_read_is_not_lost_in_silence(program):
+    """Direct reads are no setting of the three; pages locked in RAM are one of two of them."""
+    direct, locked = (
+        "\n".join(lines(program, fitted(Settings(n_ctx=512, load_mode=one)))) for one in ("direct_io", "mlock")
+    )
+    assert "# load_mode (how the file is read) cannot be set to direct_io in " in direct
+    words = {"llama-cpp-python": "use_mlock=True", "lmstudio": "Keep Model in Memory: on"}
+    assert words.get(program, "cannot be set to mlock in Ollama") in locked
+    assert ("cannot be set to mlock" in locked) == (program == "ollama")
+
+
+def test_one_batch_size_of_ollama_is_said_where_two_were_asked_for():
+    """The usual two are left alone: nobody asked for them."""
+    said = "# Ollama has one batch size; the plan has n_batch 1024 and n_ubatch 256, these lines have 256 for both"
+    assert said in lines("ollama", fitted(Settings(n_ctx=8192, n_batch=1024, n_ubatch=256)))
+    assert "one batch size" not in "".join(lines("ollama"))
 
 
 EVERY = Settings(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from inferlab.cli.options import add_placement, settings_from, size
+from inferlab.errors import ModelNotFound
+from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.paste import Pasted, lines_for, programs_for
-from inferlab.units import bytes_text
+from inferlab.units import GIB, KIB, MIB, bytes_text
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
 BAR = 48
@@ -44,17 +47,25 @@ def add_plan(commands: Any) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
-    model = model_named(options.model, options.type)
+    model = model_to_plan(options.model, options.type)
     settings = settings_from(options)
     machine = options.engine.machine() if options.vram is None else None
     found = fit(model, settings, machine, vram=options.vram, reserve_bytes=options.reserve)
-    pasted = lines_for(found, options.program, path_of(model)) if options.program else None
+    pasted = lines_for(found, options.program, path_of(model), model.n_ctx_train) if options.program else None
     if options.json:
         print(json.dumps(plan_fields(found) | paste_fields(pasted), indent=1))
         return
     print_plan(found)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
+
+
+def model_to_plan(name: str, type: str | None) -> Model:
+    """The model of a name. Raises ModelNotFound with the known names, which only a plan can use."""
+    try:
+        return model_named(name, type)
+    except ModelNotFound as error:
+        raise ModelNotFound(f"{error} Known names: {', '.join(known_models())}.") from error
 
 
 def path_of(model: Model) -> Path | None:
@@ -112,9 +123,10 @@ def plan_table(found: Fit):
     for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for device, on_device in found.plan.devices.items():
-        parts = [open_text(found.plan, device, n) for n in on_device.parts.values()]
-        room = found.room_bytes.get(device)
-        table.add_row(device, *parts, open_text(found.plan, device, on_device.total_bytes), bytes_text(room))
+        most = found.plan.compute_range.get(device, (0, None))[1]
+        parts = [cell_text(n, most) for n in on_device.parts.values()]
+        total = cell_text(on_device.total_bytes, found.plan.most_bytes(device) if most is not None else None)
+        table.add_row(device, *parts, total, cell_text(found.room_bytes.get(device)))
     return table
 
 
@@ -123,11 +135,20 @@ def plan_title(plan: MemoryPlan) -> str:
     return f"{plan.model.name}: n_ctx {s.n_ctx:,}, n_gpu_layers {s.n_gpu_layers}, K {s.type_k}, V {s.type_v}"
 
 
-def open_text(plan: MemoryPlan, device: str, n_bytes: int | None) -> str:
-    """A size, or the range that a bound gives for it."""
-    if n_bytes is not None or device not in plan.compute_range:
+def cell_text(n_bytes: int | None, most: int | None = None) -> str:
+    """A size, or the most that a bound gives for it, in so few characters that a row fits into 80 columns."""
+    return f"≤ {short_text(most, up=True)}" if n_bytes is None and most is not None else short_text(n_bytes)
+
+
+def short_text(n_bytes: int | None, up: bool = False) -> str:
+    """A size with three digits: `5.71 GiB`, `12.3 MiB`; a bound is rounded up, so that it stays true."""
+    if n_bytes is None or abs(n_bytes) < KIB:
         return bytes_text(n_bytes)
-    return f"up to {bytes_text(plan.compute_range[device][1])}"
+    factor, unit = next(one for one in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")) if abs(n_bytes) >= one[0])
+    value = n_bytes / factor
+    digits = max(0, 2 - len(str(abs(int(value)))) + 1)
+    shown = ceil(value * 10**digits) / 10**digits if up else value
+    return f"{shown:.{digits}f} {unit}"
 
 
 def plan_bar(found: Fit, device: str):

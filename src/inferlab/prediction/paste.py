@@ -20,14 +20,17 @@ from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.prediction.fit import DEFAULT_N_CTX, Answer, Fit
 from inferlab.prediction.memory.cache import WINDOWED
 from inferlab.settings import UNQUANTIZED, Settings
+from inferlab.units import MIB, bytes_text
 
 PLACEHOLDER = "model.gguf"
+SMALL = 512 * MIB  # bytes that every machine has beside a model
 BLOCKS = 256  # values in whole blocks of every cache type, to compare their bytes
 ALWAYS = ("n_ctx", "n_gpu_layers")
 MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", "offload_kqv")
 OTHERS = ("n_threads", "n_threads_batch", "op_offload", "kv_unified", "load_mode", "use_extra_bufts", "no_host",
           "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")  # fmt: skip
 NO_ROW = {"devices": "-dev", "rpc_servers": "--rpc"}
+NO_ROW_WHAT = {"devices": "devices to use", "rpc_servers": "other machines to use"}
 """Settings that name the parts of one machine, with llama-server's flags; the table has no row for them."""
 LM_STUDIO_TYPES = ("f32", "f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")  # LLMLoadModelConfig.ts
 
@@ -72,13 +75,16 @@ class Pasted:
         return "\n\n".join([*self.notes, *blocks])
 
 
-def lines_for(found: Fit, program: str, model_path: str | Path | None = None) -> Pasted:
+def lines_for(
+    found: Fit, program: str, model_path: str | Path | None = None, n_ctx_train: int | None = None
+) -> Pasted:
     """The lines of a plan for one program: llama-server, llama-cpp-python, ollama or lmstudio.
 
     Where the plan does not fit, they are those of the nearest setting that does: fewer layers on the GPU if any fit
     there, else a context of at least 4096 that is shorter, else no layer on the GPU or any context. Where nothing fits
     there are none.
-    model_path is the file; None: `model.gguf` stands for it.
+    model_path is the file; None: `model.gguf` stands for it. n_ctx_train is the context that the model was trained
+    with (`Model.n_ctx_train`); a note says where the lines have more.
     Raises InvalidSettings for any other program.
     """
     key = _key(program)
@@ -87,6 +93,7 @@ def lines_for(found: Fit, program: str, model_path: str | Path | None = None) ->
         return Pasted(program, None, notes, ())
     if model_path is None:
         notes += (f"{PLACEHOLDER} stands for the path of your file.",)
+    notes += _ram_note(found, settings) + _trained_note(settings, n_ctx_train, key)
     values = requested(found, settings)
     write = {"cli": _llama_server, "python": _llama_cpp_python, "ollama": _ollama, "lmstudio": _lm_studio}[key]
     return Pasted(program, settings, notes, tuple(write(values, found, str(model_path or PLACEHOLDER))))
@@ -111,19 +118,66 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
     if found.fits == "unsure":
         return found.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
     layers, context = found.most_layers, found.largest_n_ctx
-    fitting = [answer for answer in (layers, context) if answer.settings is not None]
+    fitting = [answer for answer in (layers, context, found.cache_type) if answer.settings is not None]
     if not fitting:
-        advice = "Plan with a shorter context, a smaller type of cache, or weights of a smaller type."
-        return None, (f"Nothing that was tried fits, so there are no lines to paste. {context.reason} {advice}",)
-    if not layers.value and len(fitting) == 2 and context.value >= DEFAULT_N_CTX:
-        fitting.reverse()
-    first, *others = (f"{_setting(found, one)}={one.value:,}, {one.question}" for one in fitting)
-    other = f" This would fit too: {others[0]}." if others else ""
+        reasons = " ".join(dict.fromkeys([context.reason, layers.reason]))
+        why = f"Nothing that was tried fits, so there are no lines to paste. {reasons} {_advice(found)}"
+        return None, (why,)
+    if not layers.value and fitting[:2] == [layers, context] and context.value >= DEFAULT_N_CTX:
+        fitting[:2] = [context, layers]
+    first, *others = (f"{_setting(found, one)}, {one.question}" for one in fitting)
+    other = f" This would fit too: {'; or '.join(others)}." if others else ""
     return fitting[0].settings, (f"What you asked for does not fit. These lines have {first}.{other}",)
 
 
+def _ram_note(found: Fit, settings: Settings) -> tuple[str, ...]:
+    """What the host must hold, where its memory is unknown and was therefore not compared."""
+    if found.free_bytes.get("host") is not None:
+        return ()
+    n_bytes, compute_known = _host_bytes(found, settings)
+    more = "" if compute_known else ", and a compute buffer"
+    return (f"RAM was not compared: these lines need up to {bytes_text(n_bytes)} there{more}.",) * (n_bytes >= SMALL)
+
+
+def _host_bytes(found: Fit, settings: Settings) -> tuple[int, bool]:
+    """The most that the host holds with the settings, and whether its compute buffer is in that.
+
+    The host has the input and the first layers; what was planned for a longer context is an upper end.
+    """
+    if settings == found.plan.settings:
+        return found.plan.most_bytes("host"), True
+    on_host = found.plan.layers[: 1 + _all_layers(found) - _layers(found, settings)]
+    cached = on_host if settings.offload_kqv else found.plan.layers
+    compute = found.plan.compute_range.get("host", (0, 0))[1]
+    n_bytes = sum(row.weights_bytes for row in on_host) + sum(row.kv_cache_bytes for row in cached) + compute
+    return n_bytes, compute > 0
+
+
+def _trained_note(settings: Settings, n_ctx_train: int | None, program: str) -> tuple[str, ...]:
+    """A note on a context, of one sequence, above the trained one; llama-server caps it (server-context.cpp:4008)."""
+    n_ctx = settings.n_ctx if settings.kv_unified else settings.n_ctx // settings.n_seq_max
+    if not n_ctx_train or n_ctx <= n_ctx_train:
+        return ()
+    cap = f" llama-server gives each slot at most {n_ctx_train:,}." if program == "cli" else ""
+    return (f"The model was trained for {n_ctx_train:,} tokens; more are of little use.{cap}",)
+
+
 def _setting(found: Fit, answer: Answer) -> str:
-    return "n_ctx" if answer is found.largest_n_ctx else "n_gpu_layers"
+    if answer is found.cache_type:
+        return f"type_k={answer.value} and type_v={answer.value}"
+    return f"{'n_ctx' if answer is found.largest_n_ctx else 'n_gpu_layers'}={answer.value:,}"
+
+
+def _advice(found: Fit) -> str:
+    """What to plan with instead: smaller weights where these alone are too large for all devices together."""
+    rooms = found.room_bytes
+    if None not in rooms.values() and "host" in rooms and (found.plan.bytes_of("weights") or 0) > sum(rooms.values()):
+        return "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
+    ways = ["a smaller --reserve"] if found.reserve_bytes else []
+    if set(rooms) - {"host"}:
+        ways.append("`--devices none` (the card unused)")
+        ways += ["fewer layers and a shorter context"] * all(room is None or room > 0 for room in rooms.values())
+    return f"Plan with {''.join(f'{way}, ' for way in ways)}{'or ' if ways else ''}weights of a smaller type."
 
 
 def requested(found: Fit, settings: Settings) -> dict[str, Any]:
@@ -203,16 +257,20 @@ def _llama_cpp_python(values: dict[str, Any], found: Fit, path: str) -> Iterator
         elif name == "tensor_split":
             lines.append(f"    {name}={list(value)!r},")
         elif name not in options() or not (options()[name].python or name == "n_seq_max"):
-            lines.append(f"    # llama-cpp-python has no {name}; the plan has {_value(value)}")
+            lines.append(f"    {_cannot(name, value, 'llama-cpp-python')}")
         elif name == "n_seq_max":
             lines += [] if value == 1 else [f"    # llama-cpp-python computes one sequence; the plan has {value}"]
         else:
             code = f"  # {value}" if name in ("type_k", "type_v") else ""
+            lines += [f"    {_cannot(name, value, 'llama-cpp-python')}"] if value == "direct_io" else []
             lines += [f"    {one},{code}" for one in arguments({name: value})]
     yield Part("In Python", "\n".join(["from llama_cpp import Llama", "", "llm = Llama(", *lines, ")"]), "python")
 
 
 SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama_split_mode, llama.h
+
+
+OLLAMA_SERVER = "In the terminal of the server, before it starts (a service takes them from its own environment)"
 
 
 def _ollama(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
@@ -224,17 +282,18 @@ def _ollama(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
             continue
         if name == "load_mode":
             file.append(f"PARAMETER {known} {str('mmap' in value or value == 'auto').lower()}")
+            comments += [_cannot(name, value, "Ollama")] if "mlock" in value or value == "direct_io" else []
         elif known.islower():
             file.append(f"PARAMETER {known} {value}")
         elif known or (option and option.env):
-            server.append(f"{known or option.env}={_environment(name, value)}")
+            server.append(f"export {known or option.env}={_environment(name, value)}")
         else:
-            comments.append(f"# Ollama has no {name}; the plan has {_value(value)}")
+            comments.append(_cannot(name, value, "Ollama"))
     yield Part("In a file named Modelfile", "\n".join(file), "text")
     if server:
-        yield Part("In the environment of the server, before it starts", "\n".join([*comments, *server]))
+        yield Part(OLLAMA_SERVER, "\n".join([*comments, *server, "ollama serve"]))
     create = "ollama create my-model -f Modelfile\nollama run my-model"
-    yield Part("In a terminal", create if server else "\n".join([*comments, create]))
+    yield Part("In another terminal", create) if server else Part("In a terminal", "\n".join([*comments, create]))
 
 
 def _for_ollama(values: dict[str, Any], comments: list[str]) -> dict[str, Any]:
@@ -246,12 +305,15 @@ def _for_ollama(values: dict[str, Any], comments: list[str]) -> dict[str, Any]:
         found["type_k"] = one = _one_type(types, values["flash_attn"])
         comments.append(f"# Ollama has one type for keys and values; the plan has {types[0]} and {types[1]}, "
                         f"these lines have {one} for both")  # fmt: skip
+    if values["n_batch"] not in (values["n_ubatch"], Settings().n_batch):
+        comments.append(f"# Ollama has one batch size; the plan has n_batch {values['n_batch']} and n_ubatch "
+                        f"{values['n_ubatch']}, these lines have {values['n_ubatch']} for both")  # fmt: skip
     if found["type_k"] not in UNQUANTIZED and found["flash_attn"] == "auto":
         found["flash_attn"] = "on"
     if values.get("split_mode") == "none":
         found["main_gpu"] = values.get("main_gpu", 0)  # which also turns splitting off (llm/llama_server.go)
     elif "split_mode" in values:
-        comments.append(f"# Ollama has no choice of split_mode; the plan has {values['split_mode']}")
+        comments.append(_cannot("split_mode", values["split_mode"], "Ollama"))
     return found
 
 
@@ -277,23 +339,24 @@ def _lm_studio(values: dict[str, Any], found: Fit, path: str) -> Iterator[Part]:
     own = {} if values.get("kv_unified", True) else {"n_ctx": values["n_ctx"] // values["n_seq_max"]}
     for name, value in {**values, **own}.items():  # without one pool, its context is that of one prediction
         option = options().get(name)
-        if is_default(name, value, "lmstudio"):
-            continue
+        if is_default(name, value, "lmstudio") and not (option.lmstudio and name in (*MEMORY, "kv_unified")):
+            continue  # a default of its schema is no promise: LM Studio keeps settings for each model
         if option and option.lms:
             words += [option.lms, _share(value, found) if name == "n_gpu_layers" else str(value)]
         elif option and option.lmstudio and _lm_studio_takes(name, value):
             fields.append(f"{option.lmstudio}: {_field(name, value)}")
-        elif option and option.lmstudio:
-            comments.append(f"# {option.lmstudio} has no {_value(value)}, which the plan has for {name}")
+            fields += [f"{options()['mlock'].lmstudio}: on"] if name == "load_mode" and "mlock" in value else []
+            comments += [_cannot(name, value, "LM Studio")] if value == "direct_io" else []
         else:
-            comments.append(f"# LM Studio has no {name}; the plan has {_value(value)}")
+            comments.append(_cannot(name, value, "LM Studio"))
     every = _all_layers(found)
     if 0 < values["n_gpu_layers"] < every:
         comments.append(f"# {options()['n_gpu_layers'].lmstudio} is a share there: {values['n_gpu_layers']} of {every} "
                         "layers, rounded down")  # fmt: skip
+    yield Part("In a terminal", f"lms import --copy {shlex.quote(path)}")
     yield Part("In the model's load settings (My Models, the gear)", "\n".join(fields), "text")
-    lines = [f"lms import --copy {shlex.quote(path)}", "# MODEL_KEY is its name in `lms ls`", *comments]
-    yield Part("In a terminal", "\n".join([*lines, " ".join(words)]))
+    load = ["# MODEL_KEY is its name in `lms ls`", *comments, " ".join(words)]
+    yield Part("Then in the terminal", "\n".join(load))
 
 
 def _lm_studio_takes(name: str, value: Any) -> bool:
@@ -312,9 +375,17 @@ def _share(n_layers: int, found: Fit) -> str:
 def _field(name: str, value: Any) -> str:
     if name == "flash_attn":
         return "off" if value == "off" else "on"
+    if name in ("type_k", "type_v") and value == "f16":
+        return "off (f16)"
     if name == "load_mode":
         return "on" if "mmap" in value or value == "auto" else "off"
     return _value(value)
+
+
+def _cannot(name: str, value: Any, program: str) -> str:
+    """A comment on a setting that a program does not have, or not with this value."""
+    what = options()[name].what if name in options() else NO_ROW_WHAT[name]
+    return f"# {name} ({what}) cannot be set to {_value(value)} in {program}"
 
 
 def _value(value: Any) -> str:

@@ -222,7 +222,7 @@ class MemoryPlanner:
 
     def compute_of_host_alone(self) -> dict[str, int]:
         """Compute bytes with everything on the host."""
-        alone = self.settings.but(devices=(), rpc_servers=())
+        alone = self.settings.but(devices=(), rpc_servers=(), tensor_split=None)
         if not can_simulate():
             return self.compute_by_formula(alone, on_device=False)
         from inferlab.engine import dry_run
