@@ -86,7 +86,7 @@ class ClaimDirective(SphinxDirective):
             return f"by {{numref}}`{label}`{here}"
         if label.startswith(("ex-", "sec-")):
             return f"by {{ref}}`{label}`{here}"
-        return f"by {{ref}}`a cell <{label}>`{here}"
+        return f"by {{ref}}`a code cell <{label}>`{here}"
 
 
 class Fold(nodes.General, nodes.Element):

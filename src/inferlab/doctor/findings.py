@@ -102,7 +102,7 @@ def _row(finding: Finding) -> str:
     """A table row: the state is a word, and beside it a coloured bar that repeats it."""
     bar = f"border-left:0.3em solid {COLOURS[finding.state]};padding-left:0.4em;font-weight:600"
     remedy = f"<br>To fix it: {_code(html.escape(finding.remedy))}" if finding.remedy else ""
-    remedy += f"<br>Only to build it again: {_code(html.escape(finding.command))}" if finding.command else ""
+    remedy += f"<br>To build it again: {_code(html.escape(finding.command))}" if finding.command else ""
     cells = (
         html.escape(finding.subject),
         f"<span style='{bar}'>{finding.state}</span>",
