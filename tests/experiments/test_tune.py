@@ -211,11 +211,15 @@ def test_the_settings_as_they_were_come_first():
     ]  # fmt: skip
 
 
-def test_the_result_is_spelled_for_three_programs(clock):
-    """Every option that was tried is spelled out, winner or not, because the programs' defaults differ."""
+def test_the_result_is_written_for_three_programs(clock):
+    """Of the options that were tried, each program gets those that differ from its own defaults."""
     found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads != 2))
-    assert found.spellings["llama.cpp"] == "llama-server -m tiny.gguf -t 2 -ub 512 -fa auto"
-    assert found.spellings["llama-cpp-python"] == "Llama('tiny.gguf', n_threads=2, n_ubatch=512, flash_attn=True)"
-    assert found.spellings["Ollama"].splitlines()[:2] == ["PARAMETER num_thread 2", "PARAMETER num_batch 512"]
+    assert found.lines["llama-server"] == "llama-server -m tiny.gguf -t 2 --port 8080"
+    assert found.lines["llama-cpp-python"].splitlines()[2:] == [
+        "llm = Llama(", "    model_path='tiny.gguf',", "    n_threads=2,", "    flash_attn=True,", ")",
+    ]  # fmt: skip
+    assert found.lines["ollama"].splitlines()[:3] == [
+        "FROM ./tiny.gguf", "PARAMETER num_thread 2", "PARAMETER num_batch 512",
+    ]  # fmt: skip
     assert found.interval == pytest.approx((2.0, 2.0))
     assert found.badge.startswith("measured: Example CPU")

@@ -8,11 +8,13 @@ import pytest
 from fakes import CARD, made_plan
 
 import inferlab as lab
+from inferlab.engine.option_lines import programs_for
+from inferlab.engine.option_lines.base import is_default
 from inferlab.engine.option_names import options, program_named, programs
 from inferlab.errors import InvalidSettings
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import DeviceBytes, LayerBytes
-from inferlab.prediction.paste import Pasted, is_default, lines_for, programs_for
+from inferlab.prediction.paste import Pasted, lines_for
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.cli.options import add_placement, settings_from, size
+from inferlab.engine.option_lines import programs_for
 from inferlab.errors import ModelNotFound
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
@@ -16,7 +17,7 @@ from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit
 from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.paste import Pasted, lines_for, programs_for
+from inferlab.prediction.paste import Pasted, lines_for
 from inferlab.units import GIB, KIB, MIB, bytes_text
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}

@@ -1,4 +1,4 @@
-"""The options of five programs for each setting: name and default in each, and how a request is written for them.
+"""The options of five programs for each setting: name and default in each.
 
 The names and defaults lie in data/facts/options.toml, with the version and the source of each program; a test compares
 those of llama.cpp and llama-cpp-python with the pinned library.
@@ -6,7 +6,6 @@ those of llama.cpp and llama-cpp-python with the pinned library.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -14,14 +13,6 @@ from typing import Any
 
 from inferlab.errors import InvalidSettings
 from inferlab.facts import read_table
-from inferlab.model.ggml_types import TYPE_IDS
-from inferlab.settings import Settings
-
-LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
-MACHINE_SPECIFIC = ("rpc_servers", "devices", "tensor_split", "main_gpu", "split_mode")
-SWITCH = {"on": 1, "off": 0}
-OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload", "use_extra_bufts": "--no-repack"}
-NO_OFF_SWITCH = ("no_host",)
 
 
 @dataclass(frozen=True)
@@ -118,71 +109,3 @@ def option_named(name: str) -> Option:
     near = get_close_matches(name, options(), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(options())}."
     raise InvalidSettings(f"There is no setting {name!r} in the table of settings.{hint}")
-
-
-# --- one request, written for each program ----------------------------------------------------
-
-
-def spellings(settings: Settings, names: Iterable[str], model: str = "model.gguf") -> dict[str, str]:
-    """The named fields of `settings` as three programs take them; a field of None is left to the program.
-
-    Every name is written out, because the programs' defaults differ.
-    Keys "llama.cpp", "llama-cpp-python", "Ollama"; where a program has no such option, a comment says so.
-    Raises InvalidSettings for names that belong to one machine: devices, servers, shares.
-    """
-    requested = {name: getattr(settings, name) for name in dict.fromkeys(names)}
-    specific = sorted(set(requested) & set(MACHINE_SPECIFIC))
-    if specific:
-        raise InvalidSettings(f"{', '.join(specific)} belong to one machine, not to a request. Leave them out.")
-    values = {name: value for name, value in requested.items() if value is not None}
-    return {
-        "llama.cpp": " ".join([f"llama-server -m {model}", *filter(None, (flag(*item) for item in values.items()))]),
-        "llama-cpp-python": f"Llama({', '.join([repr(model), *arguments(values)])})",
-        "Ollama": _modelfile(values),
-    }
-
-
-def flag(name: str, value: Any) -> str:
-    if name in NO_OFF_SWITCH and not value:
-        return ""
-    if name in OFF_SWITCHES:
-        return options()[name].cli.split(", ")[0] if value else OFF_SWITCHES[name]
-    if isinstance(value, bool):
-        return options()[name].cli if value else f"--no-{name.replace('_', '-')}"
-    if name == "n_gpu_layers" and value < 0:
-        return "-ngl all"
-    return f"{options()[name].cli} {LOAD_MODES.get(value, value)}"
-
-
-def arguments(values: dict[str, Any]) -> list[str]:
-    """Keyword arguments of `llama_cpp.Llama`: types by number, flash attention as a bool, two switches for loading."""
-    arguments = []
-    for name, value in values.items():
-        if name in ("type_k", "type_v"):
-            arguments.append(f"{name}={TYPE_IDS[value.upper()]}")
-        elif name == "flash_attn":
-            arguments.append(f"flash_attn={value != 'off'}")
-        elif name == "load_mode":
-            arguments += [f"use_mmap={'mmap' in value or value == 'auto'}", f"use_mlock={'mlock' in value}"]
-        elif options()[name].python:
-            arguments.append(f"{name}={value!r}")
-    return arguments
-
-
-def _modelfile(values: dict[str, Any]) -> str:
-    """PARAMETER lines of a Modelfile, variables for the server's environment, and what has no equivalent."""
-    lines = [_line(name, value) for name, value in values.items() if not (name == "n_batch" and "n_ubatch" in values)]
-    return "\n".join(dict.fromkeys(lines))
-
-
-def _line(name: str, value: Any) -> str:
-    known = options()[name].ollama
-    if name == "load_mode":
-        return f"PARAMETER use_mmap {str('mmap' in value or value == 'auto').lower()}"
-    if not known:
-        return f"# Ollama has no {name} of its own"
-    if value == "auto":
-        return f"# leave {known} unset"
-    if known.isupper():
-        return f"# in the server's environment: {known}={SWITCH.get(value, value)}"
-    return f"PARAMETER {known} {value}"

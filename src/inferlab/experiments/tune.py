@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from inferlab.engine.option_names import spellings
+from inferlab.engine.option_lines import option_lines
 from inferlab.engine.protocol import Engine, Opening
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings
@@ -33,6 +33,8 @@ SEARCH_SHARE = 0.6  # of the budget; the rest is for the comparison in pairs
 LEAST_PAIRS, MOST_PAIRS = 6, 10  # six of six is the fewest that can reach 95 %, two-sided
 LOSSY = ("type_k", "type_v")
 UBATCHES = (64, 256, 1024)
+PROGRAMS = ("llama-server", "llama-cpp-python", "ollama")
+EVERY_LAYER = 999  # more than any model has; a program that counts layers offloads all of them
 NAMES = tuple(field.name for field in fields(Settings))
 
 
@@ -127,9 +129,13 @@ class Tuning(Measurement):
         return self.after if self.better else self.settings
 
     @property
-    def spellings(self) -> dict[str, str]:
-        """`best` for llama.cpp's server, llama-cpp-python and Ollama."""
-        return spellings(self.best, self.names, self.model.file)
+    def lines(self) -> dict[str, str]:
+        """The tuned options of `best` as lines for llama-server, llama-cpp-python and Ollama."""
+        tuned = {name: getattr(self.best, name) for name in self.names if getattr(self.best, name) is not None}
+        return {
+            program: "\n".join(part.text for part in option_lines(tuned, program, self.model.file, EVERY_LAYER))
+            for program in PROGRAMS
+        }
 
     @property
     def finding(self) -> str:
@@ -159,7 +165,7 @@ class Tuning(Measurement):
 
     def __str__(self) -> str:
         early = [] if self.in_time else ["The budget ended this early; a larger one may find more."]
-        return "\n".join([self.verdict, *early, "", *(f"{k}:\n  {_indented(v)}" for k, v in self.spellings.items())])
+        return "\n".join([self.verdict, *early, "", *(f"{k}:\n  {_indented(v)}" for k, v in self.lines.items())])
 
 
 def _indented(text: str) -> str:
@@ -183,7 +189,7 @@ def tune(
               attention, and with a device the layers on it
     lossy     also try, or allow in `over`, options that change the output: the types of the KV cache
 
-    Use `better`, `slower` and `confidence` to judge the result; `spellings` has it as options of three programs.
+    Use `better`, `slower` and `confidence` to judge the result; `lines` has it as one pastes it into three programs.
     Raises InvalidSettings for an option that does not exist, or that is lossy without `lossy`; ModelError; EngineError
     if the original settings cannot be measured.
     """

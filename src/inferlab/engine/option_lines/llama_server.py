@@ -1,0 +1,41 @@
+"""One command of llama-server."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from inferlab.engine.option_lines.base import Part, is_default, shares
+from inferlab.engine.option_names import options
+
+FLAGS = {"devices": "-dev", "rpc_servers": "--rpc"}
+"""Flags of settings that name the parts of one machine; the table of options has no row for them."""
+LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
+OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload", "use_extra_bufts": "--no-repack"}
+NO_OFF_SWITCH = ("no_host",)
+
+
+def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
+    """The command, with the port that is its default."""
+    command = ["llama-server", "-m", shlex.quote(path)]
+    command += [flag(name, value) for name, value in values.items() if not is_default(name, value, "cli")]
+    port = options()["port"]
+    yield Part("In a terminal", " ".join(filter(None, [*command, port.cli, port.cli_default])))
+
+
+def flag(name: str, value: Any) -> str:
+    """One setting as a flag with its value, or as the switch that turns it on or off; "" where no switch is needed."""
+    if name in FLAGS:
+        return f"{FLAGS[name]} {','.join(value) or 'none'}"
+    if name == "tensor_split":
+        return f"{options()[name].cli} {shares(value)}"
+    if name in NO_OFF_SWITCH and not value:
+        return ""
+    if name in OFF_SWITCHES:
+        return options()[name].cli.split(", ")[0] if value else OFF_SWITCHES[name]
+    if isinstance(value, bool):
+        return options()[name].cli if value else f"--no-{name.replace('_', '-')}"
+    if name == "n_gpu_layers" and value < 0:
+        return "-ngl all"
+    return f"{options()[name].cli} {LOAD_MODES.get(value, value)}"
