@@ -69,6 +69,20 @@ def test_code_is_never_cut_off(seen):
     assert {name: one["cut"] for name, one in found.items() if one["cut"]} == {}
 
 
+def test_a_long_page_and_cut_code_are_noticed(browser):
+    """The two checks above can fail: on a page as high as this one, with one block wider than its place."""
+    narrow = '<pre style="width: 50px; overflow: auto; {}">one long line of code</pre>'
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.set_content(
+        f'<article class="bd-article" style="display: block; height: {TALLEST + 1}px">'
+        f"{narrow.format('')}{narrow.format('white-space: pre-wrap')}{narrow.format('display: none')}</article>"
+    )
+    found = page.evaluate(MEASURE)
+    page.close()
+    assert found["height"] > TALLEST
+    assert found["cut"] == ["one long line of code"]
+
+
 def test_boxes_hold_at_most_a_fifth_of_a_page(soups):
     """Text is text: boxes other than exercises and answers hold a fifth of the words at most."""
     shares = {name: share_in_boxes(soup) for name, soup in soups.items() if name.startswith("book/")}
@@ -116,5 +130,17 @@ def misused_colours(soup: BeautifulSoup) -> list[str]:
 
 def test_a_result_is_a_table_or_a_sentence(soups):
     """No tuple, no dictionary and no number of many digits stands where a reader looks for a result."""
-    outputs = [(name, pre.get_text().strip()) for name, soup in soups.items() for pre in soup.select(RESULTS)]
-    assert [(name, text[:60]) for name, text in outputs if text.startswith(("(", "{", "[")) or LONG.search(text)] == []
+    assert {name: found for name, soup in soups.items() if (found := raw_results(soup))} == {}
+
+
+def raw_results(soup: BeautifulSoup) -> list[str]:
+    """The beginnings of printed results that are values of Python, or have a number of many digits."""
+    printed = [pre.get_text().strip() for pre in soup.select(RESULTS)]
+    return [text[:60] for text in printed if text.startswith(("(", "{", "[")) or LONG.search(text)]
+
+
+@pytest.mark.parametrize("text", ["(1.5, 2)", "{'decode': 3}", "[1, 2]", "took 0.1234567 s"])
+def test_a_raw_result_is_noticed(text):
+    """The check above can fail."""
+    output = f'<div class="cell_output"><div class="output"><pre>{text}</pre><pre>decode: 25 ms</pre></div></div>'
+    assert raw_results(BeautifulSoup(output, "html.parser")) == [text]
