@@ -3,7 +3,7 @@
 import pytest
 
 from inferlab.errors import InvalidSettings
-from inferlab.units import bytes_from_text, bytes_text, rate_text, seconds_text
+from inferlab.units import bytes_from_text, bytes_text, count_text, rate_text, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,12 @@ def test_a_duration_is_told_in_the_unit_that_fits(seconds, text):
 def test_a_rate_is_told_in_tokens_per_second(rate, text):
     """A rate has no decimals that its measurement could not carry."""
     assert rate_text(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [((1, "layer"), "1 layer"), ((0, "layer"), "0 layers"), ((1200, "pass", "passes"), "1,200 passes")],
+)
+def test_things_are_counted_in_words(arguments, text):
+    """One thing has no plural; a plural that is not made with s is given."""
+    assert count_text(*arguments) == text

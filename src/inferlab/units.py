@@ -44,6 +44,11 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds / 1e-6:.3g} µs"
 
 
+def count_text(n: int, one: str, many: str = "") -> str:
+    """A number of things for people: `1 layer`, `2 layers`, and with `many` given `2 passes`."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
 def rate_text(per_second: float | None) -> str:
     """A token rate for people: `1234 tokens/s`, `12.3 tokens/s`; `unknown` for None."""
     if per_second is None:

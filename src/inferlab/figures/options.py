@@ -13,6 +13,7 @@ from inferlab.figures.style import DECODE, EDGE, GREY, PREFILL, blank, dashed_li
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.statistics import least_squares
+from inferlab.units import count_text
 
 RATES = {"prefill": "prefill_tokens_per_second", "decode": "decode_tokens_per_second"}
 COLOURS = {"prefill": PREFILL, "decode": DECODE}
@@ -89,7 +90,8 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     fit = least_squares(list(divided), list(divided.values()))
     figure = blank(
         common_badge(list(runs.values())),
-        "Time of a token: " + ", ".join(f"{left} layers on the host {ms:.1f} ms" for left, ms in middle.items())
+        "Time of a token: "
+        + ", ".join(f"{count_text(left, 'layer')} on the host {ms:.1f} ms" for left, ms in middle.items())
         + f"; line: {fit.intercept:.1f} ms and {fit.slope:.2f} ms for each layer.",
         x="layers on the host, output layer counted",
         y="ms a token",

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from inferlab.figures.style import DECODE, PREFILL, badge_lines, badge_margin, blank, write_badge
 from inferlab.measurement.run import Run
 from inferlab.measurement.telemetry.samples import GPU_FIELDS, PCIE_FIELDS, Sample
-from inferlab.units import GIB, MB, MIB, seconds_text
+from inferlab.units import GIB, MB, MIB, count_text, seconds_text
 
 READING = "#64748b"
 DASHES = {"solid": "━", "dot": "┅", "dash": "╍", "longdash": "╌"}
@@ -141,11 +141,12 @@ def _unknown(run: Run, panels: Sequence[Panel]) -> list[str]:
 
 
 def _sampling_text(run: Run) -> str:
+    passes = count_text(len(run.passes), "pass", "passes")
     if not run.samples:
-        return f"{len(run.passes)} passes."
+        return f"{passes}."
     seconds = seconds_text(run.samples[-1].seconds - run.samples[0].seconds)
     every = f", one every {seconds_text(run.sampling.interval_seconds)}" if run.sampling else ""
-    return f"Telemetry of {len(run.passes)} passes: {len(run.samples)} samples over {seconds}{every}."
+    return f"Telemetry of {passes}: {len(run.samples)} samples over {seconds}{every}."
 
 
 def _range_text(line: Line) -> str:

@@ -8,13 +8,15 @@ import plotly.graph_objects as go
 
 from inferlab.experiments.tune import Candidate, Tuning
 from inferlab.figures.style import EDGE, GREY, TEAL, blank, value_text
+from inferlab.units import count_text
 
 
 def tuning_rounds(found: Tuning) -> go.Figure:
     """Median seconds of every candidate in each round; a thick line for the settings before the search."""
     figure = blank(
         found.badge,
-        f"A search in {len(found.rounds)} rounds over {len(found.rounds[0])} candidates: "
+        f"A search in {count_text(len(found.rounds), 'round')} over "
+        f"{count_text(len(found.rounds[0]), 'candidate')}: "
         + "; ".join(_round_text(index, one) for index, one in enumerate(found.rounds, 1)) + ".",
         x="round",
         y=f"seconds for {found.n_prompt} + {found.n_gen} tokens",

@@ -21,6 +21,7 @@ from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.records import RECORDED, load, save
 from inferlab.settings import Settings
+from inferlab.units import count_text
 
 ROUNDS = 3
 POINTS = "speed-points.json"
@@ -52,7 +53,9 @@ class Point:
         placement = "" if self.settings.offload_kqv else f", cache on host, flash attention {self.settings.flash_attn}"
         link = f", {self.link.achieved_gigabytes_per_second:.2g} GB/s" if self.link else ""
         where = (
-            f"host, {self.settings.n_threads} threads" if self.on_host_alone else f"{self.settings.n_gpu_layers} layers"
+            f"host, {count_text(self.settings.n_threads, 'thread')}"
+            if self.on_host_alone
+            else count_text(self.settings.n_gpu_layers, "layer")
         )
         return f"{self.name} {self.mix}, {where}, depth {self.n_prompt}{cache}{placement}{link}"
 

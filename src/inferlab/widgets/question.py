@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from textwrap import shorten
 
 import ipywidgets as ipw
 
 from inferlab import figures
 
+SUMMARY_LENGTH = 70  # characters of a question in the line that unfolds its outcome
 WAITING = "Commit your prediction above; the outcome appears here."
 
 
@@ -85,9 +87,11 @@ class PageQuestion:
         return f'<div class="question"><p><strong>{asked}</strong></p><ul>{items}</ul></div>'
 
     def reveal(self, outcome: figures.Figure | str) -> Html:
-        """The outcome in a folded `<details>` element."""
+        """The outcome in a folded `<details>` element, named by the question."""
+        asked = html.escape(shorten(self.question, SUMMARY_LENGTH, placeholder=" ..."))
         shown = _paragraph(outcome) if isinstance(outcome, str) else figures.page_html(outcome)
-        return Html(f'<details class="outcome"><summary>Outcome, after you have predicted</summary>{shown}</details>')
+        line = f"<summary>Outcome, after you have predicted: <em>{asked}</em></summary>"
+        return Html(f'<details class="outcome">{line}{shown}</details>')
 
 
 def _paragraph(text: str) -> str:
