@@ -110,6 +110,26 @@ def test_pairs_are_compared_phase_by_phase():
     assert [one.phases["weights"] for one in pairs.typical] == [0.4, 0.2]
 
 
+@pytest.mark.parametrize(
+    ("empty", "full", "said"),
+    [
+        ((0.5, 0.6, 0.4), (0.2, 0.3, 0.1), "The disk added about 300 ms. Making the process varied by 0 µs, which is"),
+        ((0.1, 0.3, 0.1), (0.2, 0.2, 0.2), "The whole start was even shorter after forgetting"),
+        ((0.1, 0.3, 0.1), (0.2, 0.2, 0.2), "The disk cannot be seen in this run"),
+    ],
+)
+def test_pairs_say_what_the_disk_added(empty, full, said):
+    """Only where most pairs agree, and beside the spread of making the process."""
+    assert said in ColdStartPairs(tuple(map(a_start, empty)), tuple(map(a_start, full))).finding
+
+
+def test_a_spread_that_hides_the_disk_is_said():
+    """A process that takes longer by more than the disk adds."""
+    late = a_start(0.4)
+    late = replace(late, phases=late.phases | {"process": 9.0})
+    assert "so a single start cannot show the disk" in ColdStartPairs((late,), (a_start(0.2),)).finding
+
+
 @pytest.mark.engine
 def test_pairs_change_their_order():
     """Both kinds are measured as often as there are pairs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.registry import close_engines_with_model
@@ -14,6 +15,7 @@ from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cach
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
+from inferlab.units import seconds_text
 
 PAGE_CACHE = ("empty", "full", "as is")
 PHASES = (
@@ -82,6 +84,34 @@ class ColdStartPairs:
         """Longest minus shortest time of those phases, over all starts."""
         empty, full = self.seconds(*phases)
         return max(*empty, *full) - min(*empty, *full)
+
+    @property
+    def finding(self) -> str:
+        """What the disk added by these pairs, whether a single start can show it, and how the first passes varied."""
+        (file_empty, file_full), (empty, full) = (map(median, self.seconds(*one)) for one in (FILE_PHASES, ()))
+        first_passes = [seconds for one in self.seconds("warm_up") for seconds in one]
+        slower, longer, n_pairs = self.n_slower_when_empty(*FILE_PHASES), self.n_slower_when_empty(), len(self.empty)
+        shorter = " The whole start was even shorter after forgetting: other phases varied by more than the disk took."
+        return (
+            f"Getting at the weights took {seconds_text(file_empty)} after the file was forgotten and "
+            f"{seconds_text(file_full)} after it was read, in the median. It took longer after forgetting in {slower} "
+            f"of {n_pairs} pairs.\n{self._verdict(file_empty - file_full)}\n"
+            f"The whole start took {seconds_text(empty)} and {seconds_text(full)}, and longer after forgetting in "
+            f"{longer} of {n_pairs} pairs.{shorter if empty < full else ''}\n"
+            f"The first pass took {seconds_text(min(first_passes))} to {seconds_text(max(first_passes))}. "
+            "Its threads wait for each other, so a long one usually means that another program used a core."
+        )
+
+    def _verdict(self, added_seconds: float) -> str:
+        """Whether the disk shows in most pairs, and in a single start."""
+        if added_seconds <= 0 or self.n_slower_when_empty(*FILE_PHASES) <= len(self.empty) / 2:
+            return "The disk cannot be seen in this run: a small file is read faster than the system varies."
+        spread = self.spread_seconds("process")
+        hidden = added_seconds < spread
+        return (
+            f"The disk added about {seconds_text(added_seconds)}. Making the process varied by {seconds_text(spread)}, "
+            + ("so a single start cannot show the disk." if hidden else "which is less.")
+        )
 
 
 def cold_start_pairs(
