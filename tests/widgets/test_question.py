@@ -75,3 +75,22 @@ def test_on_a_page_the_outcome_is_folded():
 def test_an_outcome_keeps_its_lines():
     """Commands for several programs stand on lines of their own, and their signs are escaped."""
     assert "<p>a &lt; b<br>-t 2</p>" in ask("Which?", CHOICES).reveal("a < b\n-t 2")._repr_html_()
+
+
+@pytest.mark.usefixtures("on_page")
+def test_a_fold_is_named_by_its_question_or_its_title():
+    """So that a reader knows which of several folds to open; a long question is cut between words."""
+    gate = ask("Is 1 < 2? " + "Think about it. " * 10, CHOICES)
+    asked = gate.reveal("yes")._repr_html_().split("</summary>")[0]
+    assert "<em>Is 1 &lt; 2? Think about it." in asked
+    assert asked.endswith("about ...</em>")
+    assert ": All of them</summary>" in gate.reveal("yes", "All of them")._repr_html_()
+
+
+def test_an_outcome_in_a_notebook_has_its_title():
+    """Where it answers more than the question, the committed answer is not repeated."""
+    gate = Question("How long?", CHOICES)
+    gate.choice.value = "half"
+    gate.commit()
+    assert "How long?" in texts(gate.reveal("yes"))
+    assert "predicted" not in texts(gate.reveal("yes", "All of them"))

@@ -10,7 +10,7 @@ import ipywidgets as ipw
 
 from inferlab import figures
 
-SUMMARY_LENGTH = 70  # characters of a question in the line that unfolds its outcome
+SHORT_LENGTH = 90  # characters of a question above its outcome
 WAITING = "Commit your prediction above; the outcome appears here."
 
 
@@ -29,7 +29,7 @@ class Question:
     def __init__(self, question: str, choices: Sequence[str]) -> None:
         self.question = question
         self.committed: str | None = None
-        self._waiting: list[tuple[ipw.VBox, figures.Figure | str]] = []
+        self._waiting: list[tuple[ipw.VBox, figures.Figure | str, str]] = []
         self.choice = ipw.RadioButtons(options=list(choices), value=None, layout={"width": "95%"})
         self.button = ipw.Button(description="Commit", button_style="primary", disabled=True)
         self.choice.observe(lambda change: setattr(self.button, "disabled", change["new"] is None), "value")
@@ -48,19 +48,23 @@ class Question:
         self.committed = self.choice.value
         self.choice.disabled = self.button.disabled = True
         self.button.description = "Committed"
-        for box, outcome in self._waiting:
-            box.children = self._shown(outcome)
+        for box, outcome, title in self._waiting:
+            box.children = self._shown(outcome, title)
 
-    def reveal(self, outcome: figures.Figure | str) -> ipw.VBox:
-        """The outcome, a figure or a text, once an answer is committed; a note until then."""
+    def reveal(self, outcome: figures.Figure | str, title: str = "") -> ipw.VBox:
+        """The outcome, a figure or a text, once an answer is committed; a note until then.
+
+        `title` names an outcome that does not answer the question itself.
+        """
         box = ipw.VBox([ipw.HTML(f"<p><em>{WAITING}</em></p>")])
-        self._waiting.append((box, outcome))
+        self._waiting.append((box, outcome, title))
         if self.committed is not None:
-            box.children = self._shown(outcome)
+            box.children = self._shown(outcome, title)
         return box
 
-    def _shown(self, outcome: figures.Figure | str) -> tuple[ipw.Widget, ...]:
-        said = ipw.HTML(f"<p>You predicted: <strong>{html.escape(self.committed or '')}</strong></p>")
+    def _shown(self, outcome: figures.Figure | str, title: str) -> tuple[ipw.Widget, ...]:
+        predicted = f"{_short(self.question)} You predicted: <strong>{html.escape(self.committed or '')}</strong>"
+        said = ipw.HTML(f"<p>{html.escape(title) or predicted}</p>")
         shown = ipw.HTML(_paragraph(outcome)) if isinstance(outcome, str) else figures.live(outcome)
         return said, shown
 
@@ -86,12 +90,16 @@ class PageQuestion:
         asked = html.escape(self.question)
         return f'<div class="question"><p><strong>{asked}</strong></p><ul>{items}</ul></div>'
 
-    def reveal(self, outcome: figures.Figure | str) -> Html:
-        """The outcome in a folded `<details>` element, named by the question."""
-        asked = html.escape(shorten(self.question, SUMMARY_LENGTH, placeholder=" ..."))
+    def reveal(self, outcome: figures.Figure | str, title: str = "") -> Html:
+        """The outcome in a folded `<details>` element, named by its title or else by the question."""
         shown = _paragraph(outcome) if isinstance(outcome, str) else figures.page_html(outcome)
-        line = f"<summary>Outcome, after you have predicted: <em>{asked}</em></summary>"
+        line = f"<summary>Outcome, after you have predicted: {html.escape(title) or _short(self.question)}</summary>"
         return Html(f'<details class="outcome">{line}{shown}</details>')
+
+
+def _short(question: str) -> str:
+    """The beginning of a question as HTML."""
+    return f"<em>{html.escape(shorten(question, SHORT_LENGTH, placeholder=' ...'))}</em>"
 
 
 def _paragraph(text: str) -> str:
