@@ -47,13 +47,34 @@ def markdown(path: Path) -> str:
     return re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
 
 
+FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
+NOT_PROSE = re.compile(r"\{(?:code-cell|math|mermaid|settings|raw)\}|\w*$")
+"""What stands after the fence of a directive without text, or of a block of code."""
+CAPTION = re.compile(r"""^\s*(?::caption:|caption:) *["']?(.*?)["']?$""", re.MULTILINE)
+
+
 def prose(text: str) -> str:
-    """The text without code, formulas, tables, headings, options of directives and comments."""
-    text = re.sub(r"^(`{3,})\{(?:code-cell|math|mermaid|settings|raw).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"^(```|~~~)\w*\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
-    dropped = ("|", "#", ":", "```", "~~~", "(", "%", "---")
-    return "\n".join("" if line.strip().startswith(dropped) else line for line in text.splitlines())
+    """The text without code, formulas, tables, headings, options of directives and comments, then the captions."""
+    kept, _ = without_code(text)
+    kept = re.sub(r"\$\$.*?\$\$", "", kept, flags=re.DOTALL)
+    dropped = ("|", "#", ":", "(", "%", "---")
+    lines = ["" if line.strip().startswith(dropped) else line for line in kept.splitlines()]
+    return "\n".join([*lines, *(f"\n{caption}" for caption in CAPTION.findall(text))])
+
+
+def without_code(text: str) -> tuple[str, int]:
+    """The text outside of code, formulas and diagrams; a directive's text is kept. And the number of open fences."""
+    kept, stack = [], []
+    for line in text.splitlines():
+        fence = FENCE.match(line)
+        inside_code = any(is_code for _, is_code in stack)
+        if fence and stack and (fence[1], fence[2].strip()) == (stack[-1][0], ""):
+            stack.pop()
+        elif fence and not inside_code:
+            stack.append((fence[1], bool(NOT_PROSE.match(fence[2].strip()))))
+        elif not inside_code:
+            kept.append(line)
+    return "\n".join(kept), len(stack)
 
 
 def sentences(text: str) -> list[str]:
@@ -89,6 +110,12 @@ def test_a_chapter_opens_in_short(path):
     assert re.search(r"^(?:```|~~~)(?:sh|text|python)$", box, re.MULTILINE)
 
 
+@by_name
+def test_every_fence_is_closed(path):
+    """An open one would take the rest of the page for code, also in the checks here."""
+    assert without_code(markdown(path))[1] == 0
+
+
 @of_chapters
 def test_few_trials_are_open(path):
     """A reader meets at most three claims unfolded on a page."""
@@ -112,3 +139,11 @@ def test_a_long_sentence_and_an_odd_word_are_noticed():
     assert found[0] == "One knob of many is here."
     assert [len(one.split()) for one in found] == [6, 40]
     assert [hit[0] for one in found for hit in UNWANTED.finditer(one)] == ["knob"]
+
+
+def test_text_in_a_box_and_a_caption_are_read():
+    """A box's fences hide nothing after them; code in a box, and a cell that ends inside it, are left out."""
+    box = "~~~{admonition} A\nSaid here.\n```sh\nmake\n```\nAnd here.\n~~~\n"
+    cell = "```{code-cell}\n---\nmystnb:\n  figure:\n    caption: \"Seen there.\"\n---\nx = 1\n```\n"
+    assert sentences(f"{box}\nAfter.\n\n{cell}") == ["Said here.", "And here.", "After.", "Seen there."]
+    assert without_code(f"{box}{cell}```{{code-cell}}\nx = 2\n")[1] == 1
