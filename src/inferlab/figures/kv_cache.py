@@ -43,7 +43,7 @@ def cache_use(run: Run) -> go.Figure:
     looked_at = [cell * padded(n + 1) for n in tokens]
     grown = _grown(run)
     text = f"reserved {reserved:.2f} MiB throughout; in use from {cell * tokens[0]:.2f} to {cell * tokens[-1]:.2f} MiB"
-    more = f"; the engine's process grew by at most {max(y for _, y in grown):.2f} MiB" if grown else ""
+    more = f"; the engine's process grew by at most {max(0.01, *(y for _, y in grown)):.2f} MiB" if grown else ""
     figure = blank(run.badge, f"The KV cache along an answer: {text}{more}.", "tokens in the context", "MiB")
     dashed_line(figure, [(n, reserved) for n in tokens], "reserved", RESERVED, "solid")
     dashed_line(figure, list(zip(tokens, looked_at, strict=True)), "looked at by a step", READ, "solid", shape="hv")
