@@ -84,7 +84,9 @@ class ClaimDirective(SphinxDirective):
             return f"in {page_name(document)}"
         if label.startswith("fig-"):
             return f"by {{numref}}`{label}`{here}"
-        if label.startswith(("ex-", "sec-")):
+        if label.startswith("sec-"):
+            return f"in the section “{{ref}}`{label}`”{here}"
+        if label.startswith("ex-"):
             return f"by {{ref}}`{label}`{here}"
         return f"by {{ref}}`a code cell <{label}>`{here}"
 
@@ -278,9 +280,12 @@ def chapter_name(key: str) -> str:
 
 
 def page_name(document: str) -> str:
-    """A document as prose names it, linked by its title where it is no chapter."""
+    """A document as prose names it: a chapter and a lab by their number, another page by its title."""
     keys = [key for key, (_, _, path) in claims.CHAPTERS.items() if path == document]
-    return f"{{doc}}`{chapter_name(keys[0])} </{document}>`" if keys else f"{{doc}}`/{document}`"
+    if keys:
+        return f"{{doc}}`{chapter_name(keys[0])} </{document}>`"
+    folder, _, name = document.rpartition("/")
+    return f"{{doc}}`lab {name.partition('-')[0]} </{document}>`" if folder == "labs" else f"“{{doc}}`/{document}`”"
 
 
 def sentence_of(root: Path, place: str) -> str:

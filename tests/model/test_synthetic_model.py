@@ -235,10 +235,10 @@ def test_the_cache_is_written_once(cache):
 
 
 def test_a_figure_says_when_the_cache_may_hold_the_weights():
-    """A model of 2000 bytes on a machine with a cache of 1000: twice, not eight times."""
+    """A model of 2000 bytes on a machine with a cache of 1000: twice, where eight times are enough to say nothing."""
     machine = replace(CPU_ONLY, last_level_cache_bytes=1000)
     assert synthetic_model.cache_note(CARD, machine).startswith(
-        "The weights are 2.0 times the last-level cache (1000 B). Below"
+        "The weights take 1.95 KiB, and the processor's last-level cache has 1000 B."
     )
     assert "is not known" in synthetic_model.cache_note(CARD, CPU_ONLY)
     assert synthetic_model.cache_note(CARD, replace(CPU_ONLY, last_level_cache_bytes=250)) is None

@@ -144,8 +144,9 @@ def cache_note(model: Model | ModelCard, machine: Machine) -> str | None:
     if model.tensor_bytes >= MIN_CACHE_MULTIPLE * cache:
         return None
     return (
-        f"The weights are {model.tensor_bytes / cache:.1f} times the last-level cache ({bytes_text(cache)}). Below "
-        f"{MIN_CACHE_MULTIPLE} times, part of them may stay in it, and the rate is not that of main memory alone."
+        f"The weights take {bytes_text(model.tensor_bytes)}, and the processor's last-level cache has "
+        f"{bytes_text(cache)}. So part of the weights may stay in the cache, and reading them may be faster than "
+        "reading main memory."
     )
 
 
