@@ -30,6 +30,7 @@ from handbook.claims import Claim
 from inferlab.errors import UnknownClaim
 
 REGISTER = "book/appendix/claims-on-trial"
+CODE_CELL = "a code cell"
 
 
 def setup(app) -> None:
@@ -62,7 +63,9 @@ class ClaimDirective(SphinxDirective):
 
     def decided(self, claim: Claim) -> str:
         """The places that decide a claim, as MyST text."""
-        return ", and ".join(dict.fromkeys(self.place(place, claim) for place in claim.decided_in))
+        places = list(dict.fromkeys(self.place(place, claim) for place in claim.decided_in))
+        first = next((place for place in places if CODE_CELL in place), "")
+        return "; ".join(place if place == first else place.replace(CODE_CELL, "another code cell") for place in places)
 
     def place(self, place: str, claim: Claim) -> str:
         kind = claims.evidence_kind(place)
@@ -88,7 +91,7 @@ class ClaimDirective(SphinxDirective):
             return f"in the section “{{ref}}`{label}`”{here}"
         if label.startswith("ex-"):
             return f"by {{ref}}`{label}`{here}"
-        return f"by {{ref}}`a code cell <{label}>`{here}"
+        return f"by {{ref}}`{CODE_CELL} <{label}>`{here}"
 
 
 class Fold(nodes.General, nodes.Element):

@@ -45,6 +45,8 @@ def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
     text = "; ".join(
         f"{name}: {1e3 * of.seconds:.2f} ms and "
         f"{1e3 * CELL_STEP * of.seconds_per_cell:.3f} ms for each {CELL_STEP} cells"
+        if of.seconds_per_cell > 0
+        else f"{name}: no rise with the cells in this run"
         for name, of in lines.items()
     )
     figure = blank(first.badge, f"Time of a token against cells. {text}.", "cells looked at", "engine time, ms")

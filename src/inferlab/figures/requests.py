@@ -72,7 +72,7 @@ def token_times(run: Run) -> go.Figure:
     figure = blank(
         run.badge,
         f"Engine time of each decoded token: median {text} over {len(middle)} tokens and {len(run.passes)} passes; "
-        f"{above} of {len(every)} points lie above the axis.",
+        f"{above} of {len(every)} points lie above the top of the figure.",
         x="token in the answer",
         y="engine time, ms",
     )
