@@ -62,7 +62,7 @@ def test_the_fastest_candidate_wins(clock):
     assert found.best == found.after
     assert found.ratio == pytest.approx(2.5)
     assert found.better
-    assert found.verdict.startswith("Better: n_threads=2, flash_attn='off': 2.50 times as fast in 10 pairs")
+    assert found.verdict.startswith("Better: with n_threads=2, flash_attn='off', 2.50 times as fast in 10 pairs")
 
 
 def test_the_settings_as_they_were_may_win(clock):
@@ -97,7 +97,7 @@ def test_a_winner_that_loses_its_pairs_is_slower(clock):
     assert found.changes == {"n_threads": 2}
     assert (found.better, found.slower) == (False, True)
     assert found.best == found.settings
-    assert found.verdict.startswith("Slower: n_threads=2: 0.91 times as fast in 10 pairs, confidence 99.8%")
+    assert found.verdict.startswith("Slower: with n_threads=2, 0.91 times as fast in 10 pairs, confidence of a difference 99.8%")
 
 
 def test_too_few_pairs_judge_nothing(clock):
@@ -106,7 +106,7 @@ def test_too_few_pairs_judge_nothing(clock):
     assert 0 < len(found.pairs) < 6
     assert not found.better
     pairs = f"pairs {len(found.pairs)} of the 6 that are needed"
-    assert found.verdict == f"Not judged: n_threads=2: 2.00 times as fast, {pairs}."
+    assert found.verdict == f"Not judged: with n_threads=2, 2.00 times as fast, {pairs}."
 
 
 def test_each_round_halves_and_measures_longer(clock):

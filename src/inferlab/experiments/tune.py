@@ -151,7 +151,7 @@ class Tuning(Measurement):
             return ""
         if len(self.pairs) < LEAST_PAIRS:
             return f"{self.ratio:.2f} times as fast, pairs {len(self.pairs)} of the {LEAST_PAIRS} that are needed"
-        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence {self.confidence or 0:.1%}"
+        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence of a difference {self.confidence or 0:.1%}"
 
     @property
     def verdict(self) -> str:
@@ -161,7 +161,7 @@ class Tuning(Measurement):
         changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
         if self.ratio is None:
             return f"Not judged: {changes} did best in the search, but no time was left to compare."
-        return f"{self.finding}: {changes}: {self.measured}."
+        return f"{self.finding}: with {changes}, {self.measured}."
 
     def __str__(self) -> str:
         early = [] if self.in_time else ["The budget ended this early; a larger one may find more."]
