@@ -97,7 +97,8 @@ def test_a_winner_that_loses_its_pairs_is_slower(clock):
     assert found.changes == {"n_threads": 2}
     assert (found.better, found.slower) == (False, True)
     assert found.best == found.settings
-    assert found.verdict.startswith("Slower: with n_threads=2, 0.91 times as fast in 10 pairs, confidence of a difference 99.8%")
+    assert found.verdict.startswith("Slower: with n_threads=2, 0.91 times as fast in 10 pairs, confidence of a diff")
+    assert "99.8%" in found.verdict
 
 
 def test_too_few_pairs_judge_nothing(clock):

@@ -464,3 +464,12 @@ def test_a_part_that_is_no_gguf_is_named(tmp_path):
     third.write_bytes(b"<!DOCTYPE html>")
     with pytest.raises(NotGGUF, match="m-00003-of-00003"):
         read_gguf(first)
+
+
+def test_metadata_is_listed_with_arrays_by_their_length():
+    """Every key once; numbers short, texts as they are, and no array decoded."""
+    model = read_gguf(tiny_model())
+    lines = model.metadata_lines()
+    assert [line.split(" = ")[0] for line in lines] == list(model.metadata)
+    assert "general.architecture = llama" in lines
+    assert f"tokenizer.ggml.tokens = array of {model.n_vocab}" in lines

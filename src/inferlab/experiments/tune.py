@@ -151,7 +151,8 @@ class Tuning(Measurement):
             return ""
         if len(self.pairs) < LEAST_PAIRS:
             return f"{self.ratio:.2f} times as fast, pairs {len(self.pairs)} of the {LEAST_PAIRS} that are needed"
-        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, confidence of a difference {self.confidence or 0:.1%}"
+        sure = f"confidence of a difference {self.confidence or 0:.1%}"
+        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, {sure}"
 
     @property
     def verdict(self) -> str:

@@ -115,6 +115,10 @@ class Model:
         """Whether the weights are synthetic (a shape): its speed is real, its text is random."""
         return bool(self.metadata.get("inferlab.synthetic", False))
 
+    def metadata_lines(self) -> list[str]:
+        """Every entry of the metadata as `key = value`; an array only by its length."""
+        return [f"{key} = {_value_text(value)}" for key, value in self.metadata.items()]
+
     def number(self, key: str, default: int | None = None) -> int | None:
         """An integer under the architecture's prefix, e.g. `number("block_count")`.
 
@@ -189,6 +193,12 @@ class Model:
             raise KeyError(f"{key} is a {type(lazy).__name__}, not an array")
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _HeaderReader(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, LazyArray):
+        return f"array of {value.length}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
