@@ -42,6 +42,13 @@ def test_the_build_is_named_as_far_as_it_is_known():
     assert Machine("cpu", 1, None, "Linux", "3.12").llama_cpp_text == "llama.cpp unknown"
 
 
+def test_a_commit_is_named_without_a_suffix_that_says_nothing():
+    """llama.cpp's build calls sources outside a git checkout "-dirty"; the record keeps that, the text does not."""
+    built = Machine("cpu", 1, None, "Linux", "3.12", llama_cpp="0.5.0", llama_cpp_commit="0c1e570-dirty")
+    assert built.llama_cpp_text == "llama.cpp 0.5.0 0c1e570"
+    assert to_json(built)["llama_cpp_commit"] == "0c1e570-dirty"
+
+
 def test_a_machine_survives_json():
     """What is written to JSON comes back equal, devices included."""
     assert from_json(Machine, json.loads(json.dumps(to_json(WITH_GPU)))) == WITH_GPU

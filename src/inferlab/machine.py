@@ -113,9 +113,13 @@ class Machine:
 
     @property
     def llama_cpp_text(self) -> str:
-        """`llama.cpp 0.5.0 0c1e570 (llama-cpp-python 0.3.36)`, as far as known."""
+        """`llama.cpp 0.5.0 0c1e570 (llama-cpp-python 0.3.36)`, as far as known.
+
+        Sources from a package are no git checkout, so the "-dirty" that the build adds to the commit means nothing.
+        """
         binding = f" (llama-cpp-python {self.llama_cpp_python})" if self.llama_cpp_python else ""
-        build = " ".join(filter(None, (self.llama_cpp, self.llama_cpp_commit))) or "unknown"
+        commit = self.llama_cpp_commit and self.llama_cpp_commit.removesuffix("-dirty")
+        build = " ".join(filter(None, (self.llama_cpp, commit))) or "unknown"
         return f"llama.cpp {build}{binding}"
 
     def badge(

@@ -9,6 +9,8 @@ import plotly.graph_objects as go
 import plotly.io as pio
 from plotly.io.base_renderers import MimetypeRenderer
 
+from inferlab.figures.provenance import provenance_html, without_badge
+
 
 def on_page() -> bool:
     """True in the kernel that executes a page of the book, which sets INFERLAB_PAGE; False everywhere else."""
@@ -39,8 +41,8 @@ class PageRenderer(MimetypeRenderer):
 
 
 def page_html(figure: go.Figure | dict) -> str:
-    """A figure as the page shows it: its JSON for the page's script, and its text alternative."""
-    drawn = figure if isinstance(figure, dict) else figure.to_dict()
+    """A figure as the page shows it: its JSON for the page's script, its text alternative, and its provenance below."""
+    drawn, badges = without_badge(figure if isinstance(figure, dict) else figure.to_dict())
     layout = drawn.get("layout", {})
     alt = html.escape((layout.get("meta") or {}).get("alt", ""))
     role = "group" if layout.get("sliders") or layout.get("updatemenus") else "img"
@@ -48,6 +50,7 @@ def page_html(figure: go.Figure | dict) -> str:
     return (
         f'<div class="lab-figure" role="{role}" aria-label="{alt}" style="height: {layout.get("height") or 400}px">'
         f'<script type="application/json">{drawing}</script><noscript>{alt}</noscript></div>'
+        f"{provenance_html(badges)}"
     )
 
 

@@ -20,6 +20,8 @@ LOG_MARKS = tuple(digit * 10.0**power for power in range(-9, 16) for digit in (1
 """Ticks of a logarithmic axis as whole numbers: by itself it writes 2 and 5 without their power of ten."""
 LOG_DECADES = LOG_MARKS[::3]
 """The powers of ten among them, for an axis over many."""
+BADGE = "badge"
+"""The name of the annotation that holds the badge."""
 BADGE_COLUMNS = 62
 BADGE_SHIFT, BADGE_LINE_PIXELS = -64, 15
 NARROW_AXIS, DIGIT_PIXELS, TICK_GAP = 240, 7, 11
@@ -62,7 +64,7 @@ def write_badge(figure: go.Figure, badge: str) -> None:
         more = badge_margin(len(lines)) - margin
         figure.update_layout(height=figure.layout.height + more, margin_b=margin + more)
     figure.add_annotation(
-        text="<br>".join(lines), showarrow=False, align="left", font={"size": 11},
+        name=BADGE, text="<br>".join(lines), showarrow=False, align="left", font={"size": 11},
         xref="paper", x=1, xanchor="right", yref="paper", y=0, yanchor="top", yshift=BADGE_SHIFT, opacity=0.75,
     )  # fmt: skip
 
