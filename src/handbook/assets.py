@@ -1,10 +1,22 @@
-"""Copies fonts and scripts from installed packages, so that a page requests nothing from other hosts."""
+"""Fonts and scripts from installed packages: a page requests nothing from other hosts, and no more than it needs.
+
+The page's head itself is `book/_templates/layout.html`.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 import shutil
+from collections.abc import Iterable
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from docutils import nodes
+from pydata_sphinx_theme.pygments import overwrite_pygments_css
+
+from handbook import stylesheet
 
 PACKAGE_FILES = {
     "@fontsource-variable/source-sans-3/files": ("fonts", "source-sans-3-latin*-wght-*.woff2"),
@@ -18,10 +30,21 @@ PACKAGE_FILES = {
 """Folder in node_modules -> (folder in the site's _static, which files)."""
 
 
+FIRST_FONTS = ("fonts/source-sans-3-latin-wght-normal.woff2",)
+"""The fonts that the first screen of every page needs."""
+THEME_SCRIPTS = ("scripts/bootstrap.js", "scripts/pydata-sphinx-theme.js")
+"""The scripts that the theme's template would load at the end of a page."""
+SEARCH_NEEDS_NOW = ("documentation_options.js", "doctools.js", "sphinx_highlight.js")
+"""What the search page's own scripts use while the page is read."""
+TABS = ("sphinx-design.min.css", "design-tabs.js")
+"""What only pages with tabs need."""
+VIEWPORT = re.compile(r'<meta name="viewport"[^>]*>\n?')
+
+
 def setup(app) -> None:
-    """Copy the files when a build starts, and load on each page the scripts that it needs."""
+    """Copy the files when a build starts, and load on each page the styles and scripts that it needs."""
     app.connect("builder-inited", _copy_packages)
-    app.connect("html-page-context", _only_needed_scripts, priority=900)
+    app.connect("html-page-context", _needed_files, priority=900)
 
 
 def _copy_packages(app) -> None:
@@ -48,15 +71,53 @@ def _copy(sources: list[Path], folder: Path) -> None:
         shutil.copy2(source, folder / source.name)
 
 
-def _only_needed_scripts(app, pagename, templatename, context, doctree) -> None:
-    """Leave out thebe, which serves live kernels, and load plotly where there is a figure to draw."""
-    from docutils import nodes
+def _needed_files(app, pagename, templatename, context, doctree) -> None:
+    """Give a page the site's stylesheet and the scripts that it uses, each run when the page was read."""
+    tabs = "sd-tab-set" in context.get("body", "")
+    local = [PurePosixPath(sheet.filename).relative_to("_static").as_posix() for sheet in context["css_files"]]
+    _write_stylesheet(app, tuple(name for name in local if not _is_left_out(name, tabs=False)))
+    context["css_files"][:] = []
+    for name in (stylesheet.SHEET, *[name for name in local if tabs and name in TABS]):
+        app.builder.add_css_file(name)
+    context["script_files"][:] = scripts(context["script_files"], tabs=tabs, search=pagename == "search")
+    for name in (*THEME_SCRIPTS, *_figure_scripts(doctree)):
+        app.builder.add_js_file(name, defer="defer")
+    context["metatags"] = VIEWPORT.sub("", context.get("metatags", ""))
+    context |= {"first_fonts": FIRST_FONTS, "sheet_without_javascript": stylesheet.WITHOUT_JAVASCRIPT}
 
-    context["script_files"][:] = [script for script in context["script_files"] if not _is_thebe(script)]
+
+@functools.cache
+def _write_stylesheet(app, sheets: tuple[str, ...]) -> None:
+    """Once a build, when all sheets lie in the site; the theme colours code only when a build ends, so ask it now."""
+    overwrite_pygments_css(app)
+    stylesheet.write(Path(app.outdir) / "_static", sheets)
+
+
+def scripts(wanted: Iterable[Any], *, tabs: bool, search: bool) -> list[Any]:
+    """The scripts of a page, in their order: without those that it does not use, the rest deferred."""
+    kept, lines = [], set()
+    for script in wanted:
+        name, body = PurePosixPath(script.filename or "").name, script.attributes.get("body", "")
+        if not name and _is_for_a_kept_script(body) and body not in lines:
+            kept.append(script)
+            lines.add(body)
+        elif name and not _is_left_out(name, tabs):
+            deferred = {} if search and name in SEARCH_NEEDS_NOW else {"defer": "defer"}
+            kept.append(type(script)(script.filename, priority=script.priority, **{**script.attributes, **deferred}))
+    return kept
+
+
+def _is_left_out(name: str, tabs: bool) -> bool:
+    """Whether a page does without a file: thebe serves live kernels, and few pages have tabs."""
+    return "thebe" in name or (name in TABS and not tabs)
+
+
+def _is_for_a_kept_script(body: str) -> bool:
+    """Whether a line in the page is a setting of the closed boxes: other lines serve thebe, or read what runs later."""
+    return body.startswith(("let toggle", "var toggle"))
+
+
+def _figure_scripts(doctree) -> list[str]:
+    """Plotly, where there is a figure to draw."""
     raws = doctree.findall(nodes.raw) if doctree else ()
-    if any('class="lab-figure"' in raw.astext() for raw in raws):
-        app.add_js_file("plotly.min.js", loading_method="defer")
-
-
-def _is_thebe(script) -> bool:
-    return "thebe" in f"{script} {getattr(script, 'attributes', {}).get('body', '')}".lower()
+    return ["plotly.min.js"] if any('class="lab-figure"' in raw.astext() for raw in raws) else []

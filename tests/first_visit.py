@@ -1,0 +1,141 @@
+"""What a first visit to a page costs: a server that compresses, a fresh profile, and what the browser reports.
+
+The gates of `tests/site` and the table of `tests/benchmarks/test_site_weight.py` measure with the same functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+SLOW_4G = {"offline": False, "latency": 562.5, "downloadThroughput": 1.44e6 / 8, "uploadThroughput": 0.675e6 / 8}
+"""Lighthouse's slow 4G, as DevTools throttles it: milliseconds for each request, bytes for each second."""
+COMPRESSED = (".html", ".css", ".js", ".svg", ".json", ".txt", ".xml")
+
+OBSERVE = """
+(() => {
+  const seen = (window.firstVisit = { shift: 0, moved: [], rootSizes: [] });
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      if (entry.hadRecentInput) continue;
+      seen.shift += entry.value;
+      const names = entry.sources.map(({ node }) => `${node?.nodeName}.${node?.getAttribute?.("class") ?? ""}`);
+      seen.moved.push([entry.value.toFixed(3), ...names].join(" "));
+    }
+  }).observe({ type: "layout-shift", buffered: true });
+  const sample = () => {
+    if (document.styleSheets.length && document.body) {
+      const size = getComputedStyle(document.documentElement).fontSize;
+      if (!seen.rootSizes.includes(size)) seen.rootSizes.push(size);
+    }
+    requestAnimationFrame(sample);
+  };
+  sample();
+})();
+"""
+READ = """() => ({
+  ...window.firstVisit,
+  paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null,
+})"""
+
+
+@dataclass(frozen=True)
+class FirstVisit:
+    """One page opened in a fresh profile; `moved` says what shifted, `addresses` what was requested."""
+
+    page: str
+    sent: dict[str, int]
+    paint: float | None
+    shift: float
+    moved: list[str]
+    root_sizes: list[str]
+
+    @property
+    def bytes(self) -> int:
+        """What the server sent, compressed, headers included."""
+        return sum(self.sent.values())
+
+
+def pages_of(site: Path) -> list[str]:
+    """The pages of a built site, as paths relative to its root; a page that only leads on to another is none."""
+    paths = [path for path in site.rglob("*.html") if path.relative_to(site).parts[0] not in ("_static", "_sources")]
+    return sorted(path.relative_to(site).as_posix() for path in paths if "http-equiv" not in path.read_text("utf-8"))
+
+
+@contextmanager
+def compressing_server(folder: Path) -> Iterator[str]:
+    """Address of a local server of a folder that compresses text as a web host does."""
+    handler = functools.partial(_Compressing, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}/"
+        httpd.shutdown()
+
+
+class _Compressing(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        path = path / "index.html" if path.is_dir() else path
+        if not path.is_file():
+            return self.send_error(404)
+        compress = path.suffix in COMPRESSED
+        body = _compressed(path, path.stat().st_mtime_ns) if compress else path.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(path))
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-cache")
+        if compress:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        with suppress(ConnectionError):
+            self.wfile.write(body)
+
+    def log_message(self, *args) -> None:
+        pass
+
+
+@functools.cache
+def _compressed(path: Path, changed: int) -> bytes:
+    return gzip.compress(path.read_bytes(), 6)
+
+
+def first_visit(browser, home: str, page: str, *, scheme="light", size=WIDE, network=None, settle=300, **options):
+    """Open a page of the site as somebody who never was there, wait until it is quiet, touch nothing."""
+    with opened(browser, home, page, scheme=scheme, size=size, network=network, settle=settle, **options) as visit:
+        return visit[1]
+
+
+@contextmanager
+def opened(browser, home: str, page: str, *, scheme="light", size=WIDE, network=None, settle=300, **options):
+    """The same, with the page left open: a pair of playwright's page and the `FirstVisit`."""
+    context = browser.new_context(color_scheme=scheme, viewport=size, **options)
+    tab = context.new_page()
+    tab.add_init_script(OBSERVE)
+    session = context.new_cdp_session(tab)
+    session.send("Network.enable")
+    session.send("Network.setCacheDisabled", {"cacheDisabled": network is not None})
+    if network:
+        session.send("Network.emulateNetworkConditions", network)
+    addresses, sent = {}, {}
+    session.on("Network.requestWillBeSent", lambda e: addresses.setdefault(e["requestId"], e["request"]["url"]))
+    session.on("Network.loadingFinished", lambda e: sent.update({e["requestId"]: int(e["encodedDataLength"])}))
+    try:
+        tab.goto(home + page, wait_until="load", timeout=120_000)
+        tab.wait_for_timeout(settle)
+        seen = tab.evaluate(READ)
+        by_address = {
+            addresses[key].removeprefix(home): size for key, size in sent.items() if addresses[key].startswith("http")
+        }
+        visit = FirstVisit(page, by_address, seen["paint"], seen["shift"], seen["moved"], seen["rootSizes"])
+        yield tab, visit
+    finally:
+        context.close()
