@@ -9,11 +9,10 @@ import functools
 import re
 import shutil
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from docutils import nodes
+from myst_nb.sphinx_ext import add_global_html_resources
 from pydata_sphinx_theme.pygments import overwrite_pygments_css
 
 from handbook import stylesheet
@@ -26,10 +25,12 @@ PACKAGE_FILES = {
     "mathjax": ("mathjax", "LICENSE"),
     "mathjax/es5": ("mathjax", "tex-svg.js"),
     "mathjax/es5/input/tex/extensions": ("mathjax/input/tex/extensions", "*.js"),
+    "plotly.js-cartesian-dist-min": (".", "plotly-cartesian.min.js"),
 }
 """Folder in node_modules -> (folder in the site's _static, which files)."""
 
 
+THEME = "sphinx_book_theme"
 FIRST_FONTS = ("fonts/source-sans-3-latin-wght-normal.woff2",)
 """The fonts that the first screen of every page needs."""
 THEME_SCRIPTS = ("scripts/bootstrap.js", "scripts/pydata-sphinx-theme.js")
@@ -52,7 +53,6 @@ def _copy_packages(app) -> None:
     static = Path(app.outdir) / "_static"
     for folder, (target, pattern) in PACKAGE_FILES.items():
         _copy(sorted(npm_folder(Path(app.srcdir), folder).glob(pattern)), static / target)
-    _copy([Path(find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"], static)
 
 
 def npm_folder(root: Path, folder: str) -> Path:
@@ -73,6 +73,8 @@ def _copy(sources: list[Path], folder: Path) -> None:
 
 def _needed_files(app, pagename, templatename, context, doctree) -> None:
     """Give a page the site's stylesheet and the scripts that it uses, each run when the page was read."""
+    if app.config.html_theme != THEME:
+        return
     tabs = "sd-tab-set" in context.get("body", "")
     local = [PurePosixPath(sheet.filename).relative_to("_static").as_posix() for sheet in context["css_files"]]
     _write_stylesheet(app, tuple(name for name in local if not _is_left_out(name, tabs=False)))
@@ -80,7 +82,7 @@ def _needed_files(app, pagename, templatename, context, doctree) -> None:
     for name in (stylesheet.SHEET, *[name for name in local if tabs and name in TABS]):
         app.builder.add_css_file(name)
     context["script_files"][:] = scripts(context["script_files"], tabs=tabs, search=pagename == "search")
-    for name in (*THEME_SCRIPTS, *_figure_scripts(doctree)):
+    for name in THEME_SCRIPTS:
         app.builder.add_js_file(name, defer="defer")
     context["metatags"] = VIEWPORT.sub("", context.get("metatags", ""))
     context |= {"first_fonts": FIRST_FONTS, "sheet_without_javascript": stylesheet.WITHOUT_JAVASCRIPT}
@@ -88,8 +90,9 @@ def _needed_files(app, pagename, templatename, context, doctree) -> None:
 
 @functools.cache
 def _write_stylesheet(app, sheets: tuple[str, ...]) -> None:
-    """Once a build, when all sheets lie in the site; the theme colours code only when a build ends, so ask it now."""
+    """Once a build, before its first page; two sheets come only when a build ends, so ask for them now."""
     overwrite_pygments_css(app)
+    add_global_html_resources(app, None)
     stylesheet.write(Path(app.outdir) / "_static", sheets)
 
 
@@ -116,8 +119,3 @@ def _is_for_a_kept_script(body: str) -> bool:
     """Whether a line in the page is a setting of the closed boxes: other lines serve thebe, or read what runs later."""
     return body.startswith(("let toggle", "var toggle"))
 
-
-def _figure_scripts(doctree) -> list[str]:
-    """Plotly, where there is a figure to draw."""
-    raws = doctree.findall(nodes.raw) if doctree else ()
-    return ["plotly.min.js"] if any('class="lab-figure"' in raw.astext() for raw in raws) else []

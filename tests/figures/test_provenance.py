@@ -23,7 +23,7 @@ def test_a_page_says_the_origin_in_one_line_and_unfolds_the_rest():
     page = figures.page_html(blank(MEASURED, "Nothing."))
     assert "<summary>measured · Intel Xeon · llama.cpp 0c1e570</summary>" in page
     assert f"<p>{html.escape(MEASURED)}</p>" in page
-    assert page.index("</noscript></div>") < page.index('<details class="provenance">')
+    assert page.index("</script></div>") < page.index('<details class="provenance">')
 
 
 def test_the_drawing_of_a_page_has_no_badge_and_no_room_for_it():

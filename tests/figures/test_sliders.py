@@ -19,18 +19,18 @@ def draw(factor, shifted=False):
 
 
 FIGURE = figures.slider(draw, {"factor": (1, 2), "shifted": (False, True)}, start=2)
-STEPS = FIGURE.layout.sliders[0].steps
+POSITIONS = FIGURE.layout.meta["positions"]
 
 
-def shown(step):
-    return [trace for trace, visible in zip(FIGURE.data, step.args[0]["visible"], strict=True) if visible]
+def shown(position):
+    return [FIGURE.data[i] for i in position["shown"]]
 
 
 def test_a_position_shows_what_the_function_draws():
     """For every combination, the same traces with the same values."""
     values = [(factor, shifted) for factor in (1, 2) for shifted in (False, True)]
-    for step, value in zip(STEPS, values, strict=True):
-        assert {t.name: list(t.y) for t in shown(step)} == {t.name: list(t.y) for t in draw(*value).data}
+    for position, value in zip(POSITIONS, values, strict=True):
+        assert {t.name: list(t.y) for t in shown(position)} == {t.name: list(t.y) for t in draw(*value).data}
 
 
 def test_what_stays_is_kept_once():
@@ -39,27 +39,29 @@ def test_what_stays_is_kept_once():
 
 
 def test_it_starts_where_it_is_told_to():
-    """Before anybody moves it, the traces of the start are the visible ones."""
-    assert [trace.visible for trace in FIGURE.data] == list(STEPS[2].args[0]["visible"])
-    assert FIGURE.layout.sliders[0].active == 2
-    assert [step.label for step in STEPS] == ["1, off", "1, on", "2, off", "2, on"]
+    """Before anybody moves it, the traces of the start are the visible ones, and the controls stand there."""
+    assert [i for i, trace in enumerate(FIGURE.data) if trace.visible] == list(POSITIONS[2]["shown"])
+    controls = FIGURE.layout.meta["controls"]
+    assert [(one["name"], one["values"][one["start"]]) for one in controls] == [("factor", "2"), ("shifted", "off")]
 
 
-def test_every_position_has_its_own_badge():
-    """The badge moves along, below the slider."""
-    notes = [step.args[1]["annotations"][0] for step in STEPS]
+def test_every_position_has_its_own_badge_and_text():
+    """Badge and text alternative move along; the figure takes no room for a slider."""
+    notes = [position["annotations"][0] for position in POSITIONS]
     assert [re.search(r"factor \d", note["text"])[0] for note in notes] == ["factor 1"] * 2 + ["factor 2"] * 2
-    assert all(note["yshift"] < -120 for note in notes)
+    assert [position["alt"] for position in POSITIONS][-1] == "A line of factor 2, shifted by 1."
+    assert FIGURE.layout.height == draw(2).layout.height
+    assert not FIGURE.layout.sliders
 
 
-def test_a_slider_tells_its_range():
+def test_it_tells_its_range():
     """Whoever cannot see it reads how many positions there are, and what the first view shows."""
-    assert FIGURE.layout.meta["alt"].startswith("A slider over factor, shifted with 4 positions, 1, off to 2, on.")
+    assert FIGURE.layout.meta["alt"].startswith("Controls for factor, shifted with 4 positions, 1, off to 2, on.")
     assert "A line of factor 2" in FIGURE.layout.meta["alt"]
 
 
 def test_in_a_lab_the_same_function_is_drawn_by_controls(monkeypatch):
-    """A control for each name; moving one draws again. On a page the slider comes instead."""
+    """A control for each name; moving one draws again. On a page the controls of the page come instead."""
     live = explore(draw, {"factor": (1, 2), "shifted": (False, True)}, start=1)
     assert live.values == {"factor": 1, "shifted": True}
     live.controls["factor"].value = 2

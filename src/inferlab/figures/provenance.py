@@ -23,9 +23,9 @@ def without_badge(figure: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     if not notes:
         return dict(figure), []
     layout["annotations"] = _others(layout["annotations"])
-    layout["sliders"] = [{**one, "steps": [_plain_step(step) for step in one["steps"]]} for one in _sliders(layout)]
-    if not layout["sliders"]:
-        del layout["sliders"]
+    if positions := _positions(layout):
+        plain = [{**one, "annotations": _others(one.get("annotations", []))} for one in positions]
+        layout["meta"] = {**layout["meta"], "positions": plain}
     margin = layout.get("margin") or {}
     if spare := max(0, (margin.get("b") or 0) + notes[0].get("yshift", 0)):
         layout |= {"margin": {**margin, "b": margin["b"] - spare}, "height": layout["height"] - spare}
@@ -63,20 +63,14 @@ def processor_name(text: str) -> str:
 
 
 def _every_note(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The annotations of the view shown first, then those of every position of a slider."""
-    moved = [step["args"][1].get("annotations", []) for one in _sliders(layout) for step in one["steps"]]
+    """The annotations of the view shown first, then those of every position of its controls."""
+    moved = [one.get("annotations", []) for one in _positions(layout)]
     return [note for notes in (layout.get("annotations") or [], *moved) for note in notes]
 
 
-def _sliders(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(layout.get("sliders") or [])
+def _positions(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return (layout.get("meta") or {}).get("positions") or []
 
 
 def _others(notes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [note for note in notes if note.get("name") != BADGE]
-
-
-def _plain_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    """A position of a slider without its badge."""
-    traces, moved = step["args"]
-    return {**step, "args": [traces, {**moved, "annotations": _others(moved.get("annotations", []))}]}

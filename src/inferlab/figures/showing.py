@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 
 import plotly.graph_objects as go
@@ -31,27 +30,17 @@ def redraw(shown: go.FigureWidget, figure: go.Figure) -> None:
 
 
 class PageRenderer(MimetypeRenderer):
-    """A plotly figure as HTML for the built page: its JSON, drawn by the page's own script.
-
-    `layout.meta["alt"]` becomes the text alternative; a figure with a slider or buttons stays operable.
-    """
+    """A plotly figure as HTML for the built page."""
 
     def to_mimebundle(self, fig_dict: dict) -> dict[str, str]:
         return {"text/html": page_html(fig_dict)}
 
 
 def page_html(figure: go.Figure | dict) -> str:
-    """A figure as the page shows it: its JSON for the page's script, its text alternative, and its provenance below."""
+    """A figure for a built page: its JSON, from which the build makes drawing and controls; its provenance below."""
     drawn, badges = without_badge(figure if isinstance(figure, dict) else figure.to_dict())
-    layout = drawn.get("layout", {})
-    alt = html.escape((layout.get("meta") or {}).get("alt", ""))
-    role = "group" if layout.get("sliders") or layout.get("updatemenus") else "img"
-    drawing = pio.to_json(drawn, validate=False).replace("</", "<\\/")
-    return (
-        f'<div class="lab-figure" role="{role}" aria-label="{alt}" style="height: {layout.get("height") or 400}px">'
-        f'<script type="application/json">{drawing}</script><noscript>{alt}</noscript></div>'
-        f"{provenance_html(badges)}"
-    )
+    text = pio.to_json(drawn, validate=False).replace("</", "<\\/")
+    return f'<div class="lab-figure"><script type="application/json">{text}</script></div>{provenance_html(badges)}'
 
 
 def register_page_renderer() -> None:

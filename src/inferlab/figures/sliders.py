@@ -1,4 +1,4 @@
-"""A figure with a slider over values, all of them drawn in advance, so that no kernel is needed."""
+"""A figure with controls over values, every position drawn in advance, so that a page needs no kernel."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import BADGE_SHIFT, value_text
+from inferlab.figures.style import value_text
 
-SLIDER_HEIGHT = 110
 MOVED = ("annotations", "shapes")
 """Parts of the layout that change with the position; axes stay, so that positions can be compared."""
+SAID = {
+    "n_ctx": "{} tokens of context",
+    "n_prompt": "{} tokens of prompt",
+    "n_gen": "{} generated tokens",
+    "n_batch": "{} tokens in a batch",
+    "n_ubatch": "{} tokens in a ubatch",
+    "n_threads": "{} threads",
+    "n_gpu_layers": "{} layers on the device",
+    "flash_attn": "flash attention {}",
+}
+"""How a setting's value is read aloud."""
 
 
 def slider(draw: Callable[..., go.Figure], over: Mapping[str, Sequence[Any]], start: int = 0) -> go.Figure:
-    """`draw(**values)` for every combination of `over`, the last name's values changing fastest, on one slider.
+    """`draw(**values)` for every combination of `over`, the last name's values changing fastest.
 
     `start` is the position shown first. A trace that several positions draw alike is kept once.
+    The page makes its controls from `layout.meta["controls"]` and shows one of `layout.meta["positions"]`.
     """
     values = [dict(zip(over, each, strict=True)) for each in product(*over.values())]
     drawn = [draw(**each) for each in values]
@@ -27,14 +38,10 @@ def slider(draw: Callable[..., go.Figure], over: Mapping[str, Sequence[Any]], st
     figure.add_traces(traces)
     for trace, positions in zip(figure.data, shown, strict=True):
         trace.visible = start in positions
-    _make_room(figure)
-    steps = [_step(i, each, drawn[i], shown) for i, each in enumerate(values)]
-    figure.update_layout(sliders=[{
-        "active": start, "steps": steps, "pad": {"t": 62, "b": 0}, "y": 0, "yanchor": "top",
-        "currentvalue": {"prefix": f"{', '.join(over)}: ", "font": {"size": 14}},
-    }])  # fmt: skip
-    about = f"A slider over {', '.join(over)} with {len(values)} positions, {_text(values[0])} to {_text(values[-1])}. "
-    figure.update_layout(meta={"alt": f"{about}At {_text(values[start])}: {drawn[start].layout.meta['alt']}"})
+    positions = [_position(i, one, shown) for i, one in enumerate(drawn)]
+    about = f"Controls for {', '.join(over)} with {len(values)} positions, {_text(values[0])} to {_text(values[-1])}. "
+    alt = f"{about}At {_text(values[start])}: {drawn[start].layout.meta['alt']}"
+    figure.update_layout(meta={"alt": alt, "controls": _controls(over, start), "positions": positions})
     return figure
 
 
@@ -50,27 +57,21 @@ def _distinct(drawn: Sequence[go.Figure]) -> tuple[list[Any], list[set[int]]]:
     return list(kept.values()), list(shown.values())
 
 
-def _step(position: int, values: Mapping[str, Any], drawn: go.Figure, shown: Sequence[set[int]]) -> dict[str, Any]:
-    """plotly's update for one position: visible traces, annotations and shapes."""
+def _position(position: int, drawn: go.Figure, shown: Sequence[set[int]]) -> dict[str, Any]:
+    """What one position shows: the indices of its traces, the moved parts of the layout, its text alternative."""
     layout = drawn.layout.to_plotly_json()
-    moved = {name: layout.get(name, []) for name in MOVED}
-    moved["annotations"] = [_lowered(note) for note in moved["annotations"]]
-    visible = [position in positions for positions in shown]
-    return {"label": _text(values), "method": "update", "args": [{"visible": visible}, moved]}
+    visible = [i for i, positions in enumerate(shown) if position in positions]
+    return {"shown": visible, "alt": drawn.layout.meta["alt"], **{name: layout.get(name, []) for name in MOVED}}
 
 
-def _make_room(figure: go.Figure) -> None:
-    """Make room for the slider between the axes and the badge."""
-    notes = [_lowered(note.to_plotly_json()) for note in figure.layout.annotations]
-    below = (figure.layout.margin.b or 80) + SLIDER_HEIGHT
-    figure.update_layout(
-        annotations=notes, margin_b=below, height=(figure.layout.height or 400) + SLIDER_HEIGHT
-    )
-
-
-def _lowered(note: Mapping[str, Any]) -> dict[str, Any]:
-    """The annotation, moved down if it is the badge."""
-    return {**note, "yshift": BADGE_SHIFT - SLIDER_HEIGHT} if note.get("yshift") == BADGE_SHIFT else dict(note)
+def _controls(over: Mapping[str, Sequence[Any]], start: int) -> list[dict[str, Any]]:
+    """One control for each name: its values as text, the index at position `start`, how they are said."""
+    made, left = [], start
+    for name, values in reversed(over.items()):
+        left, index = divmod(left, len(values))
+        texts = [value_text(value) for value in values]
+        made.append({"name": name, "values": texts, "start": index, "said": SAID.get(name, f"{name} {{}}")})
+    return made[::-1]
 
 
 def _text(values: Mapping[str, Any]) -> str:
