@@ -24,7 +24,7 @@ BACKEND_none := -DGGML_METAL=off
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
-SITE_TESTS := $(addprefix tests/site/,test_built_site.py test_form_of_pages.py test_gates.py test_labs_live.py)
+SITE_TESTS := $(addprefix tests/site/,test_built_site.py test_figures.py test_form_of_pages.py test_gates.py test_labs_live.py)
 
 .PHONY: help book watch test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:

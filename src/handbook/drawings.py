@@ -34,8 +34,8 @@ from handbook.execution_cache import is_ci
 from inferlab.records import write_whole
 
 LOGGER = logging.getLogger(__name__)
-WIDTHS = {"wide": 688, "narrow": 350}
-"""Pixels of a figure beside the contents at 1280 pixels, and on a phone."""
+WIDTHS = {"wide": 688, "narrow": 340}
+"""Pixels of a figure beside the contents at 1280 pixels, and on a phone, where a box can be narrower still."""
 HEIGHT = 400
 SENTINELS = {
     "--pst-color-text-base": "rgb(1, 2, 3)",
@@ -187,8 +187,9 @@ def _drawings(app: Any) -> Drawings:
 
 
 def _draw_new(app: Any, env: Any) -> list[str]:
-    """Draw the figures that no earlier build has drawn, and write the JSON of all of them."""
-    figures = list(dict.fromkeys(figure for found in _figures_of(env).values() for figure in found))
+    """Draw the figures that no earlier build has drawn, and write the JSON of all of them; the pages to write again."""
+    pages = _figures_of(env)
+    figures = list(dict.fromkeys(figure for found in pages.values() for figure in found))
     if app.builder.format != "html" or not figures:
         return []
     drawings = _drawings(app)
@@ -197,7 +198,7 @@ def _draw_new(app: Any, env: Any) -> list[str]:
         _draw_all(new, drawings, Path(app.srcdir))
     drawings.keep_only(figures)
     _write_scripts(figures, Path(app.outdir) / "_static" / "figures")
-    return []
+    return sorted(name for name, found in pages.items() if not set(new).isdisjoint(found))
 
 
 def _draw_all(new: Iterable[str], drawings: Drawings, root: Path) -> None:
