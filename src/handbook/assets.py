@@ -22,9 +22,6 @@ PACKAGE_FILES = {
     "@fontsource-variable/source-code-pro/files": ("fonts", "source-code-pro-latin*-wght-normal.woff2"),
     "@fontsource-variable/source-sans-3": ("fonts/source-sans-3", "LICENSE"),
     "@fontsource-variable/source-code-pro": ("fonts/source-code-pro", "LICENSE"),
-    "mathjax": ("mathjax", "LICENSE"),
-    "mathjax/es5": ("mathjax", "tex-svg.js"),
-    "mathjax/es5/input/tex/extensions": ("mathjax/input/tex/extensions", "*.js"),
     "plotly.js-cartesian-dist-min": (".", "plotly-cartesian.min.js"),
 }
 """Folder in node_modules -> (folder in the site's _static, which files)."""
@@ -49,7 +46,7 @@ def setup(app) -> None:
 
 
 def _copy_packages(app) -> None:
-    """Copy fonts, MathJax and plotly from installed packages into the site."""
+    """Copy fonts and plotly from installed packages into the site."""
     static = Path(app.outdir) / "_static"
     for folder, (target, pattern) in PACKAGE_FILES.items():
         _copy(sorted(npm_folder(Path(app.srcdir), folder).glob(pattern)), static / target)
