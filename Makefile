@@ -24,7 +24,6 @@ BACKEND_none := -DGGML_METAL=off
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
-SITE_TESTS := $(addprefix tests/site/,test_built_site.py test_figures.py test_form_of_pages.py test_gates.py test_labs_live.py)
 
 .PHONY: help book watch test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:
@@ -41,10 +40,10 @@ watch: $(READY)  ## the same after each edit, until Ctrl-C
 	$(BIN)/python -m handbook.watch
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
-	$(PYTEST) tests --ignore=tests/benchmarks $(addprefix --ignore=,$(SITE_TESTS))
+	$(PYTEST) tests --ignore=tests/benchmarks --ignore=tests/site
 	$(PYTEST) labs --nbval-lax --nbval-current-env
 	HANDBOOK_EXECUTE=all $(MAKE) book GPU=$(GPU)
-	INFERLAB_BUILT_BOOK="$(CURDIR)/_build/html" $(PYTEST) $(SITE_TESTS)
+	INFERLAB_BUILT_BOOK="$(CURDIR)/_build/html" $(PYTEST) tests/site
 
 lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .
