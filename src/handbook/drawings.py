@@ -34,7 +34,7 @@ from handbook.execution_cache import is_ci
 from inferlab.records import write_whole
 
 LOGGER = logging.getLogger(__name__)
-WIDTHS = {"wide": 688, "narrow": 340}
+WIDTHS = {"wide": 688, "narrow": 346}
 """Pixels of a figure beside the contents at 1280 pixels, and on a phone, where a box can be narrower still."""
 HEIGHT = 400
 SENTINELS = {

@@ -39,8 +39,7 @@ async () => {
     return {
       id: figure.id,
       caption: figure.querySelector("figcaption")?.textContent.trim() ?? "",
-      drawn: plot ? [...plot.querySelectorAll(".figure-drawing svg")].filter((svg) => svg.querySelector("path, image")
-               && svg.querySelector("text")).length === 2
+      drawn: plot ? plot.querySelectorAll(".figure-drawing svg:has(text)").length === 2
            : image ? image.complete && image.naturalWidth > 0
            : !!figure.querySelector(".diagram svg, table, pre"),
       plot: !!plot,

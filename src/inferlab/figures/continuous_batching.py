@@ -9,6 +9,9 @@ import plotly.graph_objects as go
 from inferlab.figures.style import SERIES_COLOURS, blank
 from inferlab.measurement.continuous_batching import Schedule
 
+SMALLEST_NUMBER = 9
+"""Pixels of a request's number in its bar; one that would be smaller is left out."""
+
 
 def slots(schedules: Mapping[str, Schedule]) -> go.Figure:
     """Each request as a bar in its slot over engine time, for several schedules of the same requests."""
@@ -21,6 +24,7 @@ def slots(schedules: Mapping[str, Schedule]) -> go.Figure:
         _answer_bars(figure, name, one, colour)
     n_rows = sum(one.n_slots for one in schedules.values())
     figure.update_layout(barmode="overlay", height=190 + 30 * n_rows, bargap=0.15)
+    figure.update_layout(uniformtext={"minsize": SMALLEST_NUMBER, "mode": "hide"})
     figure.update_yaxes(autorange="reversed", type="category")
     return figure
 
