@@ -3,11 +3,18 @@
 In a cell (`cells`): `number` makes a value available to the prose, `table` is a table of values; `build_facts` and
 `claim_counts` are tables about the book.
 In the kernel that executes a page (`page_kernel`): `load_ipython_extension` shows figures as the page's own HTML.
-In Sphinx: `setup` connects the parts. `execution_cache` executes a page unless its last results are still valid, and
-`incremental` selects the pages to read and write again; `assets` gives a page its fonts, scripts and the one
-`stylesheet`; `formulas` typesets mathematics; `diagrams`, `trials` and `atlas_table` make diagrams, claims on trial and
-the tables of the hardware atlas; `tables` numbers captioned tables, `spellings` lets the search find either spelling of
-a word, and `settings_table` shows the settings of five programs.
+In Sphinx: `setup` connects the parts.
+
+- `execution_cache` executes a page unless its last results are still valid, and `incremental` selects the pages to
+  read and write again.
+- What a page shows: `drawings` draws figures as SVG, `formulas` typesets mathematics; `diagrams`, `trials`,
+  `predictions`, `atlas_table` and `settings_table` make diagrams, claims on trial, questions to the reader, and the
+  tables of the hardware atlas and of the settings of five programs; `tables` numbers captioned tables.
+- How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
+  what a screen reader or a keyboard would stumble over.
+- How it is found: `findable` describes the pages to search engines; `page_texts` keeps what each page says,
+  `search_index` and `term_cards` write it for the search and for the cards of terms, and `social_card` draws the
+  picture beside a shared link.
 """
 
 from __future__ import annotations
@@ -29,10 +36,10 @@ def setup(app) -> dict:
 
     Pages are never read in parallel, because their measurements would disturb each other.
     """
-    from handbook import assets, atlas_table, diagrams, drawings, formulas, incremental, page_kernel, spellings, tables, trials
-    from handbook import settings_table as settings
+    from handbook import accessibility, assets, findable, incremental, page_kernel
+    from handbook import atlas_table, diagrams, drawings, formulas, predictions, settings_table, tables, trials
 
-    content = (trials, atlas_table, settings, tables, spellings, diagrams, formulas, drawings)
-    for part in (*content, page_kernel, assets, incremental):
+    content = (trials, predictions, atlas_table, settings_table, tables, diagrams, formulas, drawings)
+    for part in (accessibility, *content, page_kernel, assets, findable, incremental):
         part.setup(app)
     return {"parallel_read_safe": False, "parallel_write_safe": True}
