@@ -43,8 +43,8 @@ def named_folds(sidebar: BeautifulSoup) -> BeautifulSoup:
 def _mend_page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     if "body" in context:
         context["body"] = mended(context["body"])
-        first = FIRST_SECTION.search(context["body"])
-        context["skip_to"] = first[1] if first else "main-content"
+    first = FIRST_SECTION.search(context.get("body", ""))
+    context["skip_to"] = first[1] if first else "main-content"
     if make := context.get("generate_toctree_html"):
         context["generate_toctree_html"] = _with_names(make)
 

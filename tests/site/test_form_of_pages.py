@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from statistics import median
 
 import pytest
 from bs4 import BeautifulSoup
@@ -28,6 +29,37 @@ LEFT_OUT = "script, style, .cell_input, details.hide > summary, .highlight, .lab
 BOXES = ".admonition, details.on-trial"
 RESULTS = ".cell_output .output pre"
 LONG = re.compile(r"\d\.\d{6,}")
+FULL_LINES = """() => {
+  const lines = [];
+  for (const block of document.querySelectorAll(".bd-article :is(p, li)")) {
+    if (block.matches("table *, pre *") || block.querySelector("p, ul, ol, .math") || !block.checkVisibility()) continue;
+    const own = [""];
+    let right = -Infinity;
+    const walker = document.createTreeWalker(block, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      for (const word of node.data.matchAll(/(\\s*)(\\S+)/g)) {
+        const range = document.createRange();
+        range.setStart(node, word.index + word[1].length);
+        range.setEnd(node, word.index + word[0].length);
+        const place = range.getBoundingClientRect();
+        if (place.width === 0) continue;
+        if (place.left < right - 1) own.push("");
+        right = place.left;
+        own[own.length - 1] += (word[1] && " ") + word[2];
+      }
+    }
+    lines.push(...own.slice(0, -1).map((line) => line.trim()));
+  }
+  return lines;
+}"""
+"""The lines of text as the browser breaks them, without the last of a paragraph."""
+READ = (
+    "book/why-is-it-slow",
+    "book/foundations/kv-cache",
+    "book/workflow/pipeline",
+    "book/optimization/quantization",
+    "labs/03-follow-the-pipeline",
+)
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +112,36 @@ def test_a_long_page_and_cut_code_are_noticed(browser):
     page.close()
     assert found["height"] > TALLEST
     assert found["cut"] == ["one long line of code"]
+
+
+@pytest.fixture(scope="session")
+def lines(built_book, browser) -> dict[str, list[str]]:
+    """The full lines of text on five pages in a window of 1280 pixels."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    found = {}
+    for name in READ:
+        page.goto((built_book / f"{name}.html").as_uri())
+        page.evaluate("document.fonts.ready")
+        found[name] = page.evaluate(FULL_LINES)
+    page.close()
+    return found
+
+
+def test_a_line_has_about_seventy_characters(lines):
+    """The eye finds the next line: 66 to 74 characters in the median, never more than 80."""
+    medians = {name: median(map(len, found)) for name, found in lines.items()}
+    assert {name: value for name, value in medians.items() if not 66 <= value <= 74} == {}
+    assert [line for found in lines.values() for line in found if len(line) > 80] == []
+
+
+def test_lines_are_counted_as_the_browser_breaks_them(browser):
+    """The check above can fail: a wide paragraph gives long lines; a code word or a link does not break one."""
+    page = browser.new_page(viewport={"width": 2000, "height": 900})
+    page.set_content(f'<div class="bd-article"><p style="width: 1800px">{"word <code>x</code>, " * 80}</p></div>')
+    found = page.evaluate(FULL_LINES)
+    page.close()
+    assert found[0].startswith("word x, word x, ")
+    assert len(found[0]) > 80
 
 
 def test_boxes_hold_at_most_a_fifth_of_a_page(soups):

@@ -1,0 +1,120 @@
+"""Every page can be read with a screen reader and a keyboard: axe-core finds nothing, light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+STILL = "* { transition: none !important; animation: none !important; }"
+UNFOLD = """() => {
+  for (const fold of document.querySelectorAll("article details")) fold.open = true;
+  for (const fold of document.querySelectorAll(".toggle-hidden")) fold.classList.remove("toggle-hidden");
+}"""
+VIOLATIONS = """async (rules) => {
+  const found = await axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
+  return found.violations.map((each) => `${each.id} (${each.nodes.length}): ${each.nodes[0].html.slice(0, 160)}`);
+}"""
+FOCUS = """(name) => {
+  const element = [...document.querySelectorAll(name)].find((each) => each.checkVisibility());
+  element.focus();
+  const { outlineStyle, outlineColor, outlineWidth } = getComputedStyle(element);
+  const ground = getComputedStyle(document.body).backgroundColor;
+  return { style: outlineStyle, colour: outlineColor, width: parseFloat(outlineWidth), ground };
+}"""
+FOCUSED = (".bd-article p a", ".bd-article summary", ".bd-sidebar-primary li a", ".theme-switch-button", ".bd-toc li a")
+
+
+@pytest.fixture(scope="module")
+def pages(built_book) -> list[str]:
+    """Every page, those for searching too, but for redirects."""
+    paths = [path for path in built_book.rglob("*.html") if "_static" not in path.parts]
+    return [path.relative_to(built_book).as_posix() for path in paths if "<main" in path.read_text(encoding="utf-8")]
+
+
+@pytest.fixture(scope="module", params=[1280, 390])
+def window(request, browser):
+    """A page as wide as a laptop's or a phone's."""
+    context = browser.new_context(viewport={"width": request.param, "height": 900}, color_scheme="light")
+    yield context.new_page()
+    context.close()
+
+
+def violations(page) -> list[str]:
+    """What axe-core finds with every fold open; in dark only colours can differ."""
+    page.add_style_tag(content=STILL)
+    page.add_script_tag(path=str(AXE))
+    page.evaluate(UNFOLD)
+    found = page.evaluate(VIOLATIONS, None)
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    return found + [f"dark: {each}" for each in page.evaluate(VIOLATIONS, ["color-contrast"])]
+
+
+def test_axe_finds_no_violation(window, built_book, pages):
+    """Names, roles, landmarks, contrast and all its other rules hold on every page."""
+    found = {}
+    for path in pages:
+        window.goto((built_book / path).as_uri())
+        if wrong := violations(window):
+            found[path] = wrong
+    assert found == {}
+
+
+def test_a_barrier_is_noticed(browser):
+    """A fold without a name fails in both schemes' run, pale text on dark paper only in the second."""
+    page = browser.new_page()
+    page.set_content(
+        "<html lang=en><title>x</title><style>main { background: #fff } [data-theme=dark] main { background: #333 }"
+        "</style><main><h1>x</h1><p style='color: #111'>text</p><details><summary></summary></details></main>"
+    )
+    found = violations(page)
+    page.close()
+    assert [each.partition(" (")[0] for each in found] == ["summary-name", "dark: color-contrast"]
+
+
+def test_the_first_tab_offers_the_way_to_the_article(built_book, pages, browser):
+    """Tab, Enter, Tab: the focus is on the first link of the article, past sidebar and buttons."""
+    page, astray = browser.new_page(viewport={"width": 1280, "height": 900}), {}
+    for path in pages:
+        page.goto((built_book / path).as_uri())
+        for key in ("Tab", "Enter", "Tab"):
+            page.keyboard.press(key)
+        inside = "main" if path in ("search.html", "genindex.html") else "article"
+        if not page.evaluate("name => Boolean(document.activeElement.closest(name))", inside):
+            astray[path] = page.evaluate("document.activeElement.outerHTML.slice(0, 160)")
+    page.close()
+    assert astray == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_focus_is_seen(built_book, browser, scheme):
+    """A line of two pixels or more, with a contrast of three to one against the page."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    page.goto((built_book / "book/foundations/kv-cache.html").as_uri())
+    page.add_style_tag(content=STILL)
+    page.keyboard.press("Tab")
+    rings = {name: page.evaluate(FOCUS, name) for name in FOCUSED}
+    page.close()
+    pale = {name: ring for name, ring in rings.items() if not is_seen(ring)}
+    assert pale == {}
+
+
+def is_seen(ring: dict) -> bool:
+    brighter, darker = sorted((luminance(ring["colour"]), luminance(ring["ground"])), reverse=True)
+    return ring["style"] != "none" and ring["width"] >= 2 and (brighter + 0.05) / (darker + 0.05) >= 3
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `rgb(31, 95, 153)`, as WCAG 2 defines it."""
+    parts = [float(part) / 255 for part in colour.partition("(")[2].rstrip(")").split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_a_pale_focus_is_noticed():
+    """Grey on white and a line of one pixel fail; black on white passes."""
+    ring = {"style": "solid", "colour": "rgb(0, 0, 0)", "width": 3, "ground": "rgb(255, 255, 255)"}
+    assert is_seen(ring)
+    assert not is_seen({**ring, "width": 1})
+    assert not is_seen({**ring, "colour": "rgb(200, 200, 200)"})
