@@ -5,7 +5,7 @@ import json
 import re
 
 from inferlab import figures
-from inferlab.figures.provenance import in_short, without_badge
+from inferlab.figures.provenance import badge_in_short, without_badge
 from inferlab.figures.style import badge_lines, blank, write_badge
 
 MEASURED = (
@@ -66,7 +66,7 @@ def test_a_short_badge_is_a_line_without_a_fold():
 def test_the_line_names_every_origin_once():
     """A figure of computed and measured values says both; one without a machine says its first clause."""
     both = f"computed (oracle): Mistral 7B v0.3 shape; nothing was loaded; {MEASURED}"
-    assert in_short(both) == "computed and measured · Intel Xeon · llama.cpp 0c1e570"
-    assert in_short(f"loss: {MEASURED}. Speed: {MEASURED}").startswith("measured · Intel Xeon")
+    assert badge_in_short(both) == "computed and measured · Intel Xeon · llama.cpp 0c1e570"
+    assert badge_in_short(f"loss: {MEASURED}. Speed: {MEASURED}").startswith("measured · Intel Xeon")
     plan = "computed (closed form): Mistral 7B v0.3 shape, n_ctx=8192, n_gpu_layers=-1, K f16; nothing was loaded"
-    assert in_short(plan) == "computed (closed form): Mistral 7B v0.3 shape"
+    assert badge_in_short(plan) == "computed (closed form): Mistral 7B v0.3 shape"

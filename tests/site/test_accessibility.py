@@ -1,4 +1,4 @@
-"""Every page can be read with a screen reader and a keyboard: axe-core finds nothing, light and dark, wide and narrow."""
+"""Every page serves a screen reader and a keyboard: axe-core finds nothing, light and dark, wide and narrow."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LONG = re.compile(r"\d\.\d{6,}")
 FULL_LINES = """() => {
   const lines = [];
   for (const block of document.querySelectorAll(".bd-article :is(p, li)")) {
-    if (block.matches("table *, pre *") || block.querySelector("p, ul, ol, .math") || !block.checkVisibility()) continue;
+    if (block.matches("table *") || block.querySelector("p, ul, ol, .math") || !block.checkVisibility()) continue;
     const own = [""];
     let right = -Infinity;
     const walker = document.createTreeWalker(block, NodeFilter.SHOW_TEXT);

@@ -29,6 +29,7 @@ from inferlab.figures.no_cache import operations_without_cache, time_without_cac
 from inferlab.figures.offload import recorded_badge, settings_text, split
 from inferlab.figures.options import host_layers, option_effect
 from inferlab.figures.prefix_cache import prefix_reuse
+from inferlab.figures.provenance import badge_in_short
 from inferlab.figures.quant_tradeoffs import fidelity, pareto, published_mix_rates, type_choices
 from inferlab.figures.quant_types import bits_per_weight, mixed_types, super_block
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
@@ -49,6 +50,7 @@ __all__ = [
     "atlas_bytes",
     "atlas_rates",
     "attention_against_tokens",
+    "badge_in_short",
     "batch_rates",
     "batch_steps",
     "batch_steps_by_kernel",

@@ -37,13 +37,13 @@ def provenance_html(badges: Iterable[str]) -> str:
     whole = list(badges)
     if not whole:
         return ""
-    if whole == [in_short(whole[0])]:
+    if whole == [badge_in_short(whole[0])]:
         return f'<p class="provenance">{html.escape(whole[0])}</p>'
     rest = "".join(f"<p>{html.escape(badge)}</p>" for badge in whole)
-    return f'<details class="provenance"><summary>{html.escape(in_short(whole[0]))}</summary>{rest}</details>'
+    return f'<details class="provenance"><summary>{html.escape(badge_in_short(whole[0]))}</summary>{rest}</details>'
 
 
-def in_short(badge: str) -> str:
+def badge_in_short(badge: str) -> str:
     """`measured · Intel Xeon · llama.cpp 0c1e570`; the first clause where no machine measured."""
     machine, engine = MACHINE.search(badge), COMMIT.search(badge)
     if machine:
