@@ -37,18 +37,19 @@ FULL_LINES = """() => {
     let right = -Infinity;
     const walker = document.createTreeWalker(block, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-      for (const word of node.data.matchAll(/(\\s*)(\\S+)/g)) {
+      for (const word of node.data.matchAll(/(\\s*)(\\S+)\\s*/g)) {
         const range = document.createRange();
-        range.setStart(node, word.index + word[1].length);
-        range.setEnd(node, word.index + word[0].length);
+        const start = word.index + word[1].length;
+        range.setStart(node, start);
+        range.setEnd(node, start + word[2].length);
         const place = range.getBoundingClientRect();
         if (place.width === 0) continue;
         if (place.left < right - 1) own.push("");
         right = place.left;
-        own[own.length - 1] += (word[1] && " ") + word[2];
+        own[own.length - 1] += word[0];
       }
     }
-    lines.push(...own.slice(0, -1).map((line) => line.trim()));
+    lines.push(...own.slice(0, -1).map((line) => line.replace(/\\s+/g, " ").trim()));
   }
   return lines;
 }"""
