@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import zlib
 from collections.abc import Sequence
 from textwrap import shorten
 
 import ipywidgets as ipw
 
 from inferlab import figures
+from inferlab.widgets import page_markup
 
 SHORT_LENGTH = 90  # characters of a question above its outcome
 WAITING = "Commit your prediction above; the outcome appears here."
@@ -18,7 +20,7 @@ def ask(question: str, choices: Sequence[str]) -> Question | PageQuestion:
     """Ask the reader before measuring: `gate = ask(...)`, and in a later cell `gate.reveal(figure)`.
 
     In JupyterLab the reader chooses and commits, and only then the outcome shows.
-    On a built page the question is shown and the outcome folded.
+    On a built page the choices are native radio buttons that a script of the page reads, and the outcome is folded.
     """
     return PageQuestion(question, choices) if figures.on_page() else Question(question, choices)
 
@@ -80,21 +82,30 @@ class Html:
 
 
 class PageQuestion:
-    """The question on a built page: the choices as a list, the outcome folded."""
+    """The question on a built page: radio buttons for the page's script, the outcome folded."""
 
     def __init__(self, question: str, choices: Sequence[str]) -> None:
         self.question, self.choices = question, tuple(choices)
+        self.key = f"question-{zlib.crc32(question.encode()):08x}"
 
     def _repr_html_(self) -> str:
-        items = "".join(f"<li>{html.escape(choice)}</li>" for choice in self.choices)
-        asked = html.escape(self.question)
-        return f'<div class="question"><p><strong>{asked}</strong></p><ul>{items}</ul></div>'
+        items = "".join(_within(page_markup.choice(self.key), html.escape(choice)) for choice in self.choices)
+        asked = f"<strong>{html.escape(self.question)}</strong>"
+        listed = _within(page_markup.LEGEND, asked) + _within(page_markup.CHOICES, items)
+        return _within(page_markup.question(self.key), listed)
 
     def reveal(self, outcome: figures.Figure | str, title: str = "") -> Html:
-        """The outcome in a folded `<details>` element, named by its title or else by the question."""
+        """The outcome in a folded `<details>` element, named by its title or else by the question.
+
+        An outcome with a title answers more than the question, so a commit does not open it.
+        """
         shown = _paragraph(outcome) if isinstance(outcome, str) else figures.page_html(outcome)
         line = f"<summary>Outcome, after you have predicted: {html.escape(title) or _short(self.question)}</summary>"
-        return Html(f'<details class="outcome">{line}{shown}</details>')
+        return Html(_within(page_markup.outcome(None if title else self.key), line + shown))
+
+
+def _within(ends: tuple[str, str], inner: str) -> str:
+    return ends[0] + inner + ends[1]
 
 
 def _short(question: str) -> str:
