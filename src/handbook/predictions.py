@@ -183,8 +183,9 @@ class Compare(Numbered):
 
 def title_of(asked: nodes.paragraph) -> str:
     """The bold words that begin a question, without their full stop, or else the whole question."""
-    first = asked[0]
-    return (first if isinstance(first, nodes.strong) else asked).astext().rstrip(".")
+    whole = asked.astext()
+    bold = next((strong.astext() for strong in asked.findall(nodes.strong)), "")
+    return (bold if bold and whole.startswith(bold) else whole).rstrip(".")
 
 
 def lab_question(notebook: Path, name: str) -> tuple[str, tuple[str, ...]]:

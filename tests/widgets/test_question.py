@@ -1,6 +1,7 @@
 """The gate: an outcome shows only after a prediction is committed."""
 
 import pytest
+from bs4 import BeautifulSoup
 from fakes import made_run
 
 from inferlab import figures
@@ -59,16 +60,41 @@ def on_page(monkeypatch):
     monkeypatch.setattr(figures, "on_page", lambda: True)
 
 
+def html_of(shown):
+    return BeautifulSoup(shown._repr_html_(), "html.parser")
+
+
+@pytest.mark.usefixtures("on_page")
+def test_on_a_page_a_question_is_a_group_of_radio_buttons():
+    """A legend, a labelled radio button for each choice, and a button; the controls hide where no script runs."""
+    soup = html_of(ask("Is 1 < 2?", CHOICES))
+    assert soup.select_one("fieldset > legend").get_text() == "Is 1 < 2?"
+    assert [label.get_text() for label in soup.select("li > label:has(input[type=radio])")] == CHOICES
+    assert len({radio["name"] for radio in soup.select("input")}) == 1
+    assert soup.select_one("button").has_attr("disabled")
+    assert all(
+        control.find_parent(class_="pst-js-only") or "pst-js-only" in control["class"]
+        for control in soup.select("input, button")
+    )
+
+
 @pytest.mark.usefixtures("on_page")
 def test_on_a_page_the_outcome_is_folded():
-    """The question and its choices stand open; the figure is inside a closed fold, with its text alternative."""
-    gate = ask("Is 1 < 2?", CHOICES)
-    assert "Is 1 &lt; 2?" in gate._repr_html_()
-    assert "<li>the same</li>" in gate._repr_html_()
-    shown = gate.reveal(figures.timeline(made_run()))._repr_html_()
-    assert shown.startswith('<details class="outcome"><summary>')
+    """The figure is inside a closed fold, with its text alternative."""
+    shown = ask("Is 1 < 2?", CHOICES).reveal(figures.timeline(made_run()))._repr_html_()
+    assert shown.startswith('<details class="outcome"')
     assert 'class="lab-figure"' in shown
     assert "open" not in shown.split(">")[0]
+
+
+@pytest.mark.usefixtures("on_page")
+def test_an_outcome_names_its_question_unless_it_answers_more():
+    """So that a commit opens the outcomes of this question and of no other."""
+    gate, other = ask("How long?", CHOICES), ask("How much?", CHOICES)
+    key = html_of(gate).fieldset["id"]
+    assert html_of(gate.reveal("yes")).details["data-question"] == key
+    assert html_of(other).fieldset["id"] != key
+    assert not html_of(gate.reveal("yes", "All of them")).details.has_attr("data-question")
 
 
 @pytest.mark.usefixtures("on_page")

@@ -1,0 +1,149 @@
+"""A prediction on a built page: chosen and committed, kept in this browser, and shown beside its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+CHAPTER = "book/workflow/pipeline.html"
+LAB = "labs/03-follow-the-pipeline.html"
+FIRST = "fieldset.question >> nth=0"
+CHOICES = "fieldset.question >> nth=0 >> role=radio"
+TOO_WIDE = """[...document.querySelectorAll(".question, .question *")]
+  .filter(one => one.getBoundingClientRect().right > innerWidth).length"""
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args) -> None:
+        """Say nothing; the tests' output is for failures."""
+
+
+@pytest.fixture(scope="module", params=["from disk", "from a server"])
+def address(request, built_book) -> Iterator[str]:
+    """Where the site begins: a folder, or a server on this machine."""
+    if request.param == "from disk":
+        yield built_book.as_uri()
+        return
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built_book)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator:
+    """A page of a fresh browser profile."""
+    context = browser.new_context(viewport=WIDE)
+    yield context.new_page()
+    context.close()
+
+
+def commit_by_keyboard(page) -> str:
+    """Choose the second choice of the first question and commit it without a mouse; the choice."""
+    page.locator(CHOICES).first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    return page.locator(f"{FIRST} >> label >> nth=1").inner_text().strip()
+
+
+def outcomes(page):
+    return page.locator(f'details[data-question="{page.locator(FIRST).get_attribute("id")}"]')
+
+
+@pytest.mark.parametrize("name", [CHAPTER, LAB])
+def test_a_committed_prediction_opens_its_answer_and_stands_in_it(address, page, name):
+    """By keyboard alone; a screen reader is told, and a link leads to the answer."""
+    page.goto(f"{address}/{name}")
+    assert outcomes(page).first.get_attribute("open") is None
+    assert page.locator(f"{FIRST} >> button").is_disabled()
+    choice = commit_by_keyboard(page)
+    assert "Committed" in page.locator(f"{FIRST} >> role=status").inner_text()
+    for outcome in outcomes(page).all():
+        assert f"You predicted: {choice}" in outcome.inner_text()
+    page.get_by_role("link", name="See the answer").click()
+    assert outcomes(page).first.locator("summary").is_visible()
+    assert page.evaluate("document.querySelector(location.hash).open")
+
+
+def test_only_the_answer_of_a_committed_question_opens(address, page):
+    """Whoever commits to the first question has not seen the answer to the second."""
+    page.goto(f"{address}/{CHAPTER}")
+    commit_by_keyboard(page)
+    others = page.locator("details.outcome:not([open])")
+    assert others.count() == page.locator("fieldset.question").count() - 1
+
+
+@pytest.mark.parametrize("name", [CHAPTER, LAB])
+def test_a_prediction_is_kept_until_the_reader_clears_it(address, page, name):
+    """A page opened again shows the choice, fixed; after a change of mind nothing of it is left."""
+    page.goto(f"{address}/{name}")
+    choice = commit_by_keyboard(page)
+    page.reload()
+    assert f"You predicted: {choice}" in outcomes(page).first.inner_text()
+    assert page.locator(CHOICES).nth(1).is_checked()
+    assert page.locator(CHOICES).nth(1).is_disabled()
+    page.get_by_role("button", name="Change my mind").click()
+    page.reload()
+    assert page.locator(f"{CHOICES} >> nth=1").is_enabled()
+    assert page.locator("fieldset.question :checked, .predicted, [data-committed], details.outcome[open]").count() == 0
+
+
+def test_a_prediction_belongs_to_its_page(address, page):
+    """A choice on one page is none on another, even where both ask the same question."""
+    page.goto(f"{address}/{CHAPTER}")
+    commit_by_keyboard(page)
+    page.goto(f"{address}/{LAB}")
+    assert page.locator("[data-committed]").count() == 0
+
+
+def test_a_commit_sends_nothing(address, page):
+    """After the page is loaded, choosing and committing makes no request; its icon may still be on the way."""
+    page.goto(f"{address}/{CHAPTER}", wait_until="networkidle")
+    sent = []
+    page.on("request", lambda request: sent.append(request.url))
+    commit_by_keyboard(page)
+    page.wait_for_timeout(200)
+    assert [url for url in sent if "favicon" not in url] == []
+
+
+@pytest.mark.parametrize("name", [CHAPTER, LAB])
+def test_an_answer_opens_without_a_prediction(address, page, name):
+    """Who does not want to choose presses the fold."""
+    page.goto(f"{address}/{name}")
+    outcomes(page).first.locator("summary").click()
+    assert outcomes(page).first.get_attribute("open") is not None
+    assert page.locator(".predicted").count() == 0
+
+
+@pytest.mark.parametrize("name", [CHAPTER, LAB])
+def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(address, browser, name):
+    """No control is shown that would do nothing."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{address}/{name}")
+    assert page.locator(f"{FIRST} >> li >> nth=0").is_visible()
+    assert not any(one.is_visible() for one in page.locator("fieldset.question").locator("input, button").all())
+    outcomes(page).first.locator("summary").click()
+    assert outcomes(page).first.get_attribute("open") is not None
+    context.close()
+
+
+@pytest.mark.parametrize("name", [CHAPTER, LAB])
+def test_a_question_fits_a_phone_and_a_printed_page(address, browser, name):
+    """Nothing is wider than its place on a phone; paper has the choices and no button."""
+    context = browser.new_context(viewport=NARROW)
+    page = context.new_page()
+    page.goto(f"{address}/{name}")
+    commit_by_keyboard(page)
+    assert page.evaluate(TOO_WIDE) == 0
+    page.emulate_media(media="print")
+    assert page.locator(f"{FIRST} >> li >> nth=0").is_visible()
+    assert page.locator(f"{FIRST} >> button").is_hidden()
+    context.close()
