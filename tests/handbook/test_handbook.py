@@ -11,7 +11,7 @@ from docutils import nodes
 from docutils.utils import new_document
 
 import handbook
-from handbook import assets, page_kernel, spellings, tables
+from handbook import assets, page_kernel, tables
 from inferlab import figures
 
 
@@ -93,19 +93,6 @@ def test_a_table_with_a_missing_value_is_refused():
     """A row that would shift its values under the wrong heads stops the page."""
     with pytest.raises(ValueError, match=r"A row has 1 values and the table 2 heads: \['F16'\]"):
         handbook.table(["type", "MiB"], [["F16"]])
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Quantization of weights; a quantized cache", ["quantisation", "quantised"]),
-        ("The color of a behavior", ["behaviour", "colour"]),
-        ("The size of a prize", []),
-    ],
-)
-def test_a_search_for_the_other_spelling_finds_the_page(text, found):
-    """What an American page calls quantization is indexed as quantisation too."""
-    assert spellings.other_spellings(text) == found
 
 
 def test_a_captioned_table_is_numbered_as_a_table():

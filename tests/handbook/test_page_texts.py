@@ -1,0 +1,140 @@
+"""What the search, the descriptions and the cards of terms take from a page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from docutils import nodes
+from docutils.utils import new_document
+from sphinx.errors import ExtensionError
+
+from handbook import findable, page_texts, search_index, social_card, term_cards
+from handbook.page_texts import PageTexts, Section
+
+
+def paragraph(text: str) -> nodes.paragraph:
+    return nodes.paragraph(text, text)
+
+
+@pytest.fixture
+def doctree() -> nodes.document:
+    """A page with a box, a section with code and a formula in it, an exercise without a title, and a term."""
+    document = new_document("a page")
+    page = nodes.section(ids=["cold-start"])
+    page += nodes.title("", "Cold start")
+    page += nodes.admonition(
+        "", nodes.title("", "In short"), paragraph("The first answer waits for the disk and the loader.")
+    )
+    below = nodes.section(ids=["what-to-do"])
+    below += nodes.title("", "What to do")
+    formula = paragraph("Take ")
+    formula += [
+        nodes.math(r"\frac{a}{b}", r"\frac{a}{b}"),
+        nodes.Text("twice"),
+        nodes.Text(" ,"),
+        nodes.Text(" then go."),
+    ]
+    below += formula
+    below += nodes.container("", nodes.literal_block("x", "x = 1"), classes=["cell_input"])
+    below += nodes.section("", paragraph("How long?"))
+    entry = nodes.definition_list_item()
+    entry += nodes.term("", "mmap", ids=["term-mmap"])
+    entry += nodes.definition("", paragraph("A file mapped into memory."))
+    below += nodes.definition_list("", entry)
+    page += below
+    document += page
+    return document
+
+
+def test_a_page_is_found_by_its_sections_and_its_terms(doctree):
+    """Text counts for the nearest heading above it; program code and TeX count for none; a term stands for itself."""
+    assert page_texts.texts_of(doctree) == PageTexts(
+        "Cold start",
+        [
+            Section("cold-start", "Cold start", "The first answer waits for the disk and the loader."),
+            Section("what-to-do", "What to do", "Take twice, then go. How long?"),
+            Section("term-mmap", "mmap", "A file mapped into memory."),
+        ],
+        {"term-mmap": ["mmap", "A file mapped into memory."]},
+    )
+
+
+def test_the_description_of_a_page_is_its_own_beginning(doctree):
+    """A search engine shows the first paragraph of the page; nobody writes it twice."""
+    assert findable.description(doctree) == "The first answer waits for the disk and the loader."
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "short"),
+    [
+        ("One. Two.", 20, "One. Two."),
+        ("One. Two is longer.", 12, "One."),
+        ("A sentence of llama.cpp that does not fit", 25, "A sentence of llama.cpp…"),
+        ("One, two, three", 10, "One, two…"),
+    ],
+)
+def test_a_short_text_ends_where_a_sentence_or_a_word_ends(text, most, short):
+    """A description or a card is never cut inside a word, and a dot inside a name ends no sentence."""
+    assert page_texts.shortened(text, most) == short
+    assert len(short) <= most
+
+
+def test_the_index_and_the_cards_are_scripts(doctree):
+    """A page opened from disk can load both, because they are scripts and not data."""
+    pages = {"book/cold": page_texts.texts_of(doctree)}
+    name, _, value = search_index.as_script("found", search_index.index(pages)).partition(" = ")
+    assert name == "window.found"
+    address, title, sections = json.loads(value.rstrip(";\n"))["pages"][0]
+    assert (address, title, sections[-1]) == (
+        "book/cold.html",
+        "Cold start",
+        ["term-mmap", "mmap", "A file mapped into memory."],
+    )
+    assert term_cards.definitions(pages) == {"term-mmap": ["mmap", "A file mapped into memory."]}
+
+
+# --- what is said of a page to others -----------------------------------------------------------------
+
+
+def test_the_site_names_an_address_only_where_book_url_gives_one():
+    """A copy on somebody's disk claims no address; a published one names it with one slash at the end."""
+    assert findable.site_address({}) == ""
+    assert findable.site_address({"BOOK_URL": "https://example.org/book"}) == "https://example.org/book/"
+    with pytest.raises(ExtensionError, match=r"BOOK_URL is 'example\.org'"):
+        findable.site_address({"BOOK_URL": "example.org"})
+
+
+def test_a_page_without_picture_or_address_names_none():
+    """Where no browser drew the card, and no address is known, no tag pretends there is one."""
+    tags = findable.tags('A "title"', "About.", "Book", image="", address="")
+    assert "og:image" not in tags
+    assert "og:url" not in tags
+    assert '<meta property="og:title" content="A &quot;title&quot;" />' in tags
+    assert 'content="summary_large_image"' in findable.tags("T", "A", "Book", image="card.png")
+
+
+def test_the_sitemap_lists_every_page_at_the_sites_address():
+    """A search engine finds each page by its full address."""
+    text = findable.sitemap("https://example.org/b/", ["book/index.html"])
+    assert "<url><loc>https://example.org/b/book/index.html</loc></url>" in text
+
+
+def test_the_page_for_unknown_addresses_knows_the_root_or_looks_for_it():
+    """With BOOK_URL its links start there; without, its script climbs from the address that was asked for."""
+    known = findable.not_found("Book", "book/index.html", "https://example.org/b/")
+    assert '<base href="/b/">' in known
+    assert "if (true) return" in known
+    unknown = findable.not_found("Book", "book/index.html", "")
+    assert '<base href="/">' in unknown
+    assert "if (false) return" in unknown
+    assert "@" not in known.replace("@media", "")
+
+
+def test_the_social_card_says_the_title_and_what_the_book_answers():
+    """The text of the card is the front page's own, escaped."""
+    page = social_card.drawing("A & B", "Why?", b"font")
+    assert "<h1>A &amp; B</h1>" in page
+    assert "<p>Why?</p>" in page
+    assert "@title@" not in page
+    assert "@font@" not in page
