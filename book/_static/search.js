@@ -55,7 +55,8 @@
     const sections = pages.flatMap(([address, title, parts]) => parts.map(([anchor, heading, text], place) => {
       const isFirst = place === 0;
       const whole = isFirst ? padded(parts.map((part) => part[2]).join(" ")) : "";
-      return { address, title, anchor, heading, text, isFirst, whole, inTitle: padded(title), inHeading: padded(heading), inText: padded(text) };
+      const names = heading.split(/[,:]/).map((name) => words(name).join(" "));
+      return { address, title, anchor, heading, text, isFirst, whole, names, inTitle: padded(title), inHeading: padded(heading), inText: padded(text) };
     }));
     return { words, sections };
   }
@@ -70,7 +71,7 @@
   }
 
   function score(section, phrases, query) {
-    const { isFirst, whole, inTitle, inHeading, inText } = section;
+    const { isFirst, whole, names, inTitle, inHeading, inText } = section;
     let sum = 0, met = 0, all = 0;
     for (const { phrase, weight } of phrases) {
       const here = strength(inText, phrase) || 0.5 * strength(whole, phrase);
@@ -81,7 +82,7 @@
       all += weight;
     }
     const heading = inHeading.replace(/^ (\d+|[a-z]) /, " ").trim();
-    if (heading === query) sum += 8 * all;
+    if (heading === query || names.includes(query)) sum += 8 * all;
     else if (heading.includes(" ") && ` ${query} `.includes(` ${heading} `)) sum += 4 * all;
     else if (phrases.length > 1 && (inHeading + inText).includes(` ${query}`)) sum += all;
     return all ? sum * (met / all) ** 2 : 0;
@@ -162,6 +163,7 @@
       const results = query ? search(query, found, dialog ? 12 : 30) : [];
       const marked = pattern(query, found.words);
       list.replaceChildren(...results.map((section) => result(section, marked)));
+      list.dataset.query = query;
       box.hidden = !query;
       status.textContent = results.length ? `${results.length} ${results.length === 1 ? "place" : "places"}, the best first` : `Nothing found for “${query}”.`;
       if (!dialog) history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname);

@@ -16,6 +16,8 @@ from typing import Any
 from docutils import nodes
 from sphinx import addnodes
 
+from handbook.trials import FoldLine
+
 UNREAD = (
     nodes.raw, nodes.comment, nodes.image, nodes.math_block, nodes.meta, nodes.substitution_definition,
     addnodes.toctree, addnodes.index,
@@ -116,6 +118,7 @@ def _words(node: nodes.Node, inside: bool = True) -> Iterator[str]:
     elif not (inside and _is_left_out(node)):
         for child in node.children:
             yield from _words(child)
+            yield " " if isinstance(node, FoldLine) else ""
         if not isinstance(node, nodes.Inline):
             yield " "
 

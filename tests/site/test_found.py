@@ -1,0 +1,285 @@
+"""What leads a reader to a page: the search, the cards of terms, and what the site says of itself to others."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+LARGEST_INDEX_BYTES = 250_000
+DIALOG = "#pst-search-dialog"
+RESULTS = f"{DIALOG} .search-list a"
+CHAPTER = "book/workflow/pipeline.html"
+
+
+@pytest.fixture(scope="module")
+def soups(built_book) -> dict[str, BeautifulSoup]:
+    """Every page with an article, by its path."""
+    paths = [path for folder in ("book", "labs") for path in sorted((built_book / folder).rglob("*.html"))]
+    return {
+        path.relative_to(built_book).as_posix(): BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for path in paths
+    }
+
+
+def content(soup: BeautifulSoup, name: str) -> str:
+    tag = soup.find("meta", attrs={"name": name}) or soup.find("meta", attrs={"property": name})
+    return tag["content"] if tag else ""
+
+
+# --- what a page says of itself -----------------------------------------------------------------------
+
+
+def test_every_page_is_described_in_its_own_words(soups):
+    """Each page has one description, of at most 160 characters, that is no other page's and stands on the page."""
+    about = {page: content(soup, "description") for page, soup in soups.items()}
+    assert {page: text for page, text in about.items() if not 40 <= len(text) <= 160} == {}
+    assert [text for text, n in Counter(about.values()).items() if n > 1] == []
+    plain = {page: " ".join(soup.article.get_text().split()) for page, soup in soups.items()}
+    assert {page: text for page, text in about.items() if text.rstrip("…")[:40] not in plain[page]} == {}
+
+
+def test_every_page_has_a_title_of_its_own(soups):
+    """In a row of tabs, or in a list of results, no two pages look alike."""
+    titles = Counter(soup.title.get_text() for soup in soups.values())
+    assert [title for title, n in titles.items() if n > 1] == []
+    assert soups["book/index.html"].title.get_text() == "Local LLM Inference"
+
+
+def test_a_shared_link_shows_the_books_card(built_book, soups, browser):
+    """Every page names the same picture, 1200 by 630 pixels, which lies in the site."""
+    images = {page: content(soup, "og:image") for page, soup in soups.items()}
+    places = {(built_book / page).parent.joinpath(image).resolve() for page, image in images.items()}
+    assert len(places) == 1
+    card = places.pop()
+    assert card.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert [int.from_bytes(card.read_bytes()[at : at + 4], "big") for at in (16, 20)] == [1200, 630]
+    assert {content(soup, "og:title") for soup in soups.values()} >= {"Local LLM Inference", "Does it fit?"}
+
+
+def test_a_site_without_an_address_claims_none(built_book, soups):
+    """The pages of a copy on disk name no canonical address and come without a sitemap."""
+    assert [page for page, soup in soups.items() if soup.find("link", rel="canonical") or content(soup, "og:url")] == []
+    assert not (built_book / "sitemap.xml").exists()
+
+
+# --- an address without a page ------------------------------------------------------------------------
+
+
+class SomewhereBelow(http.server.SimpleHTTPRequestHandler):
+    """Serves the site under /some/folder/ and answers every unknown address with its 404 page."""
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(path.removeprefix("/some/folder"))
+
+    def do_GET(self) -> None:
+        if not self.path.startswith("/some/folder/") or not Path(self.translate_path(self.path)).exists():
+            body = (Path(self.directory) / "404.html").read_bytes()
+            self.send_response(404)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(body)
+        else:
+            super().do_GET()
+
+    def do_HEAD(self) -> None:
+        if self.path.startswith("/some/folder/"):
+            super().do_HEAD()
+        else:
+            self.send_error(404)
+
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def below(built_book) -> Iterator[str]:
+    """Address of the site's root on a server that has it in a folder."""
+    handler = functools.partial(SomewhereBelow, directory=str(built_book))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/some/folder/"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("address", ["gone.html", "book/workflow/gone/deeper/flash-attention.html"])
+def test_an_unknown_address_leads_back_into_the_book(below, browser, address):
+    """At any depth the page for unknown addresses links to the front page, and searches for the address's words."""
+    page = browser.new_page()
+    page.goto(below + address)
+    page.wait_for_function(f"document.baseURI === {json.dumps(below)}")
+    assert page.get_by_role("link", name="the front page").evaluate("link => link.href") == f"{below}book/index.html"
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_url(f"{below}search.html?q=*")
+    if "flash" in address:
+        page.wait_for_selector("#search-results a[href*='flash-attention']")
+    page.close()
+
+
+# --- the search ---------------------------------------------------------------------------------------
+
+
+def test_what_a_search_loads_is_small(built_book):
+    """The index is loaded by whoever searches, and stays below 250 KB as a server sends it."""
+    index = (built_book / "_static" / "search-index.js").read_bytes()
+    assert len(gzip.compress(index)) < LARGEST_INDEX_BYTES
+
+
+@pytest.fixture
+def dialog(built_book, browser) -> Iterator:
+    """A chapter opened from disk, its search dialog open; a script that fails fails the test."""
+    page = browser.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.goto((built_book / CHAPTER).as_uri())
+    page.wait_for_load_state("load")
+    assert page.evaluate("window.handbookSearchIndex") is None
+    page.keyboard.press("Control+k")
+    page.wait_for_selector(f"{DIALOG}[open]")
+    yield page
+    assert failures == []
+    page.close()
+
+
+def results_for(page, words: str) -> list[str]:
+    """The addresses of the results, best first, from the site's root."""
+    page.locator(f"{DIALOG} input").fill("")
+    page.locator(f"{DIALOG} input").press_sequentially(words)
+    page.wait_for_selector(RESULTS)
+    page.wait_for_function("words => document.querySelector('.search-list').dataset.query === words", arg=words)
+    return [link.get_attribute("href").removeprefix("../../") for link in page.locator(RESULTS).all()]
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("does it fit 8 GB", "book/workflow/does-it-fit.html"),
+        ("quantisation", "book/optimization/quantization.html"),
+        ("flash attention", "book/optimization/flash-attention.html"),
+        ("why is it slow", "book/why-is-it-slow.html"),
+        ("prefill", "book/appendix/glossary.html#term-prefill"),
+        ("n_ctx", "book/optimization/parameter-guide.html#n-ctx"),
+    ],
+)
+def test_the_page_that_answers_comes_among_the_first_two(dialog, words, first):
+    """While one types, also from disk, the page or the term that has the words in its name leads the list."""
+    found = results_for(dialog, words)
+    assert first in found[:2]
+    assert first == found[0] or words in ("quantisation", "flash attention", "n_ctx")
+
+
+def test_a_result_shows_words_of_the_article_only(dialog, soups):
+    """What stands under a result is in that page's article: no word of the sidebar, the buttons or the footer."""
+    results_for(dialog, "memory bandwidth")
+    for link in dialog.locator(RESULTS).all()[:6]:
+        page = link.get_attribute("href").removeprefix("../../").partition("#")[0]
+        article = "".join(soups[page].article.get_text().split())
+        snippet = link.locator(".search-snippet").inner_text().strip("… ")
+        assert "".join(snippet.split()[1:4]) in article
+
+
+def test_the_search_works_by_keyboard(dialog):
+    """The arrows go to the results and back, the number of results is announced, Enter follows one, Escape closes."""
+    results_for(dialog, "flash attention")
+    assert dialog.get_by_role("status").filter(has_text="best first").count() == 1
+    dialog.keyboard.press("ArrowDown")
+    dialog.keyboard.press("ArrowDown")
+    focused = "document.activeElement === document.querySelectorAll('.search-list a')[1]"
+    assert dialog.evaluate(focused)
+    dialog.keyboard.press("ArrowUp")
+    dialog.keyboard.press("ArrowUp")
+    assert dialog.evaluate("document.activeElement.matches('#pst-search-dialog input')")
+    dialog.keyboard.press("ArrowDown")
+    dialog.keyboard.press("Escape")
+    dialog.wait_for_selector(f"{DIALOG}:not([open])", state="attached")
+    dialog.keyboard.press("Control+k")
+    results_for(dialog, "does it fit")
+    dialog.keyboard.press("Enter")
+    dialog.wait_for_url("**/does-it-fit.html")
+
+
+def test_a_search_for_nothing_known_says_so(dialog):
+    """A reader learns that the book has no such word, instead of an empty list."""
+    dialog.locator(f"{DIALOG} input").fill("xyzzyx")
+    dialog.wait_for_function("document.querySelector('.search-status').textContent === 'Nothing found for “xyzzyx”.'")
+    assert dialog.locator(RESULTS).count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_open_search_has_no_barrier(dialog, scheme):
+    """axe-core finds nothing to complain about in the open dialog with results."""
+    dialog.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
+    results_for(dialog, "KV cache")
+    assert violations(dialog, DIALOG) == []
+
+
+def violations(page, selector: str) -> list[str]:
+    axe = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+    page.add_script_tag(path=axe)
+    found = page.evaluate("async selector => (await axe.run(selector)).violations", selector)
+    return [f"{one['id']}: {node['html'][:200]}" for one in found for node in one["nodes"]]
+
+
+# --- cards of terms -----------------------------------------------------------------------------------
+
+TERM = "article a[href*='#term-prefill']"
+CARD = "#term-card"
+
+
+@pytest.fixture
+def chapter(built_book, browser) -> Iterator:
+    """A chapter opened from disk, in which terms are linked."""
+    page = browser.new_page()
+    page.goto((built_book / CHAPTER).as_uri())
+    page.wait_for_load_state("load")
+    yield page
+    page.close()
+
+
+def test_the_mouse_on_a_term_shows_its_definition(chapter, soups):
+    """The card says what the glossary says, stays while the mouse is on it, and goes when the mouse leaves."""
+    link = chapter.locator(TERM).first
+    link.scroll_into_view_if_needed()
+    link.hover()
+    chapter.wait_for_selector(f"{CARD}:visible")
+    definition = " ".join(
+        soups["book/appendix/glossary.html"].select_one("#term-prefill").find_next("dd").get_text().split()
+    )
+    text = chapter.locator(f"{CARD} p").inner_text()
+    assert text
+    assert definition.startswith(text.rstrip("…"))
+    chapter.locator(CARD).hover()
+    chapter.wait_for_timeout(400)
+    assert chapter.locator(CARD).is_visible()
+    chapter.mouse.move(2, 2)
+    chapter.wait_for_selector(CARD, state="hidden")
+
+
+def test_the_keyboard_reaches_the_card_and_escape_closes_it(chapter):
+    """Focus shows the card and names it as the link's description; Escape closes it and the focus stays."""
+    chapter.keyboard.press("Tab")
+    chapter.locator(TERM).first.focus()
+    chapter.wait_for_selector(f"{CARD}:visible")
+    assert chapter.evaluate("document.activeElement.getAttribute('aria-describedby')") == "term-card"
+    assert violations(chapter, CARD) == []
+    chapter.keyboard.press("Escape")
+    assert not chapter.locator(CARD).is_visible()
+    assert chapter.evaluate("document.activeElement.matches(\"a[href*='#term-']\")")
+
+
+def test_a_tap_follows_the_link(built_book, browser):
+    """On a touch screen a term is a link as ever; no card is in the way."""
+    context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto((built_book / CHAPTER).as_uri())
+    page.locator(TERM).first.tap()
+    page.wait_for_url("**/glossary.html#term-prefill*")
+    context.close()

@@ -1,0 +1,122 @@
+"""A page on paper: always light, the article alone, nothing split that fits on one page, closed answers left out."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import pytest
+
+CHAPTER, LAB, REGISTER = (
+    "book/foundations/anatomy.html",
+    "labs/03-follow-the-pipeline.html",
+    "book/appendix/claims-on-trial.html",
+)
+
+VISIBLE = "[...document.querySelectorAll({selector!r})].filter((element) => element.checkVisibility())"
+
+PALE_INK = f"""() => {VISIBLE.format(selector="article :is(p, h1, h2, td, pre, pre span, code, figcaption, svg text)")}
+  .filter((element) => element.textContent.trim())
+  .map((element) => [element.outerHTML, getComputedStyle(element)[element.matches("svg *") ? "fill" : "color"]])
+  .filter(([, colour]) => {{
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 150;
+  }})"""
+"""The texts that could not be read on white paper."""
+
+GREY = f"""() => {VISIBLE.format(selector="body, main, article, article *:not(svg *, svg)")}
+  .map((element) => [element.outerHTML.slice(0, 80), getComputedStyle(element).backgroundColor])
+  .filter(([, colour]) => colour !== "rgb(255, 255, 255)" && !/^rgba\\(.* 0\\)$/.test(colour))"""
+"""The areas that are not white."""
+
+SPLIT = f"""() => {VISIBLE.format(selector="article :is(figure, pre, tr, .diagram, .in-short)")}
+  .filter((element) => getComputedStyle(element).breakInside !== "avoid")
+  .map((element) => element.outerHTML.slice(0, 120))"""
+"""What a page's end could divide."""
+
+ON_SCREEN_ONLY = (
+    ".bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .prev-next-footer, .bd-footer-content, "
+    "article button, article form"
+)
+
+
+@pytest.fixture(params=[CHAPTER, LAB, REGISTER])
+def printed(request, built_book, browser):
+    """A page of the site in a dark browser, laid out for paper."""
+    page = browser.new_page(color_scheme="dark", viewport={"width": 720, "height": 1000})
+    page.goto((built_book / request.param).as_uri())
+    page.wait_for_load_state("load")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.emulate_media(media="print")
+    page.wait_for_function("document.documentElement.dataset.theme === 'light'")
+    yield page
+    page.close()
+
+
+def test_ink_is_dark_and_paper_is_white(printed):
+    """A reader in dark mode prints dark text on white, without grey areas, and reads on in the dark."""
+    assert printed.evaluate(PALE_INK) == []
+    assert printed.evaluate(GREY) == []
+    printed.emulate_media(media="screen")
+    printed.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+
+
+def test_nothing_that_fits_on_a_page_is_split(printed):
+    """Figures, code, table rows and the box *In short* ask not to be divided between two pages."""
+    assert printed.evaluate(SPLIT) == []
+
+
+def test_only_the_article_is_printed(printed):
+    """Navigation, buttons and footers stay on the screen."""
+    assert printed.evaluate(f"{VISIBLE.format(selector=ON_SCREEN_ONLY)}.length") == 0
+    assert printed.locator("article h1").is_visible()
+
+
+def test_what_is_closed_is_not_printed_but_for_the_lines_of_claims(built_book, browser):
+    """Who prints before answering gets no answers; who opened one gets that one; a claim's line is always there."""
+    page = browser.new_page()
+    page.goto((built_book / CHAPTER).as_uri())
+    page.wait_for_load_state("load")
+    page.emulate_media(media="print")
+    closed = "[...document.querySelectorAll('article details:not([open])')].filter((e) => e.checkVisibility())"
+    assert page.evaluate(f"{closed}.filter((e) => !e.matches('.on-trial')).length") == 0
+    assert page.evaluate(f"{closed}.filter((e) => e.matches('.on-trial')).length") > 0
+    page.evaluate("document.querySelectorAll('article details').forEach((e) => { e.open = true; })")
+    assert page.evaluate("[...document.querySelectorAll('article details')].every((e) => e.checkVisibility())")
+    page.close()
+
+
+def test_a_pdf_made_in_the_dark_has_no_dark_area(built_book, browser):
+    """No page of the PDF is filled with a dark colour over a large part of it."""
+    page = browser.new_page(color_scheme="dark")
+    page.goto((built_book / CHAPTER).as_uri())
+    page.wait_for_load_state("load")
+    streams = pdf_streams(page.pdf(print_background=True))
+    page.close()
+    assert streams
+    assert [area for stream in streams for area in dark_areas(stream)] == []
+
+
+def pdf_streams(pdf: bytes) -> list[str]:
+    """The drawing commands of a PDF's pages."""
+    found = []
+    for raw in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL):
+        try:
+            found.append(zlib.decompress(raw).decode("latin-1"))
+        except zlib.error:
+            continue  # a font or a picture
+    return [stream for stream in found if " re\n" in stream]
+
+
+def dark_areas(stream: str) -> list[tuple[float, float]]:
+    """Width and height of the rectangles larger than 300 by 100 points that are filled while the colour is dark."""
+    dark, found, pending = False, [], []
+    for line in stream.splitlines():
+        if colour := re.fullmatch(r"([\d.]+) ([\d.]+) ([\d.]+) rg", line):
+            dark = sum(map(float, colour.groups())) < 1
+        elif box := re.fullmatch(r"[-\d.]+ [-\d.]+ ([-\d.]+) ([-\d.]+) re", line):
+            pending.append((abs(float(box[1])), abs(float(box[2]))))
+        elif line in ("f", "f*", "n", "W n", "W* n", "S"):
+            found += [box for box in pending if line in ("f", "f*") and dark and box[0] > 300 and box[1] > 100]
+            pending = []
+    return found
