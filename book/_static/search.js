@@ -55,7 +55,7 @@
     const sections = pages.flatMap(([address, title, parts]) => parts.map(([anchor, heading, text], place) => {
       const isFirst = place === 0;
       const whole = isFirst ? padded(parts.map((part) => part[2]).join(" ")) : "";
-      const names = heading.split(/[,:]/).map((name) => words(name).join(" "));
+      const names = heading.split(anchor.startsWith("term-") ? "," : isFirst ? ":" : "\n").map((name) => words(name.replace(/^The /, "")).join(" "));
       return { address, title, anchor, heading, text, isFirst, whole, names, inTitle: padded(title), inHeading: padded(heading), inText: padded(text) };
     }));
     return { words, sections };
@@ -71,7 +71,7 @@
   }
 
   function score(section, phrases, query) {
-    const { isFirst, whole, names, inTitle, inHeading, inText } = section;
+    const { text, isFirst, whole, names, inTitle, inHeading, inText } = section;
     let sum = 0, met = 0, all = 0;
     for (const { phrase, weight } of phrases) {
       const here = strength(inText, phrase) || 0.5 * strength(whole, phrase);
@@ -85,7 +85,7 @@
     if (heading === query || names.includes(query)) sum += 8 * all;
     else if (heading.includes(" ") && ` ${query} `.includes(` ${heading} `)) sum += 4 * all;
     else if (phrases.length > 1 && (inHeading + inText).includes(` ${query}`)) sum += all;
-    return all ? sum * (met / all) ** 2 : 0;
+    return all ? sum * (met / all) ** 2 * (text ? 1 : 0.5) : 0;
   }
 
   function search(text, found, most) {
@@ -169,7 +169,11 @@
       if (!dialog) history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname);
     }
 
-    function move(event) {
+    function steer(event) {
+      if (event.key === "Escape" && dialog) {
+        event.preventDefault();  // a search field would be emptied first
+        dialog.close();
+      }
       const stops = [input, ...list.querySelectorAll("a")];
       const at = stops.indexOf(document.activeElement);
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -180,8 +184,8 @@
 
     input.addEventListener("focus", load);
     input.addEventListener("input", show);
-    form.addEventListener("keydown", move);
-    box.addEventListener("keydown", move);
+    form.addEventListener("keydown", steer);
+    box.addEventListener("keydown", steer);
     box.addEventListener("click", (event) => event.target.closest("a") && dialog?.close());
     form.addEventListener("submit", async (event) => {
       event.preventDefault();

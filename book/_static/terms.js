@@ -25,6 +25,7 @@
 
   function place(link) {
     const line = link.getClientRects()[0];
+    if (line.bottom < 0 || line.top > innerHeight) { close(); return; }
     const { width, height } = card.getBoundingClientRect();
     const below = line.bottom + height + 12 < innerHeight || line.top < height + 12;
     card.style.left = `${Math.max(12, Math.min(line.left, document.documentElement.clientWidth - width - 12))}px`;
@@ -68,5 +69,5 @@
   addEventListener("focusin", ({ target }) => termLink(target) && target.matches(":focus-visible") && show(target));
   addEventListener("focusout", ({ target }) => target === shown && close());
   addEventListener("keydown", ({ key }) => key === "Escape" && close());
-  addEventListener("scroll", () => shown && close(), { passive: true });
+  addEventListener("scroll", () => card && !card.hidden && place(shown), { passive: true });
 })();
