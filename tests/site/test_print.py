@@ -86,6 +86,23 @@ def test_what_is_closed_is_not_printed_but_for_the_lines_of_claims(built_book, b
     page.close()
 
 
+def test_the_menu_prints_a_page_with_its_answers(built_book, browser):
+    """*Print with answers* opens every answer, leaves program code folded, and closes the answers afterwards."""
+    page = browser.new_page()
+    page.goto((built_book / LAB).as_uri())
+    page.wait_for_selector(".print-answers", state="attached")
+    page.evaluate(
+        "window.print = () => { window.atPrint = document.querySelectorAll('details.outcome[open]').length; }"
+    )
+    outcomes = page.locator("article details.outcome").count()
+    page.evaluate("document.querySelector('.print-answers').click()")
+    assert page.evaluate("window.atPrint") == outcomes > 0
+    assert page.locator("article details.hide[open]").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("article details.outcome[open]").count() == 0
+    page.close()
+
+
 def test_a_pdf_made_in_the_dark_has_no_dark_area(built_book, browser):
     """No page of the PDF is filled with a dark colour over a large part of it."""
     page = browser.new_page(color_scheme="dark")
