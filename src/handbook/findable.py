@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from docutils import nodes
 
-from handbook import page_texts, social_card
+from handbook import page_texts, search_index, social_card, term_cards
 
 LONGEST = 160
 """Characters of a description that search engines show."""
@@ -28,7 +28,9 @@ NOT_FOUND = Path(__file__).parent / "data" / "not-found.html"
 
 
 def setup(app) -> None:
-    """Give each page its tags; at the end write the page for unknown addresses, and the sitemap."""
+    """Set up the search, the cards of terms and of shared links; give each page its tags; write the other files."""
+    for part in (page_texts, search_index, term_cards, social_card):
+        part.setup(app)
     app.connect("config-inited", _know_the_address)
     app.connect("html-page-context", _describe)
     app.connect("build-finished", _write_files)
