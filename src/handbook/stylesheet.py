@@ -25,8 +25,9 @@ ICONS = (
     *("file-pdf", "list", "magnifying-glass", "moon", "sun"),
 )
 """The icons that pages name in a class, `fa-…`; those that a stylesheet writes are found there."""
-ICON_FONT = "vendor/fontawesome/webfonts/fa-solid-900.woff2"
-ICON_FAMILY = "Font Awesome 6 Free"
+ICON_FONTS = (("Font Awesome 6 Free", 900, "fa-solid-900.woff2"), ("Font Awesome 6 Brands", 400, "fa-brands-400.woff2"))
+"""Family, weight and file of the theme's fonts whose icons a sheet writes."""
+ICON_FOLDER = "vendor/fontawesome/webfonts"
 _THEME = re.compile(r"html\[data-theme=\"?(light|dark)\"?\]")
 _NAMES_ICON = re.compile(r"\.fa-([a-z0-9-]+)::?before$")
 _ICON = re.compile(r"[\ue000-\uf8ff]")
@@ -41,8 +42,8 @@ def write(static: Path, sheets: Iterable[str]) -> None:
     if target.exists() and target.read_text(encoding="utf-8").startswith(stamp):
         return
     sheet = joined(parts)
-    font = icon_font(static / ICON_FONT, icons_of(sheet))
-    target.write_text(stamp + _font_face(font) + sheet, encoding="utf-8")
+    faces = [_font_face(*font, static / ICON_FOLDER, icons_of(sheet)) for font in ICON_FONTS]
+    target.write_text("".join([stamp, *faces, sheet]), encoding="utf-8")
     (static / WITHOUT_JAVASCRIPT).write_text(without_javascript(sheet), encoding="utf-8")
 
 
@@ -84,7 +85,7 @@ def icons_of(sheet: str) -> set[str]:
 
 
 def icon_font(source: Path, icons: Iterable[str]) -> bytes:
-    """A font, in WOFF2, of only these icons."""
+    """A font, in WOFF2, of only these icons, as far as the source has them."""
     from fontTools import subset
     from fontTools.ttLib import TTFont
 
@@ -98,10 +99,10 @@ def icon_font(source: Path, icons: Iterable[str]) -> bytes:
     return written.getvalue()
 
 
-def _font_face(font: bytes) -> str:
-    data = base64.b64encode(font).decode()
+def _font_face(family: str, weight: int, file: str, folder: Path, icons: Iterable[str]) -> str:
+    data = base64.b64encode(icon_font(folder / file, icons)).decode()
     return (
-        f'@font-face {{ font-family: "{ICON_FAMILY}"; font-style: normal; font-weight: 900; font-display: block; '
+        f'@font-face {{ font-family: "{family}"; font-style: normal; font-weight: {weight}; font-display: block; '
         f'src: url("data:font/woff2;base64,{data}") format("woff2"); }}\n'
     )
 

@@ -61,7 +61,7 @@ def test_the_reader_s_own_choice_comes_before_the_system_s(compressed, browser, 
 
 def test_without_javascript_code_and_boxes_have_the_colours_of_dark(compressed, browser):
     """Without a script the dark page is the same dark page: text, code and the boxes of notes."""
-    look = """() => [".highlight span.k, .highlight span.kn", ".admonition", ".bd-article p"].map((name) => {
+    look = """() => [".highlight span.n", ".admonition", ".bd-article p"].map((name) => {
       const element = document.querySelector(name);
       const style = getComputedStyle(element);
       return element && [style.color, style.backgroundColor, style.borderColor];
