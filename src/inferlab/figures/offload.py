@@ -18,6 +18,9 @@ from inferlab.settings import Settings
 from inferlab.units import GIB, bytes_text
 
 PHASES = {"decode": DECODE, "prefill": PREFILL}
+DOMAINS = ((0.8372, 1.0), (0.4186, 0.7072), (0.0, 0.2886))
+"""Heights of the three rows, from the top."""
+RATES = {"automargin": True, "ticklabelstandoff": 6}
 APART = ("n_gpu_layers", "rpc_servers")
 """Settings that may differ on one curve: the axis, and an address that changes with every start."""
 
@@ -38,25 +41,33 @@ def split(
     runs   measured rates: every pass a faint point, the median a numbered one; hollow where its other settings
            differ from those of `plans`
     """
-    figure = blank(None, _alt_text(at, held, plans, runs))
-    figure.set_subplots(rows=3, cols=1, row_heights=[0.22, 0.39, 0.39], vertical_spacing=0.13)
-    _bytes(figure, _bytes_by_device(held))
+    traces = _bytes(_bytes_by_device(held))
     for row, (phase, colour) in enumerate(PHASES.items(), 2):
-        _predicted(figure, row, phase, colour, plans)
-        _measured(figure, row, phase, colour, runs, plans)
-    layers = {"title": "n_gpu_layers", "dtick": _tick(plans, runs), "automargin": True}
-    rates = {"automargin": True, "ticklabelstandoff": 6}
-    figure.update_layout(
-        barmode="stack", showlegend=True, height=760, shapes=[_mark(at, row) for row in (2, 3)],
-        xaxis={"title": "GiB", "rangemode": "tozero", "automargin": True}, xaxis2=layers, xaxis3=layers,
-        yaxis={"autorange": "reversed", "type": "category", **rates},
-        **{f"yaxis{row}": {"title": f"{phase}<br>tokens/s", "rangemode": "tozero", **rates, **_headroom(figure, row)}
-           for row, phase in enumerate(PHASES, 2)},
-    )  # fmt: skip
+        traces += _predicted(row, phase, colour, plans) + _measured(row, phase, colour, runs, plans)
+    empty = blank(None, _alt_text(at, held, plans, runs)).layout.to_plotly_json()
+    figure = go.Figure(traces, {**empty, **_layout(at, traces, _tick(plans, runs))})
     line = badge or _badge(held, plans, runs)
     write_badge(figure, line)
-    figure.update_layout(margin_b=116 + 14 * max(0, len(badge_lines(line)) - 3))
+    figure.layout.margin.b = 116 + 14 * max(0, len(badge_lines(line)) - 3)
     return figure
+
+
+def _layout(at: int, traces: Sequence[dict], tick: int) -> dict:
+    """Axes of the three rows, with the mark at the n_gpu_layers that is drawn.
+
+    One dict is checked by plotly in a tenth of the time of `update_layout`: a slider draws this at every move.
+    """
+    layers = {"title": {"text": "n_gpu_layers"}, "dtick": tick}
+    axes = {
+        "xaxis": {"anchor": "y", "title": {"text": "GiB"}, "rangemode": "tozero", "automargin": True},
+        "yaxis": {"anchor": "x", "domain": DOMAINS[0], "autorange": "reversed", "type": "category", **RATES},
+    }
+    for row, phase in enumerate(PHASES, 2):
+        rates = {"title": {"text": f"{phase}<br>tokens/s"}, "rangemode": "tozero", **RATES, **_headroom(traces, row)}
+        axes[f"xaxis{row}"] = {"anchor": f"y{row}", "automargin": True, **layers}
+        axes[f"yaxis{row}"] = {"anchor": f"x{row}", "domain": DOMAINS[row - 1], **rates}
+    shapes = [_mark(at, row) for row in (2, 3)]
+    return {"barmode": "stack", "showlegend": True, "height": 760, "shapes": shapes, **axes}
 
 
 def _bytes_by_device(held: MemoryPlan | Run | None) -> Held:
@@ -72,55 +83,63 @@ def _bytes_by_device(held: MemoryPlan | Run | None) -> Held:
     return found
 
 
-def _bytes(figure: go.Figure, held: Held) -> None:
+def _bytes(held: Held) -> list[dict]:
+    """A bar for each kind of bytes."""
+    bars = []
     for kind, (name, colour) in KINDS.items():
         sizes = [(parts.get(kind) or 0) / GIB for parts in held.values()]
         if any(sizes):
-            figure.add_bar(
-                y=list(held), x=sizes, name=name, orientation="h", marker_color=colour, row=1, col=1,
-                hovertemplate=f"{name} %{{x:.3f}} GiB<extra>%{{y}}</extra>",
-            )  # fmt: skip
+            bars.append({
+                "type": "bar", "y": list(held), "x": sizes, "name": name, "orientation": "h",
+                "marker": {"color": colour}, "hovertemplate": f"{name} %{{x:.3f}} GiB<extra>%{{y}}</extra>",
+                "xaxis": "x", "yaxis": "y",
+            })  # fmt: skip
+    return bars
 
 
-def _predicted(figure: go.Figure, row: int, phase: str, colour: str, plans: Sequence[SpeedPlan]) -> None:
+def _predicted(row: int, phase: str, colour: str, plans: Sequence[SpeedPlan]) -> list[dict]:
     """The predicted rates as a line on their band."""
     if not plans:
-        return
+        return []
     x = [plan.settings.n_gpu_layers for plan in plans]
     steps = [getattr(plan, phase) for plan in plans]
     least, most = zip(*(step.rate_range for step in steps), strict=True)
-    figure.add_scatter(
-        x=[*x, *reversed(x)], y=[*most, *reversed(least)], fill="toself", fillcolor=EDGE, mode="none",
-        name="band of the prediction", showlegend=row == 2, hoverinfo="skip", opacity=0.5, row=row, col=1,
-    )  # fmt: skip
-    figure.add_scatter(
-        x=x, y=[step.tokens_per_second for step in steps], name=f"{phase}, predicted", mode="lines",
-        line={"color": colour, "width": 2}, text=[step.bound_by for step in steps], row=row, col=1,
-        hovertemplate=f"{phase} predicted %{{y:.1f}} tokens/s<br>most of it: %{{text}}<extra>%{{x}} layers</extra>",
-    )  # fmt: skip
+    band = {
+        "x": [*x, *reversed(x)], "y": [*most, *reversed(least)], "fill": "toself", "fillcolor": EDGE, "mode": "none",
+        "name": "band of the prediction", "showlegend": row == 2, "hoverinfo": "skip", "opacity": 0.5,
+    }  # fmt: skip
+    line = {
+        "x": x, "y": [step.tokens_per_second for step in steps], "name": f"{phase}, predicted", "mode": "lines",
+        "line": {"color": colour, "width": 2}, "text": [step.bound_by for step in steps],
+        "hovertemplate": f"{phase} predicted %{{y:.1f}} tokens/s<br>most of it: %{{text}}<extra>%{{x}} layers</extra>",
+    }  # fmt: skip
+    return [_in_row(row, band), _in_row(row, line)]
 
 
-def _measured(
-    figure: go.Figure, row: int, phase: str, colour: str, runs: Sequence[Run], plans: Sequence[SpeedPlan]
-) -> None:
+def _measured(row: int, phase: str, colour: str, runs: Sequence[Run], plans: Sequence[SpeedPlan]) -> list[dict]:
+    """Every pass as a faint point, and the median of each run as a numbered one."""
     found = [(number, run, run.points(f"{phase}_tokens_per_second")) for number, run in enumerate(runs, 1)]
     found = [(number, run, rates) for number, run, rates in found if rates]
     if not found:
-        return
-    x = [run.settings.n_gpu_layers for _, run, rates in found for _ in rates]
-    figure.add_scatter(
-        x=x, y=[rate for *_, rates in found for rate in rates], mode="markers", hoverinfo="skip", showlegend=False,
-        name="every pass", marker={"color": colour, "opacity": 0.3, "size": 5}, row=row, col=1,
-    )  # fmt: skip
+        return []
+    passes = {
+        "x": [run.settings.n_gpu_layers for _, run, rates in found for _ in rates],
+        "y": [rate for *_, rates in found for rate in rates], "mode": "markers", "hoverinfo": "skip",
+        "showlegend": False, "name": "every pass", "marker": {"color": colour, "opacity": 0.3, "size": 5},
+    }  # fmt: skip
     alike = [not plans or same_curve(run.settings, plans[0].settings) for _, run, _ in found]
-    figure.add_scatter(
-        x=[run.settings.n_gpu_layers for _, run, _ in found], y=[median(rates) for *_, rates in found],
-        name=f"{phase}, measured", mode="markers+text", text=[f"{number}" for number, *_ in found],
-        textposition="top center", customdata=[settings_text(run.settings, run) for _, run, _ in found],
-        marker={"color": colour, "size": 10, "symbol": ["circle" if one else "circle-open" for one in alike]},
-        hovertemplate=f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
-        row=row, col=1,
-    )  # fmt: skip
+    medians = {
+        "x": [run.settings.n_gpu_layers for _, run, _ in found], "y": [median(rates) for *_, rates in found],
+        "name": f"{phase}, measured", "mode": "markers+text", "text": [f"{number}" for number, *_ in found],
+        "textposition": "top center", "customdata": [settings_text(run.settings, run) for _, run, _ in found],
+        "marker": {"color": colour, "size": 10, "symbol": ["circle" if one else "circle-open" for one in alike]},
+        "hovertemplate": f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
+    }  # fmt: skip
+    return [_in_row(row, passes), _in_row(row, medians)]
+
+
+def _in_row(row: int, scatter: dict) -> dict:
+    return {"type": "scatter", **scatter, "xaxis": f"x{row}", "yaxis": f"y{row}"}
 
 
 def _mark(at: int, row: int) -> dict:
@@ -129,9 +148,9 @@ def _mark(at: int, row: int) -> dict:
     return {"type": "line", "xref": f"x{row}", "yref": f"y{row} domain", "line": {"color": EDGE, "width": 6}, **ends}
 
 
-def _headroom(figure: go.Figure, row: int) -> dict:
+def _headroom(traces: Sequence[dict], row: int) -> dict:
     """The axis's range, with room for the number above the highest point."""
-    most = max((y for trace in figure.data if trace.yaxis == f"y{row}" for y in trace.y), default=0)
+    most = max((y for trace in traces if trace["yaxis"] == f"y{row}" for y in trace["y"]), default=0)
     return {"range": [0, 1.18 * most]} if most else {}
 
 

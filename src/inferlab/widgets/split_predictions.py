@@ -18,13 +18,14 @@ from inferlab.units import MIB
 
 
 class SplitPredictions:
-    """Predictions for one model on one machine; the rates over n_gpu_layers are computed once for the other settings.
+    """Predictions for one model on one machine, each computed once: bytes for settings, rates for every n_gpu_layers.
 
     calibration  source of the rates; None: bytes alone
     """
 
     def __init__(self, model: Model, machine: Machine, n_prompt: int, n_gen: int) -> None:
         self.model, self.machine, self.workload = model, machine, (n_prompt, n_gen)
+        self._plans: dict[str, MemoryPlan] = {}
         self.use_calibration(None)
 
     def use_calibration(self, calibration: Calibration | None) -> None:
@@ -33,7 +34,11 @@ class SplitPredictions:
         self._curves: dict[str, list[SpeedPlan]] = {}
 
     def memory(self, settings: Settings) -> MemoryPlan:
-        return predict.predict_memory(self.model, settings, self.machine)
+        """Bytes on either side for these settings."""
+        key = repr(settings)
+        if key not in self._plans:
+            self._plans[key] = predict.predict_memory(self.model, settings, self.machine)
+        return self._plans[key]
 
     def speeds(self, settings: Settings) -> list[SpeedPlan]:
         """Rates for every n_gpu_layers, from 0 to all blocks and the output layer."""
