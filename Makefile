@@ -49,8 +49,8 @@ lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the lab
 	$(BIN)/ruff check .
 	$(BIN)/nbstripout --keep-count --verify labs/*.ipynb
 
-lab: $(READY)  ## open JupyterLab on labs/
-	$(BIN)/jupyter lab labs $(LAB_OPTIONS)
+lab: $(READY)  ## open JupyterLab on a page that lists the labs
+	$(BIN)/python -m handbook.lab_room $(LAB_OPTIONS)
 
 bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
 	$(PYTEST) tests/benchmarks -s
