@@ -123,6 +123,26 @@ def prediction(page: Page) -> str:
     return page.locator(".widget-html", has_text="Predicted.").inner_text()
 
 
+@pytest.mark.parametrize("width", [1280, 800])
+def test_every_button_shows_its_whole_text(notebook, width):
+    """None is cut, and those of one row stand on one line."""
+    size = notebook.viewport_size
+    notebook.set_viewport_size({**size, "width": width})
+    buttons = [one for one in notebook.locator(".jp-OutputArea button.widget-button").all() if one.is_visible()]
+    cut = [one.inner_text() for one in buttons if one.evaluate("e => e.scrollWidth > e.clientWidth")]
+    tops = [one.bounding_box()["y"] for one in buttons]
+    notebook.set_viewport_size(size)
+    assert len(buttons) >= 4
+    assert cut == []
+    assert all(abs(one - other) < 1 or abs(one - other) > 20 for one in tops for other in tops)
+
+
+def test_the_link_shows_its_rate(notebook):
+    """A control shows its value before anything is chosen."""
+    link = notebook.get_by_label("link to the device")
+    assert link.evaluate("e => e.selectedOptions[0].text") == "as fast as it goes"
+
+
 def test_the_prediction_follows_a_slider_moved_by_keyboard(notebook):
     """An arrow key on the focused handle moves a layer to the device, and the bytes with it."""
     before = prediction(notebook)

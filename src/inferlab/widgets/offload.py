@@ -113,13 +113,15 @@ class SplitLab(LiveLab):
         self.type_v = labelled(ipw.Dropdown, "type_v", options=KV_TYPES, value="f16")
         self.flash_attn = labelled(ipw.Dropdown, "flash_attn", options=FLASH_ATTN, value="on")
         self.offload_kqv = labelled(ipw.Checkbox, "offload_kqv: the cache lies with its layer", value=True)
-        self.link = labelled(ipw.Dropdown, "link to the device", options=list(LINKS.items()), value=None)
+        self.link = labelled(ipw.Dropdown, "link to the device", options=list(LINKS.items()), index=0)
         self.measure_button = ipw.Button(description="Measure", button_style="primary", icon="play")
         self.cancel_button = ipw.Button(description="Cancel", icon="stop", disabled=True)
         self.save_button = ipw.Button(description="Save as JSON", icon="save", disabled=True)
         self.calibrate_button = ipw.Button(description="Calibrate (4 minutes)", icon="tachometer")
         self.calibrate_button.layout.display = "none" if self.predicted.calibration else None
         self.picture_button = SavePictures(label="Save picture (PNG)")
+        for button in (self.measure_button, self.cancel_button, self.save_button, self.calibrate_button):
+            button.layout.width = "auto"
         self.progress = ipw.IntProgress(value=0, min=0, max=1, layout={"width": "min(34em, 95%)"})
         self.progress.layout.visibility = "hidden"
         for control in self.controls:

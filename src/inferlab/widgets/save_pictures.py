@@ -9,6 +9,8 @@ FRONT_END = """
 function render({ model, el }) {
   const button = document.createElement("button");
   button.className = "jupyter-button widget-button lm-Widget";
+  Object.assign(button.style, { width: "auto", margin: "var(--jp-widgets-margin, 2px)" });
+  Object.assign(el.style, { display: "flex", margin: "0" });  // in line with the buttons beside it
   button.textContent = model.get("label");
   button.addEventListener("click", () => {
     const near = el.closest(".jp-OutputArea-output") ?? document;

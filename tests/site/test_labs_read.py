@@ -1,0 +1,105 @@
+"""What `make lab` shows before anything is run: the list of labs, then a lab that reads like its page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from handbook import lab_room
+from inferlab.engine.loopback import free_port
+
+ROOT = Path(__file__).parents[2]
+LAB = "06a-split-the-model.ipynb"
+OPEN = """
+import sys
+from pathlib import Path
+from handbook.lab_room import open_labs
+open_labs(Path(sys.argv[1]), sys.argv[2:])
+"""
+STARTING_MS = 90_000
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
+    """Address of the JupyterLab of `make lab`, over a copy, for a reader who has no settings yet."""
+    root, home = tmp_path_factory.mktemp("handbook"), tmp_path_factory.mktemp("home")
+    for folder in ("labs", "book"):
+        shutil.copytree(ROOT / folder, root / folder)
+    port = free_port()
+    options = ["--no-browser", f"--port={port}", "--allow-root", "--IdentityProvider.token="]
+    environment = {**os.environ, "JUPYTER_CONFIG_DIR": str(home), "JUPYTER_DATA_DIR": str(home)}
+    log = home / "server.log"
+    with log.open("wb") as written:
+        server = subprocess.Popen(
+            [sys.executable, "-c", OPEN, str(root), *options],
+            stdout=written, stderr=written, env=environment, start_new_session=True,
+        )  # fmt: skip
+    try:
+        wait_for(f"http://127.0.0.1:{port}/lab", log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        server.wait(20)
+
+
+def wait_for(address: str, log: Path) -> None:
+    for _ in range(5 * STARTING_MS // 1000):
+        with suppress(OSError):
+            urllib.request.urlopen(address, timeout=2)
+            return
+        time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not answer at {address}:\n{log.read_text(errors='replace')}", pytrace=False)
+
+
+@pytest.fixture
+def page(browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 12_000})
+    page.set_default_timeout(STARTING_MS)
+    expect.set_options(timeout=STARTING_MS)
+    page.hosts = set()
+    page.on("request", lambda request: page.hosts.add(request.url.split("/")[2]))
+    yield page
+    expect.set_options(timeout=5000)
+    page.close()
+
+
+def test_it_opens_on_the_list_of_the_labs(address, page):
+    """Each is a link that opens its notebook; no question about news is asked, and no other host either."""
+    page.goto(address)
+    links = page.locator(".jp-MarkdownViewer table a")
+    expect(links).to_have_count(len(lab_room.labs(ROOT)))
+    assert links.all_inner_texts() == [lab.title for lab in lab_room.labs(ROOT)]
+    page.wait_for_timeout(3000)
+    assert page.locator(".Toastify__toast").count() == 0
+    links.first.click()
+    expect(page.locator(".jp-Notebook")).to_be_visible()
+    assert {host for host in page.hosts if not host.startswith("127.0.0.1")} == set()
+
+
+def test_a_lab_reads_like_its_page(address, page):
+    """No directive stands there as text, no source tells a question, and answers are closed until pressed."""
+    page.goto(f"{address}/lab/tree/labs/{LAB}?reset")
+    notebook = page.locator(".jp-Notebook")
+    expect(notebook.get_by_role("heading", name="Clean up")).to_be_visible()
+    expect(notebook.get_by_text("widgets.ask(")).to_have_count(3)
+    text = notebook.inner_text()
+    assert not [raw for raw in (":::", "```", "{ref}", "{glue", "**1.", "</details>") if raw in text]
+    assert "which part of the model is there?" not in text
+    answer = notebook.locator("p", has_text="The 13 layers on the host cost most of the time")
+    expect(answer).to_be_hidden()
+    notebook.get_by_text("Answers", exact=True).click()
+    expect(answer).to_be_visible()
