@@ -220,7 +220,6 @@ def _report_unanswered(app, doctree) -> None:
 
 def _load_script(app, pagename, templatename, context, doctree) -> None:
     if doctree is not None and asks(doctree):
-        app.add_css_file("questions.css")
         app.add_js_file("questions.js", loading_method="defer")
 
 

@@ -24,7 +24,6 @@ SPELLINGS = {
 
 def setup(app) -> None:
     """Give each page the search, and write the index when a build ends; it is loaded when somebody searches."""
-    app.add_css_file("search.css")
     app.add_js_file("search.js", loading_method="defer")
     app.connect("build-finished", _write)
 

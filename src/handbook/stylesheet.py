@@ -28,6 +28,11 @@ ICONS = (
 ICON_FONTS = (("Font Awesome 6 Free", 900, "fa-solid-900.woff2"), ("Font Awesome 6 Brands", 400, "fa-brands-400.woff2"))
 """Family, weight and file of the theme's fonts whose icons a sheet writes."""
 ICON_FOLDER = "vendor/fontawesome/webfonts"
+MEDIA = {
+    "light": "print, (prefers-color-scheme: light)",
+    "dark": "screen and (prefers-color-scheme: dark)",
+}
+"""Where each theme's rules hold without JavaScript: paper is always light."""
 _THEME = re.compile(r"html\[data-theme=\"?(light|dark)\"?\]")
 _NAMES_ICON = re.compile(r"\.fa-([a-z0-9-]+)::?before$")
 _ICON = re.compile(r"[\ue000-\uf8ff]")
@@ -113,8 +118,8 @@ def without_javascript(sheet: str) -> str:
     for rule in tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True):
         if rule.type == "qualified-rule":
             _sort_by_scheme(rule, schemes)
-    blocks = [(name, "\n".join(rules)) for name, rules in schemes.items()]
-    return "\n".join(f"@media (prefers-color-scheme: {name}) {{\n{rules}\n}}" for name, rules in blocks)
+    blocks = [(MEDIA[name], "\n".join(rules)) for name, rules in schemes.items()]
+    return "\n".join(f"@media {media} {{\n{rules}\n}}" for media, rules in blocks)
 
 
 def _sort_by_scheme(rule, schemes: dict[str, list[str]]) -> None:

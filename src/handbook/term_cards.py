@@ -13,7 +13,6 @@ LONGEST = 280
 
 def setup(app) -> None:
     """Give each page the cards, and write the definitions when a build ends; they are loaded for the first card."""
-    app.add_css_file("terms.css")
     app.add_js_file("terms.js", loading_method="defer")
     app.connect("build-finished", _write)
 

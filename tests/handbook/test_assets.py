@@ -15,7 +15,7 @@ WANTED = [
     _JavaScript("", body="DOCUMENTATION_OPTIONS.pagename = 'index';"),
     _JavaScript("", body="const THEBE_JS_URL = '';"),
     _JavaScript("_static/design-tabs.js"),
-    _JavaScript("_static/book.js", defer="defer"),
+    _JavaScript("_static/printing.js", defer="defer"),
 ]
 
 
@@ -26,7 +26,7 @@ def names(kept):
 def test_unused_scripts_are_left_out_and_the_rest_runs_after_the_page():
     """Live kernels, tabs and repeated settings go; what is loaded does not hold up the page."""
     kept = assets.scripts(WANTED, tabs=False, search=False)
-    assert names(kept) == ["documentation_options.js", "settings", "book.js"]
+    assert names(kept) == ["documentation_options.js", "settings", "printing.js"]
     assert all(script.attributes.get("defer") for script in kept if script.filename)
 
 
@@ -40,4 +40,4 @@ def test_the_search_page_has_its_options_at_once():
     """The search page's own scripts read the options while the page is read."""
     kept = {str(script.filename): script for script in assets.scripts(WANTED, tabs=False, search=True)}
     assert "defer" not in kept["_static/documentation_options.js"].attributes
-    assert "defer" in kept["_static/book.js"].attributes
+    assert "defer" in kept["_static/printing.js"].attributes
