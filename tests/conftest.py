@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from no_engine import sitecustomize
 
-from handbook.diagrams import find_chromium
+from handbook.chromium import find_chromium
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 

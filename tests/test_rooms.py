@@ -43,7 +43,7 @@ ONLY_IN = {
     "ipywidgets": {"widgets"},
     "llama_cpp": {"engine.worker"},
     "myst_nb": {"handbook"},
-    "playwright": {"handbook.diagrams", "handbook.social_card"},
+    "playwright": {"handbook.chromium"},
     "plotly": {"figures"},
     "psutil": {"measurement.telemetry.host"},
     "pynvml": {"measurement.telemetry.nvml"},

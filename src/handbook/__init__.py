@@ -36,8 +36,21 @@ def setup(app) -> dict:
 
     Pages are never read in parallel, because their measurements would disturb each other.
     """
-    from handbook import accessibility, assets, findable, incremental, page_kernel
-    from handbook import atlas_table, diagrams, drawings, formulas, predictions, settings_table, tables, trials
+    from handbook import (
+        accessibility,
+        assets,
+        atlas_table,
+        diagrams,
+        drawings,
+        findable,
+        formulas,
+        incremental,
+        page_kernel,
+        predictions,
+        settings_table,
+        tables,
+        trials,
+    )
 
     content = (trials, predictions, atlas_table, settings_table, tables, diagrams, formulas, drawings)
     for part in (accessibility, *content, page_kernel, assets, findable, incremental):

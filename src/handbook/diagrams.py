@@ -15,16 +15,14 @@ import argparse
 import hashlib
 import html
 import json
-import os
 import re
-import shutil
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from inferlab.doctor.host import CHROMIUM_NAMES
+from handbook.chromium import blank_page
 from inferlab.errors import StaleDiagram
 
 _DRAW = """
@@ -98,12 +96,6 @@ def _visit_diagram(self, node) -> None:
     raise SkipNode
 
 
-def find_chromium() -> str | None:
-    """Path of a Chromium on this machine: CHROMIUM if set, else the first known name on PATH, else None."""
-    names = [os.environ.get("CHROMIUM", ""), *CHROMIUM_NAMES]
-    return next((path for name in names if name and (path := shutil.which(name))), None)
-
-
 def _is_current(source: Path) -> bool:
     try:
         return rendered(source.read_text(encoding="utf-8"), source.parent) == source.with_suffix(".svg").read_text(
@@ -119,16 +111,11 @@ def _settings_text(folder: Path) -> str:
 
 @contextmanager
 def _drawing_page(node_modules: Path) -> Iterator:
-    from playwright.sync_api import sync_playwright
-
     font = node_modules / "@fontsource-variable/source-sans-3/files/source-sans-3-latin-wght-normal.woff2"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        page = browser.new_page()
+    with blank_page() as page:
         page.add_style_tag(content=_FONT.format(b64encode(font.read_bytes()).decode()))
         page.add_script_tag(path=node_modules / "mermaid/dist/mermaid.min.js")
         yield page
-        browser.close()
 
 
 def _draw(page, source: Path) -> str:

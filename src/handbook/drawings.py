@@ -29,7 +29,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from handbook.assets import npm_folder
-from handbook.diagrams import find_chromium
+from handbook.chromium import NoBrowser, blank_page
 from handbook.execution_cache import is_ci
 from inferlab.records import write_whole
 
@@ -209,39 +209,18 @@ def _draw_all(new: Iterable[str], drawings: Drawings, root: Path) -> None:
                 drawings.keep(figure, draw(page, figure))
     except NoBrowser as missing:
         if is_ci(os.environ):
-            raise ExtensionError(str(missing)) from missing
-        LOGGER.info("%s Until then the reader's browser draws the figures, with JavaScript.", missing)
-
-
-class NoBrowser(Exception):
-    """No browser could be started to draw figures."""
+            raise ExtensionError(f"No figure was drawn as SVG. {missing}") from missing
+        LOGGER.info("No figure was drawn as SVG. %s Until then the reader's browser draws the figures.", missing)
 
 
 @contextmanager
 def drawing_page(root: Path) -> Iterator:
     """A page with plotly and the book's own script, whose colours are the SENTINELS. Raises NoBrowser."""
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError:
-        raise NoBrowser(_advice("the Python package playwright is missing")) from None
-    with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        except Error as failed:
-            raise NoBrowser(_advice(str(failed).splitlines()[0])) from None
-        page = browser.new_page()
+    with blank_page() as page:
         page.add_style_tag(content=_page_style(root))
         page.add_script_tag(path=npm_folder(root, PLOTLY) / "plotly-cartesian.min.js")
         page.add_script_tag(content=_page_script(root))
         yield page
-        browser.close()
-
-
-def _advice(reason: str) -> str:
-    return (
-        f"No figure was drawn as SVG: {reason.rstrip('.')}. Install Chromium (on Debian `apt-get install chromium`), "
-        "name one with CHROMIUM=path, or run `playwright install chromium`."
-    )
 
 
 def draw(page: Any, figure: str) -> dict[str, str]:

@@ -11,7 +11,8 @@ from base64 import b64encode
 from html import escape
 from pathlib import Path
 
-from handbook import assets, diagrams, page_texts
+from handbook import assets, page_texts
+from handbook.chromium import blank_page, find_chromium
 
 WIDTH, HEIGHT = 1200, 630
 """Pixels, as the services that show shared links want it."""
@@ -54,22 +55,17 @@ def _draw_if_new(app, env) -> None:
     for old in _cards(app):
         if old != target:
             old.unlink()
-    if not target.exists() and (chromium := diagrams.find_chromium()):
-        _draw(page, target, chromium)
+    if not target.exists() and find_chromium():
+        _draw(page, target)
 
 
 def _cards(app) -> list[Path]:
     return sorted((Path(app.outdir) / "_static").glob("card-*.png"))
 
 
-def _draw(page: str, target: Path, chromium: str) -> None:
-    from playwright.sync_api import sync_playwright
-
+def _draw(page: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+    with blank_page(viewport={"width": WIDTH, "height": HEIGHT}) as tab:
         tab.set_content(page)
         tab.evaluate("document.fonts.load(\"40px 'Card'\")")
         tab.screenshot(path=target)
-        browser.close()

@@ -10,7 +10,8 @@ import pytest
 from sphinx.errors import ExtensionError
 
 from handbook import drawings
-from handbook.drawings import SENTINELS, Drawings, NoBrowser, page_colours, page_figure
+from handbook.chromium import NoBrowser
+from handbook.drawings import SENTINELS, Drawings, page_colours, page_figure
 from inferlab import figures
 from inferlab.figures.style import blank, line
 

@@ -51,7 +51,8 @@ def test_the_font_of_icons_holds_those_that_a_sheet_writes():
 
 def test_without_javascript_each_theme_follows_the_system():
     """The rules of a theme are repeated for the scheme that the system asks for; other rules are not."""
-    light, dark = stylesheet.without_javascript(SHEETS["own.css"]).split("@media (prefers-color-scheme: dark)")
+    sheet = stylesheet.without_javascript(SHEETS["own.css"])
+    light, dark = sheet.split("@media screen and (prefers-color-scheme: dark)")
     assert 'html[data-theme="auto"] h1 { color: red }' in light
     assert 'html[data-theme="auto"] p { color: red }' in dark
     assert "margin" not in light + dark

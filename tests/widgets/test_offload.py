@@ -235,7 +235,8 @@ def test_on_a_page_a_recorded_sweep_lies_on_a_slider(monkeypatch):
     monkeypatch.setattr(figures, "on_page", lambda: True)
     figure = split_lab()
     assert type(figure).__name__ == "Figure"
-    assert [step.label for step in figure.layout.sliders[0].steps] == [str(n) for n in range(10)]
+    [control] = figure.layout.meta["controls"]
+    assert (control["name"], control["values"]) == ("n_gpu_layers", [str(n) for n in range(10)])
     assert any("recorded: " in (note.text or "") for note in figure.layout.annotations)
 
 

@@ -1,0 +1,44 @@
+"""The browser that draws pictures at build: figures, diagrams and the social card."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from inferlab.doctor.host import CHROMIUM_NAMES
+
+
+class NoBrowser(Exception):
+    """No browser could be started; the message says why, and how to get one."""
+
+
+def find_chromium() -> str | None:
+    """Path of a Chromium on this machine: CHROMIUM if set, else the first known name on PATH, else None."""
+    names = [os.environ.get("CHROMIUM", ""), *CHROMIUM_NAMES]
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+@contextmanager
+def blank_page(**options: Any) -> Iterator:
+    """An empty page of a headless Chromium, with playwright's options of `new_page`. Raises NoBrowser."""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        raise NoBrowser(_advice("the Python package playwright is missing")) from None
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        except Error as failed:
+            raise NoBrowser(_advice(str(failed).splitlines()[0])) from None
+        yield browser.new_page(**options)
+        browser.close()
+
+
+def _advice(reason: str) -> str:
+    return (
+        f"No Chromium could be started: {reason.rstrip('.')}. Install it (on Debian `apt-get install chromium`), "
+        "name one with CHROMIUM=path, or run `playwright install chromium`."
+    )
