@@ -14,6 +14,7 @@ from typing import Any
 
 from myst_nb.sphinx_ext import add_global_html_resources
 from pydata_sphinx_theme.pygments import overwrite_pygments_css
+from sphinx_exercise import copy_asset_files
 
 from handbook import stylesheet
 
@@ -87,9 +88,10 @@ def _needed_files(app, pagename, templatename, context, doctree) -> None:
 
 @functools.cache
 def _write_stylesheet(app, sheets: tuple[str, ...]) -> None:
-    """Once a build, before its first page; two sheets come only when a build ends, so ask for them now."""
+    """Once a build, before its first page; three sheets come only when a build ends, so ask for them now."""
     overwrite_pygments_css(app)
     add_global_html_resources(app, None)
+    copy_asset_files(app, None)
     stylesheet.write(Path(app.outdir) / "_static", sheets)
 
 
