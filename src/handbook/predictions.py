@@ -31,6 +31,7 @@ from sphinx.util.docutils import SphinxDirective
 from inferlab.widgets import page_markup
 
 TITLE = "Commit before you scroll"
+HINT = "Choose an answer and press Commit: the answer further down then opens, with your choice beside it."
 COMPARE = "Compare with your predictions"
 ASKED = re.compile(r"\{asked\}`(\S+) (\w+)`")
 ON_LAB_PAGES = '<fieldset class="question"'
@@ -127,7 +128,8 @@ class Predict(Numbered):
 
     def run(self) -> list[nodes.Node]:
         before, items = self.content_list(self.with_lab_questions())
-        box = nodes.admonition("", nodes.title("", TITLE), *before, classes=["predict"])
+        hint = nodes.paragraph("", HINT, classes=["predict-hint", "pst-js-only"])
+        box = nodes.admonition("", nodes.title("", TITLE), *before, hint, classes=["predict"])
         self.set_source_info(box)
         box += [self.question(number, parts, alone=len(items) == 1) for number, parts in items.items()]
         return [box]
