@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
 
-from handbook import assets, fingerprints
+from handbook import fingerprints
 from handbook.execution_cache import Executions
 from handbook.incremental import lock_build, summary
 
@@ -63,8 +63,7 @@ class Book:
 
     def __init__(self, root):
         self.root, self.log = root, root / "_ran.txt"
-        for folder in assets.PACKAGE_FILES:
-            (root / "node_modules" / folder).mkdir(parents=True, exist_ok=True)
+        (root / "node_modules").symlink_to(ROOT / "node_modules")
         (root / "book").mkdir()
         for name, other in (("one", "two"), ("two", "one")):
             self.page(name).write_text(PAGE.format(name=name, other=other, log=str(self.log)))
@@ -108,7 +107,7 @@ def built_once(tmp_path_factory):
         (folder / "book").mkdir()
         book = Book(folder / "book")
         assert book.build() == ["one", "two"]
-    shutil.copytree(book.root, folder / "copy")
+    shutil.copytree(book.root, folder / "copy", symlinks=True)
     return book
 
 
@@ -117,7 +116,7 @@ def book(built_once, monkeypatch):
     """The book as its first build left it."""
     without_settings(monkeypatch)
     shutil.rmtree(built_once.root)
-    shutil.copytree(built_once.root.with_name("copy"), built_once.root)
+    shutil.copytree(built_once.root.with_name("copy"), built_once.root, symlinks=True)
     return built_once
 
 

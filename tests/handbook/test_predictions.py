@@ -9,6 +9,7 @@ import pytest
 from bs4 import BeautifulSoup
 from sphinx.errors import ExtensionError
 from sphinx.testing.util import SphinxTestApp
+from sphinx.util.docutils import docutils_namespace
 
 from handbook.predictions import lab_question
 
@@ -50,10 +51,13 @@ def built(tmp_path):
         (tmp_path / "conf.py").write_text(
             'extensions = ["myst_parser", "handbook.predictions"]\nexclude_patterns = ["labs"]\n', encoding="utf-8"
         )
-        app = SphinxTestApp(srcdir=tmp_path, freshenv=True)
-        app.build()
-        warnings = app.warning.getvalue()
-        app.cleanup()
+        # Sphinx keeps the suffixes of an earlier build in the same process.
+        suffixes = {"source_suffix": {".md": "markdown"}}
+        with docutils_namespace():
+            app = SphinxTestApp(srcdir=tmp_path, freshenv=True, confoverrides=suffixes)
+            app.build()
+            warnings = app.warning.getvalue()
+            app.cleanup()
         html = (Path(app.outdir) / "index.html").read_text(encoding="utf-8")
         return BeautifulSoup(html, "html.parser"), warnings
 
