@@ -70,13 +70,13 @@ def test_a_barrier_is_noticed(browser):
 
 
 def test_the_first_tab_offers_the_way_to_the_article(built_book, pages, browser):
-    """Tab, Enter, Tab: the focus is on the first link of the article, past sidebar and buttons."""
+    """Tab, Enter, Tab: the focus is on the first link of the article; where there is no sidebar, one Tab is enough."""
     page, astray = browser.new_page(viewport={"width": 1280, "height": 900}), {}
     for path in pages:
         page.goto((built_book / path).as_uri())
-        for key in ("Tab", "Enter", "Tab"):
+        for key in ("Tab",) if path == "404.html" else ("Tab", "Enter", "Tab"):
             page.keyboard.press(key)
-        inside = "main" if path in ("search.html", "genindex.html") else "article"
+        inside = "main" if path in ("404.html", "search.html", "genindex.html") else "article"
         if not page.evaluate("name => Boolean(document.activeElement.closest(name))", inside):
             astray[path] = page.evaluate("document.activeElement.outerHTML.slice(0, 160)")
     page.close()
