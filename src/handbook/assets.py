@@ -29,6 +29,8 @@ PACKAGE_FILES = {
 
 
 THEME = "sphinx_book_theme"
+FIRST_FONT = "fonts/source-sans-3-latin-wght-normal.woff2"
+"""The font that the first screen of every page needs."""
 THEME_SCRIPTS = ("scripts/bootstrap.js", "scripts/pydata-sphinx-theme.js")
 """The scripts that the theme's template would load at the end of a page."""
 SEARCH_NEEDS_NOW = ("documentation_options.js", "doctools.js", "sphinx_highlight.js")
@@ -81,7 +83,7 @@ def _needed_files(app, pagename, templatename, context, doctree) -> None:
     for name in THEME_SCRIPTS:
         app.builder.add_js_file(name, defer="defer")
     context["metatags"] = VIEWPORT.sub("", context.get("metatags", ""))
-    context["sheet_without_javascript"] = stylesheet.WITHOUT_JAVASCRIPT
+    context |= {"first_font": FIRST_FONT, "sheet_without_javascript": stylesheet.WITHOUT_JAVASCRIPT}
 
 
 @functools.cache

@@ -31,7 +31,7 @@ from sphinx.util.docutils import SphinxDirective
 from inferlab.widgets import page_markup
 
 TITLE = "Commit before you scroll"
-HINT = "Choose an answer and press Commit: the answer further down then opens, with your choice beside it."
+HINT = "Choose and press Commit: the answer further down then opens."
 COMPARE = "Compare with your predictions"
 ASKED = re.compile(r"\{asked\}`(\S+) (\w+)`")
 ON_LAB_PAGES = '<fieldset class="question"'

@@ -33,8 +33,6 @@ MEDIA = {
     "dark": "screen and (prefers-color-scheme: dark)",
 }
 """Where each theme's rules hold without JavaScript: paper is always light."""
-TEXT_FONT = "fonts/source-sans-3-latin-wght-normal.woff2"
-"""The font of every page's text lies in the sheet, so that it is there when the text is first painted."""
 _THEME = re.compile(r"html\[data-theme=\"?(light|dark)\"?\]")
 _NAMES_ICON = re.compile(r"\.fa-([a-z0-9-]+)::?before$")
 _ICON = re.compile(r"[\ue000-\uf8ff]")
@@ -48,7 +46,7 @@ def write(static: Path, sheets: Iterable[str]) -> None:
     target = static / SHEET
     if target.exists() and target.read_text(encoding="utf-8").startswith(stamp):
         return
-    sheet = with_font(joined(parts), static / TEXT_FONT)
+    sheet = joined(parts)
     faces = [_font_face(*font, static / ICON_FOLDER, icons_of(sheet)) for font in ICON_FONTS]
     target.write_text("".join([stamp, *faces, sheet]), encoding="utf-8")
     (static / WITHOUT_JAVASCRIPT).write_text(without_javascript(sheet), encoding="utf-8")
@@ -64,12 +62,6 @@ def joined(parts: Iterable[tuple[str, str]], icons: Iterable[str] = ICONS) -> st
             if not (_is_icon_face(rule) or _is_unused_icon(rule, kept)):
                 rules.append(_readdressed(rule.serialize(), folder))
     return "\n".join(rules)
-
-
-def with_font(sheet: str, font: Path) -> str:
-    """The sheet with a font in the place of its address."""
-    data = base64.b64encode(font.read_bytes()).decode()
-    return sheet.replace(f'url("fonts/{font.name}")', f'url("data:font/woff2;base64,{data}")')
 
 
 def _is_icon_face(rule) -> bool:

@@ -68,7 +68,7 @@ def test_a_committed_prediction_opens_its_answer_and_stands_in_it(address, page,
     for outcome in outcomes(page).all():
         assert f"You predicted: {choice}" in outcome.inner_text()
     page.get_by_role("link", name="See the answer").click()
-    assert outcomes(page).first.locator("summary").is_visible()
+    assert outcomes(page).first.locator("> summary").is_visible()
     assert page.evaluate("document.querySelector(location.hash).open")
 
 
@@ -117,7 +117,7 @@ def test_a_commit_sends_nothing(address, page):
 def test_an_answer_opens_without_a_prediction(address, page, name):
     """Who does not want to choose presses the fold."""
     page.goto(f"{address}/{name}")
-    outcomes(page).first.locator("summary").click()
+    outcomes(page).first.locator("> summary").click()
     assert outcomes(page).first.get_attribute("open") is not None
     assert page.locator(".predicted").count() == 0
 
@@ -130,7 +130,7 @@ def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(address, 
     page.goto(f"{address}/{name}")
     assert page.locator(f"{FIRST} >> li >> nth=0").is_visible()
     assert not any(one.is_visible() for one in page.locator("fieldset.question").locator("input, button").all())
-    outcomes(page).first.locator("summary").click()
+    outcomes(page).first.locator("> summary").click()
     assert outcomes(page).first.get_attribute("open") is not None
     context.close()
 
