@@ -332,7 +332,8 @@ def test_choices_narrow_the_atlas_down(home, browser):
     page.locator(".atlas-filter").get_by_label("Device").select_option("loopback device")
     shown = page.locator(f"{ROWS}:visible")
     assert {row.get_attribute("data-device") for row in shown.all()} == {"loopback device"}
-    assert page.get_by_role("status").inner_text().startswith(f"{shown.count()} of {n_rows} measurements; median error")
+    status = page.locator(".atlas-filter").get_by_role("status").inner_text()
+    assert status.startswith(f"{shown.count()} of {n_rows} measurements; median error")
     page.get_by_role("button", name="Show all").click()
     page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
     page.get_by_label("Words").fill('speed-points "flash_attn off"')
