@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 from inferlab.doctor.host import CHROMIUM_NAMES
@@ -21,9 +23,23 @@ def find_chromium() -> str | None:
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
+def in_own_thread(draw: Callable) -> Callable:
+    """Decorator: run `draw` in a thread of its own, because playwright refuses one in which an event loop runs."""
+
+    @wraps(draw)
+    def drawn(*args: Any, **options: Any) -> Any:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(draw, *args, **options).result()
+
+    return drawn
+
+
 @contextmanager
 def blank_page(**options: Any) -> Iterator:
-    """An empty page of a headless Chromium, with playwright's options of `new_page`. Raises NoBrowser."""
+    """An empty page of a headless Chromium, with playwright's options of `new_page`.
+
+    Raises NoBrowser. To be used inside a function that runs `in_own_thread`.
+    """
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:

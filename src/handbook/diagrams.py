@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from handbook.chromium import blank_page
+from handbook.chromium import blank_page, in_own_thread
 from inferlab.errors import StaleDiagram
 
 _DRAW = """
@@ -64,6 +64,7 @@ def stale(folder: Path) -> list[Path]:
     return [source for source in sorted(folder.glob("*.mmd")) if not _is_current(source)]
 
 
+@in_own_thread
 def render(sources: list[Path], node_modules: Path) -> None:
     """Draw each source and write its SVG beside it; needs Chromium and an installed npm package mermaid."""
     if not sources:

@@ -29,7 +29,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from handbook.assets import npm_folder
-from handbook.chromium import NoBrowser, blank_page
+from handbook.chromium import NoBrowser, blank_page, in_own_thread
 from handbook.execution_cache import is_ci
 from inferlab.records import write_whole
 
@@ -201,6 +201,7 @@ def _draw_new(app: Any, env: Any) -> list[str]:
     return sorted(name for name, found in pages.items() if not set(new).isdisjoint(found))
 
 
+@in_own_thread
 def _draw_all(new: Iterable[str], drawings: Drawings, root: Path) -> None:
     """Draw these figures and keep the drawings; where no browser starts say so, and fail under CI."""
     try:

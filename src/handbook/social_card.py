@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 
 from handbook import assets, page_texts
-from handbook.chromium import blank_page, find_chromium
+from handbook.chromium import blank_page, find_chromium, in_own_thread
 
 WIDTH, HEIGHT = 1200, 630
 """Pixels, as the services that show shared links want it."""
@@ -63,6 +63,7 @@ def _cards(app) -> list[Path]:
     return sorted((Path(app.outdir) / "_static").glob("card-*.png"))
 
 
+@in_own_thread
 def _draw(page: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with blank_page(viewport={"width": WIDTH, "height": HEIGHT}) as tab:

@@ -3,14 +3,13 @@
 import json
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from sphinx.errors import ExtensionError
 
 from handbook import drawings
-from handbook.chromium import NoBrowser
+from handbook.chromium import NoBrowser, in_own_thread
 from handbook.drawings import SENTINELS, Drawings, page_colours, page_figure
 from inferlab import figures
 from inferlab.figures.style import blank, line
@@ -34,12 +33,7 @@ def json_of(figure) -> str:
     return drawings.FIGURE.search(figures.page_html(figure))[1]
 
 
-def alone(function, *arguments):
-    """Call a function that starts a browser in a thread of its own: one thread runs one Playwright."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(function, *arguments).result()
-
-
+@in_own_thread
 def drawn(figure) -> dict[str, str]:
     """A figure's drawings, from a browser started for it."""
     with drawings.drawing_page(ROOT) as page:
@@ -120,7 +114,7 @@ def test_a_drawing_takes_the_colours_of_the_page():
 
 def test_a_browser_draws_text_as_text_in_both_widths(page):
     """Titles and ticks are text in the page's colour; no colour of the drawing page is left."""
-    svgs = alone(drawn, example())
+    svgs = drawn(example())
     assert svgs.keys() == drawings.WIDTHS.keys()
     for svg in svgs.values():
         page.set_content(svg)
@@ -135,7 +129,7 @@ def test_many_equal_dots_become_few_lines(page):
     """A figure of hundreds of points weighs little, and every point is still in it."""
     figure = blank(None, "Points.")
     figure.add_scatter(x=list(range(400)), y=[n % 7 for n in range(400)], mode="markers", marker={"opacity": 0.3})
-    svg = alone(drawn, figure)["wide"]
+    svg = drawn(figure)["wide"]
     dots = re.findall(r'd="((?:M[^h"]+h0)+)"', svg)
     assert sum(path.count("h0") for path in dots) == 400
     assert len(dots) == 8
@@ -166,7 +160,7 @@ def test_without_a_browser_the_build_says_what_is_missing(build, monkeypatch):
     """It goes on without a warning, and names the command that gives a browser."""
     kept, says = build
     monkeypatch.setenv("CHROMIUM", "/bin/false")
-    alone(drawings._draw_all, [json_of(example())], kept, ROOT)
+    drawings._draw_all([json_of(example())], kept, ROOT)
     assert kept.find(json_of(example())) is None
     assert len(says) == 1
     assert "apt-get install chromium" in says[0]
@@ -178,7 +172,7 @@ def test_under_ci_a_missing_drawing_fails_the_build(build, monkeypatch):
     monkeypatch.setenv("CHROMIUM", "/bin/false")
     monkeypatch.setenv("CI", "true")
     with pytest.raises(ExtensionError, match="No figure was drawn as SVG"):
-        alone(drawings._draw_all, [json_of(example())], kept, ROOT)
+        drawings._draw_all([json_of(example())], kept, ROOT)
 
 
 def test_without_playwright_there_is_no_browser(monkeypatch):
