@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,30 @@ def test_an_unfolded_outcome_is_noticed():
     assert page_leaks(BeautifulSoup(page.format(fold.format("")), "html.parser")) == []
     assert page_leaks(BeautifulSoup(page.format(fold.format(" open")), "html.parser")) != []
     assert page_leaks(BeautifulSoup(page.format("<p>42</p>"), "html.parser")) != []
+
+
+def test_every_fold_of_a_page_has_a_name_of_its_own_and_every_question_its_answer(soups):
+    """A reader can tell any two folds apart, and a commit always opens something."""
+    asking = {name: soup for name, soup in soups.items() if soup.select("fieldset.question")}
+    assert {name: found for name, soup in asking.items() if (found := unclear_folds(soup))} == {}
+
+
+def unclear_folds(soup: BeautifulSoup) -> list[str]:
+    """Names that several folds of a page have, and questions that no fold answers."""
+    names = Counter(fold.summary.get_text(" ", strip=True) for fold in soup.select("details.outcome"))
+    answered = {fold.get("data-question") for fold in soup.select("details.outcome")}
+    unanswered = [one.legend.get_text() for one in soup.select("fieldset.question") if one["id"] not in answered]
+    return [name for name, count in names.items() if count > 1] + unanswered
+
+
+def test_an_unclear_fold_is_noticed():
+    """The check above can fail: by a name that stands twice, and by an answer that belongs to no question."""
+    asked = '<fieldset class="question" id="q"><legend>How long?</legend></fieldset>'
+    fold = '<details class="outcome" data-question="q"><summary>In words</summary>42</details>'
+    assert unclear_folds(BeautifulSoup(asked + fold, "html.parser")) == []
+    assert unclear_folds(BeautifulSoup(asked + fold + fold, "html.parser")) == ["In words"]
+    loose = fold.replace(' data-question="q"', "")
+    assert unclear_folds(BeautifulSoup(asked + loose, "html.parser")) == ["How long?"]
 
 
 def test_a_chapter_shows_nothing_before_its_questions_and_folds_its_answers(soups):

@@ -113,6 +113,19 @@ def test_a_fold_is_named_by_its_question_or_its_title():
     assert ": All of them</summary>" in gate.reveal("yes", "All of them")._repr_html_()
 
 
+@pytest.mark.usefixtures("on_page")
+def test_folds_of_one_question_say_how_they_answer():
+    """In words or as a figure; `form` tells two figures apart."""
+    gate, figure = ask("How long?", CHOICES), figures.timeline(made_run())
+    folds = [gate.reveal("12 ms"), gate.reveal(figure), gate.reveal(figure, form="as a figure of the pairs")]
+    names = [html_of(fold).summary.get_text() for fold in folds]
+    assert [name.split(",")[0] for name in names] == [
+        "Outcome in words",
+        "Outcome as a figure",
+        "Outcome as a figure of the pairs",
+    ]
+
+
 def test_an_outcome_in_a_notebook_has_its_title():
     """Where it answers more than the question, the committed answer is not repeated."""
     gate = Question("How long?", CHOICES)

@@ -53,10 +53,11 @@ class Question:
         for box, outcome, title in self._waiting:
             box.children = self._shown(outcome, title)
 
-    def reveal(self, outcome: figures.Figure | str, title: str = "") -> ipw.VBox:
+    def reveal(self, outcome: figures.Figure | str, title: str = "", form: str = "") -> ipw.VBox:
         """The outcome, a figure or a text, once an answer is committed; a note until then.
 
         `title` names an outcome that does not answer the question itself.
+        `form` tells two figures of one question apart where outcomes are folded, as on a page; here nothing is.
         """
         box = ipw.VBox([ipw.HTML(f"<p><em>{WAITING}</em></p>")])
         self._waiting.append((box, outcome, title))
@@ -94,13 +95,16 @@ class PageQuestion:
         listed = _within(page_markup.LEGEND, asked) + _within(page_markup.CHOICES, items)
         return _within(page_markup.question(self.key), listed)
 
-    def reveal(self, outcome: figures.Figure | str, title: str = "") -> Html:
-        """The outcome in a folded `<details>` element, named by its title or else by the question.
+    def reveal(self, outcome: figures.Figure | str, title: str = "", form: str = "") -> Html:
+        """The outcome in a folded `<details>` element, named by its form and by its title or else by the question.
 
         An outcome with a title answers more than the question, so a commit does not open it.
         """
-        shown = _paragraph(outcome) if isinstance(outcome, str) else figures.page_html(outcome)
-        line = f"<summary>Outcome, after you have predicted: {html.escape(title) or _short(self.question)}</summary>"
+        told = isinstance(outcome, str)
+        shown = _paragraph(outcome) if told else figures.page_html(outcome)
+        form = html.escape(form) or ("in words" if told else "as a figure")
+        name = html.escape(title) or _short(self.question)
+        line = f"<summary>Outcome {form}, after you have predicted: {name}</summary>"
         return Html(_within(page_markup.outcome(None if title else self.key), line + shown))
 
 
