@@ -15,6 +15,11 @@ FIRST = "fieldset.question >> nth=0"
 CHOICES = "fieldset.question >> nth=0 >> role=radio"
 TOO_WIDE = """[...document.querySelectorAll(".question, .question *")]
   .filter(one => one.getBoundingClientRect().right > innerWidth).length"""
+ON_ONE_LINE = """(() => {
+  const parts = [...document.querySelectorAll("[data-committed] > .commit > *")];
+  const boxes = parts.map(one => one.getBoundingClientRect());
+  return boxes.length === 3 && Math.max(...boxes.map(box => box.top)) < Math.min(...boxes.map(box => box.bottom));
+})()"""
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -133,6 +138,14 @@ def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(address, 
     outcomes(page).first.locator("> summary").click()
     assert outcomes(page).first.get_attribute("open") is not None
     context.close()
+
+
+@pytest.mark.parametrize("name", [CHAPTER, LAB])
+def test_on_a_wide_screen_the_link_to_the_answer_stands_beside_the_button(address, page, name):
+    """Button, note and link of a committed question share one line."""
+    page.goto(f"{address}/{name}")
+    commit_by_keyboard(page)
+    assert page.evaluate(ON_ONE_LINE)
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
