@@ -89,7 +89,8 @@ def open_labs(root: Path = ROOT, options: Sequence[str] = ()) -> None:
     (root / "labs" / "start.md").write_text(start_page(root), encoding="utf-8")
     paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS)]
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
-    LabApp.launch_instance([f"--ServerApp.root_dir={root}", *options])
+    styles = f"--ServerApp.tornado_settings=static_custom_path={SETTINGS / 'custom'}"
+    LabApp.launch_instance([f"--ServerApp.root_dir={root}", styles, *options])
 
 
 if __name__ == "__main__":
