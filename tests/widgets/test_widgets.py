@@ -7,6 +7,7 @@ from inferlab import figures
 from inferlab.errors import EngineCrashed
 from inferlab.model.find import tiny_model
 from inferlab.widgets import PipelineLab, pipeline_lab
+from inferlab.widgets.fit_figure import FitFigure
 
 
 def a_lab(machine=CPU_ONLY, **script):
@@ -88,6 +89,16 @@ def test_in_jupyterlab_the_lab_shows_itself(monkeypatch):
     monkeypatch.setattr("IPython.display.display", shown.append)
     lab._ipython_display_()
     assert lab.figure in shown[0].children
+
+
+def test_a_live_figure_is_as_wide_as_its_place():
+    """The browser tells the width, and a figure that is drawn again keeps it."""
+    lab = a_lab()
+    place = next(one for one in lab.box.children if isinstance(one, FitFigure))
+    place.width = 368
+    assert lab.figure.layout.width == 368
+    press(lab)
+    assert lab.figure.layout.width == 368
 
 
 @pytest.mark.parametrize("name", ["n_prompt", "n_gen"])

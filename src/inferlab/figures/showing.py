@@ -22,11 +22,13 @@ def live(figure: go.Figure) -> go.FigureWidget:
 
 
 def redraw(shown: go.FigureWidget, figure: go.Figure) -> None:
-    """Replace the figure that a widget shows."""
+    """Replace the figure that a widget shows, at the width that it has."""
+    width = shown.layout.width
     with shown.batch_update():
         shown.data = ()
         shown.add_traces(list(figure.data))
         shown.layout = figure.layout
+        shown.layout.width = width
 
 
 class PageRenderer(MimetypeRenderer):

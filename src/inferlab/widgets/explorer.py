@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as ipw
 
 from inferlab import figures
+from inferlab.widgets.fit_figure import FitFigure
 
 
 def explore(
@@ -41,7 +42,7 @@ class Explorer:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display(ipw.VBox([*self.controls.values(), self.figure]))
+        display(ipw.VBox([*self.controls.values(), self.figure, FitFigure(self.figure)]))
 
 
 def _controls(over: Mapping[str, Sequence[Any]], start: int) -> dict[str, ipw.SelectionSlider]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import ipywidgets as ipw
 
 from inferlab import figures
+from inferlab.widgets.fit_figure import FitFigure
 
 STYLE, LAYOUT = {"description_width": "9em"}, {"width": "min(34em, 95%)"}
 
@@ -82,7 +83,7 @@ class OneButtonLab(LiveLab):
 
     @property
     def box(self) -> ipw.VBox:
-        return ipw.VBox([*self.controls, self.button, self.status, self.figure])
+        return ipw.VBox([*self.controls, self.button, self.status, self.figure, FitFigure(self.figure)])
 
     def set_busy(self, busy: bool) -> None:
         self.button.disabled = busy

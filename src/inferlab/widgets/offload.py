@@ -30,6 +30,7 @@ from inferlab.prediction.speed import SpeedPlan
 from inferlab.records import load, save
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.widgets.attempts import MOVED, Attempt, CancellableEngine, as_sweep, table
+from inferlab.widgets.fit_figure import FitFigure
 from inferlab.widgets.live_lab import LiveLab, labelled
 from inferlab.widgets.save_pictures import SavePictures
 from inferlab.widgets.split_predictions import SplitPredictions, for_all_cores, kept_calibration, prediction_text
@@ -142,7 +143,8 @@ class SplitLab(LiveLab):
         ways_out = [self.save_button, self.picture_button]
         buttons = ipw.HBox([self.measure_button, self.cancel_button, self.calibrate_button, *ways_out])
         buttons.layout.flex_flow = "row wrap"
-        return ipw.VBox([*self.controls, self.notes, buttons, self.progress, self.status, self.figure, self.history])
+        shown = [self.figure, FitFigure(self.figure), self.history]
+        return ipw.VBox([*self.controls, self.notes, buttons, self.progress, self.status, *shown])
 
     def _place_text(self) -> str:
         """The line that names processor and device before the first measurement."""

@@ -11,6 +11,7 @@ import ipywidgets as ipw
 
 from inferlab import figures
 from inferlab.widgets import page_markup
+from inferlab.widgets.fit_figure import FitFigure
 
 SHORT_LENGTH = 90  # characters of a question above its outcome
 WAITING = "Commit your prediction above; the outcome appears here."
@@ -68,8 +69,10 @@ class Question:
     def _shown(self, outcome: figures.Figure | str, title: str) -> tuple[ipw.Widget, ...]:
         predicted = f"{_short(self.question)} You predicted: <strong>{html.escape(self.committed or '')}</strong>"
         said = ipw.HTML(f"<p>{html.escape(title) or predicted}</p>")
-        shown = ipw.HTML(_paragraph(outcome)) if isinstance(outcome, str) else figures.live(outcome)
-        return said, shown
+        if isinstance(outcome, str):
+            return said, ipw.HTML(_paragraph(outcome))
+        shown = figures.live(outcome)
+        return said, shown, FitFigure(shown)
 
 
 class Html:
