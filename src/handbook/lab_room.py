@@ -21,6 +21,8 @@ INTRODUCTION = """# Labs
 
 Open a lab by its name, and press Shift+Enter in each cell from top to bottom.
 Lab 0 comes first; the others follow the chapters, in any order that suits you.
+A link to a chapter opens its source here, without results.
+The page to read is built by `make book`, which says where to open it.
 
 """
 FOOT = """

@@ -198,6 +198,16 @@ def test_no_cell_left_an_error_or_a_warning_on_a_page(built_book, pages):
     assert stained == []
 
 
+def test_no_result_is_a_bare_python_value(built_book, pages):
+    """A cell prints a sentence, or shows a table or a figure; a tuple or an object's name is no result."""
+    bare = [
+        page
+        for page in pages
+        if BeautifulSoup((built_book / page).read_text(encoding="utf-8"), "html.parser").select(".output.text_plain")
+    ]
+    assert bare == []
+
+
 def test_switching_to_dark_redraws_the_figures(home, visits, browser):
     """Text in a figure takes the colour of the page's text at once when the reader changes the theme."""
     page = browser.new_page(color_scheme="light")

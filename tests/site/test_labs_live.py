@@ -137,6 +137,19 @@ def test_every_button_shows_its_whole_text(notebook, width):
     assert all(abs(one - other) < 1 or abs(one - other) > 20 for one in tops for other in tops)
 
 
+@pytest.mark.parametrize("width", [1280, 800])
+def test_the_figure_is_as_wide_as_its_place(notebook, width):
+    """Nothing of it is cut at the right, whatever the width of the window."""
+    size = notebook.viewport_size
+    notebook.set_viewport_size({**size, "width": width})
+    spare = """() => {
+      const drawn = document.querySelector(".js-plotly-plot .main-svg").getBoundingClientRect();
+      return document.querySelector(".jp-OutputArea-output").getBoundingClientRect().right - drawn.right;
+    }"""
+    notebook.wait_for_function(f"() => Math.abs(({spare})()) < 20", timeout=20_000)
+    notebook.set_viewport_size(size)
+
+
 def test_the_link_shows_its_rate(notebook):
     """A control shows its value before anything is chosen."""
     shown = notebook.get_by_label("link to the device").evaluate("e => e.selectedOptions[0].text")

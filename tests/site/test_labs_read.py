@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from handbook import lab_room
 from inferlab.engine.loopback import free_port
@@ -96,10 +96,42 @@ def test_a_lab_reads_like_its_page(address, page):
     notebook = page.locator(".jp-Notebook")
     expect(notebook.get_by_role("heading", name="Clean up")).to_be_visible()
     expect(notebook.get_by_text("widgets.ask(")).to_have_count(3)
+    folded = notebook.locator(".jp-InputPlaceholder")
+    assert [said for said in folded.all_inner_texts() if said.strip()] == []
     text = notebook.inner_text()
     assert not [raw for raw in (":::", "```", "{ref}", "{glue", "**1.", "</details>") if raw in text]
     assert "which part of the model is there?" not in text
     answer = notebook.locator("p", has_text="The 13 layers on the host cost most of the time")
     expect(answer).to_be_hidden()
-    notebook.get_by_text("Answers", exact=True).click()
+    fold = notebook.get_by_text("Answers", exact=True)
+    assert shown(fold, "display", "listStyleType") == ["list-item", "disclosure-closed"]
+    fold.click()
     expect(answer).to_be_visible()
+    assert shown(notebook.locator(".in-short"), "borderTopStyle", "borderLeftStyle") == ["solid", "solid"]
+
+
+def shown(element: Locator, *properties: str) -> list[str]:
+    """Computed style of an element."""
+    return element.evaluate("(one, names) => names.map(name => getComputedStyle(one)[name])", list(properties))
+
+
+def test_a_figure_is_readable_in_the_dark_theme(address, page):
+    """Words of a figure, which plotly draws for white paper, take the colour of the text around them."""
+    page.goto(f"{address}/lab/tree/labs/{LAB}?reset")
+    expect(page.locator(".jp-Notebook")).to_be_visible()
+    colours = """light => {
+      document.body.dataset.jpThemeLight = light;
+      const host = document.querySelector(".jp-Notebook");
+      host.insertAdjacentHTML("beforeend", `<div class="js-plotly-plot"><svg>
+        <g class="x2tick"><text style="fill: rgb(68, 68, 68)">1</text></g>
+        <g class="infolayer"><text style="fill: rgb(68, 68, 68)">MiB</text></g></svg></div>`);
+      const probe = document.createElement("span");
+      probe.style.color = "var(--jp-content-font-color1)";
+      host.append(probe);
+      const fills = [...host.querySelectorAll("svg text")].map(one => getComputedStyle(one).fill);
+      return [getComputedStyle(probe).color, ...fills.slice(-2)];
+    }"""
+    text, *words = page.evaluate(colours, "false")
+    assert words == [text, text]
+    _, *words = page.evaluate(colours, "true")
+    assert set(words) == {"rgb(68, 68, 68)"}
