@@ -104,15 +104,14 @@ def page_figure(figure: str, drawn: Mapping[str, str] | None, name: str) -> str:
     `name` is different for each figure of a page, and with it every id of a drawing.
     """
     layout = json.loads(figure)["layout"]
-    meta = layout.get("meta") or {}
-    alt = html.escape(meta.get("alt", ""))
+    alt = html.escape(_alt(layout))
     svgs = "".join(_named(svg, f"{name}-{size}", size) for size, svg in (drawn or {}).items())
     box = (
         f'<div class="lab-figure" data-figure="{digest(figure)}" style="height: {_height(layout)}px">'
         f'<div class="figure-drawing" role="img" aria-label="{alt}">{svgs}</div>'
         f"{'' if drawn else f'<noscript>{alt}</noscript>'}</div>"
     )
-    controls = "".join(_control(each, name) for each in meta.get("controls", ()))
+    controls = "".join(_control(each, name) for each in (layout.get("meta") or {}).get("controls", ()))
     return f'<div class="lab-controlled"><div class="figure-controls">{controls}</div>{box}</div>' if controls else box
 
 
@@ -136,8 +135,33 @@ def _control(control: Mapping[str, Any], figure: str) -> str:
     )
 
 
+def _alt(layout: Mapping[str, Any]) -> str:
+    return (layout.get("meta") or {}).get("alt", "")
+
+
 def _height(layout: Mapping[str, Any]) -> int:
     return layout.get("height") or HEIGHT
+
+
+def first_drawing(app: Any, docname: str, size: str) -> str | None:
+    """The drawing of a page's first figure in the book's light colours, where there is one."""
+    figures = _figures_of(app.env).get(docname)
+    drawn = _drawings(app).find(figures[0]) if figures else None
+    return in_light(drawn[size], Path(app.srcdir)) if drawn else None
+
+
+def first_text(app: Any, docname: str) -> str:
+    """The text alternative of a page's first figure; empty where there is none."""
+    figures = _figures_of(app.env).get(docname)
+    return _alt(json.loads(figures[0])["layout"]) if figures else ""
+
+
+def in_light(svg: str, root: Path) -> str:
+    """A drawing with the light colours of book.css instead of CSS variables, for what has no such stylesheet."""
+    sheet = (root / "book" / "_static" / "book.css").read_text(encoding="utf-8")
+    light = re.search(r'html\[data-theme="light"\] \{(.*?)\}', sheet, re.DOTALL)[1]
+    colours = dict(re.findall(r"(--[\w-]+): ([^;]+);", light))
+    return re.sub(r"var\((--[\w-]+)\)", lambda found: colours[found[1]], svg)
 
 
 def digest(*parts: str) -> str:
@@ -239,13 +263,14 @@ def page_colours(svg: str) -> str:
 
 
 def _page_style(root: Path) -> str:
-    font = b64encode(_font(root).read_bytes()).decode()
+    data = b64encode(font(root).read_bytes()).decode()
     colours = "; ".join(f"{variable}: {colour}" for variable, colour in SENTINELS.items())
-    face = f'font-family: "Source Sans 3 Variable"; font-weight: 200 900; src: url("data:font/woff2;base64,{font}")'
+    face = f'font-family: "Source Sans 3 Variable"; font-weight: 200 900; src: url("data:font/woff2;base64,{data}")'
     return f'@font-face {{ {face}; }} :root {{ {colours}; }} body {{ font-family: "Source Sans 3 Variable"; }}'
 
 
-def _font(root: Path) -> Path:
+def font(root: Path) -> Path:
+    """The file of the font in which figures are drawn."""
     return npm_folder(root, FONT[0]) / FONT[1]
 
 

@@ -51,7 +51,7 @@ def description(doctree: nodes.document) -> str:
     return page_texts.shortened(page_texts.first_paragraph(doctree), LONGEST)
 
 
-def tags(title: str, about: str, site: str, image: str, address: str = "") -> str:
+def tags(title: str, about: str, site: str, image: str, image_text: str = "", address: str = "") -> str:
     """The description of a page, and the tags of Open Graph and Twitter, as HTML."""
     named = {"description": about, "twitter:card": "summary_large_image" if image else "summary"}
     properties = {
@@ -63,7 +63,7 @@ def tags(title: str, about: str, site: str, image: str, address: str = "") -> st
         "og:image": image,
         "og:image:width": str(social_card.WIDTH) if image else "",
         "og:image:height": str(social_card.HEIGHT) if image else "",
-        "og:image:alt": f"{site}: {social_card.ALT}" if image else "",
+        "og:image:alt": image_text if image else "",
     }
     lines = [f'<meta name="{name}" content="{escape(value)}" />' for name, value in named.items() if value]
     lines += [f'<meta property="{name}" content="{escape(value)}" />' for name, value in properties.items() if value]
@@ -98,7 +98,8 @@ def _describe(app, pagename: str, templatename: str, context: dict, doctree: nod
         context["docstitle"] = ""  # the site's title stands in the page's own
     if about:
         title = site if front else _bare(context.get("title") or pagename.capitalize())
-        written = tags(title, about, site, social_card.address(app, pagename), context.get("pageurl") or "")
+        image, image_text = social_card.address(app, pagename), social_card.description(app)
+        written = tags(title, about, site, image, image_text, context.get("pageurl") or "")
         context["metatags"] = context.get("metatags", "") + written
 
 
