@@ -25,7 +25,7 @@ PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help book watch test lint lab bench reference tools diagrams clean
+.PHONY: help book watch epub pdf test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -38,6 +38,12 @@ book: $(READY)  ## execute the chapters and labs that changed, build the site, s
 
 watch: $(READY)  ## the same after each edit, until Ctrl-C
 	$(BIN)/python -m handbook.watch
+
+epub: book  ## the same site as a file for e-readers: _build/handbook.epub (needs Chromium)
+	$(BIN)/python -m handbook.epub
+
+pdf: book  ## the same site as one PDF: _build/handbook.pdf (needs Chromium)
+	$(BIN)/python -m handbook.pdf
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
 	$(PYTEST) tests --ignore=tests/benchmarks --ignore=tests/site

@@ -15,6 +15,8 @@ In Sphinx: `setup` connects the parts.
 - How it is found: `findable` describes the pages to search engines; `page_texts` keeps what each page says,
   `search_index` and `term_cards` write it for the search and for the cards of terms, and `social_card` draws the
   picture beside a shared link.
+
+Apart from a build, `epub` and `pdf` bind the `built_site` into one file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The browser that draws pictures at build: figures, diagrams and the social card."""
+"""The browser that draws figures, diagrams and the social card, and that makes the ePub and the PDF."""
 
 from __future__ import annotations
 

@@ -157,11 +157,14 @@ def first_text(app: Any, docname: str) -> str:
 
 
 def in_light(svg: str, root: Path) -> str:
-    """A drawing with the light colours of book.css instead of CSS variables, for what has no such stylesheet."""
+    """Drawings with light colours instead of CSS variables, for what has no such stylesheet.
+
+    A variable has the light colour of book.css, or else the one that stands beside it.
+    """
     sheet = (root / "book" / "_static" / "book.css").read_text(encoding="utf-8")
     light = re.search(r'html\[data-theme="light"\] \{(.*?)\}', sheet, re.DOTALL)[1]
     colours = dict(re.findall(r"(--[\w-]+): ([^;]+);", light))
-    return re.sub(r"var\((--[\w-]+)\)", lambda found: colours[found[1]], svg)
+    return re.sub(r"var\((--[\w-]+)(?:, *([^()]+))?\)", lambda found: colours.get(found[1]) or found[2], svg)
 
 
 def digest(*parts: str) -> str:

@@ -51,7 +51,7 @@ def description(doctree: nodes.document) -> str:
     return page_texts.shortened(page_texts.first_paragraph(doctree), LONGEST)
 
 
-def tags(title: str, about: str, site: str, image: str, image_text: str = "", address: str = "") -> str:
+def tags(title: str, about: str, site: str, image: str, address: str = "", image_text: str = "") -> str:
     """The description of a page, and the tags of Open Graph and Twitter, as HTML."""
     named = {"description": about, "twitter:card": "summary_large_image" if image else "summary"}
     properties = {
@@ -99,7 +99,7 @@ def _describe(app, pagename: str, templatename: str, context: dict, doctree: nod
     if about:
         title = site if front else _bare(context.get("title") or pagename.capitalize())
         image, image_text = social_card.address(app, pagename), social_card.description(app)
-        written = tags(title, about, site, image, image_text, context.get("pageurl") or "")
+        written = tags(title, about, site, image, context.get("pageurl") or "", image_text)
         context["metatags"] = context.get("metatags", "") + written
 
 

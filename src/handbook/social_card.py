@@ -44,7 +44,7 @@ def description(app) -> str:
     return f"{_title(app)}: {figure}" if figure else _title(app)
 
 
-def drawing(title: str, tagline: str, figure: str | None, font: bytes) -> str:
+def drawing(title: str, tagline: str, font: bytes, figure: str | None = None) -> str:
     """The card as a page of its own; `figure` is an SVG, or None where the front page has none."""
     text = LOOK.read_text(encoding="utf-8")
     named = {"title": escape(title), "tagline": escape(tagline), "font": b64encode(font).decode()}
@@ -58,7 +58,7 @@ def _draw_if_new(app, env) -> None:
         return
     tagline = page_texts.shortened(page_texts.first_paragraph(env.get_doctree(app.config.root_doc)), 90)
     figure = drawings.first_drawing(app, app.config.root_doc, "narrow")
-    page = drawing(_title(app), tagline, figure, drawings.font(Path(app.srcdir)).read_bytes())
+    page = drawing(_title(app), tagline, drawings.font(Path(app.srcdir)).read_bytes(), figure)
     kept = Path(app.doctreedir).parent / ".drawn" / f"card-{drawings.digest(page)}.png"
     _target(app).unlink(missing_ok=True)
     if kept.exists() or _draw(page, kept):

@@ -35,7 +35,7 @@ def test_missing_node_packages_are_brought_by_make(host, fix):
         ),
         (
             {"commands": {"/opt/my-chrome": (0, "")}, "environment": {"CHROMIUM": "/opt/my-chrome"}},
-            ok("my-chrome, for the tests of the built site"),
+            ok("my-chrome, for the book's figures, its ePub and PDF, and the tests of the site"),
         ),
     ],
     ids=["missing", "there"],
@@ -60,6 +60,6 @@ def test_the_browser_of_the_environment_comes_first(host, expected):
     ],
     ids=["none", "Playwright's", "Chrome", "none on macOS", "Chrome on macOS"],
 )
-def test_without_a_browser_only_the_tests_of_the_site_are_skipped(host, state, fix):
+def test_without_a_browser_the_book_is_still_built(host, state, fix):
     """A warning, never a problem: reading and measuring need no browser of ours."""
     assert check("browser", has_browser=False, **host)[::2] == (state, fix)

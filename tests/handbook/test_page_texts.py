@@ -9,7 +9,7 @@ from docutils import nodes
 from docutils.utils import new_document
 from sphinx.errors import ExtensionError
 
-from handbook import findable, page_texts, search_index, term_cards
+from handbook import findable, page_texts, search_index, social_card, term_cards
 from handbook.page_texts import PageTexts, Section
 
 
@@ -129,3 +129,12 @@ def test_the_page_for_unknown_addresses_knows_the_root_or_looks_for_it():
     assert '<base href="/">' in unknown
     assert "if (false) return" in unknown
     assert "@" not in known.replace("@media", "")
+
+
+def test_the_social_card_says_the_title_and_what_the_book_answers():
+    """The text of the card is the front page's own, escaped."""
+    page = social_card.drawing("A & B", "Why?", b"font")
+    assert "<h1>A &amp; B</h1>" in page
+    assert "<p>Why?</p>" in page
+    assert "@title@" not in page
+    assert "@font@" not in page

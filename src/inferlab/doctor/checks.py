@@ -35,6 +35,7 @@ TOO_LITTLE_DISK = 0.1 * GB
 ENOUGH_MEMORY, TOO_LITTLE_MEMORY = 2 * GIB, GIB // 2
 N_PROMPT, N_GEN = 8, 2
 MAC_BROWSER = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+FOR_THE_BROWSER = "for the book's figures, its ePub and PDF, and the tests of the site"
 VSWHERE = "C:/Program Files (x86)/Microsoft Visual Studio/Installer/vswhere.exe"
 
 
@@ -383,7 +384,7 @@ def node_packages(seen: Seen) -> Finding | None:
 
 
 def browser(seen: Seen) -> Finding | None:
-    """A browser for the tests of the built site; nothing else needs one."""
+    """A browser, which draws the book's figures when it is built; reading and measuring need none."""
     host = seen.host
     if host.root is None:
         return None
@@ -392,12 +393,12 @@ def browser(seen: Seen) -> Finding | None:
         return Finding("browser", "warning", f"CHROMIUM={named} is not there", "unset CHROMIUM")
     found = next((name for name in (named, *CHROMIUM_NAMES) if name and host.which(name)), None)
     if found:
-        return Finding("browser", "ok", f"{Path(found).name}, for the tests of the built site")
+        return Finding("browser", "ok", f"{Path(found).name}, {FOR_THE_BROWSER}")
     if host.glob(f"{host.home}/.cache/ms-playwright/chromium-*"):
-        return Finding("browser", "ok", "Playwright's Chromium, for the tests of the built site")
+        return Finding("browser", "ok", f"Playwright's Chromium, {FOR_THE_BROWSER}")
     if host.system == "Darwin" and host.glob(MAC_BROWSER):
         return Finding("browser", "warning", "Chrome, but not on the path", f"export CHROMIUM={MAC_BROWSER!r}")
-    found = "no Chromium or Chrome; the tests of the built site are skipped"
+    found = "no Chromium or Chrome: the reader's browser draws the figures; no ePub, no PDF, no tests of the site"
     return Finding("browser", "warning", found, install(host, "browser"))
 
 

@@ -1,0 +1,82 @@
+"""The pages of the built site in the order of its contents, for what binds them into one file."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from bs4 import BeautifulSoup, Tag
+
+
+class NotBuilt(Exception):
+    """There is no built site; the message says how to get one."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table of contents.
+
+    level  1 for the front page and for a part, one more for what is below
+    path   of the page in the site; None for a part, which has no page
+    """
+
+    level: int
+    title: str
+    path: str | None
+
+
+@dataclass(frozen=True)
+class Site:
+    """A built site: its folder, its front page and its contents."""
+
+    folder: Path
+    front_page: str
+    contents: list[Entry]
+
+    @property
+    def title(self) -> str:
+        """The book's title, which is that of its front page."""
+        return self.contents[0].title
+
+    @property
+    def pages(self) -> list[str]:
+        """Paths of all pages in reading order."""
+        return [entry.path for entry in self.contents if entry.path]
+
+    def html(self, path: str) -> str:
+        """The text of a page."""
+        return (self.folder / path).read_text(encoding="utf-8")
+
+
+def built_site(root: Path) -> Site:
+    """The site that was built in a folder of the book. Raises NotBuilt."""
+    folder = root / "_build" / "html"
+    front = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["root"] + ".html"
+    if not (folder / front).is_file():
+        raise NotBuilt(f"{folder / front} is missing: run `make book` first.")
+    soup = BeautifulSoup((folder / front).read_text(encoding="utf-8"), "html.parser")
+    return Site(folder, front, list(_contents(soup, front)))
+
+
+def _contents(soup: BeautifulSoup, front: str) -> Iterator[Entry]:
+    """The lines of the sidebar."""
+    parts = 0
+    for line in soup.select("nav.bd-links p.caption, nav.bd-links li > a.internal"):
+        title = " ".join(line.get_text().split())
+        if line.name == "p":
+            parts += 1
+            yield Entry(1, title, None)
+        else:
+            yield Entry(_depth(line) + bool(parts), title, _path(line, front))
+
+
+def _depth(link: Tag) -> int:
+    return len(link.find_parents("ul"))
+
+
+def _path(link: Tag, front: str) -> str:
+    target = link["href"].partition("#")[0]
+    return posixpath.normpath(posixpath.join(posixpath.dirname(front), target)) if target else front

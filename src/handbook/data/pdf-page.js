@@ -1,0 +1,43 @@
+// Adds the article of one page to the page that `handbook.pdf` prints; the first takes the place of what stands there.
+([path, html, paths]) => {
+  const parsed = new DOMParser().parseFromString(html, "text/html");
+  const article = parsed.querySelector("article.bd-article");
+  const key = (page) => `page-${paths.indexOf(page) + 1}`;
+  const named = (id, page = path) => `${key(page)}-${id}`;
+  const own = [...article.querySelectorAll("*")].filter((element) => !element.closest(".diagram"));
+
+  for (const element of own) {
+    if (element.id) element.id = named(element.id);
+    for (const { name, value } of [...element.attributes]) {
+      if (value.includes("url(#")) element.setAttribute(name, value.replace(/url\(#/g, `url(#${named("")}`));
+      if (value.includes('url("#')) element.setAttribute(name, value.replace(/url\("#/g, `url("#${named("")}`));
+    }
+  }
+  article.querySelectorAll(".headerlink").forEach((link) => link.remove());
+  article.querySelectorAll("a[href]").forEach(lead);
+  article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((answer) => { answer.open = true; });
+  // On one line where they fit: Chromium's outline forgets the space at which the line of a heading ends.
+  article.querySelectorAll("h1, h2, h3, h4").forEach((heading) => { heading.style.cssText = "max-width: none; text-wrap: wrap"; });
+  article.querySelectorAll("h1").forEach((heading) => { heading.style.setProperty("font-size", "1.7rem", "important"); });
+  article.id = key(path);
+
+  const pages = document.querySelectorAll("article.bound");
+  article.classList.add("bound");
+  if (pages.length) {
+    article.style.breakBefore = "page";
+    pages[pages.length - 1].after(article);
+  } else {
+    document.documentElement.dataset.theme = "light";
+    document.querySelector("article.bd-article").replaceWith(article);
+    document.querySelectorAll("nav, header, footer, dialog").forEach((around) => article.contains(around) || around.remove());
+  }
+
+  // A link to a page leads to its place in the file; one to another file of the site would lead nowhere.
+  function lead(link) {
+    const target = new URL(link.getAttribute("href"), `site:///${path}`);
+    const page = decodeURI(target.pathname).slice(1);
+    if (target.protocol !== "site:") return;
+    if (!paths.includes(page)) link.removeAttribute("href");
+    else link.setAttribute("href", `#${target.hash ? named(target.hash.slice(1), page) : key(page)}`);
+  }
+}

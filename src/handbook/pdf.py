@@ -1,0 +1,58 @@
+"""Prints the built site as one PDF, `_build/handbook.pdf`.
+
+    python -m handbook.pdf
+
+Chromium lays out all articles, one after the other, by the site's own rules for paper. Links lead to their place in
+the file, headings are its outline, and answers are open.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from handbook.built_site import NotBuilt, Site, built_site
+from handbook.chromium import NoBrowser, blank_page, in_own_thread
+
+FILE = "handbook.pdf"
+FOOTER = '<div style="width: 100%; font: 8pt sans-serif; text-align: center"><span class="pageNumber"></span></div>'
+MINUTES = 10
+"""How long Chromium may take for the whole book on a slow machine."""
+
+
+@in_own_thread
+def write(site: Site, target: Path) -> None:
+    """Print the site into a file. Raises NoBrowser."""
+    with blank_page(java_script_enabled=False) as page:
+        page.set_default_timeout(MINUTES * 60_000)
+        lay_out(page, site)
+        page.pdf(
+            path=target, format="A4", print_background=True, outline=True, tagged=True,
+            display_header_footer=True, header_template="<span></span>", footer_template=FOOTER,
+        )  # fmt: skip
+
+
+def lay_out(page: Any, site: Site) -> None:
+    """Open the front page and put the articles of all pages into it."""
+    script = (files("handbook") / "data" / "pdf-page.js").read_text(encoding="utf-8")
+    page.goto((site.folder / site.front_page).as_uri())
+    for path in site.pages:
+        page.evaluate(script, [path, site.html(path), site.pages])
+
+
+def main() -> int:
+    """Command line of this module: prints the site that was built in this folder."""
+    target = Path("_build") / FILE
+    try:
+        write(built_site(Path.cwd()), target)
+    except (NotBuilt, NoBrowser) as missing:
+        print(f"No PDF was made. {missing}", file=sys.stderr)
+        return 1
+    print(f"Written: {target.resolve()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

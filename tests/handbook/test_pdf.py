@@ -1,0 +1,66 @@
+"""The site as one PDF: all articles in order, links inside the file, answers open."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+import small_site
+
+from handbook import pdf
+from handbook.built_site import built_site
+from handbook.chromium import blank_page, in_own_thread
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A small built site."""
+    return built_site(small_site.build(tmp_path_factory.mktemp("book")))
+
+
+@in_own_thread
+def laid_out(site, found: str):
+    """What a script finds in the page that is printed."""
+    with blank_page(java_script_enabled=False) as page:
+        pdf.lay_out(page, site)
+        return page.evaluate(found)
+
+
+@pytest.mark.usefixtures("browser")
+def test_the_file_has_every_page_and_an_outline(site, tmp_path):
+    """Two articles on two sheets, and their headings to choose from; no link leads to this machine."""
+    pdf.write(site, tmp_path / pdf.FILE)
+    data = (tmp_path / pdf.FILE).read_bytes()
+    assert data.startswith(b"%PDF")
+    assert re.search(rb"/Type /Pages\s.*?/Count 2\b", data, re.DOTALL)
+    assert b"/Outlines" in data
+    assert b"(Chapter)" in data
+    assert b"file:" not in data
+    assert b"https://example.org/" in data
+
+
+@pytest.mark.usefixtures("browser")
+def test_links_lead_to_their_place_in_the_file(site):
+    """To a section or to a whole page; a file that only the site has is plain text; ids are unique."""
+    links, ids, clip, theme, n_open = laid_out(
+        site,
+        """() => [[...document.querySelectorAll("article a")].map((a) => a.getAttribute("href")),
+          [...document.querySelectorAll("article, article [id]")].map((e) => e.id),
+          document.querySelector("svg g").getAttribute("clip-path"),
+          document.documentElement.dataset.theme, document.querySelectorAll("details[open]").length]""",
+    )
+    assert links == ["#page-2-here", None, "https://example.org/", "#page-1"]
+    assert {"page-1", "page-2", "page-1-a-book", "page-2-here", "page-2-clip"} <= set(ids)
+    assert clip == "url(#page-2-clip)"
+    assert (theme, n_open) == ("light", 1)
+
+
+def test_without_a_browser_the_command_says_so(tmp_path, monkeypatch, capsys):
+    """It says how to get one, and leaves no file."""
+    small_site.build(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
+    assert pdf.main() == 1
+    assert "playwright is missing" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.pdf"))
