@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.server
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,17 +111,16 @@ def visits(home, pages, browser) -> list[Visit]:
 
 
 def visit(context, home: str, path: str) -> Visit:
-    result = Visit(path)
+    result, pending = Visit(path), set()
     page = context.new_page()
     page.route(lambda url: is_foreign(url, home), lambda route: route.abort())
     page.on("request", lambda request: result.requests.append(request.url))
+    page.on("request", lambda request: pending.add(request))
+    page.on("requestfinished", lambda request: pending.discard(request))
+    page.on("requestfailed", lambda request: pending.discard(request))
+    page.on("requestfailed", lambda request: result.complaints.append(f"failed: {request.url}"))
     page.on("console", lambda note: note.type in ("error", "warning") and result.complaints.append(note.text))
     page.on("pageerror", lambda error: result.complaints.append(str(error)))
-
-    def note_failure(request) -> None:
-        result.complaints.append(f"failed: {request.url}")
-
-    page.on("requestfailed", note_failure)
     page.goto(home + path)
     try:
         page.wait_for_function(ALL_DRAWN, timeout=15_000)
@@ -128,9 +128,17 @@ def visit(context, home: str, path: str) -> Visit:
         result.complaints.append("a formula was not drawn within 15 seconds")
     for key, value in page.evaluate(READ).items():
         setattr(result, key, value)
-    page.remove_listener("requestfailed", note_failure)  # what closing the page cuts off has not failed
+    result.complaints += [f"unanswered: {request.url}" for request in still_pending(page, pending)]
     page.close()
     return result
+
+
+def still_pending(page, requests: set, seconds: float = 15) -> set:
+    """The requests of a page that have no answer after so long; most pages have theirs when they are read."""
+    end = time.monotonic() + seconds
+    while requests and time.monotonic() < end:
+        page.wait_for_timeout(20)
+    return requests
 
 
 def is_foreign(url: str, home: str) -> bool:
