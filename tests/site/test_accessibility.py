@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,15 @@ UNFOLD = """() => {
   for (const fold of document.querySelectorAll("article details")) fold.open = true;
   for (const fold of document.querySelectorAll(".toggle-hidden")) fold.classList.remove("toggle-hidden");
 }"""
-VIOLATIONS = """async (rules) => {
-  const found = await axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
-  return found.violations.map((each) => `${each.id} (${each.nodes.length}): ${each.nodes[0].html.slice(0, 160)}`);
+START = """([scheme, rules]) => {
+  document.documentElement.dataset.theme = scheme;
+  const line = (each) => `${each.id} (${each.nodes.length}): ${each.nodes[0].html.slice(0, 160)}`;
+  const run = axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
+  window.violations = run.then((found) => found.violations.map(line));
 }"""
+WIDTHS = (1280, 390)
+SCHEMES = {"light": None, "dark": ["color-contrast"]}
+"""Which rules each scheme is checked for, None for all: in dark only colours can differ."""
 FOCUS = """(name) => {
   const element = [...document.querySelectorAll(name)].find((each) => each.checkVisibility());
   element.focus();
@@ -33,40 +39,59 @@ def pages(built_book) -> list[str]:
     return [path.relative_to(built_book).as_posix() for path in paths if "<main" in path.read_text(encoding="utf-8")]
 
 
-def violations(page, dark: bool = True) -> list[str]:
-    """What axe-core finds with every fold open; in dark only colours can differ."""
-    page.add_style_tag(content=STILL)
-    page.add_script_tag(path=str(AXE))
-    page.evaluate(UNFOLD)
-    found = page.evaluate(VIOLATIONS, None)
-    if dark:
-        page.evaluate("document.documentElement.dataset.theme = 'dark'")
-        found += [f"dark: {each}" for each in page.evaluate(VIOLATIONS, ["color-contrast"])]
+@pytest.fixture
+def tabs(browser) -> Iterator[list]:
+    """A wide tab and a narrow one, each with a process of its own, so that both are checked at the same time."""
+    sizes = [{"width": width, "height": 900} for width in WIDTHS]
+    contexts = [browser.new_context(viewport=size, color_scheme="light") for size in sizes]
+    yield [context.new_page() for context in contexts]
+    for context in contexts:
+        context.close()
+
+
+def violations(tabs: list) -> list[str]:
+    """What axe-core finds in tabs with every fold open, in both schemes."""
+    for tab in tabs:
+        tab.add_style_tag(content=STILL)
+        tab.add_script_tag(path=str(AXE))
+        tab.evaluate(UNFOLD)
+    found = []
+    for scheme, rules in SCHEMES.items():
+        for tab in tabs:
+            tab.evaluate(START, [scheme, rules])
+        for tab in tabs:
+            where = f"{scheme}, {tab.viewport_size['width']}"
+            found += [f"{where}: {each}" for each in tab.evaluate("window.violations")]
     return found
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_no_violation(built_book, pages, browser, width):
-    """Names, roles, landmarks, contrast and other rules hold on every page; dark colours are the same on a phone."""
-    page, found = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light"), {}
+def test_axe_finds_no_violation(built_book, pages, tabs):
+    """Names, roles, landmarks, contrast and other rules hold on every page, light and dark, wide and narrow."""
+    found = {}
     for path in pages:
-        page.goto((built_book / path).as_uri())
-        if wrong := violations(page, dark=width == 1280):
+        for tab in tabs:
+            tab.goto((built_book / path).as_uri())
+        if wrong := violations(tabs):
             found[path] = wrong
-    page.close()
     assert found == {}
 
 
-def test_a_barrier_is_noticed(browser):
-    """A fold without a name fails in both schemes' run, pale text on dark paper only in the second."""
-    page = browser.new_page()
-    page.set_content(
-        "<html lang=en><title>x</title><style>main { background: #fff } [data-theme=dark] main { background: #333 }"
-        "</style><main><h1>x</h1><p style='color: #111'>text</p><details><summary></summary></details></main>"
-    )
-    found = violations(page)
-    page.close()
-    assert [each.partition(" (")[0] for each in found] == ["summary-name", "dark: color-contrast"]
+BARRIERS = """<html lang=en><title>x</title><style>
+  main { background: #fff } p, em { color: #111 }
+  [data-theme=dark] main { background: #333 } [data-theme=dark] em { color: #fff }
+  @media (max-width: 600px) { [data-theme=dark] p { color: #fff } [data-theme=dark] em { color: #111 } }
+</style><main><h1>x</h1><p>text</p><em>text</em><details><summary></summary></details></main>"""
+
+
+def test_a_barrier_is_noticed(tabs):
+    """A fold without a name fails everywhere; pale text on dark paper only in dark, and at the width that has it."""
+    for tab in tabs:
+        tab.set_content(BARRIERS)
+    found = violations(tabs)
+    named = ["light, 1280: summary-name", "light, 390: summary-name"]
+    pale = ["dark, 1280: color-contrast", "dark, 390: color-contrast"]
+    assert [each.partition(" (")[0] for each in found] == [*named, *pale]
+    assert ["<p>" in each for each in found[2:]] == [True, False]
 
 
 def test_the_first_tab_offers_the_way_to_the_article(built_book, pages, browser):
