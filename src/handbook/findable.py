@@ -24,7 +24,7 @@ PAGES_WITHOUT_TEXT = {
     "search": "Search the handbook: every section, every term of the glossary and every claim.",
     "genindex": "The index of the handbook.",
 }
-NOT_FOUND = Path(__file__).parent / "data" / "not-found.html"
+DATA = Path(__file__).parent / "data"
 
 
 def setup(app) -> None:
@@ -79,10 +79,25 @@ def sitemap(address: str, pages: list[str]) -> str:
 
 def not_found(title: str, front_page: str, address: str) -> str:
     """The page for an unknown address; its links start at the site's root, which its script looks for if need be."""
-    values = {"title": title, "front": front_page, "root": urlsplit(address).path or "/", "known": bool(address)}
-    text = NOT_FOUND.read_text(encoding="utf-8")
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", escape(str(value).lower() if name == "known" else str(value)))
+    root, known = urlsplit(address).path or "/", str(bool(address)).lower()
+    return _filled("not-found.html", title=title, front=front_page, root=root, known=known)
+
+
+def root(title: str, about: str, front_page: str, image: str, address: str) -> str:
+    """The page at the site's own address: it says what the site is to whom it is shared with, and leads on at once."""
+    place = f"{address}{front_page}" if address else ""
+    lines = tags(title, about, title, image, place)
+    if place:
+        lines += f'<link rel="canonical" href="{escape(place)}">\n'
+    page = _filled("root.html", title=title, about=about, front=front_page)
+    return page.replace("@tags@", lines)
+
+
+def _filled(name: str, **values: str) -> str:
+    """A page of the folder `data` with values, escaped, in the place of their names."""
+    text = (DATA / name).read_text(encoding="utf-8")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", escape(value))
     return text
 
 
@@ -113,8 +128,11 @@ def _write_files(app, exception: Exception | None) -> None:
         return
     out, address = Path(app.outdir), app.config.html_baseurl
     site = app.config.html_title or app.config.project
-    page = not_found(site, f"{app.config.root_doc}.html", address)
-    (out / "404.html").write_text(page, encoding="utf-8")
+    front, about = f"{app.config.root_doc}.html", description(app.env.get_doctree(app.config.root_doc))
+    (out / "404.html").write_text(not_found(site, front, address), encoding="utf-8")
+    if app.config.root_doc != "index":
+        page = root(site, about, front, social_card.address(app, "index"), address)
+        (out / "index.html").write_text(page, encoding="utf-8")
     if address:
         pages = [f"{name}.html" for name in sorted(app.env.found_docs)]
         (out / "sitemap.xml").write_text(sitemap(address, pages), encoding="utf-8")

@@ -71,6 +71,22 @@ def test_a_site_without_an_address_claims_none(built_book, soups):
     assert not (built_book / "sitemap.xml").exists()
 
 
+def test_the_sites_own_address_is_a_page_that_leads_on(built_book, soups, browser):
+    """Without JavaScript too the root opens the front page, whose title, description and card it has."""
+    root = BeautifulSoup((built_book / "index.html").read_text(encoding="utf-8"), "html.parser")
+    front = soups["book/index.html"]
+    assert root.html["lang"] == front.html["lang"]
+    assert root.title.get_text() == front.title.get_text()
+    assert content(root, "description") == content(front, "description")
+    assert (built_book / content(root, "og:image")).is_file()
+    assert [link["href"] for link in root.find_all("a")] == ["book/index.html"]
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((built_book / "index.html").as_uri())
+    page.wait_for_url("**/book/index.html")
+    context.close()
+
+
 # --- an address without a page ------------------------------------------------------------------------
 
 
