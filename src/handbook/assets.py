@@ -19,13 +19,17 @@ from sphinx_exercise import copy_asset_files
 from handbook import stylesheet
 
 PACKAGE_FILES = {
-    "@fontsource-variable/source-sans-3/files": ("fonts", "source-sans-3-latin*-wght-*.woff2"),
-    "@fontsource-variable/source-code-pro/files": ("fonts", "source-code-pro-latin*-wght-normal.woff2"),
+    "@fontsource-variable/source-sans-3/files": (
+        "fonts",
+        "source-sans-3-latin-wght-*.woff2",
+        "source-sans-3-latin-ext-wght-normal.woff2",
+    ),
+    "@fontsource-variable/source-code-pro/files": ("fonts", "source-code-pro-latin-wght-normal.woff2"),
     "@fontsource-variable/source-sans-3": ("fonts/source-sans-3", "LICENSE"),
     "@fontsource-variable/source-code-pro": ("fonts/source-code-pro", "LICENSE"),
     "plotly.js-cartesian-dist-min": (".", "plotly-cartesian.min.js"),
 }
-"""Folder in node_modules -> (folder in the site's _static, which files)."""
+"""Folder in node_modules -> (folder in the site's _static, which files …)."""
 
 
 THEME = "sphinx_book_theme"
@@ -37,6 +41,14 @@ SEARCH_NEEDS_NOW = ("documentation_options.js", "doctools.js", "sphinx_highlight
 """What the search page's own scripts use while the page is read."""
 TABS = ("sphinx-design.min.css", "design-tabs.js")
 """What only pages with tabs need."""
+NEVER_ASKED_FOR = (
+    *("images", "locales", "styles", "vendor", "*webpack-macros.html", "scripts/*.map"),
+    *("scripts/fontawesome.js*", "sphinx-thebe.*", "copybutton_funcs.js", "searchtools.js", "language_data.js"),
+    *("check-solid.svg", "copy-button.svg", "play-solid.svg", "screenshot.png"),
+)
+"""What theme and extensions put into _static for pages of another kind, and README's picture."""
+KEPT_SHEETS = (stylesheet.SHEET, stylesheet.WITHOUT_JAVASCRIPT, TABS[0])
+"""The sheets that a page loads; the others are in the first of these."""
 VIEWPORT = re.compile(r'<meta name="viewport"[^>]*>\n?')
 
 
@@ -44,13 +56,15 @@ def setup(app) -> None:
     """Copy the files when a build starts, and load on each page the styles and scripts that it needs."""
     app.connect("builder-inited", _copy_packages)
     app.connect("html-page-context", _needed_files, priority=900)
+    app.connect("build-finished", _leave_out, priority=1000)
 
 
 def _copy_packages(app) -> None:
     """Copy fonts and plotly from installed packages into the site."""
     static = Path(app.outdir) / "_static"
-    for folder, (target, pattern) in PACKAGE_FILES.items():
-        _copy(sorted(npm_folder(Path(app.srcdir), folder).glob(pattern)), static / target)
+    for folder, (target, *patterns) in PACKAGE_FILES.items():
+        source = npm_folder(Path(app.srcdir), folder)
+        _copy([file for pattern in patterns for file in sorted(source.glob(pattern))], static / target)
 
 
 def npm_folder(root: Path, folder: str) -> Path:
@@ -86,6 +100,22 @@ def _needed_files(app, pagename, templatename, context, doctree) -> None:
     context |= {"first_font": FIRST_FONT, "sheet_without_javascript": stylesheet.WITHOUT_JAVASCRIPT}
 
 
+def _leave_out(app, exception: Exception | None) -> None:
+    """At the end of a build, when every extension has put its files there."""
+    if exception is None and app.builder.name == "html" and app.config.html_theme == THEME:
+        leave_out(Path(app.outdir) / "_static")
+
+
+def leave_out(static: Path) -> None:
+    """Remove what no page, sheet or script of the site asks for."""
+    unused = [path for pattern in NEVER_ASKED_FOR for path in static.glob(pattern)]
+    for path in {*unused, *(sheet for sheet in static.glob("*.css") if sheet.name not in KEPT_SHEETS)}:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 @functools.cache
 def _write_stylesheet(app, sheets: tuple[str, ...]) -> None:
     """Once a build, before its first page; three sheets come only when a build ends, so ask for them now."""
@@ -117,4 +147,3 @@ def _is_left_out(name: str, tabs: bool) -> bool:
 def _is_for_a_kept_script(body: str) -> bool:
     """Whether a line in the page is a setting of the closed boxes: other lines serve thebe, or read what runs later."""
     return body.startswith(("let toggle", "var toggle"))
-

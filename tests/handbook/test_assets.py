@@ -41,3 +41,16 @@ def test_the_search_page_has_its_options_at_once():
     kept = {str(script.filename): script for script in assets.scripts(WANTED, tabs=False, search=True)}
     assert "defer" not in kept["_static/documentation_options.js"].attributes
     assert "defer" in kept["_static/printing.js"].attributes
+
+
+def test_what_no_page_asks_for_is_left_out(tmp_path):
+    """Icon scripts, folders of the theme and sheets that are part of the site's own go; what pages load stays."""
+    gone = ("scripts/fontawesome.js", "scripts/bootstrap.js.map", "vendor/a/b.ttf", "basic.css", "mystnb.123.css")
+    kept = ("scripts/bootstrap.js", "handbook.css", "sphinx-design.min.css", "figures/1.js", "favicon.svg")
+    for name in (*gone, *kept):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assets.leave_out(tmp_path)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == set(kept)
+    assert not (tmp_path / "vendor").exists()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import http.server
+import re
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
@@ -194,6 +195,35 @@ def leads_somewhere(root: Path, page: str, href: str, anchors: dict[str, set[str
     target = unquote(target) or page
     known = anchors.get(target)
     return (root / target).is_file() and (known is None or unquote(anchor) in known)
+
+
+FOR_OTHER_PROGRAMS = {"objects.inv", "searchindex.js", ".buildinfo"}
+"""What Sphinx reads at its next build, or at the build of another book."""
+
+
+def test_every_file_of_the_site_is_asked_for(built_book, pages):
+    """No script, font or picture lies in the site that no page, sheet or script names; figures are named by digest."""
+    files = {path.relative_to(built_book).as_posix(): path for path in built_book.rglob("*") if path.is_file()}
+    texts, wanted = [*pages], set(pages)
+    while texts:
+        text = files[texts.pop()].read_text(encoding="utf-8")
+        named = {name for name in files.keys() - wanted if is_named(handle(name), text)}
+        texts += [name for name in named if name.endswith((".html", ".css", ".js"))]
+        wanted |= named
+    assert sorted(files.keys() - wanted - FOR_OTHER_PROGRAMS) == []
+
+
+def is_named(handle: str, text: str) -> bool:
+    """Whether a text has a name that is not the end of a longer one."""
+    return handle in text and re.search(rf"(?<![\w.-]){re.escape(handle)}", text) is not None
+
+
+def handle(name: str) -> str:
+    """What a page, sheet or script calls a file: a figure has its digest, a licence the name of what it is for."""
+    path = PurePosixPath(name)
+    if path.name == "LICENSE":
+        return path.parent.name
+    return path.stem if path.parent.name == "figures" else path.name.removesuffix(".LICENSE.txt")
 
 
 def test_no_cell_left_an_error_or_a_warning_on_a_page(built_book, pages):
