@@ -34,6 +34,9 @@ SPLIT = f"""() => {VISIBLE.format(selector="article :is(figure, pre, tr, .diagra
   .map((element) => element.outerHTML.slice(0, 120))"""
 """What a page's end could divide."""
 
+TEXT_OF_A4 = {"width": 665, "height": 986}
+"""A sheet of A4 within the margins of print.css, in pixels."""
+
 ON_SCREEN_ONLY = (
     ".bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .prev-next-footer, .bd-footer-content, "
     "article button, article form"
@@ -72,22 +75,52 @@ def test_only_the_article_is_printed(printed):
     assert printed.locator("article h1").is_visible()
 
 
-def test_what_is_closed_is_not_printed_but_for_the_lines_of_claims(built_book, browser):
-    """Who prints before answering gets no answers; who opened one gets that one; a claim's line is always there."""
+def test_what_is_closed_is_not_printed_but_for_quiet_lines(built_book, browser):
+    """Who prints before answering gets no answers; who opened one gets that one; claims and sources keep their line."""
     page = browser.new_page()
     page.goto((built_book / CHAPTER).as_uri())
     page.wait_for_load_state("load")
     page.emulate_media(media="print")
     closed = "[...document.querySelectorAll('article details:not([open])')].filter((e) => e.checkVisibility())"
-    assert page.evaluate(f"{closed}.filter((e) => !e.matches('.on-trial')).length") == 0
+    assert page.evaluate(f"{closed}.filter((e) => !e.matches('.on-trial, .provenance')).length") == 0
     assert page.evaluate(f"{closed}.filter((e) => e.matches('.on-trial')).length") > 0
+    assert page.evaluate(f"{closed}.filter((e) => e.matches('.provenance')).length") > 0
     page.evaluate("document.querySelectorAll('article details').forEach((e) => { e.open = true; })")
     assert page.evaluate("[...document.querySelectorAll('article details')].every((e) => e.checkVisibility())")
     page.close()
 
 
+@pytest.mark.parametrize("path", [CHAPTER, "book/workflow/pipeline.html", "book/optimization/parameter-guide.html"])
+def test_every_figure_that_is_seen_is_printed_on_one_page(built_book, browser, path):
+    """What stands on the screen, with its source folded, stands on paper too, no higher than a sheet of A4 has room."""
+    page = browser.new_page(viewport=TEXT_OF_A4)
+    page.goto((built_book / path).as_uri())
+    page.wait_for_load_state("load")
+    figures = VISIBLE.format(selector="article figure")
+    seen = page.evaluate(f"{figures}.map((figure) => figure.id)")
+    page.emulate_media(media="print")
+    assert page.evaluate(f"{figures}.map((figure) => figure.id)") == seen
+    heights = page.evaluate(f"{figures}.map((figure) => figure.getBoundingClientRect().height)")
+    assert 0 < max(heights) <= TEXT_OF_A4["height"]
+    page.close()
+
+
+def test_no_heading_is_printed_above_closed_answers_alone(built_book, browser):
+    """A section of which everything is closed is left out with its heading, and is there once its answer is open."""
+    page = browser.new_page()
+    page.goto((built_book / "labs/06b-tune-the-engine.html").as_uri())
+    page.wait_for_load_state("load")
+    heading = page.get_by_role("heading", name="Answers to Explain")
+    assert heading.is_visible()
+    page.emulate_media(media="print")
+    assert not heading.is_visible()
+    page.evaluate("document.querySelectorAll('article details').forEach((e) => { e.open = true; })")
+    assert heading.is_visible()
+    page.close()
+
+
 def test_the_menu_prints_a_page_with_its_answers(built_book, browser):
-    """*Print with answers* opens every answer, leaves program code folded, and closes the answers afterwards."""
+    """*Print with answers* opens every answer, leaves code and sources folded, and closes the answers afterwards."""
     page = browser.new_page()
     page.goto((built_book / LAB).as_uri())
     page.wait_for_selector(".print-answers", state="attached")
@@ -97,7 +130,7 @@ def test_the_menu_prints_a_page_with_its_answers(built_book, browser):
     outcomes = page.locator("article details.outcome").count()
     page.evaluate("document.querySelector('.print-answers').click()")
     assert page.evaluate("window.atPrint") == outcomes > 0
-    assert page.locator("article details.hide[open]").count() == 0
+    assert page.locator("article details:is(.hide, .provenance)[open]").count() == 0
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("article details.outcome[open]").count() == 0
     page.close()
