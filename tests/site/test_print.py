@@ -29,7 +29,7 @@ GREY = f"""() => {VISIBLE.format(selector="body, main, article, article *:not(sv
   .filter(([, colour]) => colour !== "rgb(255, 255, 255)" && !/^rgba\\(.* 0\\)$/.test(colour))"""
 """The areas that are not white."""
 
-SPLIT = f"""() => {VISIBLE.format(selector="article :is(figure, pre, tr, .diagram, .in-short)")}
+SPLIT = f"""() => {VISIBLE.format(selector="article :is(figure, pre, tr, .diagram, .in-short, .cell_input)")}
   .filter((element) => getComputedStyle(element).breakInside !== "avoid")
   .map((element) => element.outerHTML.slice(0, 120))"""
 """What a page's end could divide."""
@@ -105,6 +105,28 @@ def test_every_figure_that_is_seen_is_printed_on_one_page(built_book, browser, p
     page.close()
 
 
+def test_a_drawing_is_of_one_piece(built_book, browser):
+    """A page's end never leaves a drawing's place on one sheet and the drawing, over other text, on the next."""
+    page = browser.new_page(viewport=TEXT_OF_A4)
+    page.goto((built_book / CHAPTER).as_uri())
+    page.emulate_media(media="print")
+    drawings = VISIBLE.format(selector="article .lab-figure")
+    assert set(page.evaluate(f"{drawings}.map((drawing) => getComputedStyle(drawing).contain)")) == {"size"}
+    page.close()
+
+
+def test_every_tab_is_printed(built_book, browser):
+    """Paper has no tabs to press: the text of each stands there, one below the other."""
+    page = browser.new_page()
+    page.goto((built_book / "book/optimization/parameter-guide.html").as_uri())
+    page.emulate_media(media="print")
+    tabs = page.locator("article .sd-tab-content")
+    tops = [box["y"] for tab in tabs.all() if (box := tab.bounding_box())]
+    assert len(tops) == tabs.count() > 1
+    assert tops == sorted(set(tops))
+    page.close()
+
+
 def test_no_heading_is_printed_above_closed_answers_alone(built_book, browser):
     """A section of which everything is closed is left out with its heading, and is there once its answer is open."""
     page = browser.new_page()
@@ -131,6 +153,8 @@ def test_the_menu_prints_a_page_with_its_answers(built_book, browser):
     page.evaluate("document.querySelector('.print-answers').click()")
     assert page.evaluate("window.atPrint") == outcomes > 0
     assert page.locator("article details:is(.hide, .provenance)[open]").count() == 0
+    page.emulate_media(media="print")
+    assert page.evaluate(GREY) == []
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("article details.outcome[open]").count() == 0
     page.close()
