@@ -9,7 +9,8 @@ In Sphinx: `setup` connects the parts.
   read and write again.
 - What a page shows: `drawings` draws figures as SVG, `formulas` typesets mathematics; `diagrams`, `trials`,
   `predictions`, `atlas_table` and `settings_table` make diagrams, claims on trial, questions to the reader, and the
-  tables of the hardware atlas and of the settings of five programs; `tables` numbers captioned tables.
+  tables of the hardware atlas and of the settings of five programs; `tables` numbers captioned tables, and
+  `code_lines` makes the lines of code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
 - How it is found: `findable` describes the pages to search engines; `page_texts` keeps what each page says,
@@ -42,6 +43,7 @@ def setup(app) -> dict:
         accessibility,
         assets,
         atlas_table,
+        code_lines,
         diagrams,
         drawings,
         findable,
@@ -54,7 +56,7 @@ def setup(app) -> dict:
         trials,
     )
 
-    content = (trials, predictions, atlas_table, settings_table, tables, diagrams, formulas, drawings)
+    content = (trials, predictions, atlas_table, settings_table, tables, diagrams, formulas, drawings, code_lines)
     for part in (accessibility, *content, page_kernel, assets, findable, incremental):
         part.setup(app)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -25,6 +25,24 @@ MEASURE = """() => {
       .map(pre => pre.textContent.slice(0, 60)),
   };
 }"""
+BROKEN_CODE = """() => [...document.querySelectorAll("article .highlight .line")].flatMap((line) => {
+  const text = [], walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) if (walker.currentNode.data.trim()) text.push(walker.currentNode);
+  if (!text.length || !line.checkVisibility()) return [];
+  const range = document.createRange();
+  range.setStart(text[0], text[0].data.search(/\\S/));
+  range.setEnd(text.at(-1), text.at(-1).data.trimEnd().length);
+  const [first, ...rest] = [...range.getClientRects()].filter((rect) => rect.width > 1);
+  const sets_in = rest.every((rect) => rect.top < first.bottom - 2 || rect.left > first.left + 5);
+  const room = line.getBoundingClientRect().right - first.left - 20;
+  const broken = [...line.querySelectorAll(".word")].filter((word) => {
+    range.selectNodeContents(word);
+    const tops = [...range.getClientRects()].map((rect) => rect.top);
+    return Math.max(...tops) - Math.min(...tops) > 8 && word.textContent.length * 8.6 < room;
+  });
+  return [...(sets_in ? [] : [line.textContent]), ...broken.map((word) => word.textContent)];
+})"""
+"""Lines whose rest does not stand further in, and words that break although they are shorter than a line."""
 LEFT_OUT = "script, style, .cell_input, details.hide > summary, .highlight, .lab-figure, .exercise, .solution"
 BOXES = ".admonition, details.on-trial"
 RESULTS = ".cell_output .output pre"
@@ -82,7 +100,7 @@ def seen(request, built_book, soups, browser) -> tuple[int, dict[str, dict]]:
     found = {}
     for name in soups:
         page.goto((built_book / f"{name}.html").as_uri())
-        found[name] = page.evaluate(MEASURE)
+        found[name] = page.evaluate(MEASURE) | {"broken": page.evaluate(BROKEN_CODE)}
     page.close()
     return request.param, found
 
@@ -99,6 +117,42 @@ def test_code_is_never_cut_off(seen):
     """No block of code has to be scrolled to be read, on a desktop or on a phone."""
     _, found = seen
     assert {name: one["cut"] for name, one in found.items() if one["cut"]} == {}
+
+
+def test_the_rest_of_a_long_line_of_code_is_seen_to_be_one(seen):
+    """What goes on below stands further in than its line began, and no option is broken behind a hyphen."""
+    _, found = seen
+    assert {name: one["broken"] for name, one in found.items() if one["broken"]} == {}
+
+
+@pytest.mark.parametrize("style", ["", ".line { display: block; padding-left: 2ch; text-indent: -2ch; }"])
+def test_broken_code_is_noticed(browser, style):
+    """The check above can fail: on a rest at the line's beginning, and on an option that breaks behind a hyphen."""
+    words = '<span class="word">--an-option-of-words</span> ' * 3
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.set_content(
+        f"<style>pre {{ white-space: pre-wrap; width: 300px; }} {style}</style>"
+        f'<article><div class="highlight"><pre><span class="line">run {words}</span></pre></div></article>'
+    )
+    found = page.evaluate(BROKEN_CODE)
+    page.close()
+    assert "--an-option-of-words" in found
+    assert any(text.startswith("run ") for text in found) is not bool(style)
+
+
+def test_code_is_copied_as_it_was_written(built_book, browser):
+    """The button and the mouse copy a command from a phone's narrow lines without a sign more or less."""
+    context = browser.new_context(viewport={"width": 390, "height": 900}, permissions=["clipboard-read"])
+    page = context.new_page()
+    page.goto((built_book / "book/workflow/pipeline.html").as_uri())
+    box = page.locator("article div.highlight").first
+    select = "pre => { getSelection().selectAllChildren(pre); return `${getSelection()}`; }"
+    selected = box.locator("pre").evaluate(select)
+    box.hover()
+    box.locator(".copybtn").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    context.close()
+    assert copied == selected.rstrip("\n") == "inferlab measure model.gguf --n-prompt 512 --n-gen 128"
 
 
 def test_a_long_page_and_cut_code_are_noticed(browser):
