@@ -24,6 +24,9 @@ UNREAD = (
 )  # fmt: skip
 """What is not text for a reader of a result."""
 
+CELL_END = " · "
+"""Before, between and behind the cells of a table, whose words would read as one sentence."""
+
 FOLDER = ".texts"
 
 
@@ -109,12 +112,15 @@ def _title_at(section: nodes.section) -> int | None:
 def _plain(node: nodes.Node) -> str:
     """The text of a node without that of the parts below it, its spaces as one."""
     text = " ".join("".join(_words(node, inside=False)).split())
+    text = text.replace(f"{CELL_END}· ", CELL_END).strip(CELL_END)
     return re.sub(r" (?=[.,;:)](?:\s|$))", "", text)
 
 
 def _words(node: nodes.Node, inside: bool = True) -> Iterator[str]:
     if isinstance(node, nodes.Text):
         yield node.astext()
+    elif isinstance(node, nodes.tgroup):
+        yield CELL_END.join(["", *filter(None, map(_plain, node.findall(nodes.entry))), ""])
     elif not (inside and _is_left_out(node)):
         for child in node.children:
             yield from _words(child)

@@ -47,6 +47,18 @@ def doctree() -> nodes.document:
     return document
 
 
+def test_the_cells_of_a_table_stand_apart():
+    """A result shows where one cell ends and the next begins, and a cell without words leaves no trace."""
+    row = nodes.row("", *[nodes.entry("", *[paragraph(word)] if word else []) for word in ("decode", "", "25 ms")])
+    table = nodes.table("", nodes.title("", "Rates"), nodes.tgroup("", nodes.tbody("", row), cols=3))
+    section = nodes.section("", nodes.title("", "Speed"), paragraph("It is slow."), table, ids=["speed"])
+    alone = new_document("a page")
+    alone += section
+    assert page_texts.texts_of(alone).sections[0].text == "It is slow. · decode · 25 ms"
+    section += paragraph("So wait.")
+    assert page_texts.texts_of(alone).sections[0].text == "It is slow. · decode · 25 ms · So wait."
+
+
 def test_a_page_is_found_by_its_sections_and_its_terms(doctree):
     """Text counts for the nearest heading above it; program code and TeX count for none; a term stands for itself."""
     assert page_texts.texts_of(doctree) == PageTexts(

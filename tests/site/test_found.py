@@ -197,8 +197,8 @@ def test_a_result_shows_words_of_the_article_only(dialog, soups):
     results_for(dialog, "memory bandwidth")
     for link in dialog.locator(RESULTS).all()[:6]:
         page = link.get_attribute("href").removeprefix("../../").partition("#")[0]
-        article = "".join(soups[page].article.get_text().split())
-        snippet = link.locator(".search-snippet").inner_text().strip("… ")
+        article = "".join(soups[page].article.get_text().replace("·", " ").split())
+        snippet = link.locator(".search-snippet").inner_text().replace("·", " ").strip("… ")
         assert "".join(snippet.split()[1:4]) in article
 
 
