@@ -33,8 +33,11 @@ PACKAGE_FILES = {
 
 
 THEME = "sphinx_book_theme"
-FIRST_FONT = "fonts/source-sans-3-latin-wght-normal.woff2"
-"""The font that the first screen of every page needs."""
+TEXT_FONTS = {
+    "normal": "fonts/source-sans-3-latin-wght-normal.woff2",
+    "italic": "fonts/source-sans-3-latin-wght-italic.woff2",
+}
+"""The fonts of the text by their style; a page asks at once for those that it has words in."""
 THEME_SCRIPTS = ("scripts/bootstrap.js", "scripts/pydata-sphinx-theme.js")
 """The scripts that the theme's template would load at the end of a page."""
 SEARCH_NEEDS_NOW = ("documentation_options.js", "doctools.js", "sphinx_highlight.js")
@@ -49,6 +52,7 @@ NEVER_ASKED_FOR = (
 """What theme and extensions put into _static for pages of another kind, and README's picture."""
 KEPT_SHEETS = (stylesheet.SHEET, stylesheet.WITHOUT_JAVASCRIPT, TABS[0])
 """The sheets that a page loads; the others are in the first of these."""
+ITALICS = re.compile(r"<(?:em|i|cite|dfn)\b")
 VIEWPORT = re.compile(r'<meta name="viewport"[^>]*>\n?')
 
 
@@ -97,7 +101,8 @@ def _needed_files(app, pagename, templatename, context, doctree) -> None:
     for name in THEME_SCRIPTS:
         app.builder.add_js_file(name, defer="defer")
     context["metatags"] = VIEWPORT.sub("", context.get("metatags", ""))
-    context |= {"first_font": FIRST_FONT, "sheet_without_javascript": stylesheet.WITHOUT_JAVASCRIPT}
+    used = TEXT_FONTS if ITALICS.search(context.get("body", "")) else {"normal": TEXT_FONTS["normal"]}
+    context |= {"first_fonts": list(used.items()), "sheet_without_javascript": stylesheet.WITHOUT_JAVASCRIPT}
 
 
 def _leave_out(app, exception: Exception | None) -> None:
