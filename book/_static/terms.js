@@ -4,6 +4,7 @@
 
 (() => {
   const WAIT_MS = 200;
+  const GAP = 8;
   let terms, card, shown, timer;
 
   function load() {
@@ -23,14 +24,18 @@
     document.querySelector("article").append(card);
   }
 
+  // Above the term's first line, over what was read already; where there is no room, below its last line.
   function place(link) {
-    const line = link.getClientRects()[0];
-    if (line.bottom < 0 || line.top > innerHeight) { close(); return; }
+    const { top, bottom } = link.getBoundingClientRect();
+    if (bottom < 0 || top > innerHeight) { close(); return; }
     const { width, height } = card.getBoundingClientRect();
-    const below = line.bottom + height + 12 < innerHeight || line.top < height + 12;
-    card.style.left = `${Math.max(12, Math.min(line.left, document.documentElement.clientWidth - width - 12))}px`;
-    card.style.top = `${below ? line.bottom + 6 : line.top - height - 6}px`;
+    const above = top - height - GAP;
+    const isAbove = above > underHeader() || bottom + GAP + height > innerHeight;
+    card.style.left = `${Math.max(12, Math.min(link.getClientRects()[0].left, document.documentElement.clientWidth - width - 12))}px`;
+    card.style.top = `${isAbove ? Math.max(above, 0) : bottom + GAP}px`;
   }
+
+  const underHeader = () => document.querySelector(".bd-header-article")?.getBoundingClientRect().bottom ?? 0;
 
   async function open(link) {
     const entry = (await load())[link.hash.slice(1)];
