@@ -131,20 +131,20 @@ def test_repacking_is_drawn_as_ratios():
 def test_published_rates_keep_their_uncertainty():
     """The table's rates divided by its F16 row, with its standard deviations."""
     decode, prefill, _ = EVERY["published_mix_rates"].data
-    assert decode.y[decode.x.index("Q4_K_M")] == pytest.approx(71.93 / 29.17)
-    assert prefill.y[prefill.x.index("Q4_K_M")] == pytest.approx(821.81 / 923.49)
-    assert decode.error_y.array[0] == pytest.approx(0.04 / 29.17)
+    assert decode.x[decode.y.index("Q4_K_M")] == pytest.approx(71.93 / 29.17)
+    assert prefill.x[prefill.y.index("Q4_K_M")] == pytest.approx(821.81 / 923.49)
+    assert decode.error_x.array[0] == pytest.approx(0.04 / 29.17)
 
 
 def test_fidelity_shows_errors_that_can_be_seen():
     """The mean divergence of each type; an error that its dot would hide is told below the axis instead."""
     trace = EVERY["fidelity"].data[0]
-    assert trace.y == pytest.approx((0.001, 0.05))
-    assert min(trace.error_y.array) > 0
-    assert EVERY["fidelity"].layout.yaxis.type == "log"
+    assert trace.x == pytest.approx((0.001, 0.05))
+    assert min(trace.error_x.array) > 0
+    assert EVERY["fidelity"].layout.xaxis.type == "log"
     same = made_fidelity((1.0, 2.0, 3.0), (0.0100, 0.0101, 0.0102), (True, True, True))
     figure = figures.fidelity(quant_tradeoffs.Losses({"Q8_0": same}))
-    assert figure.data[0].error_y.array is None
+    assert figure.data[0].error_x.array is None
     assert "standard errors of at most" in figure.layout.annotations[0].text.replace("<br>", " ")
 
 

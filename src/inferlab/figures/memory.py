@@ -15,6 +15,7 @@ from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.units import GIB, MIB, bytes_text
 
 ROOM = "#d92d20"
+FEW_LAYERS = 10
 LOG_ROUNDING = 0.005
 """MiB by which a printed size may be off: llama.cpp's log has two decimals."""
 
@@ -53,8 +54,14 @@ def layer_bytes(plan: MemoryPlan) -> go.Figure:
                     hovertemplate=f"{name} %{{y:.2f}} MiB on %{{customdata}}<extra>%{{x}}</extra>",
                 )  # fmt: skip
     figure.update_layout(barmode="stack", showlegend=True, bargap=0.15)
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=names)
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=names, tickvals=_layers_named(names))
     return figure
+
+
+def _layers_named(names: Sequence[str]) -> list[str]:
+    """The layers whose names fit below the bars on a phone: every fourth, and those that are no number."""
+    few = len(names) <= FEW_LAYERS
+    return [name for name in names if few or not name.isdigit() or (int(name) and int(name) % 4 == 0)]
 
 
 def context_against_memory(

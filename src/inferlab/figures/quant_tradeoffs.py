@@ -13,6 +13,7 @@ from inferlab.units import GIB, MIB
 
 VISIBLE_ERROR = 0.15  # of the value: a smaller bar is hidden by its dot on an axis of several powers of ten
 LEAST_SHOWN = 1e-6  # nats: drawn in place of 0, which a logarithmic axis cannot show
+ROW_PIXELS = 22
 KEPT, DROPPED = TEAL, GREY
 
 
@@ -24,28 +25,30 @@ def published_mix_rates(table: PublishedTable) -> go.Figure:
         f"{mix} decode {row['decode'] / base['decode']:.2f}, prefill {row['prefill'] / base['prefill']:.2f}"
         for mix, row in table.rows.items()
     )
-    figure = blank(f"cited: {table.title}", f"Published rates relative to F16: {text}.", y="rate relative to F16")
+    figure = blank(f"cited: {table.title}", f"Published rates relative to F16: {text}.", x="rate relative to F16")
     for of, colour in (("decode", DECODE), ("prefill", PREFILL)):
         figure.add_scatter(
-            x=list(table.rows), y=[row[of] / base[of] for row in table.rows.values()], name=of, mode="markers",
+            x=[row[of] / base[of] for row in table.rows.values()], y=list(table.rows), name=of, mode="markers",
             marker={"size": 7, "color": colour},
-            error_y={"array": [row[f"{of}_sd"] / base[of] for row in table.rows.values()], "color": colour, "width": 8},
+            error_x={"array": [row[f"{of}_sd"] / base[of] for row in table.rows.values()], "color": colour, "width": 8},
         )  # fmt: skip
     _bytes_marks(figure, gains)
-    return _named_mixes(figure, list(table.rows))
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(rangemode="tozero")
+    return _a_row_each(figure, list(table.rows))
 
 
 def _bytes_marks(figure: go.Figure, gains: Mapping[str, float]) -> None:
     figure.add_scatter(
-        x=list(gains), y=list(gains.values()), name="if only bytes counted", mode="markers",
-        marker={"symbol": "line-ew-open", "size": 16, "color": DROPPED, "line": {"width": 2}},
+        x=list(gains.values()), y=list(gains), name="if only bytes counted", mode="markers",
+        marker={"symbol": "line-ns-open", "size": 16, "color": DROPPED, "line": {"width": 2}},
     )  # fmt: skip
 
 
-def _named_mixes(figure: go.Figure, mixes: list[str]) -> go.Figure:
-    figure.update_layout(showlegend=True, height=440)
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=mixes, tickangle=-45)
-    figure.update_yaxes(rangemode="tozero")
+def _a_row_each(figure: go.Figure, names: list[str]) -> go.Figure:
+    """One row for each name, the first on top: a name is read at its row on a phone too."""
+    figure.update_layout(height=figure.layout.height - 180 + ROW_PIXELS * len(names))
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=names, autorange="reversed")
     return figure
 
 
@@ -58,21 +61,19 @@ def fidelity(losses: Losses) -> go.Figure:
     largest = max(one.kl_divergence.standard_error / one.kl_divergence.value for one in found.values())
     shown = {"array": [one.kl_divergence.standard_error for one in found.values()], "color": KEPT}
     hidden = "" if largest > VISIBLE_ERROR else f"; standard errors of at most {100 * largest:.1f} %, inside the dots"
-    figure = blank(losses.badge + hidden, f"KL divergence from F16: {text}.", y="KL divergence, nats a token")
+    figure = blank(losses.badge + hidden, f"KL divergence from F16: {text}.", x="KL divergence, nats a token")
     figure.add_scatter(
-        x=list(found), y=[one.kl_divergence.value for one in found.values()], mode="markers", name="mean",
-        marker={"size": 11, "color": KEPT}, error_y=None if hidden else shown,
+        x=[one.kl_divergence.value for one in found.values()], y=list(found), mode="markers", name="mean",
+        marker={"size": 11, "color": KEPT}, error_x=None if hidden else shown,
         customdata=[
             (one.kl_divergence.standard_error, one.perplexity.value, 100 * one.same_top_share.value)
             for one in found.values()
         ],
-        hovertemplate="%{x}: %{y:.2g} ± %{customdata[0]:.1g} nats, perplexity %{customdata[1]:.3f}, "
+        hovertemplate="%{y}: %{x:.2g} ± %{customdata[0]:.1g} nats, perplexity %{customdata[1]:.3f}, "
         "same top token %{customdata[2]:.1f} %<extra></extra>",
     )  # fmt: skip
-    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
-    figure.update_xaxes(type="category", tickangle=-45)
-    figure.update_layout(height=460, margin={"b": 170})
-    return figure
+    figure.update_xaxes(type="log", dtick=1, exponentformat="power")
+    return _a_row_each(figure, list(found))
 
 
 def pareto(rows: Sequence[Row], badge: str) -> go.Figure:

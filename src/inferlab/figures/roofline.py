@@ -7,7 +7,7 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, GREY, LOG_MARKS, PREFILL, blank, line, points
+from inferlab.figures.style import DECODE, EDGE, GREY, LOG_DECADES, LOG_MARKS, PREFILL, blank, line, points
 from inferlab.machine import Ceiling
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
@@ -48,7 +48,7 @@ def roofline(
     marker = {"color": [_phase_colour(name) for name in names], "size": 9}
     figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
                        hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
-    figure.update_xaxes(type="log", tickvals=LOG_MARKS)
+    figure.update_xaxes(type="log", tickvals=LOG_DECADES, minor={"tickvals": LOG_MARKS, "ticks": "outside"})
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
 
