@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
@@ -11,6 +12,8 @@ from inferlab.experiments.diagnosis import Comparison
 from inferlab.figures.style import BADGE_SHIFT, EDGE, RED, TEAL, badge_lines, badge_margin, blank
 from inferlab.units import MIB
 
+NAME_COLUMNS = 14
+"""Characters in a line of a row's name, so that the columns have room on a phone."""
 SYMPTOMS = {
     "disk_bytes": ("MiB from disk", lambda value: f"{max(0, value) / MIB:.0f}"),
     "load": ("load", lambda value: f"{value:.1f}x"),
@@ -73,9 +76,14 @@ def _table(
         hovertemplate="%{y}: %{x} %{text}<extra></extra>",
     )  # fmt: skip
     below = badge_margin(len(badge_lines(badge))) + BADGE_SHIFT + 24  # the axis is above, so the badge comes at once
-    figure.update_layout(height=150 + 34 * len(names) + below, margin={"l": 110, "t": 96, "b": below})
+    told = [wrap(name, NAME_COLUMNS) for name in names]
+    row = max(34, 10 + 14 * max(map(len, told), default=0))
+    figure.update_layout(height=150 + row * len(names) + below, margin={"l": 60, "t": 96, "b": below})
     figure.update_xaxes(side="top", type="category", tickangle=-40, showgrid=False, ticks="outside")
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, ticks="")
+    figure.update_yaxes(
+        autorange="reversed", type="category", showgrid=False, ticks="",
+        tickvals=names, ticktext=["<br>".join(lines) for lines in told],
+    )  # fmt: skip
     figure.update_annotations(yshift=-8)
     return figure
 
