@@ -83,10 +83,10 @@ def not_found(title: str, front_page: str, address: str) -> str:
     return _filled("not-found.html", title=title, front=front_page, root=root, known=known)
 
 
-def root(title: str, about: str, front_page: str, image: str, address: str) -> str:
+def root(title: str, about: str, front_page: str, image: str, image_text: str, address: str) -> str:
     """The page at the site's own address: it says what the site is to whom it is shared with, and leads on at once."""
     place = f"{address}{front_page}" if address else ""
-    lines = tags(title, about, title, image, place)
+    lines = tags(title, about, title, image, place, image_text)
     if place:
         lines += f'<link rel="canonical" href="{escape(place)}">\n'
     page = _filled("root.html", title=title, about=about, front=front_page)
@@ -131,7 +131,8 @@ def _write_files(app, exception: Exception | None) -> None:
     front, about = f"{app.config.root_doc}.html", description(app.env.get_doctree(app.config.root_doc))
     (out / "404.html").write_text(not_found(site, front, address), encoding="utf-8")
     if app.config.root_doc != "index":
-        page = root(site, about, front, social_card.address(app, "index"), address)
+        image, image_text = social_card.address(app, "index"), social_card.description(app)
+        page = root(site, about, front, image, image_text, address)
         (out / "index.html").write_text(page, encoding="utf-8")
     if address:
         pages = [f"{name}.html" for name in sorted(app.env.found_docs)]

@@ -145,15 +145,16 @@ def test_the_page_for_unknown_addresses_knows_the_root_or_looks_for_it():
 
 def test_the_root_says_what_the_site_is_and_leads_on():
     """Whoever follows no redirect has a title and a link; a shared link has its card, and its address where known."""
-    page = findable.root("A & B", "What it is.", "book/index.html", "_static/card.png", "")
+    page = findable.root("A & B", "What it is.", "book/index.html", "_static/card.png", "A figure.", "")
     assert '<html lang="en">' in page
     assert "<title>A &amp; B</title>" in page
     assert '<a href="book/index.html">' in page
     assert '<meta name="description" content="What it is." />' in page
     assert '<meta property="og:image" content="_static/card.png" />' in page
+    assert '<meta property="og:image:alt" content="A figure." />' in page
     assert "canonical" not in page
     assert "@" not in page
-    known = findable.root("A & B", "What it is.", "book/index.html", "", "https://example.org/b/")
+    known = findable.root("A & B", "What it is.", "book/index.html", "", "", "https://example.org/b/")
     assert '<link rel="canonical" href="https://example.org/b/book/index.html">' in known
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import anywidget
-import plotly.graph_objects as go
 import traitlets
 
 FRONT_END = """
@@ -29,7 +28,7 @@ class FitFigure(anywidget.AnyWidget):
     _esm = FRONT_END
     width = traitlets.Int(0).tag(sync=True)
 
-    def __init__(self, figure: go.FigureWidget) -> None:
+    def __init__(self, figure: anywidget.AnyWidget) -> None:
         super().__init__()
         self.figure = figure
 
