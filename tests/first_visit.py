@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 import gzip
-import http.server
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from servers import Quiet, serving
 
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 SLOW_4G = {"offline": False, "latency": 562.5, "downloadThroughput": 1.44e6 / 8, "uploadThroughput": 0.675e6 / 8}
@@ -69,17 +68,12 @@ def pages_of(site: Path) -> list[str]:
     return sorted(path.relative_to(site).as_posix() for path in paths if "http-equiv" not in path.read_text("utf-8"))
 
 
-@contextmanager
-def compressing_server(folder: Path) -> Iterator[str]:
+def compressing_server(folder: Path) -> AbstractContextManager[str]:
     """Address of a local server of a folder that compresses text as a web host does."""
-    handler = functools.partial(_Compressing, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}/"
-        httpd.shutdown()
+    return serving(folder, _Compressing)
 
 
-class _Compressing(http.server.SimpleHTTPRequestHandler):
+class _Compressing(Quiet):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -98,9 +92,6 @@ class _Compressing(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         with suppress(ConnectionError):
             self.wfile.write(body)
-
-    def log_message(self, *args) -> None:
-        pass
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""First visits to each page of the built site, made once for all gates that read them."""
+"""Addresses of the built site, and first visits to each of its pages, made once for all gates that read them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 from first_visit import PHONE, WIDE, FirstVisit, compressing_server, first_visit, pages_of
+from servers import serving
+
+
+@pytest.fixture(scope="session")
+def server(built_book) -> Iterator[str]:
+    """Address of a local server of the site."""
+    with serving(built_book) as home:
+        yield home
+
+
+@pytest.fixture(scope="session", params=["from disk", "from a server"])
+def home(request, built_book) -> str:
+    """Address of the site's root, ending in a slash."""
+    return request.getfixturevalue("server") if request.param == "from a server" else f"{built_book.as_uri()}/"
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import re
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -79,27 +76,6 @@ def pages(built_book) -> list[str]:
     """Every page of the site, as paths relative to its root."""
     paths = (path.relative_to(built_book) for path in built_book.rglob("*.html"))
     return sorted(path.as_posix() for path in paths if path.parts[0] not in ("_static", "_sources"))
-
-
-@pytest.fixture(scope="session")
-def server(built_book) -> Iterator[str]:
-    """Address of a local server of the site."""
-    handler = functools.partial(QuietHandler, directory=str(built_book))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}/"
-        httpd.shutdown()
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args) -> None:
-        pass
-
-
-@pytest.fixture(scope="session", params=["from disk", "from a server"])
-def home(request, built_book) -> str:
-    """Address of the site's root, ending in a slash."""
-    return request.getfixturevalue("server") if request.param == "from a server" else f"{built_book.as_uri()}/"
 
 
 @pytest.fixture(scope="session")

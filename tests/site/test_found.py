@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
-import http.server
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
+from servers import Quiet, serving
 
 LARGEST_INDEX_BYTES = 250_000
 DIALOG = "#pst-search-dialog"
@@ -90,7 +88,7 @@ def test_the_sites_own_address_is_a_page_that_leads_on(built_book, soups, browse
 # --- an address without a page ------------------------------------------------------------------------
 
 
-class SomewhereBelow(http.server.SimpleHTTPRequestHandler):
+class SomewhereBelow(Quiet):
     """Serves the site under /some/folder/ and answers every unknown address with its 404 page."""
 
     def translate_path(self, path: str) -> str:
@@ -112,18 +110,12 @@ class SomewhereBelow(http.server.SimpleHTTPRequestHandler):
         else:
             self.send_error(404)
 
-    def log_message(self, *args) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def below(built_book) -> Iterator[str]:
     """Address of the site's root on a server that has it in a folder."""
-    handler = functools.partial(SomewhereBelow, directory=str(built_book))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/some/folder/"
-        server.shutdown()
+    with serving(built_book, SomewhereBelow) as address:
+        yield f"{address}some/folder/"
 
 
 @pytest.mark.parametrize("address", ["gone.html", "book/workflow/gone/deeper/flash-attention.html"])

@@ -6,10 +6,7 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from playwright.sync_api import Error, Locator, Page, expect
+from servers import STARTING_MS, jupyterlab
 
 LABS = Path(__file__).parents[2] / "labs"
 LIVE = """
@@ -25,7 +23,7 @@ from inferlab import widgets
 path = lab.make_shape("llama-3.2-1b", "Q4_K_M", n_layer=4, n_vocab=4096)
 widgets.split_lab(path, n_prompt=64, n_gen=9, repeats=2)
 """
-MEASURING_MS, STARTING_MS = 60_000, 90_000
+MEASURING_MS = 60_000
 
 pytestmark = pytest.mark.engine
 
@@ -50,34 +48,9 @@ def log(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def jupyter(folder, log) -> Iterator[tuple[str, psutil.Process]]:
     """Address of a JupyterLab over that folder, with its process."""
-    port = free_port()
-    command = [str(Path(sys.executable).with_name("jupyter-lab")), "--no-browser", f"--port={port}", "--allow-root",
-               "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}"]  # fmt: skip
-    with log.open("wb") as written:
-        server = subprocess.Popen(command, stdout=written, stderr=written, start_new_session=True)
-    address = f"http://127.0.0.1:{port}/lab"
-    try:
-        wait_for(address, log)
-        yield address, psutil.Process(server.pid)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        server.wait(20)
-
-
-def free_port() -> int:
-    from inferlab.engine.loopback import free_port
-
-    return free_port()
-
-
-def wait_for(address: str, log: Path) -> None:
-    for _ in range(5 * STARTING_MS // 1000):
-        with suppress(OSError):
-            urllib.request.urlopen(address, timeout=2)
-            return
-        time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not answer at {address}:\n{log.read_text(errors='replace')}", pytrace=False)
+    command = [str(Path(sys.executable).with_name("jupyter-lab")), f"--ServerApp.root_dir={folder}"]
+    with jupyterlab(command, log) as (address, pid):
+        yield f"{address}/lab", psutil.Process(pid)
 
 
 @pytest.fixture(scope="module")

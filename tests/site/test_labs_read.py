@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from servers import STARTING_MS, jupyterlab
 
 from handbook import lab_room
-from inferlab.engine.loopback import free_port
 
 ROOT = Path(__file__).parents[2]
 LAB = "06a-split-the-model.ipynb"
@@ -27,7 +22,6 @@ from pathlib import Path
 from handbook.lab_room import open_labs
 open_labs(Path(sys.argv[1]), sys.argv[2:])
 """
-STARTING_MS = 90_000
 
 pytestmark = pytest.mark.engine
 
@@ -38,31 +32,9 @@ def address(tmp_path_factory) -> Iterator[str]:
     root, home = tmp_path_factory.mktemp("handbook"), tmp_path_factory.mktemp("home")
     for folder in ("labs", "book"):
         shutil.copytree(ROOT / folder, root / folder)
-    port = free_port()
-    options = ["--no-browser", f"--port={port}", "--allow-root", "--IdentityProvider.token="]
     environment = {**os.environ, "JUPYTER_CONFIG_DIR": str(home), "JUPYTER_DATA_DIR": str(home)}
-    log = home / "server.log"
-    with log.open("wb") as written:
-        server = subprocess.Popen(
-            [sys.executable, "-c", OPEN, str(root), *options],
-            stdout=written, stderr=written, env=environment, start_new_session=True,
-        )  # fmt: skip
-    try:
-        wait_for(f"http://127.0.0.1:{port}/lab", log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        server.wait(20)
-
-
-def wait_for(address: str, log: Path) -> None:
-    for _ in range(5 * STARTING_MS // 1000):
-        with suppress(OSError):
-            urllib.request.urlopen(address, timeout=2)
-            return
-        time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not answer at {address}:\n{log.read_text(errors='replace')}", pytrace=False)
+    with jupyterlab([sys.executable, "-c", OPEN, str(root)], home / "server.log", environment) as (address, _):
+        yield address
 
 
 @pytest.fixture

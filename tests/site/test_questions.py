@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
@@ -21,24 +18,6 @@ ON_ONE_LINE = """(() => {
   return boxes.length === 3 && Math.max(...boxes.map(box => box.top)) < Math.min(...boxes.map(box => box.bottom));
 })()"""
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args) -> None:
-        """Say nothing; the tests' output is for failures."""
-
-
-@pytest.fixture(scope="module", params=["from disk", "from a server"])
-def address(request, built_book) -> Iterator[str]:
-    """Where the site begins: a folder, or a server on this machine."""
-    if request.param == "from disk":
-        yield built_book.as_uri()
-        return
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built_book)))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture
@@ -63,9 +42,9 @@ def outcomes(page):
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_a_committed_prediction_opens_its_answer_and_stands_in_it(address, page, name):
+def test_a_committed_prediction_opens_its_answer_and_stands_in_it(home, page, name):
     """By keyboard alone; a screen reader is told, and a link leads to the answer."""
-    page.goto(f"{address}/{name}")
+    page.goto(f"{home}{name}")
     assert outcomes(page).first.get_attribute("open") is None
     assert page.locator(f"{FIRST} >> button").is_disabled()
     choice = commit_by_keyboard(page)
@@ -77,18 +56,18 @@ def test_a_committed_prediction_opens_its_answer_and_stands_in_it(address, page,
     assert page.evaluate("document.querySelector(location.hash).open")
 
 
-def test_only_the_answer_of_a_committed_question_opens(address, page):
+def test_only_the_answer_of_a_committed_question_opens(home, page):
     """Whoever commits to the first question has not seen the answer to the second."""
-    page.goto(f"{address}/{CHAPTER}")
+    page.goto(f"{home}{CHAPTER}")
     commit_by_keyboard(page)
     others = page.locator("details.outcome:not([open])")
     assert others.count() == page.locator("fieldset.question").count() - 1
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_a_prediction_is_kept_until_the_reader_clears_it(address, page, name):
+def test_a_prediction_is_kept_until_the_reader_clears_it(home, page, name):
     """A page opened again shows the choice, fixed; after a change of mind nothing of it is left."""
-    page.goto(f"{address}/{name}")
+    page.goto(f"{home}{name}")
     choice = commit_by_keyboard(page)
     page.reload()
     assert f"You predicted: {choice}" in outcomes(page).first.inner_text()
@@ -100,17 +79,17 @@ def test_a_prediction_is_kept_until_the_reader_clears_it(address, page, name):
     assert page.locator("fieldset.question :checked, .predicted, [data-committed], details.outcome[open]").count() == 0
 
 
-def test_a_prediction_belongs_to_its_page(address, page):
+def test_a_prediction_belongs_to_its_page(home, page):
     """A choice on one page is none on another, even where both ask the same question."""
-    page.goto(f"{address}/{CHAPTER}")
+    page.goto(f"{home}{CHAPTER}")
     commit_by_keyboard(page)
-    page.goto(f"{address}/{LAB}")
+    page.goto(f"{home}{LAB}")
     assert page.locator("[data-committed]").count() == 0
 
 
-def test_a_commit_sends_nothing(address, page):
+def test_a_commit_sends_nothing(home, page):
     """After the page is loaded, choosing and committing makes no request; its icon may still be on the way."""
-    page.goto(f"{address}/{CHAPTER}", wait_until="networkidle")
+    page.goto(f"{home}{CHAPTER}", wait_until="networkidle")
     sent = []
     page.on("request", lambda request: sent.append(request.url))
     commit_by_keyboard(page)
@@ -119,20 +98,20 @@ def test_a_commit_sends_nothing(address, page):
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_an_answer_opens_without_a_prediction(address, page, name):
+def test_an_answer_opens_without_a_prediction(home, page, name):
     """Who does not want to choose presses the fold."""
-    page.goto(f"{address}/{name}")
+    page.goto(f"{home}{name}")
     outcomes(page).first.locator("> summary").click()
     assert outcomes(page).first.get_attribute("open") is not None
     assert page.locator(".predicted").count() == 0
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(address, browser, name):
+def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(home, browser, name):
     """No control is shown that would do nothing."""
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(f"{address}/{name}")
+    page.goto(f"{home}{name}")
     assert page.locator(f"{FIRST} >> li >> nth=0").is_visible()
     assert not any(one.is_visible() for one in page.locator("fieldset.question").locator("input, button").all())
     outcomes(page).first.locator("> summary").click()
@@ -141,19 +120,19 @@ def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(address, 
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_on_a_wide_screen_the_link_to_the_answer_stands_beside_the_button(address, page, name):
+def test_on_a_wide_screen_the_link_to_the_answer_stands_beside_the_button(home, page, name):
     """Button, note and link of a committed question share one line."""
-    page.goto(f"{address}/{name}")
+    page.goto(f"{home}{name}")
     commit_by_keyboard(page)
     assert page.evaluate(ON_ONE_LINE)
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_a_question_fits_a_phone_and_a_printed_page(address, browser, name):
+def test_a_question_fits_a_phone_and_a_printed_page(home, browser, name):
     """Nothing is wider than its place on a phone; paper has the choices and no button."""
     context = browser.new_context(viewport=NARROW)
     page = context.new_page()
-    page.goto(f"{address}/{name}")
+    page.goto(f"{home}{name}")
     commit_by_keyboard(page)
     assert page.evaluate(TOO_WIDE) == 0
     page.emulate_media(media="print")
