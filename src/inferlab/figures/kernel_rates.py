@@ -29,7 +29,7 @@ def mix_rates(runs: Mapping[str, Run]) -> go.Figure:
     name, first = next(iter(runs.items()))
     gains = {mix: first.model.tensor_bytes / run.model.tensor_bytes for mix, run in runs.items()}
     text = "; ".join(f"{mix} {_gain(first, run)}, bytes {gains[mix]:.2f}" for mix, run in runs.items())
-    figure = _panels(first.machine_badge, f"Rates relative to {name}: {text}.", list(runs), f"relative to {name}")
+    figure = _panels(first.machine_badge, f"Rates relative to {name}: {text}.", list(runs), name)
     for phase, of in RATES.items():
         base = getattr(first, of)
         every = {mix: [rate / base for rate in run.points(of)] for mix, run in runs.items()}
@@ -53,7 +53,7 @@ def repacking(pairs: Mapping[str, Pairs]) -> go.Figure:
         f"{name} prefill {one.ratio('prefill'):.2f}, decode {one.ratio('decode'):.2f}" for name, one in rows.items()
     )
     badge = next(iter(pairs.values())).default[0].machine_badge
-    figure = _panels(badge, f"Rates relative to those with --no-repack: {text}.", list(rows), "relative to --no-repack")
+    figure = _panels(badge, f"Rates relative to those with --no-repack: {text}.", list(rows), "--no-repack")
     for phase in RATES:
         every = {name: one.ratios(phase) for name, one in rows.items()}
         shown = OUTLIER * max(median(found) for found in every.values())
@@ -73,11 +73,12 @@ def main_kernel(run: Run, phase: str) -> str:
     return max(shares, key=shares.get) if shares else UNKNOWN
 
 
-def _panels(badge: str, alt: str, names: Sequence[str], x: str) -> go.Figure:
-    """Two panels side by side with one row for each name, the first on top."""
-    figure = blank(badge, alt, f"prefill, {x}")
-    second = {"title": f"decode, {x}", "domain": (0.53, 1), "anchor": "y", "rangemode": "tozero", "automargin": True}
-    figure.update_layout(height=240 + 28 * len(names), showlegend=True, xaxis2=second)
+def _panels(badge: str, alt: str, names: Sequence[str], reference: str) -> go.Figure:
+    """Two panels side by side with one row for each name, the first on top; rates are relative to the reference's."""
+    figure = blank(badge, alt, f"prefill,<br>relative to<br>{reference}")
+    title = f"decode,<br>relative to<br>{reference}"
+    second = {"title": title, "domain": (0.53, 1), "anchor": "y", "rangemode": "tozero", "automargin": True}
+    figure.update_layout(height=280 + 28 * len(names), showlegend=True, xaxis2=second)
     figure.update_xaxes(domain=(0, 0.47), rangemode="tozero", selector=0)
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(names), autorange="reversed")
     return figure
