@@ -17,7 +17,7 @@ In Sphinx: `setup` connects the parts.
   `search_index` and `term_cards` write it for the search and for the cards of terms, and `social_card` draws the
   picture beside a shared link.
 
-Apart from a build, `epub` and `pdf` bind the `built_site` into one file.
+Apart from a build, `tested_labs` keeps what nbval executed, and `epub` and `pdf` bind the `built_site` into one file.
 """
 
 from __future__ import annotations

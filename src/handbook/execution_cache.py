@@ -2,7 +2,7 @@
 
 Results are kept in `_build/.executed`, one file for each page, with digests of the page's code cells and of the parts
 of `fingerprints.context`. The whole page is executed again if a digest differs, or if its last execution failed or
-wrote to standard error.  Under `CI`, or with HANDBOOK_EXECUTE=all, every page is executed.
+wrote to standard error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,6 @@ def is_ci(environment: Mapping[str, str]) -> bool:
     return environment.get("CI", "") not in ("", "0", "false")
 
 
-def executes_everything(environment: Mapping[str, str]) -> bool:
-    """Whether kept results are ignored: under CI, and with HANDBOOK_EXECUTE=all."""
-    return is_ci(environment) or environment.get("HANDBOOK_EXECUTE") == "all"
-
-
 @dataclass
 class Executions:
     """The pages that one build executes, and the results that it takes from earlier builds.
@@ -46,7 +41,6 @@ class Executions:
     root: Path
     folder: Path
     context: dict[str, str]
-    everything: bool = False
     executed: dict[str, float] = field(default_factory=dict)
     because: dict[str, str] = field(default_factory=dict)
 
@@ -68,7 +62,7 @@ class Executions:
         """The kept results of a page, if they were made with the same page and context."""
         kept = self._read(name)
         made_with = {**self.context, "page": page}
-        if kept and kept["made_with"] == made_with and not self.everything:
+        if kept and kept["made_with"] == made_with:
             return kept
         self.because[name] = _why_executed(kept["made_with"], made_with) if kept else "no results kept"
         return None
@@ -108,8 +102,7 @@ class CachingClient(NotebookClientDirect):
 
 
 def _why_executed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    changed = [part for part in now if before.get(part) != now[part]]
-    return f"changed: {', '.join(changed)}" if changed else "every page was asked for"
+    return f"changed: {', '.join(part for part in now if before.get(part) != now[part])}"
 
 
 def page_key(notebook: nbformat.NotebookNode, in_temp: bool = False) -> str:

@@ -2,14 +2,13 @@
 
 Sphinx reads the pages that are newer than its last reading. Here a page is read again when its content differs,
 whatever its date. All pages are read again when anything differs that several pages can show (the library, styles,
-diagrams, sources), when the last build had a warning or did not end, and when every page is executed. All pages are
-written again when something changed that pages show of each other: a title, a label, the number of a figure. Pages that
-are read again take their results from `execution_cache` where those are still valid.
+diagrams, sources), and when the last build had a warning or did not end. All pages are written again when something
+changed that pages show of each other: a title, a label, the number of a figure. Pages that are read again take their
+results from `execution_cache` where those are still valid.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,7 +22,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from handbook import fingerprints
-from handbook.execution_cache import Executions, executes_everything
+from handbook.execution_cache import Executions
 
 LOGGER = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ class Build:
         folder = Path(app.doctreedir).parent / ".executed"
         self.lock = lock_build(folder)
         context = {**fingerprints.context(), "library": self.library}
-        self.executions = Executions(Path(app.srcdir), folder, context, executes_everything(os.environ))
+        self.executions = Executions(Path(app.srcdir), folder, context)
         self.stamp = folder / "last-build-went-well"
         self.went_well = self.stamp.exists()
         self.stamp.unlink(missing_ok=True)
@@ -69,7 +68,7 @@ class Build:
         shared_digest, pages = self.shared_digest(env), {name: self.page_digest(env, name) for name in env.found_docs}
         before = getattr(env, "handbook_read", None)
         env.handbook_read = {"shared": shared_digest, "pages": pages}
-        if self.executions.everything or not self.went_well or before is None or before["shared"] != shared_digest:
+        if not self.went_well or before is None or before["shared"] != shared_digest:
             return sorted(pages)
         return sorted(
             name for name in pages if before["pages"].get(name) != pages[name] or self.results_are_missing(env, name)

@@ -8,10 +8,10 @@ from importlib.resources import files
 
 def setup(app) -> None:
     """Choose the kernel when a build starts."""
-    app.connect("builder-inited", _use_page_kernel)
+    app.connect("builder-inited", lambda app: choose())
 
 
-def _use_page_kernel(app) -> None:
+def choose() -> None:
     """Make `python3` this interpreter with our extension, whatever kernels the reader has installed."""
     ours = str(files("handbook") / "data")
     others = os.environ.get("JUPYTER_PATH", "").split(os.pathsep)

@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from handbook import fingerprints
-from handbook.execution_cache import Executions, executes_everything, is_clean, page_key, restore_outputs
+from handbook.execution_cache import Executions, is_ci, is_clean, page_key, restore_outputs
 
 RESULT = {"succeeded": True, "runtime": 1.5, "mtime": 1e9, "method": "force", "error": None, "traceback": None}
 CONTEXT = {"library": "as it is", "machine": "this one"}
@@ -19,8 +19,8 @@ def same_library(monkeypatch):
     monkeypatch.setattr(fingerprints, "library_digest", lambda: CONTEXT["library"])
 
 
-def executions(folder, context=CONTEXT, everything=False):
-    return Executions(folder, folder / ".executed", context, everything)
+def executions(folder, context=CONTEXT):
+    return Executions(folder, folder / ".executed", context)
 
 
 def notebook(*outputs, source="1 + 1", prose="As text", **metadata):
@@ -69,26 +69,13 @@ def test_results_of_anything_else_are_refused(tmp_path, context, page, reason):
     assert build.because == {"book/page": reason}
 
 
-def test_a_build_that_executes_everything_uses_nothing(tmp_path):
-    """In CI the kept results of the same page are left alone."""
-    assert kept(tmp_path)
-    assert executions(tmp_path, everything=True).find("book/page", "page") is None
-
-
 @pytest.mark.parametrize(
-    ("environment", "everything"),
-    [
-        ({}, False),
-        ({"CI": ""}, False),
-        ({"CI": "false"}, False),
-        ({"CI": "true"}, True),
-        ({"CI": "1"}, True),
-        ({"HANDBOOK_EXECUTE": "all"}, True),
-    ],
+    ("environment", "for_others"),
+    [({}, False), ({"CI": ""}, False), ({"CI": "false"}, False), ({"CI": "true"}, True), ({"CI": "1"}, True)],
 )
-def test_ci_and_one_setting_execute_everything(environment, everything):
-    """`CI=true` is what continuous integration sets, HANDBOOK_EXECUTE=all what `make test` does."""
-    assert executes_everything(environment) is everything
+def test_ci_is_told_from_its_variable(environment, for_others):
+    """`CI=true` is what continuous integration sets; a build for others may lack nothing."""
+    assert is_ci(environment) is for_others
 
 
 def test_failed_and_noisy_executions_are_not_kept(tmp_path):

@@ -102,27 +102,19 @@ class Book:
 def built_once(tmp_path_factory):
     """The book after its first build, and a copy of it."""
     folder = tmp_path_factory.mktemp("incremental")
-    with pytest.MonkeyPatch.context() as patch:
-        without_settings(patch)
-        (folder / "book").mkdir()
-        book = Book(folder / "book")
-        assert book.build() == ["one", "two"]
+    (folder / "book").mkdir()
+    book = Book(folder / "book")
+    assert book.build() == ["one", "two"]
     shutil.copytree(book.root, folder / "copy", symlinks=True)
     return book
 
 
 @pytest.fixture
-def book(built_once, monkeypatch):
+def book(built_once):
     """The book as its first build left it."""
-    without_settings(monkeypatch)
     shutil.rmtree(built_once.root)
     shutil.copytree(built_once.root.with_name("copy"), built_once.root, symlinks=True)
     return built_once
-
-
-def without_settings(monkeypatch):
-    for name in ("CI", "HANDBOOK_EXECUTE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def test_an_edited_page_is_executed_alone(book):
@@ -172,12 +164,6 @@ def test_a_changed_library_executes_every_page(book, monkeypatch):
     monkeypatch.setattr(fingerprints, "library_digest", lambda: "edited")
     assert book.build() == ["one", "two"]
     assert book.build() == []
-
-
-def test_every_page_is_executed_in_ci(book, monkeypatch):
-    """CI executes every page, whatever was kept."""
-    monkeypatch.setenv("CI", "true")
-    assert book.build() == ["one", "two"]
 
 
 def test_a_page_that_wrote_to_standard_error_runs_and_warns_again(book):
