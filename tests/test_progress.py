@@ -57,3 +57,14 @@ def test_an_interrupted_bar_is_taken_away(monkeypatch):
     monkeypatch.setattr(progress, "DELAY_SECONDS", -1.0)
     with pytest.raises(ZeroDivisionError):
         list(track((1 // n for n in (1, 1, 0)), 3, "work", shown=True))
+
+
+def test_in_a_notebook_a_bar_leaves_nothing(monkeypatch):
+    """All that it displays is in a widget that closes at its end; no empty output stays below the cell."""
+    displayed = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda *shown, **_: displayed.extend(shown))
+    monkeypatch.setattr(progress, "DELAY_SECONDS", -1.0)
+    list(track(range(3), 3, "work", shown=True))
+    assert displayed
+    assert [one for one in displayed if getattr(one, "html", "").rstrip().endswith('"></pre>')] == []

@@ -45,6 +45,7 @@ def bar(total: int, label: str, shown: bool | None = None) -> Iterator[Callable[
         yield update
     finally:
         if progress.live.is_started:
+            progress.console.quiet = progress.console.is_jupyter  # the cursor's codes would leave an empty output
             progress.stop()
 
 

@@ -23,6 +23,12 @@ from inferlab import widgets
 path = lab.make_shape("llama-3.2-1b", "Q4_K_M", n_layer=4, n_vocab=4096)
 widgets.split_lab(path, n_prompt=64, n_gen=9, repeats=2)
 """
+ASKED = """
+widgets.ask("Which values leave the smaller error?", [
+    "the best 16 values for each 512 weights, found by k-means",
+    "16 evenly spaced values for each 32 weights, as in Q4_K",
+])
+"""
 MEASURING_MS = 60_000
 
 pytestmark = pytest.mark.engine
@@ -30,11 +36,11 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Lab 6a without its own measurements: its live cell on a shape of half the layers."""
+    """Lab 6a without its own measurements: its live cell on a shape of half the layers, then a question."""
     folder = tmp_path_factory.mktemp("labs")
     notebook = json.loads((LABS / "06a-split-the-model.ipynb").read_text(encoding="utf-8"))
     live = next(cell for cell in notebook["cells"] if "split_lab" in "".join(cell["source"]))
-    notebook["cells"] = [{**live, "source": LIVE.strip()}]
+    notebook["cells"] = [{**live, "source": source.strip()} for source in (LIVE, ASKED)]
     (folder / "split.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
     return folder
 
@@ -108,6 +114,29 @@ def test_every_button_shows_its_whole_text(notebook, width):
     assert len(buttons) >= 4
     assert cut == []
     assert all(abs(one - other) < 1 or abs(one - other) > 20 for one in tops for other in tops)
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+def test_choices_stand_one_below_the_other(notebook, width):
+    """Each with its button beside its first line, also where its text takes two."""
+    size = notebook.viewport_size
+    notebook.set_viewport_size({**size, "width": width})
+    choices = notebook.locator(".widget-radio-box label")
+    choices.last.scroll_into_view_if_needed()
+    boxes = choices.evaluate_all("""all => all.map(one => {
+      const words = document.createRange(), button = one.querySelector("input").getBoundingClientRect();
+      words.selectNodeContents(one.firstChild);
+      const text = words.getBoundingClientRect();
+      return { lines: words.getClientRects().length, top: text.top, bottom: text.bottom, left: text.left,
+               right_of_button: button.right, middle_of_button: (button.top + button.bottom) / 2 };
+    })""")
+    notebook.set_viewport_size(size)
+    first, second = boxes
+    assert (first["lines"] > 1) == (width == 800)
+    assert first["bottom"] <= second["top"] + 1
+    for box in boxes:
+        assert box["right_of_button"] <= box["left"]
+        assert box["top"] < box["middle_of_button"] < box["top"] + (box["bottom"] - box["top"]) / box["lines"]
 
 
 @pytest.mark.parametrize("width", [1280, 800])

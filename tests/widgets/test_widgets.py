@@ -83,18 +83,23 @@ def test_on_a_page_the_figure_is_measured_at_build(monkeypatch):
 
 
 def test_in_jupyterlab_the_lab_shows_itself(monkeypatch):
-    """A cell that ends in the lab displays its controls and figure."""
+    """A cell that ends in the lab displays its controls, and the figure once something is measured."""
     lab = pipeline_lab(tiny_model(), ScriptedEngine())
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
     lab._ipython_display_()
-    assert lab.figure in shown[0].children
+    assert [*lab.controls, lab.button, lab.status, lab.place] == list(shown[0].children)
+    assert lab.place.children == ()
+    for _ in range(2):
+        press(lab)
+        assert [one for one in lab.place.children if not isinstance(one, FitFigure)] == [lab.figure]
 
 
 def test_a_live_figure_is_as_wide_as_its_place():
     """The browser tells the width, and a figure that is drawn again keeps it."""
     lab = a_lab()
-    place = next(one for one in lab.box.children if isinstance(one, FitFigure))
+    press(lab)
+    place = next(one for one in lab.place.children if isinstance(one, FitFigure))
     place.width = 368
     assert lab.figure.layout.width == 368
     press(lab)

@@ -67,6 +67,8 @@ class OneButtonLab(LiveLab):
         self.button.on_click(lambda _: self.start())
         self.status = ipw.HTML(self.idle_text)
         self.figure = figures.live(self.draw())
+        self.place = ipw.VBox()
+        self._show_figure()
 
     @property
     @abstractmethod
@@ -83,7 +85,7 @@ class OneButtonLab(LiveLab):
 
     @property
     def box(self) -> ipw.VBox:
-        return ipw.VBox([*self.controls, self.button, self.status, self.figure, FitFigure(self.figure)])
+        return ipw.VBox([*self.controls, self.button, self.status, self.place])
 
     def set_busy(self, busy: bool) -> None:
         self.button.disabled = busy
@@ -96,6 +98,13 @@ class OneButtonLab(LiveLab):
     def _work_and_show(self) -> None:
         self.status.value = self.work()
         figures.redraw(self.figure, self.draw())
+        self._show_figure()
+
+    def _show_figure(self) -> None:
+        """Put the figure into its place once it has something to show: axes alone would tell numbers of nothing."""
+        has_points = any(trace.x is not None and len(trace.x) for trace in self.figure.data)
+        if has_points and not self.place.children:
+            self.place.children = (self.figure, FitFigure(self.figure))
 
 
 def labelled(kind: type[ipw.Widget], label: str, **state) -> ipw.Widget:

@@ -14,6 +14,11 @@ from inferlab.widgets import page_markup
 from inferlab.widgets.fit_figure import FitFigure
 
 SHORT_LENGTH = 90  # characters of a question above its outcome
+LONG_CHOICES = """<style>.lab-question .widget-radio-box label {
+  display: flex; flex-direction: row-reverse; justify-content: flex-end; align-items: flex-start; gap: 0.4em;
+  height: auto; line-height: 1.5; white-space: normal; }
+.lab-question .widget-radio-box input { flex: none; margin: 0; height: 1.5em; }</style>"""
+"""Lets the text of a choice go on in a second line, which the widget of radio buttons has no room for."""
 WAITING = "Commit your prediction above; the outcome appears here."
 
 
@@ -41,8 +46,9 @@ class Question:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        asked = ipw.HTML(f"<p><strong>{html.escape(self.question)}</strong></p>")
-        display(ipw.VBox([asked, self.choice, self.button]))
+        asked = ipw.HTML(f"{LONG_CHOICES}<p><strong>{html.escape(self.question)}</strong></p>")
+        box = ipw.VBox([asked, self.choice, self.button])
+        display(box.add_class("lab-question"))
 
     def commit(self) -> None:
         """Fix the answer and show the outcomes that wait for it. Without a choice nothing happens."""
