@@ -57,7 +57,7 @@ def test_pages_run_in_the_interpreter_that_builds_the_book(monkeypatch):
     from jupyter_client import KernelManager
 
     monkeypatch.setenv("JUPYTER_PATH", "/somewhere/else")
-    page_kernel._use_page_kernel(None)
+    page_kernel.choose()
     command = KernelManager(kernel_name="python3").format_kernel_cmd()
     assert command[0] == sys.executable
     assert "--ext=handbook" in command
