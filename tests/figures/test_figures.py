@@ -224,3 +224,63 @@ def test_blue_and_orange_are_named_in_one_place():
     files = Path(figures.__file__).parent.glob("*.py")
     assert [file.name for file in files if phases & set(HEX.findall(file.read_text()))] == ["style.py"]
     assert not phases & set(style.SERIES_COLOURS)
+
+
+# --- what holds for every figure ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("highest", [0, 0.003, 1, 7, 15, 15.1, 99.9, 102.4, 1_000_001])
+@pytest.mark.parametrize("n_steps", [3, 5])
+def test_an_axis_from_zero_has_a_tick_at_or_above_the_highest_value(highest, n_steps):
+    """The highest value stands between two labels, which are at most one more than asked for, and never at the edge."""
+    axis = style.from_zero(highest, n_steps=n_steps)
+    ticks = [axis["dtick"] * n for n in range(n_steps + 1) if axis["dtick"] * n <= axis["range"][1]]
+    assert len(ticks) >= 2
+    assert ticks[-1] >= highest
+    assert axis["range"][1] > highest
+
+
+def test_an_axis_from_zero_goes_below_it_for_what_is_negative():
+    """A loss is not cut away."""
+    figure = style.blank(None, "about 1")
+    style.line(figure, [(0, -3), (1, None), (2, 12)], "change", style.TEAL)
+    style.y_from_zero(figure)
+    low, high = figure.layout.yaxis.range
+    assert low < -3
+    assert high > 12
+
+
+@pytest.mark.parametrize(
+    "figure", [*(EVERY[name] for name in ("ttft_against_prompt", "context_against_memory"))], ids=["requests", "memory"]
+)
+def test_a_figure_from_zero_ends_on_a_tick_above_its_values(figure):
+    """The last tick of the vertical axis is at least the highest value drawn, a line of the room too."""
+    axis = figure.layout.yaxis
+    highest = max([y for trace in figure.data for y in trace.y] + [shape.y1 for shape in figure.layout.shapes])
+    assert axis.range[1] // axis.dtick * axis.dtick >= highest
+
+
+def test_a_heading_is_broken_where_a_phone_ends():
+    """A long one has several lines, each of them short, and the figure grows by what the axes would lose."""
+    figure = style.blank(None, "about 1")
+    before = figure.layout.height - figure.layout.margin.t
+    style.heading(figure, "No difference found: 1.09 times as fast in 10 pairs, confidence of a difference 89.1%")
+    lines = figure.layout.annotations[0].text.split("<br>")
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= style.HEADING_COLUMNS
+    assert figure.layout.height - figure.layout.margin.t == before
+
+
+def test_the_text_beside_the_longest_bar_ends_within_the_figure():
+    """On a phone, bar and text together are no longer than the axis, whichever bar is the longest."""
+    names, values, texts = ["gpu0: KV cache", "gpu0: output"], [37.8, 0.03], ["37.78 MiB, as planned", "0.03 MiB"]
+    least, most = style.room_beside_bars(names, values, texts)
+    axis = style.NARROW_WIDTH - style.NARROW_MARGINS - style.LETTER_PIXELS * len(names[0])
+    assert least == 0
+    for value, text in zip(values, texts, strict=True):
+        assert axis * value / most + style.LETTER_PIXELS * len(text) <= axis
+
+
+def test_the_room_of_a_device_has_its_unit():
+    """The line across a bar says how many GiB it stands for."""
+    assert "room 8.00 GiB" in [note.text for note in PLANNED["memory_breakdown"].layout.annotations]

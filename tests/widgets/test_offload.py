@@ -83,7 +83,8 @@ def test_a_measured_point_joins_the_figure_with_its_number(scripted):
     press(lab)
     press(lab)
     points = of(lab.figure, "decode, measured")
-    assert (list(points.x), list(points.text)) == ([3, 3], ["1", "2"])
+    assert list(points.x) == [3, 3]
+    assert [text for text in of(lab.figure, "every pass").text if text] == ["1", "2"]
     assert points.y[0] == median(lab.runs[0].points("decode_tokens_per_second"))
     assert lab.history.value.count("%)") == 4
 

@@ -18,6 +18,7 @@ from inferlab.figures.style import (
     points,
     samples_and_medians,
     tick_values,
+    y_from_zero,
 )
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.batching import BatchedDecode
@@ -71,7 +72,7 @@ def batch_steps(measured: BatchedDecode, expected: Mapping[int, float] | None = 
         figure.data[0].showlegend = False
         figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=tick_values([one.n_sequences for one in measured.points]))
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure
 
 
@@ -94,5 +95,5 @@ def batch_steps_by_kernel(found: Mapping[str, BatchedDecode]) -> go.Figure:
         samples_and_medians(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=tick_values([one.n_sequences for one in first.points]))
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure

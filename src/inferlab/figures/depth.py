@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import RED, SERIES_COLOURS, TEAL, blank, dashed_line, line, samples_and_medians, tick_values
+from inferlab.figures.style import RED, SERIES_COLOURS, TEAL, blank, dashed_line, line, points, tick_values, y_from_zero
 from inferlab.measurement.depth import DepthScaling
 from inferlab.measurement.kv_steps import levels
 from inferlab.measurement.kv_steps import line as line_through
@@ -14,23 +14,28 @@ from inferlab.measurement.run import Run
 from inferlab.model.ggml_types import CELL_STEP
 
 CLAIMED, COMPUTED = RED, TEAL
+POINT_SHARE = 0.025
+"""Of the horizontal axis: how far the samples of two series stand apart, a point's width on a phone."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
-    """Milliseconds of a decoded token against the cells in use, a line for each model."""
+    """Milliseconds of a decoded token against the cells in use, a line for each model; samples side by side."""
     text = "; ".join(
         f"{name}: " + ", ".join(f"{n} cells {1e3 * one.median_seconds(n):.2f} ms" for n in one.seconds)
         for name, one in found.items()
     )
     figure = blank(next(iter(found.values())).badge, f"Time of a token. {text}.", x="cells in use", y="ms a token")
+    most = max(n for one in found.values() for n in one.seconds)
+    for place, ((name, one), colour) in enumerate(zip(found.items(), SERIES_COLOURS, strict=False)):
+        aside = POINT_SHARE * most * (place - (len(found) - 1) / 2)
+        points(figure, [(n + aside, 1e3 * s) for n, many in one.seconds.items() for s in many], name, colour)
+        figure.data[-1].update(showlegend=False, hovertemplate="%{y:.3f} ms")
     for (name, one), colour in zip(found.items(), SERIES_COLOURS, strict=False):
-        every = [(n, 1e3 * s) for n, many in one.seconds.items() for s in many]
-        medians = [(n, 1e3 * one.median_seconds(n)) for n in one.seconds]
-        samples_and_medians(figure, every, medians, name, colour)
+        line(figure, [(n, 1e3 * one.median_seconds(n)) for n in one.seconds], name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=tick_values(list(next(iter(found.values())).seconds)), rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure
 
 
@@ -62,7 +67,7 @@ def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
     rows = 20 * len(level)
     figure.update_layout(showlegend=True, height=400 + rows, legend={"orientation": "v"}, margin={"t": 24 + rows})
     figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure
 
 
@@ -93,5 +98,5 @@ def rate_against_depth(claimed: Mapping[int, float], computed: Mapping[int, floa
     line(figure, list(computed.items()), "bytes over bandwidth", COMPUTED, marks=False)
     figure.update_traces(line_dash="dash", selector={"name": "as claimed"})
     figure.update_layout(showlegend=True)
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure

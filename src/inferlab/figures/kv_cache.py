@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, OLIVE, PURPLE, RED, TEAL, blank, dashed_line
+from inferlab.figures.style import GREY, OLIVE, PURPLE, RED, TEAL, blank, dashed_line, room_beside_bars, y_from_zero
 from inferlab.measurement.run import Run
 from inferlab.model.ggml_types import padded
 from inferlab.units import MIB, bytes_text
@@ -51,7 +51,7 @@ def cache_use(run: Run) -> go.Figure:
     if grown:
         dashed_line(figure, grown, "growth of the process", GROWTH, "dash")
     figure.update_layout(showlegend=True, height=440, legend={"orientation": "v"}, margin={"t": 104})
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure
 
 
@@ -71,6 +71,7 @@ def cache_runs(runs: Sequence[Run]) -> go.Figure:
     reserved = [r.bytes_on("kv_cache") / MIB for r in runs]
     used = [m * (r.n_prompt + r.n_gen) / r.settings.n_ctx for m, r in zip(reserved, runs, strict=True)]
     times = [1e3 / r.decode_tokens_per_second for r in runs]
+    texts = [f"{t:.2f} ms a token" for t in times]
     text = "; ".join(
         f"{n} tokens: {a:.2f} MiB reserved, {b:.2f} in use, {t:.2f} ms a token"
         for n, a, b, t in zip(names, reserved, used, times, strict=True)
@@ -79,10 +80,10 @@ def cache_runs(runs: Sequence[Run]) -> go.Figure:
     figure = blank(badge, f"Measured caches: {text or 'none yet'}.", "MiB")
     figure.add_bar(
         y=names, x=reserved, name="reserved", orientation="h", marker_color=RESERVED, textposition="outside",
-        text=[f"{t:.2f} ms a token" for t in times], cliponaxis=False,
+        text=texts, cliponaxis=False,
     )  # fmt: skip
     figure.add_bar(y=names, x=used, name="in use", orientation="h", marker_color=OLIVE)
     figure.update_layout(showlegend=True, height=240 + 60 * max(2, len(runs)))
-    figure.update_xaxes(range=[0, 1.7 * max(reserved, default=1)])
+    figure.update_xaxes(range=room_beside_bars(names, reserved, texts))
     figure.update_yaxes(autorange="reversed", type="category")
     return figure

@@ -8,7 +8,7 @@ from itertools import groupby
 import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
-from inferlab.figures.style import EDGE, SERIES_COLOURS, blank, stacked
+from inferlab.figures.style import EDGE, SERIES_COLOURS, blank, from_zero, room_beside_bars, stacked
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import Gap, compare
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
@@ -32,9 +32,12 @@ def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | No
                 y=devices, x=sizes, name=name, orientation="h", marker_color=colour,
                 hovertemplate=f"{name} %{{x:.3f}} GiB<extra>%{{y}}</extra>",
             )  # fmt: skip
-    for device, n_bytes in (room_bytes or {}).items():
-        if n_bytes is not None and device in devices:
-            _room_across(figure, devices.index(device), n_bytes)
+    rooms = {device: n for device, n in (room_bytes or {}).items() if n is not None and device in devices}
+    for device, n_bytes in rooms.items():
+        _room_across(figure, devices.index(device), n_bytes)
+    if rooms:
+        totals = [sum(n or 0 for n in plan.devices[device].parts.values()) for device in devices]
+        figure.update_xaxes(from_zero(max(*totals, *rooms.values()) / GIB))
     stacked(figure, len(devices))
     return figure
 
@@ -87,7 +90,8 @@ def context_against_memory(
         yanchor="bottom", showarrow=False,
     )  # fmt: skip
     figure.update_layout(showlegend=True)
-    figure.update_yaxes(rangemode="tozero")
+    highest = max(room_bytes / GIB, *(gib for points in series.values() for _, gib in points))
+    figure.update_yaxes(from_zero(highest))
     return figure
 
 
@@ -98,7 +102,7 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     figure = blank(f"{plan_badge(plan)}; {run.badge}", _gaps_text(gaps), x="MiB")
     planned = [None if g.predicted_bytes is None else g.predicted_bytes / MIB for g in gaps]
     measured = [gap.measured_bytes / MIB for gap in gaps]
-    colours = [KINDS[gap.kind][1] for gap in gaps]
+    colours, texts = [KINDS[gap.kind][1] for gap in gaps], [_residual(gap) for gap in gaps]
     figure.add_bar(
         y=names, x=planned, name="planned", orientation="h",
         marker={"color": "rgba(0,0,0,0)", "line": {"color": colours, "width": 2}},
@@ -106,12 +110,13 @@ def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
     )  # fmt: skip
     figure.add_bar(
         y=names, x=measured, name="measured", orientation="h", marker_color=colours,
-        text=[_residual(gap) for gap in gaps], textposition="outside", cliponaxis=False,
+        text=texts, textposition="outside", cliponaxis=False,
         hovertemplate="measured %{x:.2f} MiB<extra>%{y}</extra>",
     )  # fmt: skip
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
-    figure.update_xaxes(range=[0, 1.5 * max([*measured, *filter(None, planned)], default=1)])
+    longer = [max(m, p or 0) for m, p in zip(measured, planned, strict=True)]
+    figure.update_xaxes(range=room_beside_bars(names, longer, texts))
     return figure
 
 
@@ -165,12 +170,14 @@ def _device_text(plan: MemoryPlan, device: str) -> str:
 
 
 def _room_across(figure: go.Figure, row: int, n_bytes: int) -> None:
-    """A dashed line across one bar at the capacity of its device."""
+    """A dashed line across one bar at the capacity of its device, named at its left, where the axis goes on."""
     at = n_bytes / GIB
     figure.add_shape(
         type="line", x0=at, x1=at, y0=row - 0.45, y1=row + 0.45, line={"color": ROOM, "width": 2, "dash": "dash"}
     )
-    figure.add_annotation(text=f"room {at:.2f}", x=at, y=row - 0.45, yanchor="bottom", showarrow=False)
+    figure.add_annotation(
+        text=f"room {at:.2f} GiB", x=at, xanchor="right", y=row - 0.45, yanchor="bottom", showarrow=False
+    )
 
 
 def _layer_kinds(layers: Sequence[LayerBytes]):

@@ -7,7 +7,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import RED, TEAL, blank, line, points
+from inferlab.figures.style import RED, TEAL, blank, line, points, y_from_zero
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import Model
 from inferlab.prediction import cost
@@ -37,7 +37,7 @@ def time_without_cache(runs: Sequence[Run]) -> go.Figure:
     figure.update_traces(selector={"name": "one pass"}, showlegend=False)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure
 
 
@@ -46,9 +46,10 @@ def operations_without_cache(model: Model, lengths: Sequence[int]) -> go.Figure:
     kept = [cost.total_operations(model, n) / 1e12 for n in lengths]
     again = [cost.total_operations(model, n, cached=False) / 1e12 for n in lengths]
     text = "; ".join(f"{n} tokens {a:.3g} with, {b:.3g} without" for n, a, b in zip(lengths, kept, again, strict=True))
+    name = model.name.removesuffix(" shape")
     figure = blank(
-        f"computed from the shape of {model.name}",
-        f"Trillions of operations to generate a text with {model.name}, with a cache and without: {text}.",
+        f"computed from the shape of {name}",
+        f"Trillions of operations to generate a text with {name}, with a cache and without: {text}.",
         x="tokens generated",
         y="trillions of operations",
     )

@@ -117,25 +117,33 @@ def _predicted(row: int, phase: str, colour: str, plans: Sequence[SpeedPlan]) ->
 
 
 def _measured(row: int, phase: str, colour: str, runs: Sequence[Run], plans: Sequence[SpeedPlan]) -> list[dict]:
-    """Every pass as a faint point, and the median of each run as a numbered one."""
+    """Every pass as a faint point, the run's number above the highest, and the median of each run."""
     found = [(number, run, run.points(f"{phase}_tokens_per_second")) for number, run in enumerate(runs, 1)]
     found = [(number, run, rates) for number, run, rates in found if rates]
     if not found:
         return []
     passes = {
         "x": [run.settings.n_gpu_layers for _, run, rates in found for _ in rates],
-        "y": [rate for *_, rates in found for rate in rates], "mode": "markers", "hoverinfo": "skip",
+        "y": [rate for *_, rates in found for rate in rates], "mode": "markers+text", "hoverinfo": "skip",
         "showlegend": False, "name": "every pass", "marker": {"color": colour, "opacity": 0.3, "size": 5},
+        "text": [text for number, _, rates in found for text in _above_highest(number, rates)],
+        "textposition": "top center",
     }  # fmt: skip
     alike = [not plans or same_curve(run.settings, plans[0].settings) for _, run, _ in found]
     medians = {
         "x": [run.settings.n_gpu_layers for _, run, _ in found], "y": [median(rates) for *_, rates in found],
-        "name": f"{phase}, measured", "mode": "markers+text", "text": [f"{number}" for number, *_ in found],
-        "textposition": "top center", "customdata": [settings_text(run.settings, run) for _, run, _ in found],
+        "name": f"{phase}, measured", "mode": "markers",
+        "customdata": [settings_text(run.settings, run) for _, run, _ in found],
         "marker": {"color": colour, "size": 10, "symbol": ["circle" if one else "circle-open" for one in alike]},
         "hovertemplate": f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
     }  # fmt: skip
     return [_in_row(row, passes), _in_row(row, medians)]
+
+
+def _above_highest(number: int, rates: Sequence[float]) -> list[str]:
+    """A text for each pass: the number of the run at its highest, where no other pass of it stands, else nothing."""
+    highest = rates.index(max(rates))
+    return [f"{number}" if at == highest else "" for at in range(len(rates))]
 
 
 def _in_row(row: int, scatter: dict) -> dict:

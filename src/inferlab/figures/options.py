@@ -9,7 +9,18 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inferlab.experiments.sweep import Sweep
-from inferlab.figures.style import DECODE, EDGE, GREY, PREFILL, blank, dashed_line, line, points, value_text
+from inferlab.figures.style import (
+    DECODE,
+    EDGE,
+    GREY,
+    PREFILL,
+    blank,
+    dashed_line,
+    line,
+    points,
+    value_text,
+    y_from_zero,
+)
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.statistics import least_squares
@@ -42,7 +53,7 @@ def option_effect(
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
     figure.update_layout(showlegend=True)
     figure.update_xaxes(type="category")
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure
 
 

@@ -6,7 +6,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import PREFILL, TEAL, blank, samples_and_medians, tick_values
+from inferlab.figures.style import PREFILL, TEAL, blank, samples_and_medians, tick_values, y_from_zero
 from inferlab.measurement.prefix_cache import PrefixReuse
 
 REUSED = TEAL
@@ -29,5 +29,5 @@ def prefix_reuse(reuse: PrefixReuse) -> go.Figure:
         samples_and_medians(figure, every, medians, name, colour)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(tickvals=tick_values([one.n_shared for one in reuse.prefixes]), rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure

@@ -8,7 +8,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, line, points, stacked, y_from_zero
 from inferlab.measurement.run import Run, ttft_seconds
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.units import rate_text, seconds_text
@@ -51,7 +51,7 @@ def ttft_against_prompt(runs: Sequence[Run]) -> go.Figure:
     every = [(r.n_prompt, 1e3 * t) for r in runs for t in map(ttft_seconds, r.passes) if t is not None]
     points(figure, every, "one pass", PREFILL)
     line(figure, [(r.n_prompt, 1e3 * r.ttft_seconds) for r in runs], "median", PREFILL)
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     figure.update_xaxes(rangemode="tozero")
     return figure
 

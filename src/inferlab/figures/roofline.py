@@ -15,6 +15,8 @@ from inferlab.prediction.roofline import Achieved, kernel_of
 
 SYMBOLS = ("diamond", "square", "triangle-up", "cross")
 DASHES = ("solid", "dash", "dot", "dashdot")
+UNDER_THE_ROOFS = {"orientation": "v", "x": 1, "xanchor": "right", "y": 0, "yanchor": "bottom"}
+"""The legend of the roofs: many operations a byte at a low rate are nobody's point."""
 
 
 def roofline(
@@ -36,18 +38,18 @@ def roofline(
     )
     figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
     most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
-    highest = max(types, key=ceiling.matrix_flops_per_second.get)
-    for type in types:
+    for type, dash in zip(types, DASHES, strict=False):
         corners = _roof(ceiling, type, most)
         name = roof_name(ceiling, type)
         line(figure, corners, name, GREY, marks=False)
-        figure.add_annotation(text=name, x=log10(corners[-1][0]), y=log10(corners[-1][1]), xanchor="right",
-                              yanchor="bottom" if type == highest else "top", showarrow=False)  # fmt: skip
-        figure.data[-1].update(opacity=0.7, hovertemplate=f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s")
+        figure.data[-1].update(
+            line_dash=dash, opacity=0.7, hovertemplate=f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s"
+        )
     names, x, y = zip(*points, strict=True) if points else ((), (), ())
     marker = {"color": [_phase_colour(name) for name in names], "size": 9}
     figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
-                       hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
+                       showlegend=False, hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
+    figure.update_layout(showlegend=True, legend=UNDER_THE_ROOFS)
     figure.update_xaxes(type="log", tickvals=LOG_DECADES, minor={"tickvals": LOG_MARKS, "ticks": "outside"})
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
@@ -95,10 +97,10 @@ def rates_against_length(
     for line_at, (name, tokens) in enumerate(sorted((ridges or {}).items(), key=lambda ridge: ridge[1])):
         figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"})
         figure.add_annotation(
-            text=f"ridge, {name}", x=log10(tokens), y=0, yref="paper", yanchor="bottom", textangle=-90, showarrow=False,
+            text=f"ridge, {name}", x=log10(tokens), y=1, yref="paper", yanchor="bottom", showarrow=False,
             xanchor="left" if line_at else "right",
         )  # fmt: skip
-    figure.update_layout(showlegend=True, height=460, margin_t=90)
+    figure.update_layout(showlegend=True, height=460, margin_t=90, legend_y=1.09 if ridges else 1.02)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure

@@ -7,7 +7,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, PURPLE, SERIES_COLOURS, TEAL, blank, line, points, stacked
+from inferlab.figures.style import DECODE, EDGE, PURPLE, SERIES_COLOURS, TEAL, blank, line, points, stacked, y_from_zero
 from inferlab.measurement.speculative import Speculation, VerifyCost
 
 DRAFT = PURPLE
@@ -64,5 +64,5 @@ def speedup_against_acceptance(
     points(figure, [(100 * rate, s) for rate, one in found.items() for s in one.speedups], "measured", TEAL)
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
     figure.update_layout(showlegend=True)
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, EDGE, GREY, LOG_MARKS, PREFILL, PURPLE, RED, TEAL, blank, line, stacked
+from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, PURPLE, RED, TEAL, blank, line, stacked
 from inferlab.prediction.speed import SpeedPlan, StepPlan
 
 Pair = tuple[str, float, float, tuple[float, float]]  # name, predicted, measured, least and most predicted
@@ -52,7 +52,7 @@ def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = No
     figure = blank(badge, alt, "measured less predicted, % of predicted")
     figure.add_vline(x=0, line={"color": EDGE, "width": 2})
     figure.add_scatter(x=[x for _, _, x in left], y=[group for group, _, _ in left], text=[name for _, name, _ in left],
-                       mode="markers", marker={"color": GREY, "size": 9, "opacity": 0.6},
+                       mode="markers", marker={"color": DECODE, "size": 9, "opacity": 0.8},
                        hovertemplate="%{text}: %{x:.1f} %<extra></extra>")  # fmt: skip
     figure.update_layout(height=190 + 40 * len(groups))
     figure.update_yaxes(autorange="reversed", type="category")

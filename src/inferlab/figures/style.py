@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log10
+from math import ceil, floor, log10
 from textwrap import wrap
 from typing import Any
 
@@ -26,6 +26,11 @@ BADGE_COLUMNS = 62
 BADGE_SHIFT, BADGE_LINE_PIXELS = -64, 15
 NARROW_AXIS, DIGIT_PIXELS, TICK_GAP = 240, 7, 11
 """Pixels of the horizontal axis on a phone, of a digit, and between two labels."""
+NARROW_WIDTH, NARROW_MARGINS, LETTER_PIXELS = 340, 32, 5.8
+"""Pixels of a figure on a phone, of what stands beside its axis but for the names, and of a letter."""
+HEADING_COLUMNS, HEADING_LINE_PIXELS = 48, 16
+ABOVE_TOP_TICK = 1.04
+"""The end of an axis over its last tick: a point on the tick is whole."""
 
 
 def blank(badge: str | None, alt: str, x: str = "", y: str = "") -> go.Figure:
@@ -72,6 +77,48 @@ def write_badge(figure: go.Figure, badge: str) -> None:
 def badge_margin(n_lines: int) -> int:
     """Pixels below the axes for a badge of so many lines."""
     return BADGE_LINE_PIXELS * n_lines - BADGE_SHIFT + 7
+
+
+def heading(figure: go.Figure, text: str) -> None:
+    """Text above the axes in lines that fit a phone; each line after the first makes the figure higher."""
+    lines = wrap(text, HEADING_COLUMNS, break_on_hyphens=False)
+    more = HEADING_LINE_PIXELS * (len(lines) - 1)
+    figure.update_layout(height=figure.layout.height + more, margin_t=figure.layout.margin.t + more)
+    figure.add_annotation(
+        text="<br>".join(lines), showarrow=False, align="left", xref="paper", x=0, xanchor="left", yref="paper", y=1,
+        yanchor="bottom",
+    )  # fmt: skip
+
+
+def from_zero(highest: float, lowest: float = 0, n_steps: int = 5) -> dict[str, Any]:
+    """An axis from 0, or from a tick below `lowest`, with a tick at or above the highest value; about `n_steps` steps.
+
+    By itself plotly ends an axis just above the values, often without a tick above them.
+    """
+    step = _round_step(max(highest, -lowest) / n_steps)
+    least, most = step * floor(min(lowest, 0) / step), step * max(ceil(highest / step), 1)
+    return {"range": [ABOVE_TOP_TICK * least, ABOVE_TOP_TICK * most], "tick0": 0, "dtick": step, "rangemode": "tozero"}
+
+
+def _round_step(least: float) -> float:
+    """The least of 1, 2 and 5 times a power of ten that is no smaller; a half for an axis without values."""
+    if least <= 0:
+        return 0.5
+    power = 10.0 ** floor(log10(least))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least * (1 - 1e-9))
+
+
+def y_from_zero(figure: go.Figure, n_steps: int = 5) -> None:
+    """`from_zero` for all values that the figure draws against its vertical axis."""
+    values = [y for trace in figure.data if trace.yaxis in (None, "y") for y in trace.y if y is not None]
+    figure.update_layout(yaxis=from_zero(max(values, default=0), min(values, default=0), n_steps))
+
+
+def room_beside_bars(names: Sequence[str], values: Sequence[float], texts: Sequence[str]) -> list[float]:
+    """The range of a horizontal axis on which the text beside each bar ends within the figure, on a phone too."""
+    axis = NARROW_WIDTH - NARROW_MARGINS - LETTER_PIXELS * max(map(len, names), default=0)
+    shares = [1 - (LETTER_PIXELS * len(text) + 6) / axis for text in texts]
+    return [0, max((value / share for value, share in zip(values, shares, strict=True)), default=0) or 1]
 
 
 def tick_values(values: Sequence[int], log: bool = False) -> list[int]:

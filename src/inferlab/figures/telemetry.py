@@ -9,13 +9,14 @@ from statistics import fmean
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import DECODE, PREFILL, badge_lines, badge_margin, blank, write_badge
+from inferlab.figures.style import DECODE, PREFILL, badge_lines, badge_margin, blank, from_zero, write_badge
 from inferlab.measurement.run import Run
 from inferlab.measurement.telemetry.samples import GPU_FIELDS, PCIE_FIELDS, Sample
 from inferlab.units import GIB, MB, MIB, count_text, seconds_text
 
 READING = "#64748b"
-DASHES = {"solid": "━", "dot": "┅", "dash": "╍", "longdash": "╌"}
+DASHES = {"solid": "━━", "dot": "•••", "dash": "━ ━", "longdash": "━━ ━"}
+PANEL_STEPS = 3
 PASSES_PIXELS, PANEL_PIXELS, GAP_PIXELS = 34, 84, 34
 
 
@@ -168,7 +169,7 @@ def _stack(figure: go.Figure, n_panels: int, n_badge_lines: int) -> None:
         height=inside + margin["t"] + margin["b"], margin=margin, showlegend=True, legend=legend, barmode="overlay"
     )
     figure.update_xaxes(zeroline=False)
-    figure.update_yaxes(rangemode="tozero", nticks=4, automargin=True)
+    figure.update_yaxes(automargin=True)
     figure.update_yaxes(showticklabels=False, showgrid=False, fixedrange=True, row=1, col=1)
 
 
@@ -202,8 +203,8 @@ def _draw_panel(figure: go.Figure, panel: Panel, row: int) -> None:
             line={**style, "shape": "vh" if line.held else "linear"}, opacity=0.5 if line.faint else 1,
             showlegend=False, hovertemplate=f"%{{x:.2f}} s: %{{y:.4g}}<extra>{line.name}</extra>", row=row, col=1,
         )  # fmt: skip
-    if panel.title.endswith("%"):
-        figure.update_yaxes(range=[0, 108], tickvals=[0, 50, 100], row=row, col=1)
+    highest = max(value for line in panel.lines for _, value in line.points if value is not None)
+    figure.update_yaxes(from_zero(100 if panel.title.endswith("%") else highest, 0, PANEL_STEPS), row=row, col=1)
     key = ", ".join(f"{DASHES[dashes.get(line.name, 'longdash')]} {line.name}" for line in bold if line.name)
     key += ", thin: each" if len(bold) < len(panel.lines) else ""
     figure.add_annotation(

@@ -7,7 +7,7 @@ from textwrap import wrap
 import plotly.graph_objects as go
 
 from inferlab.experiments.tune import Candidate, Tuning
-from inferlab.figures.style import EDGE, GREY, TEAL, blank, value_text
+from inferlab.figures.style import EDGE, GREY, TEAL, blank, heading, value_text, y_from_zero
 from inferlab.units import count_text
 
 
@@ -25,7 +25,7 @@ def tuning_rounds(found: Tuning) -> go.Figure:
         own = [(index, one) for index, many in enumerate(found.rounds, 1) for one in many if _same(one, candidate)]
         _candidate_line(figure, [(index, one) for index, one in own if one.seconds])
     figure.update_xaxes(dtick=1, range=[0.7, len(found.rounds) + 0.3])
-    figure.update_yaxes(rangemode="tozero")
+    y_from_zero(figure)
     return figure
 
 
@@ -68,10 +68,7 @@ def tuning_pairs(found: Tuning) -> go.Figure:
         hovertemplate="pair %{x}: %{y:.3f} times as fast<extra></extra>",
     )  # fmt: skip
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
-    figure.add_annotation(
-        text=f"{found.finding}: {found.measured}", showarrow=False, align="left", xref="paper", x=0, xanchor="left",
-        yref="paper", y=1, yanchor="bottom",
-    )  # fmt: skip
+    heading(figure, f"{found.finding}: {found.measured}")
     figure.update_xaxes(dtick=1)
     return figure
 
