@@ -22,6 +22,7 @@ from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from handbook.tables import name_cells
 from inferlab.engine.option_names import Option, Program, option_named, program_named, programs
 from inferlab.errors import InvalidSettings
 
@@ -91,6 +92,7 @@ def settings_table(chosen: list[Option], shown: list[Program]) -> nodes.table:
     group += nodes.thead("", nodes.row("", *heads))
     group += nodes.tbody("", *(_row(option, shown) for option in chosen))
     table += group
+    name_cells(table)
     return table
 
 
@@ -117,8 +119,8 @@ def _row(option: Option, shown: list[Program]) -> nodes.row:
 
 
 def _cell(option: Option, program: Program) -> nodes.paragraph:
-    """Name and default in one program, with the program's title for narrow screens."""
-    paragraph = nodes.paragraph("", "", nodes.inline("", f"{program.title} ", classes=["stack-label"]))
+    """Name and default in one program."""
+    paragraph = nodes.paragraph()
     names, default = _names(option, program), default_text(option, program)
     if program.key == "ollama" and not names and option.env:
         names, default = [_code(option.env)], "for its llama-server"

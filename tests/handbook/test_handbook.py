@@ -108,3 +108,21 @@ def test_a_captioned_table_is_numbered_as_a_table():
     assert isinstance(table, nodes.table)
     assert (table[0].astext(), table["names"], note.astext()) == ("What fits.", ["tab-x"], "A note.")
     assert document.ids["tab-x"] is table
+
+
+def test_a_cell_of_a_stacked_table_begins_with_its_head():
+    """On a phone the line of heads is gone; the first cell and an empty one need none, another table is left alone."""
+    plain, stacked = a_table(), a_table("stack")
+    document = new_document("page")
+    document += [plain, stacked]
+    tables.StackedTables(document).apply()
+    assert [cell.astext() for cell in plain.findall(nodes.entry)][3:] == ["vLLM", "first chunk", ""]
+    assert [cell.astext() for cell in stacked.findall(nodes.entry)][3:] == ["vLLM", "TTFT first chunk", ""]
+
+
+def a_table(*classes):
+    """Three columns, one row, the last cell of it empty."""
+    heads, cells = ([nodes.entry("", nodes.paragraph("", *map(nodes.Text, filter(None, [text])))) for text in row]
+                    for row in (["", "TTFT", "TPS"], ["vLLM", "first chunk", ""]))  # fmt: skip
+    group = nodes.tgroup("", nodes.thead("", nodes.row("", *heads)), nodes.tbody("", nodes.row("", *cells)), cols=3)
+    return nodes.table("", group, classes=list(classes))
