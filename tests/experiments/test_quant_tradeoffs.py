@@ -69,6 +69,7 @@ def test_what_only_one_side_measured_is_kept():
     frame = quant_tradeoffs.table(found)
     assert frame.loc["F16", "KLD, nats"] == frame.loc["Q2_K", "decode, tokens/s"] == ""
     assert frame.loc["Q8_0", "KLD, nats"].startswith("0.1 ± ")
+    assert frame.to_html().split("</thead>")[0].count("<tr") == 1  # a name of the index would be a line of its own
 
 
 def test_the_front_leaves_out_what_is_beaten():

@@ -71,13 +71,16 @@ def test_in_a_lab_the_same_function_is_drawn_by_controls(monkeypatch):
 
 
 def test_a_split_shows_bytes_as_logged_and_points_where_they_were_measured():
-    """A run's buffers by device, its median at its n_gpu_layers, every pass behind it."""
+    """A run's buffers by device, its median at its n_gpu_layers, its number above every pass, a tick above all."""
     run = made_run(settings=Settings(n_ctx=256, n_gpu_layers=2))
     figure = figures.split(2, run, runs=[run])
     bars = {trace.name: dict(zip(trace.y, trace.x, strict=True)) for trace in figure.data if trace.type == "bar"}
     assert bars["weights"] == {"host": 2 / 1024, "gpu0": 10 / 1024}
     point = next(trace for trace in figure.data if trace.name == "decode, measured")
     assert (list(point.x), list(point.y)) == ([2], [run.decode_tokens_per_second])
+    every = next(trace for trace in figure.data if trace.name == "every pass")
+    assert dict(zip(every.text, every.y, strict=True))["1"] == max(every.y)
+    assert figure.layout.yaxis2.range[1] // figure.layout.yaxis2.dtick * figure.layout.yaxis2.dtick > max(every.y)
     assert run.badge in " ".join(note.text or "" for note in figure.layout.annotations).replace("<br>", " ")
 
 

@@ -24,6 +24,16 @@ DRAWINGS = """() => [...document.querySelectorAll(".lab-figure")].map((box) => {
     asks: box.querySelectorAll("button").length,
   };
 })"""
+CUT = """() => [...document.querySelectorAll(".lab-figure")].flatMap((box) => {
+  for (let fold = box; (fold = fold.parentElement.closest("details"));) fold.open = true;
+  const svg = [...box.querySelectorAll("svg")].find((one) => one.getClientRects().length);
+  const frame = svg?.getBoundingClientRect();
+  return [...svg?.querySelectorAll("text") ?? []].filter((text) => {
+    const { left, right, top, bottom, width } = text.getBoundingClientRect();
+    const beyond = Math.max(frame.left - left, right - frame.right, frame.top - top, bottom - frame.bottom);
+    return width > 0 && beyond > 1;
+  }).map((text) => text.textContent);
+})"""
 SHIFTS = """() => {
   window.shifts = 0;
   new PerformanceObserver((list) => list.getEntries().forEach((one) => { window.shifts += one.value; }))
@@ -89,6 +99,26 @@ def test_a_figure_that_is_not_readable_is_noticed(page, text):
     """The check above can fail: on small text, on a figure without a drawing, on an empty one."""
     page.set_content(f'<div><div class="lab-figure"><div role="img" aria-label="alt">{text}</div></div></div>')
     assert [is_readable(one) for one in page.evaluate(DRAWINGS)] == [False]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_text_of_a_figure_is_cut(pages, browser, width):
+    """Headings, names and the sizes beside bars end within the figure, on a phone too."""
+    context = browser.new_context(java_script_enabled=False, viewport={"width": width, "height": 900})
+    page, cut = context.new_page(), []
+    for path in pages:
+        page.goto(path.as_uri())
+        cut += [(path.stem, text) for text in page.evaluate(CUT)]
+    context.close()
+    assert cut == []
+
+
+@pytest.mark.parametrize(("x", "cut"), [(0, []), (70, ["as planned"]), (-20, ["as planned"])])
+def test_a_text_that_is_cut_is_noticed(page, x, cut):
+    """The check above can fail: on a text that ends beyond its figure, or begins before it."""
+    svg = f'<svg width="100" height="30" style="overflow: visible"><text x="{x}" y="20">as planned</text></svg>'
+    page.set_content(f'<div class="lab-figure">{svg}</div>')
+    assert page.evaluate(CUT) == cut
 
 
 def test_a_drawing_has_the_colours_of_the_page(built_book, page):

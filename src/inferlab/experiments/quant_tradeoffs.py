@@ -148,7 +148,7 @@ def table(rows: Sequence[Row]):
     import pandas as pd
 
     lines = [{"type": row.name, **_fidelity_columns(row.fidelity), **_speed_columns(row.run)} for row in rows]
-    return pd.DataFrame(lines).set_index("type").fillna("")
+    return pd.DataFrame(lines).set_index("type").fillna("").rename_axis(index=None, columns="type")
 
 
 def _fidelity_columns(fidelity: Fidelity | None) -> dict[str, str]:
@@ -167,7 +167,6 @@ def _speed_columns(run: Run | None) -> dict[str, str]:
         return {}
     return {
         "shape, GiB": f"{run.model.tensor_bytes / GIB:.2f}",
-        "shape, bits": f"{8 * run.model.tensor_bytes / run.model.n_params:.2f}",
         "prefill, tokens/s": f"{run.prefill_tokens_per_second:.1f}",
         "decode, tokens/s": f"{run.decode_tokens_per_second:.1f}",
         "kernels": run.kernels_text,

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
 from inferlab.figures.memory import plan_badge
-from inferlab.figures.style import DECODE, EDGE, PREFILL, badge_lines, blank, write_badge
+from inferlab.figures.style import DECODE, EDGE, PREFILL, badge_lines, blank, from_zero, write_badge
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import measured_bytes
 from inferlab.prediction.memory import MemoryPlan
@@ -20,6 +20,8 @@ from inferlab.units import GIB, bytes_text
 PHASES = {"decode": DECODE, "prefill": PREFILL}
 DOMAINS = ((0.8372, 1.0), (0.4186, 0.7072), (0.0, 0.2886))
 """Heights of the three rows, from the top."""
+NUMBERED = 1.14
+"""Times the highest rate: so high its number reaches."""
 RATES = {"automargin": True, "ticklabelstandoff": 6}
 APART = ("n_gpu_layers", "rpc_servers")
 """Settings that may differ on one curve: the axis, and an address that changes with every start."""
@@ -63,7 +65,7 @@ def _layout(at: int, traces: Sequence[dict], tick: int) -> dict:
         "yaxis": {"anchor": "x", "domain": DOMAINS[0], "autorange": "reversed", "type": "category", **RATES},
     }
     for row, phase in enumerate(PHASES, 2):
-        rates = {"title": {"text": f"{phase}<br>tokens/s"}, "rangemode": "tozero", **RATES, **_headroom(traces, row)}
+        rates = {"title": {"text": f"{phase}<br>tokens/s"}, **RATES, **_headroom(traces, row)}
         axes[f"xaxis{row}"] = {"anchor": f"y{row}", "automargin": True, **layers}
         axes[f"yaxis{row}"] = {"anchor": f"x{row}", "domain": DOMAINS[row - 1], **rates}
     shapes = [_mark(at, row) for row in (2, 3)]
@@ -157,9 +159,9 @@ def _mark(at: int, row: int) -> dict:
 
 
 def _headroom(traces: Sequence[dict], row: int) -> dict:
-    """The axis's range, with room for the number above the highest point."""
+    """The axis up to a tick above the highest point and above its number."""
     most = max((y for trace in traces if trace["yaxis"] == f"y{row}" for y in trace["y"]), default=0)
-    return {"range": [0, 1.18 * most]} if most else {}
+    return from_zero(NUMBERED * most) if most else {}
 
 
 def same_curve(one: Settings, other: Settings) -> bool:
