@@ -119,5 +119,6 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
     )  # fmt: skip
     second = {"title": "tokens/s", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
               "tickmode": "auto", "nticks": 5}  # fmt: skip
-    figure.update_layout(showlegend=True, yaxis2=second, yaxis_rangemode="tozero", margin_r=60)
+    figure.update_layout(showlegend=True, yaxis2=second, margin_r=60)
+    y_from_zero(figure)
     return figure
