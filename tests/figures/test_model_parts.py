@@ -61,3 +61,9 @@ def test_operations_without_a_cache_lie_above_those_with_it():
 def test_a_formula_is_compared_with_the_engine():
     """Each bar says how many times the engine's bytes it is."""
     assert [name.split(": ")[1] for name in EVERY["kv_formulas"].data[0].y] == ["1.00 times", "2.00 times"]
+
+
+def test_a_shape_is_called_a_shape_once():
+    """The name of a published shape ends in the word that the sentence already has."""
+    figure = figures.operations_without_cache(lab.shape("mistral-7b-v0.3"), (10, 100))
+    assert "computed from the shape of Mistral 7B v0.3" in [note.text for note in figure.layout.annotations]

@@ -630,6 +630,13 @@ def test_counters_are_drawn_as_rates_and_an_unknown_one_as_a_gap():
     assert drawn(figure, 2) == [("engine", [0.5, 1.0], [6.0, None])]
 
 
+def test_the_level_of_memory_has_a_tick_above_it():
+    """The line is read between two labels, not guessed above the last one."""
+    figure = telemetry(sampled_run(Sample(0.0, rss_bytes=102 << 20), Sample(0.5, rss_bytes=99 << 20)))
+    axis = figure.layout.yaxis2
+    assert axis.range[1] // axis.dtick * axis.dtick >= 102
+
+
 def test_processors_are_drawn_together_and_each():
     """The mean is on top of the processors it is made from."""
     figure = telemetry(sampled_run(Sample(0.0), Sample(0.1, cpu_percent=(100.0, 50.0))))

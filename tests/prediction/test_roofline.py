@@ -70,6 +70,17 @@ def test_prefill_is_drawn_against_length_with_decode_at_one():
     assert runs[0].badge in " ".join(n.text or "" for n in figure.layout.annotations).replace("<br>", " ")
 
 
+def test_names_of_ridges_and_roofs_stand_off_the_points():
+    """A ridge is named above the axes, to the left or right of its line; a roof in the legend, where no point lies."""
+    figure = figures.rates_against_length({"F16": [a_run(64, 0.5)]}, {"F16": 8.0, "Q4_K": 4.0})
+    names = {note.text: note for note in figure.layout.annotations if note.text.startswith("ridge")}
+    assert {name: note.xanchor for name, note in names.items()} == {"ridge, Q4_K": "right", "ridge, F16": "left"}
+    assert all((note.yref, note.y, note.yanchor) == ("paper", 1, "bottom") for note in names.values())
+    roofs = figures.roofline(CEILING, [("decode", 2.0, 1e9)])
+    assert [trace.name for trace in roofs.data if trace.showlegend is not False] == ["F16"]
+    assert not roofs.layout.annotations
+
+
 def test_one_length_is_picked_out_under_the_roofs():
     """The figure shows its share of each roof, and its point at the measured values."""
     found = roofline.achieved([a_run(1, 0.5), a_run(64, 0.5)], SHAPE)
