@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FRONT = """<html data-theme="dark"><body>
+FRONT = """<html data-theme="dark"><head><style>h1 { text-wrap: balance; }</style></head><body>
 <nav class="bd-links"><ul><li><a class="internal" href="#">A book</a></li></ul>
 <p class="caption">Part &amp; one</p><ul><li><a class="internal" href="part/chapter.html">1. Chapter</a></li></ul></nav>
 <article class="bd-article"><section id="a-book"><h1>A book<a class="headerlink" href="#a-book">#</a></h1>

@@ -1,14 +1,17 @@
-"""The pages of the built site in the order of its contents, for what binds them into one file."""
+"""The built site as one file: its pages in the order of its contents, and the command that binds them."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from bs4 import BeautifulSoup, Tag
+
+from handbook.chromium import NoBrowser
 
 
 class NotBuilt(Exception):
@@ -30,11 +33,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Site:
-    """A built site: its folder, its front page and its contents."""
+    """A built site: the folder of its book, its front page and its contents."""
 
-    folder: Path
+    root: Path
     front_page: str
     contents: list[Entry]
+
+    @property
+    def folder(self) -> Path:
+        """Where its pages lie."""
+        return self.root / "_build" / "html"
 
     @property
     def title(self) -> str:
@@ -53,12 +61,23 @@ class Site:
 
 def built_site(root: Path) -> Site:
     """The site that was built in a folder of the book. Raises NotBuilt."""
-    folder = root / "_build" / "html"
-    front = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["root"] + ".html"
-    if not (folder / front).is_file():
-        raise NotBuilt(f"{folder / front} is missing: run `make book` first.")
-    soup = BeautifulSoup((folder / front).read_text(encoding="utf-8"), "html.parser")
-    return Site(folder, front, list(_contents(soup, front)))
+    site = Site(root, yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["root"] + ".html", [])
+    if not (site.folder / site.front_page).is_file():
+        raise NotBuilt(f"{site.folder / site.front_page} is missing: run `make book` first.")
+    site.contents.extend(_contents(BeautifulSoup(site.html(site.front_page), "html.parser"), site.front_page))
+    return site
+
+
+def bind(write: Callable[[Site, Path], None], file: str, kind: str) -> int:
+    """Command line of a module that writes the site built in this folder into a file of `_build`; the exit status."""
+    target = Path("_build") / file
+    try:
+        write(built_site(Path.cwd()), target)
+    except (NotBuilt, NoBrowser) as missing:
+        print(f"No {kind} was made. {missing}", file=sys.stderr)
+        return 1
+    print(f"Written: {target.resolve()}")
+    return 0
 
 
 def _contents(soup: BeautifulSoup, front: str) -> Iterator[Entry]:

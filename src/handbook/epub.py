@@ -22,8 +22,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import yaml
 
-from handbook.built_site import Entry, NotBuilt, Site, built_site
-from handbook.chromium import NoBrowser, blank_page, in_own_thread
+from handbook.built_site import Entry, Site, bind
+from handbook.chromium import blank_page, in_own_thread
 from handbook.drawings import in_light
 
 FILE = "handbook.epub"
@@ -61,10 +61,10 @@ PACKAGE = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
-def write(site: Site, root: Path, target: Path) -> None:
-    """Bind the site of the book in `root` into a file. Raises NoBrowser."""
-    pages = {xhtml_name(path): article for path, article in articles(site, root).items()}
-    settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+def write(site: Site, target: Path) -> None:
+    """Bind the site into a file. Raises NoBrowser."""
+    pages = {xhtml_name(path): article for path, article in articles(site).items()}
+    settings = yaml.safe_load((site.root / "_config.yml").read_text(encoding="utf-8"))
     titles = {xhtml_name(entry.path): entry.title for entry in site.contents if entry.path}
     named = {
         "META-INF/container.xml": CONTAINER,
@@ -80,12 +80,12 @@ def write(site: Site, root: Path, target: Path) -> None:
 
 
 @in_own_thread
-def articles(site: Site, root: Path) -> dict[str, str]:
+def articles(site: Site) -> dict[str, str]:
     """The article of each page as XHTML, by the page's path. Raises NoBrowser."""
     script = (files("handbook") / "data" / "epub-page.js").read_text(encoding="utf-8")
     with blank_page() as tab:
         found = {path: tab.evaluate(script, [path, site.html(path), site.pages]) for path in site.pages}
-    return {path: in_light(article, root) for path, article in found.items()}
+    return {path: in_light(article, site.root) for path, article in found.items()}
 
 
 def xhtml_name(path: str) -> str:
@@ -138,15 +138,8 @@ def navigation(contents: Iterable[Entry]) -> str:
 
 
 def main() -> int:
-    """Command line of this module: binds the site that was built in this folder."""
-    root, target = Path.cwd(), Path("_build") / FILE
-    try:
-        write(built_site(root), root, target)
-    except (NotBuilt, NoBrowser) as missing:
-        print(f"No ePub was made. {missing}", file=sys.stderr)
-        return 1
-    print(f"Written: {target.resolve()}")
-    return 0
+    """Command line of this module."""
+    return bind(write, FILE, "ePub")
 
 
 if __name__ == "__main__":

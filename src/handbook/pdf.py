@@ -13,8 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from handbook.built_site import NotBuilt, Site, built_site
-from handbook.chromium import NoBrowser, blank_page, in_own_thread
+from handbook.built_site import Site, bind
+from handbook.chromium import blank_page, in_own_thread
 
 FILE = "handbook.pdf"
 FOOTER = '<div style="width: 100%; font: 8pt sans-serif; text-align: center"><span class="pageNumber"></span></div>'
@@ -43,15 +43,8 @@ def lay_out(page: Any, site: Site) -> None:
 
 
 def main() -> int:
-    """Command line of this module: prints the site that was built in this folder."""
-    target = Path("_build") / FILE
-    try:
-        write(built_site(Path.cwd()), target)
-    except (NotBuilt, NoBrowser) as missing:
-        print(f"No PDF was made. {missing}", file=sys.stderr)
-        return 1
-    print(f"Written: {target.resolve()}")
-    return 0
+    """Command line of this module."""
+    return bind(write, FILE, "PDF")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ CHAPTER = "part/chapter.xhtml"
 def book(tmp_path_factory, browser) -> ZipFile:
     """The ePub of a small site."""
     root = small_site.build(tmp_path_factory.mktemp("book"))
-    epub.write(built_site(root), root, root / epub.FILE)
+    epub.write(built_site(root), root / epub.FILE)
     with ZipFile(root / epub.FILE) as opened:
         yield opened
 

@@ -41,6 +41,18 @@ def test_the_file_has_every_page_and_an_outline(site, tmp_path):
 
 
 @pytest.mark.usefixtures("browser")
+def test_a_long_heading_keeps_its_spaces_in_the_outline(tmp_path):
+    """Wherever its lines end, in the source and on paper, and whatever stands in it."""
+    site = built_site(small_site.build(tmp_path))
+    chapter, words = site.folder / "part" / "chapter.html", ["many", "<em>words</em>", "<code>in</code>\n", "a heading"]
+    titled = chapter.read_text(encoding="utf-8").replace("<h1>Chapter</h1>", f"<h1>{' '.join(words * 5)}</h1>")
+    chapter.write_text(titled, encoding="utf-8")
+    pdf.write(site, tmp_path / pdf.FILE)
+    outline = re.findall(rb"/Title \(([^)]*)\)", (tmp_path / pdf.FILE).read_bytes())
+    assert b" ".join([b"many words in a heading"] * 5) in outline
+
+
+@pytest.mark.usefixtures("browser")
 def test_links_lead_to_their_place_in_the_file(site):
     """To a section or to a whole page; a file that only the site has is plain text; ids are unique."""
     links, ids, clip, theme, n_open = laid_out(

@@ -16,8 +16,7 @@
   article.querySelectorAll(".headerlink").forEach((link) => link.remove());
   article.querySelectorAll("a[href]").forEach(lead);
   article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((answer) => { answer.open = true; });
-  // On one line where they fit: Chromium's outline forgets the space at which the line of a heading ends.
-  article.querySelectorAll("h1, h2, h3, h4").forEach((heading) => { heading.style.cssText = "max-width: none; text-wrap: wrap"; });
+  article.querySelectorAll("h1, h2, h3, h4").forEach(keepSpaces);
   article.querySelectorAll("h1").forEach((heading) => { heading.style.setProperty("font-size", "1.7rem", "important"); });
   article.id = key(path);
 
@@ -30,6 +29,13 @@
     document.documentElement.dataset.theme = "light";
     document.querySelector("article.bd-article").replaceWith(article);
     document.querySelectorAll("nav, header, footer, dialog").forEach((around) => article.contains(around) || around.remove());
+  }
+
+  // Chromium's outline forgets a space at which the line of a heading ends, unless the space has room of its own.
+  function keepSpaces(heading) {
+    const texts = parsed.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace(/\s+/g, " ");
+    heading.style.cssText = "white-space: break-spaces; text-wrap-style: auto";
   }
 
   // A link to a page leads to its place in the file; one to another file of the site would lead nowhere.
