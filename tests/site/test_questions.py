@@ -17,6 +17,12 @@ ON_ONE_LINE = """(() => {
   const boxes = parts.map(one => one.getBoundingClientRect());
   return boxes.length === 3 && Math.max(...boxes.map(box => box.top)) < Math.min(...boxes.map(box => box.bottom));
 })()"""
+COMMIT_ELSEWHERE = """[...document.querySelectorAll("fieldset.question")].filter(question => {
+  const place = one => one.getBoundingClientRect(), button = place(question.querySelector(".commit button"));
+  const is_above = choice => place(choice).bottom <= button.top;
+  return Math.abs(button.left - place(question).left) > 1 || ![...question.querySelectorAll("li")].every(is_above);
+}).map(question => question.textContent.slice(0, 60))"""
+"""Questions whose button does not stand at the left below all choices."""
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -117,6 +123,33 @@ def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(home, bro
     outcomes(page).first.locator("> summary").click()
     assert outcomes(page).first.get_attribute("open") is not None
     context.close()
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "phone"])
+def test_commit_stands_below_the_choices_at_the_left(built_book, page, size):
+    """On every question of every page, so that nobody has to look for it."""
+    page.set_viewport_size(size)
+    asking = [file for file in built_book.glob("*/**/*.html") if "fieldset class=\"question" in file.read_text("utf-8")]
+    assert len(asking) > 20
+    found = {}
+    for file in asking:
+        page.goto(file.as_uri(), wait_until="domcontentloaded")
+        found[file.stem] = page.evaluate(COMMIT_ELSEWHERE)
+    assert {name: questions for name, questions in found.items() if questions} == {}
+
+
+def test_a_commit_in_another_place_is_noticed(page):
+    """The check above can fail: on a button beside or above a choice, or indented."""
+    commit, choices = '<p class="commit"><button>Commit</button></p>', "<ul><li>{}</li></ul>"
+    boxes = [
+        choices.format("below") + commit,
+        f'<div style="display: flex">{choices.format("beside")}{commit}</div>',
+        commit + choices.format("above"),
+        f'{choices.format("indented")}<div style="padding-left: 9px">{commit}</div>',
+    ]
+    asked = "".join(f'<fieldset class="question">{box}</fieldset>' for box in boxes)
+    page.set_content(f"<style>* {{ margin: 0; padding: 0; border: 0; }}</style>{asked}")
+    assert [text.replace("Commit", "") for text in page.evaluate(COMMIT_ELSEWHERE)] == ["beside", "above", "indented"]
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
