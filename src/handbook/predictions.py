@@ -191,7 +191,7 @@ def title_of(asked: nodes.paragraph) -> str:
 
 
 def lab_question(notebook: Path, name: str) -> tuple[str, tuple[str, ...]]:
-    """Text and choices of the question that a notebook asks by `name = widgets.ask(text, choices)`.
+    """Text and choices of the question that a notebook asks by `name = widgets.ask(text, choices, about=…)`.
 
     Raises ExtensionError where there is no such question, or where its choices are computed.
     """

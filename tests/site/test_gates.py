@@ -11,6 +11,8 @@ import pytest
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).parents[2]
+LONGEST_NAME = 60
+"""Characters of the words that say above an outcome which question it answers."""
 MEASURES = (
     "measure",
     "measure_each",
@@ -112,6 +114,27 @@ def test_every_prediction_has_an_outcome_after_it(path):
 def test_a_leak_is_noticed(leaking):
     """The check above can fail."""
     assert len(leaks([ast.parse(cell) for cell in leaking])) == 1
+
+
+def unnamed(cells: list[ast.Module]) -> list[str]:
+    """Questions that would stand above their outcome as more than a few words, or end in dots as if they were cut."""
+    calls = [n for cell in cells for n in ast.walk(cell) if isinstance(n, ast.Call) and called(n)[0] == "widgets.ask"]
+    told = [{key.arg: key.value for key in call.keywords}.get("about", call.args[0]) for call in calls]
+    names = [ast.literal_eval(name) for name in told]
+    return [name for name in names if len(name) > LONGEST_NAME or name.endswith(("...", "…"))]
+
+
+@pytest.mark.parametrize("path", gated_labs(), ids=lambda path: path.stem)
+def test_an_outcome_has_a_short_and_whole_name(path):
+    """The line of a fold on a phone is read at one glance, and nothing of it is cut."""
+    assert unnamed(cells_of(path)) == []
+
+
+def test_a_long_name_is_noticed():
+    """The check above can fail: on a long question and on one that its choices complete, where they have no name."""
+    long = "Which part " * 9
+    asked = [f"{long!r}, 'yn', about='Parts'", f"{long!r}, 'yn'", "'The ...', 'yn'"]
+    assert unnamed([ast.parse(f"a = widgets.ask({one})") for one in asked]) == [long, "The ..."]
 
 
 def page_leaks(soup: BeautifulSoup) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import zlib
 from collections.abc import Sequence
-from textwrap import shorten
 
 import ipywidgets as ipw
 
@@ -13,7 +12,6 @@ from inferlab import figures
 from inferlab.widgets import page_markup
 from inferlab.widgets.fit_figure import FitFigure
 
-SHORT_LENGTH = 90  # characters of a question above its outcome
 LONG_CHOICES = """<style>.lab-question .widget-radio-box label {
   display: flex; flex-direction: row-reverse; justify-content: flex-end; align-items: flex-start; gap: 0.4em;
   height: auto; line-height: 1.5; white-space: normal; }
@@ -22,20 +20,21 @@ LONG_CHOICES = """<style>.lab-question .widget-radio-box label {
 WAITING = "Commit your prediction above; the outcome appears here."
 
 
-def ask(question: str, choices: Sequence[str]) -> Question | PageQuestion:
+def ask(question: str, choices: Sequence[str], about: str = "") -> Question | PageQuestion:
     """Ask the reader before measuring: `gate = ask(...)`, and in a later cell `gate.reveal(figure)`.
 
+    `about` names the question above its outcome in a few words; without it the whole question stands there.
     In JupyterLab the reader chooses and commits, and only then the outcome shows.
     On a built page the choices are native radio buttons that a script of the page reads, and the outcome is folded.
     """
-    return PageQuestion(question, choices) if figures.on_page() else Question(question, choices)
+    return (PageQuestion if figures.on_page() else Question)(question, choices, about)
 
 
 class Question:
     """A question with radio buttons and a Commit button; `committed` is the chosen answer, None before."""
 
-    def __init__(self, question: str, choices: Sequence[str]) -> None:
-        self.question = question
+    def __init__(self, question: str, choices: Sequence[str], about: str = "") -> None:
+        self.question, self.about = question, about or question
         self.committed: str | None = None
         self._waiting: list[tuple[ipw.VBox, figures.Figure | str, str]] = []
         self.choice = ipw.RadioButtons(options=list(choices), value=None, layout={"width": "95%"})
@@ -73,7 +72,8 @@ class Question:
         return box
 
     def _shown(self, outcome: figures.Figure | str, title: str) -> tuple[ipw.Widget, ...]:
-        predicted = f"{_short(self.question)} You predicted: <strong>{html.escape(self.committed or '')}</strong>"
+        about, committed = html.escape(self.about), html.escape(self.committed or "")
+        predicted = f"<em>{about}</em> You predicted: <strong>{committed}</strong>"
         said = ipw.HTML(f"<p>{html.escape(title) or predicted}</p>")
         if isinstance(outcome, str):
             return said, ipw.HTML(_paragraph(outcome))
@@ -94,8 +94,8 @@ class Html:
 class PageQuestion:
     """The question on a built page: radio buttons for the page's script, the outcome folded."""
 
-    def __init__(self, question: str, choices: Sequence[str]) -> None:
-        self.question, self.choices = question, tuple(choices)
+    def __init__(self, question: str, choices: Sequence[str], about: str = "") -> None:
+        self.question, self.choices, self.about = question, tuple(choices), about or question
         self.key = f"question-{zlib.crc32(question.encode()):08x}"
 
     def _repr_html_(self) -> str:
@@ -105,25 +105,20 @@ class PageQuestion:
         return _within(page_markup.question(self.key), listed)
 
     def reveal(self, outcome: figures.Figure | str, title: str = "", form: str = "") -> Html:
-        """The outcome in a folded `<details>` element, named by its form and by its title or else by the question.
+        """The outcome in a folded `<details>` element, named by its form and by its title or else by what it is about.
 
         An outcome with a title answers more than the question, so a commit does not open it.
         """
         told = isinstance(outcome, str)
         shown = _paragraph(outcome) if told else figures.page_html(outcome)
         form = html.escape(form) or ("in words" if told else "as a figure")
-        name = html.escape(title) or _short(self.question)
+        name = html.escape(title) or f"<em>{html.escape(self.about)}</em>"
         line = f"<summary>Outcome {form}, after you have predicted: {name}</summary>"
         return Html(_within(page_markup.outcome(None if title else self.key), line + shown))
 
 
 def _within(ends: tuple[str, str], inner: str) -> str:
     return ends[0] + inner + ends[1]
-
-
-def _short(question: str) -> str:
-    """The beginning of a question as HTML."""
-    return f"<em>{html.escape(shorten(question, SHORT_LENGTH, placeholder=' ...'))}</em>"
 
 
 def _paragraph(text: str) -> str:
