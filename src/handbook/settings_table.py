@@ -6,6 +6,7 @@
 :name: tab-context
 ```
 {setting}`n_ctx:ollama`                        the name of one setting in one program, as code; of LM Studio the title
+{setting}`set <n_ctx:ollama> 8192`             a command with the name in it, as one code
 
 Below the table stand the versions that were read, and their sources.
 On a narrow screen each row becomes a block of its own, with the program before each name.
@@ -25,6 +26,8 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from handbook.tables import name_cells
 from inferlab.engine.option_names import Option, Program, option_named, program_named, programs
 from inferlab.errors import InvalidSettings
+
+IN_A_COMMAND = re.compile(r"(.*?)<(.+)>(.*)")
 
 
 def setup(app: Any) -> None:
@@ -69,10 +72,12 @@ class SettingsTable(SphinxDirective):
 
 
 class SettingName(SphinxRole):
-    """The name of one setting in one program."""
+    """The name of one setting in one program, alone or in a command."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        name, _, program = self.text.partition(":")
+        command = IN_A_COMMAND.fullmatch(self.text)
+        before, asked, after = command.groups() if command else ("", self.text, "")
+        name, _, program = asked.partition(":")
         try:
             found = _names(option_named(name.strip()), program_named(program.strip() or "llama.cpp"))
         except InvalidSettings as unknown:
@@ -80,7 +85,10 @@ class SettingName(SphinxRole):
         if not found:
             message = f"{program or 'llama.cpp'} has no name for {name}."
             return [nodes.inline("", self.text)], [self.inliner.reporter.error(message, line=self.lineno)]
-        return [found[0]], []
+        shown, *_ = found
+        shown.insert(0, nodes.Text(before))
+        shown.append(nodes.Text(after))
+        return [shown], []
 
 
 def settings_table(chosen: list[Option], shown: list[Program]) -> nodes.table:

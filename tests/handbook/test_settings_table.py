@@ -122,6 +122,14 @@ def test_one_name_stands_in_a_sentence(tmp_path):
     assert "-c, num_ctx, Context Length." in text
 
 
+def test_a_command_with_a_name_in_it_is_one_code(tmp_path):
+    """What stands before and behind the name in a program is in the same box."""
+    html, complaints = built(tmp_path, "{setting}`<n_gpu_layers> all` and {setting}`set <n_gpu_layers:ollama> 99`.")
+    assert complaints == ""
+    codes = [re.sub(r"<[^>]+>", "", code) for code in re.findall(r"<code.*?</code>", html)]
+    assert codes == ["-ngl all", "set num_gpu 99"]
+
+
 @pytest.mark.parametrize(
     ("page", "complaint"),
     [
