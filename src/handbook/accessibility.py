@@ -15,6 +15,8 @@ MENDED = (
     (re.compile(r'<summary aria-label="Toggle hidden content">'), "<summary>"),
     # Entries of the bibliography are items of their list; their own role is deprecated.
     (re.compile(r' role="doc-biblioentry"'), ' role="listitem"'),
+    # A sign that the site's fonts lack, and that is read as "white heavy check mark".
+    (re.compile("<td>(<p>)?\u2705"), r"<td>\1executed"),
     # A heading without text names nothing, so the corner of a table is a plain cell.
     (re.compile(r"<th\b[^>]*>\s*(?:<p>\s*</p>)?\s*</th>"), "<td></td>"),
 )

@@ -22,6 +22,11 @@ def test_the_empty_corner_of_a_table_is_no_heading():
     assert mended("<tr><th></th></tr>") == "<tr><td></td></tr>"
 
 
+def test_the_status_of_an_execution_is_a_word():
+    """The sign that stands there otherwise is in no font of the site."""
+    assert mended("<td><p>\u2705</p></td><td>\u2705</td>") == "<td><p>executed</p></td><td>executed</td>"
+
+
 def test_an_arrow_of_the_sidebar_names_its_chapter():
     """Only entries with pages under them have an arrow."""
     fold = "<details><summary><i></i></summary><ul><li><a>Tokens</a></li></ul></details>"

@@ -43,6 +43,11 @@ BROKEN_CODE = """() => [...document.querySelectorAll("article .highlight .line")
   return [...(sets_in ? [] : [line.textContent]), ...broken.map((word) => word.textContent)];
 })"""
 """Lines whose rest does not stand further in, and words that break although they are shorter than a line."""
+VERDICTS_TOO_NEAR = """() => [...document.querySelectorAll(".claim")].filter((claim) => {
+  const place = (part) => claim.querySelector(part).getBoundingClientRect();
+  const verdict = place(".verdict"), text = place(".claim-body");
+  return verdict.right + 8 > text.left && verdict.bottom > text.top;
+}).map((claim) => claim.id)"""
 LEFT_OUT = "script, style, .cell_input, details.hide > summary, .highlight, .lab-figure, .exercise, .solution"
 BOXES = ".admonition, details.on-trial"
 RESULTS = ".cell_output .output pre"
@@ -138,6 +143,17 @@ def test_broken_code_is_noticed(browser, style):
     page.close()
     assert "--an-option-of-words" in found
     assert any(text.startswith("run ") for text in found) is not bool(style)
+
+
+def test_a_verdict_does_not_touch_the_claim(built_book, browser):
+    """The longest verdict has room beside the text, in a wide window and above it in a narrow one."""
+    page = browser.new_page()
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto((built_book / "book/appendix/claims-on-trial.html").as_uri())
+        assert page.locator(".claim").count() > 100
+        assert page.evaluate(VERDICTS_TOO_NEAR) == []
+    page.close()
 
 
 def test_code_is_copied_as_it_was_written(built_book, browser):
