@@ -4,8 +4,6 @@
 
 (() => {
   const STORE = `inferlab-predictions:${DOCUMENTATION_OPTIONS.pagename}`;
-  const remembered = read();
-
   function read() {
     try {
       return JSON.parse(localStorage.getItem(STORE)) ?? {};
@@ -14,7 +12,9 @@
     }
   }
 
+  // Another tab with this page may have written since it was opened here, so what is kept now is read again.
   function remember(asked, choice) {
+    const remembered = read();
     if (choice) remembered[asked] = choice;
     else delete remembered[asked];
     try {
@@ -41,6 +41,7 @@
     const status = row.querySelector("[role=status]");
     const outcomes = [...document.querySelectorAll(`details[data-question="${question.id}"]`)];
     const choiceOf = (radio) => text(radio.closest("label"));
+    let committed = "";
 
     function link() {
       outcomes[0].id ||= `answer-to-${question.id}`;
@@ -50,6 +51,7 @@
     }
 
     function show(choice) {
+      committed = choice;
       question.toggleAttribute("data-committed", Boolean(choice));
       for (const radio of radios) {
         radio.checked = choiceOf(radio) === choice;
@@ -70,17 +72,27 @@
       }
     }
 
+    function showKept() {
+      const kept = read()[asked];
+      const choice = radios.map(choiceOf).find((one) => one === kept) ?? "";
+      if (choice !== committed) show(choice);
+    }
+
     question.addEventListener("change", () => (button.disabled = false));
-    button.addEventListener("click", () => {
-      const chosen = radios.find((radio) => radio.checked);
-      const choice = question.hasAttribute("data-committed") ? "" : choiceOf(chosen);
+    button.addEventListener("click", (press) => {
+      if (press.detail > 1) return; // The second press of a double click would take the choice back.
+      const choice = committed ? "" : choiceOf(radios.find((radio) => radio.checked));
       remember(asked, choice);
       show(choice);
       if (!choice) radios[0].focus();
     });
-    const kept = radios.map(choiceOf).find((choice) => choice === remembered[asked]);
-    if (kept) show(kept);
+    button.addEventListener("keydown", (key) => key.repeat && key.preventDefault());
+    showKept();
+    return showKept;
   }
 
-  for (const question of document.querySelectorAll("fieldset.question")) setUp(question);
+  const questions = [...document.querySelectorAll("fieldset.question")].map(setUp);
+  const follow = () => questions.forEach((showKept) => showKept());
+  addEventListener("storage", follow);
+  addEventListener("pageshow", (shown) => shown.persisted && follow());
 })();

@@ -85,6 +85,48 @@ def test_a_prediction_is_kept_until_the_reader_clears_it(home, page, name):
     assert page.locator("fieldset.question :checked, .predicted, [data-committed], details.outcome[open]").count() == 0
 
 
+def choose_and_commit(page, number: int, choice: int) -> str:
+    """Commit to one choice of a question with the mouse; the choice."""
+    question = page.locator("fieldset.question").nth(number)
+    question.get_by_role("radio").nth(choice).check()
+    question.get_by_role("button", name="Commit").click()
+    return question.locator("label").nth(choice).inner_text().strip()
+
+
+def test_two_windows_of_a_page_keep_each_others_predictions(server, page):
+    """What one commits to, or takes back, stands in the other and is kept beside its own."""
+    page.goto(f"{server}{LAB}")
+    other = page.context.new_page()
+    other.goto(f"{server}{LAB}")
+    first = choose_and_commit(page, 0, 1)
+    other.get_by_text(f"You predicted: {first}").first.wait_for(state="attached")
+    second = choose_and_commit(other, 1, 0)
+    page.get_by_text(f"You predicted: {second}").first.wait_for(state="attached")
+    page.locator("fieldset.question").first.get_by_role("button", name="Change my mind").click()
+    other.locator(f"{FIRST} >> button:disabled").wait_for()
+    changed = choose_and_commit(other, 0, 0)
+    for window in (page, other):
+        window.reload()
+        kept = window.locator(".commit:has(.to-answer)")
+        assert kept.count() == 2
+        assert window.get_by_text(f"You predicted: {changed}").count() >= 1
+
+
+def test_a_press_too_many_takes_no_prediction_back(page, built_book):
+    """Neither the second press of a double click nor a key that is held."""
+    page.goto((built_book / LAB).as_uri())
+    page.locator(CHOICES).first.check()
+    page.locator(f"{FIRST} >> button").dblclick()
+    assert page.locator("[data-committed]").count() == 1
+    second = page.locator("fieldset.question").nth(1)
+    second.get_by_role("radio").first.check()
+    second.get_by_role("button").focus()
+    for _ in range(4):
+        page.keyboard.down("Enter")
+    page.keyboard.up("Enter")
+    assert page.locator("[data-committed]").count() == 2
+
+
 def test_a_prediction_belongs_to_its_page(home, page):
     """A choice on one page is none on another, even where both ask the same question."""
     page.goto(f"{home}{CHAPTER}")
