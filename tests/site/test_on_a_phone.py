@@ -93,9 +93,13 @@ def unshaded(phone) -> list[str]:
 
 
 def is_shaded(phone, frame) -> bool:
-    """Whether the right edge is dark before a frame is scrolled, and the left one after, and no other."""
+    """Whether the right edge is dark before a frame is scrolled, and the left one after, and no other.
+
+    A first column that stays in sight lies above the shade at its side.
+    """
     before, after = (edges(phone, frame, to) for to in ("0", "frame.scrollWidth"))
-    return before[1] < before[0] == after[1] > after[0]
+    stays = frame.evaluate("frame => getComputedStyle(frame.querySelector('tr > *')).position === 'sticky'")
+    return before[1] < before[0] == after[1] and (stays or after[0] < after[1])
 
 
 def edges(phone, frame, to: str) -> list[int]:
