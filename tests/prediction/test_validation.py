@@ -147,7 +147,7 @@ def test_figures_show_every_point_with_its_band(found):
     """Predicted on one axis, measured on the other, the band as a bar; the residuals in percent, by what was tried."""
     pairs = [one.pair for one in found.checked("decode")]
     groups = found.pairs_by_place("decode")
-    beside, left = predicted_beside_measured({"decode": pairs}, "badge"), speed_residuals(groups, "badge")
+    beside, left = predicted_beside_measured({"decode": pairs}, "badge"), speed_residuals(groups, "decode", "badge")
     assert list(groups) == ["all layers there", "some layers there"]
     assert list(beside.data[1].y) == [measured for _, _, measured, _ in pairs]
     assert left.data[0].x[1] == pytest.approx(100 * (1 / 1.2 - 1), abs=1)

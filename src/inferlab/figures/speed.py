@@ -43,16 +43,16 @@ def _predicted_points(figure: go.Figure, group: str, pairs: Sequence[Pair]) -> N
                        hovertemplate="%{text}: predicted %{x:.3g}, measured %{y:.3g}")  # fmt: skip
 
 
-def speed_residuals(groups: Mapping[str, Sequence[Pair]], badge: str | None = None) -> go.Figure:
-    """Measured over predicted rate, less one, in percent, at each point; a row for each group."""
+def speed_residuals(groups: Mapping[str, Sequence[Pair]], phase: str, badge: str | None = None) -> go.Figure:
+    """Measured over predicted rate of "prefill" or "decode", less one, in percent; each group has a row of points."""
     left = [(group, name, 100 * (m / p - 1)) for group, pairs in groups.items() for name, p, m, _ in pairs]
-    alt = f"Measured less predicted, in percent of predicted, at {len(left)} points: " + "; ".join(
+    alt = f"Measured less predicted rate of {phase}, in percent of predicted, at {len(left)} points: " + "; ".join(
         f"{group} {', '.join(f'{x:.0f}' for at, _, x in left if at == group)}" for group in groups
     )
     figure = blank(badge, alt, "measured less predicted, % of predicted")
     figure.add_vline(x=0, line={"color": EDGE, "width": 2})
     figure.add_scatter(x=[x for _, _, x in left], y=[group for group, _, _ in left], text=[name for _, name, _ in left],
-                       mode="markers", marker={"color": DECODE, "size": 9, "opacity": 0.8},
+                       mode="markers", marker={"color": PHASES[phase], "size": 9, "opacity": 0.8},
                        hovertemplate="%{text}: %{x:.1f} %<extra></extra>")  # fmt: skip
     figure.update_layout(height=190 + 40 * len(groups))
     figure.update_yaxes(autorange="reversed", type="category")
