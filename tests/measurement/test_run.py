@@ -230,7 +230,7 @@ def test_warm_ups_are_kept_beside_the_counted_passes():
 SCRIPT = """
 import inferlab as lab
 run = lab.measure(lab.tiny_model(), n_prompt=32, n_gen=8, repeats=2)
-assert run.prefill_seconds < run.ttft_seconds < run.passes[0].token_seconds[-1]
+assert run.prefill_seconds < run.ttft_seconds < max(one.token_seconds[-1] for one in run.passes)
 assert run.decode_tokens_per_second > 1 / run.inter_token_seconds
 print(run.n_prompt, len(run.passes), len(run.passes[0].tokens), run.bytes_on("kv_cache"))
 """
