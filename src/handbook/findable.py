@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from docutils import nodes
 
 from handbook import page_texts, search_index, social_card, term_cards
-from handbook.assets import TEXT_FONTS
 
 LONGEST = 160
 """Characters of a description that search engines show."""
@@ -81,7 +80,7 @@ def sitemap(address: str, pages: list[str]) -> str:
 def not_found(title: str, front_page: str, address: str) -> str:
     """The page for an unknown address; its links start at the site's root, which its script looks for if need be."""
     root, known = urlsplit(address).path or "/", str(bool(address)).lower()
-    return _filled("not-found.html", title=title, front=front_page, root=root, known=known, font=TEXT_FONTS["normal"])
+    return _filled("not-found.html", title=title, front=front_page, root=root, known=known)
 
 
 def root(title: str, about: str, front_page: str, image: str, image_text: str, address: str) -> str:

@@ -132,16 +132,6 @@ def test_an_unknown_address_leads_back_into_the_book(below, browser, address):
     page.close()
 
 
-def test_the_page_of_an_unknown_address_is_in_the_sites_typeface(below, browser):
-    """Its font is the site's own, found from any depth."""
-    page = browser.new_page()
-    page.goto(f"{below}book/gone/deeper.html")
-    page.wait_for_function("[...document.fonts].some(font => font.status === 'loaded')")
-    family = page.evaluate("[...document.fonts][0].family")
-    assert page.evaluate("getComputedStyle(document.body).fontFamily").startswith(family)
-    page.close()
-
-
 # --- the search ---------------------------------------------------------------------------------------
 
 
