@@ -90,7 +90,7 @@ def context_against_memory(
         yanchor="bottom", showarrow=False,
     )  # fmt: skip
     figure.update_layout(showlegend=True)
-    highest = max(room_bytes / GIB, *(gib for points in series.values() for _, gib in points))
+    highest = max([room_bytes / GIB, *(gib for points in series.values() for _, gib in points)])
     figure.update_yaxes(from_zero(highest))
     return figure
 

@@ -203,7 +203,7 @@ def _draw_panel(figure: go.Figure, panel: Panel, row: int) -> None:
             line={**style, "shape": "vh" if line.held else "linear"}, opacity=0.5 if line.faint else 1,
             showlegend=False, hovertemplate=f"%{{x:.2f}} s: %{{y:.4g}}<extra>{line.name}</extra>", row=row, col=1,
         )  # fmt: skip
-    highest = max(value for line in panel.lines for _, value in line.points if value is not None)
+    highest = max((value for line in panel.lines for _, value in line.points if value is not None), default=0)
     figure.update_yaxes(from_zero(100 if panel.title.endswith("%") else highest, 0, PANEL_STEPS), row=row, col=1)
     key = ", ".join(f"{DASHES[dashes.get(line.name, 'longdash')]} {line.name}" for line in bold if line.name)
     key += ", thin: each" if len(bold) < len(panel.lines) else ""
