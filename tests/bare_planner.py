@@ -8,6 +8,8 @@ The same file runs in a child process, under Pyodide and inside the tests, which
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 INSTALLED = (
     "numpy scipy pandas psutil pynvml plotly rich ipywidgets anywidget gguf huggingface_hub jsonschema llama_cpp"
@@ -45,18 +47,21 @@ def take_away(names: frozenset[str]) -> None:
 
 
 def answers() -> dict[str, object]:
-    """A plan, a fit and its lines, a speed, a header and a log, in JSON's kinds."""
+    """A plan, a fit, its lines and fields, a speed, a header, its beginning, a log and its report, in JSON's kinds."""
     from inferlab.engine.log import buffers_in
+    from inferlab.log_reader import explain
     from inferlab.model.find import tiny_model
     from inferlab.model.gguf import read_gguf
     from inferlab.prediction.calibration import Calibration
     from inferlab.prediction.fit import fit, machine_for
+    from inferlab.prediction.fit_fields import plan_fields
     from inferlab.prediction.paste import lines_for
     from inferlab.prediction.predict import predict_memory, predict_speed
     from inferlab.settings import Settings
 
     tiny = read_gguf(tiny_model())
     found = fit("mistral-7b", vram="8GiB")
+    shared = fit("qwen3-30b-a3b", unified="32GiB", backend="metal", simulate=False, with_steps=True)
     on_host = Settings(n_gpu_layers=0, n_threads=2, devices=())
     return {
         "plan": asdict(predict_memory("mistral-7b", Settings(n_ctx=4096), machine_for(vram="8GiB"))),
@@ -65,8 +70,26 @@ def answers() -> dict[str, object]:
         "layers of 4 GiB": fit("mistral-7b", vram="4GiB").most_layers.value,
         "speed": asdict(predict_speed("mistral-7b", on_host, Calibration.load("xeon-2c"))),
         "header": {"card": asdict(tiny.card()), "layers": tiny.n_layer, "tokens": tiny.array("tokenizer.ggml.tokens")},
+        "page": plan_fields(shared),
+        "beginning": [type(answer).__name__ for answer in map(answer_to_beginning, (1000, tiny.tensors[0].offset))],
         "log": [asdict(buffer) for buffer in buffers_in(LOG)],
+        "explained": explain(LOG).to_dict(),
     }
+
+
+def answer_to_beginning(n_bytes: int) -> object:
+    """The embedded model's header from its first bytes alone, in a file of the system that Python runs on."""
+    from inferlab.errors import HeaderIncomplete
+    from inferlab.model.find import tiny_model
+    from inferlab.model.gguf import read_gguf
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "beginning.gguf")
+        path.write_bytes(tiny_model().read_bytes()[:n_bytes])
+        try:
+            return read_gguf(path, {path.name: tiny_model().stat().st_size})
+        except HeaderIncomplete as error:
+            return error
 
 
 if __name__ == "__main__":

@@ -82,6 +82,11 @@ def a_measurement_after_cancel():
     cancellable.generate([1], 1)
 
 
+def a_beginning(folder):
+    path = a_file(folder, b"GGUF")
+    lab.read_gguf(path, sizes={path.name: 1000})
+
+
 def a_timing_without_pytorch(monkeypatch):
     monkeypatch.setattr(torch_attention, "find_spec", lambda _: None)
     torch_attention.time_attention()
@@ -91,6 +96,7 @@ RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
     "DamagedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF")),
+    "HeaderIncomplete": lambda folder, _: a_beginning(folder),
     "UnsupportedArchitecture": lambda *_: a_shape_of_no_known_layout(),
     "InvalidSettings": lambda *_: lab.Settings(n_ctx=-1),
     "EngineUnavailable": lambda _, monkeypatch: a_call_without_llama_cpp(monkeypatch),
@@ -105,6 +111,7 @@ RAISERS = {
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
     "RecordError": lambda folder, _: lab.load(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),
+    "UnreadableLog": lambda *_: lab.explain("a text without a line of any program"),
     "StaleDiagram": lambda folder, _: diagrams.rendered("graph TD", a_folder_without_pictures(folder)),
 }
 

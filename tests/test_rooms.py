@@ -25,6 +25,7 @@ ORDER = """
     measurement
     doctor | prediction
     experiments
+    log_reader
     atlas
     figures
     widgets

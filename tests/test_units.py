@@ -39,7 +39,7 @@ def test_a_duration_is_told_in_the_unit_that_fits(seconds, text):
     assert seconds_text(seconds) == text
 
 
-@pytest.mark.parametrize(("rate", "text"), [(None, "unknown"), (1234.4, "1234 tokens/s"), (12.34, "12.3 tokens/s")])
+@pytest.mark.parametrize(("rate", "text"), [(None, "unknown"), (1234.4, "1,234 tokens/s"), (12.34, "12.3 tokens/s")])
 def test_a_rate_is_told_in_tokens_per_second(rate, text):
     """A rate has no decimals that its measurement could not carry."""
     assert rate_text(rate) == text

@@ -18,6 +18,7 @@ _MODULE_OF = {
     "compare": "prediction.compare",
     "detokenize": "engine.tokenizer",
     "diagnose": "experiments.diagnosis",
+    "explain": "log_reader",
     "fidelity": "measurement.fidelity",
     "find_model": "model.find",
     "fit": "prediction.fit",

@@ -11,6 +11,7 @@ from inferlab.errors import InferlabError as InferlabError
 from inferlab.experiments.diagnosis import diagnose as diagnose
 from inferlab.experiments.sweep import sweep as sweep
 from inferlab.experiments.tune import tune as tune
+from inferlab.log_reader import explain as explain
 from inferlab.measurement.cold_start import cold_start as cold_start
 from inferlab.measurement.fidelity import fidelity as fidelity
 from inferlab.measurement.fidelity import perplexity as perplexity

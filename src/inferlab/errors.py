@@ -5,6 +5,7 @@
     │   ├── ModelNotFound       no such file, or not a file
     │   ├── NotGGUF             a file, but of another kind
     │   └── DamagedGGUF         a GGUF whose header cannot be trusted
+    │       └── HeaderIncomplete    a beginning of a GGUF that ends inside its header
     ├── UnsupportedArchitecture a formula that does not hold for this model; never a guess
     ├── InvalidSettings         a request that llama.cpp would refuse, or does not know
     ├── EngineError
@@ -20,7 +21,8 @@
     ├── PyTorchUnavailable      PyTorch, or a GPU for it, is missing; only chapter 6 needs it
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
-    └── UnknownClaim            a name that is not in the register of claims
+    ├── UnknownClaim            a name that is not in the register of claims
+    └── UnreadableLog           no log: nothing to read, or no line that a known program writes
 
 The notebook's kernel survives all of them, and the next call starts a new worker where one is needed.
 """
@@ -46,6 +48,19 @@ class NotGGUF(ModelError):
 
 class DamagedGGUF(ModelError):
     """The file is a GGUF whose header breaks the format's rules."""
+
+
+class HeaderIncomplete(DamagedGGUF):
+    """Only the beginning of a GGUF is there, and it ends inside the header; more of it may be brought.
+
+    file          name of that file, which may be a later part of a split model
+    n_bytes       how many were there
+    needed_bytes  the least with which reading goes on; the header may need more
+    """
+
+    def __init__(self, message: str, file: str, n_bytes: int, needed_bytes: int) -> None:
+        super().__init__(message)
+        self.file, self.n_bytes, self.needed_bytes = file, n_bytes, needed_bytes
 
 
 class UnsupportedArchitecture(InferlabError):
@@ -114,3 +129,7 @@ class StaleDiagram(InferlabError):
 
 class UnknownClaim(InferlabError):
     """The register of claims has no entry of that name."""
+
+
+class UnreadableLog(InferlabError):
+    """There is no log to read, or no line of it that a known program writes."""

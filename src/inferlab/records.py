@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
@@ -44,6 +45,8 @@ KINDS = {
 """Kind of record -> "module:class"; the module is imported when a file of that kind is read."""
 RECORDED = Path(str(files("inferlab") / "data" / "records"))
 SEQUENCE = "sequence"
+MOST_NESTED, MOST_BRACKETS = 100, 400_000
+QUOTED, BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL), re.compile(r"[\[{]+|[\]}]+")
 Record = TypeVar("Made")
 
 
@@ -105,6 +108,19 @@ def _lines(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
     return json.dumps(value)
+
+
+def flat_json(text: str) -> Any:
+    """The value of a JSON text from anywhere. Raises ValueError, also for very many levels, lists or objects.
+
+    In a browser's Python a text of very many levels ends the interpreter, instead of raising RecursionError.
+    """
+    depth = 0
+    for n_runs, run in enumerate(BRACKETS.finditer(QUOTED.sub("", text))):
+        depth += len(run[0]) if run[0][0] in "[{" else -len(run[0])
+        if depth > MOST_NESTED or n_runs > MOST_BRACKETS:
+            raise ValueError(f"it has more than {MOST_NESTED} levels, or {MOST_BRACKETS:,} lists and objects")
+    return json.loads(text)
 
 
 # --- kinds ------------------------------------------------------------------------------------

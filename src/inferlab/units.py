@@ -49,8 +49,19 @@ def count_text(n: int, one: str, many: str = "") -> str:
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
+def number_text(rate: float) -> str:
+    """A rate without its unit: `1,234`, `12.3`."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
 def rate_text(per_second: float | None) -> str:
-    """A token rate for people: `1234 tokens/s`, `12.3 tokens/s`; `unknown` for None."""
-    if per_second is None:
-        return "unknown"
-    return f"{per_second:.0f} tokens/s" if per_second >= 100 else f"{per_second:.3g} tokens/s"
+    """A token rate for people: `1,234 tokens/s`, `12.3 tokens/s`; `unknown` for None."""
+    return "unknown" if per_second is None else f"{number_text(per_second)} tokens/s"
+
+
+def factor_text(ratio: float) -> str:
+    """A factor with three digits, and with more where it would else read as 1."""
+    if ratio >= 100:
+        return f"{ratio:,.0f}"
+    texts = (f"{ratio:.{digits}g}" for digits in range(3, 9))
+    return next((text for text in texts if float(text) != 1), "1")

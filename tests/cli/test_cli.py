@@ -122,9 +122,12 @@ PLANS = [["tiny"], ["tiny", "--vram", "8GiB"], ["mistral-7b", "--type=Q8_0", "--
 @pytest.mark.engine
 @pytest.mark.parametrize("arguments", PLANS)
 def test_a_plan_has_one_shape(scripted, capsys, arguments):
-    """Model, method, four kinds of bytes on each device, the verdict: these names, no others, bytes or null."""
+    """Model, method, four kinds of bytes on each device, the verdict and what it rests on: these names, no others."""
     fields = printed_json(capsys, ["plan", *arguments], scripted)
-    assert list(fields) == ["model", "method", "devices", "fits"]
+    assert list(fields) == [
+        "model", "method", "devices", "fits", "settings", "compute_range", "rooms", "reserve_bytes", "margin_bytes",
+        "notes", "answers", "steps",
+    ]  # fmt: skip
     assert list(fields["model"]) == ["name", "n_params", "tensor_bytes"]
     assert fields["method"] in ("closed form", "oracle", "bound")
     assert fields["fits"] in ("yes", "no", "unsure")
@@ -159,6 +162,31 @@ def test_a_plan_for_people(scripted, capsys):
         assert text in printed
     for question in ("largest n_ctx", "most layers", "KV cache type"):
         assert question in printed
+
+
+def test_a_plan_without_simulation_says_so(scripted, capsys):
+    """A cache without a formula for its buffer keeps its exact bytes; the rest is unknown, in the table and in JSON."""
+    asked = ["plan", "tiny", "--type-k", "f32", "--type-v", "f32", "--vram", "8GiB,8GiB", "--no-simulation"]
+    fields = printed_json(capsys, asked, scripted)
+    assert (fields["method"], fields["fits"], list(fields["rooms"])) == ("partial", "unsure", ["gpu0", "gpu1"])
+    assert fields["devices"]["gpu1"]["compute_bytes"] is None
+    assert cli.main(asked, scripted) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "GiB to spare without the compute buffer" in printed
+    assert "was not asked" in printed
+
+
+@pytest.mark.engine
+def test_one_memory_for_host_and_gpu_is_one_bar(scripted, capsys):
+    """The devices have rows of their own, the room belongs to their sum; another backend gets its note."""
+    assert cli.main(["plan", "mistral-7b", "--unified", "16GiB", "--backend", "metal"], scripted) == 0
+    printed = capsys.readouterr().out
+    assert " 15.0 GiB" in next(line for line in printed.splitlines() if line.strip().startswith("shared  "))
+    assert [line.split()[0] for line in printed.splitlines() if "█" in line and "weights" not in line] == ["shared"]
+    assert "Compared with shared 16.00 GiB free" in printed
+    assert "for CUDA only" in " ".join(printed.split())
+    with pytest.raises(SystemExit):
+        cli.main(["plan", "mistral-7b", "--unified", "16GiB", "--vram", "8GiB"], scripted)
 
 
 BOUND = made_plan(

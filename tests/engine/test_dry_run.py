@@ -13,7 +13,7 @@ from inferlab.errors import EngineRefused
 from inferlab.model import synthetic_model
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
-from inferlab.settings import Settings
+from inferlab.settings import KV_TYPES, Settings
 from inferlab.units import MIB
 
 HOST_ONLY = Settings(n_ctx=2048, devices=())
@@ -99,3 +99,12 @@ def test_what_llama_cpp_refuses_is_refused(tmp_path):
     with pytest.raises(EngineRefused, match="did not load"):
         dry_run.simulate(wrong, HOST_ONLY)
     assert dry_run.simulate(model, HOST_ONLY).layers == ("host",) * 3
+
+
+@needs_rpc
+@pytest.mark.engine
+@pytest.mark.parametrize("name", KV_TYPES)
+def test_every_type_of_the_cache_reaches_llama_cpp(name):
+    """Each type that `Settings` takes is one that the engine can ask for."""
+    found = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY.but(type_k=name, type_v=name), 0)
+    assert sum(cache.n_bytes for cache in found.caches) > 0

@@ -13,7 +13,7 @@ import pytest
 from fakes import write_gguf
 from gguf import GGUFReader
 
-from inferlab.errors import DamagedGGUF, ModelError, ModelNotFound, NotGGUF
+from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelError, ModelNotFound, NotGGUF
 from inferlab.model.find import tiny_model
 from inferlab.model.ggml_types import TENSOR_TYPES
 from inferlab.model.gguf import LazyArray, read_gguf
@@ -473,3 +473,102 @@ def test_metadata_is_listed_with_arrays_by_their_length():
     assert [line.split(" = ")[0] for line in lines] == list(model.metadata)
     assert "general.architecture = llama" in lines
     assert f"tokenizer.ggml.tokens = array of {model.n_vocab}" in lines
+
+
+# --- beginnings of files ------------------------------------------------------------------------
+
+
+def read_beginning(path, whole, length):
+    """What the first `length` bytes of a file are answered with when its whole size is known."""
+    write_anew(path, whole[:length])
+    try:
+        return read_gguf(path, sizes={path.name: len(whole)})
+    except HeaderIncomplete as error:
+        return error
+
+
+WITH_ARRAYS = gguf(
+    [ARCHITECTURE, entry("k", ARRAY, struct.pack("<IQ", STRING, 3) + string("a") + string("bcd") + string("")),
+     entry("n", ARRAY, struct.pack("<IQ", U64, 2) + bytes(16)), entry("general.alignment", U32, struct.pack("<I", 64))],
+    tensors=TWO, data=bytes(512),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [gguf(), gguf(tensors=TWO, data=bytes(256)), WITH_ARRAYS], ids=range(3))
+def test_every_beginning_is_read_as_the_whole_or_is_too_short(tmp_path, whole):
+    """A header's beginning says how many bytes it had and needs more; from its end on it is the same model."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(whole)
+    model, answers = read_gguf(path), [read_beginning(path, whole, n) for n in range(len(whole) + 1)]
+    end = next(n for n, answer in enumerate(answers) if not isinstance(answer, HeaderIncomplete))
+    assert 24 < end <= len(whole)
+    assert all(answer == model for answer in answers[end:])
+    for n, short in enumerate(answers[:end]):
+        assert (short.file, short.n_bytes) == ("m.gguf", n)
+        assert n < short.needed_bytes <= end
+        assert f"the first {n:,} of {len(whole):,} bytes end inside the header" in str(short)
+
+
+def test_beginnings_of_the_embedded_model_are_read_or_too_short(tmp_path):
+    """With its vocabulary of 4,096 tokens; following the least that is needed ends at the whole header."""
+    path, whole = tmp_path / "tiny.gguf", tiny_model().read_bytes()
+    path.write_bytes(whole)
+    model, n_bytes, tried = read_gguf(path), 0, 0
+    while isinstance(answer := read_beginning(path, whole, n_bytes), HeaderIncomplete):
+        assert n_bytes < answer.needed_bytes < model.tensors[0].offset
+        n_bytes, tried = max(answer.needed_bytes, n_bytes + 997), tried + 1
+    assert answer == model
+    assert tried > 50
+    assert read_gguf(path, sizes={"tiny.gguf": len(whole)}).array("tokenizer.ggml.tokens")[5]
+
+
+@pytest.mark.parametrize(
+    "whole", [gguf(tensors=[tensor(offset=4)], data=bytes(256)), gguf(version=4), gguf(n_tensors=2**63)]
+)
+def test_a_damaged_beginning_is_damaged_at_once(tmp_path, whole):
+    """More bytes cannot heal it: it is refused as soon as the fault is in sight, and never read."""
+    answers = []
+    for length in range(len(whole) + 1):
+        try:
+            answers.append(read_beginning(tmp_path / "m.gguf", whole, length))
+        except DamagedGGUF as error:
+            answers.append(error)
+    first = next(n for n, answer in enumerate(answers) if type(answer) is DamagedGGUF)
+    assert all(type(answer) is DamagedGGUF for answer in answers[first:])
+    assert all(isinstance(answer, HeaderIncomplete) for answer in answers[:first])
+
+
+def test_the_whole_size_decides_whether_the_data_is_there(tmp_path):
+    """A beginning of a complete download is complete, one of a truncated download is not."""
+    path, whole = tmp_path / "m.gguf", gguf(tensors=TWO, data=bytes(256))
+    write_anew(path, whole[:-256])
+    assert read_gguf(path, sizes={path.name: len(whole)}).file_bytes == len(whole)
+    with pytest.raises(DamagedGGUF, match="the data of 'two'"):
+        read_gguf(path, sizes={path.name: len(whole) - 1})
+
+
+def test_parts_of_a_split_model_may_be_beginnings(tmp_path):
+    """The part that is too short is named; with all headers there it is the model of the whole files."""
+    parts = parts_of(tmp_path)
+    model, sizes = read_gguf(parts[0]), {part.name: part.stat().st_size for part in parts}
+    whole = parts[1].read_bytes()
+    write_anew(parts[1], whole[:100])
+    with pytest.raises(HeaderIncomplete) as short:
+        read_gguf(parts[0], sizes)
+    assert short.value.file == parts[1].name
+    for part in parts:
+        write_anew(part, (whole if part is parts[1] else part.read_bytes())[: model.tensors[0].offset])
+    assert read_gguf(parts[0], sizes) == model
+
+
+def test_something_else_is_no_beginning(tmp_path):
+    """Another kind of file is told from its first bytes, and an empty one only where it is said to be empty."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"PK\x03")
+    with pytest.raises(NotGGUF):
+        read_gguf(path, sizes={path.name: 1000})
+    write_anew(path, b"")
+    with pytest.raises(NotGGUF, match="is empty"):
+        read_gguf(path, sizes={path.name: 0})
+    with pytest.raises(HeaderIncomplete):
+        read_gguf(path, sizes={path.name: 1000})

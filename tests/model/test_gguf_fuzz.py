@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inferlab.errors import ModelError
+from inferlab.errors import HeaderIncomplete, ModelError
 from inferlab.model.gguf import Model, read_gguf
 
 settings.register_profile("hours", max_examples=2_000_000, deadline=None)
@@ -68,9 +68,26 @@ def test_whatever_the_bytes_the_answer_is_a_model_or_our_error(path, data):
     assert isinstance(answer, Model) or str(path) in str(answer)
 
 
-def answer_to(path):
+def answer_to(path, sizes=None):
     """The model, or the refusal."""
     try:
-        return read_gguf(path)
+        return read_gguf(path, sizes)
     except ModelError as refusal:
         return refusal
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=1000, max_examples=300)
+@given(data=HEADERS, share=st.floats(0, 1))
+def test_a_beginning_is_answered_as_the_whole_or_asks_for_more(path, data, share):
+    """With the whole size known, the first bytes get the whole's answer, or say that they are too few."""
+    path.write_bytes(data)
+    whole = answer_to(path)
+    path.write_bytes(data[: int(share * len(data))])
+    answer = answer_to(path, {path.name: len(data)})
+    assert isinstance(answer, HeaderIncomplete) or said(answer) == said(whole)
+
+
+def said(answer):
+    """All that an answer says; numbers as they are written, because one that is none does not equal itself."""
+    facts = (repr(answer.metadata), answer.tensors) if isinstance(answer, Model) else ()
+    return type(answer), str(answer), *facts

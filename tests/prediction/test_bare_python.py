@@ -70,6 +70,9 @@ def test_the_answers_are_those_of_the_model(bare):
     assert f"PARAMETER num_gpu {mistral.n_layer + 1}" in bare["lines"]["parts"][0]["text"]
     assert bare["speed"]["decode"]["terms"][0]["seconds"] > 0
     assert len(bare["header"]["tokens"]) > 1000
+    assert bare["beginning"] == ["HeaderIncomplete", "Model"]
+    assert (bare["page"]["method"], bare["page"]["fits"], list(bare["page"]["rooms"])) == ("bound", "yes", ["shared"])
+    assert {step["setting"] for step in bare["page"]["steps"]} > {"n_ctx", "cache_type", "type"}
     assert {(one["device"], one["kind"]): one["n_bytes"] for one in bare["log"]}["CUDA0", "kv_cache"] == 512 * 2**20
 
 

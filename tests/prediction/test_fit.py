@@ -10,6 +10,7 @@ from inferlab.errors import InvalidSettings, ModelNotFound
 from inferlab.prediction import fit
 from inferlab.prediction.fit import machine_for, verdict
 from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.search import largest_fitting
 from inferlab.units import GIB, MIB
 
 SCENARIO = {"vram": "8GiB", "reserve_bytes": 650 * MIB}
@@ -76,7 +77,7 @@ def test_a_model_is_a_file_or_a_known_name():
 def test_the_last_that_fits_is_found(last):
     """Doubling and halving end at the last one, at the ends of the range too, without trying them all."""
     tried = []
-    assert fit.largest_fitting(lambda n: tried.append(n) or n <= last, 128) == last
+    assert largest_fitting(lambda n: tried.append(n) or n <= last, 128) == last
     assert len(tried) <= 16
 
 

@@ -65,6 +65,16 @@ def test_switches_and_shares_reach_llama_server():
     )
 
 
+def test_a_chat_of_llama_cli_has_the_flags_of_llama_server():
+    """But for the port and for the slots, of which it has one by itself; a plan with more is said."""
+    assert lines("llama-cli") == ["llama-cli -m m.gguf -c 8192 -ngl 3 -fa on -ctk q8_0 -ctv q8_0"]
+    several = fitted(Settings(n_ctx=512, n_seq_max=4, kv_unified=True, offload_kqv=False, devices=("CUDA0",)))
+    assert lines("llama-cli", several) == [
+        "# llama-cli chats in one sequence; the plan has 4",
+        "llama-cli -m m.gguf -c 512 -ngl 3 -nkvo -dev CUDA0",
+    ]
+
+
 def test_a_path_with_a_space_stays_one_word():
     """A shell takes the path as one argument."""
     assert "-m '/a b/m.gguf' " in lines_for(fitted(), "llama-server", "/a b/m.gguf").parts[0].text
@@ -305,7 +315,8 @@ def test_a_page_and_a_terminal_show_the_same_lines():
 
 def test_an_unknown_program_is_answered_with_the_known_ones():
     """vLLM reads other files, so no plan is written for it."""
-    assert programs_for() == ("llama-server", "llama-cpp-python", "ollama", "lmstudio")
+    assert programs_for() == ("llama-server", "llama-cli", "llama-cpp-python", "ollama", "lmstudio")
+    assert programs_for() == tuple(name for program in programs().values() for name in program.pastes)
     with pytest.raises(InvalidSettings, match=r"No lines can be written for .vllm.[.] There are: llama-server, "):
         lines_for(fitted(), "vllm")
 
@@ -346,7 +357,7 @@ OTHER_WORDS = {
 @pytest.mark.parametrize("key", ["cli", "python", "ollama", "lmstudio"])
 def test_no_setting_is_dropped_in_silence(key):
     """Each that is not llama.cpp's default has its name, its variable or a comment in the lines of each program."""
-    text = "\n".join(lines(programs()[key].pastes, fitted(EVERY)))
+    text = "\n".join(lines(programs()[key].pastes[0], fitted(EVERY)))
     changed = [name for name, value in EVERY.to_dict().items() if value != Settings().to_dict()[name]]
     assert len(changed) >= 20
     for name in changed:

@@ -112,10 +112,10 @@ def test_a_closed_form_holds_on_cards_that_others_measured(name, tmp_path):
     plan = predict_memory(model, settings, ABSENT, reserve="llama-server")
     assert plan.method == "closed form"
     assert plan.devices["gpu0"].compute_bytes / MIB == pytest.approx(full, abs=0.1)
-    least, most = predict_memory(model, settings.but(n_gpu_layers=18), ABSENT, reserve="llama-server").compute_range[
-        "gpu0"
-    ]
-    assert least <= half * MIB <= most
+    for simulate in (True, False):
+        planned = predict_memory(model, settings.but(n_gpu_layers=18), ABSENT, "llama-server", simulate)
+        least, most = planned.compute_range["gpu0"]
+        assert least <= half * MIB <= most
 
 
 @pytest.mark.engine
@@ -173,16 +173,63 @@ def test_without_llama_cpp_a_bound_is_made_of_closed_forms(monkeypatch):
         assert plan.compute_range[device] == pytest.approx(ends, abs=MIB)
 
 
-def test_without_llama_cpp_only_closed_forms_are_answered(monkeypatch):
-    """A quantized cache on a card and a model of experts need the simulation; a fit says so for the cache alone."""
+NO_CLOSED_FORM = [
+    ("mistral-7b", {"type_k": "q8_0", "type_v": "q8_0"}),
+    ("llama-3.1-8b", {"flash_attn": "off"}),
+    ("qwen3-30b-a3b", {}),
+    ("gemma-3-4b", {"n_gpu_layers": 9}),
+    ("phi-3-mini-4k", {"n_ctx": 512}),
+    ("starcoder2-3b", {"n_seq_max": 4}),
+]
+
+
+@pytest.mark.engine
+@needs_rpc
+@pytest.mark.parametrize(("name", "asked"), NO_CLOSED_FORM)
+def test_without_simulation_a_bound_holds_what_the_simulation_tells(name, asked):
+    """A quantized cache, experts, windows: the ends are known by formula, no wider than twice what is needed."""
+    settings = Settings(**{"n_ctx": 4096} | asked)
+    simulated = predict_memory(name, settings, ABSENT)
+    plan = predict_memory(name, settings, ABSENT, simulate=False)
+    assert plan.method == "bound"
+    for device, held in simulated.devices.items():
+        least, most = plan.compute_range[device]
+        needed = held.compute_bytes if held.compute_bytes is not None else simulated.compute_range[device][1]
+        assert least - PRINTED <= needed <= most
+        assert device == "host" or most < 2 * needed + MIB
+
+
+def test_without_llama_cpp_a_compute_buffer_without_a_formula_is_unknown(monkeypatch):
+    """A cache of f32, which cards convert: weights and cache are exact, and no number is made up."""
     monkeypatch.setattr(planner, "can_simulate", lambda: False)
-    for name, asked in (("mistral-7b", {"type_k": "q8_0", "type_v": "q8_0"}), ("qwen3-30b-a3b", {})):
-        with pytest.raises(UnsupportedArchitecture, match=r"no closed form .*, and llama\.cpp"):
-            predict_memory(name, Settings(n_ctx=4096, **asked), ABSENT)
-    found = lab.fit("mistral-7b", vram="4GiB")
-    assert 0 < found.most_layers.value < MISTRAL.n_layer
-    assert found.cache_type.value is None
-    assert "no closed form" in found.cache_type.reason
+    plan = predict_memory(MISTRAL, Settings(n_ctx=4096, type_k="f32", type_v="f32"), ABSENT)
+    assert (plan.method, plan.compute_range, plan.total_bytes) == ("partial", {}, None)
+    assert {held.compute_bytes for held in plan.devices.values()} == {None}
+    assert "no closed form for the compute buffer of host, gpu0" in plan.notes[0]
+    assert "which could tell, is not installed here" in plan.notes[0]
+
+
+@pytest.mark.engine
+@needs_rpc
+@pytest.mark.parametrize(("name", "asked"), [*NO_CLOSED_FORM, ("mistral-7b", {}), ("mistral-7b", {"n_gpu_layers": 9})])
+def test_a_plan_without_simulation_never_asks_llama_cpp(monkeypatch, name, asked):
+    """Weights, cache and layers are the simulation's, also where it is installed; compute buffers are less known."""
+    settings = Settings(**{"n_ctx": 4096} | asked)
+    simulated = predict_memory(name, settings, ABSENT)
+    monkeypatch.setattr(dry_run, "simulate", None)
+    monkeypatch.setattr(dry_run, "simulate_stand_in", None)
+    plan = predict_memory(name, settings, ABSENT, simulate=False)
+    assert plan.layers == simulated.layers
+    for device, held in plan.devices.items():
+        assert replace(held, compute_bytes=0) == replace(simulated.devices[device], compute_bytes=0)
+    assert not any("not installed" in note or "not on this machine" in note for note in plan.notes)
+
+
+def test_without_simulation_a_cache_without_a_formula_stays_an_error(tmp_path):
+    """Where not even the cache is known there is nothing to show; the error says that llama.cpp was not asked."""
+    path = write_model(tmp_path / "lfm2.gguf", "lfm2")
+    with pytest.raises(UnsupportedArchitecture, match=r"no closed form for its KV cache, .*was not asked"):
+        predict_memory(path, Settings(n_ctx=512), ABSENT, simulate=False)
 
 
 @pytest.mark.engine
@@ -205,6 +252,15 @@ def test_a_card_of_an_unknown_kind_is_refused():
     with pytest.raises(UnsupportedArchitecture, match="CUDA7"):
         predict_memory(odd, Settings(n_ctx=4096), ABSENT)
     assert predict_memory(odd, Settings(n_ctx=4096)).devices["host"].compute_bytes
+
+
+def test_a_card_of_another_kind_is_planned_as_cudas_where_that_is_asked_for():
+    """The plan has the bytes of a CUDA card, and a note that its compute buffer was never compared there."""
+    vulkan = replace(ABSENT, devices=(Device("Vulkan0", "a card", "gpu", 8 * GIB, 8 * GIB, "Vulkan"),))
+    plan = predict_memory(MISTRAL, Settings(n_ctx=4096), vulkan, as_cuda=True)
+    cuda = predict_memory(MISTRAL, Settings(n_ctx=4096), ABSENT, as_cuda=True)
+    assert (plan.devices, plan.layers) == (cuda.devices, cuda.layers)
+    assert (cuda.notes, "for CUDA only" in plan.notes[-1]) == ((), True)
 
 
 @needs_rpc

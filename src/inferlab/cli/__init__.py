@@ -7,6 +7,7 @@ import sys
 
 from inferlab import __version__
 from inferlab.cli.doctor import add_doctor
+from inferlab.cli.explain import add_explain
 from inferlab.cli.fidelity import add_fidelity
 from inferlab.cli.measure import add_measure
 from inferlab.cli.plan import add_plan
@@ -58,4 +59,5 @@ def parser() -> argparse.ArgumentParser:
     add_fidelity(commands)
     add_reference(commands)
     add_report(commands)
+    add_explain(commands)
     return top

@@ -15,9 +15,14 @@ from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
-from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Answer, Fit, fit
+from inferlab.prediction.cards import sized_card
+from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
+from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.paste import Pasted, lines_for
+from inferlab.prediction.rooms import BACKENDS, DEFAULT_BACKEND, SHARED, devices_in, is_open, most_bytes
+from inferlab.prediction.search import Answer
+from inferlab.settings import Settings
 from inferlab.units import GIB, KIB, MIB, bytes_text
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
@@ -36,7 +41,21 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
     command.add_argument("--n-ctx", type=int, default=DEFAULT_N_CTX, help=f"default {DEFAULT_N_CTX}")
     add_placement(command)
-    command.add_argument("--vram", type=size, metavar="8GiB", help="plan for such a card (default: this machine)")
+    usual = Settings()
+    command.add_argument("--n-seq-max", type=int, default=usual.n_seq_max, help="slots that share --n-ctx (default 1)")
+    command.add_argument("--n-ubatch", type=int, default=usual.n_ubatch, help=f"default {usual.n_ubatch}")
+    room = command.add_mutually_exclusive_group()
+    room.add_argument(
+        "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"
+    )
+    room.add_argument("--card", metavar="rtx-4060", help="plan for a card of the book's list")
+    room.add_argument("--unified", type=size, metavar="32GiB", help="plan for one memory that host and GPU share")
+    command.add_argument(
+        "--backend", choices=BACKENDS, default=DEFAULT_BACKEND, help="of the card of --vram or --unified (default cuda)"
+    )
+    command.add_argument(
+        "--no-simulation", action="store_true", help="do not ask llama.cpp where no formula is exact: bounds instead"
+    )
     command.add_argument(
         "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
     )
@@ -49,9 +68,12 @@ def add_plan(commands: Any) -> None:
 
 def run_plan(options: argparse.Namespace) -> None:
     model = model_to_plan(options.model, options.type)
-    settings = settings_from(options)
-    machine = options.engine.machine() if options.vram is None else None
-    found = fit(model, settings, machine, vram=options.vram, reserve_bytes=options.reserve)
+    settings = settings_from(options, n_seq_max=options.n_seq_max, n_ubatch=options.n_ubatch)
+    place = place_from(options)
+    found = fit(
+        model, settings, None if place else options.engine.machine(), reserve_bytes=options.reserve,
+        simulate=not options.no_simulation, with_steps=options.json, **place,
+    )  # fmt: skip
     pasted = lines_for(found, options.program, path_of(model), model.n_ctx_train) if options.program else None
     if options.json:
         print(json.dumps(plan_fields(found) | paste_fields(pasted), indent=1))
@@ -59,6 +81,23 @@ def run_plan(options: argparse.Namespace) -> None:
     print_plan(found)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Sizes with commas between them, in bytes."""
+    return tuple(map(size, text.split(",")))
+
+
+def place_from(options: argparse.Namespace) -> dict[str, Any]:
+    """The card or the shared memory to plan for, as `fit` takes it; nothing for this machine."""
+    if options.card:
+        card, n_bytes = sized_card(options.card)
+        return {"unified" if card.unified else "vram": n_bytes, "backend": card.backend}
+    named = {"vram": options.vram, "unified": options.unified}
+    place = {name: n_bytes for name, n_bytes in named.items() if n_bytes is not None}
+    if not place and options.backend == DEFAULT_BACKEND:
+        return {}
+    return {**place, "backend": options.backend}
 
 
 def model_to_plan(name: str, type: str | None) -> Model:
@@ -83,32 +122,18 @@ def paste_fields(pasted: Pasted | None) -> dict[str, Any]:
     return {"paste": {"for": pasted.program, "notes": pasted.notes, "settings": settings, "parts": parts}}
 
 
-def plan_fields(found: Fit) -> dict[str, Any]:
-    """A plan as one JSON object: bytes of each part, null where unknown, and whether it fits."""
-    model = found.plan.model
-    return {
-        "model": {"name": model.name, "n_params": model.n_params, "tensor_bytes": model.tensor_bytes},
-        "method": found.plan.method,
-        "devices": {
-            device: {f"{kind}_bytes": n_bytes for kind, n_bytes in on_device.parts.items()}
-            for device, on_device in found.plan.devices.items()
-        },
-        "fits": found.fits,
-    }
-
-
 def print_plan(found: Fit) -> None:
     """A table of bytes, a bar for each device, the verdict with the memory it is compared with, and what would fit."""
     from rich.console import Console
 
     console = Console()
     console.print(plan_table(found))
-    for device in found.plan.devices:
-        console.print(plan_bar(found, device), soft_wrap=True)
+    for name in bar_names(found):
+        console.print(plan_bar(found, name), soft_wrap=True)
     shown = "  ".join(f"{sign} {kind.replace('_', ' ')}" for kind, (sign, _) in SIGNS.items())
     sign_bytes = bytes_text(round(bytes_of_a_sign(found)))
     console.print(f"{shown}  · free  | end of the room; a sign is {sign_bytes}", markup=False, highlight=False)
-    console.print(f"fits: {found.fits}{margin_text(found.margin_bytes)}", style=FITS_STYLES[found.fits])
+    console.print(f"fits: {found.fits}{fit_margin_text(found)}", style=FITS_STYLES[found.fits])
     lines = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
     lines += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
     for line in lines:
@@ -120,6 +145,7 @@ def plan_table(found: Fit):
     from rich.table import Table
     from rich.text import Text
 
+    is_shared = SHARED in found.room_bytes
     table = Table(title=Text(plan_title(found.plan)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
@@ -127,7 +153,11 @@ def plan_table(found: Fit):
         most = found.plan.compute_range.get(device, (0, None))[1]
         parts = [cell_text(n, most) for n in on_device.parts.values()]
         total = cell_text(on_device.total_bytes, found.plan.most_bytes(device) if most is not None else None)
-        table.add_row(device, *parts, total, cell_text(found.room_bytes.get(device)))
+        room = "" if is_shared else cell_text(found.room_bytes.get(device))
+        table.add_row(device, *parts, total, room)
+    if is_shared:
+        exact, most = found.plan.total_bytes, None if is_open(found.plan, SHARED) else most_bytes(found.plan, SHARED)
+        table.add_row(SHARED, "", "", "", "", cell_text(exact, most), cell_text(found.room_bytes[SHARED]))
     return table
 
 
@@ -152,31 +182,44 @@ def short_text(n_bytes: int | None, up: bool = False) -> str:
     return f"{shown:.{digits}f} {unit}"
 
 
-def plan_bar(found: Fit, device: str):
-    """One device as a line of signs, all devices at one scale, its room marked: readable without colours."""
+def bar_names(found: Fit) -> list[str]:
+    """What gets a bar: each device of the plan, or the one memory that all of them share."""
+    return [SHARED] if SHARED in found.room_bytes else list(found.plan.devices)
+
+
+def plan_bar(found: Fit, name: str):
+    """One device, or the shared memory, as a line of signs: all at one scale, the room marked, no colour needed."""
     from rich.text import Text
 
     rooms, scale = found.room_bytes, 1 / bytes_of_a_sign(found)
-    cells = [(sign, colour) for sign, colour, n in bar_parts(found.plan, device) for _ in range(round(n * scale))]
+    cells = [(sign, colour) for sign, colour, n in bar_parts(found.plan, name) for _ in range(round(n * scale))]
     cells = cells or [("▏", "white")]
-    if rooms.get(device) is not None:
-        end = max(0, round(rooms[device] * scale))
+    if rooms.get(name) is not None:
+        end = max(0, round(rooms[name] * scale))
         cells += [("·", "dim")] * (end - len(cells))
         cells.insert(end, ("|", "bold"))
-    return Text(f"{device:5} ").join([Text(), Text.assemble(*cells)])
+    return Text(f"{name:5} ").join([Text(), Text.assemble(*cells)])
 
 
 def bytes_of_a_sign(found: Fit) -> float:
     """Bytes of one sign of a bar: the largest device or room fills the line."""
-    most = [*map(found.plan.most_bytes, found.plan.devices), *filter(None, found.room_bytes.values())]
+    most = [*(most_bytes(found.plan, name) for name in bar_names(found)), *filter(None, found.room_bytes.values())]
     return max(most) / BAR
 
 
-def bar_parts(plan: MemoryPlan, device: str) -> list[tuple[str, str, int]]:
-    """Sign, colour and bytes of each kind; an unknown part is drawn at its upper bound."""
-    parts = plan.devices[device].parts
-    missing = plan.most_bytes(device) - sum(filter(None, parts.values()))
-    return [(*SIGNS[kind], missing if n is None else n) for kind, n in parts.items()]
+def bar_parts(plan: MemoryPlan, name: str) -> list[tuple[str, str, int]]:
+    """Sign, colour and bytes of each kind; a bound is drawn at its upper end, an unknown part not at all."""
+    devices = devices_in(plan, name)
+    held = {kind: sum(plan.devices[device].parts[kind] or 0 for device in devices) for kind in SIGNS}
+    held["compute"] += most_bytes(plan, name) - sum(held.values())
+    return [(*SIGNS[kind], n) for kind, n in held.items()]
+
+
+def fit_margin_text(found: Fit) -> str:
+    """How much is left or missing; where a compute buffer is unknown, it is not in that."""
+    text = margin_text(found.margin_bytes)
+    unknown = any(is_open(found.plan, room) for room in found.room_bytes)
+    return f"{text} without the compute buffer" if text and unknown else text
 
 
 def margin_text(n_bytes: int | None) -> str:

@@ -11,7 +11,7 @@ from inferlab.units import MIB
 LAYER_LINE = re.compile(r"load_tensors: layer +(\d+) assigned to device (\S+),")  # llama-model.cpp:1594
 REARRANGED_LINE = re.compile(r"(amx )?repack tensor (\S+) (?:with|of type) ")  # amx.cpp:70, repack.cpp:4917
 LOG_INFO = 2  # enum ggml_log_level
-BUFFER_LINE = re.compile(r"(\S+)\s+(model|KV|compute|output|RS) buffer size\s*=\s*([\d.]+) MiB")
+BUFFER_LINE = re.compile(r"(?<!\S)(\S+)\s+(model|KV|compute|output|RS) buffer size\s*=\s*(\d{1,12}(?:\.\d+)?) MiB")
 BUFFER_KINDS = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "compute": "compute", "output": "output"}
 
 

@@ -21,14 +21,14 @@ class Program:
 
     key      the table's prefix: cli, python, ollama, lmstudio, vllm
     title    its name for readers
-    pastes   its name for `inferlab plan --for`, "" where no plan is written for it
+    pastes   its names for `inferlab plan --for`, none where no plan is written for it
     version  the version that was read, of the source `source` (a key of the bibliography), in its state of `date`
     note     a sentence that a reader of its defaults should know, or ""
     """
 
     key: str
     title: str
-    pastes: str
+    pastes: tuple[str, ...]
     version: str
     source: str
     date: str
@@ -38,17 +38,18 @@ class Program:
 @cache
 def programs() -> dict[str, Program]:
     """The programs by their keys, in the order of the table."""
-    return {key: Program(key, **entry) for key, entry in read_table("options")["engines"].items()}
+    engines = read_table("options")["engines"]
+    return {key: Program(key, **{**entry, "pastes": tuple(entry["pastes"])}) for key, entry in engines.items()}
 
 
 def program_named(name: str) -> Program:
-    """A program by its key, its title (`LM Studio` or `LM-Studio`) or its name for `--for`, in any case.
+    """A program by its key, its title (`LM Studio` or `LM-Studio`) or a name for `--for`, in any case.
 
     Raises InvalidSettings for any other name.
     """
     wanted = name.lower().replace("-", " ")
     for program in programs().values():
-        if wanted in {one.lower().replace("-", " ") for one in (program.key, program.title, program.pastes) if one}:
+        if wanted in {one.lower().replace("-", " ") for one in (program.key, program.title, *program.pastes)}:
             return program
     known = ", ".join(program.title for program in programs().values())
     raise InvalidSettings(f"There is no program {name!r} in the table of settings. There are: {known}.")

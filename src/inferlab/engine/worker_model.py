@@ -138,6 +138,7 @@ def batch_slices(n_tokens: int, n_batch: int) -> list[tuple[int, int]]:
 def context_params(api: Any, settings: dict[str, Any]) -> Any:
     """`settings` as llama_context_params."""
     from inferlab.machine import physical_cores
+    from inferlab.model.ggml_types import TYPE_IDS
 
     params = api.llama_context_default_params()
     params.n_ctx = settings["n_ctx"]
@@ -145,8 +146,8 @@ def context_params(api: Any, settings: dict[str, Any]) -> Any:
         setattr(params, name, settings[name])
     params.n_threads = settings["n_threads"] or physical_cores()
     params.n_threads_batch = settings["n_threads_batch"] or params.n_threads
-    params.type_k = getattr(api, "GGML_TYPE_" + settings["type_k"].upper())
-    params.type_v = getattr(api, "GGML_TYPE_" + settings["type_v"].upper())
+    params.type_k = TYPE_IDS[settings["type_k"].upper()]
+    params.type_v = TYPE_IDS[settings["type_v"].upper()]
     params.flash_attn_type = FLASH_ATTENTION[settings["flash_attn"]]
     return params
 

@@ -10,6 +10,7 @@ import mmap
 import os
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -17,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from inferlab.errors import DamagedGGUF, ModelNotFound, NotGGUF
+from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelNotFound, NotGGUF
 from inferlab.model.ggml_types import TENSOR_TYPES, TYPE_IDS, TensorType
 
 MAGIC = b"GGUF"
@@ -239,17 +240,20 @@ def _packed_string(text: str) -> bytes:
     return struct.pack("<Q", len(encoded)) + encoded
 
 
-def read_gguf(path: str | Path) -> Model:
+def read_gguf(path: str | Path, sizes: Mapping[str, int] | None = None) -> Model:
     """Read the header of a GGUF file; the weights are not read.
 
     For a model split over several files give the first; the result has the tensors of all parts.
-    Raises ModelNotFound, NotGGUF or DamagedGGUF, each saying what was found and what to do.
+    `sizes` has the bytes of whole files by their names: of those the path and its neighbours may hold only a beginning.
+    Raises ModelNotFound, NotGGUF or DamagedGGUF, each saying what was found and what to do; HeaderIncomplete where a
+    beginning is too short.
     """
-    first = _read_file(Path(path))
+    sizes = sizes or {}
+    first = read_part(Path(path), sizes)
     count = first.metadata.get("split.count", 0)
     if not isinstance(count, int) or count < 2:
         return first
-    others = [_read_file(part) for part in _other_parts(first, count)]
+    others = [read_part(part, sizes) for part in _other_parts(first, count)]
     numbered = ((replace(t, part=n) for t in part.tensors) for n, part in enumerate(others, 1))
     tensors = (*first.tensors, *chain.from_iterable(numbered))
     return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
@@ -268,12 +272,24 @@ def _other_parts(first: Model, count: int) -> list[Path]:
     return paths
 
 
-def _read_file(path: Path) -> Model:
+def read_part(path: Path, sizes: Mapping[str, int]) -> Model:
+    """The header of one file alone, which may be any part of a split model; `sizes` and errors as in `read_gguf`."""
     _require_file(path)
     with _opened(path) as file:
-        _require_magic(path, file.read(16))
+        start, file_bytes = file.read(16), sizes.get(path.name, os.fstat(file.fileno()).st_size)
+        if len(start) < min(len(MAGIC), file_bytes) and MAGIC.startswith(start):
+            raise _incomplete(path, len(start), len(MAGIC), file_bytes)
+        _require_magic(path, start)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return _HeaderReader(path, view, len(MAGIC)).model()
+            return _HeaderReader(path, view, len(MAGIC), file_bytes).model()
+
+
+def _incomplete(path: Path, n_bytes: int, needed_bytes: int, file_bytes: int) -> HeaderIncomplete:
+    message = (
+        f"{path}: the first {n_bytes:,} of {file_bytes:,} bytes end inside the header. "
+        f"Read at least {needed_bytes:,} from the file's beginning."
+    )
+    return HeaderIncomplete(message, path.name, n_bytes, needed_bytes)
 
 
 def _require_file(path: Path) -> None:
@@ -307,10 +323,15 @@ def _require_magic(path: Path, start: bytes) -> None:
 
 
 class _HeaderReader:
-    """Reads the header from a position, and checks every length before use."""
+    """Reads the header from a position, and checks every length before use.
 
-    def __init__(self, path: Path, view: mmap.mmap, position: int) -> None:
-        self.path, self.view, self.position, self.file_bytes = path, view, position, len(view)
+    view        the file, or its beginning
+    file_bytes  of the whole file; None: the view is all of it
+    """
+
+    def __init__(self, path: Path, view: mmap.mmap, position: int, file_bytes: int | None = None) -> None:
+        self.path, self.view, self.position = path, view, position
+        self.file_bytes = len(view) if file_bytes is None else file_bytes
         self.end = min(self.file_bytes, MAX_HEADER_BYTES)
 
     def damaged(self, what: str) -> DamagedGGUF:
@@ -320,10 +341,15 @@ class _HeaderReader:
         )
 
     def skip(self, n_bytes: int, what: str) -> int:
-        """Move past `n_bytes` and return their start. Raises DamagedGGUF where the file is shorter."""
+        """Move past `n_bytes` and return their start.
+
+        Raises DamagedGGUF where the file is shorter, HeaderIncomplete where only its beginning is.
+        """
         start = self.position
         if n_bytes > self.end - start:
             raise self.damaged(f"{what} needs {n_bytes:,} bytes that are not there,")
+        if start + n_bytes > len(self.view):
+            raise _incomplete(self.path, len(self.view), start + n_bytes, self.file_bytes)
         self.position = start + n_bytes
         return start
 
@@ -396,6 +422,8 @@ class _HeaderReader:
             for _ in repeat(None, count):  # half a million rounds in a large vocabulary: nothing else belongs in here
                 position += 8 + unpack(view, position)[0]
         except (struct.error, OverflowError):
+            if position + 8 <= self.end:
+                raise _incomplete(self.path, len(self.view), position + 8, self.file_bytes) from None
             raise self.damaged(f"{what} claims {count:,} strings and ends early,") from None
         self.skip(position - self.position, what)
 

@@ -1,4 +1,4 @@
-"""A plan as the lines that one pastes into llama-server, llama-cpp-python, Ollama or LM Studio.
+"""A plan as the lines that one pastes into llama-server, llama-cli, llama-cpp-python, Ollama or LM Studio.
 
 Where the plan does not fit, the lines are those of the nearest one that does, and a note says what was changed.
 """
@@ -12,8 +12,10 @@ from typing import Any
 from inferlab.engine.option_lines import check_program, option_lines
 from inferlab.engine.option_lines.base import ALWAYS, Part
 from inferlab.model.ggml_types import padded
-from inferlab.prediction.fit import DEFAULT_N_CTX, Answer, Fit
+from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
 from inferlab.prediction.memory.cache import WINDOWED
+from inferlab.prediction.rooms import SHARED
+from inferlab.prediction.search import Answer
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import MIB, bytes_text
 
@@ -58,7 +60,7 @@ class Pasted:
 def lines_for(
     found: Fit, program: str, model_path: str | Path | None = None, n_ctx_train: int | None = None
 ) -> Pasted:
-    """The lines of a plan for one program: llama-server, llama-cpp-python, ollama or lmstudio.
+    """The lines of a plan for one program: llama-server, llama-cli, llama-cpp-python, ollama or lmstudio.
 
     Where the plan does not fit, they are those of the nearest setting that does: fewer layers on the GPU if any fit
     there, else a context of at least 4096 that is shorter, else no layer on the GPU or any context. Where nothing fits
@@ -99,7 +101,7 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
 
 def _ram_note(found: Fit, settings: Settings) -> tuple[str, ...]:
     """What the host must hold, where its memory is unknown and was therefore not compared."""
-    if found.free_bytes.get("host") is not None:
+    if SHARED in found.free_bytes or found.free_bytes.get("host") is not None:
         return ()
     n_bytes, compute_known = _host_bytes(found, settings)
     more = "" if compute_known else ", and a compute buffer"
@@ -112,7 +114,7 @@ def _host_bytes(found: Fit, settings: Settings) -> tuple[int, bool]:
     The host has the input and the first layers; what was planned for a longer context is an upper end.
     """
     if settings == found.plan.settings:
-        return found.plan.most_bytes("host"), True
+        return found.plan.most_bytes("host"), not found.plan.is_open("host")
     on_host = found.plan.layers[: 1 + _all_layers(found) - _layers(found, settings)]
     cached = on_host if settings.offload_kqv else found.plan.layers
     compute = found.plan.compute_range.get("host", (0, 0))[1]
@@ -138,10 +140,13 @@ def _setting(found: Fit, answer: Answer) -> str:
 def _advice(found: Fit) -> str:
     """What to plan with instead: smaller weights where these alone are too large for all devices together."""
     rooms = found.room_bytes
-    if None not in rooms.values() and "host" in rooms and (found.plan.bytes_of("weights") or 0) > sum(rooms.values()):
+    with_host = None not in rooms.values() and rooms.keys() & {"host", SHARED}
+    if with_host and (found.plan.bytes_of("weights") or 0) > sum(rooms.values()):
         return "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
     ways = ["a smaller --reserve"] if found.reserve_bytes else []
-    if set(rooms) - {"host"}:
+    if SHARED in rooms:
+        ways.append("a shorter context")
+    elif set(rooms) - {"host"}:
         ways.append("`--devices none` (the card unused)")
         ways += ["fewer layers and a shorter context"] * all(room is None or room > 0 for room in rooms.values())
     return f"Plan with {''.join(f'{way}, ' for way in ways)}{'or ' if ways else ''}weights of a smaller type."

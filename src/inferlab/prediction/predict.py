@@ -5,6 +5,7 @@ closed form  weights and cache from the header, compute buffers from `memory.com
 oracle       the compute buffers (and an unusual cache) from llama.cpp's own simulation
 bound        weights and cache exact, least and most compute bytes: for a card that is not on this machine, or for
              attention that the simulation assigns to the wrong device
+partial      weights and cache exact, compute buffers unknown: no formula holds for them, and nothing was simulated
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from inferlab.errors import InvalidSettings
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Link, Machine
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
@@ -34,6 +35,8 @@ def predict_memory(
     settings: Settings,
     machine: Machine | None = None,
     reserve: str = "llama-cpp-python",
+    simulate: bool = True,
+    as_cuda: bool = False,
 ) -> MemoryPlan:
     """Bytes of weights, KV cache, compute and output on each device and in each layer; nothing is loaded.
 
@@ -41,16 +44,19 @@ def predict_memory(
     has the host and the devices of `settings.rpc_servers`; with one also its GPUs. A machine's instruction sets decide
     which host weights are repacked; where they are unknown, `host_weights` has every kind of processor.
     `reserve` names the program that makes the context: llama-server reserves memory for fewer logits than
-    llama-cpp-python and `lab.measure`.
-    Raises InvalidSettings without n_ctx, UnsupportedArchitecture where neither closed form nor simulation is valid.
+    llama-cpp-python and `lab.measure`. Without `simulate` llama.cpp is never asked, even where it is installed.
+    `as_cuda` plans cards of every backend as CUDA's, with a note; else one that was never compared is refused.
+    Raises InvalidSettings without n_ctx, UnsupportedArchitecture where neither closed form nor simulation is valid for
+    the KV cache, or a card's backend was never compared.
     """
     if reserve not in RESERVES:
         raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
     model = model_named(model)
+    _require_layers(model)
     settings.require_model(model)
     gpus = planned_devices(settings, machine)
     processor = processor_kind(machine.instruction_sets) if machine else None
-    planner = MemoryPlanner(model, settings, gpus, reserve == "llama-server", processor)
+    planner = MemoryPlanner(model, settings, gpus, reserve == "llama-server", processor, simulate, as_cuda)
     return planner.closed_form() or planner.from_simulation() or planner.bound()
 
 
@@ -91,6 +97,15 @@ def predict_speed(
     prefill = _step(calibration, place, "prefill", n_prompt, placed_model.prefill(n_prompt), overlap)
     notes = extrapolations(placed_model, calibration, n_prompt + n_gen)
     return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, weight_limits(rates, decode), notes)
+
+
+def _require_layers(model: Model) -> None:
+    """Refuse a header whose number of layers is missing, or larger than the number of its tensors."""
+    if model.n_layer is None or not 0 < model.n_layer <= len(model.tensors):
+        raise UnsupportedArchitecture(
+            f"The header of {model.name} names {model.n_layer} layers and {len(model.tensors):,} tensors, of which no "
+            "plan can be made. The file may be damaged, or no language model."
+        )
 
 
 def _step(

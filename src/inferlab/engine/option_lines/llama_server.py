@@ -1,4 +1,4 @@
-"""One command of llama-server."""
+"""One command of llama-server, or of llama-cli, which starts the same server for one chat (tools/cli/cli-server.h)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,27 @@ FLAGS = {"devices": "-dev", "rpc_servers": "--rpc"}
 LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
 OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload", "use_extra_bufts": "--no-repack"}
 NO_OFF_SWITCH = ("no_host",)
+OF_SLOTS = ("n_seq_max", "kv_unified")
+"""Settings of several sequences: llama-cli has one by itself, and no flag for the second (common/arg.cpp)."""
 
 
 def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
     """The command, with the port that is its default."""
-    command = ["llama-server", "-m", shlex.quote(path)]
-    command += [flag(name, value) for name, value in values.items() if not is_default(name, value, "cli")]
     port = options()["port"]
-    yield Part("In a terminal", " ".join(filter(None, [*command, port.cli, port.cli_default])))
+    yield Part("In a terminal", " ".join([*_command("llama-server", values, path), port.cli, port.cli_default]))
+
+
+def chat_parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
+    """The command of a chat, which is one sequence."""
+    n_seq_max = values.get("n_seq_max", 1)
+    comments = [f"# llama-cli chats in one sequence; the plan has {n_seq_max}"] if n_seq_max > 1 else []
+    one = {name: value for name, value in values.items() if name not in OF_SLOTS}
+    yield Part("In a terminal", "\n".join([*comments, " ".join(_command("llama-cli", one, path))]))
+
+
+def _command(program: str, values: dict[str, Any], path: str) -> list[str]:
+    flags = [flag(name, value) for name, value in values.items() if not is_default(name, value, "cli")]
+    return [program, "-m", shlex.quote(path), *filter(None, flags)]
 
 
 def flag(name: str, value: Any) -> str:

@@ -142,6 +142,8 @@ def _unsupported_cache(model: Model) -> str | None:
         return "an architecture that is not among " + ", ".join(sorted(FULL_CONTEXT | set(WINDOWED) | LATENT))
     if arrays:
         return f"{arrays[0]} for each layer"
+    if None in (model.n_head_kv, model.head_dim_k, model.head_dim_v):
+        return "a header without the number of heads or their width"
     if _window(model) and not _has_standard_window_pattern(model):
         return "a pattern of sliding windows of its own"
     if model.number("nextn_predict_layers"):

@@ -14,6 +14,8 @@ ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * hea
 Some bytes for each token (its id, position and cell) are added. The sum is exact, at the 0.01 MiB that llama.cpp
 prints, when the stages fill the buffer without holes. `compute_bytes` returns None outside the proportions in which
 that was true of every random shape tried (tests/benchmarks/test_closed_form.py).
+`most_compute_bytes` has bytes that suffice outside them too, for more architectures and for a quantized cache: its two
+widest stages at once. No random shape tried needed more (same file).
 Derived from the simulation's outputs; llama-graph.cpp, llama-context.cpp:640-757, ggml-alloc.c.
 """
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferlab.model.gguf import Model
-from inferlab.prediction.memory.cache import batches, cells
+from inferlab.prediction.memory.cache import FULL_CONTEXT, WINDOWED, batches, cells
 from inferlab.settings import Settings
 
 DENSE = frozenset(["llama", "qwen2", "qwen3", "gemma", "granite"])
@@ -30,6 +32,8 @@ LEAST_FEED_FORWARD = 2.6  # n_ff / n_embd, below which the feed-forward stage le
 LEAST_RATIO_WITH_FLASH_ATTENTION = 1.1  # widest stage / second widest: closer stages are placed into each other's holes
 LEAST_RATIO_WITHOUT = 1.3
 F32, F16, IDS = 4, 2, 4
+BOUNDED_CACHES = frozenset(["f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])  # types that were tried
+SMALL_INPUTS = 2**16  # bytes of what no stage counts
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def stages(model: Model, settings: Settings, n_outputs: int) -> Stages:
     q, kv = model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
     n_scores = cells(settings)[1] * tokens
     row_bytes = tokens * F32
-    feed_forward = (3 * model.n_ff + 2 * model.n_embd + q) * row_bytes
+    feed_forward = (feed_forward_width(model) + 2 * model.n_embd + q) * row_bytes
     index_bytes = 12 * tokens + 4 * n_outputs  # positions, cells of the keys, indices of the outputs
     if uses_flash_attention(settings):
         mask, attention, value_index_bytes = F16 * n_scores, 4 * model.n_embd * row_bytes, 8 * tokens
@@ -76,6 +80,15 @@ def stages(model: Model, settings: Settings, n_outputs: int) -> Stages:
     head, embedded = head_bytes(model, n_outputs), embedded_bytes(model, settings)
     inputs = IDS * tokens + index_bytes + value_index_bytes
     return Stages(mask, mask_and_inputs + feed_forward, mask_and_inputs + attention, head, embedded, inputs)
+
+
+def feed_forward_width(model: Model) -> int:
+    """Values that the feed-forward stage needs for one token: gate, up and their product, of each expert used."""
+    used = model.number("expert_used_count")
+    if not used:
+        return 3 * model.n_ff
+    n_ff = model.number("expert_feed_forward_length") or model.n_ff
+    return used * (3 * n_ff + model.n_embd) + 3 * model.number("expert_count")
 
 
 def head_bytes(model: Model, n_outputs: int) -> int:
@@ -105,6 +118,29 @@ def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: b
     if on_device:
         return {"host": needed.mask + 2 * needed.embedded + needed.inputs, "gpu0": needed.widest}
     return {"host": needed.widest + needed.embedded + IDS * tokens_reserved(settings)}
+
+
+def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
+    """Bytes that suffice for the compute buffers of `compute_bytes`: room for the two widest stages at once.
+
+    device  widest + second widest stage + heads + rotation        beside it  mask + 2D ub * 4 + inputs + rotation
+    alone   device + D ub * 4
+    heads   2 (q + kv - D) ub * 4, where queries, keys and values are wider than the model
+    The rotation matrices of a quantized cache are no wider than a head. With sliding windows there is a second mask,
+    and a second set of inputs. None for other architectures, and for a cache of f32 or bf16.
+    """
+    if not _has_stages(model, settings):
+        return None
+    needed = stages(model, settings, n_outputs)
+    rotation = F32 * (model.head_dim_k**2 + model.head_dim_v**2) + SMALL_INPUTS
+    windowed = model.architecture in WINDOWED
+    more = rotation + (needed.mask + needed.inputs) * windowed
+    q, kv = model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
+    heads = 2 * F32 * tokens_reserved(settings) * max(0, q + kv - model.n_embd)
+    device = needed.widest + needed.second_widest + heads + more
+    if on_device:
+        return {"host": needed.mask + 2 * needed.embedded + needed.inputs + more, "gpu0": device}
+    return {"host": device + needed.embedded}
 
 
 def output_bytes(model: Model, settings: Settings) -> int:
@@ -142,9 +178,29 @@ def n_vocab(model: Model) -> int:
     return embedding.shape[1] if embedding else model.n_vocab
 
 
+def _has_stages(model: Model, settings: Settings) -> bool:
+    """Whether the model's stages and the types of its cache are those of which a bound is known."""
+    experts = model.number("expert_count"), model.number("expert_used_count")
+    n_ff = model.number("expert_feed_forward_length") or model.n_ff if any(experts) else model.n_ff
+    known = None not in (*_widths(model), n_ff, n_vocab(model)) and (all(experts) or not any(experts))
+    return (
+        known
+        and model.architecture in FULL_CONTEXT | set(WINDOWED)
+        and model.head_dim_k == model.head_dim_v
+        and {settings.type_k, settings.type_v} <= BOUNDED_CACHES
+    )
+
+
+def _widths(model: Model) -> tuple[int | None, ...]:
+    """The dimensions that every stage needs; None where the header does not have one number for all layers."""
+    return model.n_layer, model.n_embd, model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v
+
+
 def _in_exact_range(model: Model, settings: Settings, on_device: bool) -> bool:
     """Whether the architecture, the types and the proportions are those for which the sum is exact."""
     if model.architecture not in DENSE or model.number("expert_count"):
+        return False
+    if None in (*_widths(model), model.n_ff, n_vocab(model)):
         return False
     if {settings.type_k, settings.type_v} != {"f16"} or model.head_dim_k != model.head_dim_v:
         return False

@@ -63,9 +63,9 @@ def host_weights(
 
 def _tensors_on_host(model: Model, layers: Sequence[str]) -> tuple[Tensor, ...]:
     """The host's tensors; a tied embedding a second time, under the output matrix's name, where the output is there."""
-    shared = HOST in layers[:-1]
+    shared, n_layer = HOST in layers[:-1], model.n_layer
     numbers = ((tensor, layer_of(tensor, model)) for tensor in model.tensors)
-    found = [t for t, i in numbers if (shared if i is None else i < 0 or layers[min(i, model.n_layer)] == HOST)]
+    found = [t for t, i in numbers if (shared if i is None else i < 0 or layers[min(i, n_layer)] == HOST)]
     tied = layers[-1] == HOST and all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
     copies = [replace(tensor, name=OUTPUT_MATRIX) for tensor in found if tied and tensor.name == EMBEDDING]
     return (*found, *copies)

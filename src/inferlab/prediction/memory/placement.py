@@ -54,13 +54,14 @@ def layer_of(tensor: Tensor, model: Model) -> int | None:
 
 def weights_of_layers(model: Model) -> tuple[int, tuple[int, ...], int]:
     """Bytes of the input, of each block and the output, and of the tensors that every device with a block copies."""
-    totals, shared = [0] * (model.n_layer + 2), 0
+    n_layer = model.n_layer
+    totals, shared = [0] * (n_layer + 2), 0
     for tensor in model.tensors:
         layer = layer_of(tensor, model)
         if layer is None:
             shared += tensor.n_bytes
         else:
-            totals[min(layer, model.n_layer)] += tensor.n_bytes
+            totals[min(layer, n_layer)] += tensor.n_bytes
     return totals[-1], tuple(totals[:-1]), shared
 
 

@@ -8,7 +8,7 @@ from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory.host_weights import HostWeights
 from inferlab.settings import Settings
 
-CLOSED_FORM, SIMULATED, BOUND = "closed form", "oracle", "bound"
+CLOSED_FORM, SIMULATED, BOUND, PARTIAL = "closed form", "oracle", "bound", "partial"
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,13 @@ class LayerBytes:
 class MemoryPlan:
     """What a model takes under given settings, on each device, before anything is loaded.
 
-    method         "closed form", "oracle" (llama.cpp's own simulation) or "bound"
+    method         "closed form", "oracle" (llama.cpp's own simulation), "bound", or "partial" (compute unknown)
     devices        "host" first, then "gpu0", ... in llama.cpp's order
     host_weights   the host's weights by kind of processor: in place, and repacked; one entry where the machine tells
                    its kind, else every kind, and `devices` has the weights as no processor repacks them
     layers         the input, each block, the output
-    compute_range  for a bound: least and most compute bytes of a device whose compute_bytes is None
+    compute_range  for a bound: least and most compute bytes of a device whose compute_bytes is None; a device without
+                   either has a compute buffer of unknown size
     notes          what the reader should know, such as second copies of repacked weights
     settings       as planned: n_ctx filled in and rounded as llama.cpp rounds it
     """
@@ -84,10 +85,20 @@ class MemoryPlan:
         """Bytes that suffice; equal to `least_bytes` unless the plan is a bound."""
         return self._total(device, 1)
 
+    def is_open(self, device: str) -> bool:
+        """Whether the plan leaves bytes of the device unknown, without a range for them."""
+        return None in self.devices[device].parts.values() and device not in self.compute_range
+
     def bytes_of(self, kind: str) -> int | None:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output; None if one is unknown."""
         found = [device.parts[kind] for device in self.devices.values()]
         return None if None in found else sum(found)
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes on all devices together; None as long as some are unknown."""
+        totals = [device.total_bytes for device in self.devices.values()]
+        return None if None in totals else sum(totals)
 
     def _total(self, device: str, end: int) -> int:
         known = sum(filter(None, self.devices[device].parts.values()))

@@ -1,4 +1,7 @@
-"""Computes a memory plan by the closed form, by llama.cpp's own simulation, or as a bound: least and most bytes."""
+"""Computes a memory plan by the closed form, by llama.cpp's own simulation, or as a bound: least and most bytes.
+
+Where none of them is valid for the compute buffers, these stay unknown; weights and cache are exact in every plan.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ from inferlab.prediction.memory.compute import (
     compute_bytes,
     embedded_bytes,
     head_bytes,
+    most_compute_bytes,
     output_bytes,
     outputs_reserved,
     uses_flash_attention,
 )
 from inferlab.prediction.memory.host_weights import HostWeights, host_weights
 from inferlab.prediction.memory.placement import HOST, placed_layers, tied_output_bytes, weights_of_layers
-from inferlab.prediction.memory.plan import BOUND, CLOSED_FORM, SIMULATED, DeviceBytes, LayerBytes, MemoryPlan
+from inferlab.prediction.memory.plan import BOUND, CLOSED_FORM, PARTIAL, SIMULATED, DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import bytes_text
 
@@ -43,6 +47,10 @@ REPACKED_NOTE = (
 UNKNOWN_PROCESSOR_NOTE = (
     "llama.cpp may keep a second, repacked copy of some host weights beside the mapped file (its buffers AMX and "
     "CPU_REPACK): up to {n_bytes}, depending on the processor. That copy is not in this plan."
+)
+AS_CUDA_NOTE = (
+    "Compute buffers were compared with real loads for CUDA only, and this plan has them as CUDA's backend allocates. "
+    "Weights and KV cache are the same on every card."
 )
 STAND_IN_NOTE = "The card is not on this machine: a loopback device stood in for it in llama.cpp's simulation."
 
@@ -91,6 +99,8 @@ class MemoryPlanner:
 
     per_sequence  whether logits are reserved for one token of each sequence, not for each token of a batch
     processor     the kind of the host's processor by `model.repacking`; None where it is not known
+    simulate      whether llama.cpp may be asked
+    as_cuda       whether cards of backends that were never compared are planned as CUDA's, with a note
     """
 
     model: Model
@@ -98,6 +108,8 @@ class MemoryPlanner:
     gpus: tuple[Device, ...]
     per_sequence: bool
     processor: str | None = None
+    simulate: bool = True
+    as_cuda: bool = False
 
     # --- three methods ------------------------------------------------------------------------
 
@@ -114,7 +126,7 @@ class MemoryPlanner:
         A loopback device serves one client at a time, and the engine may be connected to it; therefore a second
         loopback device stands in for it. None where neither simulation is valid.
         """
-        if self.host_attends_for_devices or not can_simulate():
+        if self.host_attends_for_devices or not self.can_simulate:
             return None
         from inferlab.engine import dry_run
         from inferlab.engine.loopback import is_loopback
@@ -131,23 +143,17 @@ class MemoryPlanner:
     def bound(self) -> MemoryPlan:
         """The plan with least and most compute bytes for each device; weights and cache are exact.
 
-        Least: what one batch needs at once on any card. Most: the compute bytes of full offload plus all weights and
-        cache that can be staged on the card. The compute bytes of full offload and of the host alone are simulated, or
-        come from the closed form where llama.cpp is not installed.
+        The bytes of a device stay unknown where neither the simulation nor a closed form knows its most.
+        Raises UnsupportedArchitecture where even the cache has no formula and nothing can be simulated.
         """
         self.require_verified()
-        full_offload = self.compute_of_full_offload()
-        layers, cache_bytes = (
-            self.layer_devices(),
-            self.cache_bytes or self.simulated_caches(self.simulate_on_stand_in()),
-        )
-        ranges = {
-            f"gpu{i}": self.compute_range_of(f"gpu{i}", full_offload, layers, cache_bytes)
-            for i in range(len(self.gpus))
-        }
-        most = self.compute_of_host_alone()[HOST] + full_offload.get(HOST, 0)
-        ranges = {HOST: (embedded_bytes(self.model, self.settings), most), **ranges}
-        return self.plan(BOUND, layers, cache_bytes, dict.fromkeys(ranges), (self.bound_reason,), ranges)
+        layers = self.layer_devices()
+        cache_bytes = self.cache_bytes or self.simulated_caches(self.simulate_on_stand_in())
+        ranges = self.compute_ranges(layers, cache_bytes)
+        unknown = [name for name in self.device_names if name not in ranges]
+        notes = (self.bound_reason,) * bool(ranges) + (self.unknown_reason(unknown),) * bool(unknown)
+        method = BOUND if ranges else PARTIAL
+        return self.plan(method, layers, cache_bytes, dict.fromkeys(self.device_names), notes, ranges)
 
     def require_verified(self) -> None:
         """Raise UnsupportedArchitecture for a card whose backend was never compared with a plan."""
@@ -175,7 +181,8 @@ class MemoryPlanner:
         in_place = held.get(self.processor or NOT_REPACKED) or held[NOT_REPACKED]
         devices[HOST] = replace(devices[HOST], weights_bytes=in_place.n_bytes)
         return MemoryPlan(
-            self.model.card(), self.rounded_settings, method, devices, layer_rows, notes + _copies_note(held),
+            self.model.card(), self.rounded_settings, method, devices, layer_rows,
+            notes + _copies_note(held) + (AS_CUDA_NOTE,) * self.is_taken_for_cuda,
             ranges or {}, held,
         )  # fmt: skip
 
@@ -189,7 +196,7 @@ class MemoryPlanner:
 
     def layer_rows(self, layers: Sequence[str], cache_bytes: Sequence[int]) -> tuple[LayerBytes, ...]:
         """The input, each block, the output; tensors that every device copies count with the device's first block."""
-        input_bytes, weights, shared = weights_of_layers(self.model)
+        input_bytes, weights, shared = self.weights_of_layers
         tied = tied_output_bytes(self.model) if layers[-1] != HOST else 0
         layer_rows = [LayerBytes("input", HOST, input_bytes, HOST, 0)]
         for i, (device, cache) in enumerate(zip(layers[:-1], cache_bytes, strict=True)):
@@ -214,30 +221,43 @@ class MemoryPlanner:
                 sizes[layer] += share
         return tuple(sizes)
 
-    def compute_of_full_offload(self) -> dict[str, int]:
-        """Compute bytes with everything on one device."""
-        if can_simulate():
+    def compute_ranges(self, layers: Sequence[str], cache_bytes: Sequence[int]) -> dict[str, tuple[int, int]]:
+        """Least and most compute bytes of each device whose most is known.
+
+        Least: what one batch needs at once on any card. Most: the compute bytes of full offload plus all weights and
+        cache that can be staged on the card. The compute bytes of full offload and of the host alone are simulated, or
+        come from the closed form, or are a bound themselves, where llama.cpp is not asked.
+        """
+        full_offload = self.compute_of_full_offload()
+        if full_offload is None:
+            return {}
+        cards = [f"gpu{i}" for i in range(len(self.gpus))]
+        ranges = {name: self.compute_range_of(name, full_offload, layers, cache_bytes) for name in cards}
+        alone = self.compute_of_host_alone()
+        if alone is None:
+            return ranges
+        most = alone[HOST] + (full_offload.get(HOST, 0) if self.gpus else 0)
+        return {HOST: (embedded_bytes(self.model, self.settings), most), **ranges}
+
+    def compute_of_full_offload(self) -> dict[str, int] | None:
+        """Compute bytes with everything on one device, or more; None where nothing tells them."""
+        if self.can_simulate:
             return self.simulate_on_stand_in().compute_bytes
         return self.compute_by_formula(self.fully_offloaded, on_device=True)
 
-    def compute_of_host_alone(self) -> dict[str, int]:
-        """Compute bytes with everything on the host."""
+    def compute_of_host_alone(self) -> dict[str, int] | None:
+        """Compute bytes with everything on the host, or more; None where nothing tells them."""
         alone = self.settings.but(devices=(), rpc_servers=(), tensor_split=None)
-        if not can_simulate():
+        if not self.can_simulate:
             return self.compute_by_formula(alone, on_device=False)
         from inferlab.engine import dry_run
 
         return dry_run.simulate(self.model, alone, self.n_outputs_max).compute_bytes
 
-    def compute_by_formula(self, settings: Settings, on_device: bool) -> dict[str, int]:
-        """Compute bytes in closed form. Raises UnsupportedArchitecture where there is none."""
-        found = compute_bytes(self.model, settings, self.n_outputs, on_device)
-        if found is None:
-            raise UnsupportedArchitecture(
-                f"{self.model.name} ({self.model.architecture}) has no closed form under these settings, and "
-                "llama.cpp, whose simulation could tell, is not installed here. Plan where it is."
-            )
-        return found
+    def compute_by_formula(self, settings: Settings, on_device: bool) -> dict[str, int] | None:
+        """Compute bytes in closed form, else bytes that suffice; None where no formula holds."""
+        asked = self.model, settings, self.n_outputs, on_device
+        return compute_bytes(*asked) or most_compute_bytes(*asked)
 
     @property
     def fully_offloaded(self) -> Settings:
@@ -245,6 +265,11 @@ class MemoryPlanner:
 
     def simulate_on_stand_in(self) -> Simulation:
         """Simulate everything on one loopback device."""
+        if not self.simulate:
+            raise UnsupportedArchitecture(
+                f"{self.model.name} ({self.model.architecture}) has no closed form for its KV cache, and "
+                f"{self.no_simulation}. Plan where llama.cpp is installed."
+            )
         try:
             require_simulation()
             from inferlab.engine import dry_run
@@ -259,7 +284,7 @@ class MemoryPlanner:
     def compute_range_of(
         self, name: str, full_offload: dict[str, int], layers: Sequence[str], cache_bytes: Sequence[int]
     ) -> tuple[int, int]:
-        """Least and most compute bytes of one card, see `bound`."""
+        """Least and most compute bytes of one card, see `compute_ranges`."""
         head = head_bytes(self.model, self.n_outputs) if layers[-1] == name else 0
         gated = self.model.architecture in DENSE and not self.model.number("expert_count")
         embedded = embedded_bytes(self.model, self.settings)
@@ -269,12 +294,15 @@ class MemoryPlanner:
         return least, most + self.staged_bytes(layers, cache_bytes) + self.f16_copy_bytes()
 
     def staged_bytes(self, layers: Sequence[str], cache_bytes: Sequence[int]) -> int:
-        """Bytes of host weights and cache that a card copies in for a batch: the largest block, and the output."""
-        weights = weights_of_layers(self.model)[1]
+        """Bytes of host weights and cache that a card copies in for a batch: the largest block, and the output.
+
+        Of a cache on the host two layers: one that is in use, and the next.
+        """
+        weights = self.weights_of_layers[1]
         blocks = zip(layers[:-1], weights, cache_bytes, strict=False)
         most = max((w + cache for device, w, cache in blocks if device == HOST), default=0)
         most += weights[-1] + tied_output_bytes(self.model) if layers[-1] == HOST else 0
-        return most if self.settings.offload_kqv else most + max(cache_bytes, default=0)
+        return most if self.settings.offload_kqv else most + 2 * max(cache_bytes, default=0)
 
     def f16_copy_bytes(self) -> int:
         """Bytes of one layer's keys and values as f16: CUDA's flash attention converts a quantized cache to f16."""
@@ -296,6 +324,10 @@ class MemoryPlanner:
             raise InvalidSettings("Several devices share a model by their free memory, but one does not report it. "
                                   "Give the shares with tensor_split.")  # fmt: skip
         return [float(n or 1) for n in free]
+
+    @cached_property
+    def weights_of_layers(self) -> tuple[int, tuple[int, ...], int]:
+        return weights_of_layers(self.model)
 
     @cached_property
     def cache_bytes(self) -> tuple[int, ...] | None:
@@ -335,12 +367,32 @@ class MemoryPlanner:
         return len(self.gpus) == 1 and everything and self.settings.offload_kqv
 
     @property
+    def can_simulate(self) -> bool:
+        return self.simulate and can_simulate()
+
+    @property
+    def no_simulation(self) -> str:
+        """Why nothing was simulated, in a clause."""
+        why = "is not installed here" if self.simulate else "was not asked"
+        return f"llama.cpp's simulation, which could tell, {why}"
+
+    @property
+    def backends(self) -> frozenset[str | None]:
+        """The backends of all devices, as they are planned."""
+        return frozenset("CUDA" if self.as_cuda and d.backend != "RPC" else d.backend for d in self.gpus)
+
+    @property
+    def is_taken_for_cuda(self) -> bool:
+        """Whether a card is planned as CUDA's although its backend is another."""
+        return self.backends != {device.backend for device in self.gpus}
+
+    @property
     def is_verified(self) -> bool:
         """Whether plans were compared with real loads for the backends of all devices and for this size of heads."""
         heads = self.model.head_dim_k, self.model.head_dim_v
-        cuda = any(device.backend == "CUDA" for device in self.gpus)
+        cuda = "CUDA" in self.backends
         flash = not cuda or not uses_flash_attention(self.settings) or None in heads or heads in CUDA_HEADS
-        return flash and {device.backend for device in self.gpus} <= VERIFIED_BACKENDS
+        return flash and self.backends <= VERIFIED_BACKENDS
 
     @property
     def devices_are_on_this_machine(self) -> bool:
@@ -379,8 +431,21 @@ class MemoryPlanner:
                 "a device. llama.cpp's simulation forgets that, so compute lies between the two ends given."
             )
         cards = ", ".join(device.name for device in self.gpus)
+        if not self.gpus or (self.all_on_one_device and not self.cache_is_quantized):
+            return (
+                f"{self.model.name} ({self.model.architecture}) has no closed form for its compute buffer under these "
+                f"settings, and {self.no_simulation}: it lies between the two ends given."
+            )
         cause = "a quantized cache" if self.all_on_one_device else "work shared with the host or another card"
+        why = "is not on this machine" if self.simulate else "was not asked"
         return (
-            f"{cards} is not on this machine, and with {cause} its compute buffer depends on what its backend does: "
+            f"{cards} {why}, and with {cause} its compute buffer depends on what its backend does: "
             "it lies between the two ends given, which are no guess and no average."
+        )
+
+    def unknown_reason(self, devices: Sequence[str]) -> str:
+        """Why the compute buffers of some devices are unknown."""
+        return (
+            f"{self.model.name} ({self.model.architecture}) has no closed form for the compute buffer of "
+            f"{', '.join(devices)} under these settings, and {self.no_simulation}. Weights and KV cache are exact."
         )

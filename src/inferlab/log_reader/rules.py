@@ -1,0 +1,106 @@
+"""The table of findings: what is looked for in a log, what it means, and the fix in each program's own words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from inferlab.engine.option_names import options
+from inferlab.facts import read_table
+from inferlab.log_reader.conditions import CONDITIONS, Found
+from inferlab.log_reader.observed import Observed
+from inferlab.log_reader.report import SEVERITIES, LogFinding
+from inferlab.log_reader.text import Line
+
+SETTING = re.compile(r"<(\w+)>")
+TWICE = re.compile(r"(`[^`]+`), \1")
+"""Two settings that are one in a program, such as the types of keys and values in Ollama."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of data/facts/log_findings.toml; its fields are explained there."""
+
+    id: str
+    severity: str
+    what: str
+    fix: tuple[str, ...]
+    fixes: dict[str, tuple[str, ...]]
+    page: str
+    source: tuple[str, ...]
+    any: tuple[str, ...] = ()
+    pattern: str = ""
+    when: str = ""
+    unless: tuple[str, ...] = ()
+
+
+@cache
+def rules() -> dict[str, Rule]:
+    """Every rule by its name, in the order of the table."""
+    return {name: _rule(name, entry) for name, entry in read_table("log_findings").items()}
+
+
+def _rule(name: str, entry: dict) -> Rule:
+    lists = {key: tuple(entry.get(key, ())) for key in ("any", "unless", "fix", "source")}
+    words = {key: entry[key] for key in ("severity", "what", "page")} | {
+        key: entry.get(key, "") for key in ("pattern", "when")
+    }
+    fixes = {key.removeprefix("fix_"): tuple(value) for key, value in entry.items() if key.startswith("fix_")}
+    return Rule(name, fixes=fixes, **lists, **words)
+
+
+def findings_in(seen: Observed) -> tuple[LogFinding, ...]:
+    """What the rules find in a log, what matters most first."""
+    found = {name: match for name, rule in rules().items() if (match := _match(rule, seen))}
+    kept = [rules()[name] for name in found if not set(rules()[name].unless) & set(found)]
+    kept.sort(key=lambda rule: SEVERITIES.index(rule.severity))
+    return tuple(_finding(rule, found[rule.id], seen.program.key) for rule in kept)
+
+
+def message_in(seen: Observed) -> bool:
+    """Whether the text has any message of the table, so that one pasted line is enough."""
+    return any(seen.log.has(needle) for rule in rules().values() for needle in rule.any)
+
+
+def _match(rule: Rule, seen: Observed) -> Found | None:
+    if rule.when:
+        return CONDITIONS[rule.when](seen)
+    for needle in rule.any:
+        if line := seen.first(needle):
+            return _read(rule, line)
+    return None
+
+
+def _read(rule: Rule, line: Line) -> Found | None:
+    if not rule.pattern:
+        return Found((line,))
+    found = re.search(rule.pattern, line.text)
+    return Found((line,), {name: value or "" for name, value in found.groupdict().items()}) if found else None
+
+
+def _finding(rule: Rule, found: Found, program: str) -> LogFinding:
+    page, _, anchor = rule.page.partition("#")
+    what = rule.what.format(**found.values)
+    return LogFinding(rule.id, rule.severity, what, found.lines, fix_for(rule, program), page, anchor, rule.source)
+
+
+def fix_for(rule: Rule, program: str) -> tuple[str, ...]:
+    """The sentences of a fix with a program's names of the settings, without those whose setting it lacks."""
+    sentences = rule.fixes.get(program, rule.fix)
+    named = (_named(sentence, program) for sentence in sentences)
+    return tuple(sentence for sentence in named if sentence)
+
+
+def _named(sentence: str, program: str) -> str:
+    names = {name: name_in(name, program) for name in SETTING.findall(sentence)}
+    if not all(names.values()):
+        return ""
+    return TWICE.sub(r"\1", SETTING.sub(lambda found: f"`{names[found[1]]}`", sentence))
+
+
+def name_in(setting: str, program: str) -> str:
+    """The name of a setting in a program: of LM Studio its title, of Ollama the variable that its server inherits."""
+    option = options()[setting]
+    name = getattr(option, program) or (option.env if program == "ollama" else "")
+    return name.split(", ")[0]

@@ -1,0 +1,158 @@
+"""The text of a log: decoded, without colours, searched in linear time, with line numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inferlab.errors import UnreadableLog
+from inferlab.records import flat_json
+
+COLOUR = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]+")
+DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+BEFORE, AFTER = 300, 700
+"""Characters of a line that are read before and after what was found, so that a line of megabytes costs nothing."""
+LONGEST_NAME = 1_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a log: its number from 1, and its text without colours, of a very long line the part that counts."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class LogText:
+    """A log, searched by strings.
+
+    text    the log, its lines ended by "\\n"
+    shapes  its different lines with every number as one 0: a string that is not in them is in no line
+    """
+
+    text: str
+    shapes: bytes = field(repr=False)
+    line_ends: list[int] = field(repr=False)
+
+    @property
+    def n_lines(self) -> int:
+        """Lines, with the last one also where no line end follows it."""
+        return len(self.line_ends) + (not self.text.endswith("\n"))
+
+    def has(self, needle: str, start: int = 0) -> bool:
+        """Whether a string is in the text, from one place of it on."""
+        return self._may_have(needle) and self.text.find(needle, start) >= 0
+
+    def lines_with(self, needle: str, start: int = 0, end: int | None = None) -> Iterator[Line]:
+        """The lines between two places of the text that contain a string, in their order."""
+        at = self.text.find(needle, start, end) if self._may_have(needle) else -1
+        while at >= 0:
+            yield self.line_at(at)
+            line_end = self.text.find("\n", at)
+            at = self.text.find(needle, line_end, end) if line_end >= 0 else -1
+
+    def first(self, needle: str, start: int = 0, end: int | None = None) -> Line | None:
+        """The first of `lines_with`."""
+        return next(self.lines_with(needle, start, end), None)
+
+    def last(self, needle: str, start: int = 0, end: int | None = None) -> Line | None:
+        """The last of `lines_with`."""
+        at = self.text.rfind(needle, start, end) if self._may_have(needle) else -1
+        return self.line_at(at) if at >= 0 else None
+
+    def _may_have(self, needle: str) -> bool:
+        return "\n" in needle or _shape(needle) in self.shapes
+
+    def line_at(self, at: int) -> Line:
+        """The line around one place of the text."""
+        start, end = self.start_of_line(at), self.text.find("\n", at, at + AFTER)
+        part = self.text[max(start, at - BEFORE) : end if end >= 0 else at + AFTER]
+        return Line(bisect_right(self.line_ends, at - 1) + 1, part.strip())
+
+    def start_of_line(self, at: int) -> int:
+        """Where the line around one place of the text begins."""
+        return self.text.rfind("\n", 0, at) + 1
+
+
+def read(log: str | bytes | Path) -> LogText:
+    """The text of a log.
+
+    log  a path; or the content of a file, as text or bytes; or the name of a file, if there is such a file
+
+    Raises UnreadableLog for a file that cannot be read, and where there is no text.
+    """
+    path = log if isinstance(log, os.PathLike) else _named_file(log)
+    data = _bytes_of(Path(path)) if path is not None else log
+    text = _decoded(data) if isinstance(data, bytes) else data
+    text = CONTROL.sub(_kept, COLOUR.sub("", _unwrapped(text.lstrip("\ufeff").replace("\r\n", "\n"))))
+    if not text.strip():
+        raise UnreadableLog(
+            f"There is nothing to read: {path or 'the text'} is empty. Paste the log from its first line on."
+        )
+    return LogText(text, _shapes(text), [found.start() for found in re.finditer("\n", text)])
+
+
+def _shapes(text: str) -> bytes:
+    """The different lines of a text, which in a long log are few."""
+    return b"\n".join(dict.fromkeys(_shape(text).split(b"\n")))
+
+
+def _shape(text: str) -> bytes:
+    """A text with each number as one 0; a part of the text keeps being a part of it."""
+    shape = text.encode("utf-8", "surrogatepass").translate(DIGITS)
+    for _ in range(5):
+        shape = shape.replace(b"00", b"0")
+    return shape
+
+
+def _unwrapped(text: str) -> str:
+    """The messages of a log with one JSON object on each line, as Docker and llama.cpp write it; else the text."""
+    if not text.startswith('{"'):
+        return text
+    return "\n".join(_message(line) for line in text.split("\n"))
+
+
+def _message(line: str) -> str:
+    try:
+        found = flat_json(line)
+        message = found.get("log", found.get("msg"))
+    except (ValueError, AttributeError, RecursionError):
+        return line
+    return message.rstrip("\n").replace("\n", " ") if isinstance(message, str) else line
+
+
+def _kept(control: re.Match[str]) -> str:
+    """A carriage return before a line end goes, one inside a line ends it for the reader's eye; other codes go."""
+    return " " if "\r" in control[0] else ""
+
+
+def _named_file(log: str | bytes) -> Path | None:
+    name = "" if isinstance(log, bytes) else log.strip()
+    if not name or "\n" in name or len(name) > LONGEST_NAME or "\0" in name:
+        return None
+    try:
+        return Path(name) if Path(name).is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableLog(f"{path} cannot be read: {error.strerror}. Give the file of a log, or its text.") from None
+
+
+def _decoded(data: bytes) -> str:
+    """UTF-16 as PowerShell's redirection writes it, else UTF-8; what is neither is replaced, never refused."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", "replace")
+    if data[1:200:2].count(0) > len(data[:200]) // 4:
+        return data.decode("utf-16-le", "replace")
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,75 @@
+"""The most tokens per second that a card's bandwidth allows: the bytes that one token needs, and a division."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inferlab.model.gguf import Model
+from inferlab.prediction.cost import parts
+from inferlab.prediction.fit import Fit
+from inferlab.prediction.memory.cache import cache_layers, cell_bytes
+from inferlab.prediction.memory.placement import EMBEDDING, HOST, OUTPUT_MATRIX, layer_of
+from inferlab.prediction.memory.plan import MemoryPlan
+from inferlab.prediction.rooms import SHARED
+
+
+def decode_bound(found: Fit, model: Model, bandwidth_bytes_per_second: float, depth: int = 0) -> float | None:
+    """Tokens per second of one sequence that the bandwidth of the cards' memory allows; None without a layer on a card.
+
+    bandwidth / bytes that the cards read for one token on top of `depth` cells in use
+
+    It is a bound, because each token needs every one of these bytes once, and no memory is read faster. Arithmetic,
+    launches, activations and transfers only add time, and so does the host's part of the layers, which is left out;
+    in unified memory, and without any card, the host's bytes count too. Cards that share the layers work one after
+    another, so their bytes add up, at one bandwidth. Several sequences in one batch share a reading of the weights and
+    may together be faster, and so may tokens that are drafted and checked together.
+    Raises UnsupportedArchitecture for a KV cache without a formula, or experts whose used number is not known.
+    """
+    needed = decode_bytes(found.plan, model, depth, _reading(found))
+    return bandwidth_bytes_per_second / needed if needed else None
+
+
+def decode_bytes(plan: MemoryPlan, model: Model, depth: int, devices: frozenset[str]) -> int:
+    """Bytes of weights and cache that these devices read for one token on top of `depth` cells.
+
+    Weights as in `cost.parts`: of experts only those used, of the embedding a row. Of the cache the cells in use, in a
+    layer with a window at most that many; masked cells, which some kernels read too, are left out.
+    """
+    blocks = [row for row in plan.layers if row.index is not None]
+    layers = [*(row.device for row in blocks), plan.layers[-1].device]
+    held = tuple(tensor for tensor in model.tensors if _is_read(tensor, model, layers, devices))
+    weights = sum(part.read_bytes for part in parts(replace(model, tensors=held)))
+    settings, n_cells = plan.settings, depth + 1
+    cache = sum(
+        min(n_cells, layer.window or n_cells) * cell_bytes(layer, settings.type_k, settings.type_v)
+        for row, layer in zip(blocks, cache_layers(model), strict=True)
+        if row.kv_cache_device in devices
+    )
+    return weights + cache
+
+
+def token_bytes(model: Model, type_k: str = "f16", type_v: str = "f16", depth: int = 0) -> int:
+    """Bytes of weights and cache that one token on top of `depth` cells needs, wherever they lie.
+
+    Raises UnsupportedArchitecture for a KV cache without a formula, or experts whose used number is not known.
+    """
+    weights = sum(part.read_bytes for part in parts(model))
+    return weights + sum(
+        min(depth + 1, layer.window or depth + 1) * cell_bytes(layer, type_k, type_v) for layer in cache_layers(model)
+    )
+
+
+def _reading(found: Fit) -> frozenset[str]:
+    """The devices whose reading counts: the cards; all where memory is shared or there is no card."""
+    cards = frozenset(found.plan.devices) - {HOST}
+    return frozenset(found.plan.devices) if SHARED in found.free_bytes or not cards else cards
+
+
+def _is_read(tensor, model: Model, layers: list[str], devices: frozenset[str]) -> bool:
+    """Whether these devices read a tensor for a token; an embedding that is the output matrix lies with the output."""
+    layer = layer_of(tensor, model)
+    if layer is None:
+        return not devices.isdisjoint(layers[:-1])
+    tied = tensor.name == EMBEDDING and all(other.name != OUTPUT_MATRIX for other in model.tensors)
+    device = layers[-1] if tied else HOST if layer < 0 else layers[min(layer, model.n_layer)]
+    return device in devices

@@ -1,0 +1,71 @@
+"""A fit as one JSON object, the same for `inferlab plan --json` and for a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferlab.prediction.fit import Fit
+from inferlab.prediction.memory.plan import DeviceBytes
+from inferlab.prediction.rooms import devices_in, least_bytes, most_bytes
+from inferlab.prediction.search import Answer
+from inferlab.prediction.steps import Step
+
+
+def plan_fields(found: Fit) -> dict[str, Any]:
+    """What a fit found, in JSON's kinds; sizes in bytes, null where unknown.
+
+    devices        the four kinds of bytes on each; compute_bytes is null for a bound, see compute_range
+    compute_range  least and most compute bytes of each device of a bound
+    rooms          for each room its devices, what is free and usable there, the least and most that the plan needs (a
+                   compute buffer of unknown size left out), and what the most leaves
+    answers        by largest_n_ctx, most_layers and cache_type
+    steps          see `steps.Step`; empty where none were asked for
+    """
+    plan = found.plan
+    return {
+        "model": {"name": plan.model.name, "n_params": plan.model.n_params, "tensor_bytes": plan.model.tensor_bytes},
+        "method": plan.method,
+        "devices": {device: _device_fields(held) for device, held in plan.devices.items()},
+        "fits": found.fits,
+        "settings": plan.settings.to_dict(),
+        "compute_range": {device: {"least": ends[0], "most": ends[1]} for device, ends in plan.compute_range.items()},
+        "rooms": {room: _room_fields(found, room) for room in found.room_bytes},
+        "reserve_bytes": found.reserve_bytes,
+        "margin_bytes": found.margin_bytes,
+        "notes": list(plan.notes),
+        "answers": {
+            "largest_n_ctx": _answer_fields(found.largest_n_ctx),
+            "most_layers": _answer_fields(found.most_layers),
+            "cache_type": _answer_fields(found.cache_type),
+        },
+        "steps": [_step_fields(step) for step in found.steps],
+    }
+
+
+def _device_fields(held: DeviceBytes) -> dict[str, int | None]:
+    return {f"{kind}_bytes": n_bytes for kind, n_bytes in held.parts.items()}
+
+
+def _room_fields(found: Fit, room: str) -> dict[str, Any]:
+    usable, most = found.room_bytes[room], most_bytes(found.plan, room)
+    return {
+        "devices": list(devices_in(found.plan, room)),
+        "free_bytes": found.free_bytes[room],
+        "room_bytes": usable,
+        "least_bytes": least_bytes(found.plan, room),
+        "most_bytes": most,
+        "margin_bytes": None if usable is None else usable - most,
+    }
+
+
+def _answer_fields(answer: Answer) -> dict[str, Any]:
+    return {"value": answer.value, "margin_bytes": answer.margin_bytes, "reason": answer.reason}
+
+
+def _step_fields(step: Step) -> dict[str, Any]:
+    return {
+        "setting": step.setting,
+        "value": step.value,
+        "difference_bytes": step.difference_bytes,
+        "fits": step.fits,
+    }

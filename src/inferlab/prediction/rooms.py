@@ -1,0 +1,204 @@
+"""The memory that plans are compared with: rooms by name, their free bytes, and what a plan leaves of them.
+
+A room has the name of a plan's device, "gpu0", ... or "host", and holds that device; or it is `SHARED`, one memory that
+host and GPU have together, and holds every device of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from inferlab.engine.registry import limit_on
+from inferlab.errors import InvalidSettings
+from inferlab.machine import Device, Machine, read_host
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.planner import planned_devices
+from inferlab.settings import Settings
+from inferlab.units import bytes_from_text, bytes_text
+
+SHARED = "shared"
+BACKENDS = {"cuda": "CUDA", "rocm": "ROCm", "metal": "MTL", "vulkan": "Vulkan", "sycl": "SYCL"}
+"""The backend of a card that is not here -> its name in ggml (GGML_CUDA_NAME, ggml-cuda.h, and the like)."""
+DEFAULT_BACKEND = "cuda"
+NAMES = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output"}
+
+Size = int | str
+Rooms = Mapping[str, int | None]
+
+
+# --- machines and their free memory -------------------------------------------------------------
+
+
+def machine_for(
+    machine: Machine | None = None,
+    vram: Size | Sequence[Size] | None = None,
+    unified: Size | None = None,
+    backend: str = DEFAULT_BACKEND,
+) -> Machine:
+    """The machine to plan for: as given, or this one; with `vram` or `unified` one with such cards and unknown RAM.
+
+    vram     free memory of a card, in bytes or as "8GiB", or one size for each of several cards
+    unified  memory that host and GPU share
+    backend  of those cards, one of `BACKENDS`
+    Raises InvalidSettings.
+    """
+    if vram is not None and unified is not None:
+        raise InvalidSettings(
+            f"vram={vram!r} and unified={unified!r} exclude each other: memory is a card's own, or shared with the "
+            "host. Give one of them."
+        )
+    if backend not in BACKENDS:
+        raise InvalidSettings(f"backend={backend!r} is not one of {', '.join(BACKENDS)}.")
+    if vram is None and unified is None:
+        if backend != DEFAULT_BACKEND:
+            raise InvalidSettings(f"backend={backend!r} is for a card that is not here. Give its vram, or unified.")
+        return machine or _this_machine()
+    name, sizes = ("unified", [unified]) if vram is None else ("vram", [vram] if isinstance(vram, Size) else [*vram])
+    if not sizes:
+        raise InvalidSettings(f"{name}={vram!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
+    cards = tuple(_card(i, _room_size(size, name), BACKENDS[backend]) for i, size in enumerate(sizes))
+    return replace(machine or read_host(), ram_bytes=None, devices=cards)
+
+
+def size_in_bytes(size: Size) -> int:
+    """A size in bytes, given so or as a text. Raises InvalidSettings for a text that is no size."""
+    return bytes_from_text(size) if isinstance(size, str) else size
+
+
+def free_bytes(
+    machine: Machine, settings: Settings | None = None, unified: Size | None = None
+) -> dict[str, int | None]:
+    """Free bytes by the device names of a plan for `settings`: each device that it uses, and the host where known.
+
+    With `unified` there is one room, `SHARED`. An RPC device has its limit of this session, else the bytes that it
+    reports, else None. Raises InvalidSettings for RPC servers beside unified memory, which they are not part of.
+    """
+    settings = settings or Settings()
+    if unified is not None:
+        if settings.rpc_servers:
+            raise InvalidSettings("unified is the memory of one machine; plan RPC servers without it, or with vram.")
+        return {SHARED: size_in_bytes(unified)}
+    used = planned_devices(settings, machine)
+    free = {f"gpu{i}": _free_bytes_of(device, machine) for i, device in enumerate(used)}
+    cpu = next((d for d in machine.devices if d.kind == "cpu"), None)
+    host = _free_or_total(cpu) if cpu else None
+    host = machine.ram_bytes if host is None else host
+    return free if free and host is None else {**free, "host": host}
+
+
+def usable_bytes(free: Rooms, reserve_bytes: int) -> dict[str, int | None]:
+    """Free memory minus the reserve, of each room."""
+    return {room: None if n is None else n - reserve_bytes for room, n in free.items()}
+
+
+def compared_with(free: Rooms, reserve_bytes: int) -> str:
+    """Free memory of each room and the reserve, in a sentence."""
+    texts = ", ".join(f"{room} {bytes_text(n)} free" for room, n in free.items())
+    return f"{texts}, of which {bytes_text(reserve_bytes)} stay in reserve"
+
+
+# --- plans in rooms -----------------------------------------------------------------------------
+
+
+def devices_in(plan: MemoryPlan, room: str) -> tuple[str, ...]:
+    """The plan's devices whose bytes lie in a room."""
+    return tuple(plan.devices) if room == SHARED else (room,) if room in plan.devices else ()
+
+
+def least_bytes(plan: MemoryPlan, room: str) -> int:
+    """Bytes that a plan needs in a room in any case."""
+    return sum(map(plan.least_bytes, devices_in(plan, room)))
+
+
+def most_bytes(plan: MemoryPlan, room: str) -> int:
+    """Bytes that a plan needs in a room at most, without what it leaves open."""
+    return sum(map(plan.most_bytes, devices_in(plan, room)))
+
+
+def is_open(plan: MemoryPlan, room: str) -> bool:
+    """Whether a plan leaves bytes in the room unknown, without a range for them."""
+    return any(map(plan.is_open, devices_in(plan, room)))
+
+
+def verdict(plan: MemoryPlan, room_bytes: Rooms) -> str:
+    """ "yes" if every room is large enough for the most that is needed, "no" if one is too small for the least.
+
+    "unsure" otherwise: the usable bytes lie inside a bound, or memory or a compute buffer is not known.
+    """
+    if any(n is not None and least_bytes(plan, room) > n for room, n in room_bytes.items()):
+        return "no"
+    fits = all(n is not None and most_bytes(plan, room) <= n for room, n in room_bytes.items())
+    return "yes" if fits and not any(is_open(plan, room) for room in room_bytes) else "unsure"
+
+
+def fullest_room(plan: MemoryPlan, room_bytes: Rooms) -> str:
+    """The room of which the most that a plan may need leaves least; the first where no room is known."""
+    known = {room: n for room, n in room_bytes.items() if n is not None}
+    return min(known, key=lambda room: known[room] - most_bytes(plan, room)) if known else next(iter(room_bytes))
+
+
+def margin(plan: MemoryPlan, room_bytes: Rooms) -> int | None:
+    """Bytes left in the fullest room by the most that the plan may need; None where free memory is unknown.
+
+    A compute buffer of unknown size is not in it.
+    """
+    if None in room_bytes.values():
+        return None
+    room = fullest_room(plan, room_bytes)
+    return room_bytes[room] - most_bytes(plan, room)
+
+
+def shortfall_text(plan: MemoryPlan, room_bytes: Rooms) -> str:
+    """The bytes missing in the fullest room, or why it is not known whether they are, in a clause."""
+    unknown = [room for room, n in room_bytes.items() if n is None]
+    if unknown:
+        return f"{unknown[0]} does not tell how much memory is free"
+    room = fullest_room(plan, room_bytes)
+    missing = most_bytes(plan, room) - room_bytes[room]
+    at_most = "up to " if any(device in plan.compute_range for device in devices_in(plan, room)) else ""
+    contents = ", ".join(_contents(plan, room))
+    if missing <= 0:
+        return f"{room} would hold {contents}{', and ' if contents else ''}a compute buffer of unknown size"
+    return f"{room} would hold {contents}, {at_most}{bytes_text(missing)} too much"
+
+
+def _contents(plan: MemoryPlan, room: str) -> list[str]:
+    """The bytes of each kind in a room, in words; for a bound the most that the compute buffers may need."""
+    devices = devices_in(plan, room)
+    held = {kind: sum(plan.devices[device].parts[kind] or 0 for device in devices) for kind in NAMES}
+    texts = [f"{bytes_text(n)} of {NAMES[kind]}" for kind, n in held.items() if n]
+    bounds = [plan.compute_range[device][1] for device in devices if device in plan.compute_range]
+    return [*texts, *(f"up to {bytes_text(sum(bounds))} of {NAMES['compute']}",) * bool(bounds)]
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _this_machine() -> Machine:
+    from inferlab.engine.session import this_machine
+
+    return this_machine()
+
+
+def _room_size(size: Size, name: str) -> int:
+    n_bytes = size_in_bytes(size)
+    if n_bytes <= 0:
+        raise InvalidSettings(f"{name}={size!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
+    return n_bytes
+
+
+def _card(number: int, n_bytes: int, backend: str) -> Device:
+    return Device(f"{backend}{number}", f"a card with {bytes_text(n_bytes)}", "gpu", n_bytes, n_bytes, backend)
+
+
+def _free_bytes_of(device: Device, machine: Machine) -> int | None:
+    """Free bytes of a planned device; an RPC device is found by its name, because a plan knows only its endpoint."""
+    if device.backend != "RPC":
+        return _free_or_total(device)
+    reported = next((_free_or_total(found) for found in machine.devices if found.name == device.name), None)
+    return limit_on(device.description) or reported
+
+
+def _free_or_total(device: Device) -> int | None:
+    return device.free_bytes if device.free_bytes is not None else device.memory_bytes

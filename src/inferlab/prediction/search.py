@@ -1,0 +1,171 @@
+"""Searches the largest settings with which a model fits: one setting is raised until a plan is too large for a room.
+
+Every plan is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.ggml_types import CELL_STEP
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.rooms import SHARED, Rooms, is_open, margin, shortfall_text, verdict
+from inferlab.settings import UNQUANTIZED, Settings
+
+MOST_N_CTX = 2**20
+CACHE_TYPES = ("f16", "q8_0", "q4_0")
+
+PlanFor = Callable[[Settings], MemoryPlan]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One setting that fits, or None; the bytes it leaves in the fullest room, and why no larger value fits."""
+
+    question: str
+    value: int | str | None
+    margin_bytes: int | None
+    reason: str
+    settings: Settings | None = None
+
+
+class Search:
+    """Plans for one model, and the largest settings whose plan fits into rooms.
+
+    plan_for  the plan of any settings
+    """
+
+    def __init__(self, plan_for: PlanFor, settings: Settings, room_bytes: Rooms) -> None:
+        self.plan_for, self.settings, self.room_bytes = plan_for, settings, room_bytes
+        self.plans: dict[Settings, MemoryPlan] = {}
+
+    def plan(self, settings: Settings) -> MemoryPlan:
+        if settings not in self.plans:
+            self.plans[settings] = self.plan_for(settings)
+        return self.plans[settings]
+
+    def fits(self, settings: Settings) -> bool:
+        return verdict(self.plan(settings), self.room_bytes) == "yes"
+
+    @property
+    def n_blocks(self) -> int:
+        return sum(layer.index is not None for layer in self.plan(self.settings).layers)
+
+    @property
+    def has_gpu(self) -> bool:
+        return any(device != "host" for device in self.plan(self.settings).devices)
+
+    @property
+    def context_step(self) -> int:
+        """256 cells for each sequence that has its own, because llama.cpp rounds n_ctx up to them."""
+        return CELL_STEP * (1 if self.settings.kv_unified else self.settings.n_seq_max)
+
+    def largest_n_ctx(self) -> Answer:
+        """Searched in steps of `context_step`."""
+        step = self.context_step
+        best = largest_fitting(lambda n: self.fits(self.settings.but(n_ctx=n * step)), MOST_N_CTX // step)
+        return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, MOST_N_CTX)
+
+    def most_layers(self) -> Answer:
+        """Counted as n_gpu_layers: the output layer first, then the blocks from the last to the first."""
+        question, every = "the most layers with this n_ctx", self.n_blocks + 1
+        if not self.has_gpu:
+            return Answer(question, None, None, "There is no device here to put a layer on.")
+        if SHARED in self.room_bytes and not self.fits(self.settings.but(n_gpu_layers=every)):
+            why = "Host and GPU share one memory: fewer layers on the GPU free none of it."
+            return Answer(question, None, None, why)
+        best = largest_fitting(lambda n: self.fits(self.settings.but(n_gpu_layers=n)), every)
+        if not best and not self.fits(self.settings.but(n_gpu_layers=0)):
+            best = -1
+        return self._answer(question, "n_gpu_layers", best, 1, every, least=0)
+
+    def cache_type(self) -> Answer:
+        """The most precise of f16, q8_0 and q4_0 for keys and values with which the requested settings fit.
+
+        None where a plan with a quantized cache needs llama.cpp's simulation and llama.cpp is not asked.
+        """
+        question = "the KV cache type for this n_ctx with these layers"
+        try:
+            return self._most_precise(question)
+        except (InvalidSettings, UnsupportedArchitecture) as error:
+            return Answer(question, None, None, str(error))
+
+    def with_cache(self, name: str) -> Settings | None:
+        """The settings with this type of keys and values; None where flash attention is off and the type needs it."""
+        if self.settings.flash_attn == "off" and name not in UNQUANTIZED:
+            return None
+        return self.settings.but(type_k=name, type_v=name)
+
+    def _most_precise(self, question: str) -> Answer:
+        tried = [self.with_cache(name) for name in CACHE_TYPES]
+        for settings in filter(None, tried):
+            if self.fits(settings):
+                left = margin(self.plan(settings), self.room_bytes)
+                return Answer(question, settings.type_k, left, self._why_type(settings), settings)
+        return Answer(question, None, None, self._why_no_type(tried))
+
+    def _answer(self, question: str, setting: str, value: int, step: int, most: int, least: int = 1) -> Answer:
+        if value < least:
+            first = self.settings.but(**{setting: max(least, step) if setting == "n_ctx" else least})
+            why = f"Not even {setting}={getattr(first, setting):,}{self._too_much(first)}"
+            return Answer(question, None, None, why + self._open_end(first, setting, step, most))
+        settings = self.settings.but(**{setting: value})
+        left = margin(self.plan(settings), self.room_bytes)
+        return Answer(question, value, left, self._why_not_more(settings, setting, value, step, most), settings)
+
+    def _open_end(self, first: Settings, setting: str, step: int, most: int) -> str:
+        """Where compute buffers are unknown, the most that weights and cache alone would allow, in a sentence."""
+
+        def may_fit(n: int) -> bool:
+            return verdict(self.plan(self.settings.but(**{setting: n * step})), self.room_bytes) != "no"
+
+        if not any(is_open(self.plan(first), room) for room in self.room_bytes) or not may_fit(1):
+            return ""
+        limit = largest_fitting(may_fit, most // step) * step
+        return f" Weights and KV cache alone leave room for {setting}={limit:,}."
+
+    def _why_not_more(self, settings: Settings, setting: str, value: int, step: int, most: int) -> str:
+        if value >= most:
+            end = "all there are" if setting == "n_gpu_layers" else "more than any model here is trained for"
+            return f"{setting}={value:,} is {end}; memory would allow it."
+        over = self.settings.but(**{setting: value + step})
+        return f"{setting}={value + step:,} is too much: {self._shortfall_text(over)}."
+
+    def _why_type(self, settings: Settings) -> str:
+        wider = CACHE_TYPES[: CACHE_TYPES.index(settings.type_k)]
+        if not wider:
+            return "Keys and values fit at full 16 bits; nothing needs to be quantized."
+        over = self.with_cache(wider[-1])
+        return f"{wider[-1]} is too much: {self._shortfall_text(over)}."
+
+    def _why_no_type(self, tried: list[Settings | None]) -> str:
+        smallest = [settings for settings in tried if settings is not None][-1]
+        hint = "" if len(tried) == len([t for t in tried if t]) else " Quantized values need flash attention."
+        return f"Not even {smallest.type_k}{self._too_much(smallest)}{hint}"
+
+    def _too_much(self, settings: Settings) -> str:
+        """Why the smallest that was tried is not known to fit: the end of a sentence."""
+        sure = " is sure to fit" if verdict(self.plan(settings), self.room_bytes) == "unsure" else ""
+        return f"{sure}: {self._shortfall_text(settings)}."
+
+    def _shortfall_text(self, settings: Settings) -> str:
+        return shortfall_text(self.plan(settings), self.room_bytes)
+
+
+def largest_fitting(fits: Callable[[int], bool], most: int) -> int:
+    """The largest n of 1 to `most` that fits, 0 when none does; by doubling, then bisection.
+
+    Assumes that every number below one that fits also fits.
+    """
+    if not fits(1):
+        return 0
+    low = 1
+    while low < most and fits(min(2 * low, most)):
+        low = min(2 * low, most)
+    high = min(2 * low, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

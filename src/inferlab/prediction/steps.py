@@ -1,0 +1,95 @@
+"""What one step of each setting, up or down, would cost or free in the fullest room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.quant_mixes import MIXES
+from inferlab.prediction.rooms import fullest_room, is_open, most_bytes, verdict
+from inferlab.prediction.search import CACHE_TYPES, MOST_N_CTX, PlanFor, Search
+from inferlab.settings import Settings
+
+WEIGHT_TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
+"""The types of weights that a step goes through, from the largest to the smallest."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One setting changed by one step.
+
+    setting           n_ctx, n_gpu_layers, flash_attn, n_seq_max or n_ubatch; cache_type (type_k and type_v together);
+                      type (of the weights, which `settings` do not have)
+    value             what it would be
+    difference_bytes  more bytes in the room that is fullest as planned, fewer if negative; by the most of a bound,
+                      and without a compute buffer of unknown size
+    fits              "yes", "no" or "unsure", for all rooms
+    """
+
+    setting: str
+    value: int | str
+    settings: Settings
+    difference_bytes: int
+    fits: str
+
+
+def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) -> tuple[Step, ...]:
+    """Each step from the requested settings that is possible and changes the bytes in the fullest room.
+
+    other_weights  plans of the same model with other types of weights, by the type
+    A step to or from a plan that leaves a compute buffer open, when the other does not, has no known difference and is
+    left out.
+    """
+    planned = search.plan(search.settings)
+    room = fullest_room(planned, search.room_bytes)
+    found = []
+    for setting, value, settings, plan_for in _changes(search, other_weights or {}):
+        try:
+            plan = plan_for(settings)
+        except (InvalidSettings, UnsupportedArchitecture):
+            continue
+        difference = most_bytes(plan, room) - most_bytes(planned, room)
+        if difference and is_open(plan, room) == is_open(planned, room):
+            found.append(Step(setting, value, settings, difference, verdict(plan, search.room_bytes)))
+    return tuple(found)
+
+
+def neighbouring_types(type: str) -> tuple[str, ...]:
+    """The next larger and the next smaller of `WEIGHT_TYPES`, by the order of `MIXES`."""
+    order = list(MIXES)
+    larger = [one for one in WEIGHT_TYPES if order.index(one) < order.index(type)]
+    smaller = [one for one in WEIGHT_TYPES if order.index(one) > order.index(type)]
+    return (*larger[-1:], *smaller[:1])
+
+
+def _changes(
+    search: Search, other_weights: Mapping[str, PlanFor]
+) -> Iterator[tuple[str, int | str, Settings, PlanFor]]:
+    asked = search.settings
+    for setting, value in _values(search):
+        names = ("type_k", "type_v") if setting == "cache_type" else (setting,)
+        try:
+            settings = asked.but(**dict.fromkeys(names, value))
+        except InvalidSettings:
+            continue
+        yield setting, value, settings, search.plan
+    for type, plan_for in other_weights.items():
+        yield "type", type, asked, plan_for
+
+
+def _values(search: Search) -> Iterator[tuple[str, int | str]]:
+    """Each setting with a value one step lower or higher, as far as there are such values."""
+    asked, planned, step = search.settings, search.plan(search.settings).settings, search.context_step
+    contexts = planned.n_ctx // 2 // step * step, planned.n_ctx * 2
+    yield from (("n_ctx", n) for n in contexts if 0 < n <= MOST_N_CTX)
+    if search.has_gpu:
+        every = search.n_blocks + 1
+        n_layers = every if asked.n_gpu_layers < 0 else min(asked.n_gpu_layers, every)
+        yield from (("n_gpu_layers", n) for n in (n_layers - 1, n_layers + 1) if 0 <= n <= every)
+    if asked.type_k == asked.type_v and asked.type_k in CACHE_TYPES:
+        at = CACHE_TYPES.index(asked.type_k)
+        yield from (("cache_type", CACHE_TYPES[i]) for i in (at - 1, at + 1) if 0 <= i < len(CACHE_TYPES))
+    yield "flash_attn", "on" if asked.flash_attn == "off" else "off"
+    yield from (("n_seq_max", n) for n in (asked.n_seq_max - 1, asked.n_seq_max + 1) if n)
+    yield from (("n_ubatch", n) for n in (planned.n_ubatch // 2, planned.n_ubatch * 2) if 0 < n <= asked.n_batch)

@@ -1,0 +1,64 @@
+"""`inferlab explain`: a log as tables for people and as one JSON object for programs."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import inferlab as lab
+from inferlab import cli
+
+RUNS = Path(__file__).parents[1] / "data" / "logs"
+SLOTS = RUNS / "server-slots.log"
+
+
+@pytest.fixture
+def no_engine():
+    """`explain` must need none; it is only closed."""
+
+    class NoEngine:
+        def close(self):
+            pass
+
+    return NoEngine()
+
+
+def test_a_finding_is_printed_with_its_line_and_its_fix(no_engine, capsys):
+    """What it means, the line of the log, what to do, and where the handbook explains it."""
+    assert cli.main(["explain", str(SLOTS)], no_engine) == 0
+    out = capsys.readouterr().out
+    assert "fault: A request of 362 tokens is longer than the context of 256" in out
+    number = next(i for i, line in enumerate(SLOTS.read_text().split("\n"), 1) if "exceeds the available" in line)
+    assert f"line {number}: " in out
+    assert "- Ask for a longer context (`-c`), if it fits." in out
+    assert "book/it-does-not-fit.md" in out
+    assert "CPU_Mapped" in out
+
+
+def test_a_healthy_log_says_so_and_what_it_cannot_see(no_engine, capsys):
+    """Nothing found is said, and what no log shows."""
+    assert cli.main(["explain", str(RUNS / "server.log")], no_engine) == 0
+    out = capsys.readouterr().out
+    assert "Nothing was found" in out
+    assert "No log shows clocks" in out
+
+
+def test_json_is_the_report(no_engine, capsys):
+    """`--json` prints what `lab.explain(...).to_dict()` has."""
+    assert cli.main(["explain", str(SLOTS), "--json"], no_engine) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(lab.explain(SLOTS).to_dict()))
+
+
+def test_a_log_comes_through_a_pipe(no_engine, capsys, monkeypatch):
+    """`-` reads the standard input."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(SLOTS.read_text()))
+    assert cli.main(["explain", "-"], no_engine) == 0
+    assert "362 tokens" in capsys.readouterr().out
+
+
+def test_a_missing_file_is_an_error(no_engine, capsys, tmp_path):
+    """Exit status 1, and the name that was given."""
+    assert cli.main(["explain", str(tmp_path / "no.log")], no_engine) == 1
+    assert "UnreadableLog: There is no file" in capsys.readouterr().err

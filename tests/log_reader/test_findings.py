@@ -1,0 +1,203 @@
+"""What is found in logs of real runs, with faults provoked, and in logs written by hand after their sources."""
+
+import re
+from pathlib import Path
+
+import pytest
+from written_logs import HEALTHY, LOGS, OLLAMA_START, context, runner
+
+import inferlab as lab
+from inferlab.engine.option_names import options
+from inferlab.log_reader.conditions import CONDITIONS
+from inferlab.log_reader.rules import SETTING, fix_for, rules
+
+ROOT = Path(__file__).parents[2]
+RUNS = ROOT / "tests" / "data" / "logs"
+
+FOUND = {
+    "python": [],
+    "python-all-layers": ["no-usable-gpu"],
+    "python-context": ["request-too-long"],
+    "python-quantized-values": ["quantized-values"],
+    "server": [],
+    "server-2024": [],
+    "server-2024-all-layers": ["no-usable-gpu"],
+    "server-2024-lfs-pointer": ["lfs-pointer"],
+    "server-2024-quantized-values": ["quantized-values"],
+    "server-2024-slots": ["input-truncated"],
+    "server-2025": [],
+    "server-2025-all-layers": ["no-usable-gpu"],
+    "server-2025-changing-prompts": ["prompt-read-again"],
+    "server-2025-slots": ["input-truncated"],
+    "server-default": [],
+    "server-all-layers": [],
+    "server-cache-full": ["cache-does-not-fit", "beyond-training"],
+    "server-changing-prompts": ["prompt-read-again", "no-gpu-seen"],
+    "server-compute-full": ["compute-does-not-fit", "cache-larger-than-weights", "beyond-training"],
+    "server-draft": ["draft-rejected"],
+    "server-fit-failed": ["fit-failed", "no-gpu-seen"],
+    "server-incomplete": ["incomplete-file"],
+    "server-lfs-pointer": ["lfs-pointer"],
+    "server-mlock": ["mlock-failed", "no-gpu-seen"],
+    "server-pool": ["pool-exceeded"],
+    "server-quantized-values": ["quantized-values"],
+    "server-slots": ["request-too-long", "no-gpu-seen"],
+    "server-some-layers": ["layers-on-cpu"],
+    "server-unknown-architecture": ["unknown-architecture"],
+    "server-web-page": ["html-page"],
+}
+"""The log of a run -> the rules that find something in it, the most important first."""
+
+SYMPTOMS = {
+    1: ("n_gpu_layers has no effect", ["no-usable-gpu"]),
+    2: ("no usable GPU found", ["no-usable-gpu", "no-gpu-seen"]),
+    3: ("out of memory at a long context", ["weights-do-not-fit", "cache-does-not-fit", "compute-does-not-fit"]),
+    4: ("no error, and ten times slower", ["more-than-free"]),
+    5: ("Ollama forgets the beginning", ["prompt-truncated", "input-truncated"]),
+    6: ("slow with a larger num_ctx", ["layers-on-cpu", "cache-larger-than-weights"]),
+    7: ("loaded again at every request", ["loaded-again"]),
+    8: ("Requested tokens exceed context window of 512", ["request-too-long"]),
+    9: ("exceed_context_size_error", ["request-too-long", "pool-exceeded"]),
+    10: ("quantized V cache requires flash attention", ["quantized-values"]),
+    11: ("mixed cache types", ["cache-types-on-cuda", "cache-types-without-kernel"]),
+    12: ("forcing full prompt re-processing", ["full-reprocessing"]),
+    13: ("an agent reads everything again", ["prompt-read-again"]),
+    14: ("the server's memory grows", ["prompt-cache-in-ram"]),
+    15: ("failed to fit params", ["fit-failed"]),
+    16: ("experts on the CPU", ["experts-on-cpu"]),
+    17: ("speculation is slower", ["draft-rejected"]),
+    18: ("two GPUs are slower than one", ["two-devices-for-one", "no-nccl"]),
+    19: ("more threads are slower", ["more-threads-than-processors"]),
+    20: ("the disk is busy", ["mlock-failed"]),
+    21: ("slow in WSL, or killed", ["windows-folder", "killed"]),
+    22: ("Illegal instruction", ["illegal-instruction"]),
+    23: ("no kernel image, old driver", ["no-kernel-image", "driver-too-old"]),
+    24: ("invalid magic, unknown architecture", ["html-page", "lfs-pointer", "unknown-architecture", "chat-template"]),
+    25: ("slower with time, GPU lost", ["throttled", "gpu-lost"]),
+}
+"""What people report -> the rules that find it, as far as it leaves a trace in a log."""
+
+
+def ids(report):
+    return [finding.id for finding in report.findings]
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_fault_that_was_provoked_is_found(name):
+    """Each log of a real run shows its fault and no other, and a healthy one shows none."""
+    assert ids(lab.explain(RUNS / f"{name}.log")) == FOUND[name]
+
+
+def test_every_log_of_a_run_has_its_expectation():
+    """No file lies in the folder without a test."""
+    assert {path.stem for path in RUNS.glob("*.log")} == set(FOUND)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_message_that_is_cited_is_found(name):
+    """Each log after a cited message shows its fault and no other, and a healthy one of each program shows none."""
+    log, expected = LOGS[name]
+    assert ids(lab.explain(log)) == expected
+
+
+def test_every_rule_finds_something():
+    """No rule is there that no log of the tests shows."""
+    shown = {one for _, found in LOGS.values() for one in found} | {one for found in FOUND.values() for one in found}
+    assert shown == set(rules())
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS)
+def test_a_symptom_is_found(symptom):
+    """Every symptom that people report has a log in which it is found."""
+    shown = [*(found for _, found in LOGS.values()), *FOUND.values()]
+    for rule in SYMPTOMS[symptom][1]:
+        assert any(rule in found for found in shown)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_finding_rests_on_lines_of_the_log(name):
+    """Every finding names a line by its number, and that line has the text that is shown."""
+    log = LOGS[name][0]
+    for finding in lab.explain(log).findings:
+        assert finding.lines
+        for line in finding.lines:
+            assert line.text in log.split("\n")[line.number - 1]
+
+
+@pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
+def test_a_finding_leads_to_a_page(rule):
+    """The page of every rule is in the book, with the label that it names."""
+    page, _, anchor = rule.page.partition("#")
+    assert f"({anchor})=" in (ROOT / f"{page}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
+def test_a_fix_names_settings_of_the_table(rule):
+    """A name between angle brackets is a setting of options.toml, and every program is told something to do."""
+    sentences = [*rule.fix, *(sentence for fixes in rule.fixes.values() for sentence in fixes)]
+    assert {name for sentence in sentences for name in SETTING.findall(sentence)} <= set(options())
+    for program in ("cli", "python", "ollama", "lmstudio"):
+        assert fix_for(rule, program)
+        assert not any(SETTING.search(sentence) for sentence in fix_for(rule, program))
+
+
+@pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
+def test_a_rule_is_complete(rule):
+    """It has a message or a known condition, a source, and excludes only rules that exist."""
+    assert bool(rule.any) != (rule.when in CONDITIONS)
+    assert rule.source
+    assert set(rule.unless) <= set(rules())
+    assert re.compile(rule.pattern)
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        (HEALTHY, "`-c`"),
+        (OLLAMA_START + runner() + HEALTHY, "`num_ctx`"),
+        ("[LMSInternal] x\n" + HEALTHY, "Context Length"),
+    ],
+)
+def test_a_fix_is_in_the_words_of_the_program(log, name):
+    """The same fault names `-c` to llama.cpp, `num_ctx` to Ollama, and a field of its form to LM Studio."""
+    report = lab.explain(log + "llama_init_from_model: failed to allocate buffer for kv cache\n")
+    assert name in " ".join(report.findings[0].fix)
+
+
+def test_a_setting_is_named_once():
+    """Ollama has one type for keys and values, and llama.cpp a switch for each way, of which the first is named."""
+    assert " ".join(fix_for(rules()["cache-types-on-cuda"], "ollama")).count("OLLAMA_KV_CACHE_TYPE") == 1
+    assert "`--op-offload` on" in " ".join(fix_for(rules()["experts-on-cpu"], "cli"))
+
+
+@pytest.mark.parametrize(("name", "size"), [("server-cache-full", "192.00 MiB"), ("server-compute-full", "14.01 MiB")])
+def test_what_did_not_fit_has_its_size(name, size):
+    """The size of the buffer that was refused is told, from the line that every backend writes."""
+    finding = lab.explain(RUNS / f"{name}.log").findings[0]
+    assert f"{size} were asked for" in finding.what
+    assert "failed to allocate RPC0" in finding.lines[0].text
+
+
+def test_a_divided_context_is_named():
+    """A request that is too long for its slot is told how the context was divided."""
+    finding = lab.explain(RUNS / "server-slots.log").findings[0]
+    assert finding.what == (
+        "A request of 362 tokens is longer than the context of 256, which is 1,024 divided among 4 slots."
+    )
+
+
+def test_the_default_context_of_llama_cpp_python_is_named():
+    """512 tokens are recognised as a default that nobody chose."""
+    assert "512 is the default" in lab.explain(RUNS / "python-context.log").findings[0].what
+
+
+def test_layers_are_not_read_from_the_request():
+    """`offloaded 7/7 layers` with all weights in RAM is no layer on a GPU (claim A30)."""
+    report = lab.explain(RUNS / "python-all-layers.log")
+    assert report.layers.by_device == {"CPU": 7}
+
+
+def test_a_cache_larger_than_the_weights_is_worth_a_note():
+    """The cache of a long context is compared with the weights."""
+    log = HEALTHY.replace(context(), context(32768, 4300.0))
+    assert ids(lab.explain(log)) == ["cache-larger-than-weights"]

@@ -1,0 +1,95 @@
+"""Rooms: several cards, one memory for host and GPU, and which plans fit into them."""
+
+import pytest
+from fakes import CPU_ONLY, WITH_GPU, made_plan
+
+import inferlab as lab
+from inferlab.errors import InvalidSettings
+from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.rooms import (
+    SHARED,
+    devices_in,
+    free_bytes,
+    fullest_room,
+    machine_for,
+    margin,
+    shortfall_text,
+    verdict,
+)
+from inferlab.settings import Settings
+from inferlab.units import GIB, MIB
+
+PLANNED = 16.5 * MIB  # bytes of `made_plan` on host and gpu0 together
+OPEN = made_plan(devices={"host": DeviceBytes(MIB, 0, None, 0), "gpu0": DeviceBytes(10 * MIB, 0, None, 0)})
+
+
+def test_several_sizes_are_as_many_cards():
+    """Each has its own room, and the layers are shared by what is free."""
+    machine = machine_for(CPU_ONLY, vram=["8GiB", 24 * GIB])
+    assert [(card.name, card.free_bytes) for card in machine.gpus] == [("CUDA0", 8 * GIB), ("CUDA1", 24 * GIB)]
+    assert free_bytes(machine) == {"gpu0": 8 * GIB, "gpu1": 24 * GIB}
+    found = lab.fit("mistral-7b", vram=("8GiB", "24GiB"), simulate=False)
+    assert [sum(layer.device == name for layer in found.plan.layers) for name in ("gpu0", "gpu1")] == [9, 24]
+    assert (found.fits, found.plan.method) == ("yes", "bound")
+    assert lab.fit("mistral-7b", vram=("3GiB", "3GiB"), simulate=False).fits == "no"
+
+
+def test_shared_memory_holds_every_device():
+    """Host and GPU lie in one room: it is compared with the sum of their bytes."""
+    plan = made_plan()
+    assert devices_in(plan, SHARED) == ("host", "gpu0")
+    assert margin(plan, {SHARED: 20 * MIB}) == 20 * MIB - PLANNED
+    assert [verdict(plan, {SHARED: room * MIB}) for room in (17, 16)] == ["yes", "no"]
+    assert shortfall_text(plan, {SHARED: 16 * MIB}) == (
+        "shared would hold 12.00 MiB of weights, 3.00 MiB of KV cache, 1.50 MiB of compute buffer, 512.00 KiB too much"
+    )
+
+
+def test_a_model_in_unified_memory_is_compared_with_its_sum():
+    """The embedding of a tied model lies there twice; there is no other room, and moving layers frees nothing."""
+    found = lab.fit("llama-3.2-1b", unified="8GiB", backend="metal", simulate=False)
+    total = sum(held.total_bytes for held in found.plan.devices.values())
+    assert (found.free_bytes, found.fits) == ({SHARED: 8 * GIB}, "yes")
+    assert found.margin_bytes == 7 * GIB - total
+    too_small = lab.fit("llama-3.2-1b", unified="1700MiB", simulate=False)
+    assert (too_small.fits, too_small.most_layers.value) == ("no", None)
+    assert "share one memory" in too_small.most_layers.reason
+
+
+def test_a_compute_buffer_of_unknown_size_leaves_a_fit_open():
+    """What is known decides a no; else the answer is unsure, and the reason names what is not known."""
+    assert [verdict(OPEN, {SHARED: room * MIB}) for room in (10, 1000)] == ["no", "unsure"]
+    assert shortfall_text(OPEN, {"gpu0": GIB}).endswith("10.00 MiB of weights, and a compute buffer of unknown size")
+    found = lab.fit("gemma-3-4b", Settings(type_k="f32", type_v="f32"), vram="8GiB", simulate=False)
+    assert (found.fits, found.largest_n_ctx.value) == ("unsure", None)
+    assert "Weights and KV cache alone leave room for n_ctx=" in found.largest_n_ctx.reason
+
+
+def test_the_fullest_room_has_least_left():
+    """Not the one that holds most, and never one whose memory is unknown while another is known."""
+    assert fullest_room(made_plan(), {"host": 6 * MIB, "gpu0": 100 * MIB}) == "host"
+    assert fullest_room(made_plan(), {"host": None, "gpu0": 100 * MIB}) == "gpu0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"vram": "8GiB", "unified": "8GiB"}, "exclude each other"),
+        ({"vram": []}, "leaves no card"),
+        ({"vram": ["8GiB", 0]}, "vram=0 leaves no card"),
+        ({"unified": -1}, "unified=-1 leaves no card"),
+        ({"vram": "8GiB", "backend": "cpu"}, "backend='cpu' is not one of cuda, rocm, metal"),
+        ({"backend": "metal"}, "Give its vram, or unified"),
+        ({"vram": "eight"}, "is no size"),
+    ],
+)
+def test_a_room_that_cannot_be_is_refused(asked, error):
+    """The message names what was given, and what to give instead."""
+    with pytest.raises(InvalidSettings, match=error):
+        machine_for(WITH_GPU, **asked)
+
+
+def test_an_rpc_server_is_not_part_of_unified_memory():
+    """Its memory is another machine's."""
+    with pytest.raises(InvalidSettings, match="memory of one machine"):
+        lab.fit("mistral-7b", Settings(rpc_servers=("127.0.0.1:1",)), unified="8GiB", simulate=False)
