@@ -27,6 +27,7 @@ ORDER = """
     experiments
     log_reader
     atlas
+    results
     figures
     widgets
     cli | handbook

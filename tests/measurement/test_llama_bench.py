@@ -261,6 +261,17 @@ def test_a_row_that_no_run_can_say_is_refused(name, printed):
     assert reason in str(refusal.value)
 
 
+def test_prefills_at_a_depth_can_be_left_out(printed, tmp_path):
+    """`llama-bench -p 512 -d 512` writes one, which no run can say; every other row is held to the rules."""
+    deep = {**printed[0], "n_depth": 512}
+    path = tmp_path / "bench.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in (deep, *printed)))
+    assert import_llama_bench(path, leave_out=True) == from_rows(printed)
+    for name in ("n_gen=16", "negative", "no samples", "text as number", "embeddings"):
+        with pytest.raises(RecordError, match=r"^Row 1 cannot be imported: "):
+            from_rows([deep | REFUSED[name][0]], leave_out=True)
+
+
 def test_a_row_without_samples_is_refused(printed):
     """CSV and SQL output, turned into JSON, lack the repetitions."""
     without = {name: value for name, value in printed[0].items() if not name.startswith("samples")}

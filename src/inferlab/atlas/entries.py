@@ -170,7 +170,8 @@ def _files(folder: str | Path | None) -> Iterator[tuple[str, Path, Any]]:
 def _runs(data: Any) -> tuple[Run, ...]:
     kind = kind_of(data)
     if kind == "run":
-        return (from_record(data),)
+        found = from_record(data)
+        return found if isinstance(found, tuple) else (found,)
     return from_record(data).runs if kind == "sweep" else ()
 
 

@@ -1,0 +1,12 @@
+"""Results that a reader has: rates of llama-bench or of this library, read, bounded, compared and made shareable.
+
+All of it stands on bare Python, so that a page can read them in the browser.
+"""
+
+from __future__ import annotations
+
+from inferlab.results.compare import Comparison, compare
+from inferlab.results.reading import ResultFile, read_results
+from inferlab.results.result import Result
+
+__all__ = ["Comparison", "Result", "ResultFile", "compare", "read_results"]

@@ -1,0 +1,120 @@
+"""The bound on a measured decode rate: the rated bandwidth of its card, over the bytes that a token needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from inferlab.errors import InferlabError
+from inferlab.model.catalog import known_models
+from inferlab.model.gguf import Model
+from inferlab.model.quant_mixes import MIXES
+from inferlab.model.synthetic_model import shape
+from inferlab.prediction.cards import KnownCard, known_cards
+from inferlab.prediction.decode_bound import token_bytes
+from inferlab.results.result import Result
+
+ALIKE = 0.01
+"""By how much the bytes of a file may differ from those of the known model that is taken for it."""
+NOISE = re.compile(r"\b(nvidia|amd|intel|graphics|gpu)\b|\(r\)|\(tm\)|[®™]", re.IGNORECASE)
+SIZE = re.compile(r"\b\d+ ?gi?b\b|\bgddr\d\w*\b", re.IGNORECASE)
+TYPE = re.compile(r"\S*\d\S*[BM](?: MoE)?\s+(.+)$|\?B\s+(.+)$")
+WORDS = {" - Medium": "_M", " - Small": "_S", " - Large": "_L"}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most tokens per second of one sequence that a card's bandwidth allows, if each token needs all of n_bytes.
+
+    known  whether n_bytes are the bytes that a token of a known model needs, with its cache: then it is an upper limit.
+           Else they are all weights of the file, and a token may need fewer: a row of the embedding, some experts
+    """
+
+    card: KnownCard
+    n_bytes: int
+    known: bool
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.card.bandwidth_bytes_per_second / self.n_bytes
+
+
+def card_named(result: Result) -> KnownCard | None:
+    """The card of the list that the file names; None where it names none, or one that is sold with two bandwidths."""
+    names = {_plain(name) for name in (result.cpu if result.on_processor else result.gpu).split(", ")} - {""}
+    if len(names) != 1:
+        return None
+    found = _cards_by_name().get(names.pop(), [])
+    return found[0] if len({card.bandwidth_bytes_per_second for card in found}) == 1 else None
+
+
+@cache
+def _cards_by_name() -> dict[str, list[KnownCard]]:
+    found: dict[str, list[KnownCard]] = {}
+    for card in known_cards().values():
+        found.setdefault(_plain(card.title), []).append(card)
+    return found
+
+
+def _plain(name: str) -> str:
+    return " ".join(SIZE.sub(" ", NOISE.sub(" ", name)).lower().split())
+
+
+def bound_of(result: Result, card: KnownCard | None) -> Bound | str:
+    """The bound of a decode test on a card, or why there is none."""
+    if card is None:
+        return "no card of the list is named"
+    if result.on_processor and not card.unified:
+        return "the weights lie in RAM, whose bandwidth is not known"
+    if result.settings.get("split_mode") in ("row", "tensor") and ", " in result.gpu:
+        return "several cards read at the same time"
+    model = known_model_of(result)
+    if model:
+        kinds = result.settings.get("type_k", "f16"), result.settings.get("type_v", "f16")
+        try:
+            return Bound(card, token_bytes(model, *kinds, depth=result.n_depth), True)
+        except InferlabError:
+            pass
+    return Bound(card, result.model_bytes, False) if result.model_bytes else "the file does not say the model's bytes"
+
+
+def layers_on_gpu(result: Result) -> tuple[int, int] | None:
+    """(layers on the GPU, all of them) of a known model that lies there in part; the output layer counts as one."""
+    model, asked = known_model_of(result), result.settings.get("n_gpu_layers", "")
+    n_layers = model.n_layer + 1 if model else 0
+    return (int(asked), n_layers) if asked.isdecimal() and 0 < int(asked) < n_layers else None
+
+
+def known_model_of(result: Result) -> Model | None:
+    """The known model with as many weights of this type, and nearly as many bytes; None if there is none."""
+    mix, architecture = type_of(result.model), result.model.partition(" ")[0]
+    name = _names().get((architecture, result.n_params))
+    if not name or mix is None:
+        return None
+    model = _shape(name, mix)
+    alike = result.model_bytes and abs(model.tensor_bytes / result.model_bytes - 1) < ALIKE
+    return model if alike else None
+
+
+@cache
+def _names() -> dict[tuple[str, int], str]:
+    """(architecture, number of weights) -> known model."""
+    cards = {name: _shape(name, "F16").card() for name in known_models()}
+    return {(card.architecture, card.n_params): name for name, card in cards.items()}
+
+
+@cache
+def _shape(name: str, mix: str) -> Model:
+    return shape(name, mix)
+
+
+def type_of(description: str) -> str | None:
+    """The file type in llama.cpp's description of a model: `llama 8B Q4_K - Medium` -> `Q4_K_M`; None if unknown."""
+    found = TYPE.search(description)
+    name = (found[1] or found[2]) if found else ""
+    for words, letter in WORDS.items():
+        name = name.replace(words, letter)
+    name = {"Q2_K_M": "Q2_K", "all F32": "F32"}.get(name, name)
+    return name if name in MIXES else None

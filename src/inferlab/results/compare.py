@@ -1,0 +1,182 @@
+"""Two runs against each other: tests of the same model and workload, as ratios; what has no partner is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import median
+from typing import Any
+
+from inferlab.errors import InvalidSettings
+from inferlab.results.result import Result
+from inferlab.statistics import CONFIDENCE, MOST_RATIOS, ratio_interval, sign_confidence
+
+GROUPS: dict[str, Callable[[Result], tuple[Any, ...]]] = {
+    "run": lambda one: (one.source, one.machine, one.backend, one.build, *sorted(one.settings.items())),
+    "file": lambda one: (one.source,),
+    "machine": lambda one: (one.machine, one.backend),
+    "build": lambda one: (one.build,),
+    "settings": lambda one: tuple(sorted(one.settings.items())),
+}
+"""What may be compared: tests that agree in all of it belong together."""
+PARTS = {
+    "cpu": "processor",
+    "gpu": "GPU",
+    "backend": "backend",
+    "build": "build",
+    "file": "model file",
+    "model_bytes": "bytes of the weights",
+}
+"""Fields of a test beside its settings in which two tests may differ, and what they are called."""
+MOST_INTERVALS = 100
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tests of the same workload; `ratio` is how many times as fast the second is.
+
+    interval  95 %, as `statistics.ratio_interval` has it; without one `ratio` is that of the two rates
+    lacking   why there is no interval; "" with one
+    """
+
+    first: Result
+    second: Result
+    ratio: float
+    interval: tuple[float, float] | None
+    lacking: str = ""
+
+    @property
+    def faster(self) -> int | None:
+        """1 or 2, whichever the whole interval says; 0 where it contains 1 and leaves it open, None without one."""
+        if self.interval is None:
+            return None
+        low, high = self.interval
+        return 2 if low > 1 else 1 if high < 1 else 0
+
+    @property
+    def differing(self) -> dict[str, tuple[str, str]]:
+        """Everything in which the two differ, and with which values; "" where one does not name it."""
+        values = [
+            {**{name: _text(getattr(one, part)) for part, name in PARTS.items()}, **one.settings}
+            for one in (self.first, self.second)
+        ]
+        names = dict.fromkeys(name for side in values for name in side)
+        both = {name: tuple(side.get(name, "") for side in values) for name in names}
+        return {name: (one, other) for name, (one, other) in both.items() if one != other}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs of two groups of tests, and the tests without a partner, each with the reason."""
+
+    pairs: tuple[Pair, ...]
+    alone: tuple[tuple[Result, str], ...]
+
+    def only(self, decode: bool) -> Comparison:
+        """The pairs that timed generated tokens alone, or all others: the two kinds are never put together."""
+        return Comparison(tuple(pair for pair in self.pairs if pair.first.is_decode is decode), ())
+
+    @property
+    def median_ratio(self) -> float | None:
+        """The median of the pairs' ratios by their logarithms, so that it turns with them; None without a pair."""
+        return exp(median(log(pair.ratio) for pair in self.pairs)) if self.pairs else None
+
+    def n_decided(self, faster: int | None) -> int:
+        """Pairs of which `Pair.faster` says this."""
+        return sum(pair.faster == faster for pair in self.pairs)
+
+    @property
+    def faster(self) -> int | None:
+        """1 or 2 where more than half of the pairs say so; None without any interval, and else 0: it is open."""
+        if self.n_decided(None) == len(self.pairs):
+            return None
+        return next((one for one in (1, 2) if 2 * self.n_decided(one) > len(self.pairs)), 0)
+
+    @property
+    def confidence(self) -> float | None:
+        """Of the sign test over the pairs that are not open: that the first and the second are not equally often ahead.
+
+        None where even pairs that all agree are too few to reach CONFIDENCE.
+        """
+        signs = [1.0] * self.n_decided(2) + [-1.0] * self.n_decided(1)
+        attainable = sign_confidence([1.0] * len(signs)) or 0
+        return sign_confidence(signs) if attainable >= CONFIDENCE else None
+
+
+def groups(results: Iterable[Result], by: str) -> list[list[Result]]:
+    """The tests in groups, in the order of their first tests; `by` is a name of GROUPS."""
+    found: dict[Any, list[Result]] = {}
+    for one in results:
+        found.setdefault(GROUPS[by](one), []).append(one)
+    return [*found.values()]
+
+
+def compare(first: Sequence[Result], second: Sequence[Result]) -> Comparison:
+    """Pairs of tests with the same model, type and tokens. Raises InvalidSettings if a group is empty.
+
+    Where a group has several tests of one workload, those with equal settings are paired, one with one, and the others
+    stay alone: tests with different settings are never put together.
+    """
+    if not first or not second:
+        raise InvalidSettings("There is nothing to compare: one of the two has no test.")
+    sides = [_by_workload(group) for group in (first, second)]
+    matched, alone = [], []
+    for workload in dict.fromkeys([*sides[0], *sides[1]]):
+        pairs, rest = _matched(*(side.get(workload, []) for side in sides))
+        matched += pairs
+        alone += rest
+    pairs = tuple(_pair(*pair, n < MOST_INTERVALS) for n, pair in enumerate(matched))
+    return Comparison(pairs, tuple(alone))
+
+
+def _by_workload(results: Iterable[Result]) -> dict[Any, list[Result]]:
+    found: dict[Any, list[Result]] = {}
+    for one in results:
+        found.setdefault(one.workload, []).append(one)
+    return found
+
+
+def _matched(
+    first: list[Result], second: list[Result]
+) -> tuple[list[tuple[Result, Result]], list[tuple[Result, str]]]:
+    """Pairs among tests of one workload, and the others with the reason."""
+    if not first or not second:
+        return [], [(one, "the other has no test of this model and workload") for one in first + second]
+    if len(first) == len(second) == 1:
+        return [(first[0], second[0])], []
+    waiting: dict[Any, list[Result]] = {}
+    for one in second:
+        waiting.setdefault(GROUPS["settings"](one), []).append(one)
+    pairs, rest = [], []
+    for one in first:
+        partners = waiting.get(GROUPS["settings"](one))
+        if partners:
+            pairs.append((one, partners.pop(0)))
+        else:
+            rest.append(one)
+    rest += [one for partners in waiting.values() for one in partners]
+    return pairs, [(one, "several tests of this workload, and none with the same settings is left") for one in rest]
+
+
+def _text(value: str | int | None) -> str:
+    return f"{value:,}" if isinstance(value, int) else value or ""
+
+
+def _pair(first: Result, second: Result, with_interval: bool) -> Pair:
+    lacking = _lacking(first, second, with_interval)
+    if not lacking:
+        ratio, interval = ratio_interval(first.samples, second.samples)
+        if interval:
+            return Pair(first, second, ratio, interval)
+        lacking = "too few repetitions for a 95\u00a0% interval"
+    return Pair(first, second, second.rate / first.rate, None, lacking)
+
+
+def _lacking(first: Result, second: Result, with_interval: bool) -> str:
+    """Why no interval is computed, or ""."""
+    if not first.samples or not second.samples:
+        return "a file does not list the repetitions"
+    if max(len(first.samples), len(second.samples)) > MOST_RATIOS:
+        return f"more than {MOST_RATIOS} repetitions"
+    return "" if with_interval else f"only the first {MOST_INTERVALS} pairs have one"

@@ -1,0 +1,222 @@
+"""One test: a workload on a machine, and the rates of its repetitions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median, stdev
+from typing import Any
+
+from inferlab.errors import RecordError
+
+SETTINGS = (
+    "n_threads", "n_threads_batch", "n_gpu_layers", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn",
+    "no_kv_offload", "split_mode", "main_gpu", "tensor_split", "devices", "load_mode", "use_mmap", "n_cpu_moe",
+    "tensor_buft_overrides", "no_op_offload", "no_host", "repack", "embeddings", "cpu_mask", "cpu_strict", "poll",
+)  # fmt: skip
+"""llama-bench's fields that are settings of a test, and one that only this library has."""
+FLASH_ATTN = {"-1": "auto", "0": "off", "1": "on"}
+MOST_TOKENS = 10**9
+LEAST_RATE, MOST_RATE = 1e-6, 1e9
+MOST_SAMPLES = 1000
+ROUNDED = 1e-4
+"""By how much a rate that llama-bench prints may be off: it writes six digits."""
+SHOWN = 80
+"""Characters of a wrong value that an error quotes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One test of one file.
+
+    source         the file's name
+    cpu, gpu       as the file names them, gpu "" without one; backend and build likewise
+    model          llama.cpp's description: architecture, size, type of the weights; else the file's name
+    model_bytes    bytes of all weights; n_params their number; None where the file does not say
+    settings       llama-bench's names -> values as texts
+    n_prompt, n_gen, n_depth   tokens of prompt and answer that were timed, and those in the cache before
+    samples        tokens per second of each repetition; empty where the file has only mean and deviation
+    mean, deviation  of the repetitions, tokens per second; the deviation is None where it is not known
+    """
+
+    source: str
+    cpu: str
+    gpu: str
+    backend: str
+    build: str
+    date: str
+    model: str
+    file: str
+    model_bytes: int | None
+    n_params: int | None
+    settings: dict[str, str]
+    n_prompt: int
+    n_gen: int
+    n_depth: int
+    samples: tuple[float, ...]
+    mean: float
+    deviation: float | None
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second: the median of the repetitions, or their mean where the file has no more."""
+        return median(self.samples) if self.samples else self.mean
+
+    @property
+    def test(self) -> str:
+        """llama-bench's name of the workload: `pp512`, `tg128 @ d256`."""
+        parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(self.n_gen)
+        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it timed generated tokens alone."""
+        return not self.n_prompt
+
+    @property
+    def machine(self) -> str:
+        """What computed: the GPU, and the processor; the processor alone without a GPU in use."""
+        return f"{self.gpu}; {self.cpu}" if self.gpu and not self.on_processor else self.cpu or "not named"
+
+    @property
+    def on_processor(self) -> bool:
+        """Whether no layer lies on a GPU, as far as the file says."""
+        return not self.gpu or self.settings.get("n_gpu_layers") == "0" or self.settings.get("devices") == "none"
+
+    @property
+    def workload(self) -> tuple[Any, ...]:
+        """What two tests must share to be compared: the model with its type, and the tokens."""
+        return self.model, self.n_params, self.n_prompt, self.n_gen, self.n_depth
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields as JSON has them, without numbers that JSON lacks."""
+        return {**vars(self), "samples": list(self.samples)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        """The inverse of `to_dict`."""
+        return cls(**{**data, "samples": tuple(data["samples"])})
+
+
+def result_of(row: Mapping[str, Any], source: str) -> Result:
+    """The test of a row with llama-bench's fields; texts stand for numbers in CSV. Raises RecordError with the reason.
+
+    A row needs a model, a workload, and samples or a mean; every other field may be missing.
+    """
+    n_prompt, n_gen, n_depth = (_whole(row, name, 0) for name in ("n_prompt", "n_gen", "n_depth"))
+    if not n_prompt + n_gen:
+        raise RecordError("it times neither a prompt nor generated tokens: n_prompt and n_gen are 0 or missing")
+    samples = _samples(row, n_prompt + n_gen)
+    file = re.split(r"[\\/]", _text(row, "model_filename"))[-1]
+    model = _text(row, "model_type") or file
+    if not model:
+        raise RecordError("it names no model: model_type and model_filename are missing")
+    return Result(
+        source=source,
+        cpu=_text(row, "cpu_info"),
+        gpu=_text(row, "gpu_info"),
+        backend=_text(row, "backends"),
+        build=_text(row, "build_commit"),
+        date=_text(row, "test_time")[:10],
+        model=model,
+        file=file,
+        model_bytes=_whole(row, "model_size", None, 10**16),
+        n_params=_whole(row, "model_n_params", None, 10**16),
+        settings={name: text for name in SETTINGS if (text := _setting(row, name))},
+        n_prompt=n_prompt,
+        n_gen=n_gen,
+        n_depth=n_depth,
+        samples=samples,
+        mean=mean(samples) if samples else _rate(row["avg_ts"], "avg_ts"),
+        deviation=_deviation(row, samples),
+    )
+
+
+def number(value: Any) -> float | None:
+    """A finite number of at least 0, or its text; None for anything else."""
+    try:
+        found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return found if 0 <= found < math.inf else None
+
+
+def _whole(row: Mapping[str, Any], name: str, missing: int | None, most: int = MOST_TOKENS) -> Any:
+    value = row.get(name)
+    if value in (None, ""):
+        return missing
+    found = number(value)
+    if found is None or found != int(found) or found > most:
+        raise RecordError(f"{name} is {_shown(value)}, no whole number from 0 to {most:,}")
+    return int(found)
+
+
+def _samples(row: Mapping[str, Any], n_tokens: int) -> tuple[float, ...]:
+    """Tokens per second of each repetition: from the nanoseconds, which have more digits, else as they stand.
+
+    Raises RecordError where both are given and differ by more than llama-bench's rounding, or the mean is no rate.
+    """
+    from_times = tuple(_rate(1e9 * n_tokens / ns, "samples_ns") for ns in _numbers(row, "samples_ns"))
+    given = tuple(_rate(rate, "samples_ts") for rate in _numbers(row, "samples_ts"))
+    if from_times and given and not _agree(from_times, given):
+        raise RecordError("samples_ts do not follow from samples_ns and the tokens: take it as llama-bench wrote it")
+    if row.get("avg_ts") not in (None, ""):
+        _rate(row["avg_ts"], "avg_ts")
+    elif not from_times + given:
+        raise RecordError("it has no rate: samples_ns, samples_ts and avg_ts are missing")
+    return from_times or given
+
+
+def _numbers(row: Mapping[str, Any], name: str) -> list[float]:
+    """The numbers of a list in a row; none where it is missing or empty."""
+    values = row.get(name)
+    if not values:
+        return []
+    found = [number(value) for value in values] if isinstance(values, list) else [None]
+    if not all(found):
+        raise RecordError(f"{name} is {_shown(values)}, no list of numbers above 0")
+    if len(found) > MOST_SAMPLES:
+        raise RecordError(f"{name} has {len(found):,} repetitions, more than {MOST_SAMPLES:,}")
+    return found
+
+
+def _agree(rates: Sequence[float], given: Sequence[float]) -> bool:
+    pairs = zip(rates, given, strict=False)
+    return len(rates) == len(given) and all(math.isclose(*pair, rel_tol=ROUNDED) for pair in pairs)
+
+
+def _rate(value: Any, name: str) -> float:
+    found = number(value)
+    if found is None or not LEAST_RATE <= found <= MOST_RATE:
+        raise RecordError(f"{name} is {_shown(value)}: no rate of tokens per second")
+    return found
+
+
+def _deviation(row: Mapping[str, Any], samples: tuple[float, ...]) -> float | None:
+    if samples:
+        return stdev(samples) if len(samples) > 1 else None
+    return number(row.get("stddev_ts"))
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise RecordError(f"{name} is {_shown(value)}, no text")
+    return value.strip()
+
+
+def _setting(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str | int | float):
+        return ""
+    text = str(int(value)) if isinstance(value, bool) else str(value).strip()
+    return FLASH_ATTN.get(text, text) if name == "flash_attn" else text
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)[: SHOWN + 1]
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"
