@@ -3,6 +3,7 @@
 #   GPU=cuda|metal|vulkan|none   llama.cpp's backend; the one installed is kept until another is named
 #   PYTHON=python3.12            the Python that .venv is made from, 3.10 to 3.13
 #   LAB_OPTIONS=--no-browser     more words for JupyterLab
+#   SERVE_OPTIONS=--port=8001    more words for `make serve`
 #   REFERENCE_OPTIONS=--list     more words for `make reference`
 
 PYTHON ?= python3
@@ -25,7 +26,7 @@ PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help book watch epub pdf test lint lab bench reference tools diagrams clean
+.PHONY: help book watch serve epub pdf test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -38,6 +39,9 @@ book: $(READY)  ## execute the chapters and labs that changed, build the site, s
 
 watch: $(READY)  ## the same after each edit, until Ctrl-C
 	$(BIN)/python -m handbook.watch
+
+serve: $(PYTHON_READY)  ## the built site at http://127.0.0.1:8000/, with the headers that its instruments need
+	$(BIN)/python -m handbook.serve $(SERVE_OPTIONS)
 
 epub: book  ## the same site as a file for e-readers: _build/handbook.epub (needs Chromium)
 	$(BIN)/python -m handbook.epub

@@ -5,18 +5,17 @@ The gates of `tests/site` and the table of `tests/benchmarks/test_site_weight.py
 
 from __future__ import annotations
 
-import functools
-import gzip
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers import Quiet, serving
+from servers import serving
+
+from handbook.serve import Handler
 
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 SLOW_4G = {"offline": False, "latency": 562.5, "downloadThroughput": 1.44e6 / 8, "uploadThroughput": 0.675e6 / 8}
 """Lighthouse's slow 4G, as DevTools throttles it: milliseconds for each request, bytes for each second."""
-COMPRESSED = (".html", ".css", ".js", ".svg", ".json", ".txt", ".xml")
 
 OBSERVE = """
 (() => {
@@ -73,30 +72,11 @@ def compressing_server(folder: Path) -> AbstractContextManager[str]:
     return serving(folder, _Compressing)
 
 
-class _Compressing(Quiet):
-    protocol_version = "HTTP/1.1"
+class _Compressing(Handler):
+    """The site's own server with the headers of any web host."""
 
-    def do_GET(self) -> None:
-        path = Path(self.translate_path(self.path))
-        path = path / "index.html" if path.is_dir() else path
-        if not path.is_file():
-            return self.send_error(404)
-        compress = path.suffix in COMPRESSED
-        body = _compressed(path, path.stat().st_mtime_ns) if compress else path.read_bytes()
-        self.send_response(200)
-        self.send_header("Content-Type", self.guess_type(path))
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-cache")
-        if compress:
-            self.send_header("Content-Encoding", "gzip")
-        self.end_headers()
-        with suppress(ConnectionError):
-            self.wfile.write(body)
-
-
-@functools.cache
-def _compressed(path: Path, changed: int) -> bytes:
-    return gzip.compress(path.read_bytes(), 6)
+    def safety(self, policy: str) -> dict[str, str]:
+        return {}
 
 
 def first_visit(browser, home: str, page: str, *, scheme="light", size=WIDE, network=None, settle=300, **options):

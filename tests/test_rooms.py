@@ -28,6 +28,7 @@ ORDER = """
     log_reader
     atlas
     results
+    instruments
     figures
     widgets
     cli | handbook

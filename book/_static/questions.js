@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const STORE = `inferlab-predictions:${DOCUMENTATION_OPTIONS.pagename}`;
+  const STORE = `inferlab-predictions:${location.pathname}`;
   function read() {
     try {
       return JSON.parse(localStorage.getItem(STORE)) ?? {};

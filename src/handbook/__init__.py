@@ -13,11 +13,14 @@ In Sphinx: `setup` connects the parts.
   `code_lines` makes the lines of code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
+- What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
+  load, and `instrument_directive` shows an instrument on a page.
 - How it is found: `findable` describes the pages to search engines; `page_texts` keeps what each page says,
   `search_index` and `term_cards` write it for the search and for the cards of terms, and `social_card` draws the
   picture beside a shared link.
 
-Apart from a build, `tested_labs` keeps what nbval executed, and `epub` and `pdf` bind the `built_site` into one file.
+Apart from a build, `tested_labs` keeps what nbval executed, `serve` sends the `built_site` to a browser on this
+machine, and `epub` and `pdf` bind it into one file.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ def setup(app) -> dict:
         findable,
         formulas,
         incremental,
+        instrument_directive,
+        instruments,
         page_kernel,
         predictions,
         settings_table,
@@ -57,6 +62,7 @@ def setup(app) -> dict:
     )
 
     content = (trials, predictions, atlas_table, settings_table, tables, diagrams, formulas, drawings, code_lines)
-    for part in (accessibility, *content, page_kernel, assets, findable, incremental):
+    reaching = (page_kernel, assets, instruments, instrument_directive, findable)
+    for part in (accessibility, *content, *reaching, incremental):
         part.setup(app)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -14,7 +14,7 @@ from inferlab.atlas import campaign
 from inferlab.atlas.entries import Entry, RecordFile, errors_by, gpu_names, typical
 from inferlab.engine.session import this_machine
 from inferlab.machine import Machine
-from inferlab.units import bytes_text
+from inferlab.units import bytes_text, number_text
 
 FILE_HEADINGS = ("Machine", "Record", "Kind", "Measurements", "Made")
 CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "device": "Device"}
@@ -162,13 +162,9 @@ def _rate(entry: Entry, phase: str) -> str:
     if phase not in entry.rates:
         return _cell("not timed")
     measured, checked = entry.rates[phase]
-    prediction = f"predicted {_rate_text(checked.predicted)}, {_signed(checked.error)}" if checked else "not predicted"
+    prediction = f"predicted {number_text(checked.predicted)}, {_signed(checked.error)}" if checked else "not predicted"
     outside = "" if checked is None or checked.inside else "outside its band"
-    return _cell(_rate_text(measured), prediction, outside, title=entry.why)
-
-
-def _rate_text(per_second: float) -> str:
-    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.3g}"
+    return _cell(number_text(measured), prediction, outside, title=entry.why)
 
 
 def _signed(error: float, digits: int = 0) -> str:

@@ -1,18 +1,27 @@
-"""Addresses of the built site, and first visits to each of its pages, made once for all gates that read them."""
+"""Addresses of the built site: from disk, and from servers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from first_visit import PHONE, WIDE, FirstVisit, compressing_server, first_visit, pages_of
+from first_visit import compressing_server
 from servers import serving
+
+from handbook.serve import Handler
 
 
 @pytest.fixture(scope="session")
 def server(built_book) -> Iterator[str]:
     """Address of a local server of the site."""
     with serving(built_book) as home:
+        yield home
+
+
+@pytest.fixture(scope="session")
+def site(built_book) -> Iterator[str]:
+    """Address of the site as `make serve` sends it."""
+    with serving(built_book, Handler) as home:
         yield home
 
 
@@ -27,13 +36,3 @@ def compressed(built_book) -> Iterator[str]:
     """Address of a server of the site that compresses, ending in a slash."""
     with compressing_server(built_book) as home:
         yield home
-
-
-@pytest.fixture(scope="session")
-def first_visits(built_book, compressed, browser) -> dict[str, list[FirstVisit]]:
-    """Two first visits to each page: in light on a wide screen, in dark on a phone."""
-    screens = [("light", WIDE), ("dark", PHONE)]
-    return {
-        page: [first_visit(browser, compressed, page, scheme=scheme, size=size) for scheme, size in screens]
-        for page in pages_of(built_book)
-    }

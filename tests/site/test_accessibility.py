@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from axe import STILL, violations
 
-AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-STILL = "* { transition: none !important; animation: none !important; }"
-UNFOLD = """() => {
-  for (const fold of document.querySelectorAll("article details")) fold.open = true;
-  for (const fold of document.querySelectorAll(".toggle-hidden")) fold.classList.remove("toggle-hidden");
-}"""
-START = """([scheme, rules]) => {
-  document.documentElement.dataset.theme = scheme;
-  const line = (each) => `${each.id} (${each.nodes.length}): ${each.nodes[0].html.slice(0, 160)}`;
-  const run = axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
-  window.violations = run.then((found) => found.violations.map(line));
-}"""
 WIDTHS = (1280, 390)
-SCHEMES = {"light": None, "dark": ["color-contrast"]}
-"""Which rules each scheme is checked for, None for all: in dark only colours can differ."""
 FOCUS = """(name) => {
   const element = [...document.querySelectorAll(name)].find((each) => each.checkVisibility());
   element.focus();
@@ -47,22 +33,6 @@ def tabs(browser) -> Iterator[list]:
     yield [context.new_page() for context in contexts]
     for context in contexts:
         context.close()
-
-
-def violations(tabs: list) -> list[str]:
-    """What axe-core finds in tabs with every fold open, in both schemes."""
-    for tab in tabs:
-        tab.add_style_tag(content=STILL)
-        tab.add_script_tag(path=str(AXE))
-        tab.evaluate(UNFOLD)
-    found = []
-    for scheme, rules in SCHEMES.items():
-        for tab in tabs:
-            tab.evaluate(START, [scheme, rules])
-        for tab in tabs:
-            where = f"{scheme}, {tab.viewport_size['width']}"
-            found += [f"{where}: {each}" for each in tab.evaluate("window.violations")]
-    return found
 
 
 def test_axe_finds_no_violation(built_book, pages, tabs):

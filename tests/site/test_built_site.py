@@ -184,7 +184,7 @@ def test_every_file_of_the_site_is_asked_for(built_book, pages):
     while texts:
         text = files[texts.pop()].read_text(encoding="utf-8")
         named = {name for name in files.keys() - wanted if is_named(handle(name), text)}
-        texts += [name for name in named if name.endswith((".html", ".css", ".js"))]
+        texts += [name for name in named if name.endswith((".html", ".css", ".js", ".mjs"))]
         wanted |= named
     assert sorted(files.keys() - wanted - FOR_OTHER_PROGRAMS) == []
 
@@ -195,9 +195,12 @@ def is_named(handle: str, text: str) -> bool:
 
 
 def handle(name: str) -> str:
-    """What a page, sheet or script calls a file: a figure has its digest, a licence the name of what it is for."""
+    """What a page, sheet or script calls a file: a figure has its digest, a licence the name of what it is for.
+
+    Pyodide's package has its licence in package.json.
+    """
     path = PurePosixPath(name)
-    if path.name == "LICENSE":
+    if path.name in ("LICENSE", "package.json"):
         return path.parent.name
     return path.stem if path.parent.name == "figures" else path.name.removesuffix(".LICENSE.txt")
 

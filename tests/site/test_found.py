@@ -46,10 +46,11 @@ def test_every_page_is_described_in_its_own_words(soups):
 
 
 def test_every_page_has_a_title_of_its_own(soups):
-    """In a row of tabs, or in a list of results, no two pages look alike."""
+    """In a row of tabs, or in a list of results, no two pages look alike; above the contents stands the book's."""
     titles = Counter(soup.title.get_text() for soup in soups.values())
     assert [title for title, n in titles.items() if n > 1] == []
     assert soups["book/index.html"].title.get_text() == "Local LLM Inference"
+    assert {soup.select_one(".logo__title").get_text() for soup in soups.values()} == {"Local LLM Inference"}
 
 
 def test_a_shared_link_shows_the_books_card(built_book, soups, browser):

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from playwright.sync_api import Error, Locator, Page, expect
 from servers import STARTING_MS, jupyterlab
+from small_models import write_model
 
 LABS = Path(__file__).parents[2] / "labs"
 LIVE = """
@@ -29,6 +30,10 @@ widgets.ask("Which values leave the smaller error?", [
     "16 evenly spaced values for each 32 weights, as in Q4_K",
 ])
 """
+INSTRUMENT = """
+from inferlab.widgets.instrument import planner
+planner()
+"""
 MEASURING_MS = 60_000
 
 pytestmark = pytest.mark.engine
@@ -36,11 +41,11 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Lab 6a without its own measurements: its live cell on a shape of half the layers, then a question."""
+    """Lab 6a without its own measurements: its live cell on a shape of half the layers, a question, the planner."""
     folder = tmp_path_factory.mktemp("labs")
     notebook = json.loads((LABS / "06a-split-the-model.ipynb").read_text(encoding="utf-8"))
     live = next(cell for cell in notebook["cells"] if "split_lab" in "".join(cell["source"]))
-    notebook["cells"] = [{**live, "source": source.strip()} for source in (LIVE, ASKED)]
+    notebook["cells"] = [{**live, "source": source.strip()} for source in (LIVE, ASKED, INSTRUMENT)]
     (folder / "split.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
     return folder
 
@@ -199,6 +204,18 @@ def test_the_points_can_be_saved_as_json(notebook, folder):
     notebook.locator(".widget-html", has_text="points are written to").wait_for(timeout=10_000)
     saved = json.loads(next(folder.glob("split-*.json")).read_text(encoding="utf-8"))
     assert saved["points"][0]["run"]["passes"]
+
+
+def test_an_instrument_answers_in_jupyterlab(notebook, tmp_path):
+    """The planner has the form and the answers of its page: a changed choice, and the header of a file."""
+    shown = notebook.locator(".instrument")
+    expect(shown.locator(".instrument-status")).to_contain_text("8,192 tokens of context fits")
+    shown.locator("[name=n_ctx]").fill("4096")
+    expect(shown.locator(".instrument-status")).to_contain_text("4,096 tokens of context fits")
+    path = write_model(tmp_path / "own.gguf", "qwen3moe")
+    shown.locator("[name=model]").select_option("file")
+    shown.locator("[type=file]").set_input_files([path])
+    expect(shown.locator(".instrument-status")).to_contain_text("qwen3moe with 4,096 tokens of context fits")
 
 
 def test_no_process_is_left_when_jupyter_ends(jupyter, notebook):

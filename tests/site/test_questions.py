@@ -23,6 +23,8 @@ COMMIT_ELSEWHERE = """[...document.querySelectorAll("fieldset.question")].filter
   return Math.abs(button.left - place(question).left) > 1 || ![...question.querySelectorAll("li")].every(is_above);
 }).map(question => question.textContent.slice(0, 60))"""
 """Questions whose button does not stand at the left below all choices."""
+ARRIVED_MS = 1000
+"""Chromium can lose what a page from disk wrote less than this before it is loaded again."""
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -41,6 +43,11 @@ def commit_by_keyboard(page) -> str:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     return page.locator(f"{FIRST} >> label >> nth=1").inner_text().strip()
+
+
+def load_again(page) -> None:
+    page.wait_for_timeout(ARRIVED_MS)
+    page.reload()
 
 
 def outcomes(page):
@@ -75,14 +82,24 @@ def test_a_prediction_is_kept_until_the_reader_clears_it(home, page, name):
     """A page opened again shows the choice, fixed; after a change of mind nothing of it is left."""
     page.goto(f"{home}{name}")
     choice = commit_by_keyboard(page)
-    page.reload()
+    load_again(page)
     assert f"You predicted: {choice}" in outcomes(page).first.inner_text()
     assert page.locator(CHOICES).nth(1).is_checked()
     assert page.locator(CHOICES).nth(1).is_disabled()
     page.get_by_role("button", name="Change my mind").click()
-    page.reload()
+    load_again(page)
     assert page.locator(f"{CHOICES} >> nth=1").is_enabled()
     assert page.locator("fieldset.question :checked, .predicted, [data-committed], details.outcome[open]").count() == 0
+
+
+def test_each_page_keeps_its_own(home, page):
+    """A question of two pages is answered on each."""
+    for name in (CHAPTER, LAB):
+        page.goto(f"{home}{name}")
+        commit_by_keyboard(page)
+        page.wait_for_timeout(ARRIVED_MS)
+    kept = page.evaluate("Object.keys(localStorage).filter(key => key.startsWith('inferlab-predictions:'))")
+    assert sorted(key.rpartition("/")[2] for key in kept) == [LAB.rpartition("/")[2], CHAPTER.rpartition("/")[2]]
 
 
 def choose_and_commit(page, number: int, choice: int) -> str:

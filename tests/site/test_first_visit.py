@@ -1,4 +1,4 @@
-"""How much a reader downloads before touching anything, compressed, and how soon a page is painted on slow 4G."""
+"""What a first visit downloads before the reader touches anything, compressed, and that nothing moves meanwhile."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import io
 import re
 
 import pytest
-from first_visit import SLOW_4G, first_visit, pages_of
+from first_visit import PHONE, WIDE, FirstVisit, first_visit, pages_of
 from fontTools.ttLib import TTFont
 
 from handbook import stylesheet
 
-FRONT, SLOW_PAGES = (
-    "book/index.html",
-    ("book/index.html", "book/foundations/anatomy.html", "labs/03-follow-the-pipeline.html"),
-)
+FRONT = "book/index.html"
 FRONT_BYTES, PAGE_BYTES = 250_000, 700_000
-PAINTED_WITHIN_MS = 3000
-NOT_AT_ONCE = ("fontawesome", "mathjax", "fa-solid", "fa-regular", "fa-brands", "thebe", "basic.css")
+MOVES_AT_MOST = 0.05
+NOT_AT_ONCE = (
+    *("fontawesome", "mathjax", "fa-solid", "fa-regular", "fa-brands", "thebe", "basic.css"),
+    *("pyodide", "inferlab.zip"),
+)
 ONLY_TO_SEARCH = ("searchindex.js", "searchtools.js", "language_data.js")
 ICONS_SHOWN = """() => {
   const shown = new Set();
@@ -39,6 +39,16 @@ ICONS_SHOWN = """() => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def first_visits(built_book, compressed, browser) -> dict[str, list[FirstVisit]]:
+    """Two first visits to each page: in light on a wide screen, in dark on a phone."""
+    screens = [("light", WIDE), ("dark", PHONE)]
+    return {
+        page: [first_visit(browser, compressed, page, scheme=scheme, size=size) for scheme, size in screens]
+        for page in pages_of(built_book)
+    }
+
+
 def weight(visit) -> int:
     """Bytes of a first visit, without the figures' library, which is loaded when a figure is touched."""
     return sum(size for address, size in visit.sent.items() if "plotly" not in address)
@@ -56,17 +66,25 @@ def test_no_page_is_heavy(first_visits):
 
 
 def test_a_page_loads_nothing_that_it_does_not_use(first_visits):
-    """No script of icons, of mathematics or of live kernels is loaded, and the search's files only by the search."""
+    """No icons' scripts, mathematics, live kernels or Python are loaded, and the search's files only by the search."""
     loaded = {(page, address) for page, visits in first_visits.items() for visit in visits for address in visit.sent}
     unused = [(page, address) for page, address in loaded if any(name in address for name in NOT_AT_ONCE)]
     early = [one for one in loaded if one[0] != "search.html" and any(name in one[1] for name in ONLY_TO_SEARCH)]
     assert (unused, early) == ([], [])
 
 
-@pytest.mark.parametrize("page", SLOW_PAGES)
-def test_a_page_is_painted_within_three_seconds_on_slow_4g(compressed, browser, page):
-    """On Lighthouse's slow 4G the first text stands within three seconds."""
-    assert first_visit(browser, compressed, page, network=SLOW_4G).paint <= PAINTED_WITHIN_MS
+def test_nothing_moves_while_a_page_loads(first_visits):
+    """The layout of a page shifts by at most 0.05 on a first visit, in light and in dark, wide and on a phone."""
+    moved = {
+        page: [visit.moved for visit in visits if visit.shift > MOVES_AT_MOST] for page, visits in first_visits.items()
+    }
+    assert {page: found for page, found in moved.items() if found} == {}
+
+
+def test_the_size_of_the_text_is_the_same_from_the_first_style_on(first_visits):
+    """The root's font size, from which all others follow, has one value while a page loads."""
+    sizes = {page: {tuple(visit.root_sizes) for visit in visits} for page, visits in first_visits.items()}
+    assert {page: found for page, found in sizes.items() if found != {("16px",)}} == {}
 
 
 def test_every_icon_is_in_the_small_fonts(built_book, browser):

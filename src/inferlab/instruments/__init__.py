@@ -1,0 +1,52 @@
+"""Instruments: a form whose values are a question, and its answer as a view, for a page and for JupyterLab.
+
+Each module has `form()`, the form as a view with its defaults, and `answer(question, files)`, an `Answer`.
+A question has the values of the form by the names of its fields, all texts, as a browser gives them and a link
+holds them. On the built site this package runs in the browser itself (`handbook.instruments`); in JupyterLab it runs
+in the kernel (`widgets.instrument`). Both have the same front end, `instrument.js`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from types import ModuleType
+from typing import Any
+
+from inferlab.errors import InferlabError
+from inferlab.instruments import browser_bench, log_reader, planner, views, your_numbers
+from inferlab.instruments.answer import Answer
+from inferlab.instruments.dropped import DroppedFiles
+
+UNEXPECTED = "This should not happen."
+INSTRUMENTS: dict[str, ModuleType] = {
+    "planner": planner,
+    "log-reader": log_reader,
+    "browser-bench": browser_bench,
+    "your-numbers": your_numbers,
+}
+
+
+def answered(instrument: str, question: dict[str, str], files: DroppedFiles) -> dict[str, Any]:
+    """The answer as plain data; a question that cannot be answered has the reason as its answer."""
+    try:
+        found = INSTRUMENTS[instrument].answer(question, files)
+    except InferlabError as refusal:
+        found = Answer("refused", "No answer yet: something is missing or wrong.", views.error(str(refusal)))
+    except Exception as fault:  # shown, because nobody sees the traceback of a page's worker or of a widget's kernel
+        text = f"{UNEXPECTED} Please report it, with the question: {type(fault).__name__}: {fault}"
+        found = Answer("refused", "No answer: this is a fault of the instrument.", views.error(text))
+    return asdict(found)
+
+
+def sent(files: DroppedFiles, name: str, size: int, start: int, data: bytes, whole: bool = False) -> dict[str, Any]:
+    """What to tell a front end that sent a slice of a file: which slice comes next, that all is read, or why not.
+
+    whole  the file is kept, as a small one of results; else it is a model, whose header is enough
+    """
+    try:
+        following = (files.keep if whole else files.add)(name, size, start, data)
+    except InferlabError as refusal:
+        return {"kind": "refused", "name": name, "text": str(refusal)}
+    if following is None:
+        return {"kind": "read", "name": files.path(name).name}
+    return {"kind": "more", "name": name, "start": following[0], "end": following[1]}

@@ -1,0 +1,147 @@
+"""Decode rates as bars: a reader's tests by model, those of the atlas below them, and the bound of the card.
+
+Places are in percent of the width, so that texts and lines keep their sizes on every screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import floor, log10
+from typing import Any
+
+from inferlab.instruments.numbers_text import cut_inside, model_text, more, varying, where
+from inferlab.instruments.views import element, paragraph
+from inferlab.results.atlas import Known, same_model
+from inferlab.results.bound import Bound
+from inferlab.results.result import Result
+from inferlab.units import number_text, rate_text
+
+MOST_BARS, MOST_KNOWN, MOST_MODELS, MOST_TICKS = 12, 4, 6, 5
+BEYOND = 1.03
+"""An axis ends above the largest value by at least this factor, so that a mark there is whole."""
+STEPS = (1, 2, 5, 10)
+"""Of a power of ten: the distances that ticks may have."""
+KEY = {"own": "yours", "known": "the atlas", "bound": "bound: rated bandwidth over the bytes of a token"}
+Bounded = tuple[Result, Bound | str]
+
+
+def bars_view(bounds: Iterable[Bounded], known: Sequence[Known]) -> list[Any] | None:
+    """The decode tests with their bounds, by model; beside the tests of the atlas where it has any of that model."""
+    models: dict[Any, list[Bounded]] = {}
+    for one, bound in bounds:
+        models.setdefault((one.model, one.n_params), []).append((one, bound))
+    if not models:
+        return None
+    shown = [(tests, _beside(tests, known)) for tests in [*models.values()][:MOST_MODELS]]
+    has_known, has_bound = any(beside for _, beside in shown), any(map(_rates_of_bounds, models.values()))
+    drawn = {"own": has_known or has_bound, "known": has_known, "bound": has_bound}
+    return element(
+        "section", {"class": "instrument-rates"},
+        element("h2", {}, "Decode beside the atlas" if has_known else "Decode"),
+        _key([kind for kind, is_drawn in drawn.items() if is_drawn]),
+        *(part for one in shown for part in _of_model(*one)),
+        more(len(models) - MOST_MODELS, "model"),
+    )  # fmt: skip
+
+
+def _beside(tests: Sequence[Bounded], known: Sequence[Known]) -> list[Result]:
+    """The tests of the atlas of the same model, the fastest first."""
+    own = [one for one, _ in tests]
+    beside = [one.result for one in same_model(known, own[0]) if one.result not in own]
+    return sorted(beside, key=lambda one: one.rate, reverse=True)
+
+
+def _rates_of_bounds(tests: Iterable[Bounded]) -> list[float]:
+    return [bound.rate for _, bound in tests if isinstance(bound, Bound)]
+
+
+def _of_model(tests: Sequence[Bounded], beside: Sequence[Result]) -> list[Any]:
+    shown = _spread(beside, MOST_KNOWN)
+    drawn = tests[:MOST_BARS]
+    every = [*(one for one, _ in drawn), *shown]
+    machines, settings = {one.machine for one in every}, varying(one for one, _ in tests)
+    several = len(machines) > 1
+    ticks = axis_ticks(max([one.rate for one in every] + _rates_of_bounds(drawn)))
+    return [
+        paragraph(element("strong", {}, model_text(every[0])), None if several else f" on {cut_inside(*machines)}"),
+        *(_bar(where(one, settings, several), one.rate, bound, ticks, "own") for one, bound in drawn),
+        *(_bar(where(one, (), several), one.rate, "", ticks, "known") for one in shown),
+        _axis(ticks),
+        more(len(tests) - MOST_BARS, "test"),
+        _about_atlas(beside, shown),
+    ]
+
+
+def _spread(several: Sequence[Result], most: int) -> list[Result]:
+    """At most so many of them, from the first to the last at equal distances."""
+    if len(several) <= most:
+        return [*several]
+    return [several[round(n * (len(several) - 1) / (most - 1))] for n in range(most)]
+
+
+def _about_atlas(beside: Sequence[Result], shown: Sequence[Result]) -> list[Any]:
+    if not beside:
+        return paragraph("The atlas has no other decode rate of this model in this type.")
+    if len(beside) == len(shown):
+        return paragraph("The atlas has no more decode rates of this model in this type.")
+    return paragraph(f"Of {len(beside)} decode rates in the atlas of this model in this type, {len(shown)} are shown.")
+
+
+# --- what is drawn ---------------------------------------------------------------------------------------
+
+
+def axis_ticks(highest: float) -> list[float]:
+    """0 and multiples of 1, 2 or 5 times a power of ten, at most MOST_TICKS to `highest` and one above it."""
+    power = 10.0 ** floor(log10(highest / MOST_TICKS))
+    step = next(n * power for n in STEPS if n * power * MOST_TICKS >= highest * BEYOND or n == STEPS[-1])
+    return [step * n for n in range(floor(highest * BEYOND / step) + 2)]
+
+
+def _percent(rate: float, ticks: Sequence[float]) -> str:
+    return f"{100 * rate / ticks[-1]:.2f}%"
+
+
+def _bar(name: str, rate: float, bound: Bound | str, ticks: Sequence[float], kind: str) -> list[Any]:
+    has_bound = isinstance(bound, Bound)
+    text = f"{name}: {rate_text(rate)}" + (f", bound {number_text(bound.rate)}" if has_bound else "")
+    top, height = ("40%", "60%") if has_bound else ("0", "100%")
+    bar = element("rect", {"class": kind, "x": "0", "y": top, "width": _percent(rate, ticks), "height": height})
+    drawing = {"class": "bounded" if has_bound else None, "aria-hidden": "true"}
+    drawn = [*_grid(ticks), bar, *(_mark(bound.rate, ticks) if has_bound else [])]
+    return element("div", {"class": "instrument-bar"}, element("span", {}, text), element("svg", drawing, *drawn))
+
+
+def _grid(ticks: Sequence[float]) -> list[Any]:
+    places = (_percent(tick, ticks) for tick in ticks[1:-1])
+    return [element("line", {"class": "grid", "x1": x, "x2": x, "y1": "0", "y2": "100%"}) for x in places]
+
+
+def _mark(rate: float, ticks: Sequence[float]) -> list[Any]:
+    """The line of a bound, with a rim that parts it from any bar, and its name on the side with more room."""
+    x, before = _percent(rate, ticks), rate > ticks[-1] / 2
+    ends = {"x1": x, "x2": x, "y1": "0", "y2": "100%"}
+    beside = f"{100 * rate / ticks[-1] + (-1.5 if before else 1.5):.2f}%"
+    name = element("text", {"class": "before" if before else "after", "x": beside, "y": "29%"}, "bound")
+    return [element("line", {"class": kind, **ends}) for kind in ("rim", "bound")] + [name]
+
+
+def _axis(ticks: Sequence[float]) -> list[Any]:
+    """Numbers below the bars, and their unit."""
+    sides = ["first", *["middle"] * (len(ticks) - 2), "last"]
+    texts = (
+        element("text", {"class": side, "x": _percent(tick, ticks), "y": "40%"}, f"{tick:,.6g}")
+        for side, tick in zip(sides, ticks, strict=True)
+    )
+    unit = element("text", {"class": "middle", "x": "50%", "y": "92%"}, "tokens/s")
+    return element("svg", {"class": "instrument-axis", "aria-hidden": "true"}, *texts, unit)
+
+
+def _key(kinds: Sequence[str]) -> list[Any] | None:
+    """What the colours of the bars mean; None where there is but one kind."""
+    box = {"x": 0, "y": 0, "width": 10, "height": 10}
+    entries = [
+        element("li", {}, element("svg", {"viewBox": "0 0 10 10", "aria-hidden": "true"},
+                                  element("rect", {**box, "class": kind})), KEY[kind])
+        for kind in kinds
+    ]  # fmt: skip
+    return element("ul", {"class": "instrument-key"}, *entries) if entries else None

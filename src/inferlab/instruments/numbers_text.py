@@ -1,0 +1,71 @@
+"""Words that all parts of "Your numbers" use. Texts of a file are cut to lengths that a page can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from inferlab.instruments.log_view import LONGEST_NAME, cut
+from inferlab.instruments.views import element, paragraph
+from inferlab.results.result import Result
+from inferlab.units import count_text
+
+LONG, MOST_ROWS, MOST_LISTED = 300, 100, 20
+"""Characters of a sentence, rows of a table and entries of a list that are shown."""
+
+
+def cut_inside(text: str) -> str:
+    """A text without its middle if it is too long: names of browsers differ at their ends."""
+    half = LONGEST_NAME // 2
+    return text if len(text) <= LONGEST_NAME else f"{text[:half]} … {text[-half:]}"
+
+
+def model_text(one: Result) -> str:
+    """The model as its file describes it; for a size that llama.cpp does not know, `?B`, the number of its weights."""
+    n = one.n_params
+    size = f"{n / 1e9:.3g}B" if n and n >= 1e9 else f"{n / 1e6:.3g}M" if n else "?B"
+    return cut(one.model.replace("?B", size))
+
+
+def where(one: Result, settings: Sequence[str] = (), with_machine: bool = True) -> str:
+    """The file and the workload of a test, its machine, the threads of a processor, and settings by their names."""
+    threads = one.settings.get("n_threads") if one.on_processor and "n_threads" not in settings else None
+    machine = [cut_inside(one.machine)] * with_machine
+    counted = [f"{cut(threads)} thread{'s' if threads != '1' else ''}"] if threads else []
+    return ", ".join([cut(one.source), one.test, *machine, *counted, *named(one, settings)])
+
+
+def varying(results: Iterable[Result]) -> list[str]:
+    """The settings in which the tests differ."""
+    results = list(results)
+    names = dict.fromkeys(name for one in results for name in one.settings)
+    return [name for name in names if len({one.settings.get(name, "") for one in results}) > 1]
+
+
+def named(one: Result, settings: Sequence[str]) -> list[str]:
+    """Settings of a test with their values, those that it has."""
+    return [f"{name} {cut(one.settings[name])}" for name in settings if name in one.settings]
+
+
+def value_text(text: str) -> str:
+    """A value of a file, or that the file has none."""
+    return cut_inside(text) or "not named"
+
+
+def more(n: int, what: str) -> list[Any] | None:
+    """How many are not shown; None if all are."""
+    return paragraph(f"And {count_text(n, f'more {what}')}.") if n > 0 else None
+
+
+def listing(title: str, sentences: Sequence[str]) -> list[Any] | None:
+    """Sentences below a title; None without one."""
+    if not sentences:
+        return None
+    rest = [f"And {len(sentences) - MOST_LISTED:,} more."] if len(sentences) > MOST_LISTED else []
+    entries = (element("li", {}, cut(sentence, LONG)) for sentence in [*sentences[:MOST_LISTED], *rest])
+    return element("section", {"class": "instrument-list"}, element("h2", {}, title), element("ul", {}, *entries))
+
+
+def folded(name: str, title: str, *parts: Any) -> list[Any]:
+    """Parts that a reader unfolds; it stays as it was when the next answer comes."""
+    return element("details", {"id": name}, element("summary", {}, title), *parts)

@@ -1,0 +1,295 @@
+"""What "Your numbers" shows: decode beside the atlas and its bound, two runs compared, and every test that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferlab.instruments.log_view import cut
+from inferlab.instruments.numbers_bars import bars_view
+from inferlab.instruments.numbers_pairs import Groups, pairs_view, ratios_text
+from inferlab.instruments.numbers_text import (
+    MOST_LISTED,
+    MOST_ROWS,
+    cut_inside,
+    folded,
+    listing,
+    model_text,
+    more,
+    varying,
+    where,
+)
+from inferlab.instruments.views import element, paragraph, table
+from inferlab.results.atlas import Known, prediction_for
+from inferlab.results.bound import Bound, layers_on_gpu
+from inferlab.results.reading import PASTED, ResultFile
+from inferlab.results.result import Result
+from inferlab.units import GB, bytes_text, count_text, number_text, rate_text
+
+MOST_NAMED = 4
+"""Files that the first line names."""
+ABOVE = (
+    "The card is another one, or was chosen wrongly.",
+    "It runs faster than its rating: overclocked memory, or a variant of the same name.",
+    "The bytes of a token are fewer than counted. Where no known model is recognized, all weights of the file are "
+    "counted, although a token reads one row of the embedding and, of experts, only those used.",
+    "The model is so small that it stays in the card's cache.",
+    "Several tokens were made at once, by a draft model or by several sequences.",
+)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """All that is shown: files read, files refused as (name, reason), groups of tests, and two of them compared.
+
+    bounds   of the decode tests, in their order: the bound, or why there is none
+    example  whether the reader has given nothing yet
+    """
+
+    files: tuple[ResultFile, ...]
+    refused: tuple[tuple[str, str], ...]
+    results: tuple[Result, ...]
+    groups: Groups
+    bounds: tuple[tuple[Result, Bound | str], ...]
+    example: bool
+
+    @property
+    def above(self) -> list[Result]:
+        """The decode tests whose rate lies above their bound."""
+        return [one for one, bound in self.bounds if isinstance(bound, Bound) and one.rate > bound.rate]
+
+    @property
+    def not_read(self) -> list[str]:
+        """The reasons for each file that was refused, and for each part of the others."""
+        parts = (f"{one.name}: {problem}" for one in self.files for problem in one.problems)
+        return [*(reason for _, reason in self.refused), *parts]
+
+
+def summary(numbers: Numbers) -> str:
+    """What was read, how the two that are compared differ, and what could not be read."""
+    told = f"{count_text(len(numbers.results), 'test')} of {_sources(numbers.files)}{_rates_text(numbers.results)}."
+    told = " ".join(filter(None, (told, _above_text(numbers.above), ratios_text(numbers.groups), _lost_text(numbers))))
+    return f"Example: {told}" if numbers.example else told
+
+
+def _sources(files: Sequence[ResultFile]) -> str:
+    """`2 files`; the text that was pasted is none."""
+    n_files = sum(one.name != PASTED for one in files)
+    pasted = [PASTED] * (n_files < len(files))
+    return " and ".join([count_text(n_files, "file")] * bool(n_files) + pasted)
+
+
+def _above_text(above: Sequence[Result]) -> str:
+    """`2 rates lie above their bounds, the first tg128 of a.json: the reasons are below.`, or nothing."""
+    if not above:
+        return ""
+    test = f"{above[0].test} of {cut(above[0].source)}"
+    if len(above) == 1:
+        return f"The rate of {test} lies above its bound: likely reasons are below."
+    return f"{len(above):,} rates lie above their bounds, the first that of {test}: likely reasons are below."
+
+
+def _lost_text(numbers: Numbers) -> str:
+    """`Not read: table.md; 2 parts of half.json.`, or nothing."""
+    damaged = (one for one in numbers.files if one.problems)
+    lost = [cut(name) for name, _ in numbers.refused]
+    lost += [f"{count_text(len(one.problems), 'part')} of {cut(one.name)}" for one in damaged]
+    rest = [f"and {len(lost) - MOST_NAMED} more"] * (len(lost) > MOST_NAMED)
+    return f"Not read: {'; '.join([*lost[:MOST_NAMED], *rest])}." if lost else ""
+
+
+def _rates_text(results: Sequence[Result]) -> str:
+    rates = sorted(one.rate for one in results if one.is_decode)
+    if not rates:
+        return ""
+    both = (number_text(rate) for rate in (rates[0], rates[-1]))
+    return ": decode at " + " to ".join(dict.fromkeys(both)) + " tokens/s"
+
+
+def numbers_view(
+    numbers: Numbers,
+    known: Sequence[Known],
+    names_of_groups: Mapping[str, str],
+    can_contribute: bool,
+    left_out: Sequence[str],
+) -> list[Any]:
+    """All of an answer.
+
+    known            the tests of the atlas
+    names_of_groups  what may be compared, by the names of `compare.GROUPS`
+    can_contribute   whether some rows can become records; `left_out` says of the others why not
+    """
+    return element(
+        "div", {"class": "instrument-numbers"},
+        _about_the_example() if numbers.example else None,
+        listing("What could not be read", numbers.not_read),
+        bars_view(numbers.bounds, known),
+        _bounds(numbers, known),
+        pairs_view(numbers.groups, names_of_groups),
+        _all_tests(numbers.results),
+        _saving(numbers, can_contribute, left_out),
+    )  # fmt: skip
+
+
+def _about_the_example() -> list[Any]:
+    return paragraph(
+        "This is an example, a record of this book: one, two and three threads decode on a processor with two cores. "
+        "The answer to your files takes its place."
+    )
+
+
+# --- against bound and prediction --------------------------------------------------------------------------
+
+
+def _bounds(numbers: Numbers, known: Sequence[Known]) -> list[Any] | None:
+    """Each decode test against the bound of its card, and against a prediction of the atlas."""
+    if not numbers.bounds:
+        return None
+    settings = varying(one for one, _ in numbers.bounds)
+    found = [(one, bound, prediction_for(known, one)) for one, bound in numbers.bounds[:MOST_ROWS]]
+    heads = ["Decode test", "Measured", "Bound", "Of the bound", "Predicted", "Measured against it"]
+    return element(
+        "section", {"class": "instrument-residuals"},
+        listing("Why a rate may lie above its bound", ABOVE) if numbers.above else None,
+        folded(
+            "residuals", "Decode against the bound and the prediction",
+            table(*_without_empty(heads, [_residuals(where(one[0], settings), *one) for one in found])),
+            more(len(numbers.bounds) - MOST_ROWS, "test"),
+            *_about_bounds(numbers.bounds),
+            *_about_predictions([predicted for _, _, predicted in found]),
+        ),
+    )  # fmt: skip
+
+
+def _without_empty(heads: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """A table without the columns in which no row has a text; in the others an empty cell says so."""
+    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    return [heads[place] for place in kept], [[row[place] or "none" for place in kept] for row in rows]
+
+
+def _residuals(name: str, one: Result, bound: Bound | str, predicted: float | None) -> list[str]:
+    has_bound = isinstance(bound, Bound)
+    return [
+        name,
+        rate_text(one.rate),
+        rate_text(bound.rate) if has_bound else f"none: {bound}",
+        _share(one, bound) if has_bound else "",
+        rate_text(predicted) if predicted else "",
+        _signed(one.rate / predicted - 1) if predicted else "",
+    ]
+
+
+def _share(one: Result, bound: Bound) -> str:
+    """`45 %`, and how many layers lie on the GPU where those are not all: the card alone does not bound that run."""
+    layers = None if bound.card.unified else layers_on_gpu(one)
+    remark = " ({} of {} layers on the GPU)".format(*layers) if layers else ""
+    return f"{100 * one.rate / bound.rate:,.0f}\u00a0%{remark}"
+
+
+def _signed(share: float) -> str:
+    """`+3 %`; a share that rounds to 0 has no sign."""
+    percent = round(100 * share)
+    return f"{percent:+d}\u00a0%" if percent else "0\u00a0%"
+
+
+def _about_bounds(bounds: Iterable[tuple[Result, Bound | str]]) -> list[Any]:
+    """What each bound is made of, and of which tests it is; and what it takes to have one."""
+    found: dict[str, list[Result]] = {}
+    for one, bound in bounds:
+        if isinstance(bound, Bound):
+            found.setdefault(_made_of(bound), []).append(one)
+    if not found:
+        return [paragraph("There is no bound without a card of the list. Choose yours above if the weights lie on it.")]
+    tests = [one for several in found.values() for one in several]
+    return [
+        paragraph("A bound is no prediction: rates below it are usual. Several cards that share the layers work one "
+                  "after another, at the bandwidth of one."),
+        paragraph("A run with some of its layers on the GPU also reads RAM: the bound of the card alone lies too high "
+                  "for it.") if any(map(layers_on_gpu, tests)) else None,
+        *(paragraph(f"{of} It is the bound of {_tests_text(several)}.")
+          for of, several in [*found.items()][:MOST_LISTED]),
+        more(len(found) - MOST_LISTED, "bound"),
+    ]  # fmt: skip
+
+
+def _made_of(bound: Bound) -> str:
+    """`GeForce RTX 4090: 1,008 GB/s over 4.61 GiB, the bytes of this model …`."""
+    made_of = f"{bound.card.title}: {bound.card.bandwidth_bytes_per_second / GB:,.0f} GB/s over "
+    if bound.known:
+        return f"{made_of}{bytes_text(bound.n_bytes)}, the bytes of this model and of its cache that a token needs."
+    return (
+        f"{made_of}{bytes_text(bound.n_bytes)}, all weights of the file, without the cache: the model is not one of "
+        "the book's. A token may need fewer bytes, and its rate may then lie above this bound."
+    )
+
+
+def _tests_text(several: Sequence[Result]) -> str:
+    """`tg128 of a.json, tg128 of b.json and 3 more tests`."""
+    names = [*dict.fromkeys(f"{one.test} of {cut(one.source)}" for one in several)]
+    rest = len(names) - MOST_NAMED
+    shown = ", ".join(names[:MOST_NAMED])
+    return f"{shown} and {count_text(rest, 'more test')}" if rest > 0 else shown
+
+
+def _about_predictions(predicted: Sequence[float | None]) -> list[Any]:
+    missing = sum(one is None for one in predicted)
+    which = "any of these tests" if missing == len(predicted) else f"{missing} of these tests"
+    return [paragraph(f"The atlas has no prediction for {which}.")] if missing else []
+
+
+# --- all tests, and saving ---------------------------------------------------------------------------------
+
+
+def _all_tests(results: Sequence[Result]) -> list[Any]:
+    heads = ["Test", "Model", "Machine, backend", "Settings", "Tokens/s", "Spread", "Repetitions"]
+    rows = [_test(one) for one in results[:MOST_ROWS]]
+    return folded(
+        "tests", f"All {count_text(len(results), 'test')}",
+        table(heads, rows),
+        more(len(results) - MOST_ROWS, "test"),
+        paragraph("Tokens/s is the median of the repetitions; the mean where a file has no more."),
+    )  # fmt: skip
+
+
+def _test(one: Result) -> list[str]:
+    names = {"n_threads": "threads", "n_gpu_layers": "layers on GPU", "type_k": "K", "type_v": "V"}
+    settings = ", ".join(f"{text} {cut(one.settings[name])}" for name, text in names.items() if name in one.settings)
+    return [
+        f"{one.test}, {cut(one.source)}",
+        model_text(one),
+        ", ".join(filter(None, (cut_inside(one.machine), cut(one.backend)))),
+        settings or "not named",
+        number_text(one.rate),
+        _spread_text(one),
+        str(len(one.samples)) if one.samples else "not listed",
+    ]
+
+
+def _spread_text(one: Result) -> str:
+    if one.samples:
+        return " to ".join(number_text(rate) for rate in (min(one.samples), max(one.samples)))
+    return f"±\u00a0{number_text(one.deviation)}" if one.deviation is not None else "not known"
+
+
+def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> list[Any]:
+    everything = _button("Save everything as JSON", "your-numbers.json", "read")
+    atlas = element("a", {"href": "./community/hardware-atlas.html#sec-atlas-add"}, "Add your machine")
+    if not can_contribute:
+        return element("section", {}, element("h2", {}, "Save and contribute"), paragraph(everything),
+                       paragraph("Only llama-bench's JSON of one machine, with the times of all repetitions, can "
+                                 "become a record here. Records of this book are records already: ", atlas,
+                                 " says what to do with them."),
+                       listing("Not in a contribution", left_out))  # fmt: skip
+    return element(
+        "section", {},
+        element("h2", {}, "Save and contribute"),
+        paragraph(everything, " ", _button("Save llama-bench's tests as a record", "llama-bench.json", "contribution")),
+        paragraph("The record has no paths. It lacks what llama-bench does not write, such as times of tokens and "
+                  "buffers; ", atlas, " measures them. Look into the file before you send it to anybody."),
+        listing("Not in the record", left_out),
+    )  # fmt: skip
+
+
+def _button(text: str, file: str, part: str) -> list[Any]:
+    return element("button", {"type": "button", "class": "pst-js-only", "data-save": file, "data-part": part}, text)

@@ -1,0 +1,309 @@
+"""What the planner shows: the verdict, a bar and a row for each memory, the largest settings, steps, lines to paste."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferlab.errors import InferlabError
+from inferlab.instruments.views import element, paragraph, table
+from inferlab.model.gguf import Model
+from inferlab.prediction.decode_bound import decode_bound
+from inferlab.prediction.fit import Answer, Fit
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.paste import Pasted, lines_for, nearest
+from inferlab.prediction.rooms import SHARED, devices_in
+from inferlab.prediction.steps import Step
+from inferlab.units import GB, bytes_text, count_text, rate_text
+
+PROGRAMS = {
+    "llama-server": "llama-server",
+    "llama-cli": "llama-cli",
+    "llama-cpp-python": "llama-cpp-python",
+    "ollama": "Ollama",
+    "lmstudio": "LM Studio",
+}
+"""The programs of `lines_for`, by the names that they give themselves."""
+KINDS = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output buffer"}
+BAR, HEIGHT, ROOM_LINE = 1000, 24, 4
+"""Width and height of a bar, and width of the line at the end of a room, in the units of the drawing."""
+STEP_NAMES = {
+    "n_ctx": "context",
+    "n_gpu_layers": "layers on the card",
+    "cache_type": "cache type",
+    "flash_attn": "flash attention",
+    "n_seq_max": "slots",
+    "n_ubatch": "ubatch",
+    "type": "weights",
+}
+WHERE = "The bars show what you asked for; the lines to paste stand further down."
+SHARED_NOTE = (
+    "The system and all programs need a part of this memory, too: keep more free than one GiB. macOS lets the GPU use "
+    "only a part; llama.cpp's log names it recommendedMaxWorkingSetSize, to be given under another card."
+)
+VERDICTS = {"yes": "it fits", "no": "too much", "unsure": "it may fit"}
+
+
+def summary(found: Fit, model: str, memory: str, state: str) -> str:
+    """The question and its verdict in a sentence; `model` and `memory` say what was asked about."""
+    verdict = {"yes": "fits on", "no": "does not fit on", "unsure": "may fit on"}[state]
+    asked = f"{model} with {found.plan.settings.n_ctx:,} tokens of context {verdict} {memory}"
+    limit = ", if the system leaves so much to the GPU" if state != found.fits else ""
+    return f"{asked}{_margin_text(found)}{limit}."
+
+
+def _margin_text(found: Fit) -> str:
+    margin = found.margin_bytes
+    if margin is None or (found.fits == "no" and margin >= 0):
+        return ""
+    if margin < 0:
+        return f": {bytes_text(-margin)} too much{' at worst' if found.fits == 'unsure' else ''}"
+    at_least = "at least " if found.plan.compute_range else ""
+    return f": {at_least}{bytes_text(margin)} to spare{' without the compute buffer' if found.fits == 'unsure' else ''}"
+
+
+def planner_view(found: Fit, model: Model, bandwidth: float | None, command: str) -> list[Any]:
+    """All of an answer.
+
+    bandwidth  bytes per second of each card, None where unknown
+    command    the same question to the command line
+    """
+    return element(
+        "div", {},
+        *what_to_do(found),
+        memories(held_by(found)),
+        largest(found, model),
+        speed(found, model, bandwidth),
+        taken_steps(found),
+        *(_lines(found, model, program, title) for program, title in PROGRAMS.items()),
+        reasons(found, command),
+    )  # fmt: skip
+
+
+def what_to_do(found: Fit) -> list[Any]:
+    """What fits instead, for a plan that does not; and what no plan for this memory can know."""
+    advice = [f"{note} {WHERE}" for note in nearest(found)[1][:1]] if found.fits == "no" else []
+    if SHARED in found.room_bytes:
+        advice.append(SHARED_NOTE)
+    return [paragraph(text) for text in advice]
+
+
+# --- bytes against the room --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a plan puts into one memory: least and most bytes of each kind; most is None where it is not known.
+
+    room  bytes that the plan may use there; None where nothing is compared
+    """
+
+    title: str
+    parts: dict[str, tuple[int, int | None]]
+    room: int | None
+
+    @property
+    def least(self) -> int:
+        """Bytes that are needed in any case."""
+        return sum(least for least, _ in self.parts.values())
+
+    @property
+    def most(self) -> int:
+        """Bytes that suffice, without a part whose most is not known."""
+        return sum(least if most is None else most for least, most in self.parts.values())
+
+    @property
+    def text(self) -> str:
+        """All of it in words."""
+        if any(most is None for _, most in self.parts.values()):
+            return f"more than {bytes_text(self.least)}"
+        return range_text(self.least, self.most)
+
+
+def held_by(found: Fit) -> list[Held]:
+    """Each memory that the plan is compared with, and the host's where it is compared with none."""
+    rooms = {room: (devices_in(found.plan, room), n_bytes) for room, n_bytes in found.room_bytes.items()}
+    if not any("host" in devices for devices, _ in rooms.values()):
+        rooms["host"] = ("host",), None
+    return [
+        Held(place(room), {kind: _ends(found.plan, devices, kind) for kind in KINDS}, n_bytes)
+        for room, (devices, n_bytes) in rooms.items()
+    ]
+
+
+def _ends(plan: MemoryPlan, devices: Sequence[str], kind: str) -> tuple[int, int | None]:
+    """Least and most bytes of one kind on some devices; the most is None where one of them leaves it open."""
+    least, most, known = 0, 0, True
+    for device in devices:
+        n_bytes = plan.devices[device].parts[kind]
+        ends = (n_bytes, n_bytes) if n_bytes is not None else plan.compute_range.get(device, (0, 0))
+        known &= n_bytes is not None or device in plan.compute_range
+        least, most = least + ends[0], most + ends[1]
+    return least, most if known else None
+
+
+def place(room: str) -> str:
+    """A room of a plan in the reader's words."""
+    named = {"host": "RAM (host)", "shared": "Shared memory"}
+    return named.get(room) or f"Card ({room})"
+
+
+def memories(held: list[Held]) -> list[Any]:
+    """A bar and a row of bytes for each memory; all bars at one scale, with the end of their room."""
+    scale = BAR / max(max(one.most, one.room or 0) for one in held)
+    rows = [[one.title, *map(_part_text, one.parts.values()), one.text, _room_text(one.room)] for one in held]
+    heads = ["Memory", *(text[0].upper() + text[1:] for text in KINDS.values()), "Together", "Limit"]
+    bars = (_bar(one, scale) for one in held)
+    return element("section", {}, *bars, _key(), table(heads, rows))
+
+
+def _part_text(ends: tuple[int, int | None]) -> str:
+    least, most = ends
+    return "not known" if most is None else range_text(least, most)
+
+
+def _room_text(room: int | None) -> str:
+    return "not compared" if room is None else bytes_text(room)
+
+
+def range_text(least: int, most: int) -> str:
+    """Bytes, or the two ends between which they lie."""
+    return bytes_text(least) if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
+
+
+def _bar(held: Held, scale: float) -> list[Any]:
+    """The parts of one memory side by side; what may be needed, too, is pale."""
+    drawn, left = [], 0.0
+    for kind, (least, most) in held.parts.items():
+        drawn.append(_part(kind, left, scale * least))
+        drawn.append(_part(f"{kind} open", left + scale * least, scale * ((most or least) - least)))
+        left += scale * (least if most is None else most)
+    if held.room is not None:
+        drawn.append(_part("room", min(scale * max(held.room, 0), BAR - ROOM_LINE), ROOM_LINE))
+    text = f"{held.title}: {held.text}" + ("" if held.room is None else f" of {bytes_text(held.room)}")
+    drawing = {"viewBox": f"0 0 {BAR} {HEIGHT}", "preserveAspectRatio": "none", "aria-hidden": "true"}
+    return element("div", {"class": "instrument-bar"}, element("span", {}, text), element("svg", drawing, *drawn))
+
+
+def _part(kind: str, left: float, width: float) -> list[Any]:
+    return element("rect", {"class": kind, "x": round(left, 1), "y": 0, "width": round(width, 1), "height": HEIGHT})
+
+
+def _key() -> list[Any]:
+    """What the colours of the bars mean."""
+    drawn = {**KINDS, "open": "possible extra", "room": "limit: memory minus what stays free"}
+    entries = (element("li", {}, _swatch(kind), text) for kind, text in drawn.items())
+    return element("ul", {"class": "instrument-key"}, *entries)
+
+
+def _swatch(kind: str) -> list[Any]:
+    colour = "compute open" if kind == "open" else kind
+    box = element("rect", {"class": colour, "x": 0, "y": 0, "width": 10, "height": 10})
+    return element("svg", {"viewBox": "0 0 10 10", "aria-hidden": "true"}, box)
+
+
+# --- what would fit, and what a step costs -----------------------------------------------------------------
+
+
+def largest(found: Fit, model: Model) -> list[Any]:
+    """The longest context, the most layers and the most precise cache."""
+    trained = f" The model was trained for {model.n_ctx_train:,} tokens." if model.n_ctx_train else ""
+    rows = [
+        ["Longest context (n_ctx)", *_answer(found.largest_n_ctx, " tokens", trained)],
+        ["Most layers on the card (n_gpu_layers)", *_answer(found.most_layers, " layers")],
+        ["Most precise cache type", *_answer(found.cache_type, "")],
+    ]
+    heads = ["Setting", "Value", "Why not more"]
+    return element("section", {}, element("h2", {}, "The largest that fits"), table(heads, rows))
+
+
+def _answer(answer: Answer, unit: str, more: str = "") -> list[str]:
+    value = f"{answer.value:,}{unit}" if isinstance(answer.value, int) else answer.value
+    return [value or "none", answer.reason + more]
+
+
+def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None:
+    """The bound on tokens per second that the memory's bandwidth sets; nothing where it is unknown or nothing fits."""
+    if not bandwidth or found.fits == "no":
+        return None
+    end = found.plan.settings.n_ctx - 1
+    try:
+        short, long = (decode_bound(found, model, bandwidth, depth) for depth in (0, end))
+    except InferlabError as reason:
+        return paragraph(f"There is no bound on the speed: {reason}")
+    if short is None:
+        return None
+    return paragraph(
+        element("strong", {}, f"At most {rate_text(short)}"),
+        f" at the beginning of the context and {rate_text(long)} at its end, for one sequence. This is an upper limit, "
+        "and real rates are lower: each token reads the weights that it uses and the cache, and the card's rating is "
+        f"{bandwidth / GB:,.0f} GB/s.{_slower_text(found)}",
+    )
+
+
+def _slower_text(found: Fit) -> str:
+    """What the bound leaves out where layers lie in RAM."""
+    on_host = sum(row.device == "host" for row in found.plan.layers if row.index is not None)
+    if not on_host or SHARED in found.room_bytes:
+        return ""
+    return f" The {count_text(on_host, 'layer')} in RAM, left out of this limit, make it much slower."
+
+
+def taken_steps(found: Fit) -> list[Any] | None:
+    """What one step each way would cost or free on the fullest memory."""
+    if not found.steps:
+        return None
+    heads = ["Change one setting to", "Change on the fullest", "Then"]
+    rows = [[_step_text(step), _change(step.difference_bytes), VERDICTS[step.fits]] for step in found.steps]
+    return element("section", {}, element("h2", {}, "What one step of a setting changes"), table(heads, rows))
+
+
+def _step_text(step: Step) -> str:
+    value = f"{step.value:,}" if isinstance(step.value, int) else step.value
+    return f"{STEP_NAMES[step.setting]} {value}"
+
+
+def _change(n_bytes: int) -> str:
+    return f"{bytes_text(abs(n_bytes))} {'more' if n_bytes > 0 else 'less'}"
+
+
+# --- to take away ------------------------------------------------------------------------------------------
+
+
+def _lines(found: Fit, model: Model, program: str, title: str) -> list[Any]:
+    """The plan as lines for one program, folded but for the first."""
+    pasted = lines_for(found, program, n_ctx_train=model.n_ctx_train)
+    opened = program == next(iter(PROGRAMS))
+    return element("details", {"id": f"for-{program}", "open": opened},
+                   element("summary", {}, f"Settings for {title}"), *_pasted(pasted))  # fmt: skip
+
+
+def _pasted(pasted: Pasted) -> list[Any]:
+    notes = [paragraph(note) for note in pasted.notes]
+    return notes + [
+        element("div", {"class": "instrument-lines"}, paragraph(f"{part.where}:"), code(part.text))
+        for part in pasted.parts
+    ]
+
+
+def code(text: str) -> list[Any]:
+    """Lines to copy, with a button that does it; they break at spaces only."""
+    button = element("button", {"type": "button", "class": "pst-js-only", "data-copy": True}, "Copy")
+    words = (element("span", {}, word) if word.strip() else word for word in re.split(r"(\s+)", text) if word)
+    return element("div", {"class": "instrument-code"}, element("pre", {}, *words), button)
+
+
+def reasons(found: Fit, command: str) -> list[Any]:
+    """How the numbers came about, and how to get them elsewhere."""
+    saving = {"type": "button", "class": "pst-js-only", "data-save": "plan.json"}
+    return element(
+        "details", {"id": "how"},
+        element("summary", {}, "How this was computed"),
+        paragraph(f"Compared with {found.compared_with}. Method: {found.plan.method}."),
+        *map(paragraph, found.plan.notes),
+        paragraph("The same on the command line; add --json for all numbers:"),
+        code(command),
+        paragraph(element("button", saving, "Save the numbers as JSON")),
+    )  # fmt: skip

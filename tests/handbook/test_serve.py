@@ -1,0 +1,207 @@
+"""The site on this machine: what a browser is told about each file, and what a reader is told who cannot have it."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import small_site
+from servers import serving
+
+from handbook import serve
+
+PAGE = """<!DOCTYPE html><title>é</title>
+<script>
+  let words = "a < b && c";
+</script>
+<script src="a.js"></script><script type="module" src="b.mjs">ignored</script>
+<a onclick="window.print()" href="#">print</a><p>text</p>
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Iterator[tuple[str, int]]:
+    """Host and port of a server of a small site."""
+    folder = tmp_path_factory.mktemp("outside") / "html"
+    for name in ("book", "_static/instruments"):
+        (folder / name).mkdir(parents=True)
+    (folder.parent / "secret.txt").write_text("not for readers")
+    (folder / "404.html").write_text("<h1>There is no page</h1>")
+    (folder / "book" / "index.html").write_text(PAGE, encoding="utf-8")
+    for name in ("a.js", "b.mjs", "c.wasm", "d.zip", "e.svg", "f.woff2", "g.css", "instruments/worker.js",
+                 "instruments/llama.js"):  # fmt: skip
+        (folder / "_static" / name).write_bytes(b"0123456789" * 20)
+    with serving(folder, serve.Handler) as address:
+        yield "127.0.0.1", int(address.rstrip("/").rpartition(":")[2])
+
+
+def asked(home: tuple[str, int], path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of an answer; the path is sent as it is written."""
+    connection = http.client.HTTPConnection(*home, timeout=10)
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), body
+
+
+def sources(headers: dict[str, str], directive: str) -> list[str]:
+    """What a policy allows for a directive."""
+    rules = dict(rule.strip().split(" ", 1) for rule in headers["Content-Security-Policy"].split(";"))
+    return rules[directive].split()
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [
+        ("/book/", "GET", 200),
+        ("/_static/c.wasm", "HEAD", 200),
+        ("/book", "GET", 301),
+        ("/gone", "GET", 404),
+        ("/book/", "POST", 501),
+    ],
+)
+def test_every_answer_has_the_headers_of_a_careful_site(home, path, method, status):
+    """A page, a file, a detour and an error: isolated from other sites, with a policy, and never guessed at."""
+    found, headers, _ = asked(home, path, method)
+    assert found == status
+    assert headers.items() >= {**serve.ISOLATED, **serve.CAREFUL}.items()
+    assert sources(headers, "default-src") == ["'none'"]
+    assert "'unsafe-inline'" not in sources(headers, "script-src")
+
+
+def test_the_policy_names_the_scripts_that_stand_in_the_page(home):
+    """Digests of its one script element and its one attribute; the policy of another page has neither."""
+    _, headers, _ = asked(home, "/book/")
+    digests = [serve._digest('\n  let words = "a < b && c";\n'), serve._digest("window.print()")]
+    assert sorted(sources(headers, "script-src")) == sorted(["'self'", "'unsafe-hashes'", *digests])
+    assert sources(asked(home, "/gone")[1], "script-src") == ["'self'"]
+
+
+def test_a_digest_is_that_of_the_standard():
+    """The digest of `alert('Hello, world.');` is the one in the specification of content security policies."""
+    assert serve._digest("alert('Hello, world.');") == "'sha256-qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng='"
+
+
+def test_only_a_worker_of_the_instruments_compiles_webassembly(home):
+    """A page may not; the script that an instrument runs beside it may."""
+    workers = [f"_static/instruments/{name}.js" for name in ("worker", "llama")]
+    allowed = {path: sources(asked(home, f"/{path}")[1], "script-src") for path in ("book/", "_static/a.js", *workers)}
+    assert [path for path, words in allowed.items() if "'wasm-unsafe-eval'" in words] == workers
+
+
+def test_only_the_worker_of_llama_cpp_starts_workers_that_lie_in_no_file(home):
+    """llama.cpp's threads are blobs; no page and no other script may start one."""
+    paths = ("book/", "_static/a.js", "_static/instruments/worker.js", "_static/instruments/llama.js")
+    allowed = {path: sources(asked(home, f"/{path}")[1], "worker-src") for path in paths}
+    assert allowed == {path: ["'self'"] for path in paths[:3]} | {paths[3]: ["'self'", "blob:"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.js", "text/javascript"),
+        ("b.mjs", "text/javascript"),
+        ("c.wasm", "application/wasm"),
+        ("d.zip", "application/zip"),
+        ("e.svg", "image/svg+xml"),
+        ("f.woff2", "font/woff2"),
+        ("g.css", "text/css"),
+    ],
+)
+def test_a_file_is_called_what_it_is(home, name, kind):
+    """Scripts, WebAssembly, fonts and drawings have the kinds without which a browser refuses them."""
+    assert asked(home, f"/_static/{name}")[1]["Content-Type"] == kind
+
+
+@pytest.mark.parametrize(("name", "smaller"), [("b.mjs", True), ("c.wasm", True), ("d.zip", False)])
+def test_text_and_webassembly_are_compressed_for_who_accepts_it(home, name, smaller):
+    """What is compressed already, and a browser that does not ask, get the file as it is."""
+    _, headers, body = asked(home, f"/_static/{name}", Accept_Encoding="br, gzip")
+    assert headers.get("Content-Encoding") == ("gzip" if smaller else None)
+    plain = asked(home, f"/_static/{name}", Accept_Encoding="br")
+    assert (gzip.decompress(body) if smaller else body) == plain[2]
+    assert "Content-Encoding" not in plain[1]
+    assert plain[1]["Content-Length"] == str(len(plain[2]))
+
+
+def test_what_a_browser_has_is_sent_again_when_it_changed(tmp_path):
+    """An unchanged file is answered with 304 and no byte; a file written anew, compressed or not, comes anew."""
+    (tmp_path / "a.js").write_text("old")
+    with serving(tmp_path, serve.Handler) as address:
+        home = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
+        _, headers, body = asked(home, "/a.js")
+        assert (headers["Cache-Control"], body) == ("no-cache", b"old")
+        assert asked(home, "/a.js", If_None_Match=headers["ETag"])[::2] == (304, b"")
+        (tmp_path / "a.js").write_text("new")
+        os.utime(tmp_path / "a.js", (1, 1))
+        assert asked(home, "/a.js", If_None_Match=headers["ETag"])[::2] == (200, b"new")
+
+
+def test_an_unknown_address_gets_the_page_for_it(home):
+    """With the status that says so; a folder's address without its slash leads to the folder."""
+    assert asked(home, "/book/gone.html")[::2] == (404, b"<h1>There is no page</h1>")
+    assert asked(home, "/_static/")[0] == 404
+    status, headers, _ = asked(home, "/book?q=1")
+    assert (status, headers["Location"]) == (301, "book/")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../secret.txt", "/%2e%2e/secret.txt", "/book/../../secret.txt", "//../secret.txt", "/..%2fsecret.txt",
+     "/_static/%2e%2e%2f%2e%2e%2fsecret.txt"],
+)  # fmt: skip
+def test_no_address_leads_out_of_the_site(home, path):
+    """A file beside the site's folder is not there for any spelling of the way up."""
+    status, _, body = asked(home, path)
+    assert status == 404
+    assert b"not for readers" not in body
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def command(folder: Path, *options: str, **more) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "handbook.serve", *options],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends the signal of Ctrl-C")
+def test_the_command_tells_the_address_and_ends_with_ctrl_c(tmp_path):
+    """It serves the built site of its folder, and Ctrl-C is no error."""
+    server = command(small_site.build(tmp_path), "--port=0")
+    told = server.stdout.readline()
+    port = int(told.partition("http://127.0.0.1:")[2].partition("/")[0])
+    assert asked(("127.0.0.1", port), "/part/chapter.html")[0] == 200
+    server.send_signal(signal.SIGINT)
+    assert (*server.communicate(timeout=20), server.returncode) == ("\n", "", 0)
+
+
+def test_a_busy_port_is_told_with_the_option_that_names_another(tmp_path):
+    """Another program has the port: one sentence, no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        server = command(small_site.build(tmp_path), f"--port={port}")
+        told = server.communicate(timeout=20)[1]
+    assert server.returncode == 1
+    assert f"Port {port} " in told
+    assert "--port" in told
+    assert "Traceback" not in told
+
+
+def test_without_a_site_the_command_that_builds_it_is_told(tmp_path):
+    """Nothing is served before `make book`."""
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: index\n", encoding="utf-8")
+    server = command(tmp_path)
+    assert "run `make book` first" in server.communicate(timeout=20)[1]
+    assert server.returncode == 1

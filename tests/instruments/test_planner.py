@@ -1,0 +1,184 @@
+"""The planner's questions: answered or refused with the field's name, whatever a link or a file holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mutated_headers import fuzz_headers
+from small_models import write_model
+
+from inferlab import instruments
+from inferlab.errors import InferlabError, ModelNotFound
+from inferlab.instruments import planner
+from inferlab.instruments.dropped import DroppedFiles
+from inferlab.instruments.views import html_of
+from inferlab.model.find import tiny_model
+from inferlab.model.gguf import header_bytes, read_gguf
+from inferlab.prediction.cards import known_cards, sized_cards
+from inferlab.units import GB, GIB
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = DroppedFiles(Path("nowhere"))
+
+
+def answered(**changed: str) -> dict:
+    """The answer to the default question with some values changed."""
+    return instruments.answered("planner", {**planner.DEFAULTS, **changed}, NOWHERE)
+
+
+def test_the_default_question_has_the_known_answer():
+    """Mistral 7B in Q4_K_M with 8,192 tokens: its gibibyte of cache, and the tokens that the front page promises."""
+    answer = answered()
+    assert answer["state"] == "yes"
+    assert answer["data"]["devices"]["gpu0"]["kv_cache_bytes"] == GIB
+    assert f"{answer['data']['answers']['largest_n_ctx']['value']:,} tokens" in html_of(answer["view"])
+    json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"n_ctx": "4k"}, "Context: '4k' is no whole number"),
+        ({"n_ctx": "99999999999999"}, "Context: "),
+        ({"n_ctx": "²"}, "Context: '²' is no whole number"),
+        ({"reserve": "-1"}, "Kept free on each card: '-1' is no number of at least 0"),
+        ({"card": "rtx-4061"}, "Card: 'rtx-4061' is not in the list. Did you mean rtx-406"),
+        ({"card": "other", "memory": "0"}, "leaves no card"),
+        ({"card": "other", "memory": "nan"}, "Its memory: 'nan'"),
+        ({"card": "dgx-spark", "n_cards": "2"}, "Number of cards: "),
+        ({"n_cards": "9"}, "Number of cards: 9 is not from 1 to 4"),
+        ({"flash_attn": "off", "type_v": "q8_0"}, "needs flash attention"),
+        ({"type_k": "q8"}, "Cache, keys: 'q8' is not in the list"),
+        ({"model": "file", "file": "x.gguf"}, "'x.gguf' is not here, because a page keeps no file"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_names_the_field(changed, told):
+    """The reason stands in place of the answer, with what was found and what to write."""
+    answer = answered(**changed)
+    assert (answer["state"], answer["data"]) == ("refused", {})
+    assert told in answer["view"][2]
+
+
+def test_a_bound_on_the_speed_needs_a_bandwidth():
+    """A card of the list has its maker's; another card has the one that the reader gives, or no bound."""
+    rated = known_cards()["rtx-4060"].bandwidth_bytes_per_second / GB
+    assert f"the card's rating is {rated:,.0f} GB/s" in html_of(answered()["view"])
+    assert "GB/s" not in html_of(answered(card="other")["view"])
+    assert "the card's rating is 300 GB/s" in html_of(answered(card="other", bandwidth="300")["view"])
+
+
+def test_the_command_asks_the_same():
+    """The card's name where there is one of it, else bytes; and only what is not the command's own default."""
+    assert command() == "inferlab plan mistral-7b-v0.3 --type Q4_K_M --card rtx-4060 --n-ctx 8192 --flash-attn on"
+    two = command(n_cards="2", reserve="0.5", n_gpu_layers="7", offload_kqv="")
+    assert "--vram 8GiB,8GiB" in two
+    assert two.endswith("--n-gpu-layers 7 --flash-attn on --no-offload-kqv --reserve 536870912B")
+    assert "--unified 8053063680B" in command(card="other", memory="7.5", shared="on")
+
+
+def command(**changed: str) -> str:
+    question = {**planner.DEFAULTS, **changed}
+    reserve = round(float(question["reserve"]) * GIB)
+    return planner.command_of(question, planner.memory_of(question), reserve)
+
+
+texts = st.text(max_size=12) | st.sampled_from([*sized_cards(), "file", "other", "on", "", "0", "-1", "8192", "1e9"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from([*planner.DEFAULTS]), texts), st.booleans())
+def test_any_link_has_an_answer(changed, whole):
+    """Whatever stands in a link, something is shown: a plan or a reason, and never an error that nobody catches."""
+    answer = instruments.answered("planner", {**planner.DEFAULTS, **changed} if whole else changed, NOWHERE)
+    assert answer["state"] in ("yes", "no", "unsure", "refused")
+    assert instruments.UNEXPECTED not in html_of(answer["view"])
+
+
+def test_a_fault_is_shown_and_not_lost(monkeypatch):
+    """What nobody expected stands in the answer, with a request to report it."""
+    monkeypatch.setattr(planner, "fit", None)
+    shown = html_of(answered()["view"])
+    assert "This should not happen. Please report it" in shown
+    assert "TypeError" in shown
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def sent(files: DroppedFiles, path: Path) -> list[dict]:
+    """The replies to a file that a front end sends as it is told to, the first mebibyte first."""
+    size = path.stat().st_size
+    replies, start, end = [], 0, min(size, 2**20)
+    with path.open("rb") as file:
+        while True:
+            replies.append(instruments.sent(files, path.name, size, start, file.read(end - start)))
+            if replies[-1]["kind"] != "more":
+                return replies
+            start, end = replies[-1]["start"], replies[-1]["end"]
+
+
+def test_a_header_is_sent_until_it_is_whole(tmp_path):
+    """The embedded model's vocabulary fits into one slice; a longer header takes more, each at most 4 MiB."""
+    assert sent(DroppedFiles(tmp_path), tiny_model()) == [{"kind": "read", "name": tiny_model().name}]
+    long, files = with_long_header(tmp_path / "long.gguf", 10 * 2**20), DroppedFiles(tmp_path / "received")
+    files.folder.mkdir()
+    replies = sent(files, long)
+    assert [reply["kind"] for reply in replies] == ["more"] * (len(replies) - 1) + ["read"]
+    assert len(replies) > 3
+    assert all(reply["end"] - reply["start"] <= 2**22 for reply in replies[:-1])
+    assert files.model("long.gguf").tensors == read_gguf(long).tensors
+
+
+def with_long_header(path: Path, n_bytes: int) -> Path:
+    """A small model with a description of so many bytes in its header."""
+    model = read_gguf(write_model(path, "llama"))
+    plain = {key: value for key, value in model.metadata.items() if isinstance(value, int | float | str)}
+    tensors = tuple(replace(tensor, offset=tensor.offset - model.tensors[0].offset) for tensor in model.tensors)
+    header = header_bytes({**plain, "general.description": "x" * n_bytes}, tensors)
+    path.write_bytes(header)
+    os.truncate(path, len(header) + model.tensor_bytes + 2**20)
+    return path
+
+
+def test_a_file_chosen_again_replaces_the_older_one(tmp_path):
+    """The same name with another content is the new file."""
+    folder = tmp_path / "chosen"
+    folder.mkdir()
+    files = DroppedFiles(tmp_path)
+    for n_layer in (4, 5):
+        sent(files, write_model(folder / "m.gguf", "llama", n_layer=n_layer))
+        assert files.model("m.gguf").n_layer == n_layer
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "..\\..\\x", "/abs/x", ".hidden", "..", ""])
+def test_a_name_leads_nowhere_else(tmp_path, name):
+    """A file lies in the folder of dropped files, whatever its name says."""
+    path = DroppedFiles(tmp_path).path(name)
+    assert path.parent == tmp_path
+    assert path.name not in ("", ".", "..")
+
+
+def test_mutated_headers_are_read_or_refused(tmp_path):
+    """A few hundred here; tests/benchmarks/test_instruments_fuzz.py has many more."""
+    fuzz_headers(tmp_path, Random(1), 300)
+
+
+def test_the_page_cites_every_source_of_the_list():
+    """Each source of a card's memory or bandwidth stands on the planner's page."""
+    page = (ROOT / "book" / "planner.md").read_text(encoding="utf-8")
+    cited = {source for card in known_cards().values() for source in (card.source, card.memory_source)}
+    assert sorted(source for source in cited if source not in page) == []
+
+
+def test_a_missing_file_is_an_error_of_the_library(tmp_path):
+    """It can be caught like any other."""
+    with pytest.raises(ModelNotFound) as found:
+        DroppedFiles(tmp_path).model("m.gguf")
+    assert isinstance(found.value, InferlabError)

@@ -1,0 +1,254 @@
+"""llama.cpp in a browser: a real run with its figure, table and file, its end by Cancel, and what it needs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe import violations
+from playwright.sync_api import Page, expect
+
+from handbook.chromium import find_chromium
+from inferlab.measurement.llama_bench import import_llama_bench
+from inferlab.model.find import tiny_model
+from inferlab.model.gguf import read_gguf
+
+PAGE = "book/browser-bench.html"
+RUN_MS = 90_000
+SMALL = {"depths": "0, 48", "n_prompt": "8", "n_gen": "4", "repeats": "2"}
+"""A run of seconds."""
+MEASURED = re.compile(r"In this browser llama\.cpp processes .* with (\d+) threads?\.")
+LEFT = re.compile(r"Round \d+ of 50: depth \d+, about \d+ (s|min) left … The rates below are those of the run before")
+OF_A_START = ("llama.js", "wllama", "tiny.gguf", "pyodide", "inferlab.zip")
+NO_JSPI = "delete WebAssembly.Suspending;\n"
+SOFTWARE_GPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"]
+WATCH = """
+window.violations = [];
+addEventListener("securitypolicyviolation", (event) => window.violations.push(event.effectiveDirective));
+"""
+
+
+def opened(browser, address: str, **options: Any) -> Page:
+    """A window with the benchmark; it notes every address that is asked for, and every error."""
+    page = browser.new_page(**options)
+    page.add_init_script(WATCH)
+    page.asked, page.errors = [], []
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("console", lambda told: page.errors.append(told.text) if told.type == "error" else None)
+    page.set_default_timeout(RUN_MS)
+    page.goto(address + PAGE)
+    expect(page.locator(".instrument fieldset").first).to_be_enabled()
+    return page
+
+
+def started(page: Page, **changes: str) -> None:
+    """Fill in a small run, and press Start."""
+    for name, value in {**SMALL, **changes}.items():
+        control = page.locator(f"[name={name}]")
+        control.select_option(value) if name == "backend" else control.fill(value)
+    page.get_by_role("button", name="Start").click()
+
+
+def finished(page: Page) -> int:
+    """Wait for the end of a run; the number of its threads."""
+    status = page.locator(".instrument-status")
+    expect(status).to_have_text(MEASURED, timeout=RUN_MS)
+    return int(MEASURED.match(status.inner_text())[1])
+
+
+def strangers(page: Page) -> list[str]:
+    """What was asked of another host, was refused by the policy, or failed."""
+    home = page.url.partition("/book/")[0]
+    elsewhere = [url for url in page.asked if not url.startswith((home, f"blob:{home}"))]
+    return [*elsewhere, *page.evaluate("window.violations"), *page.errors]
+
+
+@pytest.fixture(scope="module")
+def page(browser, site) -> Iterator[Page]:
+    """A window in which a run with two threads has ended."""
+    page = opened(browser, site)
+    page.before = list(page.asked)
+    started(page, n_threads="2")
+    yield page
+    page.close()
+
+
+def test_llama_cpp_runs_in_the_page(page):
+    """Rates of every test as a figure and as a table; nothing is asked for elsewhere, or refused by the policy."""
+    assert finished(page) == min(2, page.evaluate("navigator.hardwareConcurrency"))
+    assert page.locator(".instrument-chart").count() == 2
+    assert page.locator(".instrument-chart circle.sample").count() == 8
+    rates = page.locator(".instrument-rates tbody tr")
+    assert [row.split("\n")[0].split("\t")[0] for row in rates.all_inner_texts()] == ["0 tokens", "48 tokens"]
+    assert page.locator(".instrument-status").inner_text().count("a difference between depths may be chance.") == 1
+    assert f"{read_gguf(tiny_model()).n_params:,} parameters" in page.locator(".instrument-facts").inner_text()
+    assert re.findall(r"\d tokens/s", rates.first.inner_text()) != []
+    assert strangers(page) == []
+    assert page.evaluate("caches.keys()") == []
+
+
+def test_nothing_of_it_is_loaded_before_a_start(page):
+    """The open page has asked neither for llama.cpp nor for the model, nor for Python."""
+    finished(page)
+    assert [url for url in page.before if any(part in url for part in OF_A_START)] == []
+    assert {name for name in OF_A_START if any(name in url for url in page.asked)} == {*OF_A_START}
+
+
+def test_a_link_holds_the_plan_and_no_results(page):
+    """Whoever opens it is shown what would be measured."""
+    finished(page)
+    assert "depths=0%2C+48" in page.url
+    assert "results" not in page.url
+    assert json.loads(page.locator("[name=results]").input_value())["plan"]["depths"] == [0, 48]
+
+
+def test_the_saved_file_is_llama_benchs(page):
+    """The library reads what the page has saved: a prefill, and a decode at each depth."""
+    finished(page)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save").click()
+    assert download.value.suggested_filename == "llama-bench.json"
+    runs = import_llama_bench(Path(download.value.path()), leave_out=True)
+    assert [(run.n_prompt, bool(run.prefill_tokens_per_second)) for run in runs] == [(8, True), (0, False), (48, False)]
+    assert all(run.decode_tokens_per_second > 0 for run in runs[1:])
+
+
+def test_the_answer_to_a_run_has_no_barrier(browser, site):
+    """axe-core finds nothing in it, light and dark, wide and narrow; on a phone each row says that it is a depth."""
+    page = opened(browser, site, bypass_csp=True)
+    started(page)
+    finished(page)
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert violations([page]) == []
+    label = "one => getComputedStyle(one, '::before').content"
+    assert page.locator(".instrument-rates tbody th").first.evaluate(label).replace('"', "").split() == ["Depth"]
+    page.close()
+
+
+def test_a_run_can_be_cancelled(page):
+    """Cancel ends llama.cpp at once: the page computes no longer, and another run can start.
+
+    The rates before stay until then, with their file and in the form; what is left of a run is said in seconds.
+    """
+    finished(page)
+    rates, kept = rates_of(page), page.locator("[name=results]").input_value()
+    started(page, repeats="50", n_threads="2")
+    status = page.locator(".instrument-status")
+    expect(status).to_have_text(LEFT, timeout=RUN_MS)
+    assert rates_of(page) == rates
+    running = computing(page)
+    page.get_by_role("button", name="Cancel").press("Enter")
+    expect(page.locator(".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
+    expect(page.locator(".instrument-status")).to_be_focused()
+    assert computing(page) < running / 4
+    assert (rates_of(page), page.locator("[name=results]").input_value()) == (rates, kept)
+    page.locator("[name=repeats]").fill("49")
+    expect(page.locator(".instrument-answer")).to_contain_text("The form asks for another run by now")
+    assert rates_of(page) == rates
+    started(page, depths="0", n_threads="1")
+    assert finished(page) == 1
+    assert rates_of(page) != rates
+
+
+def test_a_run_that_fails_leaves_the_rates_before(browser, site):
+    """They stay when llama.cpp cannot run, and come back when a refused plan is corrected."""
+    page = opened(browser, site)
+    started(page, depths="0")
+    finished(page)
+    rates = rates_of(page)
+    page.route("**/tiny.gguf", lambda route: route.abort())
+    started(page, depths="0")
+    expect(page.locator(".instrument-status")).to_contain_text("llama.cpp gave no result", timeout=RUN_MS)
+    expect(page.locator(".instrument-status")).to_contain_text("The rates below are those of the run before.")
+    assert rates_of(page) == rates
+    started(page, depths="5000")
+    expect(page.locator(".instrument-error")).to_contain_text("Depths: 5000 is not from 0")
+    page.locator("[name=depths]").fill("0")
+    finished(page)
+    assert rates_of(page) == rates
+    page.close()
+
+
+def rates_of(page: Page) -> str:
+    """The text of the table of rates."""
+    return page.locator(".instrument-rates").inner_text()
+
+
+def computing(page: Page) -> float:
+    """Seconds of processors that all threads of the page take in half a second."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    taken = []
+    for _ in range(2):
+        page.wait_for_timeout(500)
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        taken.append(next(one["value"] for one in metrics if one["name"] == "ProcessTime"))
+    session.detach()
+    return taken[1] - taken[0]
+
+
+def test_a_browser_without_jspi_takes_the_compatibility_build(browser, site):
+    """It comes from the site, too."""
+    page = opened(browser, site)
+    page.route("**/llama.js", lambda route: with_first_line(route, NO_JSPI))
+    started(page, depths="0")
+    finished(page)
+    assert "older browsers" in page.locator(".instrument-facts").inner_text()
+    assert any("wllama/compat/wllama.wasm" in url for url in page.asked)
+    assert strangers(page) == []
+    page.close()
+
+
+def with_first_line(route, line: str) -> None:
+    """Answer with what the server has, after a line of script."""
+    answer = route.fetch()
+    route.fulfill(response=answer, body=line + answer.text())
+
+
+def test_a_host_without_isolation_gives_one_thread(browser, server):
+    """A server that sends no headers serves the same page; the row of threads says why there is one."""
+    page = opened(browser, server)
+    started(page, depths="0", n_threads="2")
+    assert finished(page) == 1
+    assert "not isolated" in page.locator(".instrument-facts").inner_text()
+    page.close()
+
+
+def test_without_a_gpu_no_self_test_takes_place(browser, site):
+    """The page says so, and says what to choose."""
+    page = opened(browser, site)
+    if page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
+        pytest.skip("This browser has a GPU by WebGPU.")
+    started(page, backend="webgpu")
+    expect(page.locator(".instrument-status")).to_contain_text("no self-test took place", timeout=RUN_MS)
+    assert "CPU and GPU write" in page.locator(".instrument-answer").inner_text()
+    page.close()
+
+
+def test_a_gpu_that_llama_cpp_cannot_use_is_not_measured(browser, site):
+    """A GPU in software lacks what llama.cpp needs: the CPU writes the same text in its place, and is found out."""
+    software = browser.browser_type.launch(executable_path=find_chromium(), args=SOFTWARE_GPU)
+    page = opened(software, site)
+    if not page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
+        pytest.skip("This browser has no GPU in software.")
+    started(page, backend="webgpu")
+    status = page.locator(".instrument-status")
+    expect(status).to_have_text("The GPU is not measured: llama.cpp could not use it.", timeout=RUN_MS)
+    assert "so the CPU computed the rest" in page.locator(".instrument-answer").inner_text()
+    software.close()
+
+
+def test_from_disk_the_page_says_what_it_needs(browser, built_book):
+    """A page from disk runs nothing: it names `make serve`, and its controls stay off."""
+    page = browser.new_page()
+    page.goto((built_book / PAGE).as_uri())
+    expect(page.locator(".instrument-status")).to_contain_text("make serve")
+    assert page.locator(".instrument fieldset:not([disabled])").count() == 0
+    expect(page.locator(".instrument-answer")).to_contain_text("A run takes 30 samples on the CPU")
+    page.close()

@@ -1,0 +1,74 @@
+"""The four instruments one after another in one window: each answers, one reads another's file, nothing leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from instrument_page import NEXT_ANSWER, watched_page
+from playwright.sync_api import Page
+
+LOG = Path(__file__).parents[1] / "data" / "logs" / "server-slots.log"
+SMALL_RUN = {"depths": "0, 48", "n_prompt": "8", "n_gen": "4", "repeats": "2", "n_threads": "1"}
+KEPT = "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie])"
+
+
+@pytest.fixture
+def window(browser, site) -> Iterator[Page]:
+    """A window that notes every address that its pages ask for, also in their workers, and every error."""
+    with watched_page(browser, f"{site}book/planner.html", accept_downloads=True) as page:
+        yield page
+
+
+def opened(page: Page, site: str, name: str) -> None:
+    """Open another instrument in the same window, and wait for its controls."""
+    page.goto(f"{site}book/{name}.html")
+    page.wait_for_selector(".instrument fieldset:not([disabled])")
+
+
+def told(page: Page, act) -> dict:
+    """The answer that follows what a reader does."""
+    page.evaluate(NEXT_ANSWER)
+    act()
+    return page.evaluate("() => window.told")
+
+
+def planned(page: Page) -> dict:
+    return told(page, lambda: page.locator("[name=n_ctx]").fill("4096"))
+
+
+def explained(page: Page) -> dict:
+    return told(page, lambda: page.locator("[name=log]").fill(LOG.read_text(encoding="utf-8")))
+
+
+def measured(page: Page, folder: Path) -> Path:
+    """The file that is saved after a small run."""
+    for name, value in SMALL_RUN.items():
+        page.locator(f"[name={name}]").fill(value)
+    page.get_by_role("button", name="Start").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save").click()
+    path = folder / saved.value.suggested_filename
+    saved.value.save_as(path)
+    return path
+
+
+def compared(page: Page, path: Path) -> dict:
+    return told(page, lambda: page.locator("[type=file]").set_input_files([path]))
+
+
+def test_nothing_leaves_the_pages(window, site, tmp_path):
+    """A plan, a report, a run and its file beside the atlas: only the site is asked, and nothing of it is stored."""
+    assert planned(window)["state"] == "yes"
+    opened(window, site, "log-reader")
+    assert explained(window)["data"]["findings"]
+    opened(window, site, "browser-bench")
+    path = measured(window, tmp_path)
+    opened(window, site, "your-numbers")
+    results = compared(window, path)["data"]["read"]["results"]
+    assert len(results) == len(("prefill", "decode")) * len(SMALL_RUN["depths"].split(","))
+    assert [url for url in window.asked if not url.startswith((site, f"blob:{site}"))] == []
+    assert window.errors == []
+    kept = window.evaluate(KEPT)
+    assert "llama" not in kept

@@ -1,0 +1,341 @@
+"""The planner in a browser: the numbers of the command line, headers of a reader's own files, and every button."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from random import Random
+
+import pytest
+from bs4 import BeautifulSoup
+from instrument_page import STARTING_MS, watched_page
+from playwright.sync_api import Page, expect
+from small_models import FAMILIES, write_model
+
+from inferlab import cli
+from inferlab.errors import UnsupportedArchitecture
+from inferlab.instruments.planner import DEFAULTS
+from inferlab.model.catalog import known_models
+from inferlab.model.gguf import header_bytes, read_gguf
+from inferlab.model.quant_mixes import MIXES
+from inferlab.prediction.cards import sized_cards
+from inferlab.prediction.fit import fit
+from inferlab.prediction.fit_fields import plan_fields
+from inferlab.settings import KV_TYPES, Settings
+
+PAGE = "book/planner.html"
+COMBINATIONS = 100
+ANSWER_MS = 20_000
+ASK = """async (values) => {
+  const late = new Promise((_, reject) => setTimeout(() => reject(new Error("no answer in time")), 60000));
+  const el = document.querySelector(".instrument"), form = el.querySelector("form");
+  const answered = new Promise((resolve) => {
+    el.addEventListener("answered", ({ detail }) => resolve(detail), { once: true });
+  });
+  for (const [name, value] of Object.entries(values)) {
+    if (form.elements[name].type === "checkbox") form.elements[name].checked = value === "on";
+    else form.elements[name].value = value;
+  }
+  form.requestSubmit();
+  return Promise.race([answered, late]);
+}"""
+ANSWERED = """() => {
+  const el = document.querySelector(".instrument");
+  window.told = new Promise((resolve) => {
+    el.addEventListener("answered", ({ detail }) => resolve(detail), { once: true });
+  });
+  return null;
+}"""
+HOSTILE = '<img src=x onerror="window.ran = true"><script>window.ran = true</script>'
+WHOLE_FILE = 40 * 2**30
+
+
+@pytest.fixture(scope="module")
+def window(browser, site) -> Iterator[Page]:
+    """One window in which the planner has started; it notes every address that is asked for, and every error."""
+    with watched_page(browser, site + PAGE, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.evaluate(ASK, {"n_ctx": "4096"})
+        yield page
+
+
+@pytest.fixture
+def page(window) -> Iterator[Page]:
+    """The same window with the default question in its form; nothing else is asked for elsewhere, and nothing fails."""
+    window.errors.clear()
+    window.evaluate(ASK, DEFAULTS)
+    yield window
+    home = window.url.partition("/book/")[0]
+    assert [url for url in window.asked if not url.startswith((home, "blob:"))] == []
+    assert window.errors == []
+
+
+def combination(random: Random) -> dict[str, str]:
+    """Values of the form that a reader could choose, most of them possible together."""
+    chosen = {
+        "model": random.choice([*known_models()]),
+        "type": random.choice([*MIXES]),
+        "card": random.choice([*sized_cards(), "other"]),
+        "memory": random.choice(["4", "7.5", "16"]),
+        "shared": random.choice(["", "on"]),
+        "reserve": random.choice(["0", "0.5", "1", "2"]),
+        "n_ctx": str(random.choice([512, 4096, 8192, 20_000, 131_072])),
+        "n_gpu_layers": random.choice(["", "", "", "0", "10", "24"]),
+        "type_k": random.choice([*KV_TYPES, "f16", "q8_0"]),
+        "type_v": random.choice([*KV_TYPES, "f16", "q8_0"]),
+        "flash_attn": random.choice(["on", "on", "auto", "off"]),
+        "n_seq_max": random.choice(["1", "1", "4"]),
+        "n_ubatch": random.choice(["512", "512", "128", "2048"]),
+        "offload_kqv": random.choice(["on", "on", "on", ""]),
+    }
+    shared = chosen["shared"] if chosen["card"] == "other" else sized_cards()[chosen["card"]][0].unified
+    return chosen | {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}
+
+
+def printed(command: str) -> dict | None:
+    """What the command line prints as JSON; None where it refuses."""
+    told = StringIO()
+    with redirect_stdout(told):
+        status = cli.main([*shlex.split(command)[1:], "--json", "--no-simulation"])
+    return json.loads(told.getvalue()) if status == 0 else None
+
+
+def test_the_page_and_the_command_line_agree(page):
+    """A hundred questions: each number, answer and step is that of the command which the page names."""
+    random, kinds = Random(20261124), {"answered": 0, "refused": 0}
+    for _ in range(COMBINATIONS):
+        asked = combination(random)
+        answer = page.evaluate(ASK, asked)
+        if answer["state"] == "refused":
+            kinds["refused"] += 1
+            continue
+        kinds["answered"] += 1
+        command = page.locator("#how pre").text_content()
+        assert answer["data"] == printed(command), command
+    assert kinds["answered"] > COMBINATIONS * 0.6
+    assert kinds["refused"] > 0
+
+
+def test_the_default_answer_needs_no_script(browser, built_book, page):
+    """Without JavaScript the answer to the default question stands in the page, and no control that does nothing."""
+    context = browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto((built_book / PAGE).as_uri())
+    shown = first_part(plain)
+    assert plain.locator(".instrument :is(form, button):visible").count() == 0
+    context.close()
+    soup = BeautifulSoup((built_book / PAGE).read_text(encoding="utf-8"), "html.parser")
+    assert soup.select_one(".instrument-status").get_text() == page.locator(".instrument-status").inner_text()
+    assert shown == first_part(page)
+
+
+def first_part(page: Page) -> list[str]:
+    """The words of an answer before what is folded."""
+    return page.locator(".instrument-answer").inner_text().split("Settings for llama-server")[0].split()
+
+
+def test_a_link_holds_the_whole_question(browser, page, site):
+    """The address follows each answer; whoever opens it gets the same form and the same answer."""
+    asked = {"model": "llama-3.2-1b", "card": "other", "memory": "3", "shared": "on", "offload_kqv": "", "n_ctx": "999"}
+    answer = page.evaluate(ASK, asked)
+    other = browser.new_page()
+    other.set_default_timeout(STARTING_MS)
+    other.goto(page.url)
+    expect(other.locator(".instrument-status")).to_have_text(answer["summary"], timeout=STARTING_MS)
+    for name, value in asked.items():
+        control = other.locator(f"[name={name}]")
+        found = control.is_checked() if name in ("shared", "offload_kqv") else control.input_value()
+        assert found == (value == "on" if isinstance(found, bool) else value)
+    other.close()
+
+
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory) -> dict[str, Path]:
+    """A small file of each architecture that the library knows."""
+    folder = tmp_path_factory.mktemp("headers")
+    return {family: write_model(folder / f"{family}.gguf", family) for family in FAMILIES}
+
+
+def dropped(page: Page, files: list[Path]) -> dict:
+    """What the page answers about files that were chosen."""
+    page.evaluate(ANSWERED)
+    page.locator("[type=file]").set_input_files(files)
+    return page.evaluate("() => window.told")
+
+
+def test_a_header_of_each_architecture_is_planned(page, headers):
+    """A dropped file gives the numbers of the library for the same file, or the library's reason why there are none."""
+    page.evaluate(ASK, {"n_ctx": "2048", "model": "file", "file": "none.gguf"})
+    settings = Settings(n_ctx=2048, flash_attn="on")
+    for family, path in headers.items():
+        answer = dropped(page, [path])
+        data, refusal = planned(path, settings)
+        assert (answer["data"], answer["state"] == "refused") == (data, bool(refusal)), family
+        assert page.locator(".instrument-error").all_text_contents() == refusal
+
+
+def planned(path: Path, settings: Settings) -> tuple[dict, list[str]]:
+    """The library's numbers for a file, and its refusal if there is one."""
+    try:
+        found = fit(path, settings, vram="8GiB", simulate=False, with_steps=True)
+        return json.loads(json.dumps(plan_fields(found))), []
+    except UnsupportedArchitecture as reason:
+        return {}, [str(reason)]
+
+
+def test_only_the_header_of_a_large_file_is_read(page, tmp_path, headers):
+    """A file of 40 GiB is answered at once: the page has read the beginning of it, and knows the whole size."""
+    large = tmp_path / "large.gguf"
+    large.write_bytes(headers["llama"].read_bytes())
+    os.truncate(large, WHOLE_FILE)
+    page.evaluate("""() => {
+      window.read = 0;
+      const slice = Blob.prototype.slice;
+      Blob.prototype.slice = function (start, end) { window.read += end - start; return slice.call(this, start, end); };
+    }""")
+    answer = dropped(page, [large])
+    assert answer["data"]["model"]["name"] == "llama"
+    assert 0 < page.evaluate("window.read") <= 2**21
+
+
+def test_a_split_model_needs_all_its_parts(page, tmp_path):
+    """One part alone is refused with the name of the next; together they are one model."""
+    parts = split_model(tmp_path)
+    page.evaluate(ASK, {"model": "file", "file": "none.gguf", "n_ctx": "2048"})
+    assert dropped(page, parts[:1])["state"] == "refused"
+    assert f"{parts[1].name} is not beside it" in page.locator(".instrument-error").text_content()
+    answer = dropped(page, parts[::-1])
+    expected = plan_fields(fit(parts[0], Settings(n_ctx=2048, flash_attn="on"), vram="8GiB", simulate=False))
+    assert answer["data"]["model"] == expected["model"]
+    assert answer["data"]["devices"] == expected["devices"]
+
+
+def split_model(folder: Path) -> list[Path]:
+    """A small model in two files, the tensors of its second half in the second."""
+    whole = read_gguf(write_model(folder / "whole.gguf", "llama"))
+    plain = {key: value for key, value in whole.metadata.items() if isinstance(value, int | float | str | bool)}
+    half, paths = len(whole.tensors) // 2, []
+    for number, tensors in enumerate((whole.tensors[:half], whole.tensors[half:])):
+        path = folder / f"model-{number + 1:05}-of-00002.gguf"
+        laid, end = [], 0
+        for tensor in tensors:
+            laid.append(replace(tensor, offset=end))
+            end += -(-tensor.n_bytes // 32) * 32
+        header = header_bytes({**plain, "split.no": number, "split.count": 2}, tuple(laid))
+        path.write_bytes(header)
+        os.truncate(path, len(header) + end)
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is empty"),
+        (b"<!DOCTYPE html><title>Not found</title>", "HTML page"),
+        (b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer"),
+        (b"GGUF\x03\0\0\0" + b"\xff" * 40, "cannot fit"),
+        (b"GGUF\x03\0\0\0" + b"\0" * 40, "general.architecture is missing"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named(page, tmp_path, content, told):
+    """What was found and what to do stands in the line of the verdict, and the page goes on."""
+    path = tmp_path / "wrong.gguf"
+    path.write_bytes(content)
+    page.locator("[name=model]").select_option("file")
+    page.locator("[type=file]").set_input_files([path])
+    expect(page.locator(".instrument-status")).to_contain_text(told, timeout=ANSWER_MS)
+    assert page.evaluate(ASK, DEFAULTS)["state"] == "yes"
+
+
+def test_names_are_text_and_never_markup(page, tmp_path):
+    """A file whose names are scripts is planned, and its name stands there letter by letter."""
+    model = read_gguf(write_model(tmp_path / "small.gguf", "llama"))
+    plain = {key: value for key, value in model.metadata.items() if isinstance(value, int | float | str | bool)}
+    tensors = tuple(replace(tensor, offset=tensor.offset - model.tensors[0].offset) for tensor in model.tensors)
+    path = tmp_path / "a<b onload=x>.gguf"
+    header = header_bytes({**plain, "general.name": HOSTILE}, tensors)
+    path.write_bytes(header)
+    os.truncate(path, len(header) + model.tensors[-1].offset + model.tensors[-1].n_bytes)
+    page.locator("[name=model]").select_option("file")
+    answer = dropped(page, [path])
+    assert page.locator(".instrument-status").inner_text().startswith(HOSTILE)
+    assert answer["data"]["model"]["name"] == HOSTILE
+    assert page.locator(".instrument-answer :is(img, script)").count() == 0
+    assert page.evaluate("window.ran === undefined")
+
+
+def test_a_wrong_value_names_its_field_and_the_next_answer_comes(page):
+    """An error is announced, says what to write, and nothing is lost."""
+    page.locator("[name=n_ctx]").fill("0")
+    expect(page.locator(".instrument-error[role=alert]")).to_contain_text("n_ctx=0", timeout=ANSWER_MS)
+    page.locator("[name=n_ctx]").fill("2048")
+    expect(page.locator(".instrument-status")).to_contain_text("2,048 tokens", timeout=ANSWER_MS)
+    assert page.locator("[role=alert]").count() == 0
+
+
+def test_every_button_does_what_it_says(page):
+    """Copy puts the lines into the clipboard, Save gives the numbers as a file, and folds stay as they were opened."""
+    page.locator("#for-ollama summary").click()
+    box = page.locator("#for-ollama .instrument-code").first
+    box.get_by_role("button", name="Copy").click()
+    expect(box.get_by_role("button")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == box.locator("pre").text_content()
+    page.locator("#how summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the numbers").click()
+    saved = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert saved == page.evaluate(ASK, DEFAULTS)["data"]
+    assert page.locator("#for-ollama").get_attribute("open") is not None
+
+
+def test_controls_show_what_a_choice_needs(page):
+    """The fields of another card and of an own file are there only for those choices."""
+    expect(page.locator("[name=memory]")).to_be_hidden()
+    page.locator("[name=card]").select_option("other")
+    expect(page.locator("[name=memory]")).to_be_visible()
+    expect(page.locator("[type=file]")).to_be_hidden()
+    page.locator("[name=model]").select_option("file")
+    expect(page.locator("[type=file]")).to_be_visible()
+    expect(page.locator("[name=type]")).to_be_hidden()
+
+
+def test_the_keyboard_is_enough(page):
+    """Tab reaches each control in its order, an arrow changes a choice, and the answer follows."""
+    page.locator("[name=model]").focus()
+    seen = []
+    for _ in range(8):
+        seen.append(page.evaluate("document.activeElement.name"))
+        page.keyboard.press("Tab")
+    assert seen == ["model", "type", "card", "n_cards", "reserve", "n_ctx", "n_gpu_layers", "flash_attn"]
+    page.locator("[name=type]").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".instrument-status")).to_contain_text("Q4_K_S", timeout=ANSWER_MS)
+
+
+def test_a_start_can_be_cancelled(browser, site):
+    """Cancel ends the worker and keeps the answer before; the next question starts it again."""
+    page = browser.new_page()
+    page.goto(site + PAGE)
+    page.locator("[name=n_ctx]").fill("2048")
+    page.get_by_role("button", name="Cancel").click(timeout=STARTING_MS)
+    expect(page.locator(".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
+    expect(page.locator(".instrument-answer")).to_contain_text("-c 8192")
+    page.locator("[name=n_ctx]").fill("1024")
+    expect(page.locator(".instrument-status")).to_contain_text("1,024 tokens", timeout=STARTING_MS)
+    page.close()
+
+
+def test_from_disk_the_page_says_what_it_needs(browser, built_book):
+    """A page from disk runs no Python: it names `make serve`, and its controls stay off."""
+    page = browser.new_page()
+    page.goto((built_book / PAGE).as_uri())
+    expect(page.locator(".instrument-status")).to_contain_text("make serve")
+    assert page.locator(".instrument fieldset:not([disabled])").count() == 0
+    assert "-c 8192" in page.locator(".instrument-answer").inner_text()
+    page.close()
