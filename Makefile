@@ -22,9 +22,17 @@ BACKEND_metal := -DGGML_METAL=on
 BACKEND_vulkan := -DGGML_VULKAN=on
 BACKEND_none := -DGGML_METAL=off
 
+LIBRARIES := -DCMAKE_PROJECT_llama_cpp_INCLUDE='$(CURDIR)/tools/without_common.cmake'
+
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
+SITE := $(CURDIR)/_build/html
+UNIT := tests --ignore=tests/benchmarks --ignore=tests/site
+# Only for tests that measure no time.
+TWO_AT_A_TIME := -n 2
+BY_FILE := $(TWO_AT_A_TIME) --dist loadfile --no-loadscope-reorder
+TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
 
 .PHONY: help book watch serve epub pdf test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:
@@ -50,11 +58,14 @@ pdf: book  ## the same site as one PDF: _build/handbook.pdf (needs Chromium)
 	$(BIN)/python -m handbook.pdf
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
-	$(PYTEST) tests --ignore=tests/benchmarks --ignore=tests/site
+	$(PYTEST) $(UNIT) -m "not engine" $(TWO_AT_A_TIME)
+	$(PYTEST) tests/handbook -m engine $(TWO_AT_A_TIME)
+	$(PYTEST) $(UNIT) -m engine --ignore=tests/handbook
 	rm -rf _build/.executed
 	$(PYTEST) labs --nbval-lax -p handbook.tested_labs
 	$(MAKE) book GPU=$(GPU)
-	INFERLAB_BUILT_BOOK="$(CURDIR)/_build/html" $(PYTEST) tests/site
+	INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE)
+	INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED)
 
 lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .
@@ -85,7 +96,7 @@ $(PYTHON_READY): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet $(PIP)
 	@test -e $@ || { $(BIN)/python -m pip uninstall --quiet --yes llama-cpp-python && rm -f .venv/.installed-*; }
 	@test -e $@ || echo "Compiling llama.cpp (GPU=$(GPU)) takes some minutes, many more with CUDA."
-	CMAKE_ARGS="$(BACKEND_$(GPU)) $(CMAKE_ARGS)" $(BIN)/python -m pip install --no-cache-dir -r requirements.txt
+	CMAKE_ARGS="$(LIBRARIES) $(BACKEND_$(GPU)) $(CMAKE_ARGS)" $(BIN)/python -m pip install --no-cache-dir -r requirements.txt
 	$(BIN)/python -c "import llama_cpp"
 	@touch $@
 

@@ -1,6 +1,7 @@
 """What `make` installs again and what it leaves alone, tried with a Python that only notes its arguments."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -71,14 +72,25 @@ def test_another_backend_compiles_llama_cpp_again(checkout):
     checkout.install("none")
     calls = checkout.install("cuda")
     assert calls.index("pip uninstall --quiet --yes llama-cpp-python") < calls.index("-r requirements.txt")
-    assert "CMAKE_ARGS=-DGGML_CUDA=on" in calls
+    assert " -DGGML_CUDA=on" in calls
     assert [stamp.name for stamp in (checkout.folder / ".venv").glob(".installed-*")] == [".installed-cuda"]
 
 
 def test_the_readers_own_build_options_are_kept(checkout):
     """CMAKE_ARGS from the environment comes after the backend's option."""
     calls = checkout.install("vulkan", CMAKE_ARGS="-DGGML_NATIVE=off")
-    assert "CMAKE_ARGS=-DGGML_VULKAN=on -DGGML_NATIVE=off" in calls
+    assert " -DGGML_VULKAN=on -DGGML_NATIVE=off" in calls
+
+
+def test_what_nothing_loads_is_not_compiled(tmp_path):
+    """llama.cpp's library `common` is left out, also where the checkout lies in a folder with a space."""
+    folder = tmp_path / "my books"
+    folder.mkdir()
+    calls = Checkout(folder).install("none")
+    options = shlex.split(next(line for line in calls.splitlines() if "-r requirements.txt" in line))
+    included = next(option for option in options if "llama_cpp_INCLUDE" in option).partition("INCLUDE=")[2]
+    assert included == str(folder / "tools" / "without_common.cmake")
+    assert "set(LLAMA_BUILD_COMMON OFF)" in (ROOT / "tools" / "without_common.cmake").read_text()
 
 
 def test_make_stops_before_it_creates_anything(tmp_path):
