@@ -27,6 +27,9 @@ PAGE = """<!DOCTYPE html><title>é</title>
 """
 
 
+UNUSED = ("object", "frame", "media", "manifest")
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Iterator[tuple[str, int]]:
     """Host and port of a server of a small site."""
@@ -74,7 +77,8 @@ def test_every_answer_has_the_headers_of_a_careful_site(home, path, method, stat
     found, headers, _ = asked(home, path, method)
     assert found == status
     assert headers.items() >= {**serve.ISOLATED, **serve.CAREFUL}.items()
-    assert sources(headers, "default-src") == ["'none'"]
+    assert sources(headers, "default-src") == ["'self'"]
+    assert {word for kind in UNUSED for word in sources(headers, f"{kind}-src")} == {"'none'"}
     assert "'unsafe-inline'" not in sources(headers, "script-src")
 
 

@@ -38,6 +38,13 @@ field.dispatchEvent(new Event("input", { bubbles: true }));
 await until(() => document.querySelector("#pst-search-dialog .search-list a"));
 return refused;
 """
+FETCHED_AHEAD = """
+const next = document.querySelector("link[rel=next]").href;
+for (let tries = 0; !performance.getEntriesByName(next).length; tries++) {
+  if (tries > 200) throw new Error(`not within 20 s: ${next}`);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+}
+"""
 START = """
 return new Promise((resolve) => {
   const worker = new Worker(new URL(given[0], location.href), { type: "module" });
@@ -91,6 +98,12 @@ def test_controls_work_under_the_policy(site, firefox):
     """The theme changes, a figure becomes interactive, and the search finds pages; nothing is refused."""
     firefox.open(f"{site}{CHAPTER}")
     assert firefox.run(PRESS) == []
+
+
+def test_the_next_chapter_is_fetched_ahead(site, firefox):
+    """The policy allows what Firefox does of its own accord where it has nothing else to do."""
+    firefox.open(f"{site}{CHAPTER}")
+    firefox.run(FETCHED_AHEAD)
 
 
 def test_python_starts_in_a_worker(site, firefox):
