@@ -14,7 +14,6 @@ from bs4 import BeautifulSoup
 from inferlab.errors import InferlabError, InvalidSettings, RecordError
 from inferlab.instruments import UNEXPECTED, answered
 from inferlab.instruments.browser_bench import DEFAULTS, answer, form
-from inferlab.instruments.browser_bench_view import axis_end
 from inferlab.instruments.browser_depths import compared_text
 from inferlab.instruments.browser_run import N_CTX, NEAR, Check, Plan, read_run
 from inferlab.instruments.dropped import DroppedFiles
@@ -258,14 +257,6 @@ def test_equal_rates_seldom_show_a_difference(files):
         shown += told(found, files)["summary"].count("times as fast")
     n_comparisons = 2 * 400
     assert 0 < shown < 1.3 * 0.05 * n_comparisons
-
-
-@pytest.mark.parametrize(
-    ("highest", "end"), [(1267, 1500), (100, 100), (101, 150), (499, 500), (0.3, 0.3), (1, 1), (9.9, 10), (1e6, 1e6)]
-)
-def test_an_axis_ends_at_a_round_number_above_all_samples(highest, end):
-    """At most half as much again, so that samples fill the figure."""
-    assert axis_end(highest) == pytest.approx(end)
 
 
 def test_one_depth_and_one_repetition_are_a_run(files):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -18,7 +17,6 @@ from inferlab.atlas.entries import entries
 from inferlab.instruments import your_numbers
 from inferlab.instruments.browser_run import BrowserRun, Plan, llama_bench_rows
 from inferlab.instruments.dropped import LARGEST_WHOLE, DroppedFiles
-from inferlab.instruments.numbers_bars import axis_ticks
 from inferlab.instruments.views import html_of
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
@@ -196,16 +194,6 @@ def test_the_atlas_is_named_where_it_has_the_model(tmp_path, model, title):
     assert section.h2.get_text() == title
     assert bool(section.select("svg .known")) is (model is None)
     assert ("The atlas has no other decode rate of this model" in section.get_text()) is (model is not None)
-
-
-@pytest.mark.parametrize("highest", [1e-6, 0.3, 1, 7, 48.6, 50, 99.9, 240, 249, 250, 485, 1e9])
-def test_an_axis_ends_above_every_bar(highest):
-    """With a few numbers at equal distances from 0, and room for a mark on the highest."""
-    ticks = axis_ticks(highest)
-    assert ticks[0] == 0
-    assert 1.03 * highest <= ticks[-1] <= 2.1 * highest
-    assert 3 <= len(ticks) <= 7
-    assert {round((b - a) / ticks[1], 6) for a, b in pairwise(ticks)} == {1}
 
 
 def test_bars_have_numbers_a_unit_and_a_named_bound(tmp_path):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from inferlab.instruments.axis import axis_ticks
 from inferlab.instruments.browser_depths import (
     PHASES,
     against_least,
@@ -35,8 +36,6 @@ OWN = (
 )
 DURATION = "How long a run takes depends on your browser. After the first round the page says how much time is left."
 KEY = "Dots are samples, bars their medians."
-STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-"""Of a power of ten: the ends that an axis may have."""
 
 
 def summary(run: BrowserRun) -> str:
@@ -154,44 +153,34 @@ def _rate_cells(run: BrowserRun, place: int) -> list[list[str]]:
 def chart(run: BrowserRun, place: int) -> list[Any]:
     """One phase over depth: a dot for each sample and a bar for each median; the table says the same."""
     tests = tests_in(run, place)
-    top = axis_end(max(run.rates(test)[2] for test in tests))
+    ticks = axis_ticks(max(run.rates(test)[2] for test in tests))
     last = max(run.plan.depths) or 1
     at = [(LEFT + BAR + (RIGHT - LEFT - 2 * BAR) * test[2] / last, test) for test in tests]
-    samples = [(x, _height(1e9 * (test[0] + test[1]) / ns, top)) for x, test in at for ns in run.samples[test]]
+    samples = [(x, _height(1e9 * (test[0] + test[1]) / ns, ticks)) for x, test in at for ns in run.samples[test]]
     told = ", ".join(f"{rate_text(run.rates(test)[0])} at depth {test[2]}" for test in tests)
     label = f"{PHASES[place]} over depth, medians: {told}."
-    bars = [_bar(x, _height(run.rates(test)[0], top)) for x, test in at]
+    bars = [_bar(x, _height(run.rates(test)[0], ticks)) for x, test in at]
     drawing = {"role": "img", "aria-label": label, "class": "instrument-chart"}
-    drawn = element("svg", drawing, *_grid(top), *_labels(at), *bars, *(_dot(*point) for point in samples))
+    drawn = element("svg", drawing, *_grid(ticks), *_labels(at), *bars, *(_dot(*point) for point in samples))
     n_tokens = count_text(tests[0][0] + tests[0][1], "token")
     return element("div", {}, element("h2", {}, f"{PHASES[place]} of {n_tokens}: tokens/s over depth"), drawn)
 
 
-def axis_end(highest: float) -> float:
-    """The least of `STEPS` times a power of ten that is not below a rate."""
-    power = 1.0
-    while highest > 10 * power:
-        power *= 10
-    while highest <= power and power > 1e-9:
-        power /= 10
-    return next(step * power for step in STEPS if step * power >= highest or step == STEPS[-1])
-
-
-def _height(rate: float, top: float) -> float:
-    return BOTTOM - (BOTTOM - TOP) * rate / top
+def _height(rate: float, ticks: Sequence[float]) -> float:
+    return BOTTOM - (BOTTOM - TOP) * rate / ticks[-1]
 
 
 def _percent(value: float) -> str:
     return f"{value:.2f}%"
 
 
-def _grid(top: float) -> list[Any]:
-    """Lines at 0, half and the whole of the axis, with their numbers."""
+def _grid(ticks: Sequence[float]) -> list[Any]:
+    """A line at each tick of the axis, with its number."""
     drawn = []
-    for rate in (0, top / 2, top):
-        y = _percent(_height(rate, top))
+    for rate in ticks:
+        y = _percent(_height(rate, ticks))
         drawn.append(element("line", {"class": "grid", "x1": _percent(LEFT), "x2": _percent(RIGHT), "y1": y, "y2": y}))
-        drawn.append(element("text", {"class": "rate", "x": _percent(LEFT - 1), "y": y}, f"{rate:,.4g}"))
+        drawn.append(element("text", {"class": "rate", "x": _percent(LEFT - 1), "y": y}, f"{rate:,.6g}"))
     return drawn
 
 

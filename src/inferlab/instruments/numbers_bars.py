@@ -6,9 +6,9 @@ Places are in percent of the width, so that texts and lines keep their sizes on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import floor, log10
 from typing import Any
 
+from inferlab.instruments.axis import axis_ticks
 from inferlab.instruments.numbers_text import cut_inside, model_text, more, varying, where
 from inferlab.instruments.views import element, paragraph
 from inferlab.results.atlas import Known, same_model
@@ -16,11 +16,7 @@ from inferlab.results.bound import Bound
 from inferlab.results.result import Result
 from inferlab.units import number_text, rate_text
 
-MOST_BARS, MOST_KNOWN, MOST_MODELS, MOST_TICKS = 12, 4, 6, 5
-BEYOND = 1.03
-"""An axis ends above the largest value by at least this factor, so that a mark there is whole."""
-STEPS = (1, 2, 5, 10)
-"""Of a power of ten: the distances that ticks may have."""
+MOST_BARS, MOST_KNOWN, MOST_MODELS = 12, 4, 6
 KEY = {"own": "yours", "known": "the atlas", "bound": "bound: rated bandwidth over the bytes of a token"}
 Bounded = tuple[Result, Bound | str]
 
@@ -88,13 +84,6 @@ def _about_atlas(beside: Sequence[Result], shown: Sequence[Result]) -> list[Any]
 
 
 # --- what is drawn ---------------------------------------------------------------------------------------
-
-
-def axis_ticks(highest: float) -> list[float]:
-    """0 and multiples of 1, 2 or 5 times a power of ten, at most MOST_TICKS to `highest` and one above it."""
-    power = 10.0 ** floor(log10(highest / MOST_TICKS))
-    step = next(n * power for n in STEPS if n * power * MOST_TICKS >= highest * BEYOND or n == STEPS[-1])
-    return [step * n for n in range(floor(highest * BEYOND / step) + 2)]
 
 
 def _percent(rate: float, ticks: Sequence[float]) -> str:
