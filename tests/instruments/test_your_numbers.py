@@ -17,6 +17,7 @@ from inferlab.atlas.entries import entries
 from inferlab.instruments import your_numbers
 from inferlab.instruments.browser_run import BrowserRun, Plan, llama_bench_rows
 from inferlab.instruments.dropped import LARGEST_WHOLE, DroppedFiles
+from inferlab.instruments.numbers_text import machine_text
 from inferlab.instruments.views import html_of
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
@@ -193,7 +194,7 @@ def test_the_atlas_is_named_where_it_has_the_model(tmp_path, model, title):
     section = page_of(answered(tmp_path, one=one)).select_one(".instrument-rates")
     assert section.h2.get_text() == title
     assert bool(section.select("svg .known")) is (model is None)
-    assert ("The atlas has no other decode rate of this model" in section.get_text()) is (model is not None)
+    assert ("The atlas has no decode rate of this model" in section.get_text()) is (model is not None)
 
 
 def test_bars_have_numbers_a_unit_and_a_named_bound(tmp_path):
@@ -398,7 +399,7 @@ def test_a_run_in_a_browser_is_read_as_one(tmp_path):
     assert {one["cpu"] for one in results} == {f"WebAssembly in {agent}"}
     places = [page.select_one(".instrument-rates p"), *page.select("#tests [data-label^=Machine]")]
     assert len(places) == 1 + 4
-    assert all("WebAssembly in Mozilla" in place.get_text() and "Chrome/150" in place.get_text() for place in places)
+    assert all("WebAssembly in Chrome 150 on Linux" in place.get_text() for place in places)
     record = answer["data"]["contribution"]
     assert problems(record) == []
     assert {run["machine"]["cpu"] for run in record["sequence"]} == {f"WebAssembly in {agent}"}
@@ -408,15 +409,65 @@ def test_a_gpu_in_a_browser_is_a_browsers(tmp_path):
     """With WebGPU both the GPU and the browser are named."""
     page = page_of(answered(tmp_path, browser=of_browser(CHROME.format(150), "webgpu", "nvidia ampere")))
     (machine,) = {cell.get_text() for cell in page.select("#tests [data-label^=Machine]")}
-    assert machine.startswith("nvidia ampere; WebAssembly in ")
-    assert machine.endswith("Safari/537.36, WebGPU")
+    assert machine == "nvidia ampere; WebAssembly in Chrome 150 on Linux, WebGPU"
 
 
 def test_two_browsers_are_told_apart(tmp_path):
-    """Their long names differ only near the end, which is shown."""
+    """By their versions."""
     page = page_of(answered(tmp_path, **{f"b{n}": of_browser(CHROME.format(n)) for n in (149, 150)}))
     titles = [title.get_text() for title in page.select("fieldset tbody th")]
-    assert ["Chrome/149" in titles[0], "Chrome/150" in titles[1]] == [True, True]
+    assert ["Chrome 149 on Linux" in titles[0], "Chrome 150 on Linux" in titles[1]] == [True, True]
+
+
+WEBKIT = "AppleWebKit/605.1.15 (KHTML, like Gecko)"
+
+
+@pytest.mark.parametrize(
+    ("agent", "shown"),
+    [
+        ("Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox 140 on Windows"),
+        (f"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15) {WEBKIT} Version/18.1 Safari/605.1.15", "Safari 18 on macOS"),
+        (f"{CHROME.format(150)} Edg/150.0.0.0", "Edge 150 on Linux"),
+        ("Mozilla/5.0 (a system) Something/1.0", "Mozilla/5.0 (a system) Something/1.0"),
+        ("A browser", "A browser"),
+    ],
+)
+def test_a_browser_has_its_short_name(agent, shown):
+    """One that is not known keeps what it says, and what stands around it stays."""
+    assert machine_text(f"a GPU; WebAssembly in {agent}") == f"a GPU; WebAssembly in {shown}"
+
+
+def test_each_file_can_be_removed(tmp_path):
+    """Those that were not read, too; the example has no file, and a pasted text is none."""
+    files, names = dropped(tmp_path, good=as_bytes(on_card()), bad=b"nothing")
+    question = {**your_numbers.DEFAULTS, "files": names, "pasted": as_bytes(on_card()).decode()}
+    page = page_of(instruments.answered("your-numbers", question, files))
+    assert [entry.get_text() for entry in page.select(".instrument-files li")] == [
+        "good.json: llama-bench, 2 tests Remove",
+        "bad.json: not read Remove",
+    ]
+    assert [button["data-drop"] for button in page.select(".instrument-files button")] == ["good.json", "bad.json"]
+    example = page_of(instruments.answered("your-numbers", your_numbers.DEFAULTS, NO_FILES))
+    assert example.select(".instrument-files") == []
+
+
+@pytest.mark.parametrize(
+    ("by", "also"),
+    [
+        ("settings", "They differ in GPU and build, too."),
+        ("machine", "They differ in build and n_ubatch, too."),
+        ("build", "They differ in GPU and n_ubatch, too."),
+        ("run", ""),
+    ],
+)
+def test_what_else_may_be_the_cause_is_named(tmp_path, by, also):
+    """Where two differ in more than what is compared, the first line says in what."""
+    changed = {"gpu_info": "another card", "build_commit": "abcdef0", "n_ubatch": 64}
+    one, two = as_bytes(on_card()), as_bytes([{**row, **changed} for row in on_card(slower=8)])
+    answer = answered(tmp_path, {"by": by}, one=one, two=two)
+    assert ("They differ" in answer["summary"]) is bool(also)
+    assert also in answer["summary"]
+    assert also in page_of(answer).select_one(".instrument-comparison").get_text()
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_the_saved_file_is_llama_benchs(page):
     finished(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="Save").click()
-    assert download.value.suggested_filename == "llama-bench.json"
+    assert download.value.suggested_filename == "browser-llama-bench.json"
     runs = import_llama_bench(Path(download.value.path()), leave_out=True)
     assert [(run.n_prompt, bool(run.prefill_tokens_per_second)) for run in runs] == [(8, True), (0, False), (48, False)]
     assert all(run.decode_tokens_per_second > 0 for run in runs[1:])

@@ -127,7 +127,7 @@ def test_llama_cpp_runs_in_the_page(site, firefox):
     firefox.run(START_RUN, {"depths": "0, 32", "n_prompt": "8", "n_gen": "4", "repeats": "1", "n_threads": "2"})
     told = firefox.run(ANSWERED, "In this browser llama.cpp processes")
     n_threads = min(2, firefox.run("return navigator.hardwareConcurrency"))
-    threads = f"with {n_threads} thread{'s' if n_threads > 1 else ''}."
+    threads = f"parameters and {n_threads} thread{'s' if n_threads > 1 else ''}."
     assert told.endswith(f"{threads} With 1 repetition, a difference between depths may be chance.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +73,13 @@ def test_nothing_leaves_the_pages(window, site, tmp_path):
     assert window.errors == []
     kept = window.evaluate(KEPT)
     assert "llama" not in kept
+
+
+@pytest.mark.parametrize("name", ["planner", "log-reader", "your-numbers"])
+def test_what_a_page_shows_at_first_can_be_saved(window, site, name):
+    """Without another touch: the press of the button asks the question of the form before it saves."""
+    opened(window, site, name)
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="Save").first.click()
+    assert json.loads(saved.value.path().read_text(encoding="utf-8"))
+    assert window.errors == []

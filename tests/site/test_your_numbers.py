@@ -79,11 +79,20 @@ def test_a_file_that_is_too_large_is_refused_alone_too(page):
 def test_what_is_saved_is_what_was_read(page):
     """All of it as JSON, and a record that the atlas's schema takes."""
     answer = drop(page, FILES)
-    for name, part in (("Save everything", "read"), ("Save llama-bench", "contribution")):
+    for name, part in (("Save the answer", "read"), ("Save llama-bench", "contribution")):
         with page.expect_download() as saved:
             page.get_by_role("button", name=name).click()
         assert json.loads(saved.value.path().read_text(encoding="utf-8")) == answer["data"][part]
     assert problems(answer["data"]["contribution"]) == []
+
+
+def test_a_file_is_removed_by_itself(page):
+    """The others stay, and without any the example is back."""
+    drop(page, FILES)
+    for left in range(len(FILES) - 1, -1, -1):
+        answer = told(page, lambda: page.get_by_role("button", name=re.compile("^Remove .*json")).first.click())
+        assert page.locator(".instrument-files li").count() == left
+    assert answer["summary"].startswith("Example:")
 
 
 def test_a_file_is_text_and_never_markup(page):

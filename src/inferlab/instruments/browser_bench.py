@@ -53,7 +53,7 @@ def _checked(run: BrowserRun) -> Answer:
 
 def _measured(run: BrowserRun, asked: Plan, files: DroppedFiles) -> Answer:
     model = files.model(MODEL)
-    return Answer("yes", summary(run), run_view(run, asked, model), llama_bench_rows(run, model))
+    return Answer("yes", summary(run, model), run_view(run, asked, model), llama_bench_rows(run, model))
 
 
 def plan_of(question: Mapping[str, str]) -> Plan:

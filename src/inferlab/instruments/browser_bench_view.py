@@ -38,13 +38,13 @@ DURATION = "How long a run takes depends on your browser. After the first round 
 KEY = "Dots are samples, bars their medians."
 
 
-def summary(run: BrowserRun) -> str:
-    """The rates at the least depth in a sentence, and what depth changes in another."""
+def summary(run: BrowserRun, model: Model) -> str:
+    """The rates at the least depth in a sentence, with the size of the model, and what depth changes in another."""
     first = run.plan.depths[0]
     prefill, decode = (rate_text(run.rates(test)[0]) for test in tests_of(run.plan, first))
     rates = (
         f"In this browser llama.cpp processes {prefill} in prefill and generates {decode} in decode at depth "
-        f"{first}, with {how(run)}."
+        f"{first}, with a model of {model.n_params / 1e6:.3g} million parameters and {how(run)}."
     )
     return f"{rates} {depths_summary(run)}".rstrip()
 
@@ -113,7 +113,7 @@ def _difference(check: Check) -> str:
 
 def run_view(run: BrowserRun, asked: Plan, model: Model) -> list[Any]:
     """All of a run of a model; `asked` is the plan that the form asks for now."""
-    saving = {"type": "button", "class": "pst-js-only", "data-save": "llama-bench.json"}
+    saving = {"type": "button", "class": "pst-js-only", "data-save": "browser-llama-bench.json"}
     return element(
         "div", {},
         paragraph("The form asks for another run by now: Start measures it.") if asked != run.plan else None,

@@ -42,7 +42,9 @@ def depths_summary(run: BrowserRun) -> str:
 
 def _change(phase: str, factor: Factor) -> str:
     ratio, (low, high) = factor
-    return f"{phase} shows no difference" if low <= 1 <= high else f"{phase} is {factor_text(ratio)} times as fast"
+    if low <= 1 <= high:
+        return f"{phase} is open ({factor_text(low)} to {factor_text(high)} times)"
+    return f"{phase} is {factor_text(ratio)} times as fast"
 
 
 def how_compared(run: BrowserRun) -> str:
@@ -51,6 +53,6 @@ def how_compared(run: BrowserRun) -> str:
     if against_least(run, 0)[run.plan.depths[-1]][1] is None:
         return f"{column}; for a 95\N{NO-BREAK SPACE}% interval there are too few repetitions."
     return (
-        f"{column}, with the 95\N{NO-BREAK SPACE}% interval: where it contains 1, no difference shows. "
+        f"{column}, with the 95\N{NO-BREAK SPACE}% interval: where it contains 1, it is open which depth is faster. "
         "An interval is that of one run; on a busier or warmer machine the next run can lie outside."
     )

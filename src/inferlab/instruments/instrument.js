@@ -8,7 +8,7 @@ const TAGS = `
   section select span strong summary svg table tbody td text textarea th thead tr ul
 `;
 const ATTRIBUTES = `
-  accept aria-hidden aria-label autocomplete checked class cx cy data-but data-clear data-copy data-file data-label
+  accept aria-hidden aria-label autocomplete checked class cx cy data-but data-clear data-copy data-drop data-file data-label
   data-measured data-only data-part data-private data-run data-save data-state data-text data-whole disabled height
   hidden href id inputmode label min multiple name novalidate open placeholder preserveAspectRatio r role rows scope
   selected spellcheck step type value viewBox width x x1 x2 y y1 y2
@@ -119,6 +119,7 @@ export function render({ model, el }) {
   let waiting = 0;
   let earlier = null; // results of the run before, while another one is under way
   let note = ""; // what the line of the verdict says about a file besides
+  let saving = null; // a button to save that was pressed before there was an answer
 
   function ask() {
     clearTimeout(waiting);
@@ -157,7 +158,16 @@ export function render({ model, el }) {
     say({ text: [answer.summary, note].filter(Boolean).join(" ") }, answer.state);
     if (["refused", "no"].includes(answer.state)) putBack();
     if (!answer.data.plan) earlier = null;
+    if (saving) saveFrom(saving);
     el.dispatchEvent(new CustomEvent("answered", { detail: answer }));
+  }
+
+  // What a page shows at first has no data yet: its question is asked before they are saved.
+  function saveFrom(button) {
+    const data = model.get("answer")?.data;
+    saving = data ? null : button;
+    if (data) save(button.dataset.save, partOf(data, button.dataset.part));
+    else ask();
   }
 
   function enable() {
@@ -247,6 +257,12 @@ export function render({ model, el }) {
     sendNext();
   }
 
+  function removeOne(name) {
+    files.delete(name);
+    note = form.querySelector("[data-whole]").value = "";
+    finish();
+  }
+
   function removeFiles(name) {
     files.clear();
     unsent = [];
@@ -291,7 +307,8 @@ export function render({ model, el }) {
       if (button?.hasAttribute("data-copy")) copy(button);
       if (button?.hasAttribute("data-run")) run("");
       if (button?.dataset.clear) removeFiles(button.dataset.clear);
-      if (button?.dataset.save) save(button.dataset.save, partOf(model.get("answer").data, button.dataset.part));
+      if (button?.dataset.drop) removeOne(button.dataset.drop);
+      if (button?.dataset.save) saveFrom(button);
     },
   };
   for (const [name, handler] of Object.entries(handlers)) el.addEventListener(name, handler);
@@ -299,6 +316,7 @@ export function render({ model, el }) {
   const onStatus = () => {
     if (!model.get("status").busy) {
       unsent = []; // Python was stopped, and what it had of a file is gone
+      saving = null;
       putBack();
     }
     say(model.get("status"));

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from inferlab.instruments.axis import axis_ticks
-from inferlab.instruments.numbers_text import cut_inside, model_text, more, varying, where
+from inferlab.instruments.numbers_text import machine_text, model_text, more, varying, where
 from inferlab.instruments.views import element, paragraph
 from inferlab.results.atlas import Known, same_model
 from inferlab.results.bound import Bound
@@ -59,7 +59,7 @@ def _of_model(tests: Sequence[Bounded], beside: Sequence[Result]) -> list[Any]:
     several = len(machines) > 1
     ticks = axis_ticks(max([one.rate for one in every] + _rates_of_bounds(drawn)))
     return [
-        paragraph(element("strong", {}, model_text(every[0])), None if several else f" on {cut_inside(*machines)}"),
+        paragraph(element("strong", {}, model_text(every[0])), None if several else f" on {machine_text(*machines)}"),
         *(_bar(where(one, settings, several), one.rate, bound, ticks, "own") for one, bound in drawn),
         *(_bar(where(one, (), several), one.rate, "", ticks, "known") for one in shown),
         _axis(ticks),
@@ -77,7 +77,7 @@ def _spread(several: Sequence[Result], most: int) -> list[Result]:
 
 def _about_atlas(beside: Sequence[Result], shown: Sequence[Result]) -> list[Any]:
     if not beside:
-        return paragraph("The atlas has no other decode rate of this model in this type.")
+        return paragraph("The atlas has no decode rate of this model in this type to stand beside.")
     if len(beside) == len(shown):
         return paragraph("The atlas has no more decode rates of this model in this type.")
     return paragraph(f"Of {len(beside)} decode rates in the atlas of this model in this type, {len(shown)} are shown.")

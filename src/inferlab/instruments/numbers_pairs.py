@@ -13,9 +13,9 @@ from inferlab.instruments.log_view import cut
 from inferlab.instruments.numbers_text import (
     LONG,
     MOST_ROWS,
-    cut_inside,
     folded,
     listing,
+    machine_text,
     model_text,
     more,
     named,
@@ -23,14 +23,16 @@ from inferlab.instruments.numbers_text import (
     varying,
 )
 from inferlab.instruments.views import element, paragraph, table
-from inferlab.results.compare import Comparison, Pair
+from inferlab.results.compare import PARTS, Comparison, Pair
 from inferlab.results.result import Result
 from inferlab.statistics import ratio_interval
 from inferlab.units import count_text, factor_text, rate_text
 
-MOST_GROUPS, MOST_OPEN, SHORT = 20, 4, 40
-"""Groups that are listed, pairs that are not folded, and characters of a title that stands in a sentence."""
+MOST_GROUPS, MOST_OPEN, MOST_BESIDE, SHORT = 20, 4, 4, 40
+"""Groups that are listed, pairs that are not folded, other differences and characters of a title in a sentence."""
 PLACES = ("first", "second")
+OWN = {"machine": ("processor", "GPU", "backend"), "build": ("build",)}
+"""What is compared by a name of `compare.GROUPS`; by "settings" it is everything that `PARTS` does not name."""
 KINDS = {"Decode": (True, "decodes"), "Prompts": (False, "reads prompts")}
 """Name of a kind of tests -> whether it is decode, and its verb."""
 
@@ -80,9 +82,9 @@ def _parts(one: Result, by: str, several: Sequence[str]) -> list[str]:
     settings = ", ".join(named(one, several))
     build = f"build {value_text(one.build)}"
     return {
-        "run": [cut(one.source), cut_inside(one.machine), cut(one.backend), build, settings],
+        "run": [cut(one.source), machine_text(one.machine), cut(one.backend), build, settings],
         "file": [cut(one.source)],
-        "machine": [cut_inside(one.machine), cut(one.backend)],
+        "machine": [machine_text(one.machine), cut(one.backend)],
         "build": [build],
         "settings": [settings or "the same settings in all"],
     }[by]
@@ -104,7 +106,8 @@ def ratios_text(found: Groups) -> str:
         one = found.comparison.only(decode)
         if one.pairs:
             told = verdict(one, *names, verb)
-            return _sentence(f"{told}." if one.faster else f"{name}: {told}.")
+            told = _sentence(f"{told}." if one.faster else f"{name}: {told}.")
+            return f"{told} {beside_text(found.by, one)}".rstrip()
     return _sentence(f"{names[0]} and {names[1]} have no test in common.")
 
 
@@ -121,6 +124,18 @@ def verdict(one: Comparison, first: str, second: str, verb: str = "is") -> str:
     if one.faster is None:
         return f"{second} at {factor_text(one.median_ratio)} times the rate of {first}{several}, without an interval"
     return f"open; {second} at {_range_text(*_range(one))} times the rate of {first}"
+
+
+def beside_text(by: str, one: Comparison) -> str:
+    """`They differ in processor and build, too.`: what else may be the cause; nothing of whole runs and files."""
+    if by in ("run", "file"):
+        return ""
+    names = dict.fromkeys(name for pair in one.pairs for name in pair.differing)
+    is_own = OWN[by].__contains__ if by in OWN else lambda name: name not in PARTS.values()
+    others = [name for name in names if not is_own(name)]
+    rest = [count_text(len(others) - MOST_BESIDE, "more setting")] * (len(others) > MOST_BESIDE)
+    told = [*others[:MOST_BESIDE], *rest]
+    return f"They differ in {' and '.join(filter(None, (', '.join(told[:-1]), told[-1])))}, too." if told else ""
 
 
 def _range(one: Comparison) -> tuple[float, float]:
@@ -183,7 +198,7 @@ def _compared(found: Groups, comparison: Comparison) -> list[Any]:
     rows = [_pair(pair, *numbers) for pair in comparison.pairs[:MOST_ROWS]]
     alone = [f"{one.source}, {model_text(one)}, {one.test}: {reason}." for one, reason in comparison.alone]
     return [
-        *_verdict(comparison, *found.names()),
+        *_verdict(found.by, comparison, *found.names()),
         *_pairs_table(heads, rows),
         more(len(comparison.pairs) - MOST_ROWS, "pair"),
         _about_ratios() if rows else None,
@@ -197,11 +212,13 @@ def _pairs_table(heads: list[str], rows: list[list[str]]) -> list[Any]:
     return shown if len(rows) <= MOST_OPEN else [folded("pairs", f"Each of {len(rows)} pairs", *shown)]
 
 
-def _verdict(comparison: Comparison, first: str, second: str) -> list[Any]:
+def _verdict(by: str, comparison: Comparison, first: str, second: str) -> list[Any]:
     if not comparison.pairs:
         return [paragraph("No test of one has a partner in the other: the same model, type and numbers of tokens.")]
     kinds = {name: comparison.only(decode) for name, (decode, _) in KINDS.items()}
-    return [_pooled(name, one, first, second) for name, one in kinds.items() if one.pairs]
+    beside = beside_text(by, comparison)
+    shown = [_pooled(name, one, first, second) for name, one in kinds.items() if one.pairs]
+    return [*shown, paragraph(beside)] if beside else shown
 
 
 def _pooled(name: str, one: Comparison, first: str, second: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,10 +13,31 @@ from inferlab.units import count_text
 
 LONG, MOST_ROWS, MOST_LISTED = 300, 100, 20
 """Characters of a sentence, rows of a table and entries of a list that are shown."""
+PRODUCT = r" \w{1,40}/[\w.+-]{1,40}(?: \(KHTML, like Gecko\))?"
+USER_AGENT = re.compile(rf"Mozilla/5\.0 \(([^()]{{0,200}})\)(?:{PRODUCT}){{0,8}}")
+"""What a browser calls itself, with its system in brackets."""
+BROWSERS = {"Edg": "Edge", "OPR": "Opera", "Firefox": "Firefox", "HeadlessChrome": "Chrome", "Chrome": "Chrome",
+            "Version": "Safari"}  # fmt: skip
+"""Word before a version -> browser, in the order of what tells: most say Safari and Chrome, too."""
+SYSTEMS = {"Windows": "Windows", "Android": "Android", "iPhone": "iOS", "iPad": "iPadOS", "Mac OS X": "macOS",
+           "Linux": "Linux"}  # fmt: skip
+
+
+def machine_text(name: str) -> str:
+    """A machine's name at a length that a page can hold: `WebAssembly in Chrome 156 on Linux`."""
+    return cut_inside(USER_AGENT.sub(_browser, name))
+
+
+def _browser(user_agent: re.Match[str]) -> str:
+    """Browser, version and system of what a browser calls itself; all of it where they are not known."""
+    versions = dict(re.findall(r"(\w+)/(\d+)", user_agent[0]))
+    browser = next((f"{name} {versions[word]}" for word, name in BROWSERS.items() if word in versions), None)
+    system = next((name for word, name in SYSTEMS.items() if word in user_agent[1]), None)
+    return " on ".join(filter(None, (browser, system))) if browser else user_agent[0]
 
 
 def cut_inside(text: str) -> str:
-    """A text without its middle if it is too long: names of browsers differ at their ends."""
+    """A text without its middle if it is too long: long names differ at their ends."""
     half = LONGEST_NAME // 2
     return text if len(text) <= LONGEST_NAME else f"{text[:half]} … {text[-half:]}"
 
@@ -30,7 +52,7 @@ def model_text(one: Result) -> str:
 def where(one: Result, settings: Sequence[str] = (), with_machine: bool = True) -> str:
     """The file and the workload of a test, its machine, the threads of a processor, and settings by their names."""
     threads = one.settings.get("n_threads") if one.on_processor and "n_threads" not in settings else None
-    machine = [cut_inside(one.machine)] * with_machine
+    machine = [machine_text(one.machine)] * with_machine
     counted = [f"{cut(threads)} thread{'s' if threads != '1' else ''}"] if threads else []
     return ", ".join([cut(one.source), one.test, *machine, *counted, *named(one, settings)])
 
@@ -49,7 +71,7 @@ def named(one: Result, settings: Sequence[str]) -> list[str]:
 
 def value_text(text: str) -> str:
     """A value of a file, or that the file has none."""
-    return cut_inside(text) or "not named"
+    return machine_text(text) or "not named"
 
 
 def more(n: int, what: str) -> list[Any] | None:

@@ -12,9 +12,9 @@ from inferlab.instruments.numbers_pairs import Groups, pairs_view, ratios_text
 from inferlab.instruments.numbers_text import (
     MOST_LISTED,
     MOST_ROWS,
-    cut_inside,
     folded,
     listing,
+    machine_text,
     model_text,
     more,
     varying,
@@ -122,7 +122,7 @@ def numbers_view(
     """
     return element(
         "div", {"class": "instrument-numbers"},
-        _about_the_example() if numbers.example else None,
+        _about_the_example() if numbers.example else _files(numbers),
         listing("What could not be read", numbers.not_read),
         bars_view(numbers.bounds, known),
         _bounds(numbers, known),
@@ -137,6 +137,21 @@ def _about_the_example() -> list[Any]:
         "This is an example, a record of this book: one, two and three threads decode on a processor with two cores. "
         "The answer to your files takes its place."
     )
+
+
+def _files(numbers: Numbers) -> list[Any] | None:
+    """The files of a reader, each with a button that removes it; None where all is pasted."""
+    counted = {one.name: f"{one.kind}, {count_text(len(one.results), 'test')}" for one in numbers.files}
+    told = {**counted, **dict.fromkeys((name for name, _ in numbers.refused), "not read")}
+    told.pop(PASTED, None)
+    entries = [element("li", {}, f"{cut(name)}: {text} ", _removing(name)) for name, text in told.items()]
+    listed = element("ul", {}, *entries)
+    return element("section", {"class": "instrument-files"}, element("h2", {}, "Your files"), listed) if told else None
+
+
+def _removing(name: str) -> list[Any]:
+    label = {"data-drop": name, "aria-label": f"Remove {cut(name)}"}
+    return element("button", {"type": "button", "class": "pst-js-only", **label}, "Remove")
 
 
 # --- against bound and prediction --------------------------------------------------------------------------
@@ -258,7 +273,7 @@ def _test(one: Result) -> list[str]:
     return [
         f"{one.test}, {cut(one.source)}",
         model_text(one),
-        ", ".join(filter(None, (cut_inside(one.machine), cut(one.backend)))),
+        ", ".join(filter(None, (machine_text(one.machine), cut(one.backend)))),
         settings or "not named",
         number_text(one.rate),
         _spread_text(one),
@@ -273,7 +288,7 @@ def _spread_text(one: Result) -> str:
 
 
 def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> list[Any]:
-    everything = _button("Save everything as JSON", "your-numbers.json", "read")
+    everything = _button("Save the answer for other programs", "your-numbers.json", "read")
     atlas = element("a", {"href": "./community/hardware-atlas.html#sec-atlas-add"}, "Add your machine")
     if not can_contribute:
         return element("section", {}, element("h2", {}, "Save and contribute"), paragraph(everything),
@@ -284,7 +299,7 @@ def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> 
     return element(
         "section", {},
         element("h2", {}, "Save and contribute"),
-        paragraph(everything, " ", _button("Save llama-bench's tests as a record", "llama-bench.json", "contribution")),
+        paragraph(everything, " ", _button("Save llama-bench's tests as a record", "record.json", "contribution")),
         paragraph("The record has no paths. It lacks what llama-bench does not write, such as times of tokens and "
                   "buffers; ", atlas, " measures them. Look into the file before you send it to anybody."),
         listing("Not in the record", left_out),

@@ -138,7 +138,7 @@ def _json_lines(name: str, lines: list[str], above: int, error: ValueError) -> I
 
 def _fault(error: ValueError) -> str:
     """What a parser found, without its own count of lines, which is not the file's."""
-    return error.msg if isinstance(error, JSONDecodeError) else str(error)
+    return error.msg.removesuffix(" starting at") if isinstance(error, JSONDecodeError) else str(error)
 
 
 def _json_line(line: str) -> Any:
