@@ -79,6 +79,7 @@ def test_nothing_leaves_the_pages(window, site, tmp_path):
 def test_what_a_page_shows_at_first_can_be_saved(window, site, name):
     """Without another touch: the press of the button asks the question of the form before it saves."""
     opened(window, site, name)
+    window.evaluate("document.querySelectorAll('.instrument details').forEach((fold) => (fold.open = true))")
     with window.expect_download() as saved:
         window.get_by_role("button", name="Save").first.click()
     assert json.loads(saved.value.path().read_text(encoding="utf-8"))

@@ -92,6 +92,7 @@ def test_a_file_is_removed_by_itself(page):
     for left in range(len(FILES) - 1, -1, -1):
         answer = told(page, lambda: page.get_by_role("button", name=re.compile("^Remove .*json")).first.click())
         assert page.locator(".instrument-files li").count() == left
+        expect(page.locator(".instrument-status")).to_be_focused()
     assert answer["summary"].startswith("Example:")
 
 

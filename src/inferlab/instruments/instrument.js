@@ -150,16 +150,22 @@ export function render({ model, el }) {
   function show(answer) {
     if (!answer?.view) return;
     const opened = [...shown.querySelectorAll("details[open][id]")].map((one) => one.id);
-    const focused = shown.contains(document.activeElement) ? document.activeElement.id : "";
+    const focused = shown.contains(document.activeElement) && document.activeElement;
     shown.replaceChildren(dom(answer.view));
     for (const id of opened) shown.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
     enable();
-    if (focused) shown.querySelector(`#${CSS.escape(focused)}`)?.focus({ preventScroll: true });
+    if (focused) focusAgain(focused.id);
     say({ text: [answer.summary, note].filter(Boolean).join(" ") }, answer.state);
     if (["refused", "no"].includes(answer.state)) putBack();
     if (!answer.data.plan) earlier = null;
     if (saving) saveFrom(saving);
     el.dispatchEvent(new CustomEvent("answered", { detail: answer }));
+  }
+
+  // A control of the answer before keeps the focus in the next one; where it is gone, the line of the verdict has it.
+  function focusAgain(id) {
+    const control = id && shown.querySelector(`#${CSS.escape(id)}`);
+    (control || status).focus({ preventScroll: true });
   }
 
   // What a page shows at first has no data yet: its question is asked before they are saved.
