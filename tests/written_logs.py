@@ -117,6 +117,13 @@ ALLOCATION = (
 LOAD_FAILED = "llama_model_load: error loading model: unable to allocate CUDA0 buffer\n"
 CONTEXT_FAILED = "llama_init_from_model: failed to initialize the context: {}\n"
 """src/llama-model.cpp:1886, src/llama-context.cpp:3899"""
+EXIT = "main: exiting due to model loading error\n"
+NOT_LOADED = (
+    "llama_model_load: error loading model: llama_model_loader: failed to load model from /models/x.gguf\n"
+    "llama_model_load_from_file_impl: failed to load model\n"
+    "srv    load_model: failed to load model, '/models/x.gguf'\n" + EXIT
+)
+"""src/llama-model.cpp:1886, tools/server/server.cpp; llama-swap#204"""
 
 LOGS = {
     # name: (log, the rules that find something, the most important first)
@@ -292,6 +299,62 @@ LOGS = {
     # lmstudio-bug-tracker#1454
     "cache in RAM": (
         "2026-01-02 03:04:05 [DEBUG]\n " + START + card() + MODEL + weights() + context(device="CPU"), ["cache-in-ram"],
+    ),
+    # ggml 0.25.3, gguf.cpp, with the errno of llama.cpp#18884; src/llama-model.cpp:1886
+    "no file": (
+        "gguf_init_from_file: failed to open GGUF file '/models/x.gguf' (No such file or directory)\n" + NOT_LOADED,
+        ["missing-file"],
+    ),
+    # llama-swap#204
+    "no file, 2025": (
+        "gguf_init_from_file: failed to open GGUF file '/models/x.gguf'\n" + NOT_LOADED, ["missing-file"],
+    ),
+    # llama.cpp#9656, src/llama-mmap.cpp
+    "no file, 2024": (
+        "llama_model_load: error loading model: failed to open /models/x.gguf: No such file or directory\n",
+        ["missing-file"],
+    ),
+    # llama_cpp/_internals.py:54
+    "no file, Python": ("ValueError: Model path does not exist: /models/x.gguf\n", ["missing-file"]),
+    # src/llama-model-loader.cpp; llama.cpp#23437
+    "not loaded": (SERVER + NOT_LOADED, ["load-failed"]),
+    "last line only": (EXIT, ["load-failed"]),
+    "no server": ("main: exiting due to HTTP server error\n", ["load-failed"]),  # tools/server/server.cpp
+    "not loaded, Python": ("ValueError: Failed to load model from file: /models/x.gguf\n", ["load-failed"]),
+    # llama.cpp's lines in koboldcpp#1371, #9701; src/llama-context.cpp
+    "not decoded": (HEALTHY + "llama_decode: failed to decode, ret = -3\n", ["decode-failed"]),
+    "Metal": (
+        HEALTHY + "error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\n"
+        "llama_decode: failed to decode, ret = -3\n",
+        ["out-of-memory"],
+    ),
+    # ollama v0.12.3 server/sched.go:438, llm/server.go:957
+    "Ollama, RAM": (
+        OLLAMA_START + ollama('msg="Load failed" model=/blobs/sha256-0000 error="model requires more system memory '
+        '(41.2 GiB) than is available (25.0 GiB)"', source="sched.go:438"),
+        ["too-little-ram"],
+    ),
+    # ollama#5432
+    "Ollama, ended": (
+        OLLAMA_START + ollama('msg="error loading llama server" error="llama runner process no longer running: -1 "',
+        "ERROR", "sched.go:388"),
+        ["load-failed"],
+    ),
+    # ollama llm/llama_server.go:1640
+    "Ollama, error": (
+        OLLAMA_START + runner() + HEALTHY + ollama('msg="llama-server completion error" error="EOF"', "ERROR"),
+        ["error-lines"],
+    ),
+    # gin, logger.go; ollama#5432
+    "Ollama, status": (
+        OLLAMA_START + '[GIN] 2026/01/02 - 03:04:05 | 500 |  1.2s |       127.0.0.1 | POST     "/api/generate"\n',
+        ["error-lines"],
+    ),
+    # lmstudio-bug-tracker#417
+    "LM Studio, not loaded": (
+        "[2026-01-02 03:04:05.678] [error] [LMSInternal][Client=LM Studio][Endpoint=loadModel] Error in channel "
+        "handler: Error: Error loading model.\n",
+        ["load-failed"],
     ),
     # ollama llm/llama_server.go, completionPromptForRequest
     "Ollama refuses": (

@@ -45,6 +45,12 @@ def test_a_healthy_log_says_so_and_what_it_cannot_see(no_engine, capsys):
     assert "No log shows clocks" in out
 
 
+def test_a_log_that_says_little_has_no_good_news(no_engine, capsys):
+    """Nothing found in a log without buffers is no proof that all is well, and the command line says so too."""
+    assert cli.main(["explain", str(RUNS / "server-default.log")], no_engine) == 0
+    assert "does not say where weights and cache lie" in capsys.readouterr().out
+
+
 def test_json_is_the_report(no_engine, capsys):
     """`--json` prints what `lab.explain(...).to_dict()` has."""
     assert cli.main(["explain", str(SLOTS), "--json"], no_engine) == 0

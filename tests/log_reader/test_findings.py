@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from written_logs import HEALTHY, LOGS, OLLAMA_START, context, runner
+from written_logs import CONTEXT_FAILED, HEALTHY, LOGS, OLLAMA_START, READY, SERVER, context, runner
 
 import inferlab as lab
 from inferlab.engine.option_names import options
@@ -124,9 +124,9 @@ def test_a_finding_rests_on_lines_of_the_log(name):
             assert line.text in log.split("\n")[line.number - 1]
 
 
-@pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", [rule for rule in rules().values() if rule.page], ids=lambda rule: rule.id)
 def test_a_finding_leads_to_a_page(rule):
-    """The page of every rule is in the book, with the label that it names."""
+    """The page of every rule that has one is in the book, with the label that it names."""
     page, _, anchor = rule.page.partition("#")
     assert f"({anchor})=" in (ROOT / f"{page}.md").read_text(encoding="utf-8")
 
@@ -146,7 +146,7 @@ def test_a_rule_is_complete(rule):
     """It has a message or a known condition, a source, and excludes only rules that exist."""
     assert bool(rule.any) != (rule.when in CONDITIONS)
     assert rule.source
-    assert set(rule.unless) <= set(rules())
+    assert set(rule.unless) <= {*rules(), "fault"}
     assert re.compile(rule.pattern)
 
 
@@ -176,6 +176,51 @@ def test_what_did_not_fit_has_its_size(name, size):
     finding = lab.explain(RUNS / f"{name}.log").findings[0]
     assert f"{size} were asked for" in finding.what
     assert "failed to allocate RPC0" in finding.lines[0].text
+
+
+WITHOUT_A_PAGE = (
+    "port", "not a GGUF", "instruction", "killed", "template", "no file",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_PAGE)
+def test_what_the_book_does_not_treat_has_no_page(name):
+    """A port, a download, an instruction and an ended process are no matter of the book's pages."""
+    assert lab.explain(LOGS[name][0]).findings[0].page == ""
+
+
+@pytest.mark.parametrize("name", [name for name, (_, found) in LOGS.items() if "load-failed" in found])
+def test_a_failed_load_is_shown_with_its_error(name):
+    """The finding quotes a line of the log, the one that says most of the cause, and says that it failed."""
+    finding = lab.explain(LOGS[name][0]).findings[0]
+    assert finding.severity == "fault"
+    assert any(word in finding.lines[0].text.lower() for word in ("error", "failed"))
+
+
+def test_a_failure_that_was_overcome_is_none():
+    """The simulation of `-fit` may fail and the load go on."""
+    failed = CONTEXT_FAILED.format("failed to initialize CPU backend")
+    assert ids(lab.explain(SERVER + failed + HEALTHY + READY)) == []
+    assert ids(lab.explain(SERVER + HEALTHY + READY + failed)) == ["load-failed"]
+
+
+@pytest.mark.parametrize("found", [path.stem for path in RUNS.glob("*.log")])
+def test_the_last_lines_of_a_failed_load_are_enough(found):
+    """Whatever is left of a log of a run that ended in a failed load, something failed in it."""
+    lines = (RUNS / f"{found}.log").read_text(encoding="utf-8").splitlines()
+    if any("exiting due to" in line for line in lines):
+        for kept in range(1, 6):
+            assert "fault" in {one.severity for one in lab.explain("\n".join(["", *lines[-kept:], ""])).findings}
+
+
+def test_a_missing_file_is_named():
+    """The name and the system's reason, where the line has them."""
+    missing = lab.explain(LOGS["no file"][0]).findings[0]
+    assert missing.what == "There is no file /models/x.gguf."
+    refused = lab.explain(LOGS["no file"][0].replace("No such file or directory", "Permission denied")).findings[0]
+    assert refused.what == "The file /models/x.gguf could not be opened: Permission denied."
+    older = lab.explain(LOGS["no file, 2025"][0]).findings[0]
+    assert older.what == "The file /models/x.gguf could not be opened: it is missing, or may not be read."
 
 
 def test_a_divided_context_is_named():

@@ -65,7 +65,7 @@ def print_report(report: LogReport) -> None:
         say("")
         _say_finding(say, finding)
     if not report.findings:
-        say("\nNothing was found that slows it down or keeps it from loading.")
+        say(f"\n{report.nothing_found}")
     say("\nNot known:", "bold")
     for what in report.unknown:
         say(f"  {what}")
@@ -77,7 +77,8 @@ def _say_finding(say: Any, finding: LogFinding) -> None:
         say(f"  line {line.number}: {line.text[:200]}")
     for sentence in finding.fix:
         say(f"  - {sentence}")
-    say(f"  See {finding.page}.md, ({finding.anchor})=")
+    if finding.page:
+        say(f"  See {finding.page}.md, ({finding.anchor})=")
 
 
 def _table(report: LogReport) -> Any:

@@ -35,9 +35,7 @@ def _found(report: LogReport) -> str:
     if report.findings:
         first, *more = report.findings
         return first.what.replace("`", "") + (f" {_count(len(more), 'more finding')} below." if more else "")
-    if report.buffers:
-        return "Nothing was found that slows it down or keeps it from loading."
-    return "Nothing was found, but this log does not say where weights and cache lie."
+    return report.nothing_found
 
 
 def log_view(report: LogReport, example: str | None) -> list[Any]:
@@ -82,7 +80,8 @@ def _finding(finding: LogFinding) -> list[Any]:
         _lines(shown) if numbered else None,
         paragraph("Fix:") if fixes else None,
         element("ul", {}, *fixes) if fixes else None,
-        paragraph("Explained in ", element("a", {"href": address(finding)}, page_name(finding)), "."),
+        paragraph("Explained in ", element("a", {"href": address(finding)}, page_name(finding)), ".")
+        if finding.page else None,
     )  # fmt: skip
 
 

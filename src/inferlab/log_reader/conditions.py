@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferlab.log_reader.observed import Observed
+from inferlab.log_reader.observed import UNKNOWN_PROGRAM, Observed
 from inferlab.log_reader.report import on_host
 from inferlab.log_reader.text import Line
 from inferlab.units import MIB, bytes_text
@@ -88,6 +88,84 @@ def killed(seen: Observed) -> Found | None:
             if KILLED.search(line.text):
                 return Found((line,))
     return None
+
+
+OPENING_FAILED = (
+    r"failed to open GGUF file '([^']{0,300})'(?: \((?:errno )?(.{1,100}?)\))?\s*$",  # ggml 0.25.3; llama.cpp#18884
+    r"error loading model: failed to open (\S.{0,300}?): (.{1,100}?)\s*$",  # src/llama-mmap.cpp
+    r"Model path does not exist: (\S.{0,300}?)()\s*$",  # llama_cpp/_internals.py:54
+)
+NO_SUCH_FILE = ("No such file or directory", "")
+
+
+def missing_file(seen: Observed) -> Found | None:
+    """A model's file that is not there, or may not be read; older versions of llama.cpp do not say which."""
+    for needle, pattern in zip(("failed to open GGUF file", ": failed to open ", "Model path does not exist"),
+                               OPENING_FAILED, strict=True):  # fmt: skip
+        line = seen.first(needle)
+        if line and (found := re.search(pattern, line.text)):
+            return Found((line,), {"what": _not_opened(found[1], found[2])})
+    return None
+
+
+def _not_opened(name: str, why: str | None) -> str:
+    if why in NO_SUCH_FILE:
+        return f"There is no file {name}."
+    return f"The file {name} could not be opened{f': {why}' if why else ': it is missing, or may not be read'}."
+
+
+LOAD_FAILED = (
+    "error loading model: ",
+    "failed to initialize the context: ",  # src/llama-context.cpp:3899
+    'msg="error loading llama server"',  # ollama server/sched.go:734
+    'msg="Load failed"',  # ollama server/sched.go:641
+    'msg="model request too large for system"',  # ollama v0.12.3 llm/server.go:539
+    'msg="model is too large for system memory"',  # ollama server/sched.go
+    "llama runner process has terminated",  # ollama v0.12.3 llm/server.go:1261
+    "llama runner process no longer running",
+    "llama-server process has terminated",  # ollama llm/llama_server.go:1306
+    "llama-server process no longer running",
+    ": failed to load model",
+    "failed to create context with model",
+    "failed to create_context with model",
+    "Failed to load model from file: ",  # llama_cpp/_internals.py:62
+    "Failed to create llama_context",
+    "[Endpoint=loadModel] Error in channel handler",  # lmstudio-bug-tracker#417, #914
+    "exiting due to model loading error",
+    "exiting due to HTTP server error",
+)
+"""What programs write when a load failed, the line that is most likely to say why first."""
+LOADED = (
+    "llama_server: model loaded", "main: model loaded", "all slots are idle", "eval time =", "runner started in ",
+    "llama-server started in ",
+)  # fmt: skip
+
+
+def load_failed(seen: Observed) -> Found | None:
+    """A load that ended in an error, and not only the simulation of `-fit` or a first try of Ollama."""
+    text, start = seen.log.text, seen.load.start
+    last = max(text.rfind(needle, start) for needle in LOAD_FAILED)
+    if last < start or any(seen.log.has(word, last) for word in LOADED):
+        return None
+    return Found(tuple(line for needle in LOAD_FAILED if (line := seen.first(needle)))[:1])
+
+
+ERROR_LINES = {
+    "level=ERROR": re.compile(r"level=ERROR source="),  # Ollama
+    " E ": re.compile(r"\d\.\d\d\.\d{3}\.\d{3} E "),  # common/log.cpp
+    "[GIN] ": re.compile(r"\| 5\d\d \|"),  # a status of Ollama's server
+    "[error] [LMSInternal]": re.compile(r"\[error\]"),  # lmstudio-bug-tracker#914
+}
+
+
+def error_lines(seen: Observed) -> Found | None:
+    """Lines that the program itself marks as errors."""
+    if seen.program.name == UNKNOWN_PROGRAM:
+        return None
+    found = [
+        line for needle, pattern in ERROR_LINES.items() for line in seen.lines(needle) if pattern.search(line.text)
+    ]
+    return Found(tuple(found[:MOST_LINES])) if found else None
 
 
 def request_too_long(seen: Observed) -> Found | None:
@@ -350,7 +428,8 @@ def prompt_cache_in_ram(seen: Observed) -> Found | None:
 CONDITIONS: dict[str, Callable[[Observed], Found | None]] = {
     condition.__name__: condition
     for condition in (
-        weights_do_not_fit, cache_does_not_fit, compute_does_not_fit, killed, request_too_long, prompt_truncated,
+        weights_do_not_fit, cache_does_not_fit, compute_does_not_fit, killed, missing_file, load_failed, error_lines,
+        request_too_long, prompt_truncated,
         no_usable_gpu, no_gpu_seen, no_layer_asked, layers_on_cpu, experts_on_cpu, more_than_free, cache_types_on_cuda,
         prompt_read_again, loaded_again, draft_rejected, cache_in_ram, more_threads_than_processors,
         two_devices_for_one, windows_folder, throttled, cache_larger_than_weights, prompt_cache_in_ram,

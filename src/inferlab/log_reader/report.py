@@ -108,7 +108,7 @@ class LogFinding:
     what      what it means, in one or two sentences
     lines     the lines of the log on which it rests
     fix       what to do, in the words of the program that wrote the log; `code` stands between backticks
-    page      a document of the handbook, and `anchor` a label in it
+    page      a document of the handbook, and `anchor` a label in it; both "" where it does not treat the matter
     sources   where the message is written: files of llama.cpp in the pinned version, or public threads
     """
 
@@ -186,6 +186,13 @@ class LogReport:
         program = " ".join(filter(None, [self.program.name, self.program.version, self.program.build]))
         model = [self.model.name, self.model.architecture, self.model.size, self.model.file_type]
         return ", ".join(filter(None, [program, *model]))
+
+    @property
+    def nothing_found(self) -> str:
+        """The sentence for a log without findings; of a log that says little it is no good news."""
+        if self.buffers:
+            return "Nothing was found that slows it down or keeps it from loading."
+        return "Nothing was found, but this log does not say where weights and cache lie."
 
     def _rates(self) -> tuple[tuple[str, Rate | None], ...]:
         return ("prompt", self.prompt), ("answer", self.answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -43,8 +44,8 @@ def rules() -> dict[str, Rule]:
 
 def _rule(name: str, entry: dict) -> Rule:
     lists = {key: tuple(entry.get(key, ())) for key in ("any", "unless", "fix", "source")}
-    words = {key: entry[key] for key in ("severity", "what", "page")} | {
-        key: entry.get(key, "") for key in ("pattern", "when")
+    words = {key: entry[key] for key in ("severity", "what")} | {
+        key: entry.get(key, "") for key in ("pattern", "when", "page")
     }
     fixes = {key.removeprefix("fix_"): tuple(value) for key, value in entry.items() if key.startswith("fix_")}
     return Rule(name, fixes=fixes, **lists, **words)
@@ -53,9 +54,14 @@ def _rule(name: str, entry: dict) -> Rule:
 def findings_in(seen: Observed) -> tuple[LogFinding, ...]:
     """What the rules find in a log, what matters most first."""
     found = {name: match for name, rule in rules().items() if (match := _match(rule, seen))}
-    kept = [rules()[name] for name in found if not set(rules()[name].unless) & set(found)]
+    kept = [rules()[name] for name in found if not set(rules()[name].unless) & (set(found) | _faults(found, name))]
     kept.sort(key=lambda rule: SEVERITIES.index(rule.severity))
     return tuple(_finding(rule, found[rule.id], seen.program.key) for rule in kept)
+
+
+def _faults(found: Iterable[str], but: str) -> set[str]:
+    """{"fault"} where something failed by another rule."""
+    return {"fault"} & {rules()[name].severity for name in found if name != but}
 
 
 def message_in(seen: Observed) -> bool:
