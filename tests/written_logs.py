@@ -66,6 +66,8 @@ llama_perf_context_print:        eval time =    2000.00 ms /   100 runs   (   20
 
 HEALTHY = START + SYSTEM + card() + MODEL + weights() + context() + TIMINGS
 
+ON_CPU = START + SYSTEM + MODEL + weights(0, 4167.0, "0/33") + context(device="CPU")
+
 SERVER = "srv    load_model: loading model 'model.gguf'\n"
 READY = """\
 srv    load_model: initializing, n_slots = 1, n_ctx_slot = 4096, kv_unified = 'false'
@@ -110,6 +112,17 @@ GO_ENGINE = (
 )
 """ollama#11090, #10417"""
 
+NO_GPU = ollama(
+    'msg="inference compute" id=cpu library=cpu compute="" name=cpu description=cpu libdirs=ollama driver="" '
+    'pci_id="" type="" total="31.3 GiB" available="27.2 GiB"', source="types.go:50",
+)  # fmt: skip
+ONE_GPU = ollama(
+    'msg="inference compute" id=0 filter_id=0 library=ROCm compute=gfx1151 name=ROCm0 description="Radeon 8060S '
+    'Graphics" libdirs=ollama,rocm_v7_2 driver=0.0 pci_id=0000:c3:00.0 type=iGPU total="113.5 GiB" '
+    'available="2.0 GiB"', source="types.go:32",
+)  # fmt: skip
+"""ollama discover/types.go:32, 50; ollama#16462"""
+
 ALLOCATION = (
     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating {} MiB on device 0: cudaMalloc failed: out of memory\n"
 )
@@ -142,6 +155,16 @@ LOGS = {
         + context(device="CPU"),
         ["no-usable-gpu"],
     ),
+    # ollama v0.12.3 discover/gpu.go:396, types.go:131, server/routes.go:1569
+    "Ollama without a GPU": (
+        OLLAMA_START + ollama('msg="no compatible GPUs were discovered"', source="gpu.go:396") + NO_GPU
+        + ollama('msg="entering low vram mode" "total vram"="0 B" threshold="20.0 GiB"', source="routes.go:1569")
+        + GO_ENGINE.replace("CUDA0", "CPU").replace("41/41", "0/41"),
+        ["ollama-found-no-gpu"],
+    ),
+    # ollama discover/types.go:50
+    "Ollama 0.33 without a GPU": (OLLAMA_START + NO_GPU + runner() + ON_CPU, ["ollama-found-no-gpu"]),
+    "Ollama with a GPU": (OLLAMA_START + ONE_GPU + GO_ENGINE, []),
     # 2: the router's parent has no devices, its child has (#22748)
     "router": ("warning: no usable GPU found, --gpu-layers option will be ignored\n" + HEALTHY, []),
     "no layer": (START + card() + MODEL + weights(0, 4167.0, "0/33") + context(device="CPU"), ["no-layer-asked"]),

@@ -213,6 +213,14 @@ def test_the_last_lines_of_a_failed_load_are_enough(found):
             assert "fault" in {one.severity for one in lab.explain("\n".join(["", *lines[-kept:], ""])).findings}
 
 
+def test_the_last_search_of_ollama_counts():
+    """A server that found its GPU after a new start is not said to have found none."""
+    lost, back = LOGS["Ollama without a GPU"][0], LOGS["Ollama with a GPU"][0]
+    assert ids(lab.explain(lost + back)) == []
+    assert ids(lab.explain(back + lost)) == ["ollama-found-no-gpu"]
+    assert not any("names no GPU" in sentence for log in (lost, back) for sentence in lab.explain(log).unknown)
+
+
 def test_a_missing_file_is_named():
     """The name and the system's reason, where the line has them."""
     missing = lab.explain(LOGS["no file"][0]).findings[0]

@@ -99,8 +99,35 @@ def test_a_log_of_a_gpu_says_what_was_allocated_where():
     assert report.table["CUDA0"] == {"weights": round(4095.05 * MIB), "kv_cache": 512 * MIB, "compute": 104 * MIB}
     assert report.devices[0].free_bytes == 11_000 * MIB
     assert report.program.backends == ("CUDA", "CPU")
-    assert report.answer.tokens_per_second == 50
+    assert (report.answer.slowest, report.answer.text) == (50, "50 tokens/s")
     assert "which processor computes attention" in " ".join(report.unknown)
+
+
+def test_rates_are_those_that_the_log_prints():
+    """Several requests have a slowest and a fastest rate, as their lines print them, and no average."""
+    report = lab.explain(next(path for path in RUNS if path.stem == "server-default"))
+    assert (report.answer.n_requests, report.answer.n_tokens) == (2, 60)
+    assert (report.answer.slowest, report.answer.fastest) == (4.45, 161.12)
+    assert report.answer.text == "4.45 to 161 tokens/s"
+    assert "answer: 4.45 to 161 tokens/s" in repr(report)
+
+
+def test_a_request_without_a_rate_has_none():
+    """A line that is cut off before its rate is divided; a request of no measurable time has no rate."""
+    cut = "llama_perf_context_print: prompt eval time =     500.00 ms /   100 tokens\n"
+    assert lab.explain(cut).prompt.text == "200 tokens/s"
+    line = "llama_perf_context_print:        eval time =       0.00 ms /     1 runs   (    0.00 ms per token,      inf "
+    answer = lab.explain(f"{line}tokens per second)\n").answer
+    assert (answer.n_requests, answer.text) == (1, "unknown")
+
+
+@pytest.mark.parametrize("name", ["server", "server-2024", "server-2025", "python"])
+def test_the_lines_of_the_requests_are_enough(name):
+    """The timings of a log, pasted alone, are lines of a known program."""
+    whole = next(path for path in RUNS if path.stem == name).read_text()
+    report = lab.explain("".join(f"{line}\n" for line in whole.split("\n") if "eval time =" in line))
+    assert report.program.name != "unknown"
+    assert (report.prompt, report.answer) == (lab.explain(whole).prompt, lab.explain(whole).answer)
 
 
 def test_the_share_of_the_weights_on_a_gpu():

@@ -10,7 +10,7 @@ from typing import Any
 
 from inferlab.errors import UnreadableLog
 from inferlab.log_reader import LogFinding, LogReport, Rate, explain
-from inferlab.units import bytes_text, rate_text
+from inferlab.units import bytes_text
 
 SEVERITY_STYLES = {"fault": "bold red", "slow": "yellow", "note": "cyan"}
 KINDS = {"weights": "weights", "kv_cache": "cache", "compute": "compute", "output": "output"}
@@ -112,4 +112,5 @@ def _rates(report: LogReport) -> str:
 
 
 def _rate(rate: Rate) -> str:
-    return f"{rate_text(rate.tokens_per_second)} over {rate.n_tokens:,} tokens"
+    requests = f"{rate.n_requests:,} request{'' if rate.n_requests == 1 else 's'}"
+    return f"{rate.text}, {rate.n_tokens:,} tokens in {requests}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from inferlab.instruments.views import element, paragraph, table
 from inferlab.log_reader import LogFinding, LogReport, Rate
-from inferlab.units import bytes_text, rate_text
+from inferlab.units import bytes_text
 
 KINDS = {"weights": "Weights", "kv_cache": "KV cache", "compute": "Compute buffer", "output": "Output buffer"}
 SEVERITIES = {"fault": "It failed", "slow": "It is slow", "note": "Worth knowing"}
@@ -199,8 +199,7 @@ def _count(value: int | None, unit: str) -> str:
 def _rate(rate: Rate | None) -> str:
     if rate is None:
         return ""
-    over = f"{_count(rate.n_tokens, 'token')} in {_count(rate.n_requests, 'request')}"
-    return f"{rate_text(rate.tokens_per_second)} over {over}"
+    return f"{rate.text}, {_count(rate.n_tokens, 'token')} in {_count(rate.n_requests, 'request')}"
 
 
 def _read(report: LogReport) -> str:

@@ -218,6 +218,13 @@ def no_usable_gpu(seen: Observed) -> Found | None:
     return _asked_for_no_device(seen) if seen.program.key == "python" else None
 
 
+def ollama_found_no_gpu(seen: Observed) -> Found | None:
+    """Ollama searches when its server starts; what a later load put on a device says more."""
+    if seen.found_a_gpu is not False or seen.devices or seen.bytes_on("weights", host=False):
+        return None
+    return Found(seen.searched[:MOST_LINES])
+
+
 def no_gpu_seen(seen: Observed) -> Found | None:
     """Layers for a GPU, perhaps only because that is the default, and no GPU."""
     return None if seen.devices or seen.program.key == "python" else _asked_for_no_device(seen)
@@ -429,7 +436,7 @@ CONDITIONS: dict[str, Callable[[Observed], Found | None]] = {
     condition.__name__: condition
     for condition in (
         weights_do_not_fit, cache_does_not_fit, compute_does_not_fit, killed, missing_file, load_failed, error_lines,
-        request_too_long, prompt_truncated,
+        request_too_long, prompt_truncated, ollama_found_no_gpu,
         no_usable_gpu, no_gpu_seen, no_layer_asked, layers_on_cpu, experts_on_cpu, more_than_free, cache_types_on_cuda,
         prompt_read_again, loaded_again, draft_rejected, cache_in_ram, more_threads_than_processors,
         two_devices_for_one, windows_folder, throttled, cache_larger_than_weights, prompt_cache_in_ram,

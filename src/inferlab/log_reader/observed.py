@@ -39,11 +39,13 @@ PROGRAMS = (
         "Guessed chat format: ", "exceed context window of",
     )),
     # tools/server/server-common.h:30, 37
-    ("cli", "llama-server", ("load_model: loading model '", "llama_server: ", "update_slots", "launch_slot_", "srv  ")),
+    ("cli", "llama-server", (
+        "load_model: loading model '", "llama_server: ", "update_slots", "launch_slot_", "slot print_timing", "srv  ",
+    )),
     ("cli", "llama.cpp", (
         "llama_model_loader: ", "llama_context: ", "print_info: ", "llama_perf_context_print: ", "llama_model_load: ",
         "llm_load_print_meta: ", "load_tensors: ", "ggml_cuda_init: ", "gguf_init_from_", "ggml_backend_",
-        "CUDA error: ", "no usable GPU found", "load_backend: ",
+        "CUDA error: ", "no usable GPU found", "load_backend: ", "llama_print_timings: ", " ms per token, ",
     )),
 )  # fmt: skip
 UNKNOWN_PROGRAM = "unknown"
@@ -73,9 +75,13 @@ USING_DEVICE = re.compile(
 KV_SIZE = re.compile(r"K \((\w{1,10})\): +[\d.]{1,12} MiB, V \((\w{1,10})\)")  # llama-kv-cache.cpp:301
 CACHED_LAYERS = re.compile(r" cells, {1,8}(\d{1,5}) layers,")
 OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")  # llama-model.cpp:1924
-TIMING = re.compile(r"eval time {1,8}= {0,20}(\d{1,12}(?:\.\d{1,6})?) ms / {0,20}(\d{1,12}) (?:tokens|runs)")
+TIMING = re.compile(
+    r"eval time {1,8}= {0,20}(\d{1,12}(?:\.\d{1,6})?) ms / {0,20}(\d{1,12}) (?:tokens|runs)"
+    r"(?: {1,8}\( {0,20}\d{1,12}(?:\.\d{1,6})? ms per token, {1,20}(\d{1,12}(?:\.\d{1,6})?) tokens per second)?"
+)
 """tools/server/server-context.cpp:613, src/llama-context.cpp:4434; `prompt ` stands before it, or not"""
 OLLAMA_CONTEXT = re.compile(r"(?:--ctx-size|-c) (\d{1,12})\b")  # ollama llm/llama_server.go
+CPU_ONLY = re.compile(r" library=\\?\"?cpu\b")  # ollama discover/types.go:50
 OLLAMA_PARALLEL = re.compile(r"(?:--parallel|-np) (\d{1,4})\b")
 
 
@@ -211,6 +217,20 @@ class Observed:
         )
 
     @cached_property
+    def searched(self) -> tuple[Line, ...]:
+        """Ollama's lines about GPUs since its server started, of which it writes one for each, or one for the CPU."""
+        start = max(0, self.log.text.rfind('msg="Listening on '))
+        words = ("no compatible GPUs were discovered", 'msg="inference compute"')
+        return tuple(line for word in words for line in self.log.lines_with(word, start))
+
+    @property
+    def found_a_gpu(self) -> bool | None:
+        """Whether Ollama's search found one (discover/types.go); None where the log has no search."""
+        if not self.searched:
+            return None
+        return any("inference compute" in line.text and not CPU_ONLY.search(line.text) for line in self.searched)
+
+    @cached_property
     def buffer_lines(self) -> tuple[Line, ...]:
         return tuple(self.log.lines_with("model buffer size", self.load.loader, self.load.ends))
 
@@ -311,14 +331,24 @@ class Observed:
 
     @cached_property
     def rates(self) -> tuple[Rate | None, Rate | None]:
-        """Prompt and answer, over all requests since the last load."""
-        n, tokens, milliseconds = [0, 0], [0, 0], [0.0, 0.0]
+        """Prompt and answer of the requests since the last load, each at the rate that the log prints."""
+        timed: tuple[list[Timed], list[Timed]] = ([], [])
         text = self.log.text
         for found in TIMING.finditer(text, self.load.start):
             at = found.start()
             phase = int(text[max(0, at - 7) : at] != "prompt ")
-            n[phase] += 1
-            tokens[phase] += int(found[2])
-            milliseconds[phase] += float(found[1])
-        prompt, answer = (Rate(n[i], tokens[i], milliseconds[i] / 1000) if n[i] else None for i in (0, 1))
-        return prompt, answer
+            timed[phase].append((int(found[2]), float(found[1]) / 1000, found[3]))
+        return _rate(timed[0]), _rate(timed[1])
+
+
+Timed = tuple[int, float, str | None]
+"""Tokens, seconds and the rate as it is printed, of one request."""
+
+
+def _rate(timed: list[Timed]) -> Rate | None:
+    """A request that took no measurable time has no rate."""
+    if not timed:
+        return None
+    rates = [float(rate or n_tokens / seconds) for n_tokens, seconds, rate in timed if seconds]
+    n_tokens, seconds = sum(one[0] for one in timed), sum(one[1] for one in timed)
+    return Rate(len(timed), n_tokens, seconds, min(rates, default=None), max(rates, default=None))

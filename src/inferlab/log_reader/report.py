@@ -8,7 +8,7 @@ from typing import Any
 
 from inferlab.engine.log import Buffer
 from inferlab.log_reader.text import Line
-from inferlab.units import bytes_text, rate_text
+from inferlab.units import bytes_text, number_text, rate_text
 
 SEVERITIES = ("fault", "slow", "note")
 HOST = re.compile(r"CPU|AMX|BLAS|Host$|.+_Host$")
@@ -88,15 +88,23 @@ class Layers:
 
 @dataclass(frozen=True)
 class Rate:
-    """One phase over all requests of the last run: requests, tokens and seconds in total."""
+    """One phase of the requests of the last run: how many, with tokens and seconds in total.
+
+    slowest, fastest  tokens per second of single requests, as the log prints them; None where no request took time
+    """
 
     n_requests: int
     n_tokens: int
     seconds: float
+    slowest: float | None
+    fastest: float | None
 
     @property
-    def tokens_per_second(self) -> float | None:
-        return self.n_tokens / self.seconds if self.seconds > 0 else None
+    def text(self) -> str:
+        """`4.45 tokens/s`, or `4.45 to 161 tokens/s` of several requests."""
+        if self.slowest is None or rate_text(self.slowest) == rate_text(self.fastest):
+            return rate_text(self.slowest)
+        return f"{number_text(self.slowest)} to {rate_text(self.fastest)}"
 
 
 @dataclass(frozen=True)
@@ -155,8 +163,6 @@ class LogReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self) | {
-            "prompt": _rate(self.prompt),
-            "answer": _rate(self.answer),
             "table": self.table,
             "share_on_devices": self.share_on_devices,
         }
@@ -164,7 +170,7 @@ class LogReport:
     def __repr__(self) -> str:
         head = [f"{self.title}; {len(self.findings)} findings, from the last of {self.n_loads} loads"]
         rows = [f"  {name}: {_kinds(kinds)}" for name, kinds in self.table.items()]
-        rates = [f"  {what}: {rate_text(rate.tokens_per_second)}" for what, rate in self._rates() if rate]
+        rates = [f"  {what}: {rate.text}" for what, rate in self._rates() if rate]
         found = [
             f"{one.severity}: {one.what} (line {', '.join(str(line.number) for line in one.lines)})"
             for one in self.findings
@@ -201,10 +207,6 @@ class LogReport:
 def on_host(device: str) -> bool:
     """Whether a buffer of that name lies in RAM."""
     return bool(HOST.match(device))
-
-
-def _rate(rate: Rate | None) -> dict[str, Any] | None:
-    return rate and asdict(rate) | {"tokens_per_second": rate.tokens_per_second}
 
 
 def _kinds(kinds: dict[str, int]) -> str:

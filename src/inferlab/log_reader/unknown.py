@@ -33,6 +33,6 @@ def unknown_in(seen: Observed) -> Iterator[str]:
         yield "The log does not say which processor computes attention."
         if not any(device.free_bytes for device in seen.devices):
             yield "The log does not say how much memory of the GPU was free, nor whether the driver moved some to RAM."
-    if not on_gpu and not seen.devices:
+    if not on_gpu and not seen.devices and seen.found_a_gpu is None:
         yield "The log names no GPU; it does not say whether the machine has one."
     yield "No log shows clocks, temperatures, and what other programs do on the machine."
