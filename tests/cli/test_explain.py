@@ -51,6 +51,16 @@ def test_a_log_that_says_little_has_no_good_news(no_engine, capsys):
     assert "does not say where weights and cache lie" in capsys.readouterr().out
 
 
+def test_a_second_model_and_shared_cells_are_said(no_engine, capsys):
+    """A draft model is named, and cells that slots share are not told as those of a slot."""
+    assert cli.main(["explain", str(RUNS / "server-draft.log")], no_engine) == 0
+    assert "A second model was loaded to draft tokens" in capsys.readouterr().out
+    assert cli.main(["explain", str(RUNS / "server-default.log")], no_engine) == 0
+    out = capsys.readouterr().out
+    assert "context of all slots together: 1024" in out
+    assert "4.45 to 161 tokens/s, 60 tokens in 2 requests" in out
+
+
 def test_json_is_the_report(no_engine, capsys):
     """`--json` prints what `lab.explain(...).to_dict()` has."""
     assert cli.main(["explain", str(SLOTS), "--json"], no_engine) == 0

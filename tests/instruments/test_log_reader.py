@@ -79,6 +79,39 @@ def test_the_first_line_is_marked_by_what_was_found():
     assert (little.state, little.summary.partition(",")[0]) == ("unsure", "Nothing was found")
 
 
+def facts_of(log: str) -> dict[str, str]:
+    """The table of what the log says."""
+    rows = shown(log).select(".instrument-facts tbody tr")
+    return {row.th.get_text(): row.td.get_text() for row in rows}
+
+
+def test_the_context_is_told_as_the_slots_have_it():
+    """Slots share all cells, or each has its own; of a single slot nothing is repeated."""
+    assert facts_of(TEXTS["server-default"])["Context"] == "1,024 cells, shared by 4 slots"
+    assert facts_of(TEXTS["server"])["Context"].startswith("1,024 cells, shared by 4 slots, ")
+    assert facts_of(TEXTS["server-slots"])["Context"].startswith("1,024 cells, 4 slots, 256 cells for each slot")
+    assert facts_of(TEXTS["server-some-layers"])["Context"].startswith("512 cells, 1 slot, 1,024 tokens")
+
+
+def test_rates_of_several_requests_are_no_average():
+    """The slowest and the fastest request, and how many there were."""
+    assert facts_of(TEXTS["server-default"])["Answer"] == "4.45 to 161 tokens/s, 60 tokens in 2 requests"
+
+
+def test_a_draft_model_is_named():
+    """Two models were loaded, and the page says which of them it is about."""
+    assert "a second model" in facts_of(TEXTS["server-draft"])["Draft model"]
+    assert "Draft model" not in facts_of(TEXTS["server"])
+
+
+@pytest.mark.parametrize(("text", "said"), [(" \n", "is empty"), ("GGUF\x03\0\0\0", "planner")])
+def test_an_empty_file_and_a_model_are_called_so(text, said):
+    """Neither is answered with the example."""
+    found = answered("log-reader", {"log": text}, NO_FILES)
+    assert found["state"] == "refused"
+    assert said in html_of(found["view"])
+
+
 def test_addresses_of_pages_are_relative_to_the_log_readers_own():
     """A page beside it, and one in another folder of the book."""
     pages = {entry["page"] for entry in read_table("log_findings").values() if "page" in entry}

@@ -4,10 +4,24 @@ import re
 from pathlib import Path
 
 import pytest
-from written_logs import CONTEXT_FAILED, HEALTHY, LOGS, OLLAMA_START, READY, SERVER, context, runner
+from written_logs import (
+    CONTEXT_FAILED,
+    HEALTHY,
+    LOGS,
+    MODEL,
+    OLLAMA_START,
+    READY,
+    SERVER,
+    START,
+    card,
+    context,
+    runner,
+    weights,
+)
 
 import inferlab as lab
 from inferlab.engine.option_names import options
+from inferlab.log_reader.advice import DONE, named, still_to_do
 from inferlab.log_reader.conditions import CONDITIONS
 from inferlab.log_reader.rules import SETTING, fix_for, rules
 
@@ -219,6 +233,45 @@ def test_the_last_search_of_ollama_counts():
     assert ids(lab.explain(lost + back)) == []
     assert ids(lab.explain(back + lost)) == ["ollama-found-no-gpu"]
     assert not any("names no GPU" in sentence for log in (lost, back) for sentence in lab.explain(log).unknown)
+
+
+@pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
+def test_a_condition_of_a_fix_is_known(rule):
+    """`[unless …]` names what a log can show, and no such mark is left in a sentence that is told."""
+    for sentence in (one for fixes in (rule.fix, *rule.fixes.values()) for one in fixes):
+        assert set(named(sentence)) <= set(DONE)
+        assert "unless " not in still_to_do([sentence], None)[0]
+
+
+TEXTS = [*(log for log, _ in LOGS.values()), *(path.read_text() for path in sorted(RUNS.glob("*.log")))]
+
+
+@pytest.mark.parametrize("log", TEXTS)
+def test_what_the_log_shows_as_done_is_not_advised(log):
+    """Every finding keeps something to do; one slot is advised to nobody who has one."""
+    report = lab.explain(log)
+    for finding in report.findings:
+        assert finding.fix
+        assert report.context.n_slots != 1 or not any("slot" in sentence for sentence in finding.fix)
+
+
+def test_no_room_is_made_where_the_layers_fit():
+    """With enough free memory all layers belong on the GPU at once; without it, room comes first."""
+    half = START + MODEL + weights(2000.0, 2167.0, "17/33") + context()
+    roomy = lab.explain(card(free=11000) + half).findings[0]
+    assert [sentence.partition(" (")[0] for sentence in roomy.fix] == ["Put all layers on the GPU"]
+    assert "by the sizes in the log, they fit" in roomy.fix[0]
+    tight = lab.explain(card(free=4000) + half).findings[0]
+    assert tight.fix[0].startswith("Make room first: ")
+    assert not any("experts" in sentence for sentence in tight.fix)
+
+
+def test_slots_that_share_the_context_are_not_reduced():
+    """Fewer slots help where each has its share, and not where all cells are one pool."""
+    slots = (RUNS / "server-slots.log").read_text(encoding="utf-8")
+    assert "Use fewer slots" in " ".join(lab.explain(slots).findings[0].fix)
+    shared = slots.replace("kv_unified = 'false'", "kv_unified = 'true'")
+    assert "Use fewer slots" not in " ".join(lab.explain(shared).findings[0].fix)
 
 
 def test_a_missing_file_is_named():

@@ -203,8 +203,42 @@ def test_a_draft_model_is_not_the_last_load():
     draft = next(path for path in RUNS if path.stem == "server-draft").read_text()
     assert draft.count("loaded meta data") == 2
     report = lab.explain(draft)
-    assert report.n_loads == 1
+    assert (report.n_loads, report.has_draft) == (1, True)
     assert report.table["CPU"]["kv_cache"] == 3 * MIB
+    assert not lab.explain(SERVER).has_draft
+
+
+def unknown(log):
+    return " ".join(lab.explain(log).unknown)
+
+
+def test_the_beginning_of_a_load_may_be_missing():
+    """Lines of a load without its first one are no log without a load, and Ollama's engine has a first line too."""
+    load = SERVER.split("\n")
+    first = next(n for n, line in enumerate(load) if "loaded meta data" in line)
+    assert "The beginning of the load is missing." in unknown("\n".join(load[first + 1 :]))
+    assert "The beginning of the load is missing." in unknown("main: exiting due to model loading error\n")
+    requests = "\n".join(line for line in load if "print_timing" in line)
+    assert "no line of a load" in unknown(requests)
+    for log in (SERVER, OLLAMA_START + GO_ENGINE, LOGS["Ollama, RAM"][0]):
+        assert "beginning of the load" not in unknown(log)
+        assert "line of a load" not in unknown(log)
+
+
+def test_a_gpu_whose_error_is_quoted_is_known():
+    """An error of CUDA comes from a machine with a GPU."""
+    assert "names no GPU" not in unknown("CUDA error: out of memory\n")
+    assert "names no GPU" in unknown(SERVER)
+
+
+def test_what_offloaded_says_is_said_where_it_stands():
+    """Only llama.cpp's line repeats what was asked for; Ollama's own is its result."""
+    line = "`offloaded` repeats"
+    no_line = START + card() + MODEL + context().replace(" cells,  32 layers", " cells")
+    assert line in unknown(LOGS["more than free"][0].replace(" cells,  32 layers", " cells"))
+    for log in (OLLAMA_START + GO_ENGINE, no_line):
+        assert "each layer's device" in unknown(log)
+        assert line not in unknown(log)
 
 
 @pytest.mark.parametrize("keep", [slice(60, None), slice(None, 90)], ids=["its beginning", "its end"])
@@ -220,6 +254,16 @@ def test_nothing_to_read_is_said(log):
     """An empty text, and a text of something else, is answered with what to do."""
     with pytest.raises(UnreadableLog, match="There is nothing to read"):
         lab.explain(log)
+
+
+@pytest.mark.parametrize("start", [b"GGUF\x03\0\0\0", b"GGUF\0\0\0\x03"])
+def test_a_model_is_no_log(tmp_path, start):
+    """A file that begins as a GGUF is called a model, by its path, as bytes, and as the text of a page's field."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(start + bytes(range(256)) * 8)
+    for log in (path, path.read_bytes(), path.read_bytes().decode("utf-8", "replace")):
+        with pytest.raises(UnreadableLog, match=r"model in GGUF, not a log.*planner"):
+            lab.explain(log)
 
 
 def test_a_name_of_no_file_is_said(tmp_path):

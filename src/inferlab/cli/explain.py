@@ -56,6 +56,8 @@ def print_report(report: LogReport) -> None:
     say(report.title, "bold")
     if report.n_loads > 1:
         say(f"The log has {report.n_loads} loads; this is about the last one.")
+    if report.has_draft:
+        say("A second model was loaded to draft tokens; sizes and settings are those of the first.")
     if report.table:
         console.print(_table(report))
     for text in (_settings(report), _rates(report)):
@@ -98,7 +100,7 @@ def _settings(report: LogReport) -> str:
         "layers": ", ".join(f"{n} on {device}" for device, n in layers.items()),
         "context": context.n_ctx,
         "slots": context.n_slots,
-        "context of a slot": context.n_ctx_slot,
+        "context of all slots together" if context.shared else "context of a slot": context.n_ctx_slot,
         "cache": f"{context.type_k}, {context.type_v}" if context.type_k else "",
         "flash attention": context.flash_attn,
         "threads": context.n_threads,

@@ -26,7 +26,7 @@ def form() -> list[Any]:
 def answer(question: dict[str, str], files: DroppedFiles) -> Answer:
     """What the log says; an empty question is answered with the example. Raises UnreadableLog for what is no log."""
     pasted = question.get("log", "")
-    example = None if pasted.strip() else example_log()
+    example = None if pasted else example_log()  # blanks alone are an empty file, and refused as such
     report = explain((example or pasted).encode("utf-8", "replace"))  # bytes: a text could be a file's name
     return Answer(state(report), summary(report, example), log_view(report, example), report.to_dict())
 

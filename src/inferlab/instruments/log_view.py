@@ -11,6 +11,7 @@ from typing import Any
 
 from inferlab.instruments.views import element, paragraph, table
 from inferlab.log_reader import LogFinding, LogReport, Rate
+from inferlab.log_reader.report import LoggedContext
 from inferlab.units import bytes_text
 
 KINDS = {"weights": "Weights", "kv_cache": "KV cache", "compute": "Compute buffer", "output": "Output buffer"}
@@ -20,6 +21,7 @@ BASES = {
     "weights": "all weights lie in RAM",
     "cache": "from each device's part of the cache, without the output layer",
 }
+DRAFT = "a second model, loaded to draft tokens; sizes and settings here are those of the first"
 LONGEST_LINE, LONGEST_NAME, MOST = 300, 100, 20
 """Characters of a line and of a name, and entries of a list, that are shown."""
 CODE, NAMED = re.compile(r"`([^`]*)`"), re.compile(r"\*([^*]+)\*")
@@ -145,6 +147,7 @@ def _facts(report: LogReport) -> list[Any]:
         "Program": _joined([program.name, program.version, program.build and f"build {program.build}"], " "),
         "Backends": _joined(program.backends),
         "Model": _joined([model.name, model.architecture, model.size, model.file_type]),
+        "Draft model": DRAFT if report.has_draft else "",
         "Devices": _joined(device.name + _free(device.free_bytes) for device in report.devices),
         "Layers": _layers(report),
         "Context": _context(report),
@@ -179,12 +182,21 @@ def _layers(report: LogReport) -> str:
 
 def _context(report: LogReport) -> str:
     context, trained = report.context, report.model.n_ctx_train
+    cells = context.n_ctx if context.n_ctx is not None or not context.shared else context.n_ctx_slot
     return _joined([
-        _count(context.n_ctx, "cell"),
-        _count(context.n_slots, "slot"),
-        f"{_count(context.n_ctx_slot, 'cell')} for each slot" if context.n_ctx_slot is not None else "",
+        _count(cells, "cell"),
+        f"{'shared by ' if context.shared and cells is not None else ''}{_count(context.n_slots, 'slot')}",
+        _cells_of_a_slot(context),
         f"{_count(trained, 'token')} in training" if trained is not None else "",
     ])  # fmt: skip
+
+
+def _cells_of_a_slot(context: LoggedContext) -> str:
+    """Said where it adds something: not of the only slot, and not of slots that share all cells."""
+    alone = context.n_slots == 1 and context.n_ctx == context.n_ctx_slot
+    if context.n_ctx_slot is None or context.shared or alone:
+        return ""
+    return f"{_count(context.n_ctx_slot, 'cell')} for each slot"
 
 
 def _threads(report: LogReport) -> str:

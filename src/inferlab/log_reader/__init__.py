@@ -44,6 +44,7 @@ def explain(log: str | bytes | Path) -> LogReport:
         findings=findings,
         unknown=tuple(unknown_in(seen)),
         n_loads=seen.load.n_loads,
+        has_draft=seen.load.ends < len(seen.log.text),
         n_lines=seen.log.n_lines,
     )
 

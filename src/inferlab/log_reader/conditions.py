@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferlab.log_reader.observed import UNKNOWN_PROGRAM, Observed
+from inferlab.log_reader.observed import RUNNER_STARTS, UNKNOWN_PROGRAM, Observed
 from inferlab.log_reader.report import on_host
 from inferlab.log_reader.text import Line
 from inferlab.units import MIB, bytes_text
@@ -333,7 +333,7 @@ def _reuses(seen: Observed) -> list[tuple[Line, int, int]]:
 def loaded_again(seen: Observed) -> Found | None:
     """Ollama started a runner for one model three times or more."""
     starts: dict[str, list[tuple[Line, str]]] = {}
-    for needle in ("starting llama-server", "starting llama server", "starting runner"):
+    for needle in RUNNER_STARTS:
         for line in seen.log.lines_with(needle):
             model = re.search(r"--model (\S{1,300})", line.text)
             context = re.search(r"(?:--ctx-size|-c) (\d{1,12})\b", line.text)

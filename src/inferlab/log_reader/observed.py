@@ -41,6 +41,7 @@ PROGRAMS = (
     # tools/server/server-common.h:30, 37
     ("cli", "llama-server", (
         "load_model: loading model '", "llama_server: ", "update_slots", "launch_slot_", "slot print_timing", "srv  ",
+        "couldn't bind HTTP server socket", "exiting due to model loading error", "exiting due to HTTP server error",
     )),
     ("cli", "llama.cpp", (
         "llama_model_loader: ", "llama_context: ", "print_info: ", "llama_perf_context_print: ", "llama_model_load: ",
@@ -81,6 +82,7 @@ TIMING = re.compile(
 )
 """tools/server/server-context.cpp:613, src/llama-context.cpp:4434; `prompt ` stands before it, or not"""
 OLLAMA_CONTEXT = re.compile(r"(?:--ctx-size|-c) (\d{1,12})\b")  # ollama llm/llama_server.go
+RUNNER_STARTS = ("starting runner", "starting llama server", "starting llama-server")
 CPU_ONLY = re.compile(r" library=\\?\"?cpu\b")  # ollama discover/types.go:50
 OLLAMA_PARALLEL = re.compile(r"(?:--parallel|-np) (\d{1,4})\b")
 
@@ -208,13 +210,12 @@ class Observed:
 
     def _last_start(self) -> int:
         """Where Ollama last started a runner; its own engine writes none of llama.cpp's loader lines."""
-        return max(
-            0,
-            *(
-                self.log.text.rfind(word)
-                for word in ("starting runner", "starting llama server", "starting llama-server")
-            ),
-        )
+        return max(0, *(self.log.text.rfind(word) for word in RUNNER_STARTS))
+
+    @property
+    def runner_started(self) -> bool:
+        """Whether the log has Ollama's first line of a load."""
+        return any(self.log.has(word) for word in RUNNER_STARTS)
 
     @cached_property
     def searched(self) -> tuple[Line, ...]:

@@ -64,6 +64,11 @@ class LoggedContext:
     n_threads: int | None
     n_processors: int | None
 
+    @property
+    def shared(self) -> bool:
+        """Whether several slots share all cells."""
+        return self.kv_unified is True and (self.n_slots or 0) > 1
+
 
 @dataclass(frozen=True)
 class LoggedDevice:
@@ -135,6 +140,7 @@ class LogReport:
     """A log explained. What the log does not say is None, or empty, and named in `unknown`.
 
     n_loads   loads in the log; all else is about the last one, except findings about repeated loads
+    has_draft whether the last load has a second model, which drafts tokens; sizes and settings are the first one's
     findings  what matters most comes first
     unknown   what cannot be known from this log, in sentences
     """
@@ -150,6 +156,7 @@ class LogReport:
     findings: tuple[LogFinding, ...]
     unknown: tuple[str, ...]
     n_loads: int
+    has_draft: bool
     n_lines: int
 
     @property

@@ -9,6 +9,7 @@ from functools import cache
 
 from inferlab.engine.option_names import options
 from inferlab.facts import read_table
+from inferlab.log_reader.advice import still_to_do
 from inferlab.log_reader.conditions import CONDITIONS, Found
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.report import SEVERITIES, LogFinding
@@ -56,7 +57,7 @@ def findings_in(seen: Observed) -> tuple[LogFinding, ...]:
     found = {name: match for name, rule in rules().items() if (match := _match(rule, seen))}
     kept = [rules()[name] for name in found if not set(rules()[name].unless) & (set(found) | _faults(found, name))]
     kept.sort(key=lambda rule: SEVERITIES.index(rule.severity))
-    return tuple(_finding(rule, found[rule.id], seen.program.key) for rule in kept)
+    return tuple(_finding(rule, found[rule.id], seen) for rule in kept)
 
 
 def _faults(found: Iterable[str], but: str) -> set[str]:
@@ -85,15 +86,19 @@ def _read(rule: Rule, line: Line) -> Found | None:
     return Found((line,), {name: value or "" for name, value in found.groupdict().items()}) if found else None
 
 
-def _finding(rule: Rule, found: Found, program: str) -> LogFinding:
+def _finding(rule: Rule, found: Found, seen: Observed) -> LogFinding:
     page, _, anchor = rule.page.partition("#")
     what = rule.what.format(**found.values)
-    return LogFinding(rule.id, rule.severity, what, found.lines, fix_for(rule, program), page, anchor, rule.source)
+    fix = fix_for(rule, seen.program.key, seen)
+    return LogFinding(rule.id, rule.severity, what, found.lines, fix, page, anchor, rule.source)
 
 
-def fix_for(rule: Rule, program: str) -> tuple[str, ...]:
-    """The sentences of a fix with a program's names of the settings, without those whose setting it lacks."""
-    sentences = rule.fixes.get(program, rule.fix)
+def fix_for(rule: Rule, program: str, seen: Observed | None = None) -> tuple[str, ...]:
+    """The sentences of a fix with a program's names of the settings.
+
+    Those whose setting the program lacks are left out, and those that the log shows as done.
+    """
+    sentences = still_to_do(rule.fixes.get(program, rule.fix), seen)
     named = (_named(sentence, program) for sentence in sentences)
     return tuple(sentence for sentence in named if sentence)
 

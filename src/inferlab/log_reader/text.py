@@ -18,6 +18,9 @@ DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 BEFORE, AFTER = 300, 700
 """Characters of a line that are read before and after what was found, so that a line of megabytes costs nothing."""
 LONGEST_NAME = 1_000
+GGUF = re.compile("GGUF[\x00-\x09\ufffd]")
+"""The first bytes of a model, the last of them its version, in either order of bytes."""
+A_MODEL = "This is a model in GGUF, not a log. The planner reads models and says what they need; give a log here."
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,11 @@ def read(log: str | bytes | Path) -> LogText:
 
     log  a path; or the content of a file, as text or bytes; or the name of a file, if there is such a file
 
-    Raises UnreadableLog for a file that cannot be read, and where there is no text.
+    Raises UnreadableLog for a file that cannot be read, for a model, and where there is no text.
     """
     path = log if isinstance(log, os.PathLike) else _named_file(log)
     data = _bytes_of(Path(path)) if path is not None else log
+    _refuse_a_model(data)
     text = _decoded(data) if isinstance(data, bytes) else data
     text = CONTROL.sub(_kept, COLOUR.sub("", _unwrapped(text.lstrip("\ufeff").replace("\r\n", "\n"))))
     if not text.strip():
@@ -142,9 +146,17 @@ def _named_file(log: str | bytes) -> Path | None:
         return None
 
 
+def _refuse_a_model(data: str | bytes) -> None:
+    if GGUF.match(data[:8].decode("latin-1") if isinstance(data, bytes) else data):
+        raise UnreadableLog(A_MODEL)
+
+
 def _bytes_of(path: Path) -> bytes:
+    """The content of a file; of a model, which may be large, only its beginning."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            start = file.read(8)
+            return start if GGUF.match(start.decode("latin-1")) else start + file.read()
     except OSError as error:
         raise UnreadableLog(f"{path} cannot be read: {error.strerror}. Give the file of a log, or its text.") from None
 
