@@ -51,7 +51,7 @@ def unknown_in(seen: Observed) -> Iterator[str]:
             yield "The log does not say whether the driver moved memory of the GPU to RAM."
         elif not any(device.free_bytes for device in seen.devices):
             yield "The log does not say how much memory of the GPU was free, nor whether the driver moved some to RAM."
-    if not (on_gpu or seen.devices or any(seen.log.has(word) for word in OF_A_GPU)) and seen.found_a_gpu is None:
+    if not (on_gpu or seen.devices or any(seen.first(word) for word in OF_A_GPU)) and seen.found_a_gpu is None:
         yield "The log names no GPU; it does not say whether the machine has one."
     yield "No log shows clocks, temperatures, and what other programs do on the machine."
 
