@@ -192,9 +192,7 @@ def test_what_did_not_fit_has_its_size(name, size):
     assert "failed to allocate RPC0" in finding.lines[0].text
 
 
-WITHOUT_A_PAGE = (
-    "port", "not a GGUF", "instruction", "killed", "template", "no file",
-)  # fmt: skip
+WITHOUT_A_PAGE = ("port", "not a GGUF", "instruction", "killed", "template", "no file", "embedding")
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_PAGE)

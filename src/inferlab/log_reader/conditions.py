@@ -147,7 +147,7 @@ def load_failed(seen: Observed) -> Found | None:
     last = max(text.rfind(needle, start) for needle in LOAD_FAILED)
     if last < start or any(seen.log.has(word, last) for word in LOADED):
         return None
-    return Found(tuple(line for needle in LOAD_FAILED if (line := seen.first(needle)))[:1])
+    return Found((next(line for needle in LOAD_FAILED if (line := seen.log.last(needle, start))),))
 
 
 ERROR_LINES = {
