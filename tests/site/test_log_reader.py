@@ -106,6 +106,15 @@ def test_of_a_long_file_the_beginning_is_read(page, tmp_path):
     assert "MiB of" not in page.locator(".instrument-status").inner_text()
 
 
+@pytest.mark.parametrize(("content", "said"), [(b"GGUF\x03\0\0\0" * 99, "memory planner"), (b" \r\n", "is empty")])
+def test_a_file_that_is_no_log_is_called_what_it_is(page, tmp_path, content, said):
+    """A model leads to the planner, and blanks are an empty file; neither shows the example under its name."""
+    path = tmp_path / "any.log"
+    path.write_bytes(content)
+    assert chosen(page, path)["state"] == "refused"
+    assert said in page.locator(".instrument-error[role=alert]").inner_text()
+
+
 def test_the_same_file_can_be_chosen_again(page):
     """A chooser that is pressed forgets its file, because a browser reports no change to the same one."""
     chosen(page, SLOTS)
