@@ -20,7 +20,9 @@ BEFORE, AFTER = 300, 700
 LONGEST_NAME = 1_000
 GGUF = re.compile("GGUF[\x00-\x09\ufffd]")
 """The first bytes of a model, the last of them its version, in either order of bytes."""
-A_MODEL = "This is a model in GGUF, not a log. The memory planner reads models and says what they need; give a log here."
+A_MODEL = (
+    "This is a model in GGUF, not a log. The memory planner reads models and says what they need; give a log here."
+)
 
 
 @dataclass(frozen=True)
