@@ -368,7 +368,7 @@ LOGS = {
         OLLAMA_START + runner() + HEALTHY + ollama('msg="llama-server completion error" error="EOF"', "ERROR"),
         ["error-lines"],
     ),
-    # gin, logger.go; ollama#5432
+    # ollama#6225, #8983
     "Ollama, status": (
         OLLAMA_START + '[GIN] 2026/01/02 - 03:04:05 | 500 |  1.2s |       127.0.0.1 | POST     "/api/generate"\n',
         ["error-lines"],
