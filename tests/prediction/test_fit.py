@@ -102,6 +102,56 @@ def test_the_longest_context_on_a_card_of_8_gib(name, mix, flash_attn, tokens):
     assert found.fits == ("yes" if tokens and tokens >= 4096 else "no")
 
 
+def test_the_longest_context_ends_where_training_ended():
+    """For each slot, if that is asked for: memory then decides only below, and the reason says which of the two did."""
+    plain, trained = (
+        fit.fit("llama-2-7b", vram="24GiB", simulate=False, within_trained=within).largest_n_ctx
+        for within in (False, True)
+    )
+    assert plain.value > trained.value == 4096
+    assert trained.reason == "The model was trained for 4,096 tokens; memory would allow more."
+    assert trained.margin_bytes > plain.margin_bytes
+    slots = lab.Settings(n_ctx=4096, n_seq_max=3)
+    found = fit.fit("llama-2-7b", slots, vram="24GiB", simulate=False, within_trained=True)
+    assert found.largest_n_ctx.value == 3 * 4096
+    small = fit.fit("llama-2-7b", vram="6GiB", simulate=False, within_trained=True).largest_n_ctx
+    assert small.value < 4096
+    assert " is too much: gpu0 would hold" in small.reason
+
+
+def test_a_search_without_a_trained_end_stops_at_a_million():
+    """With three slots, too, whose steps do not divide a million: what was not tried is not called too much."""
+    for n_seq_max in (1, 3):
+        found = fit.fit("qwen2.5-0.5b", lab.Settings(n_seq_max=n_seq_max), vram="80GiB", simulate=False)
+        assert found.largest_n_ctx.value == 2**20 // (256 * n_seq_max) * 256 * n_seq_max
+        assert found.largest_n_ctx.reason == "No longer context was tried; memory would allow more."
+
+
+def test_the_largest_weights_that_fit_are_named():
+    """The first of the list that fits whole with this context, whatever type and layers were asked for."""
+    asked = lab.Settings(n_ctx=8192, n_gpu_layers=5, flash_attn="on")
+    found = lab.fit(lab.shape("mistral-7b", "F16"), asked, vram="8GiB", simulate=False, with_steps=True)
+    largest, whole = found.weights_type, asked.but(n_gpu_layers=-1)
+    assert largest.value == "Q6_K"
+    fits = {
+        type: lab.fit(lab.shape("mistral-7b", type), whole, vram="8GiB", simulate=False)
+        for type in ("Q8_0", "Q6_K")
+    }
+    assert [one.fits for one in fits.values()] == ["no", "yes"]
+    assert largest.margin_bytes == fits["Q6_K"].margin_bytes
+    assert largest.reason.startswith("Q8_0 is too much: gpu0 would hold")
+
+
+def test_where_no_weights_fit_the_smallest_is_named():
+    """And a file, which has its types, has no such answer."""
+    none = lab.fit("mistral-7b", vram="2GiB", simulate=False, with_steps=True).weights_type
+    assert none.value is None
+    assert none.reason.startswith("Not even Q2_K: gpu0 would hold")
+    most = lab.fit("mistral-7b", vram="80GiB", simulate=False, with_steps=True).weights_type
+    assert (most.value, most.reason) == ("F16", "It is the largest type of the list.")
+    assert lab.fit("tiny", vram="8GiB", simulate=False, with_steps=True).weights_type is None
+
+
 @pytest.mark.engine
 def test_a_quantized_cache_nearly_doubles_the_context():
     """Claim A05: about 49,000 tokens with q8_0; what CUDA adds for it is open, so the wall lies in a range."""
@@ -128,7 +178,7 @@ def test_all_layers_and_full_precision_are_the_ends_of_their_searches():
     """Where everything fits, all layers do, keys and values keep 16 bits, and the reasons say that no more exists."""
     found = lab.fit("mistral-7b", lab.Settings(flash_attn="on"), **SCENARIO)
     assert (found.most_layers.value, found.cache_type.value) == (33, "f16")
-    assert "all there are" in found.most_layers.reason
+    assert "These are all layers of the model" in found.most_layers.reason
     assert "nothing needs to be quantized" in found.cache_type.reason
     assert {answer.margin_bytes for answer in (found.most_layers, found.cache_type)} == {found.margin_bytes}
 

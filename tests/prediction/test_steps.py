@@ -34,6 +34,19 @@ def test_each_step_is_the_difference_of_two_plans():
     assert steps["n_ctx", 16384].difference_bytes == pytest.approx(GIB, rel=0.02)
 
 
+def test_a_step_to_a_bound_has_both_ends():
+    """A quantized cache leaves the compute buffer in a range: the difference lies between both of its ends."""
+    found, steps = stepped(n_ctx=8192, flash_attn="on")
+    exact, bound = steps["n_ctx", 16384], steps["cache_type", "q8_0"]
+    assert exact.least_bytes == exact.most_bytes == exact.difference_bytes
+    other = lab.fit("mistral-7b", bound.settings, **CARD)
+    needed = found.plan.most_bytes("gpu0")
+    assert found.plan.least_bytes("gpu0") == needed
+    ends = other.plan.least_bytes("gpu0") - needed, other.plan.most_bytes("gpu0") - needed
+    assert (bound.least_bytes, bound.most_bytes) == ends
+    assert bound.least_bytes < bound.most_bytes == bound.difference_bytes
+
+
 def test_weights_step_to_the_neighbouring_types():
     """A known model can be had in another type: the difference is that of its tensors on the card."""
     found, steps = stepped()
@@ -85,7 +98,9 @@ def test_json_has_what_a_fit_found():
     assert room["least_bytes"] == found.plan.least_bytes("gpu0")
     assert fields["notes"] == list(found.plan.notes)
     assert fields["answers"]["largest_n_ctx"]["value"] == found.largest_n_ctx.value
+    assert fields["answers"]["weights_type"]["value"] == found.weights_type.value
     assert [step["value"] for step in fields["steps"]] == [step.value for step in found.steps]
+    assert fields["steps"][0]["difference_range"]["most"] == found.steps[0].most_bytes
     assert Settings.from_dict(fields["settings"]) == found.plan.settings
 
 

@@ -72,7 +72,7 @@ def run_plan(options: argparse.Namespace) -> None:
     place = place_from(options)
     found = fit(
         model, settings, None if place else options.engine.machine(), reserve_bytes=options.reserve,
-        simulate=not options.no_simulation, with_steps=options.json, **place,
+        simulate=not options.no_simulation, with_steps=options.json, within_trained=True, **place,
     )  # fmt: skip
     pasted = lines_for(found, options.program, path_of(model), model.n_ctx_train) if options.program else None
     if options.json:

@@ -7,7 +7,7 @@ stated reserve. Nothing is loaded. Where a plan is only a bound, an answer that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from inferlab.prediction.rooms import (
     verdict,
 )
 from inferlab.prediction.search import Answer, PlanFor, Search
-from inferlab.prediction.steps import Step, neighbouring_types, steps
+from inferlab.prediction.steps import WEIGHT_TYPES, Step, neighbouring_types, steps
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -50,6 +50,8 @@ class Fit:
     most_layers     the most layers on devices with the requested context
     cache_type      the most precise type of keys and values with which both fit
     steps           what one step of each setting would cost or free, where that was asked for
+    weights_type    the largest type of weights with which the whole model fits on devices with the requested context;
+                    None where steps were not asked for, and for a file, which has its types
     """
 
     plan: MemoryPlan
@@ -59,6 +61,7 @@ class Fit:
     most_layers: Answer
     cache_type: Answer
     steps: tuple[Step, ...] = ()
+    weights_type: Answer | None = None
 
     @property
     def fits(self) -> str:
@@ -82,7 +85,8 @@ class Fit:
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        return self.largest_n_ctx, self.most_layers, self.cache_type
+        found = self.largest_n_ctx, self.most_layers, self.cache_type, self.weights_type
+        return tuple(answer for answer in found if answer is not None)
 
 
 def fit(
@@ -96,6 +100,7 @@ def fit(
     backend: str = DEFAULT_BACKEND,
     simulate: bool = True,
     with_steps: bool = False,
+    within_trained: bool = False,
 ) -> Fit:
     """Whether a model fits, the largest n_ctx, the most layers, and the KV cache type that makes both possible.
 
@@ -106,17 +111,23 @@ def fit(
     unified     memory that host and GPU share, in place of vram
     backend     of those cards: cuda, rocm, metal, vulkan or sycl; all are planned as CUDA's, with a note
     simulate    whether llama.cpp may be asked where no formula is exact; else those plans are bounds or partial
-    with_steps  also tries one step of each setting up and down, and of the weights' type for a known model
+    with_steps  also tries one step of each setting up and down, and for a known model other types of weights
+    within_trained  whether the largest n_ctx ends at the context that the model was trained for; else memory decides
     n_ctx defaults to 4096. Raises ModelError, InvalidSettings, UnsupportedArchitecture.
     """
     model, machine = model_named(model), machine_for(machine, vram, unified, backend)
     settings = with_context(settings)
     free = free_bytes(machine, settings, unified)
     plan_for = partial(predict_memory, machine=machine, simulate=simulate, as_cuda=backend != DEFAULT_BACKEND)
-    search = Search(partial(plan_for, model), settings, usable_bytes(free, reserve_bytes))
+    n_ctx_train = model.n_ctx_train if within_trained else None
+    search = Search(partial(plan_for, model), settings, usable_bytes(free, reserve_bytes), n_ctx_train)
     answers = search.largest_n_ctx(), search.most_layers(), search.cache_type()
-    found_steps = steps(search, _other_weights(model, plan_for)) if with_steps else ()
-    return Fit(search.plan(settings), free, reserve_bytes, *answers, found_steps)
+    if not with_steps:
+        return Fit(search.plan(settings), free, reserve_bytes, *answers)
+    types = _types_of_weights(model, plan_for)
+    found_steps = steps(search, {type: types[type] for type in _neighbours(model) if type in types})
+    largest = search.weights_type(types) if types else None
+    return Fit(search.plan(settings), free, reserve_bytes, *answers, found_steps, largest)
 
 
 def with_context(settings: Settings | None) -> Settings:
@@ -125,10 +136,21 @@ def with_context(settings: Settings | None) -> Settings:
     return settings if settings.n_ctx is not None else settings.but(n_ctx=DEFAULT_N_CTX)
 
 
-def _other_weights(model: Model, plan_for: Callable[..., MemoryPlan]) -> dict[str, PlanFor]:
-    """Plans of a known model with the neighbouring types of weights; none for any other model."""
+def _types_of_weights(model: Model, plan_for: Callable[..., MemoryPlan]) -> dict[str, PlanFor]:
+    """Plans of a known model with each type of weights, the largest first; none for any other model."""
     known = parse_file_name(model.path.name) if model.synthetic else None
     if known is None:
         return {}
-    name, type, dimensions = known
-    return {other: partial(plan_for, shape(name, other, **dimensions)) for other in neighbouring_types(type)}
+    name, _, dimensions = known
+    return {type: partial(_plan_with, plan_for, name, type, dimensions) for type in WEIGHT_TYPES}
+
+
+def _plan_with(
+    plan_for: Callable[..., MemoryPlan], name: str, type: str, dimensions: Mapping[str, int], settings: Settings
+) -> MemoryPlan:
+    return plan_for(shape(name, type, **dimensions), settings)
+
+
+def _neighbours(model: Model) -> tuple[str, ...]:
+    known = parse_file_name(model.path.name) if model.synthetic else None
+    return neighbouring_types(known[1]) if known else ()

@@ -18,7 +18,7 @@ def plan_fields(found: Fit) -> dict[str, Any]:
     compute_range  least and most compute bytes of each device of a bound
     rooms          for each room its devices, what is free and usable there, the least and most that the plan needs (a
                    compute buffer of unknown size left out), and what the most leaves
-    answers        by largest_n_ctx, most_layers and cache_type
+    answers        by largest_n_ctx, most_layers, cache_type and weights_type, which is null but for a known model
     steps          see `steps.Step`; empty where none were asked for
     """
     plan = found.plan
@@ -37,6 +37,7 @@ def plan_fields(found: Fit) -> dict[str, Any]:
             "largest_n_ctx": _answer_fields(found.largest_n_ctx),
             "most_layers": _answer_fields(found.most_layers),
             "cache_type": _answer_fields(found.cache_type),
+            "weights_type": _answer_fields(found.weights_type) if found.weights_type else None,
         },
         "steps": [_step_fields(step) for step in found.steps],
     }
@@ -67,5 +68,6 @@ def _step_fields(step: Step) -> dict[str, Any]:
         "setting": step.setting,
         "value": step.value,
         "difference_bytes": step.difference_bytes,
+        "difference_range": {"least": step.least_bytes, "most": step.most_bytes},
         "fits": step.fits,
     }

@@ -5,7 +5,7 @@ Every plan is made once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
@@ -15,6 +15,7 @@ from inferlab.prediction.rooms import SHARED, Rooms, is_open, margin, shortfall_
 from inferlab.settings import UNQUANTIZED, Settings
 
 MOST_N_CTX = 2**20
+ALLOWED = "memory would allow more."
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 
 PlanFor = Callable[[Settings], MemoryPlan]
@@ -30,15 +31,24 @@ class Answer:
     reason: str
     settings: Settings | None = None
 
+    @property
+    def memory_allows_more(self) -> bool:
+        """Whether something else than memory ends the search, such as the context that the model was trained for."""
+        return self.reason.endswith(ALLOWED)
+
 
 class Search:
     """Plans for one model, and the largest settings whose plan fits into rooms.
 
-    plan_for  the plan of any settings
+    plan_for     the plan of any settings
+    n_ctx_train  the context that the model was trained for, at which `largest_n_ctx` ends; None: at MOST_N_CTX
     """
 
-    def __init__(self, plan_for: PlanFor, settings: Settings, room_bytes: Rooms) -> None:
+    def __init__(
+        self, plan_for: PlanFor, settings: Settings, room_bytes: Rooms, n_ctx_train: int | None = None
+    ) -> None:
         self.plan_for, self.settings, self.room_bytes = plan_for, settings, room_bytes
+        self.n_ctx_train = n_ctx_train
         self.plans: dict[Settings, MemoryPlan] = {}
 
     def plan(self, settings: Settings) -> MemoryPlan:
@@ -62,11 +72,20 @@ class Search:
         """256 cells for each sequence that has its own, because llama.cpp rounds n_ctx up to them."""
         return CELL_STEP * (1 if self.settings.kv_unified else self.settings.n_seq_max)
 
+    @property
+    def trained_n_ctx(self) -> int | None:
+        """The n_ctx with which every sequence has the context that the model was trained for; None: not known."""
+        if not self.n_ctx_train:
+            return None
+        step, n_own = self.context_step, 1 if self.settings.kv_unified else self.settings.n_seq_max
+        return -(-self.n_ctx_train * n_own // step) * step
+
     def largest_n_ctx(self) -> Answer:
         """Searched in steps of `context_step`."""
         step = self.context_step
-        best = largest_fitting(lambda n: self.fits(self.settings.but(n_ctx=n * step)), MOST_N_CTX // step)
-        return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, MOST_N_CTX)
+        most = min(self.trained_n_ctx or MOST_N_CTX, MOST_N_CTX // step * step)
+        best = largest_fitting(lambda n: self.fits(self.settings.but(n_ctx=n * step)), most // step)
+        return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, most)
 
     def most_layers(self) -> Answer:
         """Counted as n_gpu_layers: the output layer first, then the blocks from the last to the first."""
@@ -91,6 +110,24 @@ class Search:
             return self._most_precise(question)
         except (InvalidSettings, UnsupportedArchitecture) as error:
             return Answer(question, None, None, str(error))
+
+    def weights_type(self, weights: Mapping[str, PlanFor]) -> Answer:
+        """The largest type of weights with which all layers fit on the card, with the requested n_ctx.
+
+        weights  plans of the same model by the type of its weights, the largest first
+        """
+        question = "the largest weights with this n_ctx and all layers on the card"
+        whole = self.settings.but(n_gpu_layers=-1)
+        why = "It is the largest type of the list."
+        for type, plan_for in weights.items():
+            try:
+                plan = plan_for(whole)
+            except (InvalidSettings, UnsupportedArchitecture) as error:
+                return Answer(question, None, None, str(error))
+            if verdict(plan, self.room_bytes) == "yes":
+                return Answer(question, type, margin(plan, self.room_bytes), why, whole)
+            why = f"{type} is too much: {shortfall_text(plan, self.room_bytes)}."
+        return Answer(question, None, None, f"Not even {why.replace(' is too much', '', 1)}")
 
     def with_cache(self, name: str) -> Settings | None:
         """The settings with this type of keys and values; None where flash attention is off and the type needs it."""
@@ -127,11 +164,17 @@ class Search:
         return f" Weights and KV cache alone leave room for {setting}={limit:,}."
 
     def _why_not_more(self, settings: Settings, setting: str, value: int, step: int, most: int) -> str:
-        if value >= most:
-            end = "all there are" if setting == "n_gpu_layers" else "more than any model here is trained for"
-            return f"{setting}={value:,} is {end}; memory would allow it."
+        if value >= most and setting == "n_gpu_layers":
+            return "These are all layers of the model; the output layer counts as one."
         over = self.settings.but(**{setting: value + step})
+        if value >= most and (value != self.trained_n_ctx or self.fits(over)):
+            return self._why_the_longest(value)
         return f"{setting}={value + step:,} is too much: {self._shortfall_text(over)}."
+
+    def _why_the_longest(self, value: int) -> str:
+        if value == self.trained_n_ctx:
+            return f"The model was trained for {self.n_ctx_train:,} tokens; {ALLOWED}"
+        return f"No longer context was tried; {ALLOWED}"
 
     def _why_type(self, settings: Settings) -> str:
         wider = CACHE_TYPES[: CACHE_TYPES.index(settings.type_k)]

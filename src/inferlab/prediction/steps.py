@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.quant_mixes import MIXES
-from inferlab.prediction.rooms import fullest_room, is_open, most_bytes, verdict
+from inferlab.prediction.rooms import fullest_room, is_open, least_bytes, most_bytes, verdict
 from inferlab.prediction.search import CACHE_TYPES, MOST_N_CTX, PlanFor, Search
 from inferlab.settings import Settings
 
@@ -24,6 +24,8 @@ class Step:
     value             what it would be
     difference_bytes  more bytes in the room that is fullest as planned, fewer if negative; by the most of a bound,
                       and without a compute buffer of unknown size
+    least_bytes       the least that the difference can be, where one of the two plans is a bound; else the difference
+    most_bytes        the most that it can be
     fits              "yes", "no" or "unsure", for all rooms
     """
 
@@ -31,6 +33,8 @@ class Step:
     value: int | str
     settings: Settings
     difference_bytes: int
+    least_bytes: int
+    most_bytes: int
     fits: str
 
 
@@ -51,7 +55,11 @@ def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) ->
             continue
         difference = most_bytes(plan, room) - most_bytes(planned, room)
         if difference and is_open(plan, room) == is_open(planned, room):
-            found.append(Step(setting, value, settings, difference, verdict(plan, search.room_bytes)))
+            ends = (
+                least_bytes(plan, room) - most_bytes(planned, room),
+                most_bytes(plan, room) - least_bytes(planned, room),
+            )
+            found.append(Step(setting, value, settings, difference, *ends, verdict(plan, search.room_bytes)))
     return tuple(found)
 
 
