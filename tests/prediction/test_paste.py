@@ -14,7 +14,8 @@ from inferlab.engine.option_names import options, program_named, programs
 from inferlab.errors import InvalidSettings
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import DeviceBytes, LayerBytes
-from inferlab.prediction.paste import Pasted, lines_for
+from inferlab.prediction.paste import Pasted, above_trained, lines_for
+from inferlab.prediction.rooms import SHARED
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 
@@ -93,6 +94,12 @@ def test_a_plan_is_a_modelfile_and_an_environment_of_ollama():
     assert "Modelfile" in file.where
     assert server.where.startswith("In the terminal of the server, before it starts")
     assert terminal.where == "In another terminal"
+
+
+def test_a_variable_is_set_otherwise_on_windows():
+    """Its two shells do not know `export`; the place of the lines has the word of each."""
+    server = lines_for(fitted(), "ollama", "m.gguf").parts[1]
+    assert "on Windows write $env:NAME='value' in PowerShell, or set NAME=value in cmd" in server.where
 
 
 def test_ollama_has_one_type_for_keys_and_values():
@@ -219,8 +226,9 @@ def test_a_plan_that_does_not_fit_has_the_lines_of_fewer_layers():
     """The context stays; a sentence says what was changed, and what else would fit."""
     pasted = lines_for(fitted(room=MIB, layers=FEWER, context=SHORTER), "llama-server")
     assert pasted.notes[0] == (
-        "What you asked for does not fit. These lines have n_gpu_layers=2, the most layers with this n_ctx. "
-        "This would fit too: n_ctx=4,096, the largest n_ctx with these layers."
+        "What you asked for does not fit. These lines have 2 layers on the card (n_gpu_layers=2), the most that fit "
+        "with the context you asked for. This would fit too: a context of 4,096 tokens (n_ctx), the longest that fits "
+        "with the layers you asked for."
     )
     assert " -c 8192 -ngl 2 " in pasted.parts[0].text
     assert pasted.settings == FEWER.settings
@@ -259,10 +267,26 @@ def test_a_smaller_cache_type_that_fits_is_said():
     smaller = Answer("the KV cache type", "q4_0", MIB, "", ASKED.but(type_k="q4_0", type_v="q4_0"))
     beside = replace(fitted(room=MIB, layers=FEWER), cache_type=smaller)
     assert lines_for(beside, "ollama").notes[0].endswith(
-        " This would fit too: type_k=q4_0 and type_v=q4_0, the KV cache type."
+        " This would fit too: a KV cache of type q4_0 (type_k and type_v), with the context and the layers you asked "
+        "for."
     )
     alone = replace(fitted(room=MIB), cache_type=smaller)
     assert lines_for(alone, "ollama").settings == smaller.settings
+
+
+def test_no_layer_on_the_card_is_said_in_words():
+    """Not as a number of layers that fit, but as what happens to all of them."""
+    note = lines_for(fitted(room=MIB, layers=ON_HOST), "ollama").notes[0]
+    assert "These lines have no layer on the card (n_gpu_layers=0), and all of them in RAM." in note
+
+
+def test_lines_that_fill_a_shared_memory_say_so():
+    """Its system needs a part of it too; where the lines leave more, nothing is said."""
+    found = replace(fitted(room=MIB, context=SHORTER), free_bytes={SHARED: GIB + MIB}, reserve_bytes=GIB)
+    assert "They use all of the shared memory but the 1.00 GiB kept free." in lines_for(found, "ollama").notes[0]
+    roomy = replace(found, largest_n_ctx=replace(SHORTER, margin_bytes=GIB))
+    assert "They use all" not in lines_for(roomy, "ollama").notes[0]
+    assert "They use all" not in lines_for(fitted(room=MIB, context=SHORTER), "ollama").notes[0]
 
 
 def test_a_plan_that_is_not_sure_is_written_as_it_was_asked():
@@ -302,6 +326,12 @@ def test_a_context_above_the_trained_one_is_said():
     capped = f"{said} llama-server gives each slot at most 4,096."
     assert capped in lines_for(fitted(), "llama-server", n_ctx_train=4096).notes
     assert "trained" not in lines_for(fitted(ASKED.but(n_seq_max=2)), "llama-server", None, 4096).text
+
+
+def test_a_context_that_no_model_was_trained_for_is_said():
+    """Also where the file does not say what the model was trained for; its usual contexts pass."""
+    assert above_trained(Settings(n_ctx=10**9), None).startswith("No model here was trained for so long a context")
+    assert above_trained(Settings(n_ctx=10**5), None) == ""
 
 
 def test_a_page_and_a_terminal_show_the_same_lines():

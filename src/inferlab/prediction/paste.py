@@ -15,9 +15,9 @@ from inferlab.model.ggml_types import padded
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
 from inferlab.prediction.memory.cache import WINDOWED
 from inferlab.prediction.rooms import SHARED
-from inferlab.prediction.search import Answer
+from inferlab.prediction.search import MOST_N_CTX, Answer
 from inferlab.settings import UNQUANTIZED, Settings
-from inferlab.units import MIB, bytes_text
+from inferlab.units import MIB, bytes_text, count_text
 
 PLACEHOLDER = "model.gguf"
 SMALL = 512 * MIB  # bytes that every machine has beside a model
@@ -94,9 +94,10 @@ def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
         return None, (why,)
     if not layers.value and fitting[:2] == [layers, context] and context.value >= DEFAULT_N_CTX:
         fitting[:2] = [context, layers]
-    first, *others = (f"{_setting(found, one)}, {one.question}" for one in fitting)
+    first, *others = (_in_words(found, one) for one in fitting)
     other = f" This would fit too: {'; or '.join(others)}." if others else ""
-    return fitting[0].settings, (f"What you asked for does not fit. These lines have {first}.{other}",)
+    why = f"What you asked for does not fit. These lines have {first}.{_fill_text(found, fitting[0])}{other}"
+    return fitting[0].settings, (why,)
 
 
 def _ram_note(found: Fit, settings: Settings) -> tuple[str, ...]:
@@ -123,18 +124,43 @@ def _host_bytes(found: Fit, settings: Settings) -> tuple[int, bool]:
 
 
 def _trained_note(settings: Settings, n_ctx_train: int | None, program: str) -> tuple[str, ...]:
-    """A note on a context, of one sequence, above the trained one; llama-server caps it (server-context.cpp:4008)."""
+    """A note on a context above the trained one; llama-server caps each slot (server-context.cpp:4008)."""
+    above = above_trained(settings, n_ctx_train)
+    cap = f" llama-server gives each slot at most {n_ctx_train:,}." if n_ctx_train and program == "llama-server" else ""
+    return (f"{above}{cap}",) if above else ()
+
+
+def above_trained(settings: Settings, n_ctx_train: int | None) -> str:
+    """That a sequence has more context than the model was trained for, in a sentence; empty where it has not.
+
+    Where the trained context is not known, only one above `MOST_N_CTX` is said.
+    """
     n_ctx = settings.n_ctx if settings.kv_unified else settings.n_ctx // settings.n_seq_max
-    if not n_ctx_train or n_ctx <= n_ctx_train:
-        return ()
-    cap = f" llama-server gives each slot at most {n_ctx_train:,}." if program == "llama-server" else ""
-    return (f"The model was trained for {n_ctx_train:,} tokens; more are of little use.{cap}",)
+    if n_ctx <= (n_ctx_train or MOST_N_CTX):
+        return ""
+    if not n_ctx_train:
+        return "No model here was trained for so long a context; it is of little use."
+    return f"The model was trained for {n_ctx_train:,} tokens; more are of little use."
 
 
-def _setting(found: Fit, answer: Answer) -> str:
+def _in_words(found: Fit, answer: Answer) -> str:
+    """A setting that fits, in the reader's words, with the name of the setting."""
     if answer is found.cache_type:
-        return f"type_k={answer.value} and type_v={answer.value}"
-    return f"{'n_ctx' if answer is found.largest_n_ctx else 'n_gpu_layers'}={answer.value:,}"
+        return f"a KV cache of type {answer.value} (type_k and type_v), with the context and the layers you asked for"
+    if answer is found.largest_n_ctx:
+        end = "the model was trained for" if answer.memory_allows_more else "fits with the layers you asked for"
+        return f"a context of {answer.value:,} tokens (n_ctx), the longest that {end}"
+    layers = count_text(answer.value, "layer") if answer.value else "no layer"
+    most = ", the most that fit with the context you asked for" if answer.value else ", and all of them in RAM"
+    return f"{layers} on the card (n_gpu_layers={answer.value}){most}"
+
+
+def _fill_text(found: Fit, answer: Answer) -> str:
+    """That the lines leave almost nothing of a memory which the system needs, too; empty elsewhere."""
+    if SHARED not in found.room_bytes or answer.margin_bytes is None or answer.margin_bytes >= SMALL:
+        return ""
+    kept = f" but the {bytes_text(found.reserve_bytes)} kept free" if found.reserve_bytes else ""
+    return f" They use all of the shared memory{kept}."
 
 
 def _advice(found: Fit) -> str:

@@ -12,7 +12,10 @@ from inferlab.model.ggml_types import row_bytes
 from inferlab.settings import UNQUANTIZED, Settings
 
 PROGRAM = "Ollama"
-SERVER = "In the terminal of the server, before it starts (a service takes them from its own environment)"
+SERVER = (
+    "In the terminal of the server, before it starts (a service takes them from its own environment; on Windows write "
+    "$env:NAME='value' in PowerShell, or set NAME=value in cmd, in place of export NAME=value)"
+)
 BLOCKS = 256  # values in whole blocks of every cache type, to compare their bytes
 USUAL = Settings()
 

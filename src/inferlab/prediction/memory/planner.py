@@ -439,8 +439,8 @@ class MemoryPlanner:
         cause = "a quantized cache" if self.all_on_one_device else "work shared with the host or another card"
         why = "is not on this machine" if self.simulate else "was not asked"
         return (
-            f"{cards} {why}, and with {cause} its compute buffer depends on what its backend does: "
-            "it lies between the two ends given, which are no guess and no average."
+            f"With {cause} the compute buffer depends on the card's backend, and {cards} {why}: "
+            "the buffer is at least the smaller and at most the larger size shown."
         )
 
     def unknown_reason(self, devices: Sequence[str]) -> str:
