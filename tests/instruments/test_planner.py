@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -50,7 +51,10 @@ def test_the_default_question_has_the_known_answer():
         ({"n_ctx": "²"}, "Context: '²' is no whole number"),
         ({"reserve": "-1"}, "Kept free on each card: '-1' is no number of at least 0"),
         ({"card": "rtx-4061"}, "Card: 'rtx-4061' is not in the list. Did you mean rtx-406"),
-        ({"card": "other", "memory": "0"}, "leaves no card"),
+        ({"card": "other", "memory": "0"}, "Its memory: a card without memory holds no model."),
+        ({"card": "other", "memory": " "}, "Its memory: nothing is there. Write a number"),
+        ({"n_seq_max": "0"}, "Slots: 0 must be a whole number from 1"),
+        ({"n_ctx": "9", "n_seq_max": "10"}, "Context: 9 leaves no cell for each of Slots = 10"),
         ({"card": "other", "memory": "nan"}, "Its memory: 'nan'"),
         ({"card": "dgx-spark", "n_cards": "2"}, "Number of cards: "),
         ({"n_cards": "9"}, "Number of cards: 9 is not from 1 to 4"),
@@ -87,6 +91,97 @@ def command(**changed: str) -> str:
     question = {**planner.DEFAULTS, **changed}
     reserve = round(float(question["reserve"]) * GIB)
     return planner.command_of(question, planner.memory_of(question), reserve)
+
+
+def shown(**changed: str) -> tuple[str, str]:
+    """The headline, and all that stands below it."""
+    answer = answered(**changed)
+    return answer["summary"], html_of(answer["view"])
+
+
+IN_RAM = {"model": "qwen3-30b-a3b", "type": "F16", "card": "rtx-4090", "n_gpu_layers": "8"}
+
+
+def test_a_headline_says_what_is_needed_in_ram():
+    """Wherever layers lie there; a plan whose layers are all on the card says nothing of the little that RAM holds."""
+    assert " of RAM" not in shown()[0]
+    assert re.search(r" to spare, and needs up to 4\d\.\d\d GiB of RAM\.$", shown(**IN_RAM)[0])
+    assert re.search(r", and needs up to .* of RAM\.$", shown(n_gpu_layers="32")[0])
+    assert " of RAM" not in shown(type="F32", n_gpu_layers="32")[0]
+    assert " of RAM" not in shown(card="apple-m4:16", n_gpu_layers="5")[0]
+
+
+def test_no_rate_is_promised_for_a_model_in_ram():
+    """Nothing stands out where layers are left out of the limit, and with most of them left out there is none."""
+    assert "<strong>At most" in shown()[1]
+    few = shown(n_gpu_layers="28")[1]
+    assert "At most" in few
+    assert "<strong>At most" not in few
+    most = shown(**IN_RAM)[1]
+    assert "At most" not in most
+    assert re.search(r"No limit on tokens per second is given: \d+ of 48 layers lie in RAM", most)
+
+
+def test_memory_of_macos_is_never_sure_to_fit():
+    """One word in the headline, in the steps and above the table; and a warning only for who keeps little free."""
+    headline, below = shown(card="apple-m4:16")
+    assert " may fit on " in headline
+    assert "The largest that may fit" in below
+    assert "it fits" not in below
+    assert "keep more free than one GiB" in below
+    assert "keep more free than one GiB" not in shown(card="apple-m4:16", reserve="4")[1]
+    assert "it fits" in shown(card="dgx-spark")[1]
+
+
+def test_layers_in_a_shared_memory_make_no_difference():
+    """Which is not the same as no layer at all."""
+    below = shown(card="apple-m4:16", n_ctx="131072")[1]
+    assert ">makes no difference<" in below
+    assert ">none<" not in below
+
+
+def test_the_largest_weights_stand_beside_the_other_answers():
+    """For a model of the list: the type that fits whole, which is the answer to "which quantization"."""
+    answer = answered(type="Q8_0")
+    value = answer["data"]["answers"]["weights_type"]["value"]
+    assert value == "Q6_K"
+    assert re.search(rf"Largest weights, all on card</\w+><td[^>]*>{value}<", html_of(answer["view"]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, r"context 16,384</\w+><td[^>]*>[\d.]+ GiB more<"),
+        ({}, r"cache type q8_0</\w+><td[^>]*>[\d.]+ MiB to [\d.]+ MiB less<"),
+        ({"card": "apple-m4:16", "model": "llama-3.1-8b"}, r"q8_0</\w+><td[^>]*>[\d.]+ MiB less to [\d.]+ MiB more<"),
+        ({"type_k": "q8_0", "type_v": "q8_0"}, r"context 16,384</\w+><td[^>]*>[\d.]+ MiB more at worst<"),
+    ],
+)
+def test_a_step_shows_both_ends_of_a_bound(changed, told):
+    """Exact where both plans are, a range where one is a bound, and the upper ends compared where both are."""
+    assert re.search(told, shown(**changed)[1])
+
+
+def test_what_is_rounded_is_said():
+    """With the multiple and the reason; what stays as it was asked for needs no sentence."""
+    below = shown(n_ctx="6000")[1]
+    assert "rounded up from 6,000 to 6,144 tokens: llama.cpp reserves the KV cache in multiples of 256 tokens." in below
+    assert "from 8,192 to 8,448 tokens" in shown(n_seq_max="3")[1]
+    assert "in multiples of 256 tokens for each of the 3 slots." in shown(n_seq_max="3")[1]
+    assert "rounded" not in shown()[1]
+
+
+def test_a_context_beyond_training_is_said_above_the_lines():
+    """And the longest context is never above it."""
+    said = "The model was trained for 4,096 tokens; more are of little use."
+    below = shown(model="llama-2-7b", card="rtx-4090")[1]
+    assert said in below.partition("<details")[0]
+    assert "4,096 tokens" in below
+    assert "memory would allow more" in below
+    assert said not in shown(model="llama-2-7b", n_ctx="4096")[1]
+    lines = shown(model="llama-2-7b", card="apple-m4:16", n_ctx="99999")[1]
+    assert "These lines have a context of 4,096 tokens (n_ctx), the longest that the model was trained for." in lines
+    assert "The model was trained for 32,768 tokens; more" in shown(n_ctx="1000000000")[1].partition("<details")[0]
 
 
 texts = st.text(max_size=12) | st.sampled_from([*sized_cards(), "file", "other", "on", "", "0", "-1", "8192", "1e9"])
@@ -145,6 +240,14 @@ def with_long_header(path: Path, n_bytes: int) -> Path:
     path.write_bytes(header)
     os.truncate(path, len(header) + model.tensor_bytes + 2**20)
     return path
+
+
+def test_a_refusal_names_the_file_and_no_path(tmp_path):
+    """What is no model is named as it was dropped, with its first letters, and with what to do on a page."""
+    path = tmp_path / "server-default.log"
+    path.write_bytes(b"0.00.035 I log")
+    (reply,) = sent(DroppedFiles(tmp_path), path)
+    assert reply["text"] == "server-default.log starts with '0.00', not 'GGUF'. Choose a .gguf file."
 
 
 def test_a_file_chosen_again_replaces_the_older_one(tmp_path):

@@ -5,10 +5,13 @@ The front end sends slices in their order until the header, or a small file, is 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferlab.errors import HeaderIncomplete, ModelNotFound, RecordError
+from inferlab.errors import HeaderIncomplete, ModelError, ModelNotFound, RecordError
 from inferlab.model.gguf import MAX_HEADER_BYTES, Model, read_gguf, read_part
 from inferlab.units import MIB, bytes_text
 
@@ -33,7 +36,8 @@ class DroppedFiles:
         """
         path, have = self._written(name, size, start, data)
         try:
-            read_part(path, self.sizes)
+            with self._without_paths():
+                read_part(path, self.sizes)
         except HeaderIncomplete:
             return have, min(size, 2 * have, have + LARGEST_SLICE, MAX_HEADER_BYTES)
         return None
@@ -76,7 +80,21 @@ class DroppedFiles:
             kept = f"{name!r} is not here, because a page keeps no file. Choose it again"
             again = kept if name else "Choose a .gguf file"
             raise ModelNotFound(f"{again}: only its beginning is read, and nothing is uploaded.")
-        return read_gguf(path, self.sizes)
+        with self._without_paths():
+            return read_gguf(path, self.sizes)
+
+    @contextmanager
+    def _without_paths(self) -> Iterator[None]:
+        """Errors about a model name the file as its owner does: nobody chose the folder that it lies in here."""
+        try:
+            yield
+        except HeaderIncomplete:
+            raise
+        except ModelError as error:
+            text = re.sub(re.escape(f"{self.folder}") + r"[/\\]", "", str(error))
+            text = re.sub(r"\bb(?='|\")", "", text)  # bytes as a text
+            text = re.sub(r"Give the path of a (?:GGUF|\.gguf) file", "Choose a .gguf file", text)
+            raise type(error)(text) from error
 
     def path(self, name: str) -> Path:
         """Where a file lies: its last name only, whatever stands before it."""

@@ -135,6 +135,8 @@ def whole(
 def amount(question: Mapping[str, str], name: str, label: str) -> float:
     """A positive number of a question, with or without a fraction. Raises InvalidSettings, which names the field."""
     text = question.get(name, "").strip().replace(",", "")
+    if not text:
+        raise InvalidSettings(f"{label}: nothing is there. Write a number such as 8 or 7.5.")
     try:
         value = float(text)
     except ValueError:

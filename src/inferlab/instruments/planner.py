@@ -5,7 +5,9 @@ The numbers are those of `inferlab plan --no-simulation --json`: the same functi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from shlex import join
 from typing import Any
@@ -46,6 +48,17 @@ DEFAULTS = {
     "offload_kqv": "on",
 }
 """The question that is answered before anybody asks; the values are those of a form."""
+FIELDS = {
+    "n_ctx": "Context",
+    "n_gpu_layers": "Layers on card",
+    "flash_attn": "Flash attention",
+    "type_k": "Cache, keys",
+    "type_v": "Cache, values",
+    "n_seq_max": "Slots",
+    "n_ubatch": "Ubatch",
+}
+"""The fields of the settings, as the form names them."""
+NAMED = re.compile(rf"\b({'|'.join(FIELDS)})=('\w+'|-?\d+)")
 MOST_CARDS = 4
 FAMILIES = {"cuda": "NVIDIA", "rocm": "AMD", "sycl": "Intel", "metal": "Apple", "vulkan": "others"}
 
@@ -89,12 +102,27 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     question = {**dict.fromkeys(DEFAULTS, ""), **question}
     model, memory, settings = model_of(question, files), memory_of(question), settings_of(question)
     reserve = round(forms.amount(question, "reserve", "Kept free on each card") * GIB)
-    found = fit(model, settings, reserve_bytes=reserve, simulate=False, with_steps=True, **memory.arguments)
+    with in_words_of_the_form():
+        found = fit(
+            model, settings, reserve_bytes=reserve, simulate=False, with_steps=True, within_trained=True,
+            **memory.arguments,
+        )  # fmt: skip
     known = known_models().get(question["model"])
     name = f"{known.name} in {question['type']}" if known else model.name
-    view = planner_view(found, model, memory.bandwidth, command_of(question, memory, reserve))
-    state = "unsure" if found.fits == "yes" and memory.backend == "metal" else found.fits
+    command, sure = command_of(question, memory, reserve), memory.backend != "metal"
+    view = planner_view(found, model, memory.bandwidth, command, asked=settings, sure=sure)
+    state = found.fits if sure or found.fits != "yes" else "unsure"
     return Answer(state, summary(found, name, memory.title, state), view, plan_fields(found))
+
+
+@contextmanager
+def in_words_of_the_form() -> Iterator[None]:
+    """Errors about settings name the fields of the form."""
+    try:
+        yield
+    except InvalidSettings as error:
+        text = NAMED.sub(lambda found: f"{FIELDS[found[1]]}: {found[2]}", str(error), count=1)
+        raise InvalidSettings(NAMED.sub(lambda found: f"{FIELDS[found[1]]} = {found[2]}", text)) from error
 
 
 def model_of(question: Mapping[str, str], files: DroppedFiles) -> Model:
@@ -125,22 +153,25 @@ def _listed(question: Mapping[str, str]) -> Memory:
 
 def _described(question: Mapping[str, str]) -> Memory:
     size = round(forms.amount(question, "memory", "Its memory") * GIB)
+    if not size:
+        raise InvalidSettings("Its memory: a card without memory holds no model. Write its GiB, such as 8.")
     rate = forms.amount(question, "bandwidth", "Its bandwidth") * GB if question["bandwidth"].strip() else 0
     return Memory((size,), question["shared"] == "on", "cuda", rate or None, f"card with {bytes_text(size)}")
 
 
 def settings_of(question: Mapping[str, str]) -> Settings:
     """The settings of a question, under llama.cpp's names."""
-    return Settings(
-        n_ctx=forms.whole(question, "n_ctx", "Context"),
-        n_gpu_layers=forms.whole(question, "n_gpu_layers", "Layers on card", empty=-1),
-        type_k=forms.one_of(question, "type_k", "Cache, keys", KV_TYPES),
-        type_v=forms.one_of(question, "type_v", "Cache, values", KV_TYPES),
-        flash_attn=forms.one_of(question, "flash_attn", "Flash attention", FLASH_ATTN),
-        n_seq_max=forms.whole(question, "n_seq_max", "Slots"),
-        n_ubatch=forms.whole(question, "n_ubatch", "Ubatch"),
-        offload_kqv=question["offload_kqv"] == "on",
-    )
+    with in_words_of_the_form():
+        return Settings(
+            n_ctx=forms.whole(question, "n_ctx", FIELDS["n_ctx"]),
+            n_gpu_layers=forms.whole(question, "n_gpu_layers", FIELDS["n_gpu_layers"], empty=-1),
+            type_k=forms.one_of(question, "type_k", FIELDS["type_k"], KV_TYPES),
+            type_v=forms.one_of(question, "type_v", FIELDS["type_v"], KV_TYPES),
+            flash_attn=forms.one_of(question, "flash_attn", FIELDS["flash_attn"], FLASH_ATTN),
+            n_seq_max=forms.whole(question, "n_seq_max", FIELDS["n_seq_max"]),
+            n_ubatch=forms.whole(question, "n_ubatch", FIELDS["n_ubatch"]),
+            offload_kqv=question["offload_kqv"] == "on",
+        )
 
 
 def command_of(question: Mapping[str, str], memory: Memory, reserve: int) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from inferlab.errors import InferlabError
 from inferlab.instruments.views import element, paragraph, table
+from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import decode_bound
 from inferlab.prediction.fit import Answer, Fit
-from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.paste import Pasted, lines_for, nearest
-from inferlab.prediction.rooms import SHARED, devices_in
+from inferlab.prediction.memory import LayerBytes, MemoryPlan
+from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
+from inferlab.prediction.rooms import SHARED, devices_in, fullest_room
 from inferlab.prediction.steps import Step
-from inferlab.units import GB, bytes_text, count_text, rate_text
+from inferlab.settings import Settings
+from inferlab.units import GB, GIB, bytes_text, count_text, rate_text
 
 PROGRAMS = {
     "llama-server": "llama-server",
@@ -39,11 +41,14 @@ STEP_NAMES = {
     "type": "weights",
 }
 WHERE = "The bars show what you asked for; the lines to paste stand further down."
-SHARED_NOTE = (
-    "The system and all programs need a part of this memory, too: keep more free than one GiB. macOS lets the GPU use "
-    "only a part; llama.cpp's log names it recommendedMaxWorkingSetSize, to be given under another card."
+KEEP_FREE = "The system and all programs need a part of this memory, too: keep more free than one GiB."
+MACOS = (
+    "macOS lets the GPU use only a part of the memory; llama.cpp's log names that part recommendedMaxWorkingSetSize, "
+    "to be given under another card."
 )
-VERDICTS = {"yes": "it fits", "no": "too much", "unsure": "it may fit"}
+SURE = {"yes": "it fits", "no": "too much", "unsure": "it may fit"}
+UNSURE = {**SURE, "yes": SURE["unsure"]}
+"""What a step leads to; on a memory of which the system leaves the GPU an unknown part, nothing is sure to fit."""
 
 
 def summary(found: Fit, model: str, memory: str, state: str) -> str:
@@ -51,7 +56,7 @@ def summary(found: Fit, model: str, memory: str, state: str) -> str:
     verdict = {"yes": "fits on", "no": "does not fit on", "unsure": "may fit on"}[state]
     asked = f"{model} with {found.plan.settings.n_ctx:,} tokens of context {verdict} {memory}"
     limit = ", if the system leaves so much to the GPU" if state != found.fits else ""
-    return f"{asked}{_margin_text(found)}{limit}."
+    return f"{asked}{_margin_text(found)}{limit}{_ram_text(found)}."
 
 
 def _margin_text(found: Fit) -> str:
@@ -64,30 +69,64 @@ def _margin_text(found: Fit) -> str:
     return f": {at_least}{bytes_text(margin)} to spare{' without the compute buffer' if found.fits == 'unsure' else ''}"
 
 
-def planner_view(found: Fit, model: Model, bandwidth: float | None, command: str) -> list[Any]:
+def _ram_text(found: Fit) -> str:
+    """What the plan needs in RAM beside the card: said for layers there, and for more than a little of anything."""
+    host = None if found.fits == "no" else uncompared(found)
+    if host is None or (host.most < SMALL and not layers_in_ram(found)):
+        return ""
+    if any(most is None for _, most in host.parts.values()):
+        return f", and needs {host.text} of RAM"
+    return f", and needs {'' if host.least == host.most else 'up to '}{bytes_text(host.most)} of RAM"
+
+
+def layers_in_ram(found: Fit) -> list[LayerBytes]:
+    """The blocks of the model that lie in RAM although there is a card; none where both are one memory."""
+    if SHARED in found.room_bytes:
+        return []
+    return [row for row in found.plan.layers if row.device == "host" and row.index is not None]
+
+
+def planner_view(
+    found: Fit, model: Model, bandwidth: float | None, command: str, *, asked: Settings, sure: bool = True
+) -> list[Any]:
     """All of an answer.
 
     bandwidth  bytes per second of each card, None where unknown
     command    the same question to the command line
+    asked      the settings before llama.cpp rounds them
+    sure       whether the GPU may use all of the memory that is compared
     """
     return element(
         "div", {},
-        *what_to_do(found),
+        *what_to_do(found, model, asked),
         memories(held_by(found)),
-        largest(found, model),
+        largest(found, model, sure),
         speed(found, model, bandwidth),
-        taken_steps(found),
+        taken_steps(found, SURE if sure else UNSURE),
         *(_lines(found, model, program, title) for program, title in PROGRAMS.items()),
         reasons(found, command),
     )  # fmt: skip
 
 
-def what_to_do(found: Fit) -> list[Any]:
-    """What fits instead, for a plan that does not; and what no plan for this memory can know."""
+def what_to_do(found: Fit, model: Model, asked: Settings) -> list[Any]:
+    """What fits instead, for a plan that does not; what was rounded; and what no plan for this memory can know."""
     advice = [f"{note} {WHERE}" for note in nearest(found)[1][:1]] if found.fits == "no" else []
+    advice += filter(None, [_rounded_text(found, asked), above_trained(asked, model.n_ctx_train)])
     if SHARED in found.room_bytes:
-        advice.append(SHARED_NOTE)
+        advice.append(f"{KEEP_FREE} {MACOS}" if found.reserve_bytes <= GIB else MACOS)
     return [paragraph(text) for text in advice]
+
+
+def _rounded_text(found: Fit, asked: Settings) -> str:
+    """That the context was rounded up, and why; empty where it was not."""
+    planned = found.plan.settings
+    if planned.n_ctx == asked.n_ctx:
+        return ""
+    slots = f" for each of the {planned.n_seq_max} slots" if planned.n_seq_max > 1 and not planned.kv_unified else ""
+    return (
+        f"The context is rounded up from {asked.n_ctx:,} to {planned.n_ctx:,} tokens: llama.cpp reserves the KV cache "
+        f"in multiples of {CELL_STEP} tokens{slots}."
+    )
 
 
 # --- bytes against the room --------------------------------------------------------------------------------
@@ -124,13 +163,20 @@ class Held:
 
 def held_by(found: Fit) -> list[Held]:
     """Each memory that the plan is compared with, and the host's where it is compared with none."""
-    rooms = {room: (devices_in(found.plan, room), n_bytes) for room, n_bytes in found.room_bytes.items()}
-    if not any("host" in devices for devices, _ in rooms.values()):
-        rooms["host"] = ("host",), None
-    return [
-        Held(place(room), {kind: _ends(found.plan, devices, kind) for kind in KINDS}, n_bytes)
-        for room, (devices, n_bytes) in rooms.items()
-    ]
+    rooms = [_held(found, room, devices_in(found.plan, room), n_bytes) for room, n_bytes in found.room_bytes.items()]
+    host = uncompared(found)
+    return [*rooms, host] if host else rooms
+
+
+def uncompared(found: Fit) -> Held | None:
+    """What the plan puts into RAM where it is compared with none."""
+    if any("host" in devices_in(found.plan, room) for room in found.room_bytes):
+        return None
+    return _held(found, "host", ("host",), None)
+
+
+def _held(found: Fit, room: str, devices: Sequence[str], n_bytes: int | None) -> Held:
+    return Held(place(room), {kind: _ends(found.plan, devices, kind) for kind in KINDS}, n_bytes)
 
 
 def _ends(plan: MemoryPlan, devices: Sequence[str], kind: str) -> tuple[int, int | None]:
@@ -207,21 +253,27 @@ def _swatch(kind: str) -> list[Any]:
 # --- what would fit, and what a step costs -----------------------------------------------------------------
 
 
-def largest(found: Fit, model: Model) -> list[Any]:
-    """The longest context, the most layers and the most precise cache."""
+def largest(found: Fit, model: Model, sure: bool) -> list[Any]:
+    """The longest context, the most layers, the most precise cache and, of a known model, the largest weights."""
     trained = f" The model was trained for {model.n_ctx_train:,} tokens." if model.n_ctx_train else ""
+    trained = "" if found.largest_n_ctx.memory_allows_more else trained
+    no_layers = "makes no difference" if SHARED in found.room_bytes else "none fits"
     rows = [
         ["Longest context (n_ctx)", *_answer(found.largest_n_ctx, " tokens", trained)],
-        ["Most layers on the card (n_gpu_layers)", *_answer(found.most_layers, " layers")],
-        ["Most precise cache type", *_answer(found.cache_type, "")],
+        ["Most layers on the card (n_gpu_layers)", *_answer(found.most_layers, " layers", none=no_layers)],
+        ["Most precise cache type", *_answer(found.cache_type)],
     ]
+    if found.weights_type:
+        whole = "Largest weights, all in this memory" if SHARED in found.room_bytes else "Largest weights, all on card"
+        rows.append([whole, *_answer(found.weights_type)])
     heads = ["Setting", "Value", "Why not more"]
-    return element("section", {}, element("h2", {}, "The largest that fits"), table(heads, rows))
+    title = "The largest that fits" if sure else "The largest that may fit"
+    return element("section", {}, element("h2", {}, title), table(heads, rows))
 
 
-def _answer(answer: Answer, unit: str, more: str = "") -> list[str]:
+def _answer(answer: Answer, unit: str = "", more: str = "", none: str = "none fits") -> list[str]:
     value = f"{answer.value:,}{unit}" if isinstance(answer.value, int) else answer.value
-    return [value or "none", answer.reason + more]
+    return [value or none, answer.reason + more]
 
 
 def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None:
@@ -233,36 +285,66 @@ def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None
         short, long = (decode_bound(found, model, bandwidth, depth) for depth in (0, end))
     except InferlabError as reason:
         return paragraph(f"There is no bound on the speed: {reason}")
-    if short is None:
-        return None
+    on_host, every = layers_in_ram(found), [row for row in found.plan.layers if row.index is not None]
+    if short is None or 2 * _weights(on_host) > _weights(every):
+        return paragraph(
+            f"No limit on tokens per second is given: {len(on_host)} of {len(every)} layers lie in RAM, "
+            "and the speed of RAM is not known here."
+        ) if on_host else None  # fmt: skip
+    limit = f"At most {rate_text(short)}"
     return paragraph(
-        element("strong", {}, f"At most {rate_text(short)}"),
+        limit if on_host else element("strong", {}, limit),
         f" at the beginning of the context and {rate_text(long)} at its end, for one sequence. This is an upper limit, "
         "and real rates are lower: each token reads the weights that it uses and the cache, and the card's rating is "
-        f"{bandwidth / GB:,.0f} GB/s.{_slower_text(found)}",
+        f"{bandwidth / GB:,.0f} GB/s.{_slower_text(len(on_host))}",
     )
 
 
-def _slower_text(found: Fit) -> str:
+def _weights(layers: Sequence[LayerBytes]) -> int:
+    return sum(row.weights_bytes for row in layers)
+
+
+def _slower_text(on_host: int) -> str:
     """What the bound leaves out where layers lie in RAM."""
-    on_host = sum(row.device == "host" for row in found.plan.layers if row.index is not None)
-    if not on_host or SHARED in found.room_bytes:
+    if not on_host:
         return ""
     return f" The {count_text(on_host, 'layer')} in RAM, left out of this limit, make it much slower."
 
 
-def taken_steps(found: Fit) -> list[Any] | None:
-    """What one step each way would cost or free on the fullest memory."""
+def taken_steps(found: Fit, verdicts: Mapping[str, str]) -> list[Any] | None:
+    """What one step each way would cost or free in the fullest memory."""
     if not found.steps:
         return None
-    heads = ["Change one setting to", "Change on the fullest", "Then"]
-    rows = [[_step_text(step), _change(step.difference_bytes), VERDICTS[step.fits]] for step in found.steps]
+    heads = ["Change one setting to", f"Memory needed {_where(found)}", "Then"]
+    rows = [[_step_text(step), _difference(step), verdicts[step.fits]] for step in found.steps]
     return element("section", {}, element("h2", {}, "What one step of a setting changes"), table(heads, rows))
 
 
 def _step_text(step: Step) -> str:
     value = f"{step.value:,}" if isinstance(step.value, int) else step.value
     return f"{STEP_NAMES[step.setting]} {value}"
+
+
+def _where(found: Fit) -> str:
+    """The memory that the steps are compared in."""
+    if SHARED in found.room_bytes:
+        return "together"
+    room = fullest_room(found.plan, found.room_bytes)
+    n_cards = sum(name != "host" for name in found.room_bytes)
+    return "in RAM" if room == "host" else "on the card" if n_cards == 1 else f"on the fullest card ({room})"
+
+
+def _difference(step: Step) -> str:
+    """Bytes more or less; both ends where one plan is a bound, and the difference of the upper ends where both are."""
+    least, most = step.least_bytes, step.most_bytes
+    if least == most:
+        return _change(most)
+    if least < step.difference_bytes < most:
+        return f"{_change(step.difference_bytes)} at worst"
+    if least < 0 < most:
+        return f"{_change(least)} to {_change(most)}"
+    near, far = sorted((least, most), key=abs)
+    return f"{bytes_text(abs(near))} to {_change(far)}"
 
 
 def _change(n_bytes: int) -> str:
