@@ -250,6 +250,21 @@ def test_a_refusal_names_the_file_and_no_path(tmp_path):
     assert reply["text"] == "server-default.log starts with '0.00', not 'GGUF'. Choose a .gguf file."
 
 
+def test_a_part_that_is_missing_is_named_without_a_path(tmp_path):
+    """A page cannot look beside a file: all parts are to be dropped together."""
+    model = read_gguf(write_model(tmp_path / "whole.gguf", "llama"))
+    plain = {key: value for key, value in model.metadata.items() if isinstance(value, int | float | str)}
+    part, files = tmp_path / "m-00001-of-00002.gguf", DroppedFiles(tmp_path / "received")
+    files.folder.mkdir()
+    part.write_bytes(header_bytes({**plain, "split.no": 0, "split.count": 2}, ()))
+    sent(files, part)
+    with pytest.raises(ModelNotFound) as refused:
+        files.model(part.name)
+    assert str(refused.value) == (
+        f"{part.name} needs 2 files; m-00002-of-00002.gguf is not beside it. Choose or drop all parts together."
+    )
+
+
 def test_a_file_chosen_again_replaces_the_older_one(tmp_path):
     """The same name with another content is the new file."""
     folder = tmp_path / "chosen"

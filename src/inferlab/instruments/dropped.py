@@ -94,6 +94,7 @@ class DroppedFiles:
             text = re.sub(re.escape(f"{self.folder}") + r"[/\\]", "", str(error))
             text = re.sub(r"\bb(?='|\")", "", text)  # bytes as a text
             text = re.sub(r"Give the path of a (?:GGUF|\.gguf) file", "Choose a .gguf file", text)
+            text = text.replace("Download it too.", "Choose or drop all parts together.")
             raise type(error)(text) from error
 
     def path(self, name: str) -> Path:
