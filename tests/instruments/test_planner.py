@@ -145,7 +145,7 @@ def test_the_largest_weights_stand_beside_the_other_answers():
     answer = answered(type="Q8_0")
     value = answer["data"]["answers"]["weights_type"]["value"]
     assert value == "Q6_K"
-    assert re.search(rf"Largest weights, all on card</\w+><td[^>]*>{value}<", html_of(answer["view"]))
+    assert re.search(rf"Largest weights, all on the card</\w+><td[^>]*>{value}<", html_of(answer["view"]))
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,16 @@ def test_the_largest_weights_stand_beside_the_other_answers():
 def test_a_step_shows_both_ends_of_a_bound(changed, told):
     """Exact where both plans are, a range where one is a bound, and the upper ends compared where both are."""
     assert re.search(told, shown(**changed)[1])
+
+
+def test_the_column_of_steps_names_its_memory():
+    """The card, the fullest of several, or the memory that processor and GPU share."""
+    for changed, head in (
+        ({}, "On the card"),
+        ({"n_cards": "2"}, "On the fullest card"),
+        ({"card": "apple-m4:16"}, "Shared memory"),
+    ):
+        assert f">{head}<" in shown(**changed)[1].partition("Change one setting to")[2]
 
 
 def test_what_is_rounded_is_said():

@@ -264,8 +264,8 @@ def largest(found: Fit, model: Model, sure: bool) -> list[Any]:
         ["Most precise cache type", *_answer(found.cache_type)],
     ]
     if found.weights_type:
-        whole = "Largest weights, all in this memory" if SHARED in found.room_bytes else "Largest weights, all on card"
-        rows.append([whole, *_answer(found.weights_type)])
+        place_of_all = {0: "in this memory", 1: "on the card"}.get(_n_cards(found), "on the cards")
+        rows.append([f"Largest weights, all {place_of_all}", *_answer(found.weights_type)])
     heads = ["Setting", "Value", "Why not more"]
     title = "The largest that fits" if sure else "The largest that may fit"
     return element("section", {}, element("h2", {}, title), table(heads, rows))
@@ -315,7 +315,7 @@ def taken_steps(found: Fit, verdicts: Mapping[str, str]) -> list[Any] | None:
     """What one step each way would cost or free in the fullest memory."""
     if not found.steps:
         return None
-    heads = ["Change one setting to", f"Memory needed {_where(found)}", "Then"]
+    heads = ["Change one setting to", _where(found), "Then"]
     rows = [[_step_text(step), _difference(step), verdicts[step.fits]] for step in found.steps]
     return element("section", {}, element("h2", {}, "What one step of a setting changes"), table(heads, rows))
 
@@ -326,12 +326,16 @@ def _step_text(step: Step) -> str:
 
 
 def _where(found: Fit) -> str:
-    """The memory that the steps are compared in."""
+    """The memory that the steps are compared in, as the head of a column."""
     if SHARED in found.room_bytes:
-        return "together"
-    room = fullest_room(found.plan, found.room_bytes)
-    n_cards = sum(name != "host" for name in found.room_bytes)
-    return "in RAM" if room == "host" else "on the card" if n_cards == 1 else f"on the fullest card ({room})"
+        return "Shared memory"
+    if fullest_room(found.plan, found.room_bytes) == "host":
+        return "RAM"
+    return "On the card" if _n_cards(found) == 1 else "On the fullest card"
+
+
+def _n_cards(found: Fit) -> int:
+    return sum(room not in ("host", SHARED) for room in found.room_bytes)
 
 
 def _difference(step: Step) -> str:
