@@ -21,7 +21,7 @@ PAGE = "book/browser-bench.html"
 RUN_MS = 90_000
 SMALL = {"depths": "0, 48", "n_prompt": "8", "n_gen": "4", "repeats": "2"}
 """A run of seconds."""
-MEASURED = re.compile(r"In this browser llama\.cpp processes .* with (\d+) threads?\.")
+MEASURED = re.compile(r"In this browser llama\.cpp processes .* million parameters and (\d+) threads?\.")
 LEFT = re.compile(r"Round \d+ of 50: depth \d+, about \d+ (s|min) left … The rates below are those of the run before")
 OF_A_START = ("llama.js", "wllama", "tiny.gguf", "pyodide", "inferlab.zip")
 NO_JSPI = "delete WebAssembly.Suspending;\n"

@@ -72,6 +72,14 @@ def test_the_page_and_the_library_agree(page, path):
     assert page.locator(".instrument-finding").count() == len(report.findings)
 
 
+def test_an_empty_file_is_called_empty(page, tmp_path):
+    """In place of the example, which an empty form has."""
+    (tmp_path / "empty.log").touch()
+    answer = chosen(page, tmp_path / "empty.log")
+    assert answer["state"] == "refused"
+    expect(page.locator(".instrument-answer")).to_contain_text("is empty")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_file_is_read_as_the_command_line_reads_it(page, tmp_path, encoding):
     """Also one with the line ends of Windows, and one that PowerShell wrote."""

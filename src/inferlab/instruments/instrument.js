@@ -199,7 +199,7 @@ export function render({ model, el }) {
   async function fillFrom(file, name) {
     say({ text: `Reading ${file.name} …` });
     try {
-      form.elements[name].value = await textOf(file);
+      form.elements[name].value = (await textOf(file)) || "\n"; // an empty file is no empty form
     } catch (problem) {
       return say({ text: `${file.name} cannot be read: ${problem.message}` }, "refused");
     }
