@@ -79,7 +79,7 @@ function fill(form, question) {
   }
 }
 
-function valuesOf(form) {
+export function valuesOf(form) {
   return Object.fromEntries([...new FormData(form)].filter(([, value]) => typeof value === "string"));
 }
 

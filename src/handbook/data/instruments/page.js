@@ -167,12 +167,12 @@
     const backend = new Backend(el.dataset.instrument, linked);
     const question = only(Object.fromEntries(new URLSearchParams(location.search)), linked);
     const model = (backend.model = new Model({ question }, backend));
-    const { render } = await import(here("instrument.js"));
+    const { render, valuesOf } = await import(here("instrument.js"));
     render({ model, el });
     for (const sign of ["focusin", "dragenter"]) el.addEventListener(sign, () => backend.start(), { once: true });
     if (Object.keys(question).length) {
       backend.busy("Loading Python …");
-      backend.ask(question);
+      backend.ask(valuesOf(el.querySelector("form"))); // the form has what a link leaves out
     }
   }
 
