@@ -43,6 +43,12 @@ def watched_page(browser: Browser, address: str, **options: Any) -> Iterator[Pag
     context.close()
 
 
+def asked_elsewhere(page: Page) -> list[str]:
+    """The addresses outside its site that a watched page asked for."""
+    home = page.url.partition("/book/")[0]
+    return [url for url in page.asked if not url.startswith((home, f"blob:{home}"))]
+
+
 def told(page: Page, act: Callable[[], Any]) -> dict:
     """The answer that follows what a reader does."""
     page.evaluate(NEXT_ANSWER)

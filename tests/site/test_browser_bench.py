@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from axe import violations
+from instrument_page import asked_elsewhere
 from playwright.sync_api import Page, expect
 
 from handbook.chromium import find_chromium
@@ -63,9 +64,7 @@ def finished(page: Page) -> int:
 
 def strangers(page: Page) -> list[str]:
     """What was asked of another host, was refused by the policy, or failed."""
-    home = page.url.partition("/book/")[0]
-    elsewhere = [url for url in page.asked if not url.startswith((home, f"blob:{home}"))]
-    return [*elsewhere, *page.evaluate("window.violations"), *page.errors]
+    return [*asked_elsewhere(page), *page.evaluate("window.violations"), *page.errors]
 
 
 @pytest.fixture(scope="module")
@@ -242,13 +241,3 @@ def test_a_gpu_that_llama_cpp_cannot_use_is_not_measured(browser, site):
     expect(status).to_have_text("The GPU is not measured: llama.cpp could not use it.", timeout=RUN_MS)
     assert "so the CPU computed the rest" in page.locator(".instrument-answer").inner_text()
     software.close()
-
-
-def test_from_disk_the_page_says_what_it_needs(browser, built_book):
-    """A page from disk runs nothing: it names `make serve`, and its controls stay off."""
-    page = browser.new_page()
-    page.goto((built_book / PAGE).as_uri())
-    expect(page.locator(".instrument-status")).to_contain_text("make serve")
-    assert page.locator(".instrument fieldset:not([disabled])").count() == 0
-    expect(page.locator(".instrument-answer")).to_contain_text("A run takes 30 samples on the CPU")
-    page.close()

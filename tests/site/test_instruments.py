@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from instrument_page import NEXT_ANSWER, watched_page
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "server-slots.log"
 SMALL_RUN = {"depths": "0, 48", "n_prompt": "8", "n_gen": "4", "repeats": "2", "n_threads": "1"}
@@ -84,3 +84,23 @@ def test_what_a_page_shows_at_first_can_be_saved(window, site, name):
         window.get_by_role("button", name="Save").first.click()
     assert json.loads(saved.value.path().read_text(encoding="utf-8"))
     assert window.errors == []
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("planner", "-c 8192"),
+        ("log-reader", "It is slow: 3 of 7 layers"),
+        ("browser-bench", "A run takes 30 samples on the CPU"),
+        ("your-numbers", "xeon-2c/tune-n_threads"),
+    ],
+)
+def test_from_disk_a_page_says_what_it_needs(browser, built_book, name, shown):
+    """It names `make serve` above the answer to its default question, and has no control that would do nothing."""
+    page = browser.new_page()
+    page.goto((built_book / f"book/{name}.html").as_uri())
+    expect(page.locator(".instrument-status")).to_contain_text("make serve")
+    assert shown in page.locator(".instrument-answer").inner_text()
+    assert page.locator(".instrument fieldset:not([disabled])").count() == 0
+    assert page.locator(".instrument :is(button, input, select, textarea):enabled").count() == 0
+    page.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
-from instrument_page import NEXT_ANSWER, drop, watched_page
+from instrument_page import NEXT_ANSWER, asked_elsewhere, drop, watched_page
 from playwright.sync_api import Page, expect
 
 from inferlab.facts import read_table
@@ -32,8 +32,7 @@ def page(window) -> Iterator[Page]:
     """The same window; nothing is asked for elsewhere, nothing is stored, no log is in the address, nothing fails."""
     window.errors.clear()
     yield window
-    home = window.url.partition("/book/")[0]
-    assert [url for url in window.asked if not url.startswith((home, "blob:"))] == []
+    assert asked_elsewhere(window) == []
     assert window.url.partition("?")[1:] == ("", "")
     kept = window.evaluate(
         "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, history.state])"
@@ -185,16 +184,6 @@ def test_the_example_needs_no_script(browser, built_book):
     assert "offloaded 3/7 layers" in plain.locator(".instrument-finding pre").inner_text()
     assert plain.locator(".instrument :is(form, button):visible").count() == 0
     context.close()
-
-
-def test_from_disk_the_page_says_what_it_needs(browser, built_book):
-    """A page from disk runs no Python: it names `make serve`, and its controls stay off."""
-    page = browser.new_page()
-    page.goto((built_book / PAGE).as_uri())
-    expect(page.locator(".instrument-status")).to_contain_text("make serve")
-    assert page.locator(".instrument fieldset:not([disabled])").count() == 0
-    assert "It is slow: 3 of 7 layers" in page.locator(".instrument-answer").inner_text()
-    page.close()
 
 
 def test_each_finding_leads_to_a_section_of_the_site(built_book):

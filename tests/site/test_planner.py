@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 from bs4 import BeautifulSoup
-from instrument_page import STARTING_MS, watched_page
+from instrument_page import STARTING_MS, asked_elsewhere, watched_page
 from playwright.sync_api import Page, expect
 from small_models import FAMILIES, write_model
 
@@ -70,8 +70,7 @@ def page(window) -> Iterator[Page]:
     window.errors.clear()
     window.evaluate(ASK, DEFAULTS)
     yield window
-    home = window.url.partition("/book/")[0]
-    assert [url for url in window.asked if not url.startswith((home, "blob:"))] == []
+    assert asked_elsewhere(window) == []
     assert window.errors == []
 
 
@@ -336,14 +335,4 @@ def test_a_start_can_be_cancelled(browser, site):
     expect(page.locator(".instrument-answer")).to_contain_text("-c 8192")
     page.locator("[name=n_ctx]").fill("1024")
     expect(page.locator(".instrument-status")).to_contain_text("1,024 tokens", timeout=STARTING_MS)
-    page.close()
-
-
-def test_from_disk_the_page_says_what_it_needs(browser, built_book):
-    """A page from disk runs no Python: it names `make serve`, and its controls stay off."""
-    page = browser.new_page()
-    page.goto((built_book / PAGE).as_uri())
-    expect(page.locator(".instrument-status")).to_contain_text("make serve")
-    assert page.locator(".instrument fieldset:not([disabled])").count() == 0
-    assert "-c 8192" in page.locator(".instrument-answer").inner_text()
     page.close()

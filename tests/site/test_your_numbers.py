@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bench_rows import as_bytes, on_card
 from first_visit import PHONE
-from instrument_page import DROP, drop, told, watched_page
+from instrument_page import DROP, asked_elsewhere, drop, told, watched_page
 from playwright.sync_api import Page, expect
 
 from inferlab import instruments
@@ -35,8 +35,7 @@ def page(window) -> Iterator[Page]:
     """The same window without files; nothing is asked for elsewhere, no name is in the address, nothing fails."""
     told(window, lambda: window.get_by_role("button", name="Remove all files").click())
     yield window
-    home = window.url.partition("/book/")[0]
-    assert [url for url in window.asked if not url.startswith((home, "blob:"))] == []
+    assert asked_elsewhere(window) == []
     assert "json" not in window.url
     assert window.errors == []
 
@@ -147,13 +146,3 @@ def test_a_phone_shows_all_of_it(page):
     drop(page, FILES)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     page.set_viewport_size(size)
-
-
-def test_from_disk_the_example_stands_there(browser, built_book):
-    """Without a server the page says what it needs, above the answer to the example."""
-    page = browser.new_page()
-    page.goto((built_book / PAGE).as_uri())
-    expect(page.locator(".instrument-status")).to_contain_text("make serve")
-    assert "xeon-2c/tune-n_threads" in page.locator(".instrument-answer").inner_text()
-    assert page.locator(".instrument fieldset:not([disabled])").count() == 0
-    page.close()

@@ -15,7 +15,6 @@ from inferlab.prediction.rooms import SHARED, Rooms, is_open, margin, shortfall_
 from inferlab.settings import UNQUANTIZED, Settings
 
 MOST_N_CTX = 2**20
-ALLOWED = "memory would allow more."
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 
 PlanFor = Callable[[Settings], MemoryPlan]
@@ -23,18 +22,17 @@ PlanFor = Callable[[Settings], MemoryPlan]
 
 @dataclass(frozen=True)
 class Answer:
-    """One setting that fits, or None; the bytes it leaves in the fullest room, and why no larger value fits."""
+    """One setting that fits, or None; the bytes it leaves in the fullest room, and why no larger value is named.
+
+    memory_allows_more  whether something else ends the search, such as the context that the model was trained for
+    """
 
     question: str
     value: int | str | None
     margin_bytes: int | None
     reason: str
     settings: Settings | None = None
-
-    @property
-    def memory_allows_more(self) -> bool:
-        """Whether something else than memory ends the search, such as the context that the model was trained for."""
-        return self.reason.endswith(ALLOWED)
+    memory_allows_more: bool = False
 
 
 class Search:
@@ -118,16 +116,17 @@ class Search:
         """
         question = "the largest weights with this n_ctx and all layers on the card"
         whole = self.settings.but(n_gpu_layers=-1)
-        why = "It is the largest type of the list."
+        larger, shortfall = "", ""
         for type, plan_for in weights.items():
             try:
                 plan = plan_for(whole)
             except (InvalidSettings, UnsupportedArchitecture) as error:
                 return Answer(question, None, None, str(error))
             if verdict(plan, self.room_bytes) == "yes":
+                why = f"{larger} is too much: {shortfall}." if larger else "It is the largest type of the list."
                 return Answer(question, type, margin(plan, self.room_bytes), why, whole)
-            why = f"{type} is too much: {shortfall_text(plan, self.room_bytes)}."
-        return Answer(question, None, None, f"Not even {why.replace(' is too much', '', 1)}")
+            larger, shortfall = type, shortfall_text(plan, self.room_bytes)
+        return Answer(question, None, None, f"Not even {larger}: {shortfall}.")
 
     def with_cache(self, name: str) -> Settings | None:
         """The settings with this type of keys and values; None where flash attention is off and the type needs it."""
@@ -150,7 +149,9 @@ class Search:
             return Answer(question, None, None, why + self._open_end(first, setting, step, most))
         settings = self.settings.but(**{setting: value})
         left = margin(self.plan(settings), self.room_bytes)
-        return Answer(question, value, left, self._why_not_more(settings, setting, value, step, most), settings)
+        allows = setting == "n_ctx" and value >= most and self._allows_longer(value, step)
+        why = self._why_the_longest(value) if allows else self._why_not_more(setting, value, step, most)
+        return Answer(question, value, left, why, settings, allows)
 
     def _open_end(self, first: Settings, setting: str, step: int, most: int) -> str:
         """Where compute buffers are unknown, the most that weights and cache alone would allow, in a sentence."""
@@ -163,18 +164,20 @@ class Search:
         limit = largest_fitting(may_fit, most // step) * step
         return f" Weights and KV cache alone leave room for {setting}={limit:,}."
 
-    def _why_not_more(self, settings: Settings, setting: str, value: int, step: int, most: int) -> str:
+    def _allows_longer(self, n_ctx: int, step: int) -> bool:
+        """Whether memory is not what ends the search at the longest context that is tried."""
+        return n_ctx != self.trained_n_ctx or self.fits(self.settings.but(n_ctx=n_ctx + step))
+
+    def _why_not_more(self, setting: str, value: int, step: int, most: int) -> str:
         if value >= most and setting == "n_gpu_layers":
             return "These are all layers of the model; the output layer counts as one."
         over = self.settings.but(**{setting: value + step})
-        if value >= most and (value != self.trained_n_ctx or self.fits(over)):
-            return self._why_the_longest(value)
         return f"{setting}={value + step:,} is too much: {self._shortfall_text(over)}."
 
-    def _why_the_longest(self, value: int) -> str:
-        if value == self.trained_n_ctx:
-            return f"The model was trained for {self.n_ctx_train:,} tokens; {ALLOWED}"
-        return f"No longer context was tried; {ALLOWED}"
+    def _why_the_longest(self, n_ctx: int) -> str:
+        if n_ctx == self.trained_n_ctx:
+            return f"The model was trained for {self.n_ctx_train:,} tokens; memory would allow more."
+        return "No longer context was tried; memory would allow more."
 
     def _why_type(self, settings: Settings) -> str:
         wider = CACHE_TYPES[: CACHE_TYPES.index(settings.type_k)]

@@ -161,6 +161,7 @@
     const status = el.querySelector(".instrument-status");
     if (location.protocol === "file:") {
       status.textContent = FROM_DISK;
+      for (const button of el.querySelectorAll(".instrument-answer button")) button.remove(); // nothing would answer
       return;
     }
     const linked = new Set([...el.querySelectorAll("[name]:not([data-private])")].map(({ name }) => name));
