@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from inferlab.machine import Machine
@@ -137,12 +137,12 @@ def with_context(settings: Settings | None) -> Settings:
 
 
 def _types_of_weights(model: Model, plan_for: Callable[..., MemoryPlan]) -> dict[str, PlanFor]:
-    """Plans of a known model with each type of weights, the largest first; none for any other model."""
+    """Plans of a known model by type of weights, the largest first, each made once; none for any other model."""
     known = parse_file_name(model.path.name) if model.synthetic else None
     if known is None:
         return {}
     name, _, dimensions = known
-    return {type: partial(_plan_with, plan_for, name, type, dimensions) for type in WEIGHT_TYPES}
+    return {type: cache(partial(_plan_with, plan_for, name, type, dimensions)) for type in WEIGHT_TYPES}
 
 
 def _plan_with(
