@@ -10,6 +10,7 @@ from inferlab.engine.option_names import programs
 from inferlab.errors import ModelNotFound
 from inferlab.facts import cited_facts, published_tables
 from inferlab.model.catalog import known_models, known_vocabularies
+from inferlab.model.weight_formats import weight_formats
 
 BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
 
@@ -20,9 +21,10 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited = {model.source for model in known_models().values()}
     cited |= {fact.source for model in known_models().values() for fact in model.files.values()}
     cited |= {table.source for table in published_tables().values()}
-    cited |= {fact.source for table in ("estimates", "cards") for fact in cited_facts(table).values()}
+    cited |= {fact.source for table in ("estimates", "cards", "vllm") for fact in cited_facts(table).values()}
     cited |= {vocabulary.source for vocabulary in known_vocabularies().values()}
     cited |= {program.source for program in programs().values()}
+    cited |= {known.source for known in weight_formats().values()}
     assert cited <= keys
 
 

@@ -11,6 +11,7 @@ from inferlab.figures.allocations import buffers, resident_memory
 from inferlab.figures.atlas import atlas_bytes, atlas_rates
 from inferlab.figures.attention import attention_against_tokens
 from inferlab.figures.batching import batch_rates, batch_steps, batch_steps_by_kernel
+from inferlab.figures.block_pool import card_shares, cells_held, footprint_factors
 from inferlab.figures.cold_start import cold_start, cold_starts
 from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
@@ -58,12 +59,15 @@ __all__ = [
     "buffers",
     "cache_runs",
     "cache_use",
+    "card_shares",
+    "cells_held",
     "cold_start",
     "cold_starts",
     "confusion_matrix",
     "context_against_memory",
     "cost_by_part",
     "fidelity",
+    "footprint_factors",
     "host_layers",
     "kv_formulas",
     "layer_bytes",

@@ -1,9 +1,13 @@
-"""The most tokens per second that a card's bandwidth allows: the bytes that one token needs, and a division."""
+"""The most tokens per second that a card's bandwidth allows: the bytes that one token needs, and a division.
+
+The other way round, a rate and a bandwidth give the most bytes that a token can have needed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from inferlab.errors import InvalidSettings
 from inferlab.model.gguf import Model
 from inferlab.prediction.cost import parts
 from inferlab.prediction.fit import Fit
@@ -57,6 +61,16 @@ def token_bytes(model: Model, type_k: str = "f16", type_v: str = "f16", depth: i
     return weights + sum(
         min(depth + 1, layer.window or depth + 1) * cell_bytes(layer, type_k, type_v) for layer in cache_layers(model)
     )
+
+
+def most_token_bytes(bandwidth_bytes_per_second: float, tokens_per_second: float) -> float:
+    """Most bytes of weights and cache that each token of one sequence can have needed at this rate.
+
+    bandwidth / rate, as in `decode_bound`. Raises InvalidSettings for a rate that is not positive.
+    """
+    if tokens_per_second <= 0:
+        raise InvalidSettings(f"tokens_per_second={tokens_per_second} is no rate. It must be more than 0.")
+    return bandwidth_bytes_per_second / tokens_per_second
 
 
 def _reading(found: Fit) -> frozenset[str]:
