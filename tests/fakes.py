@@ -13,10 +13,13 @@ from threading import RLock
 import numpy as np
 from gguf import GGUFWriter
 
+from inferlab.engine.graph_log import Copied, Node, Split
 from inferlab.engine.log import Buffer
 from inferlab.engine.protocol import Entry, Opening, Pass, Step
 from inferlab.machine import Device, Machine
 from inferlab.measurement.fidelity import Fidelity
+from inferlab.measurement.graph import GraphPass, GraphTrace
+from inferlab.measurement.load_memory import Held, LoadMemory
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory import DeviceBytes, LayerBytes, MemoryPlan
@@ -203,3 +206,30 @@ def write_gguf(path: Path, metadata: dict[str, object] | None = None, shape: tup
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def made_graph_trace(**changes) -> GraphTrace:
+    """One layer whose cache is on the host: 16 operations in 4 splits, for a prompt of 8 tokens and for one token."""
+    names = (
+        *("GET_ROWS embd", "RMS_NORM norm-0", "MUL attn_norm-0", "MUL_MAT Qcur-0", "ROPE Qcur-0"),
+        *("SET_ROWS cache_k_l0 (view)", "FLASH_ATTN node_7", "MUL_MAT attn_out-0", "ADD ffn_inp-0", "RMS_NORM norm-0"),
+        *("MUL ffn_norm-0", "MUL_MAT ffn_out-0", "ADD l_out-0", "RMS_NORM norm", "MUL result_norm"),
+        "MUL_MAT result_output",
+    )
+    nodes = [Node(index, *name.split(" ", 1), 1024, ("embd",)) for index, name in enumerate(names)]
+    embedding, to_cache, to_attention = Copied("embd", 1024), Copied("Kcur-0 (view)", 512), Copied("inp_pos", 16)
+    far = "RPC0[127.0.0.1:4000]"
+    parts = (("CPU", (), 0, 1), (far, (embedding,), 1, 5), ("CPU", (to_cache,), 5, 6), (far, (to_attention,), 6, 16))
+    splits = tuple(Split(backend, inputs, tuple(nodes[start:end])) for backend, inputs, start, end in parts)
+    facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "date": "2026-01-31"}
+    return GraphTrace(**(facts | {"prefill": GraphPass(8, splits), "decode": GraphPass(1, splits)} | changes))
+
+
+def made_load(**changes) -> LoadMemory:
+    """A load that maps, then locks, then makes its cache: 300 MiB of the file, 100 MiB of its own."""
+    rows = ((0.5, 100, 10, 0), (1.5, 400, 10, 0), (2.5, 400, 10, 300), (3.5, 400, 110, 300))
+    samples = tuple(Held(at, *(MIB * size for size in sizes)) for at, *sizes in rows)
+    phases = {"header": 1.0, "map_and_buffers": 1.0, "weights": 1.0, "graph_reserve": 1.0}
+    facts = {"model": CARD, "settings": Settings(load_mode="mmap_mlock"), "machine": CPU_ONLY, "date": "2026-01-31"}
+    own = {"phases": phases, "before": replace(samples[0], seconds=0.0), "samples": samples, "peak_bytes": 512 * MIB}
+    return LoadMemory(**(facts | own | changes))

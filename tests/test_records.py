@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, BatchEngine, made_fidelity, made_run
+from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, BatchEngine, made_fidelity, made_graph_trace, made_load, made_run
 
 import inferlab as lab
 from inferlab.atlas.contribute import problems, schema
@@ -63,6 +63,8 @@ EXAMPLES = {
     "cold start": a_start,
     "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
+    "graph trace": made_graph_trace,
+    "load memory": made_load,
     "prefix reuse": lambda: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
     "repacking": lambda: Pairs("Q4_0", (made_run(),), (made_run(settings=Settings(use_extra_bufts=False)),)),
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),

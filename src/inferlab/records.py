@@ -32,6 +32,8 @@ KINDS = {
     "cold start": "inferlab.measurement.cold_start:ColdStart",
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
+    "graph trace": "inferlab.measurement.graph:GraphTrace",
+    "load memory": "inferlab.measurement.load_memory:LoadMemory",
     "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
     "repacking": "inferlab.experiments.repacking:Pairs",
     "run": "inferlab.measurement.run:Run",

@@ -153,6 +153,14 @@ class LlamaEngine:
         reply = self._request("step", entries=list(entries))
         return Step(reply["seconds"], tuple(reply["picks"]))
 
+    def trace(self, prompt: Sequence[int]) -> list[dict[str, Any]]:
+        """The scheduler's debug lines and the exact sizes of two passes: a prompt in one batch, then one token.
+
+        Each has lines, node_bytes and copy_bytes, as engine.graph_log reads them. Raises EngineRefused for an engine
+        that was not started with graph_log.GRAPH_ENVIRONMENT.
+        """
+        return self._request("trace", prompt=list(prompt))["passes"]
+
     def share(self, source: int, target: int) -> float:
         """Replace sequence `target` by all tokens of `source`; seconds of the call.
 

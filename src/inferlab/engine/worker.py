@@ -8,6 +8,7 @@ worker_model       a loaded model and its context
 worker_vocabulary  text to token ids and back
 worker_scoring     scores of a text, alone or beside a reference model
 worker_devices     ggml's devices, RPC servers, operations without a model
+worker_graph       the scheduler's splits and nodes, where the environment asks for them
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 from inferlab.engine.protocol import NEED_NO_MODEL
 from inferlab.engine.worker_devices import Devices, Refused
+from inferlab.engine.worker_graph import GraphWatch
 from inferlab.engine.worker_model import LoadedModel, batch_slices, context_params
 from inferlab.engine.worker_scoring import Scoring
 
@@ -101,6 +103,7 @@ class Worker:
         self.api = api
         self.send_message = send_message
         self.devices, self.scoring = Devices(), Scoring()
+        self.watch = GraphWatch(api, self.devices.ggml_base) if GraphWatch.wanted() else None
         self.loaded: LoadedModel | None = None
         self.simulated, self.loading_lines = None, 0
         self.log: list[tuple[float, int, str]] = []
@@ -182,7 +185,7 @@ class Worker:
         began = time.perf_counter()
         self.loaded = LoadedModel(self.api, model, settings, self.devices, shared=self.scoring.reference)
         loaded = time.perf_counter()
-        chosen = self.loaded.make_context(settings)
+        chosen = self.loaded.make_context(settings, self.watch and self.watch.callback)
         ready = time.perf_counter()
         return {
             "loaded_seconds": loaded - began,
@@ -265,6 +268,21 @@ class Worker:
             "decode_seconds": decode_seconds,
             "tokens": tokens,
         }
+
+    def do_trace(self, prompt: list[int]) -> dict[str, Any]:
+        """Compute a prompt in one batch, then one token; the scheduler's lines and the exact sizes of each pass."""
+        if self.watch is None:
+            raise Refused("This engine was not started with GGML_SCHED_DEBUG=2; start one with GRAPH_ENVIRONMENT.")
+        self.loaded.clear()
+        passes = []
+        for tokens in (prompt, prompt[:1]):
+            self.log.clear()
+            self.watch.clear()
+            ids = self.loaded.token_array(tokens)
+            self.loaded.timed_decode(self.loaded.batch_of(ids, 0, len(tokens)))
+            lines = "".join(text for _, level, text in self.log if level < LOG_INFO)
+            passes.append({"lines": lines, **self.watch.sizes()})
+        return {"passes": passes}
 
     # --- several sequences ------------------------------------------------------------------
 

@@ -54,9 +54,14 @@ class LoadedModel:
         self.api.llama_model_desc(self.weights, text, len(text))
         return text.value.decode("utf-8", errors="replace")
 
-    def make_context(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Make the context and return the settings that llama.cpp chose for it. Raises Refused when it makes none."""
+    def make_context(self, settings: dict[str, Any], on_node: Any = None) -> dict[str, Any]:
+        """Make the context and return the settings that llama.cpp chose for it. Raises Refused when it makes none.
+
+        on_node  a ggml_backend_sched_eval_callback that sees each node of a graph before it is computed
+        """
         params = context_params(self.api, settings)
+        if on_node is not None:
+            params.cb_eval = on_node
         self.context = self.api.llama_init_from_model(self.weights, params)
         if not self.context:
             raise Refused(

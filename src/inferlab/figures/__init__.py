@@ -16,8 +16,10 @@ from inferlab.figures.cold_start import cold_start, cold_starts
 from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
 from inferlab.figures.diagnosis import confusion_matrix, symptoms
+from inferlab.figures.graph import graph_walk
 from inferlab.figures.kernel_rates import mix_rates, repacking
 from inferlab.figures.kv_cache import cache_runs, cache_use, kv_formulas
+from inferlab.figures.load_memory import load_memory, load_peaks
 from inferlab.figures.memory import (
     context_against_memory,
     layer_bytes,
@@ -68,10 +70,13 @@ __all__ = [
     "cost_by_part",
     "fidelity",
     "footprint_factors",
+    "graph_walk",
     "host_layers",
     "kv_formulas",
     "layer_bytes",
     "live",
+    "load_memory",
+    "load_peaks",
     "memory_breakdown",
     "memory_residuals",
     "mix_rates",
