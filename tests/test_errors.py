@@ -20,7 +20,7 @@ from inferlab.engine import libraries
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
-from inferlab.measurement import torch_attention
+from inferlab.measurement import pytorch, torch_attention
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 from inferlab.widgets.attempts import CancellableEngine
@@ -88,7 +88,7 @@ def a_beginning(folder):
 
 
 def a_timing_without_pytorch(monkeypatch):
-    monkeypatch.setattr(torch_attention, "find_spec", lambda _: None)
+    monkeypatch.setattr(pytorch, "find_spec", lambda _: None)
     torch_attention.time_attention()
 
 

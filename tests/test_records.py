@@ -27,6 +27,7 @@ from inferlab.measurement.continuous_batching import Request
 from inferlab.measurement.run import Run
 from inferlab.measurement.speculative import PromptLookup
 from inferlab.measurement.torch_attention import Timing, Timings
+from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.rates import DeviceRates, MatrixRates
 from inferlab.prediction.validation import Point
@@ -47,6 +48,12 @@ def a_start():
 def a_calibration():
     rates = DeviceRates("host", 2, True, 1e10, {"F16": MatrixRates(1e-10, 2e-11)}, {})
     return Calibration(CPU_ONLY, "2026-01-31", {"host/2": rates}, context_bytes={"CUDA0": 5})
+
+
+def a_ledger():
+    rows = (LedgerRow("engine_decode", {"weights": 10}, (0.1, 0.2), 12), LedgerRow("training", {"saved": 3}, (1.0,)))
+    facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "buffers": BUFFERS, "torch": "2.0"}
+    return TrainingLedger(**facts, n_tokens=8, logits_difference=1e-5, largest_logit=20.0, same_picks=7, rows=rows)
 
 
 def tuned():
@@ -74,6 +81,7 @@ EXAMPLES = {
     "speculation": lambda: speculative.speculate("one two", PromptLookup(), "tiny", n_gen=4, engine=BatchEngine()),
     "speed point": lambda: Point("qwen2.5-0.5b", "Q8_0", {"n_layer": 4}, Settings(), 8, 4, LINK, (0.5,), (0.1, 0.2)),
     "sweep": lambda: from_runs([made_run(), made_run(settings=Settings(n_ctx=256, tensor_split=(1.0, 2.0)))]),
+    "training ledger": a_ledger,
     "tuning": tuned,
     "verification cost": lambda: speculative.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
 }

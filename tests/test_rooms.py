@@ -54,7 +54,7 @@ ONLY_IN = {
     "socket": {"engine.loopback"},
     "sphinx": {"handbook"},
     "sphinxcontrib": {"handbook"},
-    "torch": {"measurement.torch_attention"},
+    "torch": {"measurement.pytorch", "measurement.torch_attention"},
 }
 """A library outside -> the only rooms or modules that may import it."""
 

@@ -18,7 +18,7 @@
     ├── MeasurementCancelled    ended early by Cancel
     ├── NotEnoughDisk           a file that would not fit on the disk
     ├── OutOfTime               a measurement that would exceed its time limit
-    ├── PyTorchUnavailable      PyTorch, or a GPU for it, is missing; only chapter 6 needs it
+    ├── PyTorchUnavailable      PyTorch is missing; only two measurements need it
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
     ├── UnknownClaim            a name that is not in the register of claims
@@ -116,7 +116,7 @@ class OutOfTime(InferlabError):
 
 
 class PyTorchUnavailable(InferlabError):
-    """PyTorch cannot be imported, or sees no GPU."""
+    """PyTorch cannot be imported."""
 
 
 class RecordError(InferlabError):

@@ -41,6 +41,7 @@ KINDS = {
     "speculation": "inferlab.measurement.speculative:Speculation",
     "speed point": "inferlab.prediction.validation:Point",
     "sweep": "inferlab.experiments.sweep:Sweep",
+    "training ledger": "inferlab.measurement.training_ledger:TrainingLedger",
     "tuning": "inferlab.experiments.tune:Tuning",
     "verification cost": "inferlab.measurement.speculative:VerifyCost",
 }

@@ -44,6 +44,7 @@ from inferlab.figures.speculative import speculation_seconds, speedup_against_ac
 from inferlab.figures.speed import predicted_beside_measured, speed_residuals, step_seconds
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
+from inferlab.figures.training_ledger import ledger_bytes, ledger_seconds
 from inferlab.figures.tune import tuning_pairs, tuning_rounds
 
 __all__ = [
@@ -74,6 +75,8 @@ __all__ = [
     "host_layers",
     "kv_formulas",
     "layer_bytes",
+    "ledger_bytes",
+    "ledger_seconds",
     "live",
     "load_memory",
     "load_peaks",

@@ -1,27 +1,23 @@
 """Attention in PyTorch, with and without the matrix of scores.
 
-PyTorch is not a dependency: `missing` says why it cannot be used. Pages without PyTorch show recorded timings.
+Pages without PyTorch show recorded timings; `measurement.pytorch.missing` says why it cannot be used.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from inferlab.engine.session import this_machine
-from inferlab.errors import PyTorchUnavailable
 from inferlab.machine import Machine
+from inferlab.measurement.pytorch import peak_growth, required
 
 BACKENDS = {"flash": "FLASH_ATTENTION", "math": "MATH"}  # names in torch.nn.attention.SDPBackend
-KIB = 1024
 
 
 @dataclass(frozen=True)
@@ -63,22 +59,6 @@ class Timings:
         return {timing.n_tokens: timing for timing in self.timings if timing.way == way}
 
 
-def missing() -> str | None:
-    """Why PyTorch cannot be used here; None if it can."""
-    if find_spec("torch") is None:
-        return "PyTorch is not installed here. Nothing else needs it; pip install torch brings it."
-    return None
-
-
-def _required() -> Any:
-    reason = missing()
-    if reason:
-        raise PyTorchUnavailable(reason)
-    import torch
-
-    return torch
-
-
 def time_attention(
     n_tokens: Sequence[int] = (512, 1024, 2048), n_head: int = 32, head_dim: int = 128, repeats: int = 5
 ) -> Timings:
@@ -86,7 +66,7 @@ def time_attention(
 
     Both use the same random tensors of 32-bit floats; a warm-up pass is not counted. Raises PyTorchUnavailable.
     """
-    torch = _required()
+    torch = required()
     timings = tuple(_timed(torch, way, n, n_head, head_dim, repeats) for n in n_tokens for way in BACKENDS)
     return Timings(this_machine(), date.today().isoformat(), torch.__version__, n_head, head_dim, timings)
 
@@ -97,7 +77,7 @@ def _timed(torch: Any, way: str, n_tokens: int, n_head: int, head_dim: int, repe
     generator = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, n_head, n_tokens, head_dim, generator=generator) for _ in range(3))
     gc.collect()
-    with torch.no_grad(), sdpa_kernel(getattr(SDPBackend, BACKENDS[way])), _peak_growth() as extra:
+    with torch.no_grad(), sdpa_kernel(getattr(SDPBackend, BACKENDS[way])), peak_growth() as extra:
         seconds = [_attention_seconds(torch, q, k, v) for _ in range(repeats + 1)]
     return Timing(way, n_tokens, tuple(seconds[1:]), extra[0])
 
@@ -106,21 +86,3 @@ def _attention_seconds(torch: Any, q: Any, k: Any, v: Any) -> float:
     began = time.perf_counter()
     torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     return time.perf_counter() - began
-
-
-@contextmanager
-def _peak_growth() -> Iterator[list[int | None]]:
-    """A list whose entry becomes, after the block, this process's peak growth in bytes (Linux, proc_pid_status(5))."""
-    found: list[int | None] = [None]
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to the present size
-        before = _status_bytes("VmRSS")
-    except OSError:
-        before = None
-    yield found
-    found[0] = None if before is None else _status_bytes("VmHWM") - before
-
-
-def _status_bytes(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * KIB for line in lines if line.startswith(field + ":"))
