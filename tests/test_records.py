@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, BatchEngine, made_fidelity, made_graph_trace, made_load, made_run
+from measurement_http import a_serving, a_stream
 
 import inferlab as lab
 from inferlab.atlas.contribute import problems, schema
+from inferlab.engine.llama_server import Launch
 from inferlab.errors import RecordError
 from inferlab.experiments.repacking import Pairs
 from inferlab.experiments.sweep import Sweep, from_runs
@@ -72,6 +74,7 @@ EXAMPLES = {
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
     "graph trace": made_graph_trace,
     "load memory": made_load,
+    "http serving": lambda: a_serving([a_stream(), a_stream(slot=1)], [Launch(10.2, 0)]),
     "prefix reuse": lambda: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
     "repacking": lambda: Pairs("Q4_0", (made_run(),), (made_run(settings=Settings(use_extra_bufts=False)),)),
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),

@@ -33,6 +33,7 @@ KINDS = {
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
     "graph trace": "inferlab.measurement.graph:GraphTrace",
+    "http serving": "inferlab.measurement.http_serving:HttpServing",
     "load memory": "inferlab.measurement.load_memory:LoadMemory",
     "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
     "repacking": "inferlab.experiments.repacking:Pairs",

@@ -48,7 +48,7 @@ def small(monkeypatch, tmp_path):
     """Stages of tiny extent on the embedded model, a cache folder of the test's own, and no llama-bench."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(campaign, "WITHOUT_GPU", SMALL)
-    monkeypatch.setattr(campaign, "built_llama_bench", lambda: None)
+    monkeypatch.setattr(campaign, "built_program", lambda name: None)
     monkeypatch.setattr(campaign, "make_shape", lambda *_, **__: tiny_model())
     monkeypatch.setattr(campaign, "loopback_device", NoDevice)
     monkeypatch.setattr(campaign, "SETTLE_SECONDS", 0.0)

@@ -1,10 +1,8 @@
 """The programs of `make tools`; a test that asks for one is skipped where it was not compiled."""
 
-from pathlib import Path
-
 import pytest
 
-PROGRAMS = Path(__file__).parents[2] / ".tools" / "bin"
+from inferlab.engine.programs import built_program
 
 
 @pytest.fixture
@@ -12,8 +10,8 @@ def program():
     """The path of one of llama.cpp's programs by its name."""
 
     def named(name):
-        path = PROGRAMS / name
-        if not path.is_file():
+        path = built_program(name)
+        if path is None:
             pytest.skip(f"{name} is not compiled: make tools")
         return path
 

@@ -22,6 +22,7 @@ from typing import Any
 from inferlab.atlas.contribute import anonymized, require_name
 from inferlab.engine.limit_vram import limit_vram
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
+from inferlab.engine.programs import built_program
 from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings, OutOfTime, RecordError
@@ -323,12 +324,6 @@ def _llama_bench(bench: Bench, model: str) -> Sweep:
     return from_runs((*theirs.runs, ours))
 
 
-def built_llama_bench() -> Path | None:
-    """The llama-bench that `make tools` compiled in this clone; None without it."""
-    program = Path(__file__).parents[3] / ".tools" / "bin" / "llama-bench"
-    return program if program.is_file() else None
-
-
 def run_llama_bench(program: str | Path, model: str | Path, gpu: bool, seconds: float = STAGE_SECONDS) -> Sweep:
     """Runs of a llama-bench program: a prompt of 512 tokens, and 64 tokens after it. Raises RecordError."""
     layers = ["-ngl", "-1" if gpu else "0"]
@@ -387,7 +382,7 @@ def record(
     machine = engine.machine()
     name = require_name(machine_name or name_of(machine))
     target = Path(folder) / name if folder else records_folder() / name
-    program = Path(llama_bench) if llama_bench else built_llama_bench()
+    program = Path(llama_bench) if llama_bench else built_program("llama-bench")
     bench = Bench(machine, extent_of(machine), engine, seconds, program, SETTLE_SECONDS)
     outcomes = []
     for stage in chosen(stages(machine), names):

@@ -17,6 +17,14 @@ from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
 from inferlab.figures.diagnosis import confusion_matrix, symptoms
 from inferlab.figures.graph import graph_walk
+from inferlab.figures.http_serving import (
+    http_rates,
+    http_waits,
+    longest_pauses,
+    request_clock,
+    running_answers,
+    ttft_over_http,
+)
 from inferlab.figures.kernel_rates import mix_rates, repacking
 from inferlab.figures.kv_cache import cache_runs, cache_use, kv_formulas
 from inferlab.figures.load_memory import load_memory, load_peaks
@@ -73,6 +81,8 @@ __all__ = [
     "footprint_factors",
     "graph_walk",
     "host_layers",
+    "http_rates",
+    "http_waits",
     "kv_formulas",
     "layer_bytes",
     "ledger_bytes",
@@ -80,6 +90,7 @@ __all__ = [
     "live",
     "load_memory",
     "load_peaks",
+    "longest_pauses",
     "memory_breakdown",
     "memory_residuals",
     "mix_rates",
@@ -99,11 +110,13 @@ __all__ = [
     "redraw",
     "register_page_renderer",
     "repacking",
+    "request_clock",
     "requests",
     "resident_memory",
     "roofline",
     "roofline_at",
     "rounding_errors",
+    "running_answers",
     "scale_search",
     "settings_text",
     "slider",
@@ -124,6 +137,7 @@ __all__ = [
     "token_against_depth",
     "token_times",
     "ttft_against_prompt",
+    "ttft_over_http",
     "tuning_pairs",
     "tuning_rounds",
     "type_choices",

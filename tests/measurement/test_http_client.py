@@ -1,0 +1,64 @@
+"""The client of a streaming server, against one that answers as it was written here."""
+
+
+import pytest
+from http_server import answer, event, scripted_server
+
+from inferlab.errors import EngineRefused, EngineTimeout
+from inferlab.measurement.http_client import stream
+
+
+def ask(port, seconds=5.0):
+    return stream("127.0.0.1", port, "/completion", {"prompt": [1, 2]}, seconds)
+
+
+def test_each_event_is_stamped_when_it_arrives():
+    """A pause of the server lies between two events, not before the first or after the last."""
+    first, *rest = answer()
+    with scripted_server([first, 0.2, *rest]) as (port, bodies):
+        found = ask(port)
+    times = [one.seconds for one in found.events]
+    assert bodies == [{"prompt": [1, 2]}]
+    assert found.sent_seconds < found.headers_seconds <= times[0] < times[-1] <= found.ended_seconds
+    assert times[1] - times[0] == pytest.approx(0.2, abs=0.1)
+    assert times[0] - found.sent_seconds < 0.15
+
+
+def test_an_event_has_its_data_and_its_bytes():
+    """Pings, which are comments, are no events; two events in one chunk of HTTP are two."""
+    text = event({"content": "é", "stop": False, "tokens_predicted": 2})
+    with scripted_server([b":\n\n", text + text, answer()[-1]]) as (port, _):
+        found = ask(port).events[:-1]
+    assert [one.data["content"] for one in found] == ["é", "é"]
+    assert [one.n_bytes for one in found] == [len(text)] * 2
+
+
+@pytest.mark.parametrize(
+    ("pieces", "more", "said"),
+    [
+        ([b'{"error": "no"}'], {"status": 400, "kind": "application/json"}, "answered 400"),
+        ([b"<html>"], {"kind": "text/html"}, "text/html"),
+        ([event({"error": {"message": "Context size has been exceeded."}})], {}, "exceeded"),
+        ([b"data: 7\n\n"], {}, "not an object"),
+        ([b"data: {\n\n"], {}, "broke off"),
+        ([answer()[0]], {"cut": True}, "broke off"),
+    ],
+)
+def test_what_is_no_answer_is_refused(pieces, more, said):
+    """An error of the server, another kind of answer, and a stream that breaks off are told apart."""
+    with scripted_server(pieces, **more) as (port, _), pytest.raises(EngineRefused, match=said):
+        ask(port)
+
+
+def test_a_silent_server_is_not_waited_for_for_ever():
+    """After the time without a byte the request is given up."""
+    with scripted_server([answer()[0], 0.6]) as (port, _), pytest.raises(EngineTimeout, match="sent nothing"):
+        ask(port, seconds=0.2)
+
+
+def test_nobody_listens():
+    """A port without a server is an error of the library."""
+    with scripted_server([]) as (port, _):
+        pass
+    with pytest.raises(EngineRefused, match="broke off"):
+        ask(port)

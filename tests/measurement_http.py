@@ -1,0 +1,22 @@
+"""Streams and servings for tests, from times that the test wrote."""
+
+from fakes import CARD, CPU_ONLY
+from http_server import TIMINGS
+
+from inferlab.measurement.http_client import Event, Stream
+from inferlab.measurement.http_serving import HttpRequest, HttpServing, replies_of
+from inferlab.settings import Settings
+
+
+def a_stream(sent=10.0, first=10.5, n_done=(1, 2, 4), slot=0, step=0.1):
+    """A stream as the client returns it: an event each `step` seconds from `first` on."""
+    some = [Event(first + i * step, 50, {"stop": False, "tokens_predicted": n}) for i, n in enumerate(n_done)]
+    end = some[-1].seconds
+    last = Event(end, 900, {"stop": True, "id_slot": slot, "timings": TIMINGS})
+    return Stream(sent, sent + 0.01, [*some, last], end)
+
+
+def a_serving(streams, launches, requests=None):
+    requests = requests or [HttpRequest(8, 4)] * len(streams)
+    replies = replies_of(requests, streams, launches)
+    return HttpServing(model=CARD, settings=Settings(n_seq_max=2), machine=CPU_ONLY, replies=replies)
