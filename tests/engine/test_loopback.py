@@ -343,6 +343,7 @@ def tcp_pair():
         return near, listener.accept()[0]
 
 
+@pytest.mark.engine  # compares times: nothing else may run meanwhile
 @pytest.mark.parametrize(
     ("n_bytes", "bytes_per_second", "latency_seconds"),
     [(2_000_000, 2e7, 0.0), (1_000_000, 1e7, 0.05), (100, 1e9, 0.1), (3_000_000, float("inf"), 0.1)],
