@@ -44,7 +44,7 @@ def request_clock(one: HttpServing) -> go.Figure:
     for name, (colour, base, seconds) in parts.items():
         figure.add_bar(
             y=[f"request {i}" for i in range(1, len(known) + 1)], x=seconds, base=base, orientation="h", name=name,
-            marker_color=colour, hovertemplate=f"{name}: %{{x:.3f}} s from %{{base:.3f}} s<extra></extra>",
+            marker_color=colour, hovertemplate=f"{name}: %{{base:.3f}} to %{{x:.3f}} s<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="overlay", showlegend=True, height=210 + 26 * max(4, len(known)), bargap=0.25)
     figure.update_yaxes(autorange="reversed", type="category")
