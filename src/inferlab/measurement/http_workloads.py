@@ -79,16 +79,21 @@ def serve_in_turns(
         )
 
 
+def origin() -> str:
+    """Where the results of `serve_or_load` come from, as a sentence."""
+    if built_program("llama-server"):
+        return "The results are measured on this machine."
+    return "llama-server is not compiled here (make tools): the results are a recorded run of another machine."
+
+
 def serve_or_load(
     record: str, waves: Sequence[Sequence[HttpRequest]], *args: Any, **named: Any
-) -> tuple[tuple[HttpServing, ...], str]:
-    """`serve_in_turns`, or a recorded run by its name where llama-server is not compiled; and which of the two it is.
+) -> tuple[HttpServing, ...]:
+    """`serve_in_turns`, or a recorded run by its name where llama-server is not compiled; `origin` says which.
 
     Raises EngineRefused, EngineTimeout, ModelError or RecordError.
     """
-    if built_program("llama-server"):
-        return serve_in_turns(waves, *args, **named), "measured on this machine"
-    return load(record), "llama-server is not compiled here (make tools): a recorded run of another machine"
+    return serve_in_turns(waves, *args, **named) if built_program("llama-server") else load(record)
 
 
 def longest_pause(one: HttpServing) -> float:
