@@ -1,0 +1,44 @@
+"""Rows of the page on error messages, from data/facts/log_findings.toml: the message, what it means, what to do.
+
+The groups name rules, so that the page has an order; a rule with a message that is in no group is an error.
+"""
+
+from __future__ import annotations
+
+import re
+
+from inferlab.log_reader.rules import Rule, fix_for, rules
+
+GROUPS = {
+    "file": ("html-page", "lfs-pointer", "not-gguf", "incomplete-file", "unknown-architecture"),
+    "memory": ("out-of-memory", "too-little-ram", "fit-failed", "mlock-failed"),
+    "device": (
+        *("driver-too-old", "no-kernel-image", "cuda-not-started", "gpu-lost", "illegal-instruction"),
+        *("flash-attention-unsupported", "cache-types-without-kernel", "no-nccl"),
+    ),
+    "request": (
+        *("quantized-values", "pool-exceeded", "batch-too-small", "port-taken", "decode-failed", "input-truncated"),
+        *("context-shift", "beyond-training", "full-reprocessing", "chat-template"),
+    ),
+}
+HEADS = ("message", "what it means", "what to do")
+READ_FROM_THE_LOG = re.compile(r"\{\w+\}")
+"""A part of a sentence that the log reader takes from the line."""
+
+
+def message_rows(group: str) -> list[tuple[str, str, str]]:
+    """One row for each rule of a group, by the columns HEADS, with llama.cpp's own names of the settings.
+
+    Raises KeyError for an unknown group.
+    """
+    return [_row(rules()[name]) for name in GROUPS[group]]
+
+
+def without_group() -> set[str]:
+    """Rules that have a message and are in no group."""
+    with_message = {name for name, rule in rules().items() if rule.any}
+    return with_message - {name for names in GROUPS.values() for name in names}
+
+
+def _row(rule: Rule) -> tuple[str, str, str]:
+    return f"`{rule.any[0].strip()}`", READ_FROM_THE_LOG.sub("…", rule.what), " ".join(fix_for(rule, "cli"))
