@@ -386,4 +386,14 @@ LOGS = {
         "length\n",
         ["request-too-long"],
     ),
+    # src/llama-vocab.cpp:2428
+    "unknown pre-tokenizer": (
+        START + "llama_model_load: error loading model: error loading model vocabulary: unknown pre-tokenizer type: "
+        "'kestrel'\nllama_model_load_from_file_impl: failed to load model\n",
+        ["unknown-pre-tokenizer"],
+    ),
+    # ggml/src/ggml-rpc/ggml-rpc.cpp:357
+    "RPC server of another version": ("RPC server version mismatch: 99.0.0\n", ["rpc-version"]),
+    # src/llama-context.cpp:1841
+    "no free cells": (HEALTHY + "decode: failed to find a memory slot for batch of size 44\n", ["no-free-cells"]),
 }  # fmt: skip

@@ -10,15 +10,18 @@ import re
 from inferlab.log_reader.rules import Rule, fix_for, rules
 
 GROUPS = {
-    "file": ("html-page", "lfs-pointer", "not-gguf", "incomplete-file", "unknown-architecture"),
+    "file": (
+        *("html-page", "lfs-pointer", "not-gguf", "incomplete-file", "unknown-architecture"),
+        "unknown-pre-tokenizer",
+    ),
     "memory": ("out-of-memory", "too-little-ram", "fit-failed", "mlock-failed"),
     "device": (
         *("driver-too-old", "no-kernel-image", "cuda-not-started", "gpu-lost", "illegal-instruction"),
-        *("flash-attention-unsupported", "cache-types-without-kernel", "no-nccl"),
+        *("flash-attention-unsupported", "cache-types-without-kernel", "no-nccl", "rpc-version"),
     ),
     "request": (
         *("quantized-values", "pool-exceeded", "batch-too-small", "port-taken", "decode-failed", "input-truncated"),
-        *("context-shift", "beyond-training", "full-reprocessing", "chat-template"),
+        *("context-shift", "beyond-training", "full-reprocessing", "chat-template", "no-free-cells"),
     ),
 }
 HEADS = ("message", "what it means", "what to do")

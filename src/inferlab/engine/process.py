@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,16 @@ class WorkerProcess:
     """A running `inferlab.engine.worker`, its log file, and a thread that reads what it writes.
 
     `environment` is added to this process's. `visible_gpus` is what it was started with: it sees no later change.
+    `started_by` is a command that runs the one behind it, such as `prlimit --memlock=0`.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], started_by: Sequence[str] = ()) -> None:
         self.visible_gpus = visible_gpus()
         handle, name = tempfile.mkstemp(prefix="inferlab-", suffix=".log")
         os.close(handle)
         self.log = Path(name)
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "inferlab.engine.worker", name],
+            [*started_by, sys.executable, "-m", "inferlab.engine.worker", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -5,6 +5,7 @@ A built page has no kernel, so the same calls return what was measured at build:
 `ask` a question with its outcome folded away.
 """
 
+from inferlab.widgets.clinic import clinic_cases
 from inferlab.widgets.explorer import Explorer, explore
 from inferlab.widgets.kv_cache import CacheLab, cache_lab
 from inferlab.widgets.offload import SplitLab, split_lab
@@ -21,6 +22,7 @@ __all__ = [
     "SplitLab",
     "ask",
     "cache_lab",
+    "clinic_cases",
     "explore",
     "pipeline_lab",
     "quantization_lab",
