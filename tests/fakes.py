@@ -19,6 +19,7 @@ from inferlab.engine.protocol import Entry, Opening, Pass, Step
 from inferlab.machine import Device, Machine
 from inferlab.measurement.fidelity import Fidelity
 from inferlab.measurement.graph import GraphPass, GraphTrace
+from inferlab.measurement.link_rates import CacheLevel, DeviceRates, LinkRates, ReadPoint
 from inferlab.measurement.load_memory import Held, LoadMemory
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import ModelCard
@@ -223,6 +224,17 @@ def made_graph_trace(**changes) -> GraphTrace:
     splits = tuple(Split(backend, inputs, tuple(nodes[start:end])) for backend, inputs, start, end in parts)
     facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "date": "2026-01-31"}
     return GraphTrace(**(facts | {"prefill": GraphPass(8, splits), "decode": GraphPass(1, splits)} | changes))
+
+
+def made_link_rates(**changes) -> LinkRates:
+    """Round rates of a machine with two caches, a disk and a loopback device."""
+    sweep = tuple(ReadPoint(2**n, rate * 1e9) for n, rate in ((14, 100), (19, 80), (28, 20)))
+    facts = {
+        "machine": CPU_ONLY, "date": "2026-01-31", "disk": 2e9, "page_cache": 10e9, "host_ram": 40e9, "threads": 2,
+        "caches": (CacheLevel(1, 2**15), CacheLevel(2, 2**20)), "sweep": sweep,
+        "devices": (DeviceRates("loopback device", 1e9, 1.5e9),),
+    }  # fmt: skip
+    return LinkRates(**{**facts, **changes})
 
 
 def made_load(**changes) -> LoadMemory:

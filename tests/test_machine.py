@@ -85,11 +85,13 @@ def test_caches_count_once(monkeypatch):
     monkeypatch.setattr(machine.Path, "read_text", read)
     monkeypatch.setattr(machine, "usable_cpu_numbers", lambda: [0, 1, 2, 3])
     assert machine.last_level_cache_bytes() == 2 * 32 * 2**20
+    assert machine.data_cache_bytes() == {1: 48 * 2**10, 3: 32 * 2**20}
     monkeypatch.setattr(machine, "usable_cpu_numbers", lambda: [1])
     assert machine.last_level_cache_bytes() == 32 * 2**20
     monkeypatch.setattr(machine.Path, "read_text", _refuse)
     monkeypatch.setattr(machine.platform, "system", lambda: "Linux")
     assert machine.last_level_cache_bytes() is None
+    assert machine.data_cache_bytes() == {}
 
 
 def test_macos_tells_the_cache_of_its_fast_cores(monkeypatch):

@@ -12,7 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, BatchEngine, made_fidelity, made_graph_trace, made_load, made_run
+from fakes import (
+    BUFFERS,
+    CARD,
+    CPU_ONLY,
+    WITH_GPU,
+    BatchEngine,
+    made_fidelity,
+    made_graph_trace,
+    made_link_rates,
+    made_load,
+    made_run,
+)
 from measurement_http import a_serving, a_stream
 
 import inferlab as lab
@@ -73,6 +84,7 @@ EXAMPLES = {
     "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
     "graph trace": made_graph_trace,
+    "link rates": made_link_rates,
     "load memory": made_load,
     "http serving": lambda: a_serving([a_stream(), a_stream(slot=1)], [Launch(10.2, 0)]),
     "prefix reuse": lambda: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
@@ -144,7 +156,7 @@ def test_a_record_is_readable_text(tmp_path):
 
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
-    apart = {"attention timings", "calibration", "repacking", "speed point", "sweep"}
+    apart = {"attention timings", "calibration", "link rates", "repacking", "speed point", "sweep"}
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 
 

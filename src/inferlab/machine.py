@@ -238,6 +238,16 @@ def last_level_cache_bytes() -> int | None:
     return sum({shared: n_bytes for level, shared, n_bytes in caches if level == last}.values()) or _macos_cache_bytes()
 
 
+def data_cache_bytes() -> dict[int, int]:
+    """Level -> bytes of each data cache of the first usable processor; {} where unknown.
+
+    A cache may be shared with other processors, and a virtual machine may report another one than it has.
+    """
+    cpu = usable_cpu_numbers()[0]
+    found = {level: n_bytes for level, _, n_bytes in reversed(_caches(cpu))}
+    return dict(sorted(found.items()))
+
+
 def usable_cpu_numbers() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))

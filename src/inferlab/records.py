@@ -34,6 +34,7 @@ KINDS = {
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
     "graph trace": "inferlab.measurement.graph:GraphTrace",
     "http serving": "inferlab.measurement.http_serving:HttpServing",
+    "link rates": "inferlab.measurement.link_rates:LinkRates",
     "load memory": "inferlab.measurement.load_memory:LoadMemory",
     "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
     "repacking": "inferlab.experiments.repacking:Pairs",

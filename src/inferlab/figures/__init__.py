@@ -27,6 +27,7 @@ from inferlab.figures.http_serving import (
 )
 from inferlab.figures.kernel_rates import mix_rates, repacking
 from inferlab.figures.kv_cache import cache_runs, cache_use, kv_formulas
+from inferlab.figures.link_rates import link_ladder
 from inferlab.figures.load_memory import load_memory, load_peaks
 from inferlab.figures.memory import (
     context_against_memory,
@@ -43,6 +44,7 @@ from inferlab.figures.prefix_cache import prefix_reuse
 from inferlab.figures.provenance import badge_in_short
 from inferlab.figures.quant_tradeoffs import fidelity, pareto, published_mix_rates, type_choices
 from inferlab.figures.quant_types import bits_per_weight, mixed_types, super_block
+from inferlab.figures.request_memory import request_memory
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.roofline import rates_against_length, roofline, roofline_at
 from inferlab.figures.rounding import rounding_errors, scale_search
@@ -50,6 +52,7 @@ from inferlab.figures.showing import live, on_page, page_html, redraw, register_
 from inferlab.figures.sliders import slider
 from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance
 from inferlab.figures.speed import predicted_beside_measured, speed_residuals, step_seconds
+from inferlab.figures.start_wait import start_waits
 from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
 from inferlab.figures.training_ledger import ledger_bytes, ledger_seconds
@@ -87,6 +90,7 @@ __all__ = [
     "layer_bytes",
     "ledger_bytes",
     "ledger_seconds",
+    "link_ladder",
     "live",
     "load_memory",
     "load_peaks",
@@ -111,6 +115,7 @@ __all__ = [
     "register_page_renderer",
     "repacking",
     "request_clock",
+    "request_memory",
     "requests",
     "resident_memory",
     "roofline",
@@ -125,6 +130,7 @@ __all__ = [
     "speed_residuals",
     "speedup_against_acceptance",
     "split",
+    "start_waits",
     "step_seconds",
     "summary",
     "super_block",

@@ -11,7 +11,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.registry import close_engines_with_model
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
-from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cache
+from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cache, read_once
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -39,6 +39,8 @@ class ColdStart(Measurement):
     """One cold start: seconds of each phase in order, and the wall time of all of them together.
 
     cached_before and cached_after are the shares of the file in the page cache; None where unknown.
+    read_seconds is the time of one plain read of the whole file just before, from the same state; None if not timed.
+    file_bytes and n_vocab describe the file; None in records made before they were kept.
     """
 
     phases: dict[str, float]
@@ -46,6 +48,9 @@ class ColdStart(Measurement):
     page_cache: str
     cached_before: float | None
     cached_after: float | None
+    read_seconds: float | None = None
+    file_bytes: int | None = None
+    n_vocab: int | None = None
 
     @property
     def page_cache_text(self) -> str:
@@ -140,11 +145,13 @@ def cold_start(
     model: str | Path | None = None,
     settings: Settings | None = None,
     page_cache: str = "as is",
+    time_read: bool = False,
 ) -> ColdStart:
     """Start a process, load the model, create the context, decode one token; time every phase.
 
     page_cache: `empty` first drops the file from the page cache, which ends this session's engines that map it;
     `full` first reads the file; `as is` does neither.
+    time_read: before that, bring the page cache into the same state and time one plain read of the file.
     The phases inside llama.cpp are described at `inferlab.engine.log.phases_in`;
     `process` starts Python and loads llama.cpp's libraries, `check` is inferlab's own check of the header
     before llama.cpp opens the file, `warm_up` decodes the first token.
@@ -154,6 +161,7 @@ def cold_start(
         raise InvalidSettings(f"page_cache={page_cache!r} is not one of {', '.join(PAGE_CACHE)}.")
     path = find_model(model)
     header = read_gguf(path)
+    read_seconds = _read_seconds(path, page_cache) if time_read else None
     cached_before = _prepare_page_cache(path, page_cache)
     engine = LlamaEngine()
     try:
@@ -175,7 +183,18 @@ def cold_start(
         page_cache=page_cache,
         cached_before=cached_before,
         cached_after=cached_share(path),
+        read_seconds=read_seconds,
+        file_bytes=header.file_bytes,
+        n_vocab=header.n_vocab,
     )
+
+
+def _read_seconds(path: Path, page_cache: str) -> float:
+    """Seconds of one plain read of the file, from the requested state of the page cache."""
+    _prepare_page_cache(path, page_cache)
+    began = time.perf_counter()
+    read_once(path)
+    return time.perf_counter() - began
 
 
 def _prepare_page_cache(path: Path, page_cache: str) -> float | None:

@@ -43,10 +43,15 @@ def empty_cache(path: str | Path) -> float | None:
 
 def fill_cache(path: str | Path) -> float | None:
     """Read the file once, so that its pages are in memory; returns the share that then is, None if unknown."""
+    read_once(path)
+    return cached_share(path)
+
+
+def read_once(path: str | Path) -> None:
+    """Read the file from its beginning to its end, 4 MiB at a time, and keep nothing."""
     with open(path, "rb", buffering=0) as file:
         while file.read(2**22):
             pass
-    return cached_share(path)
 
 
 def _libc() -> ctypes.CDLL:
