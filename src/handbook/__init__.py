@@ -9,7 +9,8 @@ In Sphinx: `setup` connects the parts.
   read and write again.
 - What a page shows: `drawings` draws figures as SVG, `formulas` typesets mathematics; `diagrams`, `trials`,
   `predictions`, `atlas_table` and `settings_table` make diagrams, claims on trial, questions to the reader, and the
-  tables of the hardware atlas and of the settings of five programs; `tables` numbers captioned tables, and
+  tables of the hardware atlas and of the settings of five programs; `gallery` shows every diagram once, as files to
+  take along; `tables` numbers captioned tables, and
   `code_lines` makes the lines of code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
@@ -51,6 +52,7 @@ def setup(app) -> dict:
         drawings,
         findable,
         formulas,
+        gallery,
         incremental,
         instrument_directive,
         instruments,
@@ -61,7 +63,8 @@ def setup(app) -> dict:
         trials,
     )
 
-    content = (trials, predictions, atlas_table, settings_table, tables, diagrams, formulas, drawings, code_lines)
+    tabled = (trials, predictions, atlas_table, settings_table, tables)
+    content = (*tabled, diagrams, formulas, drawings, gallery, code_lines)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable)
     for part in (accessibility, *content, *reaching, incremental):
         part.setup(app)

@@ -15,7 +15,7 @@ from handbook import claims
 ROOT = Path(__file__).parents[2]
 OPEN_TRIALS = 3
 PLAIN_FORM = (
-    *("about-this-build", "bibliography", "browser-bench", "foreword", "glossary", "index", "labs"),
+    *("about-this-build", "bibliography", "browser-bench", "foreword", "gallery", "glossary", "index", "labs"),
     *("log-reader", "planner", "setting-names", "units", "your-numbers"),
 )
 """Pages that are no chapters, and open without *In short*."""
