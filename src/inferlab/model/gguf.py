@@ -466,5 +466,7 @@ class _HeaderReader:
             raise self.damaged(f"the data of {name!r} is not aligned to {alignment} bytes")
         n_bytes = kind.bytes_of(prod(shape))
         if data + offset + n_bytes > self.file_bytes:
-            raise self.damaged(f"the data of {name!r} ends at byte {data + offset + n_bytes:,}, past the end,")
+            raise self.damaged(
+                f"the data of {name!r} would end at byte {data + offset + n_bytes:,}, past the end, says the header"
+            )
         return Tensor(name, shape, kind.name, n_bytes, data + offset)

@@ -103,8 +103,9 @@ def _require_layers(model: Model) -> None:
     """Refuse a header whose number of layers is missing, or larger than the number of its tensors."""
     if model.n_layer is None or not 0 < model.n_layer <= len(model.tensors):
         raise UnsupportedArchitecture(
-            f"The header of {model.name} names {model.n_layer} layers and {len(model.tensors):,} tensors, of which no "
-            "plan can be made. The file may be damaged, or no language model."
+            f"The header of {model.name}, of the architecture {model.architecture!r}, gives "
+            f"{'no number of' if model.n_layer is None else model.n_layer} layers for {len(model.tensors):,} tensors, so "
+            "no plan can be made. The file may be damaged, no language model, or newer than this library."
         )
 
 
