@@ -104,8 +104,8 @@ def _require_layers(model: Model) -> None:
     if model.n_layer is None or not 0 < model.n_layer <= len(model.tensors):
         raise UnsupportedArchitecture(
             f"The header of {model.name}, of the architecture {model.architecture!r}, gives "
-            f"{'no number of' if model.n_layer is None else model.n_layer} layers for {len(model.tensors):,} tensors, so "
-            "no plan can be made. The file may be damaged, no language model, or newer than this library."
+            f"{'no number of' if model.n_layer is None else model.n_layer} layers for {len(model.tensors):,} tensors. "
+            "So no plan can be made. The file may be damaged, no language model, or newer than this library."
         )
 
 

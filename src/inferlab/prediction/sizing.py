@@ -1,0 +1,140 @@
+"""What a machine's parts allow: where a model's bytes lie, the most tokens per second, and what another part gains.
+
+    seconds of a token >= bytes read in VRAM / rate of VRAM + bytes read in RAM / rate of RAM
+
+llama.cpp computes a matrix where it lies and one layer after another, so the two times add up. Arithmetic, launches and
+transfers are left out, so every rate here is an upper bound; cores, bus and disk are not in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+
+from inferlab.errors import InvalidSettings
+from inferlab.model.gguf import Model
+from inferlab.prediction.decode_bound import decode_bytes, token_bytes
+from inferlab.prediction.fit import RESERVE_BYTES
+from inferlab.prediction.memory.placement import HOST, layer_of
+from inferlab.prediction.predict import predict_memory
+from inferlab.prediction.rooms import free_bytes, machine_for, margin, usable_bytes
+from inferlab.prediction.search import Search
+from inferlab.settings import Settings
+
+CARD = "gpu0"
+NOTHING, LAYERS, EXPERTS = "nothing", "layers", "experts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """A card and RAM: bytes that a model may use, and bytes per second by their data sheets."""
+
+    vram_bytes: int
+    vram_rate: float
+    ram_bytes: int
+    ram_rate: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value <= 0:
+                raise InvalidSettings(f"{name}={value!r} is no size and no rate. It must be more than 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placing:
+    """Where a model lies on some parts: bytes needed in each memory, and bytes that one token reads there.
+
+    in_ram   what had to leave the card: "nothing", whole "layers" with their cache, or the "experts" of some layers
+    n_moved  of how many layers, counting the output as one
+    """
+
+    in_ram: str
+    n_moved: int
+    vram_bytes: int
+    ram_bytes: int
+    vram_read: int
+    ram_read: int
+
+    def fits(self, parts: Parts) -> bool:
+        """Whether RAM can hold what lies there; the card holds its part by construction."""
+        return self.ram_bytes <= parts.ram_bytes
+
+    def seconds(self, parts: Parts) -> float:
+        """The least seconds of one token: the two readings follow each other."""
+        return self.vram_read / parts.vram_rate + self.ram_read / parts.ram_rate
+
+    def tokens_per_second(self, parts: Parts) -> float:
+        """The most tokens per second of one sequence."""
+        return 1 / self.seconds(parts)
+
+
+def place(model: Model, parts: Parts, n_ctx: int, depth: int = 0, reserve_bytes: int = RESERVE_BYTES) -> Placing:
+    """Everything on the card if it fits; else the experts of the first layers in RAM, or else the first layers.
+
+    n_ctx   cells of a cache in F16, all of them allocated; depth of them are read for a token
+    Experts of a layer as `--n-cpu-moe` moves them, layers as `n_gpu_layers` does, as few as the reserve of the card
+    allows. A compute buffer that grows because of the move is left to the reserve.
+    Raises InvalidSettings where even that is not enough, UnsupportedArchitecture for a cache without a formula.
+    """
+    settings, machine = Settings(n_ctx=n_ctx, flash_attn="on"), machine_for(vram=parts.vram_bytes)
+    rooms = usable_bytes({CARD: free_bytes(machine, settings)[CARD]}, reserve_bytes)
+    search = Search(partial(predict_memory, model, machine=machine, simulate=False), settings, rooms)
+    plan = search.plan(settings)
+    missing = -margin(plan, rooms)
+    if missing > 0 and (experts := expert_bytes(model)):
+        return _without_experts(plan, model, experts, missing, depth)
+    n_layers = model.n_layer + 1
+    n_on_card = n_layers if missing <= 0 else search.most_layers().value
+    if not n_on_card:
+        raise InvalidSettings(f"Not one layer of {model.name} fits on the card with n_ctx={n_ctx}. Give less context.")
+    plan = plan if missing <= 0 else search.plan(settings.but(n_gpu_layers=n_on_card))
+    in_ram = NOTHING if missing <= 0 else LAYERS
+    return _placing(plan, model, in_ram, n_layers - n_on_card, depth)
+
+
+def expert_bytes(model: Model) -> dict[int, int]:
+    """Bytes of the experts' matrices of each layer; empty for a dense model."""
+    found: Counter[int] = Counter()
+    for tensor in model.tensors:
+        if "_exps" in tensor.name:
+            found[layer_of(tensor, model)] += tensor.n_bytes
+    return dict(sorted(found.items()))
+
+
+def _without_experts(plan, model: Model, experts: dict[int, int], missing: int, depth: int) -> Placing:
+    """The placing with the experts of as few first layers in RAM as free the missing bytes."""
+    moved, n_moved = 0, 0
+    for n_bytes in experts.values():
+        if moved >= missing:
+            break
+        moved, n_moved = moved + n_bytes, n_moved + 1
+    if moved < missing:
+        raise InvalidSettings(f"{model.name} does not fit on the card even without its experts. Give less context.")
+    read = round(moved * model.number("expert_used_count") / model.number("expert_count"))
+    return _placing(plan, model, EXPERTS, n_moved, depth, moved, read)
+
+
+def _placing(plan, model: Model, in_ram: str, n_moved: int, depth: int, moved: int = 0, read: int = 0) -> Placing:
+    on_card = decode_bytes(plan, model, depth, frozenset({CARD}))
+    return Placing(
+        in_ram=in_ram,
+        n_moved=n_moved,
+        vram_bytes=plan.most_bytes(CARD) - moved,
+        ram_bytes=plan.most_bytes(HOST) + moved,
+        vram_read=on_card - read,
+        ram_read=token_bytes(model, depth=depth) - on_card + read,
+    )
+
+
+def cpu_lists(n_cores: int, n_engine: int, threads_per_core: int = 2) -> tuple[str, str]:
+    """Logical processors for an engine and for all else, as systemd and taskset take them: ("0-11", "12-15,28-31").
+
+    The engine gets the first thread of its cores, and the others of these cores stay idle. Thread t of core i has the
+    number i + t * n_cores, as Linux counts on many desktop processors; `lscpu -e` shows it.
+    Raises InvalidSettings unless both get a core.
+    """
+    if not 0 < n_engine < n_cores:
+        raise InvalidSettings(f"n_engine={n_engine} of n_cores={n_cores} leaves one side without a core.")
+    rest = (f"{t * n_cores + n_engine}-{(t + 1) * n_cores - 1}" for t in range(threads_per_core))
+    return f"0-{n_engine - 1}", ",".join(rest)

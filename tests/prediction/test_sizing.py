@@ -1,0 +1,76 @@
+"""Where a model lies on given parts, the bound that follows, and what another part gains."""
+
+from dataclasses import replace
+
+import pytest
+
+import inferlab as lab
+from inferlab.errors import InvalidSettings
+from inferlab.prediction.decode_bound import token_bytes
+from inferlab.prediction.sizing import Parts, cpu_lists, expert_bytes, place
+from inferlab.units import GIB
+
+PARTS = Parts(vram_bytes=32 * GIB, vram_rate=1792e9, ram_bytes=120 * GIB, ram_rate=89.6e9)
+DENSE, MIXTURE = lab.shape("llama-3.1-70b", "Q4_K_M"), lab.shape("qwen3-235b-a22b", "Q3_K_M")
+
+
+def test_a_model_that_fits_reads_nothing_from_ram():
+    """But for a row of the embedding; the bound is then bandwidth over the bytes of a token."""
+    model = lab.shape("llama-3.1-8b", "Q8_0")
+    found = place(model, PARTS, 8192)
+    assert (found.in_ram, found.n_moved) == ("nothing", 0)
+    assert found.ram_read < 10_000
+    assert found.tokens_per_second(PARTS) == pytest.approx(PARTS.vram_rate / token_bytes(model), rel=1e-4)
+
+
+@pytest.mark.parametrize(("model", "moved"), [(DENSE, "layers"), (MIXTURE, "experts")])
+def test_the_card_is_filled_and_no_byte_is_lost(model, moved):
+    """The card has less room left than one more layer needs; both memories together read what a token needs."""
+    found = place(model, PARTS, 8192)
+    assert found.in_ram == moved
+    assert found.vram_read + found.ram_read == pytest.approx(token_bytes(model), rel=1e-6)
+    room = PARTS.vram_bytes - GIB - found.vram_bytes
+    assert 0 <= room < 2 * model.tensor_bytes / model.n_layer
+
+
+def test_the_slower_memory_takes_most_of_the_time():
+    """With layers in RAM, twice the rate of RAM gains more than twice the rate of VRAM, and both together double."""
+    found = place(DENSE, PARTS, 8192)
+    faster_ram, faster_card = (replace(PARTS, **{name: 2 * getattr(PARTS, name)}) for name in ("ram_rate", "vram_rate"))
+    both = replace(faster_ram, vram_rate=2 * PARTS.vram_rate)
+    assert found.tokens_per_second(faster_ram) > found.tokens_per_second(faster_card) > found.tokens_per_second(PARTS)
+    assert found.tokens_per_second(both) == pytest.approx(2 * found.tokens_per_second(PARTS))
+
+
+def test_experts_in_ram_cost_less_time_than_their_bytes():
+    """A token reads 8 of 128 experts, so of the bytes in RAM a sixteenth, but for the embedding."""
+    found = place(MIXTURE, PARTS, 8192)
+    moved = sum(list(expert_bytes(MIXTURE).values())[: found.n_moved])
+    assert found.ram_read == pytest.approx(moved / 16, rel=0.01)
+    assert expert_bytes(DENSE) == {}
+
+
+def test_ram_that_is_too_small_is_told():
+    """What left the card must fit into RAM."""
+    found = place(MIXTURE, PARTS, 8192)
+    assert found.fits(PARTS)
+    assert not found.fits(replace(PARTS, ram_bytes=32 * GIB))
+
+
+def test_parts_without_a_rate_and_cards_without_room_are_refused():
+    """Each error says what to change."""
+    with pytest.raises(InvalidSettings, match="ram_rate=0"):
+        replace(PARTS, ram_rate=0)
+    tiny_card = replace(PARTS, vram_bytes=2 * GIB)
+    with pytest.raises(InvalidSettings, match="less context"):
+        place(MIXTURE, tiny_card, 8192)
+    with pytest.raises(InvalidSettings, match="less context"):
+        place(DENSE, tiny_card, 131072)
+
+
+def test_each_side_gets_whole_cores():
+    """The second threads of the engine's cores belong to nobody."""
+    assert cpu_lists(16, 12) == ("0-11", "12-15,28-31")
+    assert cpu_lists(8, 6, threads_per_core=1) == ("0-5", "6-7")
+    with pytest.raises(InvalidSettings, match="n_engine=16"):
+        cpu_lists(16, 16)
