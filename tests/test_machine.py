@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from fakes import CPU_ONLY, WITH_GPU
 
 from inferlab import machine
-from inferlab.machine import Machine, physical_cores, read_host, usable_cpus
+from inferlab.machine import CpuState, Machine, physical_cores, read_cpu_state, read_host, usable_cpus
 from inferlab.records import from_json, to_json
 
 
@@ -119,3 +119,19 @@ def test_an_absent_package_has_no_version():
 
 def _refuse(*_, **__):
     raise OSError("not on this system")
+
+
+def test_the_state_of_the_processors_is_read_from_their_files(tmp_path):
+    """Two threads of one core and two governors; an empty folder tells nothing."""
+    for cpu, governor in (("cpu0", "powersave"), ("cpu1", "performance")):
+        for name, text in (("topology/thread_siblings_list", "0-1"), ("cpufreq/scaling_governor", governor)):
+            (tmp_path / cpu / name).parent.mkdir(parents=True)
+            (tmp_path / cpu / name).write_text(text + "\n")
+    (tmp_path / "smt").mkdir()
+    (tmp_path / "smt" / "active").write_text("1\n")
+    (tmp_path / "sched_autogroup_enabled").write_text("0\n")
+    nothing = tmp_path / "nothing"
+    assert read_cpu_state(tmp_path, tmp_path) == CpuState(True, 2, ("performance", "powersave"), False)
+    assert read_cpu_state(nothing, nothing) == CpuState(None, None, (), None)
+    assert read_cpu_state(tmp_path).text.endswith("each core and the frequency governor performance and powersave")
+    assert CpuState(False, 1).text == "1 hardware thread for each core and no frequency governor"

@@ -29,15 +29,20 @@ from measurement_http import a_serving, a_stream
 import inferlab as lab
 from inferlab.atlas.contribute import problems, schema
 from inferlab.engine.llama_server import Launch
+from inferlab.engine.protocol import Sampler
 from inferlab.errors import RecordError
+from inferlab.experiments.paired import Paired
 from inferlab.experiments.repacking import Pairs
+from inferlab.experiments.surroundings import Surrounding
 from inferlab.experiments.sweep import Sweep, from_runs
-from inferlab.machine import Link
+from inferlab.machine import CpuState, Link
 from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
 from inferlab.measurement.base import Measurement
 from inferlab.measurement.cold_start import ColdStart
 from inferlab.measurement.continuous_batching import Request
+from inferlab.measurement.journey import Journey
 from inferlab.measurement.run import Run
+from inferlab.measurement.sampling import ChainTimes, Sampling
 from inferlab.measurement.speculative import PromptLookup
 from inferlab.measurement.torch_attention import Timing, Timings
 from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
@@ -50,6 +55,12 @@ from inferlab.settings import Settings
 
 LINK = Link("127.0.0.1:4000", 1.0, 0.001, 0.98, 2e-3)
 OLD = json.loads((Path(__file__).parent / "data" / "records-v1.json").read_text(encoding="utf-8"))
+
+
+def a_journey():
+    run = made_run()
+    facts = {"model": run.model, "settings": run.settings, "machine": CPU_ONLY, "case": "as is", "page_cache": "full"}
+    return Journey(**facts, n_prompt=16, n_gen=4, loads=({"process_seconds": 0.1},), passes=run.passes[:1])
 
 
 def a_start():
@@ -69,6 +80,12 @@ def a_ledger():
     return TrainingLedger(**facts, n_tokens=8, logits_difference=1e-5, largest_logit=20.0, same_picks=7, rows=rows)
 
 
+def a_sampling():
+    chain = ChainTimes("cut", (Sampler("top_k", (40.0,)), Sampler("greedy")), 2.0, (1e-5, 2e-5))
+    facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "buffers": BUFFERS}
+    return Sampling(**facts, n_vocab=1000, n_prompt=8, chains=(chain,), decode_seconds=(0.1, 0.2))
+
+
 def tuned():
     over = {"n_ubatch": (64,), "tensor_split": ((3.0, 1.0),)}
     return lab.tune("tiny", budget_seconds=1, over=over, n_prompt=8, n_gen=4, engine=BatchEngine(), progress=False)
@@ -84,12 +101,21 @@ EXAMPLES = {
     "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
     "graph trace": made_graph_trace,
+    "journey": a_journey,
     "link rates": made_link_rates,
     "load memory": made_load,
     "http serving": lambda: a_serving([a_stream(), a_stream(slot=1)], [Launch(10.2, 0)]),
+    "pairs": lambda: Paired(
+        (made_run(),),
+        (made_run(),),
+        (Surrounding(), Surrounding(cores=(0, 1), bound=True, neighbor_nice=10, neighbor_cores=(1,), build="-DA=off")),
+        "pin-busy",
+        CpuState(False, 1, ("performance",)),
+    ),
     "prefix reuse": lambda: prefix_cache.reuse_prefix("tiny", n_shared=(8,), n_own=4, engine=BatchEngine()),
     "repacking": lambda: Pairs("Q4_0", (made_run(),), (made_run(settings=Settings(use_extra_bufts=False)),)),
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),
+    "sampling": a_sampling,
     "schedule": lambda: continuous_batching.schedule(
         [Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()
     ),
@@ -156,7 +182,7 @@ def test_a_record_is_readable_text(tmp_path):
 
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
-    apart = {"attention timings", "calibration", "link rates", "repacking", "speed point", "sweep"}
+    apart = {"attention timings", "calibration", "link rates", "pairs", "repacking", "speed point", "sweep"}
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 
 

@@ -220,6 +220,52 @@ def physical_cores() -> int:
     return max(1, min(len(siblings), usable_cpus()))
 
 
+@dataclass(frozen=True)
+class CpuState:
+    """What the operating system shows of the processors besides their number.
+
+    smt_active        whether cores run several hardware threads at once; None where the system does not say
+    threads_per_core  most logical processors of one core; None where unknown
+    governors         the frequency governors in use; () where the system does not control the frequency
+    autogroup         whether Linux schedules sessions as groups, between which `nice` does not count; None if unknown
+    """
+
+    smt_active: bool | None = None
+    threads_per_core: int | None = None
+    governors: tuple[str, ...] = ()
+    autogroup: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """`1 hardware thread for each core and no frequency governor`, as far as known."""
+        n = self.threads_per_core
+        threads = f"{n} hardware thread{'s' * (n > 1)} for each core" if n else "no list of the threads of a core"
+        governors = "the frequency governor " + " and ".join(self.governors) if self.governors else None
+        return f"{threads} and {governors or 'no frequency governor'}"
+
+
+def read_cpu_state(folder: Path = Path("/sys/devices/system/cpu"), kernel: Path = Path("/proc/sys/kernel")) -> CpuState:
+    """The state of the processors that Linux shows in these folders; elsewhere nothing is known."""
+    switch = {"0": False, "1": True}
+    active, autogroup = (
+        switch.get(next(iter(_texts(*place)), ""))
+        for place in ((folder, "smt/active"), (kernel, "sched_autogroup_enabled"))
+    )
+    siblings = [_numbers_in(text) for text in _texts(folder, "cpu[0-9]*/topology/thread_siblings_list")]
+    governors = _texts(folder, "cpu[0-9]*/cpufreq/scaling_governor")
+    return CpuState(active, max(siblings, default=None), tuple(sorted(set(governors))), autogroup)
+
+
+def _texts(folder: Path, pattern: str) -> list[str]:
+    return [_read_line(path) for path in sorted(folder.glob(pattern))]
+
+
+def _numbers_in(cpu_list: str) -> int:
+    """How many processors a list of Linux names: `0-1,4` has three."""
+    ends = [part.split("-") for part in cpu_list.split(",")]
+    return sum(int(pair[-1]) - int(pair[0]) + 1 for pair in ends)
+
+
 def ram_bytes() -> int | None:
     """Physical memory in bytes, None where the system does not report it."""
     try:

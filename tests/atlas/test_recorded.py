@@ -20,7 +20,7 @@ from inferlab.units import MIB
 
 FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.rglob("*.json"))}
 KINDS_HERE = sorted({data["record"] for data in FILES.values()})
-NO_MODEL = ("attention timings", "calibration", "link rates", "repacking", "speed point", "sweep")
+NO_MODEL = ("attention timings", "calibration", "link rates", "pairs", "repacking", "speed point", "sweep")
 
 
 def files_of(kind):
@@ -29,9 +29,11 @@ def files_of(kind):
 
 
 def runs_in(data):
-    """The plain JSON of every run in a file: one or several runs, or the points and anchors of a sweep."""
+    """The plain JSON of every run in a file: one or several runs, two sides, or the points and anchors of a sweep."""
     if data["record"] == "run":
         return data.get(SEQUENCE, [data])
+    if data["record"] == "pairs":
+        return [*data["before"], *data["after"]]
     return [point["run"] for point in data.get("points", ()) if "run" in point] + data.get("anchors", [])
 
 
@@ -44,6 +46,8 @@ def objects_in(data):
 def shown_runs(data):
     """The same runs as the library reads them."""
     found = from_record(data)
+    if data["record"] == "pairs":
+        return [*found.before, *found.after]
     return list(objects_in(data)) if data["record"] == "run" else [*found.runs, *found.anchors]
 
 
@@ -85,7 +89,7 @@ def test_every_file_of_a_kind_is_read_as_its_class(kind):
     assert {type(one) for one in read} == {class_of(kind)}
 
 
-@pytest.mark.parametrize("kind", ["run", "sweep"])
+@pytest.mark.parametrize("kind", ["pairs", "run", "sweep"])
 def test_the_median_comes_out_of_the_samples(kind):
     """Prefill and decode rates, computed from the raw seconds, are those that a figure shows, for every run."""
     for name, data in files_of(kind).items():
@@ -94,7 +98,7 @@ def test_the_median_comes_out_of_the_samples(kind):
         assert all(has_its_rates(run, raw) for run, raw in zip(shown, runs_in(data), strict=True)), name
 
 
-@pytest.mark.parametrize("kind", ["run", "sweep"])
+@pytest.mark.parametrize("kind", ["pairs", "run", "sweep"])
 def test_a_run_says_where_when_and_with_what(kind):
     """Machine, date, build and the kind of the weights are in the record of every run."""
     for data in files_of(kind).values():

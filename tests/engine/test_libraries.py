@@ -45,3 +45,9 @@ def test_a_missing_library_is_named():
     """EngineUnavailable says which file is not there."""
     with pytest.raises(EngineUnavailable, match=r"no-such-part.* is not in"):
         libraries.shared_library("no-such-part")
+
+
+def test_the_folder_that_llama_cpp_python_is_told_to_use_is_the_one(monkeypatch, tmp_path):
+    """Else the worker would open a second copy of ggml beside the one that libllama links to."""
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
+    assert libraries.folder() == tmp_path

@@ -1,20 +1,19 @@
 """Pairs of two settings: their order, their ratios, and what is said of them."""
 
-from types import SimpleNamespace
-
 import pytest
-from fakes import ScriptedEngine
+from fakes import ScriptedEngine, made_run, scripted_pass
 
 from inferlab.errors import InvalidSettings
-from inferlab.experiments.paired import Paired, measure_pairs
+from inferlab.experiments.paired import Paired, measure_pairs, measure_surroundings
+from inferlab.experiments.surroundings import Surrounding
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 
 
 def paired(before, after):
-    """Pairs with these rates of decode."""
-    runs = ([SimpleNamespace(decode_tokens_per_second=rate) for rate in rates] for rates in (before, after))
-    return Paired(*map(tuple, runs))
+    """Pairs with these rates of decode, a run for each."""
+    sides = ([scripted_pass(gaps=(1 / rate,), share=1) for rate in rates] for rates in (before, after))
+    return Paired(*(tuple(made_run(passes=(one,)) for one in side) for side in sides))
 
 
 def test_each_pair_has_both_settings_and_the_order_alternates(monkeypatch):
@@ -37,9 +36,34 @@ def test_a_verdict_needs_an_interval_without_one(factor, verdict):
     low, high = found.interval("decode")
     assert low <= found.ratio("decode") <= high
     assert found.verdict("decode") == verdict
+    assert found.text("decode").endswith(f"), {verdict}")
 
 
 def test_too_few_pairs_are_refused():
     """The message says how many are needed."""
     with pytest.raises(InvalidSettings, match="10 or more"):
         measure_pairs(None, Settings(), Settings(), n_pairs=9)
+
+
+def test_two_engines_are_measured_each_in_its_surrounding(monkeypatch):
+    """Each engine generates what its side counts, and the neighbor runs beside its own side only."""
+    engines, seen = (ScriptedEngine(), ScriptedEngine()), []
+    real = Surrounding.neighbor
+    monkeypatch.setattr(Surrounding, "neighbor", lambda self: seen.append(self.neighbor_nice) or real(Surrounding()))
+    sides = Surrounding(), Surrounding(neighbor_nice=5)
+    found = measure_surroundings(tiny_model(), (Settings(), Settings()), sides, engines, 10, 8, 4)
+    assert [len(engine.asked) for engine in engines] == [20, 20]  # a warm-up before each counted pass
+    assert seen == [None, 5, 5, None] * 5
+    assert (found.surroundings, found.is_control) == (sides, False)
+
+
+def test_a_compact_record_has_the_same_ratios():
+    """One run for each side, and every pass in its place."""
+    found = paired([100.0] * 10, [110.0 + n for n in range(10)])
+    assert found.compact().ratios("decode") == found.ratios("decode")
+    assert [len(side) for side in (found.compact().before, found.compact().after)] == [1, 1]
+
+
+def test_a_side_against_itself_is_a_control():
+    """Equal settings in equal surroundings."""
+    assert paired([1.0], [2.0]).is_control

@@ -81,7 +81,7 @@ def test_a_picture_without_files_has_no_links():
 
 def test_a_png_has_twice_the_size_of_its_svg(tmp_path):
     """Drawn with the book's font; the file begins as a PNG does."""
-    svg, file = alone("three-clocks"), tmp_path / "drawn.png"
+    svg, file = alone("three-clocks", face=gallery._face(ROOT)), tmp_path / "drawn.png"
     try:
         gallery.draw({file: svg})
     except gallery.NoBrowser as missing:

@@ -147,4 +147,4 @@ def test_a_misspelt_name_fails_the_build(tmp_path, page, complaint):
 def test_an_unknown_setting_lists_what_there_is():
     """When no name is near."""
     with pytest.raises(InvalidSettings, match=r"There are: n_threads, "):
-        option_named("temperature")
+        option_named("voltage")

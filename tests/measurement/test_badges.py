@@ -1,7 +1,9 @@
 """Badges: a measurement names the devices that it used, whichever verb took it."""
 
+from dataclasses import replace
+
 import pytest
-from fakes import BUFFERS, BatchEngine, made_run
+from fakes import BUFFERS, CPU_ONLY, BatchEngine, made_run
 from marks import needs_rpc
 
 import inferlab as lab
@@ -71,6 +73,14 @@ def test_a_badge_names_the_kernels_of_the_processor():
     assert (old.weights, old.kernels_text) == ((), "Q4_K repacked, Q6_K tiled from 8 tokens")
     assert made_run().badge.endswith("; kernels: not recorded")
     assert "kernels" not in made_run(buffers=()).badge
+
+
+def test_a_build_without_avx_has_no_tiles():
+    """The tiled kernels are compiled for AVX and more; a build for SSE4.2 has the plain ones."""
+    weights, portable = (Matrices("Q4_K", "CPU", 30),), ("SSE3", "SSSE3", "LLAMAFILE")
+    assert made_run(weights=weights).kernels_text == "Q4_K tiled from 8 tokens"
+    run = made_run(weights=weights, machine=replace(CPU_ONLY, instruction_sets=portable))
+    assert run.kernels_text == "Q4_K plain"
 
 
 def test_a_badge_of_several_runs_names_the_kernels_of_all():

@@ -26,6 +26,7 @@ from inferlab.engine.protocol import (
     Opening,
     Pass,
     ProgressCallback,
+    Sampler,
     Step,
     ignore_progress,
 )
@@ -43,10 +44,17 @@ class LlamaEngine:
 
     A request without a reply after `timeout_seconds` stops the worker and raises EngineTimeout.
     `environment` is added to the worker's, for what llama.cpp reads there: {"LLAMA_ATTN_ROT_DISABLE": "1"}.
+    `started_by` is a command that starts the worker, such as ("nice", "-n", "10").
     """
 
-    def __init__(self, timeout_seconds: float | None = None, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        timeout_seconds: float | None = None,
+        environment: Mapping[str, str] | None = None,
+        started_by: Sequence[str] = (),
+    ) -> None:
         self.timeout_seconds, self.environment = timeout_seconds, dict(environment or {})
+        self.started_by = tuple(started_by)
         self._worker: WorkerProcess | None = None
         self._lock = threading.RLock()
         self._opened: tuple[tuple[Any, Settings], Opening] | None = None
@@ -216,6 +224,21 @@ class LlamaEngine:
         if self._alive:
             self._request("free_reference")
 
+    # --- sampling ---------------------------------------------------------------------------
+
+    def sample(
+        self, prompt: Sequence[int], chains: Sequence[Sequence[Sampler]], exponent: float, repeats: int
+    ) -> tuple[list[list[float]], list[float]]:
+        """(seconds of each sampler chain in each repetition, seconds of the decode step before each of them).
+
+        The logits follow Zipf's law with this exponent: engine.worker_sampling. Raises EngineRefused for an unknown
+        sampler.
+        """
+        reply = self._request(
+            "sample", prompt=list(prompt), chains=[list(one) for one in chains], exponent=exponent, repeats=repeats
+        )
+        return reply["seconds"], reply["decode_seconds"]
+
     # --- files ------------------------------------------------------------------------------
 
     def quantize(
@@ -308,7 +331,7 @@ class LlamaEngine:
     def _start(self) -> None:
         libraries.folder()
         self.close()
-        self._worker = WorkerProcess(self.environment)
+        self._worker = WorkerProcess(self.environment, self.started_by)
 
     def _request(self, name: str, on_progress: ProgressCallback = ignore_progress, **details: Any) -> dict[str, Any]:
         """Send one request and wait for its reply; an interrupt stops the worker and goes on to the caller.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +15,13 @@ BACKENDS = ("cpu", "cuda", "metal", "vulkan", "hip", "sycl", "rpc", "blas")
 
 
 def folder() -> Path:
-    """The folder of llama-cpp-python's shared libraries.
+    """The folder of llama-cpp-python's shared libraries, or the one that LLAMA_CPP_LIB_PATH names instead.
 
+    llama-cpp-python loads libllama from there too (llama_cpp.py:36): a library from elsewhere would be a second copy.
     Raises EngineUnavailable when the package is not installed.
     """
+    if named := os.environ.get("LLAMA_CPP_LIB_PATH"):
+        return Path(named)
     spec = find_spec("llama_cpp")
     if spec is None or not spec.submodule_search_locations:
         raise EngineUnavailable(f"llama-cpp-python is not installed in {sys.prefix}. Install it with: {INSTALL}")

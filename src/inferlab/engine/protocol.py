@@ -83,6 +83,13 @@ class Step:
     picks: tuple[int, ...]
 
 
+class Sampler(NamedTuple):
+    """One sampler of a chain: its name in --samplers (or greedy, dist), and its values as engine.worker_sampling."""
+
+    name: str
+    values: tuple[float, ...] = ()
+
+
 class Engine(Protocol):
     """What a measurement needs from an inference engine; tests pass a scripted one. `LlamaEngine` documents each."""
 

@@ -7,6 +7,7 @@ It exits as soon as its input closes, so it never outlives its owner, even when 
 worker_model       a loaded model and its context
 worker_vocabulary  text to token ids and back
 worker_scoring     scores of a text, alone or beside a reference model
+worker_sampling    times of sampler chains
 worker_devices     ggml's devices, RPC servers, operations without a model
 worker_graph       the scheduler's splits and nodes, where the environment asks for them
 """
@@ -30,6 +31,7 @@ from inferlab.engine.protocol import NEED_NO_MODEL
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_graph import GraphWatch
 from inferlab.engine.worker_model import LoadedModel, batch_slices, context_params
+from inferlab.engine.worker_sampling import time_chains
 from inferlab.engine.worker_scoring import Scoring
 
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
@@ -347,6 +349,11 @@ class Worker:
     def do_free_reference(self) -> dict[str, Any]:
         self.scoring.free_reference(besides=self.loaded)
         return {}
+
+    # --- sampling ---------------------------------------------------------------------------
+
+    def do_sample(self, **work: Any) -> dict[str, Any]:
+        return time_chains(self.loaded, **work)
 
     # --- text and tokens --------------------------------------------------------------------
 

@@ -1,34 +1,55 @@
-"""Two settings compared in interleaved pairs, and the control that every such comparison needs: a setting with itself.
+"""Two settings or two surroundings compared in interleaved pairs, and the control that every such comparison needs.
 
-The two runs of a pair follow each other, in alternating order, so that a slow minute of the machine meets both.
+The control is a side compared with itself. The two runs of a pair follow each other, in alternating order, so that a
+slow minute of the machine meets both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from inferlab.engine.protocol import Engine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.run import Run, measure
+from inferlab.experiments.surroundings import Surrounding
+from inferlab.machine import CpuState
+from inferlab.measurement.run import Run, measure, measure_in_turns
 from inferlab.settings import Settings
 from inferlab.statistics import ENOUGH, median_interval
 
 N_PAIRS = 15
+FASTER, SLOWER, UNDECIDED = "faster", "slower", "no difference found"
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Runs in pairs: those `before` a change and those `after` it, one pass each."""
+    """Runs in pairs: those `before` a change and those `after` it. The passes of a side, run after run, are its pairs.
+
+    surroundings  of the two sides
+    name          what was compared
+    cpu           what the system showed of the processors; None if that was not read
+    """
 
     before: tuple[Run, ...]
     after: tuple[Run, ...]
+    surroundings: tuple[Surrounding, Surrounding] = (Surrounding(), Surrounding())
+    name: str = ""
+    cpu: CpuState | None = None
+
+    def rates(self, phase: str, side: str = "before") -> tuple[float, ...]:
+        """Tokens per second of every pass of one side, "before" or "after"; `phase` is "prefill" or "decode"."""
+        return tuple(rate for run in getattr(self, side) for rate in run.points(f"{phase}_tokens_per_second"))
+
+    def rate(self, phase: str, side: str = "before") -> float:
+        """The median of `rates`."""
+        return median(self.rates(phase, side))
 
     def ratios(self, phase: str) -> tuple[float, ...]:
-        """Rate after over rate before, pair by pair; `phase` is "prefill" or "decode"."""
-        rate = f"{phase}_tokens_per_second"
-        return tuple(getattr(b, rate) / getattr(a, rate) for a, b in zip(self.before, self.after, strict=True))
+        """Rate after over rate before, pair by pair."""
+        pairs = zip(self.rates(phase, "before"), self.rates(phase, "after"), strict=True)
+        return tuple(after / before for before, after in pairs)
 
     def ratio(self, phase: str) -> float:
         """The median of `ratios`: above 1 the change is faster."""
@@ -41,7 +62,27 @@ class Paired:
     def verdict(self, phase: str) -> str:
         """Whether the change is "faster" or "slower"; "no difference found" where the interval contains 1."""
         low, high = self.interval(phase)
-        return "faster" if low > 1 else "slower" if high < 1 else "no difference found"
+        return FASTER if low > 1 else SLOWER if high < 1 else UNDECIDED
+
+    def text(self, phase: str) -> str:
+        """`1.02 (0.99 to 1.05), no difference found`: ratio, interval and verdict."""
+        low, high = self.interval(phase)
+        return f"{self.ratio(phase):.3g} ({low:.3g} to {high:.3g}), {self.verdict(phase)}"
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the two sides were the same."""
+        same = self.before[0].settings == self.after[0].settings
+        return same and self.surroundings[0] == self.surroundings[1]
+
+    def compact(self) -> Paired:
+        """The same passes in one run for each side, which makes a small record."""
+        return replace(self, before=(_joined(self.before),), after=(_joined(self.after),))
+
+
+def _joined(runs: Sequence[Run]) -> Run:
+    passes = tuple(replace(one, began=None) for run in runs for one in run.passes)
+    return replace(runs[0], passes=passes, warmups=(), load={}, text=None, settled=None)
 
 
 def measure_pairs(
@@ -57,11 +98,42 @@ def measure_pairs(
 
     Give one setting twice for the A/A control. Raises InvalidSettings for fewer than ten pairs, which have no interval.
     """
+
+    def once(side: int) -> Run:
+        return measure(model, (before, after)[side], n_prompt, n_gen, repeats=1, engine=engine, progress=False)
+
+    return Paired(*_in_pairs(once, n_pairs))
+
+
+def measure_surroundings(
+    model: str | Path | None,
+    settings: tuple[Settings, Settings],
+    surroundings: tuple[Surrounding, Surrounding],
+    engines: tuple[Engine, Engine],
+    n_pairs: int = N_PAIRS,
+    n_prompt: int = 128,
+    n_gen: int = 32,
+) -> Paired:
+    """Measure two engines that stay open, each in its surrounding, in `n_pairs` pairs, in alternating order.
+
+    The neighbor of a surrounding runs only beside that side. A pass of the prompt warms up before each counted one.
+    Raises InvalidSettings for fewer than ten pairs, and what `measure_in_turns` raises.
+    """
+
+    def once(side: int) -> Run:
+        with surroundings[side].neighbor():
+            chosen = [settings[side]]
+            return measure_in_turns(model, chosen, n_prompt, n_gen, 1, engines[side], progress=False)[0]
+
+    return Paired(*_in_pairs(once, n_pairs), surroundings)
+
+
+def _in_pairs(once: Callable[[int], Run], n_pairs: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """The runs of side 0 and of side 1, of which each begins every other pair."""
     if n_pairs < ENOUGH:
         raise InvalidSettings(f"{n_pairs} pairs have no interval. Ask for {ENOUGH} or more.")
     runs: tuple[list[Run], list[Run]] = ([], [])
     for number in range(n_pairs):
         for side in (0, 1) if number % 2 == 0 else (1, 0):
-            asked = (before, after)[side]
-            runs[side].append(measure(model, asked, n_prompt, n_gen, repeats=1, engine=engine, progress=False))
-    return Paired(tuple(runs[0]), tuple(runs[1]))
+            runs[side].append(once(side))
+    return tuple(runs[0]), tuple(runs[1])

@@ -13,6 +13,7 @@ from inferlab.figures.attention import attention_against_tokens
 from inferlab.figures.batching import batch_rates, batch_steps, batch_steps_by_kernel
 from inferlab.figures.block_pool import card_shares, cells_held, footprint_factors
 from inferlab.figures.cold_start import cold_start, cold_starts
+from inferlab.figures.context_layers import layers_against_context
 from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
 from inferlab.figures.diagnosis import confusion_matrix, symptoms
@@ -25,6 +26,7 @@ from inferlab.figures.http_serving import (
     running_answers,
     ttft_over_http,
 )
+from inferlab.figures.journey import conversation_clock
 from inferlab.figures.kernel_rates import mix_rates, repacking
 from inferlab.figures.kv_cache import cache_runs, cache_use, kv_formulas
 from inferlab.figures.link_rates import link_ladder
@@ -40,6 +42,7 @@ from inferlab.figures.model_parts import cost_by_part, tensor_bytes
 from inferlab.figures.no_cache import operations_without_cache, time_without_cache
 from inferlab.figures.offload import recorded_badge, settings_text, split
 from inferlab.figures.options import host_layers, option_effect
+from inferlab.figures.pairs import paired_ratios
 from inferlab.figures.prefix_cache import prefix_reuse
 from inferlab.figures.provenance import badge_in_short
 from inferlab.figures.quant_tradeoffs import fidelity, pareto, published_mix_rates, type_choices
@@ -79,6 +82,7 @@ __all__ = [
     "cold_starts",
     "confusion_matrix",
     "context_against_memory",
+    "conversation_clock",
     "cost_by_part",
     "fidelity",
     "footprint_factors",
@@ -88,6 +92,7 @@ __all__ = [
     "http_waits",
     "kv_formulas",
     "layer_bytes",
+    "layers_against_context",
     "ledger_bytes",
     "ledger_seconds",
     "link_ladder",
@@ -103,6 +108,7 @@ __all__ = [
     "operations_without_cache",
     "option_effect",
     "page_html",
+    "paired_ratios",
     "pareto",
     "plan_beside_run",
     "predicted_beside_measured",

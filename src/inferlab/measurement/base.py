@@ -82,7 +82,8 @@ class Measurement:
 
     @property
     def _has_tiles(self) -> bool:
-        return self.machine.system.endswith(("x86_64", "AMD64"))
+        sets = self.machine.instruction_sets
+        return self.machine.system.endswith(("x86_64", "AMD64")) and (sets is None or "AVX" in sets)
 
     def bytes_on(self, kind: str) -> int:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output."""
@@ -136,6 +137,6 @@ def with_context(settings: Settings, n_prompt: int, n_gen: int, n_sequences: int
 def _require_room(n_ctx: int, n_prompt: int, n_gen: int) -> None:
     if n_ctx < n_prompt + n_gen:
         raise InvalidSettings(
-            f"n_ctx={n_ctx} cannot hold {n_prompt} prompt tokens and {n_gen} generated ones. "
+            f"n_ctx={n_ctx} cannot hold a prompt of {n_prompt} tokens and an answer of {n_gen}. "
             f"Ask for n_ctx={n_prompt + n_gen} or more, or for fewer tokens."
         )

@@ -1,0 +1,37 @@
+"""Layers that stay on a card against the context, computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log10
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import ABOVE_TOP_TICK, GREY, SERIES_COLOURS, blank, line, tick_values
+
+FITTED = "computed by the memory plans of this book, which follow llama.cpp; nothing was loaded"
+
+
+def layers_against_context(
+    shares: Mapping[str, Sequence[tuple[int, float]]], marked: Mapping[str, int], badge: str = FITTED
+) -> go.Figure:
+    """Percent of a model's layers on a card against n_ctx, a line for each model, and vertical lines at contexts.
+
+    shares  name -> (n_ctx, percent of the layers), shortest context first
+    marked  text above a vertical line -> n_ctx
+    """
+    said = "; ".join(f"{name} {points[0][1]:.0f} % at {points[0][0]:,} and {points[-1][1]:.0f} % at {points[-1][0]:,}"
+                     for name, points in shares.items())  # fmt: skip
+    figure = blank(badge, f"Layers on the card by context in tokens: {said}.", "n_ctx, tokens", "layers on the card, %")
+    for (name, points), colour in zip(shares.items(), SERIES_COLOURS, strict=False):
+        line(figure, points, name, colour, marks=False)
+        figure.data[-1].hovertemplate = f"%{{x:,}} tokens: %{{y:.0f}} %<extra>{name}</extra>"
+    for text, n_ctx in marked.items():
+        figure.add_vline(x=n_ctx, line={"color": GREY, "width": 1, "dash": "dot"})
+        figure.add_annotation(x=log10(n_ctx), yref="paper", y=1, yanchor="bottom", text=text, showarrow=False)
+    contexts = [n_ctx for points in shares.values() for n_ctx, _ in points]
+    powers = [2**power for power in range(10, 21) if min(contexts) <= 2**power <= max(*contexts, *marked.values())]
+    figure.update_xaxes(type="log", tickvals=tick_values(powers, log=True), tickformat=",d")
+    figure.update_yaxes(range=[0, 100 * ABOVE_TOP_TICK], dtick=20)
+    figure.update_layout(showlegend=True, height=440, margin_t=96, legend_y=1.1)
+    return figure
