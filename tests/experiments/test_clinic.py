@@ -19,7 +19,7 @@ EXPECTED = {
     "memory: compute": ("error", "compute-does-not-fit", "failed to allocate compute", "does not fit"),
     "quantized values": ("error", "quantized-values", "quantized V cache requires flash_attn", "needs flash attention"),
     "locked memory": ("no error", "mlock-failed", "failed to mlock", ""),
-    "context overflow": ("error", "no-free-cells", "failed to find a memory slot", "cannot hold 300"),
+    "context overflow": ("error", "no-free-cells", "failed to find a memory slot", "cannot hold a prompt of 300"),
     "unknown architecture": ("error", "unknown-architecture", "unknown model architecture: 'lumen'", "no plan"),
     "unknown pre-tokenizer": ("error", "unknown-pre-tokenizer", "unknown pre-tokenizer type: 'xxxxx'", ""),
     "RPC version": ("exit", "rpc-version", "RPC server version mismatch: 99.0.0", ""),
