@@ -27,6 +27,9 @@ UNREAD = (
 CELL_END = " · "
 """Before, between and behind the cells of a table, whose words would read as one sentence."""
 
+WORD = re.compile(r"[^\W\d_]")
+"""What a cell needs to be found by: a number alone says nothing without its row and column."""
+
 FOLDER = ".texts"
 
 
@@ -120,7 +123,7 @@ def _words(node: nodes.Node, inside: bool = True) -> Iterator[str]:
     if isinstance(node, nodes.Text):
         yield node.astext()
     elif isinstance(node, nodes.tgroup):
-        yield CELL_END.join(["", *filter(None, map(_plain, node.findall(nodes.entry))), ""])
+        yield CELL_END.join(["", *filter(WORD.search, map(_plain, node.findall(nodes.entry))), ""])
     elif not (inside and _is_left_out(node)):
         for child in node.children:
             yield from _words(child)
