@@ -48,8 +48,9 @@ def doctree() -> nodes.document:
 
 
 def test_the_cells_of_a_table_stand_apart():
-    """A result shows where one cell ends and the next begins, and a cell without words, such as a bare number, leaves no trace."""
-    row = nodes.row("", *[nodes.entry("", *[paragraph(word)] if word else []) for word in ("decode", "", "249", "25 ms")])
+    """A result shows where cells end; one without words, or with a number alone, is left out."""
+    cells = ("decode", "", "249", "25 ms")
+    row = nodes.row("", *[nodes.entry("", *[paragraph(word)] if word else []) for word in cells])
     table = nodes.table("", nodes.title("", "Rates"), nodes.tgroup("", nodes.tbody("", row), cols=3))
     section = nodes.section("", nodes.title("", "Speed"), paragraph("It is slow."), table, ids=["speed"])
     alone = new_document("a page")
