@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import wraps
@@ -18,6 +19,9 @@ FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 MAX_COUNT = 2**31 - 1  # llama.cpp keeps counts in 32 bits
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # LLM_FFN_EXPS_REGEX, common/common.h:1198
+HOST_BUFFER = "CPU"  # ggml's name for host memory
+WITHOUT_OVERRIDES = {"n_cpu_moe": 0, "cpu_moe": False, "override_tensor": ()}
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class Settings:
     split_mode       how several devices share a model: none, layer, row, tensor
     main_gpu         the device used when split_mode is none
     tensor_split     share of each device, e.g. (3, 1)
+    n_cpu_moe        layers, from the first, whose experts are in host memory although the layer is on a device
+    cpu_moe          whether the experts of all layers are
+    override_tensor  memory of tensors by their names, as llama.cpp's -ot takes it: ("pattern=CPU",); the first pattern
+                     found in a name counts, and these come before n_cpu_moe and cpu_moe
     devices          names of the devices to use (None: all)
     rpc_servers      endpoints of RPC devices, e.g. ("127.0.0.1:50052",)
     type_k, type_v   types of the KV cache's keys and values
@@ -60,6 +68,9 @@ class Settings:
     split_mode: str = "layer"
     main_gpu: int = 0
     tensor_split: tuple[float, ...] | None = None
+    n_cpu_moe: int = 0
+    cpu_moe: bool = False
+    override_tensor: tuple[str, ...] = ()
     devices: tuple[str, ...] | None = None
     rpc_servers: tuple[str, ...] = ()
     type_k: str = "f16"
@@ -77,13 +88,14 @@ class Settings:
         self._require_whole(1, "n_batch", "n_ubatch", "n_seq_max")
         self._require_whole(1, "n_ctx", "n_threads", "n_threads_batch", optional=True)
         self._require_whole(-1, "n_gpu_layers")
-        self._require_whole(0, "main_gpu")
+        self._require_whole(0, "main_gpu", "n_cpu_moe")
         self._require_one_of("type_k", KV_TYPES)
         self._require_one_of("type_v", KV_TYPES)
         self._require_one_of("flash_attn", FLASH_ATTN)
         self._require_one_of("load_mode", LOAD_MODES)
         self._require_one_of("split_mode", SPLIT_MODES)
         self._require_compatible()
+        self._require_overrides()
 
     def _require_compatible(self) -> None:
         """Refuse combinations that llama_init_from_model refuses (llama-context.cpp), before anything is loaded."""
@@ -105,7 +117,66 @@ class Settings:
         if self.tensor_split is not None and not (sum(self.tensor_split) > 0 <= min(self.tensor_split)):
             raise InvalidSettings(f"tensor_split={self.tensor_split!r} must be shares of at least 0, not all 0.")
 
+    def _require_overrides(self) -> None:
+        """Refuse overrides that llama.cpp would read otherwise than they are meant, or of which one does nothing."""
+        if self.cpu_moe and self.n_cpu_moe:
+            raise InvalidSettings(
+                f"cpu_moe=True has the experts of all layers, so n_cpu_moe={self.n_cpu_moe} changes nothing. Give one."
+            )
+        if not isinstance(self.override_tensor, tuple):
+            raise InvalidSettings(f"override_tensor={self.override_tensor!r} must be a tuple of texts 'pattern=CPU'.")
+        for text in self.override_tensor:
+            pattern, equals, buffer = text.partition("=")
+            if not (pattern and equals and buffer):
+                raise InvalidSettings(f"override_tensor: {text!r} is not of the form 'pattern=CPU', as -ot takes it.")
+            if "," in text:
+                raise InvalidSettings(f"override_tensor: llama.cpp would divide {text!r} at the comma. Give two texts.")
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InvalidSettings(f"override_tensor: {pattern!r} is no regular expression: {error}.") from error
+
+    @property
+    def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
+        """Each pattern with the name of its buffer, in the order in which llama.cpp tries them."""
+        given = tuple(tuple(text.split("=", 1)) for text in self.override_tensor)
+        layers = tuple((rf"blk\.{i}{EXPERTS}", HOST_BUFFER) for i in range(self.n_cpu_moe))
+        return (*given, *layers, *((EXPERTS, HOST_BUFFER),) * self.cpu_moe)
+
     def require_model(self, model: Model) -> None:
+        """Refuse what does not fit this model: types of the cache for its heads, and overrides that change nothing."""
+        self._require_types(model)
+        self._require_experts(model)
+        for pattern, _ in self.tensor_overrides[: len(self.override_tensor)]:
+            if not any(re.search(pattern, tensor.name) for tensor in model.tensors):
+                raise InvalidSettings(
+                    f"override_tensor: {pattern!r} is found in no tensor's name of {model.name}, and llama.cpp would "
+                    f"ignore it. Names are such as {', '.join(_names_like(pattern, model))}."
+                )
+
+    def _require_experts(self, model: Model) -> None:
+        """Refuse to move experts that do not exist, or that are in host memory anyhow."""
+        if not (self.n_cpu_moe or self.cpu_moe):
+            return
+        what = f"n_cpu_moe={self.n_cpu_moe}" if self.n_cpu_moe else "cpu_moe=True"
+        if not any(re.search(EXPERTS, tensor.name) for tensor in model.tensors):
+            raise InvalidSettings(
+                f"{what}: {model.name} has no experts, and llama.cpp would ignore it. Leave it out; n_gpu_layers or "
+                "override_tensor puts parts of a dense model in host memory."
+            )
+        if self.n_cpu_moe > model.n_layer:
+            raise InvalidSettings(
+                f"{what}: {model.name} has {model.n_layer} layers, and llama.cpp would take all of them. "
+                "Give cpu_moe=True for all."
+            )
+        n_on_host = 0 if self.n_gpu_layers < 0 else max(0, model.n_layer + 1 - self.n_gpu_layers)
+        if n_on_host >= (self.n_cpu_moe or model.n_layer):
+            raise InvalidSettings(
+                f"{what} changes nothing: with n_gpu_layers={self.n_gpu_layers} the first {n_on_host} layers of "
+                f"{model.name} are in host memory as a whole. Give more layers on the device, such as all: -1."
+            )
+
+    def _require_types(self, model: Model) -> None:
         """Refuse types that do not fit this model's heads: blocks of a quantized type must fill a head exactly."""
         if self.flash_attn == "off":
             return
@@ -144,6 +215,12 @@ class Settings:
         """From JSON: lists become tuples, unknown names are refused."""
         tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
         return cls(**tuples)
+
+
+def _names_like(pattern: str, model: Model) -> list[str]:
+    """Up to three names of tensors, the most similar to a pattern first."""
+    names = [tensor.name for tensor in model.tensors]
+    return get_close_matches(pattern.replace("\\", ""), names, n=3, cutoff=0.0)
 
 
 def _refuse_unknown_names(cls: type[Settings]) -> None:

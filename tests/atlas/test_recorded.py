@@ -155,7 +155,7 @@ def test_host_weights_of_every_run_are_as_planned():
             if model is None or len(gpus) > 1:
                 continue  # its header is not here, or the shares of its devices are not
             layers = placed_layers(model.n_layer, run.settings, [1.0] * len(gpus))
-            held = host_weights(model, layers, run.settings, gpus, processor_kind(run.machine.instruction_sets))
+            held = host_weights(model, layers, run.settings, gpus, processor_kind(run.machine.instruction_sets), {})
             logged = measured_bytes(run.buffers, run.settings.rpc_servers)["host", "weights"]
             copied = sum(b.n_bytes for b in run.buffers if b.kind == "weights" and b.device in ("CPU_REPACK", "AMX"))
             best = min(held.values(), key=lambda one, copied=copied: abs(one.repacked_bytes - copied))

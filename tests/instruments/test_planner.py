@@ -53,6 +53,7 @@ def test_the_default_question_has_the_known_answer():
         ({"card": "rtx-4061"}, "Card: 'rtx-4061' is not in the list. Did you mean rtx-406"),
         ({"card": "other", "memory": "0"}, "Its memory: a card without memory holds no model."),
         ({"card": "other", "memory": " "}, "Its memory: nothing is there. Write a number"),
+        ({"n_cpu_moe": "3"}, "Layers with experts in RAM: 3: Mistral 7B v0.3 shape has no experts"),
         ({"n_seq_max": "0"}, "Slots: 0 must be a whole number from 1"),
         ({"n_ctx": "9", "n_seq_max": "10"}, "Context: 9 leaves no cell for each of Slots = 10"),
         ({"card": "other", "memory": "nan"}, "Its memory: 'nan'"),
@@ -120,6 +121,20 @@ def test_no_rate_is_promised_for_a_model_in_ram():
     most = shown(**IN_RAM)[1]
     assert "At most" not in most
     assert re.search(r"No limit on tokens per second is given: \d+ of 48 layers lie in RAM", most)
+
+
+def test_experts_may_lie_in_ram():
+    """The fewest layers are named and pasted; a plan with them fits, has its command, and says what the limit lacks."""
+    asked = {"model": "qwen3-30b-a3b", "card": "rtx-4060"}
+    below = shown(**asked)[1]
+    layers = re.search(r"Fewest layers with experts in RAM \(n_cpu_moe\)</th><td[^>]*>(\d+) layers", below)[1]
+    assert f"LLAMA_ARG_N_CPU_MOE={layers}" in below
+    headline, fitting = shown(**asked, n_cpu_moe=layers)
+    assert re.search(r" fits on .*, and needs up to 1\d\.\d\d GiB of RAM\.$", headline)
+    assert f"the experts of {layers} of 48 layers, is left out of this limit" in fitting
+    assert f"layers with experts in RAM {int(layers) - 1}" in fitting
+    assert f"--n-cpu-moe {layers} " in command(**asked, n_cpu_moe=layers)
+    assert "Fewest layers" not in shown()[1]
 
 
 def test_memory_of_macos_is_never_sure_to_fit():

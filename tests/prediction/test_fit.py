@@ -219,3 +219,40 @@ def test_a_machine_without_devices_is_held_against_its_memory():
     found = lab.fit("tiny", machine=CPU_ONLY)
     assert (found.fits, found.room_bytes) == ("yes", {"host": 8 * GIB - fit.RESERVE_BYTES})
     assert (found.most_layers.value, found.most_layers.reason) == (None, "There is no device here to put a layer on.")
+
+
+def test_experts_leave_the_card_layer_by_layer():
+    """The fewest layers with which all layers fit: with one less, something is missing."""
+    found = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=8192), vram="8GiB", simulate=False)
+    answer = found.expert_layers
+    assert found.most_layers.value < answer.value < 48
+    assert (answer.settings.n_gpu_layers, answer.settings.n_cpu_moe) == (-1, answer.value)
+    fitting, fewer = (
+        lab.fit("qwen3-30b-a3b", answer.settings.but(n_cpu_moe=n), vram="8GiB", simulate=False).fits
+        for n in (answer.value, answer.value - 1)
+    )
+    assert fitting == "yes" != fewer
+
+
+def test_a_small_card_has_fewer_layers_and_no_experts():
+    """Where all layers are too many even without experts, the answer has the settings that do fit, and no value."""
+    found = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=32768), vram="5GiB", simulate=False)
+    answer = found.expert_layers
+    assert answer.value is None
+    assert answer.settings.cpu_moe
+    assert f"{answer.settings.n_gpu_layers} layers fit on the card" in answer.reason
+
+
+def test_only_a_mixture_of_experts_has_that_answer():
+    """And on a card that holds all, no layer's experts need to leave."""
+    assert lab.fit("llama-3.1-8b", vram="8GiB", simulate=False).expert_layers is None
+    assert lab.fit("qwen3-30b-a3b", vram="24GiB", simulate=False).expert_layers.value == 0
+    shared = lab.fit("qwen3-30b-a3b", unified="16GiB", simulate=False).expert_layers
+    assert (shared.value, shared.settings) == (None, None)
+
+
+def test_layers_are_searched_with_experts_in_ram():
+    """Experts that are in RAM with their whole layer are not named again, so no such settings are refused."""
+    found = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=32768, cpu_moe=True), vram="5GiB", simulate=False)
+    assert 1 < found.most_layers.value < 49
+    assert found.most_layers.settings.cpu_moe

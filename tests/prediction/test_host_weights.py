@@ -26,7 +26,7 @@ ZEN4 = ("AVX2", "AVX512", "AVX512_VNNI", "REPACK")
 
 def held(model, settings=HOST_ONLY, processor=AVX2, layers=None, gpus=()):
     layers = layers or ("host",) * (model.n_layer + 1)
-    return host_weights(model, layers, settings, gpus, processor)
+    return host_weights(model, layers, settings, gpus, processor, {})
 
 
 def test_the_mapped_part_ends_before_a_rearranged_tensor_at_the_end_of_the_file():

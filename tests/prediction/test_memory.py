@@ -54,7 +54,9 @@ def test_the_shape_alone_gives_the_weights_of_the_embedded_model(tiny):
     assert memory.weights_bytes(shape, "F16") == tiny.tensor_bytes
 
 
-@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "gemma-3-1b", "starcoder2-3b", "phi-3-mini-4k", "qwen2.5-7b"])
+@pytest.mark.parametrize(
+    "name", ["qwen3-30b-a3b", "granite-3.1-1b-a400m", "gemma-3-1b", "starcoder2-3b", "phi-3-mini-4k", "qwen2.5-7b"]
+)
 @pytest.mark.parametrize("type", ["F16", "Q8_0"])
 def test_weights_in_one_type_are_those_of_a_file_in_that_type(name, type):
     """Experts, fused matrices, further norms and biases: the bytes are those of the shape's file."""

@@ -13,7 +13,7 @@ from inferlab.engine.option_lines.base import is_default
 from inferlab.engine.option_names import options, program_named, programs
 from inferlab.errors import InvalidSettings
 from inferlab.prediction.fit import Answer, Fit
-from inferlab.prediction.memory import DeviceBytes, LayerBytes
+from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.paste import Pasted, above_trained, lines_for
 from inferlab.prediction.rooms import SHARED
 from inferlab.settings import Settings
@@ -309,14 +309,58 @@ def test_ram_that_was_not_compared_is_said():
     assert "RAM was" not in lines_for(fitted(), "ollama").text
 
 
-def test_ram_of_fewer_layers_is_that_of_the_layers_left_on_the_host():
-    """Their weights and cache are known from the plan as asked; its compute buffer is another one."""
-    rows = [LayerBytes(name, "gpu0", GIB, "gpu0", GIB // 2, i) for i, name in enumerate(("block 0", "block 1"))]
-    ends = LayerBytes("input", "host", GIB, "host", 0), LayerBytes("output", "gpu0", GIB, "gpu0", 0)
-    found = fitted(room=MIB, layers=FEWER)
-    found = replace(found, plan=replace(found.plan, layers=(ends[0], *rows, ends[1])))
-    pasted = lines_for(found, "ollama")
+def test_ram_of_fewer_layers_is_that_of_their_own_plan():
+    """Not of what was asked for; a compute buffer that their plan leaves open is said."""
+    settings = ASKED.but(n_gpu_layers=2)
+    held = {"host": DeviceBytes(5 * GIB // 2, 0, None, 0), "gpu0": DeviceBytes(GIB, 0, MIB, 0)}
+    fewer = replace(FEWER, plan=made_plan(settings=settings, devices=held))
+    pasted = lines_for(fitted(room=MIB, layers=fewer), "ollama")
     assert "RAM was not compared: these lines need up to 2.50 GiB there, and a compute buffer." in pasted.notes
+
+
+EXPERTS = Answer("experts", 35, MIB, "", ASKED.but(n_cpu_moe=35))
+NO_ROOM = Answer("experts", None, MIB, "", ASKED.but(cpu_moe=True, n_gpu_layers=2))
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("llama-server", "-ncmoe 35"),
+        ("llama-cli", "-ncmoe 35"),
+        ("ollama", "export LLAMA_ARG_N_CPU_MOE=35"),
+        ("lmstudio", "Number of layers for which to force MoE weights onto CPU: 35"),
+    ],
+)
+def test_experts_leave_the_card_before_layers_do(program, line):
+    """Where a program can move experts, its lines have them in RAM, and fewer layers are named as another way."""
+    pasted = lines_for(replace(fitted(room=MIB, layers=FEWER), expert_layers=EXPERTS), program)
+    assert line in pasted.text
+    assert "the experts of 35 layers in RAM (n_cpu_moe=35) and all else on the card. This would fit" in pasted.notes[0]
+
+
+def test_a_program_that_moves_no_experts_gets_fewer_layers():
+    """llama-cpp-python's class has no such argument, and all layers would not fit."""
+    pasted = lines_for(replace(fitted(room=MIB, layers=FEWER), expert_layers=EXPERTS), "llama-cpp-python")
+    assert "n_gpu_layers=2," in pasted.text
+    assert "n_cpu_moe" not in pasted.text
+
+
+def test_experts_of_all_layers_and_fewer_layers_may_be_needed():
+    """As a switch where a program has one, as a number of layers where it has that."""
+    found = replace(fitted(room=MIB, layers=FEWER), expert_layers=NO_ROOM)
+    assert "-ngl 2 " in lines("llama-server", found)[0]
+    assert " -cmoe " in lines("llama-server", found)[0]
+    assert "export LLAMA_ARG_CPU_MOE=on" in lines("ollama", found)
+    assert "Number of layers for which to force MoE weights onto CPU: 2" in lines("lmstudio", found)
+
+
+def test_overrides_by_name_are_one_quoted_list():
+    """As -ot takes them, safe for a shell; a program without them says so."""
+    found = fitted(ASKED.but(override_tensor=(r"blk\.0\.ffn=CPU", "attn=CUDA0")))
+    assert r"-ot 'blk\.0\.ffn=CPU,attn=CUDA0'" in lines("llama-server", found)[0]
+    assert r"export LLAMA_ARG_OVERRIDE_TENSOR='blk\.0\.ffn=CPU,attn=CUDA0'" in lines("ollama", found)
+    comment = "# override_tensor (memory of single tensors, found by their names) cannot"
+    assert comment in lines_for(found, "lmstudio").text
 
 
 def test_a_context_above_the_trained_one_is_said():

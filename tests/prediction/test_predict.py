@@ -35,7 +35,7 @@ MISTRAL = synthetic_model.shape("mistral-7b")
 
 
 @needs_rpc
-@pytest.mark.parametrize("family", ["llama-tied", "qwen3", "gemma3", "deepseek2", "lfm2"])
+@pytest.mark.parametrize("family", ["llama-tied", "qwen3", "gemma3", "granitemoe", "deepseek2", "lfm2"])
 @pytest.mark.parametrize(
     "asked",
     [
@@ -177,6 +177,7 @@ NO_CLOSED_FORM = [
     ("mistral-7b", {"type_k": "q8_0", "type_v": "q8_0"}),
     ("llama-3.1-8b", {"flash_attn": "off"}),
     ("qwen3-30b-a3b", {}),
+    ("granite-3.1-1b-a400m", {}),
     ("gemma-3-4b", {"n_gpu_layers": 9}),
     ("phi-3-mini-4k", {"n_ctx": 512}),
     ("starcoder2-3b", {"n_seq_max": 4}),

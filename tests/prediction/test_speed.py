@@ -249,3 +249,57 @@ def test_intensity_grows_with_the_tokens_that_pass_together():
         t.n_elements for t in MODEL.tensors if len(t.shape) > 1
     )
     assert intensity(MODEL, 512) / intensity(MODEL, 1) == pytest.approx(512 * (1 - share) + share)
+
+
+MIXTURE = shape("qwen3-30b-a3b", "Q4_0", n_layer=4, n_vocab=2048)
+EXPERT = next(t for t in MIXTURE.tensors if t.name == "blk.0.ffn_up_exps.weight")
+
+
+def with_experts_on_host(n_layers: int = 2, **changes) -> PlacedModel:
+    """Four layers on the loopback device, the experts of the first of them on the host."""
+    moved = {t.name: HOST for t in MIXTURE.tensors if "_exps" in t.name and int(t.name.split(".")[1]) < n_layers}
+    rates = {HOST: TRUTH["host/1"], "gpu0": TRUTH["loopback/1"]}
+    return PlacedModel(MIXTURE, FAR.but(**changes), ("gpu0",) * 5, rates, {"gpu0": LINK}, moved)
+
+
+def test_a_batch_reads_the_experts_that_its_tokens_draw():
+    """Eight of 128 for a token, nearly all for a long prompt, as if they were drawn at random."""
+    step = with_experts_on_host()
+    assert step.active_share(EXPERT, 1) == pytest.approx(8 / 128)
+    assert step.active_share(EXPERT, 2) == pytest.approx(1 - (120 / 128) ** 2)
+    assert step.active_share(EXPERT, 512) > 0.999
+    dense = next(t for t in MIXTURE.tensors if t.name == "blk.0.attn_q.weight")
+    assert step.active_share(dense, 1) == 1
+
+
+def test_moved_experts_are_read_by_the_host_and_their_values_cross():
+    """The host reads a sixteenth of their bytes for a token; each such block goes to the host and back."""
+    whole, half = with_experts_on_host(0), with_experts_on_host(2)
+    moved = 3 * 2 * EXPERT.n_bytes / 16
+    read = {device: next(t.n_bytes for t in half.decode(100) if (t.kind, t.device) == ("weights", device))
+            for device in (HOST, "gpu0")}  # fmt: skip
+    assert read[HOST] == pytest.approx(moved)
+    assert sum(read.values()) == pytest.approx(sum(t.n_bytes for t in whole.decode(100) if t.kind == "weights"))
+    crossing = [seconds(step.decode(100), "link", "gpu0") for step in (whole, half)]
+    values = 2 * (2 * MIXTURE.n_embd + 2 * 8) * 4
+    assert crossing[1] - crossing[0] == pytest.approx(2 * LINK.crossing_seconds + values / LINK.bytes_per_second)
+
+
+def test_repacked_experts_multiply_one_token_at_a_time():
+    """A long prompt takes as long as its tokens one by one; in the file's own layout they go together."""
+    here = PlacedModel(MIXTURE, Settings(n_ctx=512), (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
+    assert here.matrix_seconds(EXPERT, HOST, 256) == pytest.approx(256 * here.matrix_seconds(EXPERT, HOST, 1))
+    own = replace(here, settings=here.settings.but(use_extra_bufts=False))
+    together = 8 * TRUTH["host/1"].matrices["Q4_0"].batch(*EXPERT.shape[1::-1], 256)
+    assert own.matrix_seconds(EXPERT, HOST, 256) == pytest.approx(together)
+
+
+def test_a_card_copies_the_experts_that_a_batch_needs():
+    """For a large batch, of experts those in use; never for one token, or without op offload."""
+    step = with_experts_on_host(2)
+    on_card = replace(step, rates={**step.rates, "gpu0": replace(step.rates["gpu0"], on_cpu=False)})
+    assert sum(t.n_bytes for t in on_card.weight_uploads("gpu0", 1)) == 0
+    copied = sum(t.n_bytes for t in on_card.weight_uploads("gpu0", 64))
+    assert copied == pytest.approx(6 * EXPERT.n_bytes * (1 - (120 / 128) ** 64))
+    off = replace(on_card, settings=on_card.settings.but(op_offload=False))
+    assert list(off.weight_uploads("gpu0", 64)) == []

@@ -85,6 +85,7 @@ def combination(random: Random) -> dict[str, str]:
         "reserve": random.choice(["0", "0.5", "1", "2"]),
         "n_ctx": str(random.choice([512, 4096, 8192, 20_000, 131_072])),
         "n_gpu_layers": random.choice(["", "", "", "0", "10", "24"]),
+        "n_cpu_moe": random.choice(["", "", "", "", "", "7"]),
         "type_k": random.choice([*KV_TYPES, "f16", "q8_0"]),
         "type_v": random.choice([*KV_TYPES, "f16", "q8_0"]),
         "flash_attn": random.choice(["on", "on", "auto", "off"]),
@@ -316,10 +317,10 @@ def test_the_keyboard_is_enough(page):
     """Tab reaches each control in its order, an arrow changes a choice, and the answer follows."""
     page.locator("[name=model]").focus()
     seen = []
-    for _ in range(8):
+    for _ in range(9):
         seen.append(page.evaluate("document.activeElement.name"))
         page.keyboard.press("Tab")
-    assert seen == ["model", "type", "card", "n_cards", "reserve", "n_ctx", "n_gpu_layers", "flash_attn"]
+    assert seen == ["model", "type", "card", "n_cards", "reserve", "n_ctx", "n_gpu_layers", "n_cpu_moe", "flash_attn"]
     page.locator("[name=type]").focus()
     page.keyboard.press("ArrowDown")
     expect(page.locator(".instrument-status")).to_contain_text("Q4_K_S", timeout=ANSWER_MS)

@@ -28,6 +28,11 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     """Options that place weights and cache on devices, under the names of `Settings`."""
     defaults = Settings()
     command.add_argument("--n-gpu-layers", type=int, default=defaults.n_gpu_layers, help="default -1: all")
+    command.add_argument("--n-cpu-moe", type=int, default=0, metavar="N", help="keep the experts of N layers in RAM")
+    command.add_argument("--cpu-moe", action="store_true", help="keep the experts of all layers in RAM")
+    command.add_argument(
+        "--override-tensor", type=names, default=(), metavar="PATTERN=CPU", help="where tensors of such names are"
+    )
     command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
     command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
     command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
@@ -47,6 +52,9 @@ def settings_from(options: argparse.Namespace, **others: Any) -> Settings:
     return Settings(
         n_ctx=options.n_ctx,
         n_gpu_layers=options.n_gpu_layers,
+        n_cpu_moe=options.n_cpu_moe,
+        cpu_moe=options.cpu_moe,
+        override_tensor=options.override_tensor,
         type_k=options.type_k,
         type_v=options.type_v,
         flash_attn=options.flash_attn,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device
-from inferlab.settings import Settings
+from inferlab.settings import HOST_BUFFER, Settings
 
 
 def used_devices(settings: Settings, devices: Iterable[Device]) -> tuple[Device, ...]:
@@ -33,6 +33,21 @@ def available(devices: Iterable[Device]) -> tuple[Device, ...]:
     local = [device for device in gpus if device.backend != "RPC"]
     cards = [device for device in local if device.kind == "gpu"]
     return (*rpc, *_without_duplicates(cards or local))
+
+
+def require_buffers(settings: Settings, used: Sequence[Device]) -> None:
+    """Refuse an override_tensor to memory of which no used device is; llama.cpp would stop where it has to compute.
+
+    A buffer has the name of its device; that of an RPC device has the endpoint behind it: RPC0[127.0.0.1:50052].
+    """
+    known = {HOST_BUFFER, *(device.name for device in used)}
+    for text in settings.override_tensor:
+        pattern, buffer = text.split("=", 1)
+        if buffer.split("[")[0] not in known:
+            raise InvalidSettings(
+                f"override_tensor puts {pattern!r} into {buffer!r}, which is no memory of this request. There are: "
+                f"{', '.join(sorted(known))}."
+            )
 
 
 def _without_duplicates(cards: Sequence[Device]) -> list[Device]:

@@ -20,7 +20,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.machine import Machine
 from inferlab.model.gguf import Model, Tensor, header_bytes
-from inferlab.settings import Settings
+from inferlab.settings import HOST_BUFFER, Settings
 from inferlab.units import MIB
 
 COMPUTE_LINE = re.compile(r"(\S+) compute buffer size =\s*([\d.]+) MiB")
@@ -68,8 +68,17 @@ def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0) 
 
     Raises DeviceUnavailable where this llama.cpp has no RPC backend.
     """
-    on_loopback = settings.but(rpc_servers=(_stand_in().endpoint,), devices=(STAND_IN,), tensor_split=None)
+    on_loopback = settings.but(
+        rpc_servers=(_stand_in().endpoint,), devices=(STAND_IN,), tensor_split=None,
+        override_tensor=tuple(map(_to_stand_in, settings.override_tensor)),
+    )  # fmt: skip
     return simulate(model, on_loopback, n_outputs_max)
+
+
+def _to_stand_in(override: str) -> str:
+    """An override with the stand-in in place of its device."""
+    pattern, buffer = override.split("=", 1)
+    return f"{pattern}={buffer if buffer == HOST_BUFFER else STAND_IN}"
 
 
 def machine() -> Machine:

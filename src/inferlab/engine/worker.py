@@ -30,7 +30,7 @@ from typing import Any
 from inferlab.engine.protocol import NEED_NO_MODEL
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_graph import GraphWatch
-from inferlab.engine.worker_model import LoadedModel, batch_slices, context_params
+from inferlab.engine.worker_model import DECIDE_PLACEMENT, LoadedModel, batch_slices, context_params
 from inferlab.engine.worker_sampling import time_chains
 from inferlab.engine.worker_scoring import Scoring
 
@@ -38,7 +38,6 @@ LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, the start of a tensor's line
 QUANTIZER_BYTES = 2**30  # most bytes of rows that the quantizer buffers; its own default is 8 GiB
 UNFINISHED: set[str] = set()  # files that are being written
-DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "no_host")
 LAYER_LINES = (" assigned to device ", ": dev = ")  # llama-model.cpp, llama-kv-cache.cpp: where layer and cache are
 REARRANGED_LINE = "repack tensor "  # repack.cpp:4917, amx.cpp:70
 CPU_FEATURES = re.compile(r"CPU : ((?:\w+ = [^|]* \| )*)")  # llama_print_system_info, llama.cpp:599

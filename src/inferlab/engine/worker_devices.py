@@ -53,6 +53,19 @@ class Devices:
         pointers = [by_name[name] for name in names] + [None]
         return (ctypes.c_void_p * len(pointers))(*pointers)
 
+    def buffer_type(self, name: str) -> int:
+        """The ggml_backend_buffer_type_t of host memory ("CPU"), or of a device by its name or its buffer's."""
+        if name == "CPU":
+            return self._call("ggml_backend_cpu_buffer_type")
+        known = {}
+        for device, pointer in zip(self.names(), self.pointers(), strict=True):
+            buffer_type = self._call("ggml_backend_dev_buffer_type", ctypes.c_void_p(pointer))
+            buffer_name = self._call("ggml_backend_buft_name", ctypes.c_void_p(buffer_type), result=ctypes.c_char_p)
+            known |= {device["name"]: buffer_type, buffer_name.decode(): buffer_type}
+        if name not in known:
+            raise Refused(f"There is no buffer {name!r}. llama.cpp has: {', '.join(known)}.")
+        return known[name]
+
     def find(self, device: str) -> int:
         """The device of that name, or the one at that RPC endpoint, which is registered if it is new."""
         if ":" in device:

@@ -11,8 +11,10 @@ from typing import Any
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_vocabulary import Vocabulary
 
-DECIDE_LOADING = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "load_mode",
-                  "use_extra_bufts", "no_host")  # fmt: skip
+OVERRIDES = ("n_cpu_moe", "cpu_moe", "override_tensor")
+DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "no_host",
+                    *OVERRIDES)  # fmt: skip
+DECIDE_LOADING = (*DECIDE_PLACEMENT, "load_mode", "use_extra_bufts")
 FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 
 
@@ -176,19 +178,38 @@ def _model_params(api: Any, settings: dict[str, Any], devices: Devices, no_alloc
     if settings["devices"] is not None:
         arrays.append(devices.pointer_array(settings["devices"]))
         params.devices = ctypes.cast(arrays[-1], ctypes.c_void_p)
+    if any(settings[name] for name in OVERRIDES):
+        arrays.append(_override_array(settings, devices))
+        params.tensor_buft_overrides = ctypes.cast(arrays[-1], ctypes.c_void_p)
     return params, arrays
 
 
+class _Override(ctypes.Structure):
+    """llama_model_tensor_buft_override, llama.h."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
+
+
+def _override_array(settings: dict[str, Any], devices: Devices) -> Any:
+    """The overrides as llama_model_params takes them, ended by one without a pattern."""
+    from inferlab.settings import Settings
+
+    overrides = Settings.from_dict(settings).tensor_overrides
+    found = [_Override(pattern.encode(), devices.buffer_type(buffer)) for pattern, buffer in overrides]
+    return (_Override * (len(found) + 1))(*found)
+
+
 def _require_devices(settings: dict[str, Any], devices: Devices) -> None:
-    """Refuse a choice of devices that llama.cpp would ignore without a word; see inferlab.engine.devices."""
-    if not any(settings[name] for name in ("devices", "main_gpu", "tensor_split")):
+    """Refuse devices that llama.cpp would ignore without a word, or cannot compute on; see inferlab.engine.devices."""
+    if not any(settings[name] for name in ("devices", "main_gpu", "tensor_split", "override_tensor")):
         return
-    from inferlab.engine.devices import used_devices
+    from inferlab.engine.devices import require_buffers, used_devices
     from inferlab.errors import InvalidSettings
     from inferlab.machine import Device
     from inferlab.settings import Settings
 
+    asked = Settings.from_dict(settings)
     try:
-        used_devices(Settings.from_dict(settings), [Device(**names) for names in devices.names()])
+        require_buffers(asked, used_devices(asked, [Device(**names) for names in devices.names()]))
     except InvalidSettings as wrong:
         raise Refused(str(wrong)) from wrong

@@ -40,6 +40,7 @@ DEFAULTS = {
     "reserve": "1",
     "n_ctx": "8192",
     "n_gpu_layers": "",
+    "n_cpu_moe": "",
     "type_k": "f16",
     "type_v": "f16",
     "flash_attn": "on",
@@ -51,6 +52,7 @@ DEFAULTS = {
 FIELDS = {
     "n_ctx": "Context",
     "n_gpu_layers": "Layers on card",
+    "n_cpu_moe": "Layers with experts in RAM",
     "flash_attn": "Flash attention",
     "type_k": "Cache, keys",
     "type_v": "Cache, values",
@@ -165,6 +167,7 @@ def settings_of(question: Mapping[str, str]) -> Settings:
         return Settings(
             n_ctx=forms.whole(question, "n_ctx", FIELDS["n_ctx"]),
             n_gpu_layers=forms.whole(question, "n_gpu_layers", FIELDS["n_gpu_layers"], empty=-1),
+            n_cpu_moe=forms.whole(question, "n_cpu_moe", FIELDS["n_cpu_moe"], empty=0),
             type_k=forms.one_of(question, "type_k", FIELDS["type_k"], KV_TYPES),
             type_v=forms.one_of(question, "type_v", FIELDS["type_v"], KV_TYPES),
             flash_attn=forms.one_of(question, "flash_attn", FIELDS["flash_attn"], FLASH_ATTN),
@@ -181,7 +184,7 @@ def command_of(question: Mapping[str, str], memory: Memory, reserve: int) -> str
     words += [] if own else ["--type", question["type"]]
     words += ["--card", question["card"]] if question["card"] in sized_cards() and memory.is_one else memory.options
     settings, usual = settings_of(question), Settings()
-    for name in ("n_ctx", "n_gpu_layers", "type_k", "type_v", "flash_attn", "n_seq_max", "n_ubatch"):
+    for name in ("n_ctx", "n_gpu_layers", "n_cpu_moe", "type_k", "type_v", "flash_attn", "n_seq_max", "n_ubatch"):
         if getattr(settings, name) != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
     words += [] if settings.offload_kqv else ["--no-offload-kqv"]
@@ -218,6 +221,7 @@ def form() -> list[Any]:
             "Settings",
             forms.field("Context, tokens", forms.number("n_ctx", chosen["n_ctx"], step="256")),
             forms.field("Layers on card", forms.number("n_gpu_layers", "", placeholder="all")),
+            forms.field("Layers with experts in RAM", forms.number("n_cpu_moe", "", placeholder="none")),
             forms.field("Flash attention", forms.select("flash_attn", _same(FLASH_ATTN), chosen["flash_attn"])),
             forms.field("Cache, keys", forms.select("type_k", _same(KV_TYPES), chosen["type_k"])),
             forms.field("Cache, values", forms.select("type_v", _same(KV_TYPES), chosen["type_v"])),

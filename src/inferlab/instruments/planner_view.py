@@ -11,7 +11,7 @@ from inferlab.errors import InferlabError
 from inferlab.instruments.views import element, paragraph, table
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
-from inferlab.prediction.decode_bound import decode_bound
+from inferlab.prediction.decode_bound import decode_bound, decode_bytes
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
@@ -34,6 +34,7 @@ BAR, HEIGHT, ROOM_LINE = 1000, 24, 4
 STEP_NAMES = {
     "n_ctx": "context",
     "n_gpu_layers": "layers on the card",
+    "n_cpu_moe": "layers with experts in RAM",
     "cache_type": "cache type",
     "flash_attn": "flash attention",
     "n_seq_max": "slots",
@@ -254,15 +255,17 @@ def _swatch(kind: str) -> list[Any]:
 
 
 def largest(found: Fit, model: Model, sure: bool) -> list[Any]:
-    """The longest context, the most layers, the most precise cache and, of a known model, the largest weights."""
+    """The longest context, the most layers, the most precise cache; where there are such, experts and known weights."""
     trained = f" The model was trained for {model.n_ctx_train:,} tokens." if model.n_ctx_train else ""
     trained = "" if found.largest_n_ctx.memory_allows_more else trained
     no_layers = "makes no difference" if SHARED in found.room_bytes else "none fits"
     rows = [
         ["Longest context (n_ctx)", *_answer(found.largest_n_ctx, " tokens", trained)],
         ["Most layers on the card (n_gpu_layers)", *_answer(found.most_layers, " layers", none=no_layers)],
+        *([["Fewest layers with experts in RAM (n_cpu_moe)", *_answer(found.expert_layers, " layers", none=no_layers)]]
+          if found.expert_layers else []),
         ["Most precise cache type", *_answer(found.cache_type)],
-    ]
+    ]  # fmt: skip
     if found.weights_type:
         place_of_all = {0: "in this memory", 1: "on the card"}.get(_n_cards(found), "on the cards")
         rows.append([f"Largest weights, all {place_of_all}", *_answer(found.weights_type)])
@@ -272,8 +275,8 @@ def largest(found: Fit, model: Model, sure: bool) -> list[Any]:
 
 
 def _answer(answer: Answer, unit: str = "", more: str = "", none: str = "none fits") -> list[str]:
-    value = f"{answer.value:,}{unit}" if isinstance(answer.value, int) else answer.value
-    return [value or none, answer.reason + more]
+    value = f"{answer.value:,}{unit}" if isinstance(answer.value, int) else answer.value or none
+    return [value, answer.reason + more]
 
 
 def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None:
@@ -285,30 +288,40 @@ def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None
         short, long = (decode_bound(found, model, bandwidth, depth) for depth in (0, end))
     except InferlabError as reason:
         return paragraph(f"There is no bound on the speed: {reason}")
-    on_host, every = layers_in_ram(found), [row for row in found.plan.layers if row.index is not None]
-    if short is None or 2 * _weights(on_host) > _weights(every):
+    on_host = _in_ram_text(found)
+    if short is None or 2 * _share_of_ram(found, model) > 1:
         return paragraph(
-            f"No limit on tokens per second is given: {len(on_host)} of {len(every)} layers lie in RAM, "
-            "and the speed of RAM is not known here."
+            f"No limit on tokens per second is given: {on_host} lie in RAM, and the speed of RAM is not known here."
         ) if on_host else None  # fmt: skip
     limit = f"At most {rate_text(short)}"
     return paragraph(
         limit if on_host else element("strong", {}, limit),
         f" at the beginning of the context and {rate_text(long)} at its end, for one sequence. This is an upper limit, "
         "and real rates are lower: each token reads the weights that it uses and the cache, and the card's rating is "
-        f"{bandwidth / GB:,.0f} GB/s.{_slower_text(len(on_host))}",
+        f"{bandwidth / GB:,.0f} GB/s.{_slower_text(on_host)}",
     )
 
 
-def _weights(layers: Sequence[LayerBytes]) -> int:
-    return sum(row.weights_bytes for row in layers)
+def _share_of_ram(found: Fit, model: Model) -> float:
+    """Of the bytes that a token reads at the beginning of the context, the share in RAM; 0 in shared memory."""
+    if SHARED in found.room_bytes:
+        return 0.0
+    here, there = (decode_bytes(found.plan, model, 0, frozenset(devices)) for devices in (["host"], found.plan.devices))
+    return here / there
 
 
-def _slower_text(on_host: int) -> str:
-    """What the bound leaves out where layers lie in RAM."""
-    if not on_host:
-        return ""
-    return f" The {count_text(on_host, 'layer')} in RAM, left out of this limit, make it much slower."
+def _in_ram_text(found: Fit) -> str:
+    """What lies in RAM although there is a card: layers, or the experts of layers; empty where nothing does."""
+    blocks = [row for row in found.plan.layers if row.index is not None]
+    whole, n_moved = len(layers_in_ram(found)), sum("host" in row.moved_bytes for row in blocks)
+    texts = [f"{whole} of {count_text(len(blocks), 'layer')}"] * bool(whole)
+    texts += [f"the experts of {n_moved} of {count_text(len(blocks), 'layer')}"] * bool(n_moved)
+    return " and ".join(texts)
+
+
+def _slower_text(in_ram: str) -> str:
+    """What the bound leaves out where something lies in RAM."""
+    return f" What lies in RAM, {in_ram}, is left out of this limit and makes it slower." if in_ram else ""
 
 
 def taken_steps(found: Fit, verdicts: Mapping[str, str]) -> list[Any] | None:

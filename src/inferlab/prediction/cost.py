@@ -69,7 +69,7 @@ def parts(model: Model, n_cells: int = 0) -> tuple[Part, ...]:
     An embedding table that is also the output layer (tied) is read and multiplied whole; otherwise one row is read.
     Raises UnsupportedArchitecture for `n_cells` where the cache is not of the plain kind.
     """
-    tied = not any(tensor.name == "output.weight" for tensor in model.tensors)
+    tied = _is_tied(model)
     parts_by_name: dict[str, list[Part]] = defaultdict(list)
     for tensor in model.tensors:
         parts_by_name[part_of(tensor.name)].append(_part_from(model, tensor, tied))
@@ -132,6 +132,17 @@ def kv_readings(model: Model | KnownModel, settings: Settings) -> dict[str, int]
 def break_even_cells(weights_bytes: int, model: Model | KnownModel, type_k: str = "f16", type_v: str = "f16") -> float:
     """Cells in use at which the KV cache has as many bytes as the weights."""
     return weights_bytes / kv_cache_bytes_per_token(model, type_k, type_v)
+
+
+def bytes_read(model: Model) -> dict[str, int]:
+    """Bytes of each tensor that one token reads, by the tensor's name: see `Part.read_bytes`."""
+    tied = _is_tied(model)
+    return {tensor.name: _part_from(model, tensor, tied).read_bytes for tensor in model.tensors}
+
+
+def _is_tied(model: Model) -> bool:
+    """Whether the embedding table is also the output matrix."""
+    return all(tensor.name != "output.weight" for tensor in model.tensors)
 
 
 def _part_from(model: Model, tensor: Tensor, tied: bool) -> Part:

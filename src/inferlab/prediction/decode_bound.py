@@ -5,11 +5,11 @@ The other way round, a rate and a bandwidth give the most bytes that a token can
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.gguf import Model
-from inferlab.prediction.cost import parts
+from inferlab.model.gguf import Model, Tensor
+from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory.cache import cache_layers, cell_bytes
 from inferlab.prediction.memory.placement import EMBEDDING, HOST, OUTPUT_MATRIX, layer_of
@@ -36,13 +36,13 @@ def decode_bound(found: Fit, model: Model, bandwidth_bytes_per_second: float, de
 def decode_bytes(plan: MemoryPlan, model: Model, depth: int, devices: frozenset[str]) -> int:
     """Bytes of weights and cache that these devices read for one token on top of `depth` cells.
 
-    Weights as in `cost.parts`: of experts only those used, of the embedding a row. Of the cache the cells in use, in a
-    layer with a window at most that many; masked cells, which some kernels read too, are left out.
+    Weights as in `cost.bytes_read`: of experts only those used, of the embedding a row. Of the cache the cells in use,
+    in a layer with a window at most that many; masked cells, which some kernels read too, are left out.
     """
     blocks = [row for row in plan.layers if row.index is not None]
-    layers = [*(row.device for row in blocks), plan.layers[-1].device]
-    held = tuple(tensor for tensor in model.tensors if _is_read(tensor, model, layers, devices))
-    weights = sum(part.read_bytes for part in parts(replace(model, tensors=held)))
+    layers, read = [*(row.device for row in blocks), plan.layers[-1].device], bytes_read(model)
+    held = (tensor.name for tensor in model.tensors if _is_read(tensor, model, layers, plan.moved, devices))
+    weights = sum(read[name] for name in held)
     settings, n_cells = plan.settings, depth + 1
     cache = sum(
         min(n_cells, layer.window or n_cells) * cell_bytes(layer, settings.type_k, settings.type_v)
@@ -57,8 +57,7 @@ def token_bytes(model: Model, type_k: str = "f16", type_v: str = "f16", depth: i
 
     Raises UnsupportedArchitecture for a KV cache without a formula, or experts whose used number is not known.
     """
-    weights = sum(part.read_bytes for part in parts(model))
-    return weights + sum(
+    return sum(bytes_read(model).values()) + sum(
         min(depth + 1, layer.window or depth + 1) * cell_bytes(layer, type_k, type_v) for layer in cache_layers(model)
     )
 
@@ -79,8 +78,12 @@ def _reading(found: Fit) -> frozenset[str]:
     return frozenset(found.plan.devices) if SHARED in found.free_bytes or not cards else cards
 
 
-def _is_read(tensor, model: Model, layers: list[str], devices: frozenset[str]) -> bool:
+def _is_read(
+    tensor: Tensor, model: Model, layers: list[str], moved: Mapping[str, str], devices: frozenset[str]
+) -> bool:
     """Whether these devices read a tensor for a token; an embedding that is the output matrix lies with the output."""
+    if tensor.name in moved:
+        return moved[tensor.name] in devices
     layer = layer_of(tensor, model)
     if layer is None:
         return not devices.isdisjoint(layers[:-1])

@@ -1,5 +1,7 @@
 """Does a model fit, and what is the largest context, number of layers and KV cache type that does?
 
+Of a mixture of experts also: the experts of how few layers must be in RAM, so that all layers fit on the card.
+
 Every answer compares memory plans (`predict.predict_memory`) with the usable bytes of each room: free memory minus a
 stated reserve. Nothing is loaded. Where a plan is only a bound, an answer that depends on the compute buffer is
 "unsure", and a search uses the upper end of the bound. `rooms` compares, `search` and `steps` try other settings.
@@ -17,6 +19,7 @@ from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.synthetic_model import parse_file_name, shape
 from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.placement import has_experts
 from inferlab.prediction.predict import predict_memory
 from inferlab.prediction.rooms import (
     DEFAULT_BACKEND,
@@ -49,6 +52,8 @@ class Fit:
     largest_n_ctx   the longest context with the requested layers
     most_layers     the most layers on devices with the requested context
     cache_type      the most precise type of keys and values with which both fit
+    expert_layers   the fewest layers whose experts must be in RAM so that all layers fit on the card; None for a model
+                    without experts
     steps           what one step of each setting would cost or free, where that was asked for
     weights_type    the largest type of weights with which the whole model fits on devices with the requested context;
                     None where steps were not asked for, and for a file, which has its types
@@ -60,6 +65,7 @@ class Fit:
     largest_n_ctx: Answer
     most_layers: Answer
     cache_type: Answer
+    expert_layers: Answer | None = None
     steps: tuple[Step, ...] = ()
     weights_type: Answer | None = None
 
@@ -85,7 +91,7 @@ class Fit:
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        found = self.largest_n_ctx, self.most_layers, self.cache_type, self.weights_type
+        found = self.largest_n_ctx, self.most_layers, self.expert_layers, self.cache_type, self.weights_type
         return tuple(answer for answer in found if answer is not None)
 
 
@@ -121,7 +127,8 @@ def fit(
     plan_for = partial(predict_memory, machine=machine, simulate=simulate, as_cuda=backend != DEFAULT_BACKEND)
     n_ctx_train = model.n_ctx_train if within_trained else None
     search = Search(partial(plan_for, model), settings, usable_bytes(free, reserve_bytes), n_ctx_train)
-    answers = search.largest_n_ctx(), search.most_layers(), search.cache_type()
+    experts = search.expert_layers() if has_experts(model) else None
+    answers = search.largest_n_ctx(), search.most_layers(), search.cache_type(), experts
     if not with_steps:
         return Fit(search.plan(settings), free, reserve_bytes, *answers)
     types = _types_of_weights(model, plan_for)

@@ -18,7 +18,8 @@ def plan_fields(found: Fit) -> dict[str, Any]:
     compute_range  least and most compute bytes of each device of a bound
     rooms          for each room its devices, what is free and usable there, the least and most that the plan needs (a
                    compute buffer of unknown size left out), and what the most leaves
-    answers        by largest_n_ctx, most_layers, cache_type and weights_type, which is null but for a known model
+    answers        by largest_n_ctx, most_layers, cache_type, expert_layers, which is null for a model without experts,
+                   and weights_type, which is null but for a known model
     steps          see `steps.Step`; empty where none were asked for
     """
     plan = found.plan
@@ -37,6 +38,7 @@ def plan_fields(found: Fit) -> dict[str, Any]:
             "largest_n_ctx": _answer_fields(found.largest_n_ctx),
             "most_layers": _answer_fields(found.most_layers),
             "cache_type": _answer_fields(found.cache_type),
+            "expert_layers": _answer_fields(found.expert_layers) if found.expert_layers else None,
             "weights_type": _answer_fields(found.weights_type) if found.weights_type else None,
         },
         "steps": [_step_fields(step) for step in found.steps],

@@ -21,9 +21,12 @@ from inferlab.units import MIB, bytes_text, count_text
 
 PLACEHOLDER = "model.gguf"
 SMALL = 512 * MIB  # bytes that every machine has beside a model
+EXPERTS_STAY = ("llama-cpp-python",)
+"""Programs that put no experts in RAM without the rest of their layer."""
 MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", "offload_kqv")
 OTHERS = ("n_threads", "n_threads_batch", "op_offload", "kv_unified", "load_mode", "use_extra_bufts", "no_host",
-          "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers")  # fmt: skip
+          "split_mode", "main_gpu", "tensor_split", "n_cpu_moe", "cpu_moe", "override_tensor", "devices",
+          "rpc_servers")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,15 @@ def lines_for(
 ) -> Pasted:
     """The lines of a plan for one program: llama-server, llama-cli, llama-cpp-python, ollama or lmstudio.
 
-    Where the plan does not fit, they are those of the nearest setting that does: fewer layers on the GPU if any fit
-    there, else a context of at least 4096 that is shorter, else no layer on the GPU or any context. Where nothing fits
-    there are none.
+    Where the plan does not fit, they are those of the nearest setting that does: experts in RAM for a model that has
+    them, else fewer layers on the GPU if any fit there, else a context of at least 4096 that is shorter, else no layer
+    on the GPU or any context. Where nothing fits there are none.
     model_path is the file; None: `model.gguf` stands for it. n_ctx_train is the context that the model was trained
     with (`Model.n_ctx_train`); a note says where the lines have more.
     Raises InvalidSettings for any other program.
     """
     check_program(program)
-    settings, notes = nearest(found)
+    settings, notes = nearest(found, experts_move=program not in EXPERTS_STAY)
     if settings is None:
         return Pasted(program, None, notes, ())
     if model_path is None:
@@ -80,14 +83,18 @@ def lines_for(
     return Pasted(program, settings, notes, option_lines(requested(found, settings), program, path, _all_layers(found)))
 
 
-def nearest(found: Fit) -> tuple[Settings | None, tuple[str, ...]]:
-    """The settings of a plan, or the nearest that fit, and in a sentence what was changed; None where none fit."""
+def nearest(found: Fit, experts_move: bool = True) -> tuple[Settings | None, tuple[str, ...]]:
+    """The settings of a plan, or the nearest that fit, and in a sentence what was changed; None where none fit.
+
+    experts_move  whether experts may be put in RAM without the rest of their layer
+    """
     if found.fits == "yes":
         return found.plan.settings, ()
     if found.fits == "unsure":
         return found.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
     layers, context = found.most_layers, found.largest_n_ctx
-    fitting = [answer for answer in (layers, context, found.cache_type) if answer.settings is not None]
+    experts = (found.expert_layers,) * (experts_move and found.expert_layers is not None)
+    fitting = [answer for answer in (*experts, layers, context, found.cache_type) if answer.settings is not None]
     if not fitting:
         reasons = " ".join(dict.fromkeys([context.reason, layers.reason]))
         why = f"Nothing that was tried fits, so there are no lines to paste. {reasons} {_advice(found)}"
@@ -110,17 +117,9 @@ def _ram_note(found: Fit, settings: Settings) -> tuple[str, ...]:
 
 
 def _host_bytes(found: Fit, settings: Settings) -> tuple[int, bool]:
-    """The most that the host holds with the settings, and whether its compute buffer is in that.
-
-    The host has the input and the first layers; what was planned for a longer context is an upper end.
-    """
-    if settings == found.plan.settings:
-        return found.plan.most_bytes("host"), not found.plan.is_open("host")
-    on_host = found.plan.layers[: 1 + _all_layers(found) - _layers(found, settings)]
-    cached = on_host if settings.offload_kqv else found.plan.layers
-    compute = found.plan.compute_range.get("host", (0, 0))[1]
-    n_bytes = sum(row.weights_bytes for row in on_host) + sum(row.kv_cache_bytes for row in cached) + compute
-    return n_bytes, compute > 0
+    """The most that the host holds with the settings of an answer or the plan, and whether its compute buffer is in."""
+    plan = next((answer.plan for answer in found.answers if answer.plan and answer.settings == settings), found.plan)
+    return plan.most_bytes("host"), not plan.is_open("host")
 
 
 def _trained_note(settings: Settings, n_ctx_train: int | None, program: str) -> tuple[str, ...]:
@@ -150,9 +149,21 @@ def _in_words(found: Fit, answer: Answer) -> str:
     if answer is found.largest_n_ctx:
         end = "the model was trained for" if answer.memory_allows_more else "fits with the layers you asked for"
         return f"a context of {answer.value:,} tokens (n_ctx), the longest that {end}"
+    if answer is found.expert_layers:
+        return _experts_in_words(answer.settings)
     layers = count_text(answer.value, "layer") if answer.value else "no layer"
     most = ", the most that fit with the context you asked for" if answer.value else ", and all of them in RAM"
     return f"{layers} on the card (n_gpu_layers={answer.value}){most}"
+
+
+def _experts_in_words(settings: Settings) -> str:
+    if not (settings.cpu_moe or settings.n_cpu_moe):
+        return "everything on the card"
+    if settings.cpu_moe:
+        layers = f"{count_text(settings.n_gpu_layers, 'layer')} on the card (n_gpu_layers={settings.n_gpu_layers})"
+        return f"the experts of all layers in RAM (cpu_moe) and {layers}, the most that fit so"
+    return (f"the experts of {count_text(settings.n_cpu_moe, 'layer')} in RAM (n_cpu_moe={settings.n_cpu_moe}) and all "
+            "else on the card")  # fmt: skip
 
 
 def _fill_text(found: Fit, answer: Answer) -> str:

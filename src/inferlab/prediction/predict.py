@@ -83,14 +83,14 @@ def predict_speed(
     calibration = calibration or Calibration.load()
     settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
     gpus = planned_devices(settings, machine)
-    layers = MemoryPlanner(model, settings, gpus, False).layer_devices()
+    planner = MemoryPlanner(model, settings, gpus, False)
     link = link or _link_to(settings)
     names = {f"gpu{i}": calibration.calibrated_name(gpu) for i, gpu in enumerate(gpus)}
     rates = {HOST: calibration.host(settings.n_threads)} | {
         device: calibration.rates(name) for device, name in names.items()
     }
     links = {device: calibration.link(name, link) for device, name in names.items()}
-    placed_model = PlacedModel(model, settings, layers, rates, links)
+    placed_model = PlacedModel(model, settings, planner.layer_devices(), rates, links, planner.moved)
     place = next(iter(names.values()), HOST)
     decode = _step(calibration, place, "decode", 1, placed_model.decode(n_prompt + n_gen // 2))
     overlap = placed_model.overlap(n_prompt)

@@ -182,3 +182,8 @@ class LinkRates:
     relay_round_trip_seconds: float = 0.0
     relay_step_seconds: float = 0.0
     relay_split_seconds: float = 0.0
+
+    @property
+    def crossing_seconds(self) -> float:
+        """Seconds of a split beside its bytes: work, the relay's work, and its round trips' extra seconds."""
+        return self.split_seconds + self.relay_split_seconds + self.split_waits * self.extra_seconds

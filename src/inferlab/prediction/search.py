@@ -6,13 +6,14 @@ Every plan is made once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.rooms import SHARED, Rooms, is_open, margin, shortfall_text, verdict
 from inferlab.settings import UNQUANTIZED, Settings
+from inferlab.units import count_text
 
 MOST_N_CTX = 2**20
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
@@ -24,6 +25,7 @@ PlanFor = Callable[[Settings], MemoryPlan]
 class Answer:
     """One setting that fits, or None; the bytes it leaves in the fullest room, and why no larger value is named.
 
+    plan                the plan of those settings
     memory_allows_more  whether something else ends the search, such as the context that the model was trained for
     """
 
@@ -32,6 +34,7 @@ class Answer:
     margin_bytes: int | None
     reason: str
     settings: Settings | None = None
+    plan: MemoryPlan | None = None
     memory_allows_more: bool = False
 
 
@@ -93,10 +96,51 @@ class Search:
         if SHARED in self.room_bytes and not self.fits(self.settings.but(n_gpu_layers=every)):
             why = "Host and GPU share one memory: fewer layers on the GPU free none of it."
             return Answer(question, None, None, why)
-        best = largest_fitting(lambda n: self.fits(self.settings.but(n_gpu_layers=n)), every)
-        if not best and not self.fits(self.settings.but(n_gpu_layers=0)):
+        best = largest_fitting(lambda n: self.fits(self.with_layers(n)), every)
+        if not best and not self.fits(self.with_layers(0)):
             best = -1
         return self._answer(question, "n_gpu_layers", best, 1, every, least=0)
+
+    def expert_layers(self) -> Answer:
+        """The fewest layers whose experts must be in RAM so that all layers fit on the card; counted as n_cpu_moe.
+
+        Where not all layers fit even without any experts, the answer has no value, and the settings with all experts in
+        RAM and as many layers as fit then.
+        """
+        question, n = "the fewest layers with experts in RAM, all layers on the card", self.n_blocks
+        if not self.has_gpu:
+            return Answer(question, None, None, "There is no device here to put a layer on.")
+        if SHARED in self.room_bytes:
+            why = "Host and GPU share one memory: experts in RAM free none of it."
+            return Answer(question, None, None, why)
+        whole = self.settings.but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False)
+        on_card = n + 1 if self.fits(whole) else largest_fitting(
+            lambda kept: self.fits(whole.but(n_cpu_moe=n + 1 - kept)), n
+        )  # fmt: skip
+        if not on_card:
+            return self._all_experts_in_ram(question, whole.but(cpu_moe=True))
+        settings = whole.but(n_cpu_moe=n + 1 - on_card)
+        if on_card == n + 1:
+            why = "Everything fits on the card."
+        else:
+            why = f"n_cpu_moe={settings.n_cpu_moe - 1} is too few: {self._shortfall_text(_one_expert_more(settings))}."
+        return self._found(question, settings.n_cpu_moe, why, settings)
+
+    def _all_experts_in_ram(self, question: str, without: Settings) -> Answer:
+        """That not all layers fit even without experts, and the most that do then."""
+        why = f"Not even with the experts of all layers in RAM{self._too_much(without)}"
+        search = Search(self.plan_for, without, self.room_bytes)
+        layers = search.most_layers()
+        if not layers.value:
+            return Answer(question, None, None, why)
+        why += f" With all experts in RAM, {count_text(layers.value, 'layer')} fit on the card."
+        return replace(layers, question=question, value=None, reason=why)
+
+    def with_layers(self, n: int) -> Settings:
+        """The settings with so many layers on devices; experts that are in RAM with their layers are not named."""
+        n_on_host = self.n_blocks + 1 - n
+        needless = n_on_host >= (self.settings.n_cpu_moe or self.n_blocks)
+        return self.settings.but(n_gpu_layers=n, **({"n_cpu_moe": 0, "cpu_moe": False} if needless else {}))
 
     def cache_type(self) -> Answer:
         """The most precise of f16, q8_0 and q4_0 for keys and values with which the requested settings fit.
@@ -124,7 +168,7 @@ class Search:
                 return Answer(question, None, None, str(error))
             if verdict(plan, self.room_bytes) == "yes":
                 why = f"{larger} is too much: {shortfall}." if larger else "It is the largest type of the list."
-                return Answer(question, type, margin(plan, self.room_bytes), why, whole)
+                return Answer(question, type, margin(plan, self.room_bytes), why, whole, plan)
             larger, shortfall = type, shortfall_text(plan, self.room_bytes)
         return Answer(question, None, None, f"Not even {larger}: {shortfall}.")
 
@@ -138,26 +182,31 @@ class Search:
         tried = [self.with_cache(name) for name in CACHE_TYPES]
         for settings in filter(None, tried):
             if self.fits(settings):
-                left = margin(self.plan(settings), self.room_bytes)
-                return Answer(question, settings.type_k, left, self._why_type(settings), settings)
+                return self._found(question, settings.type_k, self._why_type(settings), settings)
         return Answer(question, None, None, self._why_no_type(tried))
 
     def _answer(self, question: str, setting: str, value: int, step: int, most: int, least: int = 1) -> Answer:
         if value < least:
-            first = self.settings.but(**{setting: max(least, step) if setting == "n_ctx" else least})
+            first = self._with(setting, max(least, step) if setting == "n_ctx" else least)
             why = f"Not even {setting}={getattr(first, setting):,}{self._too_much(first)}"
             return Answer(question, None, None, why + self._open_end(first, setting, step, most))
-        settings = self.settings.but(**{setting: value})
-        left = margin(self.plan(settings), self.room_bytes)
         allows = setting == "n_ctx" and value >= most and self._allows_longer(value, step)
         why = self._why_the_longest(value) if allows else self._why_not_more(setting, value, step, most)
-        return Answer(question, value, left, why, settings, allows)
+        return replace(self._found(question, value, why, self._with(setting, value)), memory_allows_more=allows)
+
+    def _found(self, question: str, value: int | str, why: str, settings: Settings) -> Answer:
+        """An answer with settings that fit, and what they leave."""
+        plan = self.plan(settings)
+        return Answer(question, value, margin(plan, self.room_bytes), why, settings, plan)
+
+    def _with(self, setting: str, value: int) -> Settings:
+        return self.with_layers(value) if setting == "n_gpu_layers" else self.settings.but(**{setting: value})
 
     def _open_end(self, first: Settings, setting: str, step: int, most: int) -> str:
         """Where compute buffers are unknown, the most that weights and cache alone would allow, in a sentence."""
 
         def may_fit(n: int) -> bool:
-            return verdict(self.plan(self.settings.but(**{setting: n * step})), self.room_bytes) != "no"
+            return verdict(self.plan(self._with(setting, n * step)), self.room_bytes) != "no"
 
         if not any(is_open(self.plan(first), room) for room in self.room_bytes) or not may_fit(1):
             return ""
@@ -171,7 +220,7 @@ class Search:
     def _why_not_more(self, setting: str, value: int, step: int, most: int) -> str:
         if value >= most and setting == "n_gpu_layers":
             return "These are all layers of the model; the output layer counts as one."
-        over = self.settings.but(**{setting: value + step})
+        over = self._with(setting, value + step)
         return f"{setting}={value + step:,} is too much: {self._shortfall_text(over)}."
 
     def _why_the_longest(self, n_ctx: int) -> str:
@@ -198,6 +247,11 @@ class Search:
 
     def _shortfall_text(self, settings: Settings) -> str:
         return shortfall_text(self.plan(settings), self.room_bytes)
+
+
+def _one_expert_more(settings: Settings) -> Settings:
+    """The settings with the experts of one layer more on the card."""
+    return settings.but(n_cpu_moe=settings.n_cpu_moe - 1)
 
 
 def largest_fitting(fits: Callable[[int], bool], most: int) -> int:

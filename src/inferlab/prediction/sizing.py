@@ -8,17 +8,17 @@ transfers are left out, so every rate here is an upper bound; cores, bus and dis
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
 from inferlab.errors import InvalidSettings
 from inferlab.model.gguf import Model
-from inferlab.prediction.decode_bound import decode_bytes, token_bytes
+from inferlab.prediction.decode_bound import decode_bytes
 from inferlab.prediction.fit import RESERVE_BYTES
-from inferlab.prediction.memory.placement import HOST, layer_of
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.placement import HOST, has_experts
 from inferlab.prediction.predict import predict_memory
-from inferlab.prediction.rooms import free_bytes, machine_for, margin, usable_bytes
+from inferlab.prediction.rooms import free_bytes, machine_for, usable_bytes
 from inferlab.prediction.search import Search
 from inferlab.settings import Settings
 
@@ -73,57 +73,31 @@ def place(model: Model, parts: Parts, n_ctx: int, depth: int = 0, reserve_bytes:
     """Everything on the card if it fits; else the experts of the first layers in RAM, or else the first layers.
 
     n_ctx   cells of a cache in F16, all of them allocated; depth of them are read for a token
-    Experts of a layer as `--n-cpu-moe` moves them, layers as `n_gpu_layers` does, as few as the reserve of the card
-    allows. A compute buffer that grows because of the move is left to the reserve.
+    Experts of a layer as `n_cpu_moe` moves them, layers as `n_gpu_layers` does, as few as the reserve of the card
+    allows. RAM holds the part of the mapped file from the first to the last tensor that lies there.
     Raises InvalidSettings where even that is not enough, UnsupportedArchitecture for a cache without a formula.
     """
     settings, machine = Settings(n_ctx=n_ctx, flash_attn="on"), machine_for(vram=parts.vram_bytes)
     rooms = usable_bytes({CARD: free_bytes(machine, settings)[CARD]}, reserve_bytes)
     search = Search(partial(predict_memory, model, machine=machine, simulate=False), settings, rooms)
-    plan = search.plan(settings)
-    missing = -margin(plan, rooms)
-    if missing > 0 and (experts := expert_bytes(model)):
-        return _without_experts(plan, model, experts, missing, depth)
-    n_layers = model.n_layer + 1
-    n_on_card = n_layers if missing <= 0 else search.most_layers().value
-    if not n_on_card:
-        raise InvalidSettings(f"Not one layer of {model.name} fits on the card with n_ctx={n_ctx}. Give less context.")
-    plan = plan if missing <= 0 else search.plan(settings.but(n_gpu_layers=n_on_card))
-    in_ram = NOTHING if missing <= 0 else LAYERS
-    return _placing(plan, model, in_ram, n_layers - n_on_card, depth)
+    if search.fits(settings):
+        return _placing(search.plan(settings), model, NOTHING, 0, depth)
+    in_ram, answer = (EXPERTS, search.expert_layers()) if has_experts(model) else (LAYERS, search.most_layers())
+    if not answer.value:
+        raise InvalidSettings(f"{model.name} does not fit on the card with n_ctx={n_ctx}, whatever lies in RAM: "
+                              f"{answer.reason} Give less context.")  # fmt: skip
+    n_moved = answer.value if in_ram == EXPERTS else model.n_layer + 1 - answer.value
+    return _placing(answer.plan, model, in_ram, n_moved, depth)
 
 
-def expert_bytes(model: Model) -> dict[int, int]:
-    """Bytes of the experts' matrices of each layer; empty for a dense model."""
-    found: Counter[int] = Counter()
-    for tensor in model.tensors:
-        if "_exps" in tensor.name:
-            found[layer_of(tensor, model)] += tensor.n_bytes
-    return dict(sorted(found.items()))
-
-
-def _without_experts(plan, model: Model, experts: dict[int, int], missing: int, depth: int) -> Placing:
-    """The placing with the experts of as few first layers in RAM as free the missing bytes."""
-    moved, n_moved = 0, 0
-    for n_bytes in experts.values():
-        if moved >= missing:
-            break
-        moved, n_moved = moved + n_bytes, n_moved + 1
-    if moved < missing:
-        raise InvalidSettings(f"{model.name} does not fit on the card even without its experts. Give less context.")
-    read = round(moved * model.number("expert_used_count") / model.number("expert_count"))
-    return _placing(plan, model, EXPERTS, n_moved, depth, moved, read)
-
-
-def _placing(plan, model: Model, in_ram: str, n_moved: int, depth: int, moved: int = 0, read: int = 0) -> Placing:
-    on_card = decode_bytes(plan, model, depth, frozenset({CARD}))
+def _placing(plan: MemoryPlan, model: Model, in_ram: str, n_moved: int, depth: int) -> Placing:
     return Placing(
         in_ram=in_ram,
         n_moved=n_moved,
-        vram_bytes=plan.most_bytes(CARD) - moved,
-        ram_bytes=plan.most_bytes(HOST) + moved,
-        vram_read=on_card - read,
-        ram_read=token_bytes(model, depth=depth) - on_card + read,
+        vram_bytes=plan.most_bytes(CARD),
+        ram_bytes=plan.most_bytes(HOST),
+        vram_read=decode_bytes(plan, model, depth, frozenset({CARD})),
+        ram_read=decode_bytes(plan, model, depth, frozenset({HOST})),
     )
 
 

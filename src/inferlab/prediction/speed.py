@@ -16,7 +16,7 @@ cells and their bytes. `calibrate` measures the rates; this module only computes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -114,16 +114,21 @@ class SpeedPlan:
 
 @dataclass(frozen=True)
 class PlacedModel:
-    """A model placed on devices: `layers` has the device of each block and, last, of the output layer."""
+    """A model placed on devices.
+
+    layers  the device of each block and, last, of the output layer
+    moved   the device of each tensor that an override puts elsewhere, by its name
+    """
 
     model: Model
     settings: Settings
     layers: Sequence[str]
     rates: dict[str, DeviceRates]
     links: dict[str, LinkRates]
+    moved: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        missing = set(self.layers) - set(self.rates)
+        missing = {*self.layers, *self.moved.values()} - set(self.rates)
         if missing:
             raise InvalidSettings(f"Nothing was calibrated for {', '.join(sorted(missing))}; run lab.calibrate().")
 
@@ -179,23 +184,26 @@ class PlacedModel:
             last = for_last_token(tensor, self.model)
             if not last or computes_logits:
                 seconds = self.matrix_seconds(tensor, device, 1 if last else n_tokens)
-                yield Term("weights", device, seconds, self.active_share(tensor) * tensor.n_bytes)
+                yield Term("weights", device, seconds, self.active_share(tensor, n_tokens) * tensor.n_bytes)
 
     def matrix_seconds(self, tensor: Tensor, device: str, n_tokens: int) -> float:
-        """Seconds of one matrix: not less than one token's; a repacked one multiplies four tokens at a time.
+        """Seconds of one matrix, or of a tensor of experts: not less than reading once what is used.
 
-        n_tokens   max(one token, batch)
-        repacked   tokens - tokens % 4 as a batch, and each of the rest as one token (repack.cpp:4638)
+        n_tokens   max(matrices used, batch)
+        repacked   tokens - tokens % 4 as a batch, and each of the rest as one token (repack.cpp:4638); matrices of
+                   experts are multiplied with one token at a time (repack.cpp:4895)
         """
         rates, n_used = self.matrix_rates(tensor, device), self.n_used_experts(tensor)
         n_columns, n_rows = tensor.shape[:2]
-        one = n_used * rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
-        alone = n_tokens % REPACK_TOKENS if self.is_repacked(tensor, device) else 0
+        one = rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
+        repacked = self.is_repacked(tensor, device)
+        alone = (n_tokens if is_of_experts(tensor) else n_tokens % REPACK_TOKENS) if repacked else 0
         together = n_tokens - alone
         if n_tokens == 1 or not together:
-            return n_tokens * one
+            return n_tokens * n_used * one
+        read = self.active_share(tensor, n_tokens) * n_matrices(tensor)
         shared = n_used * rates.batch(n_rows, n_columns, together)
-        return max(one, shared) + alone * one
+        return max(read * one, shared) + alone * n_used * one
 
     def matrix_rates(self, tensor: Tensor, device: str) -> MatrixRates:
         known, repacked = self.rates[device], self.is_repacked(tensor, device)
@@ -210,16 +218,20 @@ class PlacedModel:
 
     def n_used_experts(self, tensor: Tensor) -> int:
         """Matrices of a tensor that one token is multiplied with: the used experts, or 1."""
-        return self.model.number("expert_used_count") or 1 if "_exps" in tensor.name else 1
+        return self.model.number("expert_used_count") or 1 if is_of_experts(tensor) else 1
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, and the device of each; norms are part of the overhead."""
-        return ((tensor, self.layers[layer]) for tensor, layer in matrices(self.model))
+        return ((t, self.moved.get(t.name, self.layers[layer])) for t, layer in matrices(self.model))
 
-    def active_share(self, tensor: Tensor) -> float:
-        """Experts used for a token, as a share of all; 1 for tensors without experts."""
-        n_expert = self.model.number("expert_count") or 0
-        return (self.model.number("expert_used_count") or n_expert) / n_expert if "_exps" in tensor.name else 1.0
+    def active_share(self, tensor: Tensor, n_tokens: int) -> float:
+        """Share of a tensor's experts that a batch needs; 1 for tensors without experts.
+
+        1 - (1 - used / all) ^ n_tokens, as if each token drew its experts at random; for one token used / all
+        """
+        if not is_of_experts(tensor):
+            return 1.0
+        return 1 - (1 - self.n_used_experts(tensor) / n_matrices(tensor)) ** n_tokens
 
     def attention(self, n_tokens: int, depth: int) -> Iterable[Term]:
         for device, layer in zip(self.layers[:-1], self.cache, strict=True):
@@ -277,6 +289,7 @@ class PlacedModel:
             yield Term("link", device, self.links[device].extra_seconds + self.links[device].relay_step_seconds)
             if self.layers[-1] == device:
                 yield self.transfer(device, self.n_logits * ACTIVATION)
+            yield from self.moved_transfers(device, n_tokens)
             if not self.settings.offload_kqv:
                 yield from self.host_cache_transfers(device, n_tokens, depth)
             yield from self.weight_uploads(device, n_tokens)
@@ -287,15 +300,23 @@ class PlacedModel:
         layers = [
             layer for layer_device, layer in zip(self.layers[:-1], self.cache, strict=True) if layer_device == device
         ]
-        waits = (
-            link_rates.split_seconds
-            + link_rates.relay_split_seconds
-            + link_rates.split_waits * link_rates.extra_seconds
-        )
         yield self.transfer(
             device, sum(self.host_cache_bytes(layer, n_tokens, depth) + link_rates.split_bytes for layer in layers)
         )
-        yield Term("link", device, len(layers) * waits)
+        yield Term("link", device, len(layers) * link_rates.crossing_seconds)
+
+    def moved_transfers(self, device: str, n_tokens: int) -> Iterable[Term]:
+        """Transfers and waits for each block of a device whose experts are on the host: there and back.
+
+        2 n_embd values, and the number and the weight of each used expert, for every token
+        """
+        blocks = {layer_of(tensor, self.model) for tensor, owner in self.tensors()
+                  if owner == HOST and self.moved.get(tensor.name) == HOST}  # fmt: skip
+        n = sum(self.layers[block] == device for block in blocks)
+        if n:
+            n_values = 2 * self.model.n_embd + 2 * (self.model.number("expert_used_count") or 0)
+            yield self.transfer(device, n * n_tokens * n_values * ACTIVATION)
+            yield Term("link", device, n * self.links[device].crossing_seconds)
 
     def host_cache_bytes(self, layer: CacheLayer, n_tokens: int, depth: int) -> int:
         """Bytes moved for one block: its cache with flash attention, else queries and results; and new keys."""
@@ -309,7 +330,7 @@ class PlacedModel:
         on_cpu = self.rates[device].on_cpu
         if on_cpu or not self.settings.op_offload or n_tokens < STREAMS_FROM:
             return
-        n_bytes = sum(tensor.n_bytes for tensor, owner in self.tensors() if owner == HOST)
+        n_bytes = sum(self.active_share(t, n_tokens) * t.n_bytes for t, owner in self.tensors() if owner == HOST)
         yield self.transfer(device, n_bytes)
 
     def transfer(self, device: str, n_bytes: float) -> Term:
@@ -364,6 +385,16 @@ def matrices(model: Model) -> Iterable[tuple[Tensor, int]]:
         layer = model.n_layer if tied and tensor.name == EMBEDDING else layer_of(tensor, model)
         if len(tensor.shape) > 1 and layer is not None and layer >= 0:
             yield tensor, layer
+
+
+def is_of_experts(tensor: Tensor) -> bool:
+    """Whether a tensor has a matrix for each expert, of which a token uses some."""
+    return "_exps" in tensor.name
+
+
+def n_matrices(tensor: Tensor) -> int:
+    """Matrices in a tensor: one, or one for each expert."""
+    return tensor.shape[2] if len(tensor.shape) > 2 else 1
 
 
 def for_last_token(tensor: Tensor, model: Model) -> bool:

@@ -19,8 +19,8 @@ WEIGHT_TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 class Step:
     """One setting changed by one step.
 
-    setting           n_ctx, n_gpu_layers, flash_attn, n_seq_max or n_ubatch; cache_type (type_k and type_v together);
-                      type (of the weights, which `settings` do not have)
+    setting           n_ctx, n_gpu_layers, n_cpu_moe, flash_attn, n_seq_max or n_ubatch; cache_type (type_k and type_v
+                      together); type (of the weights, which `settings` do not have)
     value             what it would be
     difference_bytes  more bytes in the room that is fullest as planned, fewer if negative; by the most of a bound,
                       and without a compute buffer of unknown size
@@ -95,6 +95,8 @@ def _values(search: Search) -> Iterator[tuple[str, int | str]]:
         every = search.n_blocks + 1
         n_layers = every if asked.n_gpu_layers < 0 else min(asked.n_gpu_layers, every)
         yield from (("n_gpu_layers", n) for n in (n_layers - 1, n_layers + 1) if 0 <= n <= every)
+        if not asked.cpu_moe:
+            yield from (("n_cpu_moe", n) for n in (asked.n_cpu_moe - 1, asked.n_cpu_moe + 1) if n >= 0)
     if asked.type_k == asked.type_v and asked.type_k in CACHE_TYPES:
         at = CACHE_TYPES.index(asked.type_k)
         yield from (("cache_type", CACHE_TYPES[i]) for i in (at - 1, at + 1) if 0 <= i < len(CACHE_TYPES))

@@ -13,7 +13,7 @@ FLAGS = {"devices": "-dev", "rpc_servers": "--rpc"}
 """Flags of settings that name the parts of one machine; the table of options has no row for them."""
 LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
 OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload", "use_extra_bufts": "--no-repack"}
-NO_OFF_SWITCH = ("no_host",)
+NO_OFF_SWITCH = ("no_host", "cpu_moe")
 OF_SLOTS = ("n_seq_max", "kv_unified")
 """Settings of several sequences: llama-cli has one by itself, and no flag for the second (common/arg.cpp)."""
 
@@ -43,6 +43,8 @@ def flag(name: str, value: Any) -> str:
         return f"{FLAGS[name]} {','.join(value) or 'none'}"
     if name == "tensor_split":
         return f"{options()[name].cli} {shares(value)}"
+    if name == "override_tensor":
+        return f"{options()[name].cli} {shlex.quote(','.join(value))}"
     if name in NO_OFF_SWITCH and not value:
         return ""
     if name in OFF_SWITCHES:

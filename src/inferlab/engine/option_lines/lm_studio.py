@@ -20,7 +20,7 @@ def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
     """The import of the file, the fields of its load settings, and the command that loads it."""
     command, comments = ["lms", "load", "MODEL_KEY"], []
     fields = [f"{options()['fit'].lmstudio}: off"]  # so that nothing replaces what the plan has
-    for name, value in _by_pool(values).items():
+    for name, value in _by_layer(_by_pool(values), n_layers - 1).items():
         option = options().get(name)
         if is_default(name, value, "lmstudio") and not (option.lmstudio and name in KEPT):
             continue
@@ -46,6 +46,13 @@ def _by_pool(values: dict[str, Any]) -> dict[str, Any]:
     if values.get("kv_unified", True) or "n_ctx" not in values:
         return values
     return values | {"n_ctx": values["n_ctx"] // values.get("n_seq_max", 1)}
+
+
+def _by_layer(values: dict[str, Any], n_blocks: int) -> dict[str, Any]:
+    """The values with the experts of all layers as those of so many: it has a number of layers and no switch."""
+    if not values.get("cpu_moe"):
+        return values
+    return {name: value for name, value in values.items() if name != "cpu_moe"} | {"n_cpu_moe": n_blocks}
 
 
 def _takes(name: str, value: Any) -> bool:

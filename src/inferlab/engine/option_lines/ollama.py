@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +94,8 @@ def _one_type(types: tuple[str, str], flash_attn: str) -> str:
 def _environment(name: str, value: Any) -> str:
     if name == "flash_attn":
         return str(int(value == "on"))
+    if name == "override_tensor":
+        return shlex.quote(",".join(value))
     return shares(value) if name == "tensor_split" else switch(value)
 
 

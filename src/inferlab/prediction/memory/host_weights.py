@@ -11,7 +11,7 @@ before such a tensor where it is the last of the file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.machine import Device
@@ -45,14 +45,20 @@ class HostWeights:
 
 
 def host_weights(
-    model: Model, layers: Sequence[str], settings: Settings, gpus: Sequence[Device], processor: str | None
+    model: Model,
+    layers: Sequence[str],
+    settings: Settings,
+    gpus: Sequence[Device],
+    processor: str | None,
+    moved: Mapping[str, str],
 ) -> dict[str, HostWeights]:
     """The host's weights by kind of processor: one entry, or one for each kind where `processor` is None.
 
     layers  the device of each block and, last, of the output
+    moved   the device of each tensor that is elsewhere, by its name
     """
     mapped = settings.load_mode in MAPPED_MODES
-    placed = _tensors_on_host(model, layers)
+    placed = _tensors_on_host(model, layers, moved)
     beside_host_buffer = any(gpu.backend not in NO_HOST_BUFFER for gpu in gpus) and not settings.no_host
     if not settings.use_extra_bufts or beside_host_buffer:
         kinds: Sequence[str] = (NOT_REPACKED,)
@@ -61,11 +67,16 @@ def host_weights(
     return {kind: _held(placed, kind, mapped) for kind in kinds}
 
 
-def _tensors_on_host(model: Model, layers: Sequence[str]) -> tuple[Tensor, ...]:
+def _tensors_on_host(model: Model, layers: Sequence[str], moved: Mapping[str, str]) -> tuple[Tensor, ...]:
     """The host's tensors; a tied embedding a second time, under the output matrix's name, where the output is there."""
-    shared, n_layer = HOST in layers[:-1], model.n_layer
-    numbers = ((tensor, layer_of(tensor, model)) for tensor in model.tensors)
-    found = [t for t, i in numbers if (shared if i is None else i < 0 or layers[min(i, n_layer)] == HOST)]
+
+    def is_on_host(tensor: Tensor) -> bool:
+        if tensor.name in moved:
+            return moved[tensor.name] == HOST
+        layer = layer_of(tensor, model)
+        return HOST in layers[:-1] if layer is None else layer < 0 or layers[min(layer, model.n_layer)] == HOST
+
+    found = [tensor for tensor in model.tensors if is_on_host(tensor)]
     tied = layers[-1] == HOST and all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
     copies = [replace(tensor, name=OUTPUT_MATRIX) for tensor in found if tied and tensor.name == EMBEDDING]
     return (*found, *copies)

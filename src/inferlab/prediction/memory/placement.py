@@ -2,7 +2,8 @@
 
 n_gpu_layers counts from the end: the output layer first, then the last block, and so on. The token embedding always
 stays on the host; a model whose output matrix is its embedding has a second copy on the device.
-Sources: llama-model.cpp:1556-1614, llama-model-loader.cpp:1162-1217, llama-arch.cpp:728-760.
+Overrides move single tensors, found by their names, to another device; the cache stays with the layer.
+Sources: llama-model.cpp:1556-1614, llama-model-loader.cpp:1162-1261, llama-arch.cpp:728-760.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from inferlab.errors import InvalidSettings
+from inferlab.machine import Device
 from inferlab.model.gguf import Model, Tensor
 from inferlab.model.repacking import LOOKED_UP
-from inferlab.settings import Settings
+from inferlab.settings import EXPERTS, HOST_BUFFER, Settings
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
 FIRST_BLOCK_TENSORS = frozenset(["token_embd_norm"])
@@ -38,6 +42,48 @@ def placed_layers(n_layer: int, settings: Settings, shares: Sequence[float]) -> 
     ends = [_float32(end / ends[-1]) for end in ends]
     devices = (bisect_right(ends, _float32(i / n_offloaded)) for i in range(n_offloaded))
     return (HOST,) * (n_layer + 1 - n_offloaded) + tuple(f"gpu{device}" for device in devices)
+
+
+def device_overrides(settings: Settings, gpus: Sequence[Device]) -> tuple[tuple[str, str], ...]:
+    """Each pattern of the settings' overrides with its device: "host", "gpu0", ...; as `engine.devices` knows them."""
+    known = {HOST_BUFFER: HOST} | {device.name: f"gpu{i}" for i, device in enumerate(gpus)}
+    return tuple((pattern, known[buffer.split("[")[0]]) for pattern, buffer in settings.tensor_overrides)
+
+
+def moved_tensors(model: Model, layers: Sequence[str], overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Tensors that an override puts on another device than their layer's, by name, with that device.
+
+    layers     the device of each block and, last, of the output
+    overrides  patterns and devices, of which the first that is found in a name counts
+    Raises InvalidSettings for a tensor of which there is more than one copy: no plan of that was compared with a load.
+    """
+    found = {}
+    for tensor in model.tensors if overrides else ():
+        device = next((device for pattern, device in overrides if re.search(pattern, tensor.name)), None)
+        if device is None:
+            continue
+        layer = layer_of(tensor, model)
+        if layer is None or (tensor.name == EMBEDDING and tied_output_bytes(model)):
+            raise InvalidSettings(f"override_tensor: {tensor.name} of {model.name} is in several places, and moving it "
+                                  "cannot be planned. Give a pattern that is not found in its name.")  # fmt: skip
+        if device != (HOST if layer < 0 else layers[min(layer, model.n_layer)]):
+            found[tensor.name] = device
+    return found
+
+
+def bytes_moved(model: Model, moved: Mapping[str, str]) -> dict[int, Counter[str]]:
+    """Bytes of moved tensors by the layer that they belong to (see `layer_of`) and the device that has them."""
+    found: dict[int, Counter[str]] = {}
+    for tensor in model.tensors:
+        if tensor.name in moved:
+            layer = min(layer_of(tensor, model), model.n_layer)
+            found.setdefault(layer, Counter())[moved[tensor.name]] += tensor.n_bytes
+    return found
+
+
+def has_experts(model: Model) -> bool:
+    """Whether a model has the matrices that n_cpu_moe moves."""
+    return any(re.search(EXPERTS, tensor.name) for tensor in model.tensors)
 
 
 def layer_of(tensor: Tensor, model: Model) -> int | None:

@@ -42,7 +42,8 @@ class LayerBytes:
     """One layer: the devices and bytes of its weights and of its share of the KV cache.
 
     name           "input" (the token embedding), "block 0" ..., "output"
-    weights_bytes  its tensors, each once; a device may hold a little more, see `host_weights`
+    weights_bytes  its tensors on its device, each once; a device may hold a little more, see `host_weights`
+    moved_bytes    of its tensors that an override put elsewhere, by device
     """
 
     name: str
@@ -51,6 +52,11 @@ class LayerBytes:
     kv_cache_device: str
     kv_cache_bytes: int
     index: int | None = None
+    moved_bytes: dict[str, int] = field(default_factory=dict)
+
+    def weights_on(self, device: str) -> int:
+        """Bytes of its weights that one device has."""
+        return (self.weights_bytes if device == self.device else 0) + self.moved_bytes.get(device, 0)
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ class MemoryPlan:
     host_weights   the host's weights by kind of processor: in place, and repacked; one entry where the machine tells
                    its kind, else every kind, and `devices` has the weights as no processor repacks them
     layers         the input, each block, the output
+    moved          device of each tensor that an override put elsewhere than its layer, by the tensor's name
     compute_range  for a bound: least and most compute bytes of a device whose compute_bytes is None; a device without
                    either has a compute buffer of unknown size
     notes          what the reader should know, such as second copies of repacked weights
@@ -76,6 +83,7 @@ class MemoryPlan:
     notes: tuple[str, ...] = ()
     compute_range: dict[str, tuple[int, int]] = field(default_factory=dict)
     host_weights: dict[str, HostWeights] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
 
     def least_bytes(self, device: str) -> int:
         """Bytes that the device needs in any case."""

@@ -5,13 +5,15 @@ Where none of them is valid for the compute buffers, these stay unknown; weights
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from inferlab.engine import libraries
-from inferlab.engine.devices import used_devices
+from inferlab.engine.devices import require_buffers, used_devices
 from inferlab.errors import DeviceUnavailable, EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device, Machine
 from inferlab.model.gguf import Model
@@ -28,9 +30,17 @@ from inferlab.prediction.memory.compute import (
     uses_flash_attention,
 )
 from inferlab.prediction.memory.host_weights import HostWeights, host_weights
-from inferlab.prediction.memory.placement import HOST, placed_layers, tied_output_bytes, weights_of_layers
+from inferlab.prediction.memory.placement import (
+    HOST,
+    bytes_moved,
+    device_overrides,
+    moved_tensors,
+    placed_layers,
+    tied_output_bytes,
+    weights_of_layers,
+)
 from inferlab.prediction.memory.plan import BOUND, CLOSED_FORM, PARTIAL, SIMULATED, DeviceBytes, LayerBytes, MemoryPlan
-from inferlab.settings import UNQUANTIZED, Settings
+from inferlab.settings import UNQUANTIZED, WITHOUT_OVERRIDES, Settings
 from inferlab.units import bytes_text
 
 if TYPE_CHECKING:
@@ -40,6 +50,7 @@ COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches in the 
 VERIFIED_BACKENDS = frozenset(["CUDA", "RPC"])  # backends whose real loads agreed with the plans
 # (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
 CUDA_HEADS = {(n, n) for n in (40, 64, 72, 80, 96, 112, 128, 256, 512)} | {(192, 128), (320, 256), (576, 512)}
+STAGE = re.compile(r"blk\.(\d+)\.(attn|ffn)_")  # a block's tensors by the stage that needs them
 REPACKED_NOTE = (
     "llama.cpp keeps a second, repacked copy of {n_bytes} of the host's weights beside the mapped file (its buffers "
     "AMX and CPU_REPACK). That copy is not in this plan."
@@ -65,6 +76,7 @@ def planned_devices(settings: Settings, machine: Machine | None) -> tuple[Device
     found = tuple(device for device in used_devices(settings, [*far, *near]) if device.kind in ("gpu", "igpu"))
     if found and settings.split_mode not in ("layer", "none"):
         raise InvalidSettings(f"split_mode={settings.split_mode!r} cannot be planned; use 'layer' or 'none'.")
+    require_buffers(settings, found)
     return found
 
 
@@ -126,7 +138,7 @@ class MemoryPlanner:
         A loopback device serves one client at a time, and the engine may be connected to it; therefore a second
         loopback device stands in for it. None where neither simulation is valid.
         """
-        if self.host_attends_for_devices or not self.can_simulate:
+        if self.host_attends_for_devices or self.moves_neighbouring_stages or not self.can_simulate:
             return None
         from inferlab.engine import dry_run
         from inferlab.engine.loopback import is_loopback
@@ -177,18 +189,18 @@ class MemoryPlanner:
     ) -> MemoryPlan:
         layer_rows = self.layer_rows(layers, cache_bytes)
         devices = {name: self.device_bytes(name, layer_rows, compute.get(name, 0)) for name in self.device_names}
-        held = host_weights(self.model, layers, self.settings, self.gpus, self.processor)
+        held = host_weights(self.model, layers, self.settings, self.gpus, self.processor, self.moved)
         in_place = held.get(self.processor or NOT_REPACKED) or held[NOT_REPACKED]
         devices[HOST] = replace(devices[HOST], weights_bytes=in_place.n_bytes)
         return MemoryPlan(
             self.model.card(), self.rounded_settings, method, devices, layer_rows,
             notes + _copies_note(held) + (AS_CUDA_NOTE,) * self.is_taken_for_cuda,
-            ranges or {}, held,
+            ranges or {}, held, self.moved,
         )  # fmt: skip
 
     def device_bytes(self, name: str, layer_rows: Sequence[LayerBytes], compute: int | None) -> DeviceBytes:
         return DeviceBytes(
-            sum(row.weights_bytes for row in layer_rows if row.device == name),
+            sum(row.weights_on(name) for row in layer_rows),
             sum(row.kv_cache_bytes for row in layer_rows if row.kv_cache_device == name),
             compute,
             output_bytes(self.model, self.settings) if name == HOST else 0,
@@ -198,12 +210,19 @@ class MemoryPlanner:
         """The input, each block, the output; tensors that every device copies count with the device's first block."""
         input_bytes, weights, shared = self.weights_of_layers
         tied = tied_output_bytes(self.model) if layers[-1] != HOST else 0
-        layer_rows = [LayerBytes("input", HOST, input_bytes, HOST, 0)]
+        layer_rows = [self.without_moved(-1, LayerBytes("input", HOST, input_bytes, HOST, 0))]
         for i, (device, cache) in enumerate(zip(layers[:-1], cache_bytes, strict=True)):
             copied = shared if device not in layers[:i] else 0
             cache_device = device if self.settings.offload_kqv else HOST
-            layer_rows.append(LayerBytes(f"block {i}", device, weights[i] + copied, cache_device, cache, i))
-        return (*layer_rows, LayerBytes("output", layers[-1], weights[-1] + tied, layers[-1], 0))
+            whole = LayerBytes(f"block {i}", device, weights[i] + copied, cache_device, cache, i)
+            layer_rows.append(self.without_moved(i, whole))
+        output = LayerBytes("output", layers[-1], weights[-1] + tied, layers[-1], 0)
+        return (*layer_rows, self.without_moved(self.model.n_layer, output))
+
+    def without_moved(self, layer: int, whole: LayerBytes) -> LayerBytes:
+        """A layer with the bytes that overrides put elsewhere told apart."""
+        moved = dict(self.bytes_moved.get(layer, {}))
+        return replace(whole, weights_bytes=whole.weights_bytes - sum(moved.values()), moved_bytes=moved)
 
     def plan_from(self, simulation: Simulation, *notes: str) -> MemoryPlan:
         cache_bytes = self.cache_bytes
@@ -247,7 +266,7 @@ class MemoryPlanner:
 
     def compute_of_host_alone(self) -> dict[str, int] | None:
         """Compute bytes with everything on the host, or more; None where nothing tells them."""
-        alone = self.settings.but(devices=(), rpc_servers=(), tensor_split=None)
+        alone = self.settings.but(devices=(), rpc_servers=(), tensor_split=None, **WITHOUT_OVERRIDES)
         if not self.can_simulate:
             return self.compute_by_formula(alone, on_device=False)
         from inferlab.engine import dry_run
@@ -261,7 +280,8 @@ class MemoryPlanner:
 
     @property
     def fully_offloaded(self) -> Settings:
-        return self.settings.but(n_gpu_layers=-1, offload_kqv=True, split_mode="layer", tensor_split=None)
+        whole = {"n_gpu_layers": -1, "offload_kqv": True, "split_mode": "layer", "tensor_split": None}
+        return self.settings.but(**whole, **WITHOUT_OVERRIDES)
 
     def simulate_on_stand_in(self) -> Simulation:
         """Simulate everything on one loopback device."""
@@ -286,12 +306,12 @@ class MemoryPlanner:
     ) -> tuple[int, int]:
         """Least and most compute bytes of one card, see `compute_ranges`."""
         head = head_bytes(self.model, self.n_outputs) if layers[-1] == name else 0
-        gated = self.model.architecture in DENSE and not self.model.number("expert_count")
+        gated = self.model.architecture in DENSE and not self.model.number("expert_count") and not self.moved
         embedded = embedded_bytes(self.model, self.settings)
         feed_forward = 3 * self.model.n_ff * embedded // self.model.n_embd if gated and name in layers[:-2] else 0
         least = max(feed_forward, head)
         most = full_offload["gpu0"] * (COPIES_IN_FLIGHT if len(self.gpus) > 1 else 1)
-        return least, most + self.staged_bytes(layers, cache_bytes) + self.f16_copy_bytes()
+        return least, most + self.staged_bytes(layers, cache_bytes) + self.f16_copy_bytes() + self.carried_bytes()
 
     def staged_bytes(self, layers: Sequence[str], cache_bytes: Sequence[int]) -> int:
         """Bytes of host weights and cache that a card copies in for a batch: the largest block, and the output.
@@ -301,6 +321,7 @@ class MemoryPlanner:
         weights = self.weights_of_layers[1]
         blocks = zip(layers[:-1], weights, cache_bytes, strict=False)
         most = max((w + cache for device, w, cache in blocks if device == HOST), default=0)
+        most = max([most, *(moved[HOST] for moved in self.bytes_moved.values())])
         most += weights[-1] + tied_output_bytes(self.model) if layers[-1] == HOST else 0
         return most if self.settings.offload_kqv else most + 2 * max(cache_bytes, default=0)
 
@@ -310,6 +331,17 @@ class MemoryPlanner:
             return 0
         as_f16 = self.settings.but(type_k="f16", type_v="f16")
         return max(layer_bytes(layer, as_f16) for layer in cache_layers(self.model))
+
+    def carried_bytes(self) -> int:
+        """Bytes of one batch that go to moved tensors and come back: queries, keys, values, and results of experts.
+
+        (2 (D + q + kv) + used experts * D) ub * 4; no load with moved tensors needed more.
+        """
+        if not self.moved or not self.model.n_embd:
+            return 0
+        used, heads = self.model.number("expert_used_count") or 0, self.model.n_head + self.model.n_head_kv
+        width = (2 + used) * self.model.n_embd + 2 * heads * self.model.head_dim_k
+        return width * embedded_bytes(self.model, self.settings) // self.model.n_embd
 
     def layer_devices(self) -> tuple[str, ...]:
         return placed_layers(self.model.n_layer, self.settings, self.shares)
@@ -324,6 +356,15 @@ class MemoryPlanner:
             raise InvalidSettings("Several devices share a model by their free memory, but one does not report it. "
                                   "Give the shares with tensor_split.")  # fmt: skip
         return [float(n or 1) for n in free]
+
+    @cached_property
+    def moved(self) -> dict[str, str]:
+        """The device of each tensor that an override puts elsewhere than its layer, by the tensor's name."""
+        return moved_tensors(self.model, self.layer_devices(), device_overrides(self.settings, self.gpus))
+
+    @cached_property
+    def bytes_moved(self) -> dict[int, Counter[str]]:
+        return bytes_moved(self.model, self.moved)
 
     @cached_property
     def weights_of_layers(self) -> tuple[int, tuple[int, ...], int]:
@@ -364,7 +405,7 @@ class MemoryPlanner:
     @property
     def all_on_one_device(self) -> bool:
         everything = self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
-        return len(self.gpus) == 1 and everything and self.settings.offload_kqv
+        return len(self.gpus) == 1 and everything and self.settings.offload_kqv and not self.moved
 
     @property
     def can_simulate(self) -> bool:
@@ -413,6 +454,17 @@ class MemoryPlanner:
         return cache_only_on_host and any(layer != HOST for layer in self.layer_devices()[:-1])
 
     @property
+    def moves_neighbouring_stages(self) -> bool:
+        """Whether overrides move two stages that follow each other, or the first of all, beside the host's input.
+
+        A stage is the attention or the feed-forward network of a block. The simulation then assigns the operations
+        between the two otherwise than a load does (ggml_backend_sched_reserve_size); else it agreed with every load.
+        """
+        found = (STAGE.match(name) for name in self.moved)
+        moved = {2 * int(match[1]) + (match[2] == "ffn") for match in found if match}
+        return 0 in moved or any(stage + 1 in moved for stage in moved)
+
+    @property
     def settings_with_devices_named(self) -> Settings:
         """The settings with their devices named, so that no other device of this machine is used.
 
@@ -429,6 +481,11 @@ class MemoryPlanner:
             return (
                 "With offload_kqv=False and without flash attention the host computes attention for layers that lie on "
                 "a device. llama.cpp's simulation forgets that, so compute lies between the two ends given."
+            )
+        if self.moves_neighbouring_stages:
+            return (
+                "Overrides move stages that follow each other, such as a block's attention and its feed-forward "
+                "network. llama.cpp's simulation miscounts that, so compute lies between the two ends given."
             )
         cards = ", ".join(device.name for device in self.gpus)
         if not self.gpus or (self.all_on_one_device and not self.cache_is_quantized):
