@@ -34,6 +34,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "olmo2": ("olmo2", {"qk_norm": "whole", "post_norm": "only"}, False),
     "starcoder2": ("starcoder2", {"bias": "all", "gate": False}, True),
     "granite": ("granite", {}, True),
+    "granitemoe": ("granitemoe", {"moe": True, "n_ff_exp": 512}, True),
     "deepseek2": ("deepseek2", {"mla": True, "moe": "shared", "n_head_kv": 1}, False),
     "lfm2": ("lfm2", {"qk_norm": True, "recurrent": (0, 1)}, True),
 }  # fmt: skip
@@ -79,7 +80,7 @@ def _add_metadata(writer: GGUFWriter, d: dict[str, Any]) -> None:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_layer_norm_eps(1e-5)
     writer.add_tokenizer_model("no_vocab")
-    if writer.arch == "granite":
+    if writer.arch in ("granite", "granitemoe"):
         writer.add_logit_scale(1.0)
     if d.get("swa"):
         writer.add_sliding_window(d["n_swa"])

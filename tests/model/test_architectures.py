@@ -13,6 +13,7 @@ PUBLISHED = {
     "gemma-2-2b": 2_614_341_888,
     "gemma-3-1b": 999_885_952,
     "gemma-3-4b": 3_880_099_328,
+    "granite-3.1-1b-a400m": 1_334_628_352,
     "granite-3.1-2b": 2_533_531_648,
     "llama-2-7b": 6_738_415_616,
     "llama-3.1-70b": 70_553_706_496,
@@ -77,8 +78,19 @@ def test_the_header_says_what_is_special_about_a_model():
     """Experts, windows and soft caps stand under the architecture's prefix."""
     moe, gemma = metadata(lab.known_model("qwen3-30b-a3b")), metadata(lab.known_model("gemma-2-2b"))
     assert (moe["qwen3moe.expert_count"], moe["qwen3moe.expert_used_count"]) == (128, 8)
+    assert (moe["qwen3moe.feed_forward_length"], moe["qwen3moe.expert_feed_forward_length"]) == (6144, 768)
     assert (gemma["gemma2.attention.sliding_window"], gemma["gemma2.final_logit_softcapping"]) == (4096, 30.0)
     assert "llama.attention.sliding_window" not in metadata(lab.known_model("mistral-7b"))
+
+
+def test_experts_may_be_as_wide_as_the_header_says_of_all():
+    """Granite's files have one feed-forward width, that of each expert, and the scales that its graph multiplies by."""
+    header, listed = metadata(known := lab.known_model("granite-3.1-1b-a400m")), tensors(known)
+    assert header["granitemoe.feed_forward_length"] == 512
+    assert "granitemoe.expert_feed_forward_length" not in header
+    assert {t.shape for t in listed if t.name.endswith("ffn_up_exps.weight")} == {(1024, 512, 32)}
+    scales = [header[f"granitemoe.{key}"] for key in ("embedding_scale", "residual_scale", "logit_scale")]
+    assert [*scales, header["granitemoe.attention.scale"]] == [12.0, 0.22, 6.0, 1 / known.head_dim_k]
 
 
 def test_an_architecture_without_a_layout_is_refused():

@@ -1,5 +1,6 @@
 """Named mixes: each tensor's type, compared with llama.cpp's own quantizer and against published files."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.model.catalog import known_models
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.quant_mixes import MIXES, more_bits
-from inferlab.units import GIB
+from inferlab.units import GIB, MIB
 
 MODELS = ("mistral-7b-v0.3", "llama-3.1-8b", "qwen2.5-7b", "llama-3.2-1b", "qwen2.5-0.5b")
 # GiB and bits per weight for MODELS; calculated for the book's claims before this library had the rules.
@@ -46,6 +47,15 @@ SPECIAL = {
 def test_a_published_file_has_exactly_these_tensor_bytes(name, n_bytes):
     """Q4_K_M of Mistral 7B v0.2, as its loader logs it, and of Qwen2.5 7B."""
     assert lab.shape(name, "Q4_K_M").tensor_bytes == n_bytes
+
+
+def test_a_published_mixture_of_experts_has_exactly_these_types():
+    """Q4_K_M of Granite's 1B A400M: 242 tensors, nine tenths of the bytes in experts; its file adds a header."""
+    model = lab.shape("granite-3.1-1b-a400m", "Q4_K_M")
+    assert Counter(t.type for t in model.tensors) == {"F32": 73, "Q4_K": 144, "Q6_K": 25}
+    assert round(sum(t.n_bytes for t in model.tensors if "_exps" in t.name) / 1e6, 1) == 731.4
+    assert round(model.tensor_bytes / 1e6, 1) == 820.1
+    assert 0 < lab.known_model("granite-3.1-1b-a400m").files["Q4_K_M"].value - model.tensor_bytes < 2 * MIB
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])

@@ -20,12 +20,13 @@ from inferlab.model.quant_mixes import MIXES
 from inferlab.units import GIB
 
 SMALL = {"n_layer": 2, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 2, "head_dim": 64}
-FEW_EXPERTS = {"n_expert": 16, "n_expert_used": 4, "n_ff_expert": 256}
+FEW_EXPERTS = {"n_expert": 16, "n_expert_used": 4}
 
 
 def small(name: str) -> dict[str, int]:
     """Dimensions of a few megabytes at most that the architecture accepts."""
-    return SMALL | (FEW_EXPERTS if lab.known_model(name).n_expert else {})
+    known = lab.known_model(name)
+    return SMALL | (FEW_EXPERTS if known.n_expert else {}) | ({"n_ff_expert": 256} if known.n_ff_expert else {})
 
 
 @pytest.fixture
@@ -170,6 +171,13 @@ def test_an_architecture_that_wants_square_attention_is_told():
     """llama.cpp's qwen2 has as many query values as n_embd; another number would not load."""
     with pytest.raises(InvalidSettings, match=r"qwen2 wants n_head \* head_dim = n_embd, but 14 \* 128 is not 896"):
         lab.shape("qwen2.5-0.5b", head_dim=128)
+
+
+def test_a_width_that_experts_do_not_have_is_told():
+    """Granite's experts take theirs from n_ff; llama.cpp would not load a file with another."""
+    with pytest.raises(InvalidSettings, match=r"n_ff_expert=256: the experts of granitemoe are n_ff wide"):
+        lab.shape("granite-3.1-1b-a400m", n_ff_expert=256)
+    assert lab.shape("granite-3.1-1b-a400m", n_ff=256).tensor_bytes < lab.shape("granite-3.1-1b-a400m").tensor_bytes
 
 
 def test_a_full_disk_is_told_before_writing(tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ class Layout:
     fused: bool = False  # one matrix for q, k, v, and one for gate and up
     gated: bool = True
     experts: bool = False
+    own_expert_width: bool = True  # the experts' feed-forward width has a key of its own; else it is n_ff
     every_bias: bool = False  # every matrix and norm has one
     square: bool = False  # llama.cpp requires n_head * head_dim = n_embd
     norm_key: str = "attention.layer_norm_rms_epsilon"
@@ -47,6 +48,7 @@ LAYOUTS = {
     "olmo2": Layout(norms=("post_attention_norm", "post_ffw_norm"), qk_norm="all", square=True),
     "phi3": Layout(fused=True, square=True),
     "granite": Layout(),
+    "granitemoe": Layout(experts=True, own_expert_width=False),
     "starcoder2": Layout(
         gated=False, qkv_bias=True, every_bias=True, square=True, norm_key="attention.layer_norm_epsilon"
     ),
@@ -126,7 +128,8 @@ def metadata(known: KnownModel) -> dict[str, Any]:
     if layout.experts:
         keys["expert_count"] = known.n_expert
         keys["expert_used_count"] = known.n_expert_used
-        keys["expert_feed_forward_length"] = known.n_ff_expert
+        if layout.own_expert_width:
+            keys["expert_feed_forward_length"] = known.n_ff_expert
     if known.n_swa:
         keys["attention.sliding_window"] = known.n_swa
     return {f"{known.architecture}.{key}": value for key, value in (keys | known.metadata).items()}
@@ -175,7 +178,7 @@ def _attention_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape
 
 def _feed_forward_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
     if layout.experts:
-        yield from _expert_tensors(known)
+        yield from _expert_tensors(known, layout)
         return
     if layout.gated and not layout.fused:
         yield "ffn_gate.weight", (known.n_embd, known.n_ff)
@@ -186,11 +189,12 @@ def _feed_forward_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedSh
         yield "ffn_down.bias", (known.n_embd,)
 
 
-def _expert_tensors(known: KnownModel) -> Iterator[NamedShape]:
+def _expert_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
+    n_ff = known.n_ff_expert if layout.own_expert_width else known.n_ff
     yield "ffn_gate_inp.weight", (known.n_embd, known.n_expert)
-    yield "ffn_gate_exps.weight", (known.n_embd, known.n_ff_expert, known.n_expert)
-    yield "ffn_up_exps.weight", (known.n_embd, known.n_ff_expert, known.n_expert)
-    yield "ffn_down_exps.weight", (known.n_ff_expert, known.n_embd, known.n_expert)
+    yield "ffn_gate_exps.weight", (known.n_embd, n_ff, known.n_expert)
+    yield "ffn_up_exps.weight", (known.n_embd, n_ff, known.n_expert)
+    yield "ffn_down_exps.weight", (n_ff, known.n_embd, known.n_expert)
 
 
 def _converted_type(name: str, shape: tuple[int, ...]) -> str:

@@ -175,8 +175,12 @@ def _checked(known: KnownModel) -> KnownModel:
         raise InvalidSettings(f"n_head={known.n_head} is not a multiple of n_head_kv={known.n_head_kv}.")
     if known.head_dim_k != known.head_dim_v:
         raise InvalidSettings(f"head_dim_k={known.head_dim_k} and head_dim_v={known.head_dim_v} must be the same here.")
-    square = architectures.layout_of(known).square
-    if square and known.n_head * known.head_dim_k != known.n_embd:
+    layout = architectures.layout_of(known)
+    if known.n_ff_expert and layout.experts and not layout.own_expert_width:
+        raise InvalidSettings(
+            f"n_ff_expert={known.n_ff_expert}: the experts of {known.architecture} are n_ff wide. Give n_ff instead."
+        )
+    if layout.square and known.n_head * known.head_dim_k != known.n_embd:
         raise InvalidSettings(
             f"{known.architecture} wants n_head * head_dim = n_embd, "
             f"but {known.n_head} * {known.head_dim_k} is not {known.n_embd}."

@@ -22,7 +22,9 @@ from inferlab.model.gguf import LazyArray, Model
 from inferlab.settings import Settings
 
 # Architectures whose computed cache was compared with llama.cpp's (tests/benchmarks/test_plan_exact.py).
-FULL_CONTEXT = frozenset(["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "phi3", "starcoder2", "olmo2"])
+FULL_CONTEXT = frozenset(
+    ["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "granitemoe", "phi3", "starcoder2", "olmo2"]
+)
 # Every n-th layer keeps the whole context, the others a window: (n, window that llama.cpp assumes; None: no window).
 WINDOWED = {"gemma2": (2, 4096), "gemma3": (6, None), "olmo2": (4, None)}
 LATENT = frozenset(["deepseek2"])
