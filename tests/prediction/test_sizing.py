@@ -49,6 +49,14 @@ def test_experts_in_ram_cost_less_time_than_their_bytes():
     assert found.ram_read == pytest.approx(sum(experts) / 16, rel=0.01)
 
 
+def test_whole_layers_may_be_moved_instead():
+    """For a mixture of experts a token then reads more in RAM, and no byte is lost either."""
+    layers, experts = (place(MIXTURE, PARTS, 8192, whole_layers=whole) for whole in (True, False))
+    assert (layers.in_ram, experts.in_ram) == ("layers", "experts")
+    assert layers.ram_read > 1.1 * experts.ram_read
+    assert layers.vram_read + layers.ram_read == pytest.approx(token_bytes(MIXTURE), rel=1e-6)
+
+
 def test_ram_that_is_too_small_is_told():
     """What left the card must fit into RAM."""
     found = place(MIXTURE, PARTS, 8192)

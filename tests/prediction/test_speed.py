@@ -16,6 +16,7 @@ from inferlab.prediction.speed import (
     Term,
     intensity,
     merged_terms,
+    share_drawn,
     weight_limits,
 )
 from inferlab.settings import Settings
@@ -264,12 +265,11 @@ def with_experts_on_host(n_layers: int = 2, **changes) -> PlacedModel:
 
 def test_a_batch_reads_the_experts_that_its_tokens_draw():
     """Eight of 128 for a token, nearly all for a long prompt, as if they were drawn at random."""
-    step = with_experts_on_host()
-    assert step.active_share(EXPERT, 1) == pytest.approx(8 / 128)
-    assert step.active_share(EXPERT, 2) == pytest.approx(1 - (120 / 128) ** 2)
-    assert step.active_share(EXPERT, 512) > 0.999
+    assert share_drawn(EXPERT, MIXTURE, 1) == pytest.approx(8 / 128)
+    assert share_drawn(EXPERT, MIXTURE, 2) == pytest.approx(1 - (120 / 128) ** 2)
+    assert share_drawn(EXPERT, MIXTURE, 512) > 0.999
     dense = next(t for t in MIXTURE.tensors if t.name == "blk.0.attn_q.weight")
-    assert step.active_share(dense, 1) == 1
+    assert share_drawn(dense, MIXTURE, 1) == 1
 
 
 def test_moved_experts_are_read_by_the_host_and_their_values_cross():

@@ -69,10 +69,18 @@ class Placing:
         return 1 / self.seconds(parts)
 
 
-def place(model: Model, parts: Parts, n_ctx: int, depth: int = 0, reserve_bytes: int = RESERVE_BYTES) -> Placing:
+def place(
+    model: Model,
+    parts: Parts,
+    n_ctx: int,
+    depth: int = 0,
+    reserve_bytes: int = RESERVE_BYTES,
+    whole_layers: bool = False,
+) -> Placing:
     """Everything on the card if it fits; else the experts of the first layers in RAM, or else the first layers.
 
-    n_ctx   cells of a cache in F16, all of them allocated; depth of them are read for a token
+    n_ctx         cells of a cache in F16, all of them allocated; depth of them are read for a token
+    whole_layers  whether layers are moved as a whole even where they have experts
     Experts of a layer as `n_cpu_moe` moves them, layers as `n_gpu_layers` does, as few as the reserve of the card
     allows. RAM holds the part of the mapped file from the first to the last tensor that lies there.
     Raises InvalidSettings where even that is not enough, UnsupportedArchitecture for a cache without a formula.
@@ -82,7 +90,8 @@ def place(model: Model, parts: Parts, n_ctx: int, depth: int = 0, reserve_bytes:
     search = Search(partial(predict_memory, model, machine=machine, simulate=False), settings, rooms)
     if search.fits(settings):
         return _placing(search.plan(settings), model, NOTHING, 0, depth)
-    in_ram, answer = (EXPERTS, search.expert_layers()) if has_experts(model) else (LAYERS, search.most_layers())
+    experts = has_experts(model) and not whole_layers
+    in_ram, answer = (EXPERTS, search.expert_layers()) if experts else (LAYERS, search.most_layers())
     if not answer.value:
         raise InvalidSettings(f"{model.name} does not fit on the card with n_ctx={n_ctx}, whatever lies in RAM: "
                               f"{answer.reason} Give less context.")  # fmt: skip

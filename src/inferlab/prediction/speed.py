@@ -184,7 +184,7 @@ class PlacedModel:
             last = for_last_token(tensor, self.model)
             if not last or computes_logits:
                 seconds = self.matrix_seconds(tensor, device, 1 if last else n_tokens)
-                yield Term("weights", device, seconds, self.active_share(tensor, n_tokens) * tensor.n_bytes)
+                yield Term("weights", device, seconds, share_drawn(tensor, self.model, n_tokens) * tensor.n_bytes)
 
     def matrix_seconds(self, tensor: Tensor, device: str, n_tokens: int) -> float:
         """Seconds of one matrix, or of a tensor of experts: not less than reading once what is used.
@@ -193,7 +193,7 @@ class PlacedModel:
         repacked   tokens - tokens % 4 as a batch, and each of the rest as one token (repack.cpp:4638); matrices of
                    experts are multiplied with one token at a time (repack.cpp:4895)
         """
-        rates, n_used = self.matrix_rates(tensor, device), self.n_used_experts(tensor)
+        rates, n_used = self.matrix_rates(tensor, device), n_used_experts(tensor, self.model)
         n_columns, n_rows = tensor.shape[:2]
         one = rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
         repacked = self.is_repacked(tensor, device)
@@ -201,7 +201,7 @@ class PlacedModel:
         together = n_tokens - alone
         if n_tokens == 1 or not together:
             return n_tokens * n_used * one
-        read = self.active_share(tensor, n_tokens) * n_matrices(tensor)
+        read = share_drawn(tensor, self.model, n_tokens) * n_matrices(tensor)
         shared = n_used * rates.batch(n_rows, n_columns, together)
         return max(read * one, shared) + alone * n_used * one
 
@@ -216,22 +216,9 @@ class PlacedModel:
         measured = any(key.startswith(f"{tensor.type}/") for key in self.rates[device].matrices)
         return allowed and measured and tensor.shape[1] % REPACKED_ROWS == 0
 
-    def n_used_experts(self, tensor: Tensor) -> int:
-        """Matrices of a tensor that one token is multiplied with: the used experts, or 1."""
-        return self.model.number("expert_used_count") or 1 if is_of_experts(tensor) else 1
-
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, and the device of each; norms are part of the overhead."""
         return ((t, self.moved.get(t.name, self.layers[layer])) for t, layer in matrices(self.model))
-
-    def active_share(self, tensor: Tensor, n_tokens: int) -> float:
-        """Share of a tensor's experts that a batch needs; 1 for tensors without experts.
-
-        1 - (1 - used / all) ^ n_tokens, as if each token drew its experts at random; for one token used / all
-        """
-        if not is_of_experts(tensor):
-            return 1.0
-        return 1 - (1 - self.n_used_experts(tensor) / n_matrices(tensor)) ** n_tokens
 
     def attention(self, n_tokens: int, depth: int) -> Iterable[Term]:
         for device, layer in zip(self.layers[:-1], self.cache, strict=True):
@@ -277,7 +264,7 @@ class PlacedModel:
             yield Term("overhead", device, self.rates[device].block_seconds)
         for tensor, device in self.tensors():
             if n_tokens > 1 and not for_last_token(tensor, self.model):
-                n_values = n_tokens * self.n_used_experts(tensor) * sum(tensor.shape[:2])
+                n_values = n_tokens * n_used_experts(tensor, self.model) * sum(tensor.shape[:2])
                 yield Term("overhead", device, n_values * self.rates[device].value_seconds)
 
     # --- transfers ----------------------------------------------------------------------------
@@ -330,7 +317,7 @@ class PlacedModel:
         on_cpu = self.rates[device].on_cpu
         if on_cpu or not self.settings.op_offload or n_tokens < STREAMS_FROM:
             return
-        n_bytes = sum(self.active_share(t, n_tokens) * t.n_bytes for t, owner in self.tensors() if owner == HOST)
+        n_bytes = sum(share_drawn(t, self.model, n_tokens) * t.n_bytes for t, owner in self.tensors() if owner == HOST)
         yield self.transfer(device, n_bytes)
 
     def transfer(self, device: str, n_bytes: float) -> Term:
@@ -394,7 +381,20 @@ def is_of_experts(tensor: Tensor) -> bool:
 
 def n_matrices(tensor: Tensor) -> int:
     """Matrices in a tensor: one, or one for each expert."""
-    return tensor.shape[2] if len(tensor.shape) > 2 else 1
+    return tensor.shape[2] if is_of_experts(tensor) else 1
+
+
+def n_used_experts(tensor: Tensor, model: Model) -> int:
+    """Matrices of a tensor that one token is multiplied with: the used experts, or 1."""
+    return model.number("expert_used_count") or 1 if is_of_experts(tensor) else 1
+
+
+def share_drawn(tensor: Tensor, model: Model, n_tokens: int) -> float:
+    """Share of a tensor's experts that some token of a batch uses, if each draws its own at random; 1 without experts.
+
+    1 - (1 - used / all)^n_tokens, which is used / all for one token
+    """
+    return 1 - (1 - n_used_experts(tensor, model) / n_matrices(tensor)) ** n_tokens
 
 
 def for_last_token(tensor: Tensor, model: Model) -> bool:
