@@ -128,6 +128,7 @@ def test_experts_may_lie_in_ram():
     asked = {"model": "qwen3-30b-a3b", "card": "rtx-4060"}
     below = shown(**asked)[1]
     layers = re.search(r"Fewest layers with experts in RAM \(n_cpu_moe\)</th><td[^>]*>(\d+) layers", below)[1]
+    assert "One token uses 8 of 128 experts in each layer" in below
     assert f"LLAMA_ARG_N_CPU_MOE={layers}" in below
     headline, fitting = shown(**asked, n_cpu_moe=layers)
     assert re.search(r" fits on .*, and needs up to 1\d\.\d\d GiB of RAM\.$", headline)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import CPU_ONLY, WITH_GPU, made_plan
+from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings, ModelNotFound
@@ -256,3 +257,13 @@ def test_layers_are_searched_with_experts_in_ram():
     found = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=32768, cpu_moe=True), vram="5GiB", simulate=False)
     assert 1 < found.most_layers.value < 49
     assert found.most_layers.settings.cpu_moe
+
+
+@needs_rpc
+@pytest.mark.engine
+def test_a_simulation_that_stops_leaves_the_other_answers():
+    """This llama.cpp stops at a quantized cache of 24 layers of Granite's experts; the answer about it says so."""
+    found = lab.fit("granite-3.1-1b-a400m", lab.Settings(n_ctx=4096), vram="1.6GiB")
+    assert found.cache_type.value is None
+    assert "llama.cpp stopped itself" in found.cache_type.reason
+    assert found.expert_layers.value

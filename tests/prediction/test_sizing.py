@@ -6,9 +6,9 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings
-from inferlab.prediction.decode_bound import token_bytes
-from inferlab.prediction.sizing import Parts, cpu_lists, place
-from inferlab.units import GIB
+from inferlab.prediction.decode_bound import active_text, token_bytes
+from inferlab.prediction.sizing import Parts, cpu_lists, place, placings
+from inferlab.units import GIB, bytes_text
 
 PARTS = Parts(vram_bytes=32 * GIB, vram_rate=1792e9, ram_bytes=120 * GIB, ram_rate=89.6e9)
 DENSE, MIXTURE = lab.shape("llama-3.1-70b", "Q4_K_M"), lab.shape("qwen3-235b-a22b", "Q3_K_M")
@@ -49,6 +49,13 @@ def test_experts_in_ram_cost_less_time_than_their_bytes():
     assert found.ram_read == pytest.approx(sum(experts) / 16, rel=0.01)
 
 
+def test_active_bytes_are_told_apart_from_all():
+    """Of a mixture of experts both; a dense model's token reads all, so nothing is said."""
+    read, every = bytes_text(token_bytes(MIXTURE, depth=-1)), bytes_text(MIXTURE.tensor_bytes)
+    assert active_text(MIXTURE).endswith(f"8 of 128 experts in each layer: it reads {read} of the {every} of weights.")
+    assert active_text(DENSE) == ""
+
+
 def test_whole_layers_may_be_moved_instead():
     """For a mixture of experts a token then reads more in RAM, and no byte is lost either."""
     layers, experts = (place(MIXTURE, PARTS, 8192, whole_layers=whole) for whole in (True, False))
@@ -81,3 +88,23 @@ def test_each_side_gets_whole_cores():
     assert cpu_lists(8, 6, threads_per_core=1) == ("0-5", "6-7")
     with pytest.raises(InvalidSettings, match="n_engine=16"):
         cpu_lists(16, 16)
+
+
+@pytest.mark.parametrize("in_ram", ["layers", "experts"])
+def test_every_placing_contains_the_one_that_fits(in_ram):
+    """One for each number of layers; the card holds less with each layer that leaves, and a token reads more in RAM."""
+    model = lab.shape("qwen3-30b-a3b", "Q4_K_M")
+    small = replace(PARTS, vram_bytes=8 * GIB)
+    every = placings(model, small, 8192, 100, in_ram)
+    found = place(model, small, 8192, 100, whole_layers=in_ram == "layers")
+    assert every[found.n_moved] == found
+    assert every[0].in_ram == "nothing"
+    assert len(every) == model.n_layer + (2 if in_ram == "layers" else 1)
+    assert [one.ram_read for one in every] == sorted(one.ram_read for one in every)
+    assert every[-1].vram_bytes < every[found.n_moved].vram_bytes < every[0].vram_bytes
+
+
+def test_a_dense_model_has_no_experts_to_place():
+    """The setting is refused, as llama.cpp would ignore it."""
+    with pytest.raises(InvalidSettings, match="has no experts"):
+        placings(DENSE, PARTS, 8192)

@@ -16,6 +16,7 @@ from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.cards import sized_card
+from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.memory import MemoryPlan
@@ -78,7 +79,7 @@ def run_plan(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(plan_fields(found) | paste_fields(pasted), indent=1))
         return
-    print_plan(found)
+    print_plan(found, model)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
 
@@ -122,7 +123,7 @@ def paste_fields(pasted: Pasted | None) -> dict[str, Any]:
     return {"paste": {"for": pasted.program, "notes": pasted.notes, "settings": settings, "parts": parts}}
 
 
-def print_plan(found: Fit) -> None:
+def print_plan(found: Fit, model: Model) -> None:
     """A table of bytes, a bar for each device, the verdict with the memory it is compared with, and what would fit."""
     from rich.console import Console
 
@@ -136,6 +137,7 @@ def print_plan(found: Fit) -> None:
     console.print(f"fits: {found.fits}{fit_margin_text(found)}", style=FITS_STYLES[found.fits])
     lines = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
     lines += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
+    lines += filter(None, [active_text(model)])
     for line in lines:
         console.print(line, markup=False, highlight=False)
 

@@ -11,7 +11,7 @@ from inferlab.errors import InferlabError
 from inferlab.instruments.views import element, paragraph, table
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
-from inferlab.prediction.decode_bound import decode_bound, decode_bytes
+from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
@@ -101,6 +101,7 @@ def planner_view(
         "div", {},
         *what_to_do(found, model, asked),
         memories(held_by(found)),
+        *map(paragraph, filter(None, [active_text(model)])),
         largest(found, model, sure),
         speed(found, model, bandwidth),
         taken_steps(found, SURE if sure else UNSURE),

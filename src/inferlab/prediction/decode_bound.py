@@ -15,6 +15,7 @@ from inferlab.prediction.memory.cache import cache_layers, cell_bytes
 from inferlab.prediction.memory.placement import EMBEDDING, HOST, OUTPUT_MATRIX, layer_of
 from inferlab.prediction.memory.plan import MemoryPlan
 from inferlab.prediction.rooms import SHARED
+from inferlab.units import bytes_text
 
 
 def decode_bound(found: Fit, model: Model, bandwidth_bytes_per_second: float, depth: int = 0) -> float | None:
@@ -60,6 +61,15 @@ def token_bytes(model: Model, type_k: str = "f16", type_v: str = "f16", depth: i
     return sum(bytes_read(model).values()) + sum(
         min(depth + 1, layer.window or depth + 1) * cell_bytes(layer, type_k, type_v) for layer in cache_layers(model)
     )
+
+
+def active_text(model: Model) -> str:
+    """Of a mixture of experts the weights that one token reads beside all of them, in a sentence; else empty."""
+    n_expert, used = model.number("expert_count"), model.number("expert_used_count")
+    if not n_expert or not used:
+        return ""
+    read, every = bytes_text(sum(bytes_read(model).values())), bytes_text(model.tensor_bytes)
+    return f"One token uses {used} of {n_expert} experts in each layer: it reads {read} of the {every} of weights."
 
 
 def most_token_bytes(bandwidth_bytes_per_second: float, tokens_per_second: float) -> float:

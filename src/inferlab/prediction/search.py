@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.errors import EngineRefused, InvalidSettings, UnsupportedArchitecture
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.rooms import SHARED, Rooms, is_open, margin, shortfall_text, verdict
@@ -145,13 +145,13 @@ class Search:
     def cache_type(self) -> Answer:
         """The most precise of f16, q8_0 and q4_0 for keys and values with which the requested settings fit.
 
-        None where a plan with a quantized cache needs llama.cpp's simulation and llama.cpp is not asked.
+        None where a plan with a quantized cache needs llama.cpp's simulation, and llama.cpp is not asked or stops.
         """
         question = "the KV cache type for this n_ctx with these layers"
         try:
             return self._most_precise(question)
-        except (InvalidSettings, UnsupportedArchitecture) as error:
-            return Answer(question, None, None, str(error))
+        except (InvalidSettings, UnsupportedArchitecture, EngineRefused) as error:
+            return Answer(question, None, None, str(error).splitlines()[0])
 
     def weights_type(self, weights: Mapping[str, PlanFor]) -> Answer:
         """The largest type of weights with which all layers fit on the card, with the requested n_ctx.

@@ -99,6 +99,21 @@ def place(
     return _placing(answer.plan, model, in_ram, n_moved, depth)
 
 
+def placings(model: Model, parts: Parts, n_ctx: int, depth: int = 0, in_ram: str = EXPERTS) -> tuple[Placing, ...]:
+    """Every number of layers in RAM, none first, whether it fits or not: all of each, or their experts alone.
+
+    in_ram  "experts" or "layers"; the other arguments are those of `place`
+    Raises InvalidSettings for the experts of a model that has none.
+    """
+    settings, machine = Settings(n_ctx=n_ctx, flash_attn="on"), machine_for(vram=parts.vram_bytes)
+    if in_ram == EXPERTS:
+        asked = [settings.but(n_cpu_moe=n_layers) for n_layers in range(model.n_layer + 1)]
+    else:
+        asked = [settings.but(n_gpu_layers=n_layers) for n_layers in range(model.n_layer + 1, -1, -1)]
+    plans = (predict_memory(model, one, machine=machine, simulate=False) for one in asked)
+    return tuple(_placing(plan, model, in_ram if n else NOTHING, n, depth) for n, plan in enumerate(plans))
+
+
 def _placing(plan: MemoryPlan, model: Model, in_ram: str, n_moved: int, depth: int) -> Placing:
     return Placing(
         in_ram=in_ram,
