@@ -13,11 +13,16 @@
     index ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");
       script.src = `${ROOT}_static/search-index.js`;
-      script.onload = () => resolve(prepared(window.handbookSearchIndex));
+      script.onload = () => resolve(prepared(unpacked(window.handbookSearchIndex)));
       script.onerror = reject;
       document.head.append(script);
     });
     return index;
+  }
+
+  // In the index, a common word is one sign.
+  function unpacked({ words, text }) {
+    return JSON.parse(text.replace(/[\u00a1-\u07ff]/g, (sign) => words[sign.charCodeAt(0) - 0xa1]));
   }
 
   // --- words ------------------------------------------------------------------------------------------
@@ -49,12 +54,15 @@
 
   // --- ranking ----------------------------------------------------------------------------------------
 
+  // An anchor that follows from its heading is not in the index.
+  const joined = (heading) => heading.toLowerCase().match(/[a-z0-9]+/g).join("-");
+
   function prepared({ spellings, pages }) {
     const words = speller(spellings);
     const padded = (text) => ` ${words(text).join(" ")} `;
-    const sections = pages.flatMap(([address, title, parts]) => parts.map(([anchor, heading, text], place) => {
+    const sections = pages.flatMap(([address, title, parts]) => parts.map(([heading, text, anchor = joined(heading)], place) => {
       const isFirst = place === 0;
-      const whole = isFirst ? padded(parts.map((part) => part[2]).join(" ")) : "";
+      const whole = isFirst ? padded(parts.map((part) => part[1]).join(" ")) : "";
       const names = heading.split(anchor.startsWith("term-") ? "," : isFirst ? ":" : "\n").map((name) => words(name.replace(/^The /, "")).join(" "));
       return { address, title, anchor, heading, text, isFirst, whole, names, inTitle: padded(title), inHeading: padded(heading), inText: padded(text) };
     }));

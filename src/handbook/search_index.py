@@ -1,15 +1,18 @@
 """Writes what the search dialog searches: the texts of all pages, and the spellings of a word that count as one.
 
-It is a script, because a page opened from disk may load scripts and may not fetch its neighbours.
+It is a script, because a page opened from disk may load scripts and may not fetch its neighbours. It is small, and says
+every word of the pages: a common word is one character, and an anchor that follows from its heading is not written.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 from handbook import page_texts
-from handbook.page_texts import PageTexts
+from handbook.page_texts import PageTexts, Section
 
 SPELLINGS = {
     "analyse": "analyze",
@@ -21,6 +24,12 @@ SPELLINGS = {
 }
 """British word -> the word of the book; `-ise` for `-ize` is a rule of search.js."""
 
+SIGNS = [chr(code) for code in range(0xA1, 0x800)]
+"""The characters that may stand for a word, of two bytes each; search.js has the same range."""
+
+WORD = re.compile(r" [\w-]{2,}")
+"""A word that a sign may stand for, with the space before it."""
+
 
 def setup(app) -> None:
     """Give each page the search, and write the index when a build ends; it is loaded when somebody searches."""
@@ -29,22 +38,44 @@ def setup(app) -> None:
 
 
 def index(pages: dict[str, PageTexts]) -> dict:
-    """The index: for each page its address, its title, and its sections as anchor, heading and text."""
-    return {
-        "spellings": SPELLINGS,
-        "pages": [
-            [f"{name}.html", texts.title, [[part.anchor, part.heading, part.text] for part in texts.sections]]
-            for name, texts in pages.items()
-        ],
-    }
+    """The index: for each page its address, its title, and its sections as heading, text and, if need be, anchor."""
+    listed = [[f"{name}.html", texts.title, [_entry(part) for part in texts.sections]] for name, texts in pages.items()]
+    return {"spellings": SPELLINGS, "pages": listed}
+
+
+def packed(text: str) -> dict[str, str | list[str]]:
+    """A text with one sign for each of its commonest words, and what each sign stands for: a word, or itself.
+
+    A server then sends less: gzip finds a repetition only in the 32 KiB before it, which now hold more of the text.
+    """
+    counts, used = Counter(WORD.findall(text)), set(text)
+    common = iter(sorted(counts, key=lambda word: -counts[word] * len(word)))
+    words = [sign if sign in used else next(common, sign) for sign in SIGNS]
+    signs = dict(zip(words, SIGNS, strict=True))
+    return {"words": words, "text": WORD.sub(lambda found: signs.get(found[0], found[0]), text)}
+
+
+def script(pages: dict[str, PageTexts]) -> str:
+    """The script that search.js loads."""
+    return as_script("handbookSearchIndex", packed(_as_json(index(pages))))
 
 
 def as_script(name: str, value: object) -> str:
     """A script that gives a value a name in the page that loads it."""
-    return f"window.{name} = {json.dumps(value, ensure_ascii=False, separators=(',', ':'))};\n"
+    return f"window.{name} = {_as_json(value)};\n"
+
+
+def _entry(part: Section) -> list[str]:
+    """A section as search.js reads it, which makes an anchor of the heading's words where none is written."""
+    follows = part.anchor == "-".join(re.findall("[a-z0-9]+", part.heading.lower()))
+    return [part.heading, part.text, *([] if follows else [part.anchor])]
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _write(app, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
-        script = as_script("handbookSearchIndex", index(page_texts.kept(app)))
-        (Path(app.outdir) / "_static" / "search-index.js").write_text(script, encoding="utf-8")
+        text = script(page_texts.kept(app))
+        (Path(app.outdir) / "_static" / "search-index.js").write_text(text, encoding="utf-8")

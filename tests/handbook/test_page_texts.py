@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from docutils import nodes
@@ -93,18 +94,35 @@ def test_a_short_text_ends_where_a_sentence_or_a_word_ends(text, most, short):
     assert len(short) <= most
 
 
+def unpacked(packed: dict) -> str:
+    """What search.js makes of a packed text."""
+    return re.sub("[\u00a1-\u07ff]", lambda sign: packed["words"][ord(sign[0]) - 0xA1], packed["text"])
+
+
 def test_the_index_and_the_cards_are_scripts(doctree):
-    """A page opened from disk can load both, because they are scripts and not data."""
+    """A page opened from disk can load both; in the index a section has an anchor where its heading does not say it."""
     pages = {"book/cold": page_texts.texts_of(doctree)}
-    name, _, value = search_index.as_script("found", search_index.index(pages)).partition(" = ")
-    assert name == "window.found"
-    address, title, sections = json.loads(value.rstrip(";\n"))["pages"][0]
-    assert (address, title, sections[-1]) == (
-        "book/cold.html",
-        "Cold start",
-        ["term-mmap", "mmap", "A file mapped into memory."],
-    )
+    name, _, value = search_index.script(pages).partition(" = ")
+    assert name == "window.handbookSearchIndex"
+    address, title, sections = json.loads(unpacked(json.loads(value.rstrip(";\n"))))["pages"][0]
+    assert (address, title) == ("book/cold.html", "Cold start")
+    assert sections[1:] == [
+        ["What to do", "Take twice, then go. How long?"],
+        ["mmap", "A file mapped into memory.", "term-mmap"],
+    ]
     assert term_cards.definitions(pages) == {"term-mmap": ["mmap", "A file mapped into memory."]}
+
+
+def test_a_common_word_is_one_sign_and_no_letter_is_lost():
+    """The text comes back whole, also where it has letters that are signs, and more words than there are signs."""
+    rare = " ".join(f"word{number}" for number in range(3000))
+    text = f"Müller writes the cache, the cache·s size, ¡ ߿ and the cache-size: {rare}."
+    packed = search_index.packed(text)
+    assert unpacked(packed) == text
+    assert " cache" in packed["words"]
+    assert " the" not in packed["text"]
+    assert len(packed["text"].encode()) < len(text.encode()) / 2
+    assert unpacked(search_index.packed("é")) == "é"
 
 
 # --- what is said of a page to others -----------------------------------------------------------------

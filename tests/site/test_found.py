@@ -195,6 +195,14 @@ def test_a_result_shows_words_of_the_article_only(dialog, soups):
         assert "".join(snippet.split()[1:4]) in article
 
 
+def test_a_result_leads_to_a_place_on_its_page(dialog, soups):
+    """Each link names a section, a term or a claim that is there, although most anchors are not in the index."""
+    found = [place for words in ("n_ctx", "prefill", "claim A01", "what to do") for place in results_for(dialog, words)]
+    places = [place.partition("#") for place in found]
+    assert [anchor for page, _, anchor in places if anchor and not soups[page].find(id=anchor)] == []
+    assert {"n-ctx", "term-prefill", "claim-a01", "what-to-do"} <= {anchor for _, _, anchor in places}
+
+
 def test_the_search_works_by_keyboard(dialog):
     """The arrows go to the results and back, the number of results is announced, Enter follows one, Escape closes."""
     results_for(dialog, "flash attention")
