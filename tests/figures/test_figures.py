@@ -10,6 +10,7 @@ from fakes import WITH_GPU, made_plan, made_run, scripted_pass
 from inferlab import figures
 from inferlab.figures import style
 from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 
@@ -150,6 +151,16 @@ def test_layers_stand_in_the_models_order_and_show_where_they_lie():
     assert (bars["weights, host"].y, bars["weights, device"].y) == ((1, 1, 0, 0), (0, 0, 4, 6))
     assert bars["KV cache, host"].y == (0, 2, 1, 0)
     assert bars["KV cache, host"].marker.pattern.shape == "/"
+
+
+def test_moved_experts_are_drawn_where_they_are():
+    """Hatched as what else is on the host, on top of the layer's own; the text names both places."""
+    plan = predict_memory("qwen3-30b-a3b", Settings(n_ctx=512, n_cpu_moe=2), WITH_GPU, simulate=False)
+    figure = figures.layer_bytes(plan)
+    on_host = next(bar for bar in figure.data if bar.name == "weights, host")
+    assert [round(n * MIB) for n in on_host.y[1:4]] == [row.moved_bytes.get("host", 0) for row in plan.layers[1:4]]
+    assert on_host.y[1] > 0 == on_host.y[3]
+    assert re.search(r"block 0 to block 1 on gpu0 \S+ MiB and \S+ MiB on host", figure.layout.meta["alt"])
 
 
 def test_a_context_grows_towards_the_line_of_the_room():

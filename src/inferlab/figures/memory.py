@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 import plotly.graph_objects as go
@@ -46,10 +46,11 @@ def layer_bytes(plan: MemoryPlan) -> go.Figure:
     """Planned bytes of each layer in the order of the model: weights and KV cache, hatched where on the host."""
     figure = blank(plan_badge(plan), _layers_text(plan), x="layer", y="MiB")
     names = [str(layer.index) if layer.index is not None else layer.name for layer in plan.layers]
-    for kind, sizes, places in _layer_kinds(plan.layers):
+    for kind, held in _layer_kinds(plan.layers):
         name, colour = KINDS[kind]
         for on_host in (False, True):
-            shown = [n / MIB if (place == "host") == on_host else 0 for n, place in zip(sizes, places, strict=True)]
+            here = [{place: n for place, n in one.items() if (place == "host") == on_host} for one in held]
+            shown, places = [sum(one.values()) / MIB for one in here], [", ".join(one) for one in here]
             if any(shown):
                 figure.add_bar(
                     x=names, y=shown, name=f"{name}, {'host' if on_host else 'device'}", marker_color=colour,
@@ -180,19 +181,22 @@ def _room_across(figure: go.Figure, row: int, n_bytes: int) -> None:
     )
 
 
-def _layer_kinds(layers: Sequence[LayerBytes]):
-    yield "weights", [layer.weights_bytes for layer in layers], [layer.device for layer in layers]
-    yield "kv_cache", [layer.kv_cache_bytes for layer in layers], [layer.kv_cache_device for layer in layers]
+def _layer_kinds(layers: Sequence[LayerBytes]) -> Iterator[tuple[str, list[dict[str, int]]]]:
+    """Each kind with the bytes of each layer by device."""
+    yield "weights", [{layer.device: layer.weights_bytes, **layer.moved_bytes} for layer in layers]
+    yield "kv_cache", [{layer.kv_cache_device: layer.kv_cache_bytes} for layer in layers]
 
 
 def _layers_text(plan: MemoryPlan) -> str:
-    """Text alternative of `layer_bytes`; neighbouring layers in the same place are summed."""
+    """Text alternative of `layer_bytes`; neighbouring layers in the same places are summed."""
     text = []
-    for (device, cache), each in groupby(plan.layers, key=lambda layer: (layer.device, layer.kv_cache_device)):
+    for places, each in groupby(plan.layers, key=lambda one: (one.device, one.kv_cache_device, tuple(one.moved_bytes))):
         some = list(each)
         names = some[0].name if len(some) == 1 else f"{some[0].name} to {some[-1].name}"
         weights, cells = (sum(getattr(one, kind) for one in some) for kind in ("weights_bytes", "kv_cache_bytes"))
-        text.append(f"{names} on {device} {bytes_text(weights)}, their KV cache on {cache} {bytes_text(cells)}")
+        moved = (f" and {bytes_text(sum(one.moved_bytes[at] for one in some))} on {at}" for at in places[2])
+        where = f"{names} on {places[0]} {bytes_text(weights)}{''.join(moved)}"
+        text.append(f"{where}, their KV cache on {places[1]} {bytes_text(cells)}")
     return f"Planned bytes by layer: {'; '.join(text)}."
 
 
