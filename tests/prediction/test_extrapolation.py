@@ -33,7 +33,7 @@ def test_what_was_measured_needs_no_note():
     ("asked", "text"),
     [
         ({"calibration": without_type(KNOWN, "Q8_0")}, "Q8_0 has no rates of its own, so Q6_K"),
-        ({"name": "qwen3-30b-a3b"}, "experts were not measured"),
+        ({"name": "qwen3-30b-a3b"}, "batches of experts were not measured, so the rate of a prompt is"),
         ({"name": "gemma-3-1b"}, "sliding windows were not measured"),
         ({"settings": HERE.but(type_k="q5_0", type_v="q5_0")}, "q5_0 were not measured, so f16"),
         ({"settings": HERE.but(type_k="q8_0")}, "of different types were not measured together"),

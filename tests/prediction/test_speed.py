@@ -286,12 +286,13 @@ def test_moved_experts_are_read_by_the_host_and_their_values_cross():
 
 
 def test_repacked_experts_multiply_one_token_at_a_time():
-    """A long prompt takes as long as its tokens one by one; in the file's own layout they go together."""
+    """A prompt takes as long as its tokens one by one; in the file's own layout those of an expert go together."""
     here = PlacedModel(MIXTURE, Settings(n_ctx=512), (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
     assert here.matrix_seconds(EXPERT, HOST, 256) == pytest.approx(256 * here.matrix_seconds(EXPERT, HOST, 1))
     own = replace(here, settings=here.settings.but(use_extra_bufts=False))
-    together = 8 * TRUTH["host/1"].matrices["Q4_0"].batch(*EXPERT.shape[1::-1], 256)
-    assert own.matrix_seconds(EXPERT, HOST, 256) == pytest.approx(together)
+    n_drawn = 128 * share_drawn(EXPERT, MIXTURE, 256)
+    each = TRUTH["host/1"].matrices["Q4_0"].batch(*EXPERT.shape[1::-1], 256 * 8 / n_drawn)
+    assert own.matrix_seconds(EXPERT, HOST, 256) == pytest.approx(n_drawn * each)
 
 
 def test_a_card_copies_the_experts_that_a_batch_needs():

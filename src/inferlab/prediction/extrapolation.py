@@ -26,7 +26,7 @@ def _of_weights(placed: PlacedModel, calibration: Calibration) -> Iterator[str]:
         nearest = next(iter(placed.rates.values())).nearest_type(type)
         yield f"{type} has no rates of its own, so {nearest}, the nearest type in size, stands for it"
     if any("_exps" in tensor.name for tensor, _ in placed.tensors()):
-        yield "experts were not measured"
+        yield "batches of experts were not measured, so the rate of a prompt is a rough estimate"
     most = max((max(p.n_rows, p.n_cols) for p in calibration.products), default=None)
     largest = max(max(tensor.shape[:2]) for tensor, device in placed.tensors() if tensor.name.startswith("blk."))
     if most and largest > FURTHEST * most:

@@ -40,7 +40,7 @@ class MatrixRates:
         """Seconds of a product with one column."""
         return n_bytes * self.seconds_per_byte + n_rows * self.seconds_per_row + self.seconds_per_product
 
-    def batch(self, n_rows: int, n_columns: int, n_tokens: int) -> float:
+    def batch(self, n_rows: int, n_columns: int, n_tokens: float) -> float:
         """Seconds of a product with n_tokens columns, where arithmetic takes longer than reading the weights."""
         weights = n_rows * n_columns * (self.seconds_per_weight + n_tokens * self.seconds_per_weight_token)
         values = n_columns * self.seconds_per_input + n_rows * self.seconds_per_output

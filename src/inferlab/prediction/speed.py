@@ -187,23 +187,23 @@ class PlacedModel:
                 yield Term("weights", device, seconds, share_drawn(tensor, self.model, n_tokens) * tensor.n_bytes)
 
     def matrix_seconds(self, tensor: Tensor, device: str, n_tokens: int) -> float:
-        """Seconds of one matrix, or of a tensor of experts: not less than reading once what is used.
+        """Seconds of one matrix: not less than one token's; a repacked one multiplies four tokens at a time.
 
-        n_tokens   max(matrices used, batch)
-        repacked   tokens - tokens % 4 as a batch, and each of the rest as one token (repack.cpp:4638); matrices of
-                   experts are multiplied with one token at a time (repack.cpp:4895)
+        n_tokens   max(one token, batch)
+        repacked   tokens - tokens % 4 as a batch, and each of the rest as one token (repack.cpp:4638)
+        experts    drawn experts * seconds of one matrix with n_tokens * used / drawn tokens, see `share_drawn`; a
+                   repacked one is multiplied with one token at a time (repack.cpp:4895)
         """
-        rates, n_used = self.matrix_rates(tensor, device), n_used_experts(tensor, self.model)
+        rates, repacked = self.matrix_rates(tensor, device), self.is_repacked(tensor, device)
         n_columns, n_rows = tensor.shape[:2]
         one = rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
-        repacked = self.is_repacked(tensor, device)
-        alone = (n_tokens if is_of_experts(tensor) else n_tokens % REPACK_TOKENS) if repacked else 0
-        together = n_tokens - alone
+        n_drawn = share_drawn(tensor, self.model, n_tokens) * n_matrices(tensor)
+        n_each = n_tokens * n_used_experts(tensor, self.model) / n_drawn
+        alone = (n_each if is_of_experts(tensor) else n_tokens % REPACK_TOKENS) if repacked else 0
+        together = n_each - alone
         if n_tokens == 1 or not together:
-            return n_tokens * n_used * one
-        read = share_drawn(tensor, self.model, n_tokens) * n_matrices(tensor)
-        shared = n_used * rates.batch(n_rows, n_columns, together)
-        return max(read * one, shared) + alone * n_used * one
+            return n_drawn * n_each * one
+        return n_drawn * (max(one, rates.batch(n_rows, n_columns, together)) + alone * one)
 
     def matrix_rates(self, tensor: Tensor, device: str) -> MatrixRates:
         known, repacked = self.rates[device], self.is_repacked(tensor, device)
