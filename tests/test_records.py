@@ -31,6 +31,7 @@ from inferlab.atlas.contribute import problems, schema
 from inferlab.engine.llama_server import Launch
 from inferlab.engine.protocol import Sampler
 from inferlab.errors import RecordError
+from inferlab.experiments.fit_params import BASE, BothAnswers, FitAnswers, Placement, Question
 from inferlab.experiments.paired import Paired
 from inferlab.experiments.repacking import Pairs
 from inferlab.experiments.surroundings import Surrounding
@@ -61,6 +62,12 @@ def a_journey():
     run = made_run()
     facts = {"model": run.model, "settings": run.settings, "machine": CPU_ONLY, "case": "as is", "page_cache": "full"}
     return Journey(**facts, n_prompt=16, n_gen=4, loads=({"process_seconds": 0.1},), passes=run.passes[:1])
+
+
+def fit_answers():
+    placed = Placement(BASE.but(n_ctx=512, override_tensor=(r"blk\.1\.ffn_down.*=CPU",)), 3, 2, 1)
+    both = BothAnswers(Question("llama-3.1-8b", "Q4_K_M", 100), "-c 512 -ngl -1", placed, placed)
+    return FitAnswers(machine=CPU_ONLY, date="2026-01-31", answers=(both,))
 
 
 def a_start():
@@ -100,6 +107,7 @@ EXAMPLES = {
     "cold start": a_start,
     "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
+    "fits": fit_answers,
     "graph trace": made_graph_trace,
     "journey": a_journey,
     "link rates": made_link_rates,
@@ -182,7 +190,7 @@ def test_a_record_is_readable_text(tmp_path):
 
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
-    apart = {"attention timings", "calibration", "link rates", "pairs", "repacking", "speed point", "sweep"}
+    apart = {"attention timings", "calibration", "fits", "link rates", "pairs", "repacking", "speed point", "sweep"}
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 
 

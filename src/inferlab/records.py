@@ -32,6 +32,7 @@ KINDS = {
     "cold start": "inferlab.measurement.cold_start:ColdStart",
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
+    "fits": "inferlab.experiments.fit_params:FitAnswers",
     "graph trace": "inferlab.measurement.graph:GraphTrace",
     "http serving": "inferlab.measurement.http_serving:HttpServing",
     "journey": "inferlab.measurement.journey:Journey",

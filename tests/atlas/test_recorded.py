@@ -20,7 +20,7 @@ from inferlab.units import MIB
 
 FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.rglob("*.json"))}
 KINDS_HERE = sorted({data["record"] for data in FILES.values()})
-NO_MODEL = ("attention timings", "calibration", "link rates", "pairs", "repacking", "speed point", "sweep")
+NO_MODEL = ("attention timings", "calibration", "fits", "link rates", "pairs", "repacking", "speed point", "sweep")
 
 
 def files_of(kind):
@@ -136,7 +136,7 @@ def test_a_rate_that_is_not_of_the_samples_is_noticed(part, value):
 
 def test_what_measures_no_model_names_its_machine():
     """A calibration, timings of attention and rates of links say which machine, and when."""
-    for kind in ("calibration", "attention timings", "link rates"):
+    for kind in ("calibration", "attention timings", "fits", "link rates"):
         for data in files_of(kind).values():
             assert isinstance(from_record(data).machine, Machine)
             assert len(from_record(data).date) == 10

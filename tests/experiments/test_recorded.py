@@ -2,6 +2,7 @@
 
 from fakes import made_run
 
+from inferlab.experiments.paired import Paired
 from inferlab.experiments.recorded import measured_or_recorded
 from inferlab.experiments.sweep import Point, Sweep
 
@@ -17,9 +18,9 @@ def test_a_run_that_answers_is_shown_as_it_is():
 
 
 def test_another_machines_record_names_its_processor():
-    """Runs and sweeps alike."""
+    """Runs, pairs and sweeps alike."""
     run = made_run()
-    for recorded in ([run], Sweep({"n_ctx": (512,)}, (Point({"n_ctx": 512}, run),))):
+    for recorded in ([run], Paired((run,), (run,)), Sweep({"n_ctx": (512,)}, (Point({"n_ctx": 512}, run),))):
         shown, note = measured_or_recorded([], False, lambda found=recorded: found)
         assert shown is recorded
         assert note.endswith(f"recorded run of another: {run.machine.cpu}.")

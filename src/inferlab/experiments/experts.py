@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import loopback_device
 from inferlab.errors import InvalidSettings
-from inferlab.experiments.paired import N_PAIRS, Paired, measure_surroundings
-from inferlab.experiments.surroundings import Surrounding
+from inferlab.experiments.paired import Paired, in_pairs, require_enough
+from inferlab.measurement.run import Run, measure_in_turns
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
@@ -44,24 +45,50 @@ def layers_or_experts(
     path: str | Path,
     n_cpu_moe: int,
     n_threads: int,
-    n_pairs: int = N_PAIRS,
     n_prompt: int = 256,
     n_gen: int = 33,
+    rounds: int = 5,
+    pairs: int = 3,
     control: bool = False,
 ) -> Paired:
     """Rates with whole layers on the host ("before") and with experts of about the same bytes there ("after").
 
-    control  whole layers on both sides, which shows what two engines and two devices differ by
-    Each side has its own loopback device, which computes with n_threads and keeps its weights loaded; the host computes
-    with one thread. Both sides use the weights as they are in the file, so that their kernels are the same.
-    Raises InvalidSettings for a model without experts, or fewer than ten pairs.
+    Each round starts both sides anew and measures some pairs, because two processes with the same settings differ, too.
+    In it each side has its own loopback device, which computes with n_threads and keeps its weights loaded; the host
+    computes with one thread. Both use the weights as they are in the file, so that their kernels are the same.
+    control  whole layers on both sides: what is left is the difference of the processes
+    Raises InvalidSettings for a model without experts, or fewer than ten pairs in all.
     """
-    model, plain = read_gguf(path), Settings(n_ctx=n_prompt + n_gen, flash_attn="on", use_extra_bufts=False)
+    require_enough(rounds * pairs)
     if n_threads < 1:
         raise InvalidSettings(f"n_threads={n_threads}: the device needs at least one thread.")
+    plain, model = Settings(n_ctx=n_prompt + n_gen, flash_attn="on", use_extra_bufts=False), read_gguf(path)
+    runs: tuple[list[Run], list[Run]] = ([], [])
+    for number in range(rounds):
+        with _two_devices(n_threads, plain, swapped=number % 2 == 1) as (before, after):
+            asked = same_bytes(model, before, n_cpu_moe)[0], same_bytes(model, after, n_cpu_moe)[0 if control else 1]
+            for side, found in enumerate(_round(path, asked, n_prompt, n_gen, pairs)):
+                runs[side].extend(found)
+    return Paired(tuple(runs[0]), tuple(runs[1]))
+
+
+@contextmanager
+def _two_devices(n_threads: int, plain: Settings, swapped: bool) -> Iterator[tuple[Settings, Settings]]:
+    """The settings for two loopback devices; swapped: the second is the one that starts first."""
     with loopback_device(n_threads=n_threads) as one, loopback_device(n_threads=n_threads) as other:
-        before, _ = same_bytes(model, one.settings(plain), n_cpu_moe)
-        after = same_bytes(model, other.settings(plain), n_cpu_moe)[0 if control else 1]
-        with closing(LlamaEngine()) as first, closing(LlamaEngine()) as second:
-            nowhere = Surrounding(), Surrounding()
-            return measure_surroundings(path, (before, after), nowhere, (first, second), n_pairs, n_prompt, n_gen)
+        found = one.settings(plain), other.settings(plain)
+        yield found[::-1] if swapped else found
+
+
+def _round(
+    path: str | Path, asked: tuple[Settings, Settings], n_prompt: int, n_gen: int, n_pairs: int
+) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """The pairs of one round, each side in an engine that stays open."""
+    with closing(LlamaEngine()) as first, closing(LlamaEngine()) as second:
+        engines = first, second
+
+        def once(side: int) -> Run:
+            chosen = [asked[side]]
+            return measure_in_turns(path, chosen, n_prompt, n_gen, 1, engines[side], progress=False)[0]
+
+        return in_pairs(once, n_pairs)

@@ -102,7 +102,8 @@ def measure_pairs(
     def once(side: int) -> Run:
         return measure(model, (before, after)[side], n_prompt, n_gen, repeats=1, engine=engine, progress=False)
 
-    return Paired(*_in_pairs(once, n_pairs))
+    require_enough(n_pairs)
+    return Paired(*in_pairs(once, n_pairs))
 
 
 def measure_surroundings(
@@ -125,13 +126,18 @@ def measure_surroundings(
             chosen = [settings[side]]
             return measure_in_turns(model, chosen, n_prompt, n_gen, 1, engines[side], progress=False)[0]
 
-    return Paired(*_in_pairs(once, n_pairs), surroundings)
+    require_enough(n_pairs)
+    return Paired(*in_pairs(once, n_pairs), surroundings)
 
 
-def _in_pairs(once: Callable[[int], Run], n_pairs: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """The runs of side 0 and of side 1, of which each begins every other pair."""
+def require_enough(n_pairs: int) -> None:
+    """Raise InvalidSettings for fewer than ten pairs, which have no interval."""
     if n_pairs < ENOUGH:
         raise InvalidSettings(f"{n_pairs} pairs have no interval. Ask for {ENOUGH} or more.")
+
+
+def in_pairs(once: Callable[[int], Run], n_pairs: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """The runs of side 0 and of side 1, of which each begins every other pair."""
     runs: tuple[list[Run], list[Run]] = ([], [])
     for number in range(n_pairs):
         for side in (0, 1) if number % 2 == 0 else (1, 0):

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from inferlab.experiments.paired import Paired
 from inferlab.experiments.sweep import Sweep
 from inferlab.measurement.run import Run
 
-Measured = TypeVar("Measured", Sweep, Sequence[Run])
+Measured = TypeVar("Measured", Sweep, Paired, Sequence[Run])
 
 
 def measured_or_recorded(measured: Measured, answers: bool, recorded: Callable[[], Measured]) -> tuple[Measured, str]:
     """(`measured`, a sentence that says so) if it `answers` the question; else (`recorded()`, whose machine it names).
 
-    A lab asks about a difference that some machines do not show: two sides that are equally fast, or a sweep whose
-    points were dropped because the machine was disturbed.
+    A lab asks about a difference that some machines do not show: two sides that are equally fast, pairs without a
+    verdict, or a sweep whose points were dropped because the machine was disturbed.
     """
     if answers:
         return measured, "Measured on this machine."
     found = recorded()
-    cpu = (found.runs if isinstance(found, Sweep) else found)[0].machine.cpu
+    runs = found.runs if isinstance(found, Sweep) else found.before if isinstance(found, Paired) else found
+    cpu = runs[0].machine.cpu
     return found, f"The run on this machine cannot answer this question. Shown is the recorded run of another: {cpu}."
