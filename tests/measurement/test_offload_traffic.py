@@ -41,6 +41,17 @@ def test_a_cache_on_the_host_is_transferred_once_for_every_token(engine, asked):
     assert near < CACHE / 20
 
 
+@needs_rpc
+def test_a_prompt_sends_its_hidden_states_and_no_weights(engine, asked):
+    """With a layer on the host, a hidden state crosses for each token of the prompt, and no weights of that layer."""
+    model, n_prompt = lab.read_gguf(lab.tiny_model()), 64
+    n_bytes = offload_traffic.link_bytes_of_prompt(None, asked.but(n_gpu_layers=model.n_layer), n_prompt, engine)
+    if n_bytes is None:
+        pytest.skip("this system does not count what it sends to itself")
+    layer = sum(tensor.n_bytes for tensor in model.tensors if tensor.name.startswith("blk.0."))
+    assert 4 * model.n_embd * n_prompt < n_bytes < layer / 4
+
+
 def test_a_full_context_refuses(engine):
     """One token more than there are cells is refused with the number of cells."""
     assert "all 256 cells" in offload_traffic.full_context_response(None, Settings(n_ctx=256), engine)
@@ -55,3 +66,4 @@ def test_a_system_that_counts_nothing_gives_no_number(engine, monkeypatch):
     """Unknown stays unknown."""
     monkeypatch.setattr(offload_traffic, "loopback_interface_bytes", lambda: None)
     assert offload_traffic.link_bytes_per_token(None, Settings(), 8, 2, engine) is None
+    assert offload_traffic.link_bytes_of_prompt(None, Settings(), 8, engine) is None

@@ -29,6 +29,10 @@ MEASURES = (
     "reuse_prefix",
     "decode_at_depths",
     "time_verification",
+    "layers_or_experts",
+    "trace_graph",
+    "link_bytes_per_token",
+    "link_bytes_of_prompt",
 )
 
 

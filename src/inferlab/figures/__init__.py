@@ -47,6 +47,7 @@ from inferlab.figures.prefix_cache import prefix_reuse
 from inferlab.figures.provenance import badge_in_short
 from inferlab.figures.quant_tradeoffs import fidelity, pareto, published_mix_rates, type_choices
 from inferlab.figures.quant_types import bits_per_weight, mixed_types, super_block
+from inferlab.figures.ram_reads import ram_reads
 from inferlab.figures.request_memory import request_memory
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.roofline import rates_against_length, roofline, roofline_at
@@ -114,6 +115,7 @@ __all__ = [
     "predicted_beside_measured",
     "prefix_reuse",
     "published_mix_rates",
+    "ram_reads",
     "rate_against_depth",
     "rates_against_length",
     "recorded_badge",

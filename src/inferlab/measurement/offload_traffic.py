@@ -1,4 +1,4 @@
-"""Offloading over a link: where the KV cache is allocated, graph splits of a pass, bytes transferred for a token."""
+"""Offloading over a link: place of the KV cache, graph splits of a pass, bytes transferred for a token or a prompt."""
 
 from __future__ import annotations
 
@@ -58,6 +58,21 @@ def link_bytes_per_token(
     prompt = engine.random_prompt(n_prompt)
     prefill_only, with_decode = (_loopback_bytes(engine, prompt, n) for n in (1, n_gen + 1))
     return None if prefill_only is None or with_decode is None else (with_decode - prefill_only) / n_gen
+
+
+def link_bytes_of_prompt(
+    model: str | Path | None, settings: Settings, n_prompt: int = 256, engine: LlamaEngine | None = None
+) -> int | None:
+    """Bytes that a loopback device's link transfers for a prompt and its first token, in both directions.
+
+    The smaller of two counts, after one pass that is not counted: other programs that use the loopback interface only
+    add bytes. None where the operating system does not count them.
+    """
+    engine = engine or default_engine()
+    engine.open(find_model(model), with_context(settings, n_prompt, 1))
+    prompt = engine.random_prompt(n_prompt)
+    _, *counts = (_loopback_bytes(engine, prompt, 1) for _ in range(3))
+    return None if None in counts else min(counts)
 
 
 def full_context_response(model: str | Path | None, settings: Settings, engine: LlamaEngine | None = None) -> str:
