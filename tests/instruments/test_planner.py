@@ -132,9 +132,11 @@ def test_experts_may_lie_in_ram():
     assert f"LLAMA_ARG_N_CPU_MOE={layers}" in below
     headline, fitting = shown(**asked, n_cpu_moe=layers)
     assert re.search(r" fits on .*, and needs up to 1\d\.\d\d GiB of RAM\.$", headline)
-    assert f"the experts of {layers} of 48 layers, is left out of this limit" in fitting
+    assert f"No limit on tokens per second is given: the experts of {layers} of 48 layers lie in RAM" in fitting
     assert f"layers with experts in RAM {int(layers) - 1}" in fitting
     assert f"--n-cpu-moe {layers} " in command(**asked, n_cpu_moe=layers)
+    few = shown(**asked | {"card": "rtx-4060-ti-16gb"}, n_cpu_moe="12")[1]
+    assert "the experts of 12 of 48 layers, is left out of this limit" in few
     assert "Fewest layers" not in shown()[1]
 
 

@@ -47,6 +47,8 @@ MACOS = (
     "macOS lets the GPU use only a part of the memory; llama.cpp's log names that part recommendedMaxWorkingSetSize, "
     "to be given under another card."
 )
+MOST_IN_RAM = 1 / 3
+"""Share of a token's bytes in RAM above which a bound by the card alone says nothing: RAM is several times slower."""
 SURE = {"yes": "it fits", "no": "too much", "unsure": "it may fit"}
 UNSURE = {**SURE, "yes": SURE["unsure"]}
 """What a step leads to; on a memory of which the system leaves the GPU an unknown part, nothing is sure to fit."""
@@ -290,7 +292,7 @@ def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None
     except InferlabError as reason:
         return paragraph(f"There is no bound on the speed: {reason}")
     on_host = _in_ram_text(found)
-    if short is None or 2 * _share_of_ram(found, model) > 1:
+    if short is None or _share_of_ram(found, model) > MOST_IN_RAM:
         return paragraph(
             f"No limit on tokens per second is given: {on_host} lie in RAM, and the speed of RAM is not known here."
         ) if on_host else None  # fmt: skip
