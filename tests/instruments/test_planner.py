@@ -54,6 +54,9 @@ def test_the_default_question_has_the_known_answer():
         ({"card": "other", "memory": "0"}, "Its memory: a card without memory holds no model."),
         ({"card": "other", "memory": " "}, "Its memory: nothing is there. Write a number"),
         ({"n_cpu_moe": "3"}, "Layers with experts in RAM: 3: Mistral 7B v0.3 shape has no experts"),
+        ({"cpu_moe": "on"}, "All experts in RAM: Mistral 7B v0.3 shape has no experts"),
+        ({"override_tensor": "ffn_down"}, "Tensors by name: 'ffn_down' is not of the form"),
+        ({"override_tensor": "ffn_down=CUDA3"}, "Tensors by name puts 'ffn_down' into 'CUDA3'"),
         ({"n_seq_max": "0"}, "Slots: 0 must be a whole number from 1"),
         ({"n_ctx": "9", "n_seq_max": "10"}, "Context: 9 leaves no cell for each of Slots = 10"),
         ({"card": "other", "memory": "nan"}, "Its memory: 'nan'"),
@@ -135,6 +138,10 @@ def test_experts_may_lie_in_ram():
     assert f"No limit on tokens per second is given: the experts of {layers} of 48 layers lie in RAM" in fitting
     assert f"layers with experts in RAM {int(layers) - 1}" in fitting
     assert f"--n-cpu-moe {layers} " in command(**asked, n_cpu_moe=layers)
+    assert "--cpu-moe" in command(**asked, cpu_moe="on")
+    assert "--override-tensor 'ffn_up_exps=CPU,blk\\.0\\.attn=CPU'" in command(
+        **asked, override_tensor="ffn_up_exps=CPU, blk\\.0\\.attn=CPU"
+    )
     few = shown(**asked | {"card": "rtx-4060-ti-16gb"}, n_cpu_moe="12")[1]
     assert "the experts of 12 of 48 layers, is left out of this limit" in few
     assert "Fewest layers" not in shown()[1]

@@ -86,6 +86,8 @@ def combination(random: Random) -> dict[str, str]:
         "n_ctx": str(random.choice([512, 4096, 8192, 20_000, 131_072])),
         "n_gpu_layers": random.choice(["", "", "", "0", "10", "24"]),
         "n_cpu_moe": random.choice(["", "", "", "", "", "7"]),
+        "cpu_moe": random.choice(["", "", "", "", "", "on"]),
+        "override_tensor": random.choice(["", "", "", "ffn_down=CPU", "blk.1.attn=CPU, ffn_up=CPU"]),
         "type_k": random.choice([*KV_TYPES, "f16", "q8_0"]),
         "type_v": random.choice([*KV_TYPES, "f16", "q8_0"]),
         "flash_attn": random.choice(["on", "on", "auto", "off"]),

@@ -86,9 +86,10 @@ def number(name: str, value: str, unit: str = "", placeholder: str = "", step: s
     return element("span", {"class": "instrument-number"}, entry, unit) if unit else entry
 
 
-def line(name: str, value: str) -> list[Any]:
+def line(name: str, value: str, placeholder: str = "") -> list[Any]:
     """A line of text."""
-    return element("input", {"name": name, "type": "text", "value": value, "autocomplete": "off"})
+    entry = {"name": name, "type": "text", "value": value, "autocomplete": "off", "placeholder": placeholder or None}
+    return element("input", entry)
 
 
 def measured(name: str, label: str) -> list[Any]:

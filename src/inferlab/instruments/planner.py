@@ -41,6 +41,8 @@ DEFAULTS = {
     "n_ctx": "8192",
     "n_gpu_layers": "",
     "n_cpu_moe": "",
+    "cpu_moe": "",
+    "override_tensor": "",
     "type_k": "f16",
     "type_v": "f16",
     "flash_attn": "on",
@@ -53,6 +55,8 @@ FIELDS = {
     "n_ctx": "Context",
     "n_gpu_layers": "Layers on card",
     "n_cpu_moe": "Layers with experts in RAM",
+    "cpu_moe": "All experts in RAM",
+    "override_tensor": "Tensors by name",
     "flash_attn": "Flash attention",
     "type_k": "Cache, keys",
     "type_v": "Cache, values",
@@ -123,7 +127,9 @@ def in_words_of_the_form() -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        text = NAMED.sub(lambda found: f"{FIELDS[found[1]]}: {found[2]}", str(error), count=1)
+        plain = str(error).replace("cpu_moe=True", FIELDS["cpu_moe"])
+        plain = plain.replace("override_tensor", FIELDS["override_tensor"])
+        text = NAMED.sub(lambda found: f"{FIELDS[found[1]]}: {found[2]}", plain, count=1)
         raise InvalidSettings(NAMED.sub(lambda found: f"{FIELDS[found[1]]} = {found[2]}", text)) from error
 
 
@@ -168,6 +174,8 @@ def settings_of(question: Mapping[str, str]) -> Settings:
             n_ctx=forms.whole(question, "n_ctx", FIELDS["n_ctx"]),
             n_gpu_layers=forms.whole(question, "n_gpu_layers", FIELDS["n_gpu_layers"], empty=-1),
             n_cpu_moe=forms.whole(question, "n_cpu_moe", FIELDS["n_cpu_moe"], empty=0),
+            cpu_moe=question["cpu_moe"] == "on",
+            override_tensor=overrides_of(question),
             type_k=forms.one_of(question, "type_k", FIELDS["type_k"], KV_TYPES),
             type_v=forms.one_of(question, "type_v", FIELDS["type_v"], KV_TYPES),
             flash_attn=forms.one_of(question, "flash_attn", FIELDS["flash_attn"], FLASH_ATTN),
@@ -175,6 +183,11 @@ def settings_of(question: Mapping[str, str]) -> Settings:
             n_ubatch=forms.whole(question, "n_ubatch", FIELDS["n_ubatch"]),
             offload_kqv=question["offload_kqv"] == "on",
         )
+
+
+def overrides_of(question: Mapping[str, str]) -> tuple[str, ...]:
+    """The overrides of a question, written as -ot takes them: with commas between them."""
+    return tuple(filter(None, (text.strip() for text in question["override_tensor"].split(","))))
 
 
 def command_of(question: Mapping[str, str], memory: Memory, reserve: int) -> str:
@@ -187,6 +200,8 @@ def command_of(question: Mapping[str, str], memory: Memory, reserve: int) -> str
     for name in ("n_ctx", "n_gpu_layers", "n_cpu_moe", "type_k", "type_v", "flash_attn", "n_seq_max", "n_ubatch"):
         if getattr(settings, name) != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
+    words += ["--cpu-moe"] if settings.cpu_moe else []
+    words += ["--override-tensor", ",".join(settings.override_tensor)] if settings.override_tensor else []
     words += [] if settings.offload_kqv else ["--no-offload-kqv"]
     words += [] if reserve == GIB else ["--reserve", size_option(reserve)]
     return join(words)
@@ -227,6 +242,8 @@ def form() -> list[Any]:
             forms.field("Cache, values", forms.select("type_v", _same(KV_TYPES), chosen["type_v"])),
             forms.field("Slots", forms.number("n_seq_max", chosen["n_seq_max"])),
             forms.field("Ubatch, tokens", forms.number("n_ubatch", chosen["n_ubatch"])),
+            forms.field(FIELDS["override_tensor"], forms.line("override_tensor", "", placeholder="ffn_up_exps=CPU")),
+            forms.switch("cpu_moe", FIELDS["cpu_moe"], False),
             forms.switch("offload_kqv", "Cache on card", True),
         ),
     )  # fmt: skip
