@@ -5,8 +5,10 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings
-from inferlab.experiments.experts import freed_bytes, layers_or_experts, same_bytes
+from inferlab.experiments.experts import card_text, copies_text, freed_bytes, layers_or_experts, same_bytes
 from inferlab.model.synthetic_model import make_shape
+from inferlab.prediction.link_rates import cited_rungs
+from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 
 MIXTURE = lab.shape("qwen3-30b-a3b")
@@ -31,6 +33,26 @@ def test_a_model_without_experts_is_refused():
     """There is nothing to compare."""
     with pytest.raises(InvalidSettings, match="has no experts"):
         same_bytes(lab.shape("llama-3.1-8b"), FAR, 2)
+
+
+def test_a_card_has_both_ways_in_words():
+    """Each with its reading of RAM and the bound of the bus; the one that reads less is named."""
+    bus = next(one for one in cited_rungs() if one.name == "PCIe 4.0, 16 lanes")
+    found = lab.fit(MIXTURE, lab.Settings(n_ctx=8192), vram="8GiB", simulate=False)
+    text = card_text(found, MIXTURE, bus)
+    assert text.startswith("PCIe 4.0, 16 lanes: 31.5 GB/s\nwhole layers: a token reads ")
+    assert text.count("the bus allows") == 2
+    assert text.endswith("For a generated token, less is read from RAM with experts alone.")
+    whole = card_text(lab.fit(MIXTURE, lab.Settings(n_ctx=8192), vram="24GiB", simulate=False), MIXTURE, bus)
+    assert whole.count("nothing is copied") == 2
+
+
+def test_copies_are_told_for_each_ubatch():
+    """None below 32 tokens; then a row of MiB for both ways."""
+    plans = [predict_memory(MIXTURE, way, simulate=False) for way in same_bytes(MIXTURE, FAR, 3)]
+    rows = copies_text(plans, MIXTURE, (16, 512)).splitlines()
+    assert rows[0] == "  16 tokens:    0 MiB with whole layers,    0 MiB with experts alone"
+    assert rows[1].startswith(" 512 tokens: 1")
 
 
 @needs_rpc

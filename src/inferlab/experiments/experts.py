@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -12,8 +12,15 @@ from inferlab.errors import InvalidSettings
 from inferlab.experiments.paired import Paired, in_pairs, require_enough
 from inferlab.measurement.run import Run, measure_in_turns
 from inferlab.model.gguf import Model, read_gguf
+from inferlab.prediction.decode_bound import decode_bytes
+from inferlab.prediction.fit import Fit
+from inferlab.prediction.link_rates import Rung
+from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.placement import HOST
+from inferlab.prediction.op_offload import copied_bytes, most_prompt_rate
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
+from inferlab.units import GB, MIB
 
 DEVICE = "gpu0"
 
@@ -39,6 +46,31 @@ def same_bytes(model: Model, settings: Settings, n_cpu_moe: int) -> tuple[Settin
     layers = range(1, model.n_layer + 1)
     nearest = min(layers, key=lambda n: abs(freed_bytes(model, settings, n_gpu_layers=n) - wanted))
     return settings.but(n_gpu_layers=nearest), experts
+
+
+def copies_text(plans: Sequence[MemoryPlan], model: Model, n_tokens: Sequence[int]) -> str:
+    """For ubatches of so many tokens, what a CUDA card would copy with whole layers and with experts on the host."""
+    rows = ((n, *(copied_bytes(plan, model, n) / MIB for plan in plans)) for n in n_tokens)
+    return "\n".join(f"{n:4} tokens: {layers:4.0f} MiB with whole layers, {experts:4.0f} MiB with experts alone"
+                     for n, layers, experts in rows)  # fmt: skip
+
+
+def card_text(found: Fit, model: Model, bus: Rung) -> str:
+    """What a token reads from RAM and what the bus allows a prompt, for both ways in which a mixture fits a card."""
+    lines, read = [f"{bus.name}: {bus.bytes_per_second / GB:.3g} GB/s"], {}
+    for name, answer in {"whole layers": found.most_layers, "experts alone": found.expert_layers}.items():
+        if not answer.plan:
+            lines.append(f"{name}: {answer.reason}")
+            continue
+        read[name] = decode_bytes(answer.plan, model, 0, frozenset({HOST})) / GB
+        n_ubatch = answer.plan.settings.n_ubatch
+        copied = f"a ubatch of {n_ubatch} copies {copied_bytes(answer.plan, model, n_ubatch) / GB:.3g} GB"
+        rate = most_prompt_rate(answer.plan, model, bus.bytes_per_second)
+        lines.append(f"{name}: a token reads {read[name]:.3g} GB from RAM; {copied}")
+        lines.append(f"  the bus allows {rate:,.0f} prompt tokens/s" if rate else "  nothing is copied")
+    if len(set(read.values())) == 2:
+        lines.append(f"For a generated token, less is read from RAM with {min(read, key=read.get)}.")
+    return "\n".join(lines)
 
 
 def layers_or_experts(

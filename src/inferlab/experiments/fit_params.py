@@ -28,9 +28,9 @@ from inferlab.machine import Device, Machine
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
-from inferlab.prediction.memory.placement import HOST, moved_tensors, placed_layers
-from inferlab.prediction.speed import matrices, share_drawn
-from inferlab.settings import HOST_BUFFER, Settings
+from inferlab.prediction.memory.placement import device_overrides, moved_tensors, placed_layers
+from inferlab.prediction.speed import drawn_on_host, placed_matrices
+from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 
 PROGRAM = "llama-fit-params"
@@ -145,10 +145,8 @@ def ram_bytes_per_token(model: Model, settings: Settings) -> int:
     The embedding counts where it is the output matrix; else a token reads one row of it.
     """
     layers = placed_layers(model.n_layer, settings, [1.0])
-    overrides = [(pattern, HOST if buffer == HOST_BUFFER else "gpu0") for pattern, buffer in settings.tensor_overrides]
-    moved = moved_tensors(model, layers, overrides)
-    in_ram = (one for one, layer in matrices(model) if moved.get(one.name, layers[layer]) == HOST)
-    return round(sum(tensor.n_bytes * share_drawn(tensor, model, 1) for tensor in in_ram))
+    moved = moved_tensors(model, layers, device_overrides(settings, [Device(STAND_IN, "", "gpu")]))
+    return round(drawn_on_host(placed_matrices(model, layers, moved), model, 1))
 
 
 # --- llama.cpp's answer -------------------------------------------------------------------------

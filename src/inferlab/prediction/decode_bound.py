@@ -5,8 +5,6 @@ The other way round, a rate and a bandwidth give the most bytes that a token can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from inferlab.errors import InvalidSettings
 from inferlab.model.gguf import Model, Tensor
 from inferlab.prediction.cost import bytes_read
@@ -41,9 +39,8 @@ def decode_bytes(plan: MemoryPlan, model: Model, depth: int, devices: frozenset[
     in a layer with a window at most that many; masked cells, which some kernels read too, are left out.
     """
     blocks = [row for row in plan.layers if row.index is not None]
-    layers, read = [*(row.device for row in blocks), plan.layers[-1].device], bytes_read(model)
-    held = (tensor.name for tensor in model.tensors if _is_read(tensor, model, layers, plan.moved, devices))
-    weights = sum(read[name] for name in held)
+    read = bytes_read(model)
+    weights = sum(read[tensor.name] for tensor in model.tensors if _is_read(tensor, model, plan, devices))
     settings, n_cells = plan.settings, depth + 1
     cache = sum(
         min(n_cells, layer.window or n_cells) * cell_bytes(layer, settings.type_k, settings.type_v)
@@ -88,13 +85,11 @@ def _reading(found: Fit) -> frozenset[str]:
     return frozenset(found.plan.devices) if SHARED in found.free_bytes or not cards else cards
 
 
-def _is_read(
-    tensor: Tensor, model: Model, layers: list[str], moved: Mapping[str, str], devices: frozenset[str]
-) -> bool:
+def _is_read(tensor: Tensor, model: Model, plan: MemoryPlan, devices: frozenset[str]) -> bool:
     """Whether these devices read a tensor for a token; an embedding that is the output matrix lies with the output."""
-    if tensor.name in moved:
-        return moved[tensor.name] in devices
-    layer = layer_of(tensor, model)
+    if tensor.name in plan.moved:
+        return plan.moved[tensor.name] in devices
+    layers, layer = plan.layer_devices, layer_of(tensor, model)
     if layer is None:
         return not devices.isdisjoint(layers[:-1])
     tied = tensor.name == EMBEDDING and all(other.name != OUTPUT_MATRIX for other in model.tensors)

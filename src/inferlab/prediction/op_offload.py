@@ -13,19 +13,15 @@ from __future__ import annotations
 
 from inferlab.errors import InvalidSettings
 from inferlab.model.gguf import Model
-from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.memory.plan import MemoryPlan
-from inferlab.prediction.speed import STREAMS_FROM, matrices, share_drawn
+from inferlab.prediction.speed import STREAMS_FROM, drawn_on_host, placed_matrices
 
 
 def copied_bytes(plan: MemoryPlan, model: Model, n_tokens: int) -> float:
     """Bytes of host weights that a card copies for one ubatch; 0 for fewer than 32 tokens, or without op offload."""
     if n_tokens < STREAMS_FROM or not plan.settings.op_offload:
         return 0.0
-    blocks = [row.device for row in plan.layers if row.index is not None]
-    layers = [*blocks, plan.layers[-1].device]
-    placed = ((tensor, plan.moved.get(tensor.name, layers[layer])) for tensor, layer in matrices(model))
-    return sum(share_drawn(tensor, model, n_tokens) * tensor.n_bytes for tensor, device in placed if device == HOST)
+    return drawn_on_host(placed_matrices(model, plan.layer_devices, plan.moved), model, n_tokens)
 
 
 def most_prompt_rate(plan: MemoryPlan, model: Model, bus_bytes_per_second: float) -> float | None:

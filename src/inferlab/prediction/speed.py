@@ -218,7 +218,7 @@ class PlacedModel:
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, and the device of each; norms are part of the overhead."""
-        return ((t, self.moved.get(t.name, self.layers[layer])) for t, layer in matrices(self.model))
+        return placed_matrices(self.model, self.layers, self.moved)
 
     def attention(self, n_tokens: int, depth: int) -> Iterable[Term]:
         for device, layer in zip(self.layers[:-1], self.cache, strict=True):
@@ -317,8 +317,7 @@ class PlacedModel:
         on_cpu = self.rates[device].on_cpu
         if on_cpu or not self.settings.op_offload or n_tokens < STREAMS_FROM:
             return
-        n_bytes = sum(share_drawn(t, self.model, n_tokens) * t.n_bytes for t, owner in self.tensors() if owner == HOST)
-        yield self.transfer(device, n_bytes)
+        yield self.transfer(device, drawn_on_host(self.tensors(), self.model, n_tokens))
 
     def transfer(self, device: str, n_bytes: float) -> Term:
         return Term("link", device, n_bytes / self.links[device].bytes_per_second, n_bytes)
@@ -372,6 +371,16 @@ def matrices(model: Model) -> Iterable[tuple[Tensor, int]]:
         layer = model.n_layer if tied and tensor.name == EMBEDDING else layer_of(tensor, model)
         if len(tensor.shape) > 1 and layer is not None and layer >= 0:
             yield tensor, layer
+
+
+def placed_matrices(model: Model, layers: Sequence[str], moved: Mapping[str, str]) -> Iterable[tuple[Tensor, str]]:
+    """Every matrix of `matrices` with its device: that of its layer, or where an override put it."""
+    return ((tensor, moved.get(tensor.name, layers[layer])) for tensor, layer in matrices(model))
+
+
+def drawn_on_host(placed: Iterable[tuple[Tensor, str]], model: Model, n_tokens: int) -> float:
+    """Bytes of the host's matrices that a batch needs, of experts those in use: see `share_drawn`."""
+    return sum(share_drawn(tensor, model, n_tokens) * tensor.n_bytes for tensor, device in placed if device == HOST)
 
 
 def is_of_experts(tensor: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory.host_weights import HostWeights
@@ -84,6 +85,11 @@ class MemoryPlan:
     compute_range: dict[str, tuple[int, int]] = field(default_factory=dict)
     host_weights: dict[str, HostWeights] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def layer_devices(self) -> tuple[str, ...]:
+        """The device of each block and, last, of the output."""
+        return tuple(row.device for row in self.layers[1:])
 
     def least_bytes(self, device: str) -> int:
         """Bytes that the device needs in any case."""
