@@ -172,6 +172,17 @@ def test_a_tensor_of_several_copies_cannot_be_moved_in_a_plan(pattern):
         predict_memory("llama-3.2-1b", Settings(n_ctx=512, override_tensor=(f"{pattern}=CPU",)), WITH_GPU)
 
 
+@needs_rpc
+@pytest.mark.engine
+def test_a_model_of_unlike_layers_leaves_the_compute_buffer_open(tmp_path):
+    """With one number of heads for each layer, nothing bounds what moved tensors carry; the weights stay exact."""
+    path = write_model(tmp_path / "lfm2.gguf", "lfm2", type="BF16")
+    plan = predict_memory(path, Settings(n_ctx=512, override_tensor=("blk.2.ffn=CPU",)), WITH_GPU)
+    assert plan.method == "partial"
+    assert plan.devices["gpu0"].compute_bytes is None
+    assert plan.devices["host"].weights_bytes > 0
+
+
 @pytest.mark.engine
 def test_a_buffer_that_is_not_there_is_refused(files, engine):
     """In a plan and by the engine, with the buffers that there are."""

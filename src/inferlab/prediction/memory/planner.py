@@ -248,7 +248,7 @@ class MemoryPlanner:
         come from the closed form, or are a bound themselves, where llama.cpp is not asked.
         """
         full_offload = self.compute_of_full_offload()
-        if full_offload is None:
+        if full_offload is None or self.carried_bytes() is None:
             return {}
         cards = [f"gpu{i}" for i in range(len(self.gpus))]
         ranges = {name: self.compute_range_of(name, full_offload, layers, cache_bytes) for name in cards}
@@ -332,16 +332,19 @@ class MemoryPlanner:
         as_f16 = self.settings.but(type_k="f16", type_v="f16")
         return max(layer_bytes(layer, as_f16) for layer in cache_layers(self.model))
 
-    def carried_bytes(self) -> int:
+    def carried_bytes(self) -> int | None:
         """Bytes of one batch that go to moved tensors and come back: queries, keys, values, and results of experts.
 
-        (2 (D + q + kv) + used experts * D) ub * 4; no load with moved tensors needed more.
+        (2 (D + q + kv) + used experts * D) ub * 4; no load with moved tensors needed more. None where the header does
+        not have one number for all layers.
         """
-        if not self.moved or not self.model.n_embd:
+        if not self.moved:
             return 0
-        used, heads = self.model.number("expert_used_count") or 0, self.model.n_head + self.model.n_head_kv
-        width = (2 + used) * self.model.n_embd + 2 * heads * self.model.head_dim_k
-        return width * embedded_bytes(self.model, self.settings) // self.model.n_embd
+        model, used = self.model, self.model.number("expert_used_count") or 0
+        if None in (model.n_embd, model.n_head, model.n_head_kv, model.head_dim_k):
+            return None
+        width = (2 + used) * model.n_embd + 2 * (model.n_head + model.n_head_kv) * model.head_dim_k
+        return width * embedded_bytes(model, self.settings) // model.n_embd
 
     def layer_devices(self) -> tuple[str, ...]:
         return placed_layers(self.model.n_layer, self.settings, self.shares)
