@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-STARTING_SECONDS, SCRIPT_SECONDS = 60, 120
+STARTING_SECONDS, SCRIPT_SECONDS, ANSWER_SECONDS = 60, 120, 150
 SETTINGS = {
     "marionette.port": 0,  # any that is free, named in a file of the profile
     "security.fileuri.strict_origin_policy": True,  # as for a reader: Marionette would relax it
@@ -34,10 +34,11 @@ class Firefox:
     """A connection to a Firefox with one window."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=SCRIPT_SECONDS)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
         self._answers, self._n_sent = self._socket.makefile("rb"), 0
         self._read()  # its greeting
         self._ask("WebDriver:NewSession", {})
+        self._ask("WebDriver:SetTimeouts", {"script": 1000 * SCRIPT_SECONDS})
 
     def open(self, address: str) -> None:
         """Open an address, and wait until the page is loaded."""
@@ -48,8 +49,7 @@ class Firefox:
 
         Raises RuntimeError with what it throws.
         """
-        arguments = {"script": ASYNC % script, "args": list(given), "scriptTimeout": 1000 * SCRIPT_SECONDS}
-        outcome = self._ask("WebDriver:ExecuteAsyncScript", arguments)["value"]
+        outcome = self._ask("WebDriver:ExecuteAsyncScript", {"script": ASYNC % script, "args": list(given)})["value"]
         if "error" in outcome:
             raise RuntimeError(outcome["error"])
         return outcome.get("value")

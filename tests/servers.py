@@ -53,9 +53,17 @@ def jupyterlab(
         _wait_for(f"http://127.0.0.1:{port}/lab", log)
         yield f"http://127.0.0.1:{port}", server.pid
     finally:
+        _end(server)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """Ask the server and its kernels to end, then make them: how fast they do is no test's subject."""
+    for sent, seconds in ((signal.SIGTERM, 20), (signal.SIGKILL, None)):
         with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        server.wait(20)
+            os.killpg(server.pid, sent)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(seconds)
+            return
 
 
 def _wait_for(address: str, log: Path) -> None:

@@ -74,7 +74,7 @@ function fill(form, question) {
   if (!Object.keys(question).length) return;
   for (const control of form.elements) {
     if (!control.name) continue;
-    if (control.type === "checkbox") control.checked = control.name in question;
+    if (control.type === "checkbox") control.checked = question[control.name] === control.value;
     else if (control.name in question) control.value = question[control.name];
   }
 }
