@@ -157,11 +157,13 @@ def test_a_link_holds_the_whole_question(browser, page, site):
 
 
 def test_a_short_link_is_answered_with_what_the_form_shows(browser, site):
-    """What a link leaves out is as in the form."""
-    with watched_page(browser, f"{site}book/planner.html?model=llama-3.2-1b&n_ctx=4096&offload_kqv=on") as other:
+    """What a link leaves out is as in the form; a switch that is empty in it is off."""
+    link = f"{site}book/planner.html?model=llama-3.2-1b&n_ctx=4096&offload_kqv=on&cpu_moe="
+    with watched_page(browser, link) as other:
         status = other.locator(".instrument-status")
         expect(status).to_contain_text("Llama 3.2 1B in Q4_K_M with 4,096 tokens of context fits", timeout=STARTING_MS)
         assert other.locator("[name=type]").input_value() == "Q4_K_M"
+        assert not other.locator("[name=cpu_moe]").is_checked()
 
 
 @pytest.fixture(scope="module")
