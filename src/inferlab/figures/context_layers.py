@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log10
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import ABOVE_TOP_TICK, GREY, SERIES_COLOURS, blank, line, tick_values
+from inferlab.figures.style import ABOVE_TOP_TICK, blank, curves, mark, tick_values
 
 FITTED = "computed by the memory plans of this book, which follow llama.cpp; nothing was loaded"
 
@@ -23,12 +22,9 @@ def layers_against_context(
     said = "; ".join(f"{name} {points[0][1]:.0f} % at {points[0][0]:,} and {points[-1][1]:.0f} % at {points[-1][0]:,}"
                      for name, points in shares.items())  # fmt: skip
     figure = blank(badge, f"Layers on the card by context in tokens: {said}.", "n_ctx, tokens", "layers on the card, %")
-    for (name, points), colour in zip(shares.items(), SERIES_COLOURS, strict=False):
-        line(figure, points, name, colour, marks=False)
-        figure.data[-1].hovertemplate = f"%{{x:,}} tokens: %{{y:.0f}} %<extra>{name}</extra>"
+    curves(figure, shares, "%{x:,} tokens: %{y:.0f} %")
     for text, n_ctx in marked.items():
-        figure.add_vline(x=n_ctx, line={"color": GREY, "width": 1, "dash": "dot"})
-        figure.add_annotation(x=log10(n_ctx), yref="paper", y=1, yanchor="bottom", text=text, showarrow=False)
+        mark(figure, n_ctx, text, log=True)
     contexts = [n_ctx for points in shares.values() for n_ctx, _ in points]
     powers = [2**power for power in range(10, 21) if min(contexts) <= 2**power <= max(*contexts, *marked.values())]
     figure.update_xaxes(type="log", tickvals=tick_values(powers, log=True), tickformat=",d")

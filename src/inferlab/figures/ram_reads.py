@@ -6,31 +6,28 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, SERIES_COLOURS, blank, line, y_from_zero
+from inferlab.figures.style import blank, curves, mark, y_from_zero
 
 PLANNED = "computed by the memory plans of this book, which follow llama.cpp; nothing was loaded"
 
 
 def ram_reads(
-    curves: Mapping[str, Sequence[tuple[float, float]]], marked: Mapping[str, float], badge: str = PLANNED
+    ways: Mapping[str, Sequence[tuple[float, float]]], marked: Mapping[str, float], badge: str = PLANNED
 ) -> go.Figure:
-    """Points (GiB on the card, GB that a token reads from RAM) of each curve, and vertical lines at cards.
+    """Points (GiB on the card, GB that a token reads from RAM) of each way, and vertical lines at cards.
 
-    curves  name -> points in the order in which more and more leaves the card
+    ways    name -> points in the order in which more and more leaves the card
     marked  text above a vertical line -> GiB that a model may use on that card
     """
     said = "; ".join(
         f"{name} from {points[0][1]:.2f} GB with {points[0][0]:.1f} GiB on the card "
         f"to {points[-1][1]:.2f} GB with {points[-1][0]:.1f} GiB"
-        for name, points in curves.items()
+        for name, points in ways.items()
     )
     figure = blank(badge, f"What a token reads from RAM: {said}.", "GiB on the card", "GB read from RAM for a token")
-    for (name, points), colour in zip(curves.items(), SERIES_COLOURS, strict=False):
-        line(figure, points, name, colour, marks=False)
-        figure.data[-1].hovertemplate = f"%{{x:.1f}} GiB on the card: %{{y:.2f}} GB<extra>{name}</extra>"
+    curves(figure, ways, "%{x:.1f} GiB on the card: %{y:.2f} GB")
     for text, n_gib in marked.items():
-        figure.add_vline(x=n_gib, line={"color": GREY, "width": 1, "dash": "dot"})
-        figure.add_annotation(x=n_gib, yref="paper", y=1, yanchor="bottom", text=text, showarrow=False)
+        mark(figure, n_gib, text)
     y_from_zero(figure)
     figure.update_xaxes(rangemode="tozero")
     figure.update_layout(showlegend=True, height=440, margin_t=112, legend_y=1.1)

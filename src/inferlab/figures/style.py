@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
 from textwrap import wrap
 from typing import Any
@@ -145,6 +145,20 @@ def line(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, co
     x, y = zip(*values, strict=True) if values else ((), ())
     mode = "lines+markers" if marks else "lines"
     figure.add_scatter(x=x, y=y, name=name, mode=mode, line={"color": colour, "width": 2}, marker={"size": 8})
+
+
+def curves(figure: go.Figure, shown: Mapping[str, Sequence[tuple[float, float]]], hover: str) -> None:
+    """A line in a colour of its own for each name; `hover` says in plotly's template what a point tells."""
+    for (name, values), colour in zip(shown.items(), SERIES_COLOURS, strict=False):
+        line(figure, values, name, colour, marks=False)
+        figure.data[-1].hovertemplate = f"{hover}<extra>{name}</extra>"
+
+
+def mark(figure: go.Figure, x: float, text: str, log: bool = False) -> None:
+    """A dotted vertical line at `x` with a text above the plot; `log` where the axis is logarithmic."""
+    figure.add_vline(x=x, line={"color": GREY, "width": 1, "dash": "dot"})
+    at = log10(x) if log else x  # plotly takes an annotation's place on such an axis as an exponent
+    figure.add_annotation(x=at, yref="paper", y=1, yanchor="bottom", text=text, showarrow=False)
 
 
 def samples_and_medians(
