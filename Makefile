@@ -33,6 +33,8 @@ UNIT := tests --ignore=tests/benchmarks --ignore=tests/site
 TWO_AT_A_TIME := -n 2
 BY_FILE := $(TWO_AT_A_TIME) --dist loadfile --no-loadscope-reorder
 TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
+# A browser that stalls takes the tests of its file with it: what failed is asked once more, in a new one.
+asked_twice = $(1) || $(1) --last-failed
 
 .PHONY: help book watch serve epub pdf test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:
@@ -64,8 +66,8 @@ test: $(READY) lint  ## everything: unit tests, labs, the strict build, the buil
 	rm -rf _build/.executed
 	$(PYTEST) labs --nbval-lax -p handbook.tested_labs
 	$(MAKE) book GPU=$(GPU)
-	INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE)
-	INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED)
+	$(call asked_twice,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE))
+	$(call asked_twice,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
 
 lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from lasting_browser import LastingBrowser, browsers_ended_after
 from no_engine import sitecustomize
 
 from handbook.chromium import find_chromium
@@ -24,6 +26,8 @@ from inferlab.engine.loopback import LoopbackDevice, loopback_device
 ROOT = Path(__file__).parents[1]
 STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
 NEED_THE_ENGINE = {"engine", "device", "built_book"}
+BROWSER_SECONDS = 400
+"""How long one test and its fixtures may use a browser: several times what the slowest take."""
 LOOKED_FOR = pytest.StashKey[Path]()
 
 
@@ -44,16 +48,23 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Hide llama_cpp from a test without the marker `engine`, and from the processes that it starts."""
-    if item.get_closest_marker("engine"):
+    """Hide llama_cpp from a test without the marker `engine`; end a browser that stalls."""
+    uses_browser = "browser" in getattr(item, "fixturenames", ())
+    limit = browsers_ended_after(BROWSER_SECONDS, item.nodeid) if uses_browser else nullcontext()
+    with limit, nullcontext() if item.get_closest_marker("engine") else without_llama_cpp(item):
         return (yield)
+
+
+@contextmanager
+def without_llama_cpp(item: pytest.Item) -> Iterator[None]:
+    """Hide llama_cpp from a test, and from the processes that it starts."""
     paths = [str(Path(sitecustomize.__file__).parent), os.environ.get("PYTHONPATH")]
     hidden = {sitecustomize.TEST: item.nodeid, sitecustomize.LOOKED_FOR: str(item.config.stash[LOOKED_FOR])}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "meta_path", [sitecustomize.NoLlamaCpp, *sys.meta_path])
         for name, value in {**hidden, "PYTHONPATH": os.pathsep.join(filter(None, paths))}.items():
             patch.setenv(name, value)
-        return (yield)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,18 +126,22 @@ def built_book(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def browser() -> Iterator:
     """A headless Chromium; without one the test is skipped, except under CI=true, where it fails."""
-    from playwright.sync_api import Error, sync_playwright
+    from playwright.sync_api import Browser, Error, sync_playwright
 
     with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(
+
+        def start() -> Browser:
+            return playwright.chromium.launch(
                 executable_path=find_chromium(),
                 args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
             )
+
+        try:
+            browser = LastingBrowser(start)
         except Error as missing:
             no_browser(str(missing).splitlines()[0])
-        yield chromium
-        chromium.close()
+        yield browser
+        browser.close()
 
 
 def no_browser(reason: str) -> None:
