@@ -33,7 +33,7 @@ UNIT := tests --ignore=tests/benchmarks --ignore=tests/site
 TWO_AT_A_TIME := -n 2
 BY_FILE := $(TWO_AT_A_TIME) --dist loadfile --no-loadscope-reorder
 TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
-# A browser that stalls takes the tests of its file with it: what failed is asked once more, in a new one.
+# On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(1) || $(1) --last-failed
 
 .PHONY: help book watch serve epub pdf test lint lab bench reference tools diagrams clean

@@ -26,8 +26,8 @@ from inferlab.engine.loopback import LoopbackDevice, loopback_device
 ROOT = Path(__file__).parents[1]
 STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
 NEED_THE_ENGINE = {"engine", "device", "built_book"}
-BROWSER_SECONDS = 400
-"""How long one test and its fixtures may use a browser: several times what the slowest take."""
+BROWSER_SECONDS = 600
+"""How long one test and its fixtures may use a browser: many times what the slowest take."""
 LOOKED_FOR = pytest.StashKey[Path]()
 
 

@@ -39,14 +39,11 @@ ICONS_SHOWN = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def first_visits(built_book, compressed, browser) -> dict[str, list[FirstVisit]]:
-    """Two first visits to each page: in light on a wide screen, in dark on a phone."""
-    screens = [("light", WIDE), ("dark", PHONE)]
-    return {
-        page: [first_visit(browser, compressed, page, scheme=scheme, size=size) for scheme, size in screens]
-        for page in pages_of(built_book)
-    }
+@pytest.fixture(scope="module", params=[("light", WIDE), ("dark", PHONE)], ids=["light and wide", "dark on a phone"])
+def first_visits(request, built_book, compressed, browser) -> dict[str, FirstVisit]:
+    """A first visit to each page."""
+    scheme, size = request.param
+    return {page: first_visit(browser, compressed, page, scheme=scheme, size=size) for page in pages_of(built_book)}
 
 
 def weight(visit) -> int:
@@ -56,35 +53,33 @@ def weight(visit) -> int:
 
 def test_the_front_page_is_light(first_visits):
     """The front page takes at most 250 KB."""
-    assert max(weight(visit) for visit in first_visits[FRONT]) <= FRONT_BYTES
+    assert weight(first_visits[FRONT]) <= FRONT_BYTES
 
 
 def test_no_page_is_heavy(first_visits):
     """No page takes more than 700 KB before a figure is touched."""
-    heaviest = {page: max(map(weight, visits)) for page, visits in first_visits.items()}
-    assert {page: size for page, size in heaviest.items() if size > PAGE_BYTES} == {}
+    weights = {page: weight(visit) for page, visit in first_visits.items()}
+    assert {page: size for page, size in weights.items() if size > PAGE_BYTES} == {}
 
 
 def test_a_page_loads_nothing_that_it_does_not_use(first_visits):
     """No icons' scripts, mathematics, live kernels or Python are loaded, and the search's files only by the search."""
-    loaded = {(page, address) for page, visits in first_visits.items() for visit in visits for address in visit.sent}
+    loaded = {(page, address) for page, visit in first_visits.items() for address in visit.sent}
     unused = [(page, address) for page, address in loaded if any(name in address for name in NOT_AT_ONCE)]
     early = [one for one in loaded if one[0] != "search.html" and any(name in one[1] for name in ONLY_TO_SEARCH)]
     assert (unused, early) == ([], [])
 
 
 def test_nothing_moves_while_a_page_loads(first_visits):
-    """The layout of a page shifts by at most 0.05 on a first visit, in light and in dark, wide and on a phone."""
-    moved = {
-        page: [visit.moved for visit in visits if visit.shift > MOVES_AT_MOST] for page, visits in first_visits.items()
-    }
-    assert {page: found for page, found in moved.items() if found} == {}
+    """The layout of a page shifts by at most 0.05 on a first visit."""
+    moved = {page: visit.moved for page, visit in first_visits.items() if visit.shift > MOVES_AT_MOST}
+    assert moved == {}
 
 
 def test_the_size_of_the_text_is_the_same_from_the_first_style_on(first_visits):
     """The root's font size, from which all others follow, has one value while a page loads."""
-    sizes = {page: {tuple(visit.root_sizes) for visit in visits} for page, visits in first_visits.items()}
-    assert {page: found for page, found in sizes.items() if found != {("16px",)}} == {}
+    sizes = {page: visit.root_sizes for page, visit in first_visits.items()}
+    assert {page: found for page, found in sizes.items() if list(found) != ["16px"]} == {}
 
 
 def test_every_icon_is_in_the_small_fonts(built_book, browser):
