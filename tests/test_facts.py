@@ -11,6 +11,7 @@ from inferlab.errors import ModelNotFound
 from inferlab.facts import cited_facts, published_tables
 from inferlab.model.catalog import known_models, known_vocabularies
 from inferlab.model.weight_formats import weight_formats
+from inferlab.prediction.engine_choice import known_engines
 from inferlab.prediction.link_rates import cited_rungs
 
 BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
@@ -28,6 +29,7 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited |= {program.source for program in programs().values()}
     cited |= {known.source for known in weight_formats().values()}
     cited |= {rung.source for rung in cited_rungs()}
+    cited |= {engine.source for engine in known_engines().values()}
     assert cited <= keys
 
 

@@ -8,10 +8,10 @@ In Sphinx: `setup` connects the parts.
 - `execution_cache` executes a page unless its last results are still valid, and `incremental` selects the pages to
   read and write again.
 - What a page shows: `drawings` draws figures as SVG, `formulas` typesets mathematics; `diagrams`, `trials`,
-  `predictions`, `atlas_table` and `settings_table` make diagrams, claims on trial, questions to the reader, and the
-  tables of the hardware atlas and of the settings of five programs; `gallery` shows every diagram once, as files to
-  take along; `tables` numbers captioned tables, and
-  `code_lines` makes the lines of code break well on a phone.
+  `predictions`, `atlas_table`, `settings_table` and `engine_table` make diagrams, claims on trial, questions to the
+  reader, and the tables of the hardware atlas, of the settings of five programs and of the engines; `gallery` shows
+  every diagram once, as files to take along; `tables` numbers captioned tables, and `code_lines` makes the lines of
+  code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
@@ -50,6 +50,7 @@ def setup(app) -> dict:
         code_lines,
         diagrams,
         drawings,
+        engine_table,
         findable,
         formulas,
         gallery,
@@ -63,7 +64,7 @@ def setup(app) -> dict:
         trials,
     )
 
-    tabled = (trials, predictions, atlas_table, settings_table, tables)
+    tabled = (trials, predictions, atlas_table, settings_table, engine_table, tables)
     content = (*tabled, diagrams, formulas, drawings, gallery, code_lines)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable)
     for part in (accessibility, *content, *reaching, incremental):

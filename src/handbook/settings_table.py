@@ -108,7 +108,7 @@ def sources_text(shown: list[Program]) -> str:
     """`Read in llama.cpp 0c1e57098 (August 2026) {cite}...`: version, date and source of each program, as MyST."""
     texts = [f"{program.title} {program.version} {{cite}}`{program.source}`" for program in shown]
     dates = sorted({program.date for program in shown})
-    read = f"Read in {', '.join(texts)}; state of {' and '.join(map(_month, dates))}."
+    read = f"Read in {', '.join(texts)}; state of {' and '.join(map(month, dates))}."
     return " ".join([read, *(program.note for program in shown if program.note)])
 
 
@@ -116,7 +116,8 @@ MONTHS = ("January", "February", "March", "April", "May", "June", "July", "Augus
           "November", "December")  # fmt: skip
 
 
-def _month(date: str) -> str:
+def month(date: str) -> str:
+    """`August 2026` for "2026-08"."""
     year, _, month = date.partition("-")
     return f"{MONTHS[int(month) - 1]} {year}"
 

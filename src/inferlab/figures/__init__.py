@@ -17,6 +17,7 @@ from inferlab.figures.context_layers import layers_against_context
 from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
 from inferlab.figures.diagnosis import confusion_matrix, symptoms
+from inferlab.figures.engine_choice import outside_the_card
 from inferlab.figures.graph import graph_walk
 from inferlab.figures.http_serving import (
     http_rates,
@@ -108,6 +109,7 @@ __all__ = [
     "on_page",
     "operations_without_cache",
     "option_effect",
+    "outside_the_card",
     "page_html",
     "paired_ratios",
     "pareto",
