@@ -4,6 +4,7 @@ import inspect
 import os
 import shutil
 import signal
+import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,6 +22,8 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
 from inferlab.measurement import pytorch, torch_attention
+from inferlab.measurement.other_engines.client import OtherEngine
+from inferlab.measurement.other_engines.protocol import Request
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 from inferlab.widgets.attempts import CancellableEngine
@@ -87,6 +90,14 @@ def a_beginning(folder):
     lab.read_gguf(path, sizes={path.name: 1000})
 
 
+def an_engine_that_is_not_there():
+    one = OtherEngine((sys.executable, "-c", "raise SystemExit('This engine is not installed.')"))
+    try:
+        one.open(Request("MLX", "float16", tiny_model(), 1, 256))
+    finally:
+        one.close()
+
+
 def a_timing_without_pytorch(monkeypatch):
     monkeypatch.setattr(pytorch, "find_spec", lambda _: None)
     torch_attention.time_attention()
@@ -107,6 +118,7 @@ RAISERS = {
     "ContributionRefused": lambda folder, _: contribute.contribute(folder, folder / "out"),
     "MeasurementCancelled": lambda *_: a_measurement_after_cancel(),
     "NotEnoughDisk": a_shape_on_a_full_disk,
+    "OtherEngineFailed": lambda *_: an_engine_that_is_not_there(),
     "OutOfTime": lambda *_: TimeLimitedEngine(ScriptedEngine(), 0.0).generate([1], 1),
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
     "RecordError": lambda folder, _: lab.load(folder / "none.json"),

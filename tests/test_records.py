@@ -41,6 +41,7 @@ from inferlab.measurement import batching, continuous_batching, depth, prefix_ca
 from inferlab.measurement.base import Measurement
 from inferlab.measurement.cold_start import ColdStart
 from inferlab.measurement.continuous_batching import Request
+from inferlab.measurement.engine_comparison import EngineComparison, EngineRow
 from inferlab.measurement.journey import Journey
 from inferlab.measurement.run import Run
 from inferlab.measurement.sampling import ChainTimes, Sampling
@@ -87,6 +88,12 @@ def a_ledger():
     return TrainingLedger(**facts, n_tokens=8, logits_difference=1e-5, largest_logit=20.0, same_picks=7, rows=rows)
 
 
+def an_engine_comparison():
+    row = EngineRow("MLX", "float16", "MLX 1.0", 10, (0.2, 0.3), (0.01, 0.02), (0.2, 0.3), (4, 2))
+    facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "buffers": BUFFERS}
+    return EngineComparison(**facts, n_prompt=8, n_gen=4, rows=(row,), missing=(("OpenVINO", "F16", "not there"),))
+
+
 def a_sampling():
     chain = ChainTimes("cut", (Sampler("top_k", (40.0,)), Sampler("greedy")), 2.0, (1e-5, 2e-5))
     facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "buffers": BUFFERS}
@@ -106,6 +113,7 @@ EXAMPLES = {
     "calibration": a_calibration,
     "cold start": a_start,
     "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
+    "engine comparison": an_engine_comparison,
     "fidelity": lambda: made_fidelity((1.0, 2.0), (0.1, 0.2), (True, False)),
     "fits": fit_answers,
     "graph trace": made_graph_trace,

@@ -45,7 +45,12 @@ ONLY_IN = {
     "huggingface_hub": {"model.find"},
     "ipywidgets": {"widgets"},
     "llama_cpp": {"engine.worker"},
+    "mlx": {"measurement.other_engines.on_mlx"},
+    "mlx_lm": {"measurement.other_engines.on_mlx"},
     "myst_nb": {"handbook"},
+    "onnxruntime_genai": {"measurement.other_engines.on_onnxruntime"},
+    "openvino": {"measurement.other_engines.on_openvino"},
+    "openvino_genai": {"measurement.other_engines.on_openvino"},
     "playwright": {"handbook.chromium"},
     "plotly": {"figures"},
     "psutil": {"measurement.telemetry.host"},
@@ -54,7 +59,9 @@ ONLY_IN = {
     "socket": {"engine.loopback"},
     "sphinx": {"handbook"},
     "sphinxcontrib": {"handbook"},
+    "tokenizers": {"measurement.other_engines.conversion"},
     "torch": {"measurement.pytorch", "measurement.torch_attention"},
+    "transformers": {"measurement.other_engines.conversion", "measurement.other_engines.on_transformers"},
 }
 """A library outside -> the only rooms or modules that may import it."""
 

@@ -17,6 +17,7 @@
     ├── ContributionRefused     records that may not be shared as they are
     ├── MeasurementCancelled    ended early by Cancel
     ├── NotEnoughDisk           a file that would not fit on the disk
+    ├── OtherEngineFailed       an engine beside llama.cpp is missing, or ended; only one measurement needs them
     ├── OutOfTime               a measurement that would exceed its time limit
     ├── PyTorchUnavailable      PyTorch is missing; only two measurements need it
     ├── RecordError             a stored run that cannot be read or written
@@ -109,6 +110,10 @@ class MeasurementCancelled(InferlabError):
 
 class NotEnoughDisk(InferlabError):
     """A file is larger than the free space on the disk."""
+
+
+class OtherEngineFailed(InferlabError):
+    """An engine beside llama.cpp is not installed, or its process ended."""
 
 
 class OutOfTime(InferlabError):

@@ -31,6 +31,7 @@ KINDS = {
     "calibration": "inferlab.prediction.calibration:Calibration",
     "cold start": "inferlab.measurement.cold_start:ColdStart",
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
+    "engine comparison": "inferlab.measurement.engine_comparison:EngineComparison",
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
     "fits": "inferlab.experiments.fit_params:FitAnswers",
     "graph trace": "inferlab.measurement.graph:GraphTrace",

@@ -18,6 +18,7 @@ from inferlab.figures.continuous_batching import slots
 from inferlab.figures.depth import rate_against_depth, token_against_cells, token_against_depth
 from inferlab.figures.diagnosis import confusion_matrix, symptoms
 from inferlab.figures.engine_choice import outside_the_card
+from inferlab.figures.engine_comparison import engine_rates
 from inferlab.figures.graph import graph_walk
 from inferlab.figures.http_serving import (
     http_rates,
@@ -86,6 +87,7 @@ __all__ = [
     "context_against_memory",
     "conversation_clock",
     "cost_by_part",
+    "engine_rates",
     "fidelity",
     "footprint_factors",
     "graph_walk",
