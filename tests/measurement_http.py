@@ -1,10 +1,15 @@
 """Streams and servings for tests, from times that the test wrote."""
 
+from dataclasses import fields
+
 from fakes import CARD, CPU_ONLY
 from http_server import TIMINGS
 
+from inferlab.engine.llama_server import Launch
 from inferlab.measurement.http_client import Event, Stream
 from inferlab.measurement.http_serving import HttpRequest, HttpServing, replies_of
+from inferlab.measurement.prometheus import Series
+from inferlab.measurement.watched_server import QUERIES, WatchedServing
 from inferlab.settings import Settings
 
 
@@ -20,3 +25,11 @@ def a_serving(streams, launches, requests=None):
     requests = requests or [HttpRequest(8, 4)] * len(streams)
     replies = replies_of(requests, streams, launches)
     return HttpServing(model=CARD, settings=Settings(n_seq_max=2), machine=CPU_ONLY, replies=replies)
+
+
+def watched(serving=None, values=(0.0, 1.0)):
+    """A serving with the same two values in every series."""
+    serving = serving or a_serving([a_stream()], [Launch(10.2, 0)])
+    known = {field.name: getattr(serving, field.name) for field in fields(serving)}
+    series = tuple(Series(query, (0.0, 1.0), tuple(values)) for query in QUERIES.values())
+    return WatchedServing(**known, prometheus="2.42.0", interval_seconds=1.0, series=series)

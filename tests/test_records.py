@@ -24,7 +24,7 @@ from fakes import (
     made_load,
     made_run,
 )
-from measurement_http import a_serving, a_stream
+from measurement_http import a_serving, a_stream, watched
 
 import inferlab as lab
 from inferlab.atlas.contribute import problems, schema
@@ -39,12 +39,15 @@ from inferlab.experiments.sweep import Sweep, from_runs
 from inferlab.machine import CpuState, Link
 from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
 from inferlab.measurement.base import Measurement
+from inferlab.measurement.benchmark_programs import BenchmarkPrograms
 from inferlab.measurement.cold_start import ColdStart
 from inferlab.measurement.continuous_batching import Request
 from inferlab.measurement.engine_comparison import EngineComparison, EngineRow
 from inferlab.measurement.journey import Journey
 from inferlab.measurement.run import Run
+from inferlab.measurement.same_answer import Compared, SameAnswers
 from inferlab.measurement.sampling import ChainTimes, Sampling
+from inferlab.measurement.served_answers import ServedAnswers
 from inferlab.measurement.speculative import PromptLookup
 from inferlab.measurement.torch_attention import Timing, Timings
 from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
@@ -94,6 +97,15 @@ def an_engine_comparison():
     return EngineComparison(**facts, n_prompt=8, n_gen=4, rows=(row,), missing=(("OpenVINO", "F16", "not there"),))
 
 
+def shared():
+    """The fields that every measurement has."""
+    return {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "buffers": BUFFERS}
+
+
+def compared_answers():
+    return {"n_prompt": 8, "n_gen": 4, "compared": (Compared("nothing", (0.0, 1e-9), (4, 2)),)}
+
+
 def a_sampling():
     chain = ChainTimes("cut", (Sampler("top_k", (40.0,)), Sampler("greedy")), 2.0, (1e-5, 2e-5))
     facts = {"model": CARD, "settings": Settings(n_ctx=256), "machine": CPU_ONLY, "buffers": BUFFERS}
@@ -110,6 +122,7 @@ EXAMPLES = {
     "batched decode": lambda: batching.batched_decode(
         "tiny", sizes=(1, 2), n_gen=2, engine=BatchEngine(), progress=False
     ),
+    "benchmark programs": lambda: BenchmarkPrograms(**shared(), n_prompt=8, n_gen=4, rates={"one: decode": (1.0, 2.0)}),
     "calibration": a_calibration,
     "cold start": a_start,
     "depth scaling": lambda: depth.decode_at_depths("tiny", cells=(256, 512), n_gen=2, engine=BatchEngine()),
@@ -132,6 +145,8 @@ EXAMPLES = {
     "repacking": lambda: Pairs("Q4_0", (made_run(),), (made_run(settings=Settings(use_extra_bufts=False)),)),
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),
     "sampling": a_sampling,
+    "same answers": lambda: SameAnswers(**shared(), **compared_answers()),
+    "served answers": lambda: ServedAnswers(**shared(), **compared_answers()),
     "schedule": lambda: continuous_batching.schedule(
         [Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()
     ),
@@ -141,6 +156,7 @@ EXAMPLES = {
     "training ledger": a_ledger,
     "tuning": tuned,
     "verification cost": lambda: speculative.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
+    "watched serving": watched,
 }
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 PROGRAMS = {
     "llama-bench": "prefill and decode rates",
+    "llama-batched-bench": "decode rates of several sequences at once",
     "llama-perplexity": "perplexity, and KL divergence from a reference model",
     "llama-fit-params": "layers and context that fit into the free memory",
     "llama-imatrix": "importance matrix of a model, for quantization",

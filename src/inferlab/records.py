@@ -28,6 +28,7 @@ SCHEMA = 2
 KINDS = {
     "attention timings": "inferlab.measurement.torch_attention:Timings",
     "batched decode": "inferlab.measurement.batching:BatchedDecode",
+    "benchmark programs": "inferlab.measurement.benchmark_programs:BenchmarkPrograms",
     "calibration": "inferlab.prediction.calibration:Calibration",
     "cold start": "inferlab.measurement.cold_start:ColdStart",
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
@@ -43,14 +44,17 @@ KINDS = {
     "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
     "repacking": "inferlab.experiments.repacking:Pairs",
     "run": "inferlab.measurement.run:Run",
+    "same answers": "inferlab.measurement.same_answer:SameAnswers",
     "sampling": "inferlab.measurement.sampling:Sampling",
     "schedule": "inferlab.measurement.continuous_batching:Schedule",
+    "served answers": "inferlab.measurement.served_answers:ServedAnswers",
     "speculation": "inferlab.measurement.speculative:Speculation",
     "speed point": "inferlab.prediction.validation:Point",
     "sweep": "inferlab.experiments.sweep:Sweep",
     "training ledger": "inferlab.measurement.training_ledger:TrainingLedger",
     "tuning": "inferlab.experiments.tune:Tuning",
     "verification cost": "inferlab.measurement.speculative:VerifyCost",
+    "watched serving": "inferlab.measurement.watched_server:WatchedServing",
 }
 """Kind of record -> "module:class"; the module is imported when a file of that kind is read."""
 RECORDED = Path(str(files("inferlab") / "data" / "records"))

@@ -63,6 +63,8 @@ from inferlab.figures.style import DECODE, PREFILL
 from inferlab.figures.telemetry import telemetry
 from inferlab.figures.training_ledger import ledger_bytes, ledger_seconds
 from inferlab.figures.tune import tuning_pairs, tuning_rounds
+from inferlab.figures.utilization import averaged_utilization
+from inferlab.figures.watched_server import dashboard
 
 __all__ = [
     "DECODE",
@@ -71,6 +73,7 @@ __all__ = [
     "atlas_bytes",
     "atlas_rates",
     "attention_against_tokens",
+    "averaged_utilization",
     "badge_in_short",
     "batch_rates",
     "batch_steps",
@@ -87,6 +90,7 @@ __all__ = [
     "context_against_memory",
     "conversation_clock",
     "cost_by_part",
+    "dashboard",
     "engine_rates",
     "fidelity",
     "footprint_factors",

@@ -63,6 +63,26 @@ def stream(host: str, port: int, path: str, body: dict[str, Any], seconds: float
     finally:
         connection.close()
 
+def whole_answer(host: str, port: int, path: str, body: dict[str, Any], seconds: float = 120.0) -> dict[str, Any]:
+    """Send a POST and return the JSON of its answer, which comes in one piece.
+
+    Raises EngineRefused for an error of the server or an answer that is no object, EngineTimeout after `seconds`.
+    """
+    connection = HTTPConnection(host, port, timeout=seconds)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        said = response.read()
+        if response.status != 200:
+            raise EngineRefused(f"The server answered {response.status}: {said[:500]!r}. Send what it takes.")
+        return _object(said)
+    except TimeoutError as error:
+        raise EngineTimeout(f"{host}:{port} sent nothing for {seconds:.0f} s. Allow more time for it.") from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise EngineRefused(f"The answer of {host}:{port} broke off: {error!r}. Look at the server's log.") from error
+    finally:
+        connection.close()
+
 
 def _require_stream(response: HTTPResponse) -> None:
     kind = response.headers.get_content_type()

@@ -1,0 +1,112 @@
+"""Answers of a llama-server to the same prompts: greedy or drawn with a seed, alone or beside others.
+
+A seed fixes the numbers that the sampler draws. It does not fix the probabilities: those depend on what is computed
+in the same batch, and on whether the prompt is computed or taken from the slot's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
+from inferlab.engine.session import default_engine, this_machine
+from inferlab.measurement.http_client import whole_answer
+from inferlab.measurement.same_answer import Compared, SameAnswers, held_out_text, n_same, pieces
+from inferlab.model.find import find_model
+from inferlab.model.gguf import read_gguf
+from inferlab.settings import Settings
+
+N_SLOTS = 4
+
+
+class Asked(NamedTuple):
+    """How the second of two equal requests differs from the first, and what both draw with.
+
+    body    fields of both requests
+    more    fields of the second one alone
+    beside  answers that the server writes at the same time as the second one
+    """
+
+    body: Mapping[str, Any]
+    more: Mapping[str, Any] = {}
+    beside: int = 0
+
+
+GREEDY, DRAWN = {"temperature": 0}, {"seed": 7}
+EVERY = {**DRAWN, "temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
+REQUESTS: Mapping[str, Asked] = {
+    "greedy, asked again": Asked(GREEDY),
+    "greedy, three others beside": Asked(GREEDY, beside=3),
+    "greedy, prompt kept in the slot": Asked(GREEDY, {"cache_prompt": True}),
+    "seed 7, asked again": Asked(DRAWN),
+    "seed 7, then seed 8": Asked(DRAWN, {"seed": 8}),
+    "seed 7, three others beside": Asked(DRAWN, beside=3),
+    "seed 7, prompt kept in the slot": Asked(DRAWN, {"cache_prompt": True}),
+    "seed 7, every candidate, asked again": Asked(EVERY),
+    "seed 7, every candidate, three others beside": Asked(EVERY, beside=3),
+}
+"""The sampler has llama-server's defaults, or keeps every candidate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedAnswers(SameAnswers):
+    """Pairs of equal requests to one server; nothing is scored, so `nats_apart` is empty."""
+
+    made_with = "llama-server over HTTP"
+
+
+def served_answers(
+    model: str | Path | None = None,
+    text: str | None = None,
+    requests: Mapping[str, Asked] = REQUESTS,
+    n_prompts: int = 8,
+    n_prompt: int = 320,
+    n_gen: int = 64,
+    program: str | Path | None = None,
+) -> ServedAnswers:
+    """Send each request twice for `n_prompts` consecutive pieces of a text, and compare the answers token by token.
+
+    text  None: the held-out text of the embedded model
+    Raises EngineUnavailable without llama-server, InvalidSettings for a short text, EngineRefused or EngineTimeout.
+    """
+    path, engine = find_model(model), default_engine()
+    engine.open_vocabulary(path)
+    prompts = pieces(engine.tokenize(text or held_out_text()), n_prompts, n_prompt)
+    settings = Settings(n_seq_max=N_SLOTS, n_ctx=N_SLOTS * 2 * (n_prompt + n_gen))
+    with llama_server(path, settings, program=program) as server:
+        client = _Client(server, prompts, n_gen)
+        found = tuple(Compared(name, (), client.compare(one)) for name, one in requests.items())
+        return ServedAnswers(
+            model=read_gguf(path).card(), settings=server.settings, machine=this_machine(),
+            date=date.today().isoformat(), buffers=server.buffers, n_prompt=n_prompt, n_gen=n_gen, compared=found,
+        )  # fmt: skip
+
+
+class _Client:
+    """Sends the pairs of requests, the compared one always to slot 0."""
+
+    def __init__(self, server: LlamaServer, prompts: Sequence[Sequence[int]], n_gen: int) -> None:
+        self.server, self.prompts, self.n_gen = server, prompts, n_gen
+
+    def compare(self, asked: Asked) -> tuple[int, ...]:
+        """For each prompt, tokens of the two answers that agree from the beginning."""
+        return tuple(n_same(*self._pair(asked, number)) for number in range(len(self.prompts)))
+
+    def _pair(self, asked: Asked, number: int) -> tuple[list[int], list[int]]:
+        prompt = self.prompts[number]
+        first = self._answer(prompt, 0, self.n_gen, **asked.body)
+        others = [self.prompts[(number + k) % len(self.prompts)] for k in range(1, 1 + asked.beside)]
+        with ThreadPoolExecutor(1 + asked.beside) as threads:
+            for slot, other in enumerate(others, 1):
+                threads.submit(self._answer, other, slot, 2 * self.n_gen, **GREEDY)
+            return first, threads.submit(self._answer, prompt, 0, self.n_gen, **{**asked.body, **asked.more}).result()
+
+    def _answer(self, prompt: Sequence[int], slot: int, n_gen: int, **more: Any) -> list[int]:
+        body = {"prompt": list(prompt), "n_predict": n_gen, "id_slot": slot, "ignore_eos": True, "return_tokens": True,
+                "cache_prompt": False} | more  # fmt: skip
+        return whole_answer(HOST, self.server.port, "/completion", body)["tokens"]
