@@ -13,7 +13,7 @@ def test_the_dashboard_shows_clients_beside_what_was_scraped():
         "running",
         "waiting for a slot",
         "rate of the counter",
-        "busy slots",
+        "calls × running",
         "the gauge",
         "tokens that the clients got",
     ]

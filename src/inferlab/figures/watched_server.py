@@ -14,7 +14,7 @@ STEP_SECONDS = 0.5
 PANEL_PIXELS, GAP_PIXELS, TOP_PIXELS = 130, 42, 96
 PANELS = (
     ("requests", {"running": ("running", TEAL), "waiting": ("waiting for a slot", PURPLE)}),
-    ("answer tokens per second, mean of 5 s", {"answers": ("rate of the counter", RED), "slots": ("busy slots", TEAL)}),
+    ("answer tokens per second, mean of 5 s", {"answers": ("rate of the counter", RED), "calls": ("calls × running", TEAL)}),
     ("predicted_tokens_seconds", {"gauge": ("the gauge", GREY)}),
 )
 """Title of each panel -> name of each query in it, with its name in the legend and its colour."""
@@ -31,7 +31,7 @@ def dashboard(one: WatchedServing) -> go.Figure:
     for row, (title, queries) in enumerate(PANELS, 1):
         _panel(figure, row, title, [(*shown, one.of(name)) for name, shown in queries.items()])
     _line(figure, 2, "tokens that the clients got", DECODE, _seen(one))
-    highest = max(max(one.of(name).values, default=0) for name in ("answers", "slots"))
+    highest = max(max(one.of(name).values, default=0) for name in ("answers", "calls"))
     figure.update_yaxes(from_zero(max(highest, *_seen(one).values), 0, 3), row=2, col=1)
     figure.update_xaxes(range=[0, one.seconds], zeroline=False)
     figure.update_xaxes(title_text="seconds since the first request", row=len(PANELS), col=1)
@@ -61,11 +61,11 @@ def _line(figure: go.Figure, row: int, name: str, colour: str, series: Series) -
 
 
 def _alt(one: WatchedServing) -> str:
-    most = {name: max(one.of(name).values, default=0) for name in ("running", "waiting", "answers", "slots", "gauge")}
+    most = {name: max(one.of(name).values, default=0) for name in ("running", "waiting", "answers", "calls", "gauge")}
     return (
         f"{len(one.replies)} requests to a server in {one.seconds:.0f} s, scraped every {one.interval_seconds:g} s. "
         f"At most {most['running']:.0f} run and {most['waiting']:.0f} wait. Answer tokens per second over "
         f"{WINDOW_SECONDS} s: the clients got at most {max(_seen(one).values):.0f}, the rate of the counter is at most "
-        f"{most['answers']:.0f}, that of the busy slots at most {most['slots']:.0f}. "
+        f"{most['answers']:.0f}, decode calls times running requests at most {most['calls']:.0f}. "
         f"The gauge is at most {most['gauge']:.0f}."
     )

@@ -27,7 +27,8 @@ QUERIES = {
     "running": "llamacpp:requests_processing",
     "waiting": "llamacpp:requests_deferred",
     "answers": f"rate(llamacpp:tokens_predicted_total[{WINDOW_SECONDS}s])",
-    "slots": f"rate((llamacpp:n_busy_slots_per_decode * llamacpp:n_decode_total)[{WINDOW_SECONDS}s:1s])",
+    "calls": f"rate(llamacpp:n_decode_total[{WINDOW_SECONDS}s])"
+    f" * avg_over_time(llamacpp:requests_processing[{WINDOW_SECONDS}s])",
     "prompts": f"rate(llamacpp:prompt_tokens_total[{WINDOW_SECONDS}s])",
     "gauge": "llamacpp:predicted_tokens_seconds",
 }
