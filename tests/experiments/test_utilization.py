@@ -38,12 +38,13 @@ def test_a_mean_hides_what_is_shorter_than_its_window():
     assert max(value for _, value in averaged(recorded, 0.1)) == 100
     assert [value for _, value in averaged(recorded, 0.4)] == pytest.approx([25] * 5)
     assert averaged(recorded, 2.0) == (pytest.approx((2.0, 25)),)
+    assert averaged(recorded, 1.5) == (pytest.approx((1.5, 100 * 4 / 15)),)  # the second window has a third of its time
 
 
 def test_a_longer_interval_counts_more():
     """Values are weighted with the time that they stand for."""
     recorded = (Sample(0.0), Sample(0.1, cpu_percent=(100,)), Sample(0.4, cpu_percent=(0,)))
-    assert averaged(recorded, 1.0)[0][1] == pytest.approx(25)
+    assert averaged(recorded, 0.4)[0][1] == pytest.approx(25)
 
 
 def test_telemetry_is_compared_in_pairs():

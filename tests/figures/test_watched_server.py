@@ -7,18 +7,19 @@ from inferlab.measurement.telemetry.samples import Sample
 
 
 def test_the_dashboard_shows_clients_beside_what_was_scraped():
-    """Three panels on one axis; the text says what each reached."""
+    """Four panels on one axis; the text says what each reached."""
     figure = figures.dashboard(watched(values=(0.0, 3.0)))
     assert [trace.name for trace in figure.data] == [
         "running",
         "waiting for a slot",
         "rate of the counter",
-        "calls × running",
+        "calls times running",
+        "rate of the prompts' counter",
         "the gauge",
         "tokens that the clients got",
     ]
     assert "the rate of the counter is at most 3" in figure.layout.meta["alt"]
-    assert figure.layout.xaxis3.title.text == "seconds since the first request"
+    assert figure.layout.xaxis4.title.text == "seconds since the first request"
 
 
 def test_windows_of_one_recording_are_lines():

@@ -8,8 +8,7 @@ A processor counts as busy while a thread has it, also one that waits for memory
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -24,7 +23,8 @@ from inferlab.measurement.telemetry.samples import Sample
 from inferlab.model.find import find_model
 from inferlab.settings import Settings
 
-INTERVAL_SECONDS = 0.05
+INTERVAL_SECONDS = 0.1
+MOST_OF = 0.7  # of a window must be covered by samples
 
 
 def runs_by_threads(
@@ -46,11 +46,20 @@ def busy_percent(run: Run, phase: str) -> float | None:
     """Mean utilization of all processors during "prefill" or "decode"; None without a reading inside the phase."""
     spans = [_span(one, phase) for one in run.passes]
     inside = [
-        fmean(after.cpu_percent)
-        for before, after in pairwise(run.samples)
-        if after.cpu_percent and any(begin <= before.seconds and after.seconds <= end for begin, end in spans)
+        busy
+        for began, ended, busy in _readings(run.samples)
+        if any(first <= began and ended <= last for first, last in spans)
     ]
     return fmean(inside) if inside else None
+
+
+def _readings(samples: Sequence[Sample]) -> Iterator[tuple[float, float, float]]:
+    """(begin, end, mean over all processors) of each reading; it covers the time since the reading before."""
+    began = samples[0].seconds if samples else 0.0
+    for sample in samples:
+        if sample.cpu_percent:
+            yield began, sample.seconds, fmean(sample.cpu_percent)
+            began = sample.seconds
 
 
 def _span(one, phase: str) -> tuple[float, float]:
@@ -91,18 +100,17 @@ def bursts(
 
 
 def averaged(samples: Sequence[Sample], window_seconds: float) -> tuple[tuple[float, float], ...]:
-    """(end of window, mean utilization of all processors in it) for windows that follow each other.
+    """(end of window, mean utilization of all processors in it) for windows that follow each other from 0.
 
-    A sample's value is the mean since the sample before, so each counts with its length in time.
+    A reading counts with its length in time. A window of which readings cover less than MOST_OF is left out.
     """
     sums: dict[int, tuple[float, float]] = {}
-    for before, after in pairwise(samples):
-        if after.cpu_percent:
-            number = int((before.seconds + after.seconds) / 2 // window_seconds)
-            seconds = after.seconds - before.seconds
-            length, busy = sums.get(number, (0.0, 0.0))
-            sums[number] = (length + seconds, busy + seconds * fmean(after.cpu_percent))
-    return tuple(((number + 1) * window_seconds, busy / length) for number, (length, busy) in sorted(sums.items()))
+    for began, ended, value in _readings(samples):
+        number = int((began + ended) / 2 // window_seconds)
+        length, busy = sums.get(number, (0.0, 0.0))
+        sums[number] = (length + ended - began, busy + (ended - began) * value)
+    whole = {number: both for number, both in sums.items() if both[0] > MOST_OF * window_seconds}
+    return tuple(((number + 1) * window_seconds, busy / length) for number, (length, busy) in sorted(whole.items()))
 
 
 def telemetry_pairs(

@@ -11,7 +11,7 @@ from inferlab.measurement.engine_comparison import EngineComparison, EngineRow
 from inferlab.units import number_text
 
 COLOURS = {"llama.cpp": TEAL, "transformers": PURPLE, "OpenVINO": RED, "ONNX Runtime": OLIVE, "MLX": GREY}
-PHASES = {"prefill": "tokens/s until the first token", "decode": "tokens/s after the first token"}
+PHASES = {"prefill": "prompt tokens/s until the first token", "decode": "tokens/s after the first token"}
 ROW_PIXELS = 30
 
 

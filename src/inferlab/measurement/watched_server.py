@@ -27,8 +27,7 @@ QUERIES = {
     "running": "llamacpp:requests_processing",
     "waiting": "llamacpp:requests_deferred",
     "answers": f"rate(llamacpp:tokens_predicted_total[{WINDOW_SECONDS}s])",
-    "calls": f"rate(llamacpp:n_decode_total[{WINDOW_SECONDS}s])"
-    f" * avg_over_time(llamacpp:requests_processing[{WINDOW_SECONDS}s])",
+    "calls": f"rate(llamacpp:n_decode_total[{WINDOW_SECONDS}s]) * llamacpp:requests_processing",
     "prompts": f"rate(llamacpp:prompt_tokens_total[{WINDOW_SECONDS}s])",
     "gauge": "llamacpp:predicted_tokens_seconds",
 }

@@ -1,0 +1,49 @@
+"""The measurements of chapter 8 with the real programs: llama-server, Prometheus, llama-bench, llama-batched-bench."""
+
+import shutil
+
+import pytest
+
+import inferlab as lab
+from inferlab.measurement.benchmark_programs import compare_programs
+from inferlab.measurement.http_serving import HttpRequest
+from inferlab.measurement.served_answers import REQUESTS, served_answers
+from inferlab.measurement.watched_server import QUERIES, scrape_pairs, watch_server
+
+pytestmark = pytest.mark.engine
+SETTINGS = lab.Settings(n_seq_max=2, n_ctx=4096, n_threads=1)
+
+
+def test_prometheus_scrapes_a_server_that_answers(program):
+    """Every query has a series, and the counter has the tokens of the answers in the end."""
+    program("llama-server")
+    if not shutil.which("prometheus"):
+        pytest.skip("prometheus is not installed")
+    requests = [HttpRequest(16, 300, seed=seed) for seed in range(3)] + [HttpRequest(16, 1, 6.0)]
+    found = watch_server(requests, "tiny", SETTINGS, interval_seconds=0.5)
+    assert [one.query for one in found.series] == list(QUERIES.values())
+    assert max(found.of("answers").values) > 0
+    assert found.prometheus
+
+
+def test_a_reader_of_the_metrics_leaves_answers_whole(program):
+    """Pairs come in the order without, with."""
+    program("llama-server")
+    found = scrape_pairs("tiny", SETTINGS, every_seconds=0.02, n_pairs=2, n_gen=20)
+    assert [one.replies[0].n_tokens for one in found] == [20] * 4
+
+
+def test_a_server_alone_repeats_its_answer(program):
+    """Greedy and with a seed."""
+    program("llama-server")
+    asked = {name: one for name, one in REQUESTS.items() if name.endswith("asked again")}
+    found = served_answers("tiny", requests=asked, n_prompts=2, n_prompt=16, n_gen=8)
+    assert {one.n_same for one in found.compared} == {(8, 8)}
+
+
+def test_the_programs_of_llama_cpp_print_what_is_read(program):
+    """Prefill and decode of each."""
+    program("llama-bench"), program("llama-batched-bench")
+    found = compare_programs("tiny", n_prompt=32, n_gen=8, turns=1, progress=False)
+    assert len(found.rates) == 9
+    assert all(found.rate(name) > 0 for name in found.rates)
