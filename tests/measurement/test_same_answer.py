@@ -11,7 +11,7 @@ SMALL = {"n_prompts": 2, "n_prompt": 24, "n_gen": 6, "progress": False}
 
 def test_answers_agree_up_to_the_first_other_token():
     """What agrees after it does not count."""
-    assert [n_same((1, 2, 3), other) for other in ((1, 2, 3), (1, 9, 3), (9, 2, 3))] == [3, 1, 0]
+    assert [n_same((1, 2, 3), other) for other in ((1, 2, 3), (1, 9, 3), (9, 2, 3), (1, 2))] == [3, 1, 0, 2]
 
 
 def test_other_bits_are_counted_from_the_second_token_of_the_text():

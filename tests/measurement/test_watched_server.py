@@ -34,7 +34,7 @@ def test_series_are_found_by_name():
 
 def test_the_work_has_three_parts():
     """One long answer, users at one moment, long prompts."""
-    found = a_minute_of_work(n_gen=80, n_crowd=2, n_readers=1)
+    found = a_minute_of_work(n_gen=80, n_users=2, n_readers=1)
     assert [(one.n_prompt, one.n_gen) for one in found] == [(32, 80), (64, 10), (64, 10), (1500, 8)]
     assert found[1].after_seconds == found[2].after_seconds < found[3].after_seconds
 

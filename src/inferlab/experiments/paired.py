@@ -61,13 +61,11 @@ class Paired:
 
     def verdict(self, phase: str) -> str:
         """Whether the change is "faster" or "slower"; "no difference found" where the interval contains 1."""
-        low, high = self.interval(phase)
-        return FASTER if low > 1 else SLOWER if high < 1 else UNDECIDED
+        return verdict(self.interval(phase))
 
     def text(self, phase: str) -> str:
         """`1.02 (0.99 to 1.05), no difference found`: ratio, interval and verdict."""
-        low, high = self.interval(phase)
-        return f"{self.ratio(phase):.3g} ({low:.3g} to {high:.3g}), {self.verdict(phase)}"
+        return ratio_text(self.ratio(phase), self.interval(phase))
 
     @property
     def is_control(self) -> bool:
@@ -78,6 +76,18 @@ class Paired:
     def compact(self) -> Paired:
         """The same passes in one run for each side, which makes a small record."""
         return replace(self, before=(_joined(self.before),), after=(_joined(self.after),))
+
+
+def verdict(interval: tuple[float, float]) -> str:
+    """What the 95 % interval of a ratio of rates says of the change."""
+    low, high = interval
+    return FASTER if low > 1 else SLOWER if high < 1 else UNDECIDED
+
+
+def ratio_text(ratio: float, interval: tuple[float, float]) -> str:
+    """`1.02 (0.99 to 1.05), no difference found`."""
+    low, high = interval
+    return f"{ratio:.3g} ({low:.3g} to {high:.3g}), {verdict(interval)}"
 
 
 def _joined(runs: Sequence[Run]) -> Run:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from inferlab.engine.protocol import Engine
+from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.experiments.paired import N_PAIRS, Paired, in_pairs, require_enough
@@ -62,7 +62,7 @@ def _readings(samples: Sequence[Sample]) -> Iterator[tuple[float, float, float]]
             began = sample.seconds
 
 
-def _span(one, phase: str) -> tuple[float, float]:
+def _span(one: Pass, phase: str) -> tuple[float, float]:
     first, last = one.began + one.token_seconds[0], one.began + one.token_seconds[-1]
     return (one.began, first) if phase == "prefill" else (first, last)
 

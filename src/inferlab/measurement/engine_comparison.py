@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -24,6 +23,7 @@ from inferlab.measurement.other_engines.client import OtherEngine
 from inferlab.measurement.other_engines.conversion import WEIGHTS, converted
 from inferlab.measurement.other_engines.protocol import Answer, Request
 from inferlab.measurement.pytorch import peak_growth
+from inferlab.measurement.same_answer import n_same
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
@@ -234,8 +234,3 @@ class _Begun:
 def prompt(n_vocab: int, n_prompt: int, turn: int) -> list[int]:
     """Random token ids, the same for every engine and others in each turn; the lowest, special ones are left out."""
     return random.Random(turn).choices(range(FIRST_TOKEN, n_vocab), k=n_prompt)
-
-
-def n_same(tokens: Sequence[int], expected: Sequence[int]) -> int:
-    """How many tokens at the beginning are the same."""
-    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(tokens, expected, strict=False))))

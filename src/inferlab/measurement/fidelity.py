@@ -18,7 +18,7 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
-from inferlab.model.find import find_model, tiny_model
+from inferlab.model.find import find_model, held_out_text
 from inferlab.model.gguf import Model, ModelCard, read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
@@ -244,7 +244,7 @@ def _chunk_settings(settings: Settings | None, n_ctx: int, header: Model) -> Set
 
 
 def _chunks(engine: LlamaEngine, text: str | Path | None, n_ctx: int, n_chunks: int | None) -> list[list[int]]:
-    source = tiny_model().with_name("held-out.txt") if text is None else text
+    source = held_out_text() if text is None else text
     content = source if isinstance(source, str) else Path(source).read_text(encoding="utf-8")
     chunks, n_tokens = engine.chunks(content, n_ctx)
     if not chunks[:n_chunks]:

@@ -102,7 +102,7 @@ def watching(target: int, interval_seconds: float = 1.0, program: str | Path | N
             _wait_until_ready(watcher, child)
             yield watcher
         finally:
-            child.terminate()
+            child.kill()  # its samples go with the folder
             child.wait()
 
 

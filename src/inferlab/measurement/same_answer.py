@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from inferlab.engine.protocol import Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
-from inferlab.model.find import find_model, tiny_model
+from inferlab.model.find import find_model, held_out_text
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
@@ -148,11 +149,6 @@ def same_answers(
     return SameAnswers(**common, n_prompt=n_prompt, n_gen=n_gen, compared=found)
 
 
-def held_out_text() -> str:
-    """Text of the embedded model's kind that its training never saw."""
-    return tiny_model().with_name("held-out.txt").read_text(encoding="utf-8")
-
-
 def pieces(tokens: Sequence[int], n: int, length: int) -> list[Sequence[int]]:
     """The first n consecutive pieces of `length` tokens. Raises InvalidSettings where there are fewer."""
     if min(n, length) < 1 or len(tokens) < n * length:
@@ -174,9 +170,8 @@ def _compared(name: str, change: Change, sides: _Sides) -> Compared:
 
 
 def n_same(before: Sequence[int], after: Sequence[int]) -> int:
-    """Tokens that agree before the first one that differs."""
-    pairs = zip(before, after, strict=True)
-    return next((i for i, (one, other) in enumerate(pairs) if one != other), len(before))
+    """Tokens that agree before the first one that differs, or before the shorter one's end."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))))
 
 
 class _Sides:

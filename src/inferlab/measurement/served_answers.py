@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.measurement.http_client import whole_answer
-from inferlab.measurement.same_answer import Compared, SameAnswers, held_out_text, n_same, pieces
-from inferlab.model.find import find_model
+from inferlab.measurement.same_answer import Compared, SameAnswers, n_same, pieces
+from inferlab.model.find import find_model, held_out_text
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 

@@ -71,12 +71,12 @@ def _count(spans: Sequence[tuple[float, float]], at: Iterable[float]) -> tuple[i
     return tuple(sum(begin <= when < end for begin, end in spans) for when in at)
 
 
-def a_minute_of_work(n_gen: int = 2000, n_crowd: int = 6, n_readers: int = 6) -> list[HttpRequest]:
+def a_minute_of_work(n_gen: int = 2000, n_users: int = 6, n_readers: int = 6) -> list[HttpRequest]:
     """One long answer; then several users at the same moment; then long prompts with short answers."""
     alone = [HttpRequest(32, n_gen)]
-    crowd = [HttpRequest(64, n_gen // 8, 25, seed) for seed in range(1, 1 + n_crowd)]
+    together = [HttpRequest(64, n_gen // 8, 25, seed) for seed in range(1, 1 + n_users)]
     readers = [HttpRequest(1500, 8, 45 + 2 * i, 100 + i) for i in range(n_readers)]
-    return [*alone, *crowd, *readers]
+    return [*alone, *together, *readers]
 
 
 def watch_server(

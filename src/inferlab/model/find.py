@@ -18,6 +18,11 @@ def tiny_model() -> Path:
     return Path(str(files("inferlab") / "data" / "tiny" / "tiny.gguf"))
 
 
+def held_out_text() -> str:
+    """Text of the embedded model's kind that its training never saw."""
+    return tiny_model().with_name("held-out.txt").read_text(encoding="utf-8")
+
+
 def cache_folder() -> Path:
     """The folder for generated files: INFERLAB_CACHE, else ~/.cache/inferlab (or under XDG_CACHE_HOME)."""
     if chosen := os.environ.get(CACHE):
