@@ -34,6 +34,7 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 STRING, ARRAY = 8, 9
 SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
 MAX_PARTS = 1000
+IMATRIX = "imatrix"  # general.type of an importance matrix (tools/imatrix/imatrix.cpp:603)
 OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\x1f\x8b": "a gzip archive; unpack it first",
@@ -252,11 +253,26 @@ def read_gguf(path: str | Path, sizes: Mapping[str, int] | None = None) -> Model
     first = read_part(Path(path), sizes)
     count = first.metadata.get("split.count", 0)
     if not isinstance(count, int) or count < 2:
-        return first
-    others = [read_part(part, sizes) for part in _other_parts(first, count)]
+        return _require_model(first)
+    others = [read_part(part, sizes) for part in _other_parts(_require_model(first), count)]
     numbered = ((replace(t, part=n) for t in part.tensors) for n, part in enumerate(others, 1))
     tensors = (*first.tensors, *chain.from_iterable(numbered))
     return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
+
+
+def _require_model(found: Model) -> Model:
+    """The header itself, if it is a model's, or that of a later part, which has no architecture.
+
+    Raises NotGGUF for an importance matrix, DamagedGGUF for another sound file.
+    """
+    if isinstance(found.metadata.get("general.architecture"), str) or found.metadata.get("split.no"):
+        return found
+    if found.metadata.get("general.type") == IMATRIX:
+        raise NotGGUF(f"{found.path} is an importance matrix, not a model. Give it to `quantize` as `imatrix`.")
+    raise DamagedGGUF(
+        f"{found.path}: general.architecture is missing, so it is no model. "
+        "Give the path of a model, or download the file again and compare its checksum."
+    )
 
 
 def _other_parts(first: Model, count: int) -> list[Path]:
@@ -273,7 +289,10 @@ def _other_parts(first: Model, count: int) -> list[Path]:
 
 
 def read_part(path: Path, sizes: Mapping[str, int]) -> Model:
-    """The header of one file alone, which may be any part of a split model; `sizes` and errors as in `read_gguf`."""
+    """The header of one file alone: any part of a split model, or a file of another kind, such as an importance matrix.
+
+    `sizes` and errors as in `read_gguf`.
+    """
     _require_file(path)
     with _opened(path) as file:
         start, file_bytes = file.read(16), sizes.get(path.name, os.fstat(file.fileno()).st_size)
@@ -380,8 +399,6 @@ class _HeaderReader:
         if max(n_tensors, n_metadata) > MAX_ENTRIES or smallest > self.end:
             raise self.damaged(f"{n_tensors:,} tensors and {n_metadata:,} metadata entries cannot fit,")
         metadata = self.metadata(n_metadata)
-        if not isinstance(metadata.get("general.architecture"), str):
-            raise self.damaged("general.architecture is missing before the tensors")
         tensors = self.tensors(n_tensors, self.alignment(metadata))
         return Model(self.path, self.file_bytes, version, metadata, tensors)
 
