@@ -206,6 +206,16 @@ def test_what_is_rounded_is_said():
     assert "rounded" not in shown()[1]
 
 
+def test_mxfp4_of_a_model_without_experts_is_said_to_be_q8_0():
+    """The bytes are those of Q8_0, and a sentence says why; experts need none."""
+    said = "this model has none: llama.cpp makes all of its matrices Q8_0."
+    assert said in shown(type="MXFP4_MOE", card="rtx-4090")[1]
+    weights = [answered(type=mix)["data"]["devices"]["gpu0"]["weights_bytes"] for mix in ("MXFP4_MOE", "Q8_0")]
+    assert weights[0] == weights[1]
+    assert said not in shown(model="qwen3-30b-a3b", type="MXFP4_MOE", card="rtx-4090")[1]
+    assert said not in shown(type="Q8_0", card="rtx-4090")[1]
+
+
 def test_a_context_beyond_training_is_said_above_the_lines():
     """And the longest context is never above it."""
     said = "The model was trained for 4,096 tokens; more are of little use."

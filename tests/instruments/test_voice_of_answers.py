@@ -37,6 +37,7 @@ OTHER_PLANS = (
     {"card": "apple-m4:16", "model": "llama-3.1-8b", "n_ctx": "131072"},
     {"card": "rtx-4090", "n_cards": "2", "model": "qwen3-30b-a3b", "type": "F16", "n_gpu_layers": "8"},
     {"n_gpu_layers": "28"},
+    {"type": "MXFP4_MOE"},
     {"card": "other", "memory": "16", "shared": "on"},
     {"card": "other", "memory": "1"},
     {"n_cards": "2", "type_k": "q8_0", "type_v": "q8_0", "n_seq_max": "4", "offload_kqv": ""},

@@ -22,6 +22,12 @@ MIXED = (Matrices("Q4_K", "CPU_REPACK", 300), Matrices("Q6_K", "CPU", 200), Matr
         ("Q4_K", "CPU_Mapped", 7, PLAIN),
         ("Q8_0", "CPU_Mapped", 512, PLAIN),
         ("Q6_K", "RPC0[127.0.0.1:50052]", 512, TILED),
+        ("IQ3_XXS", "CPU_Mapped", 8, TILED),
+        ("IQ1_M", "CPU_Mapped", 8, TILED),
+        ("IQ4_NL", "CPU_Mapped", 512, PLAIN),
+        ("MXFP4", "CPU_Mapped", 512, PLAIN),
+        ("TQ2_0", "CPU_Mapped", 512, PLAIN),
+        ("Q1_0", "CPU_Mapped", 512, PLAIN),
     ],
 )
 def test_buffer_type_and_tokens_decide(type, buffer, n_tokens, found):

@@ -8,9 +8,11 @@ from quantizer import quantizer_types
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings
+from inferlab.model import architectures
 from inferlab.model.catalog import known_models
 from inferlab.model.ggml_types import FILE_TYPES
-from inferlab.model.quant_mixes import MIXES, more_bits
+from inferlab.model.quant_mixes import MIXES, NEEDS_IMATRIX, more_bits, needs_imatrix, with_mix_types
+from inferlab.model.synthetic_model import changed
 from inferlab.units import GIB, MIB
 
 MODELS = ("mistral-7b-v0.3", "llama-3.1-8b", "qwen2.5-7b", "llama-3.2-1b", "qwen2.5-0.5b")
@@ -34,6 +36,7 @@ ROWS = [line.split() for line in TABLE.split("\n") if line]
 
 SPECIAL = {
     "eight experts": ("qwen3-30b-a3b", {"n_expert": 8, "n_expert_used": 2}),
+    "one expert": ("qwen3-30b-a3b", {"n_expert": 1, "n_expert_used": 1}),
     "70B of llama": ("llama-3.1-8b", {"n_layer": 80, "n_head": 64, "n_embd": 8192}),
     "80 layers, every head its own": ("llama-2-7b", {"n_layer": 80}),
     "70B of qwen2": ("qwen2.5-7b", {"n_layer": 80}),
@@ -78,15 +81,75 @@ def headers(tmp_path_factory) -> dict[str, tuple[str, dict, Path]]:
 
 
 @pytest.mark.engine
-def test_types_are_those_of_llama_cpps_quantizer(headers):
-    """Every tensor of every known model, and of shapes that meet the special rules, under every mix."""
+@pytest.mark.parametrize("imatrix", [False, True])
+def test_types_are_those_of_llama_cpps_quantizer(imatrix, headers):
+    """Every tensor of every known model, and of shapes that meet the special rules, under every mix; and each refusal.
+
+    Without an importance matrix, those that llama.cpp only makes with one are exactly those that the library foresees.
+    """
     for name, dimensions, path in headers.values():
         lab.make_shape(name, "F16", path, header_only=True, **dimensions)
     numbers = {mix: FILE_TYPES[mix] for mix in MIXES}
-    told = quantizer_types([path for _, _, path in headers.values()], numbers)
+    told = quantizer_types([path for _, _, path in headers.values()], numbers, imatrix)
     for (case, (name, dimensions, _)), by_mix in zip(headers.items(), told, strict=True):
+        known = changed(name, **dimensions)
         for mix, types in by_mix.items():
-            assert {t.name: t.type for t in lab.shape(name, mix, **dimensions).tensors} == types, (case, mix)
+            assert types_by_the_rules(known, mix, imatrix) == types, (case, mix)
+
+
+def types_by_the_rules(known, mix, imatrix) -> dict[str, str] | None:
+    """As `quantizer_types` tells them: {} for a refusal, None for a mix that needs an importance matrix."""
+    try:
+        made = with_mix_types(architectures.tensors(known), mix, known, imatrix=imatrix)
+    except InvalidSettings:
+        return {}
+    return None if needs_imatrix(made, mix) and not imatrix else {tensor.name: tensor.type for tensor in made}
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_mixes_that_need_an_importance_matrix_are_known_by_name(mix):
+    """For every known model whose rows are whole blocks; Qwen2.5 0.5B escapes in IQ3_XXS, with other types."""
+    for name, known in known_models().items():
+        whole = known.n_embd % 256 == known.n_ff % 256 == known.n_ff_expert % 256 == 0
+        if whole:
+            assert needs_imatrix(lab.shape(name, mix).tensors, mix) == (mix in NEEDS_IMATRIX), name
+    narrow = {t.type for t in lab.shape("qwen2.5-0.5b", "IQ3_XXS").tensors if t.name.endswith("ffn_down.weight")}
+    assert narrow == {"Q4_K", "Q3_K"}
+
+
+def test_an_importance_matrix_changes_the_types_of_few_mixes():
+    """The first eighth of ffn_down: Q4_0 and Q5_0 get more bits with a matrix, IQ4_NL and IQ4_XS without."""
+    known = lab.known_model("mistral-7b")
+    plain = architectures.tensors(known)
+    found = {}
+    for mix in MIXES:
+        without, made = (with_mix_types(plain, mix, known, imatrix=imatrix) for imatrix in (False, True))
+        pairs = {(a.type, b.type) for a, b in zip(without, made, strict=True) if a.type != b.type}
+        found |= {mix: pairs} if pairs else {}
+    assert found == {
+        "Q5_0": {("Q5_0", "Q5_1")},
+        "Q4_0": {("Q4_0", "Q4_1")},
+        "IQ4_NL": {("Q5_K", "IQ4_NL")},
+        "IQ4_XS": {("Q5_K", "IQ4_XS")},
+    }
+
+
+def test_mixes_stand_in_the_order_of_their_bytes():
+    """Of Mistral 7B; MXFP4_MOE, which is made for experts, by those of Qwen3 30B A3B."""
+    dense = [lab.shape("mistral-7b", mix).tensor_bytes for mix in MIXES if mix != "MXFP4_MOE"]
+    assert dense == sorted(dense, reverse=True)
+    at = [*MIXES].index("MXFP4_MOE")
+    larger, experts, smaller = (lab.shape("qwen3-30b-a3b", mix).tensor_bytes for mix in [*MIXES][at - 1 : at + 2])
+    assert larger > experts > smaller
+
+
+def test_mxfp4_is_for_experts():
+    """A dense model in MXFP4_MOE is one in Q8_0, to the byte; a mixture has MXFP4 in its experts and nowhere else."""
+    types = [[t.type for t in lab.shape("mistral-7b", mix).tensors] for mix in ("MXFP4_MOE", "Q8_0")]
+    assert types[0] == types[1]
+    mixture = lab.shape("granite-3.1-1b-a400m", "MXFP4_MOE")
+    assert {t.type for t in mixture.tensors if "_exps" in t.name} == {"MXFP4"}
+    assert {t.type for t in mixture.tensors if "_exps" not in t.name} == {"Q8_0", "F32"}
 
 
 @pytest.mark.parametrize("n_layer", [16, 24, 28, 32])
@@ -96,6 +159,13 @@ def test_half_of_the_layers_get_more_bits(n_layer):
 
 
 def test_a_mix_that_is_not_there_is_refused():
-    """The error lists those that there are; mixes that need an importance matrix are not among them."""
-    with pytest.raises(InvalidSettings, match=r"no mix 'IQ2_XXS' here\. There are: F32, F16"):
-        lab.shape("mistral-7b", "IQ2_XXS")
+    """The error lists those that there are: all that llama-quantize takes."""
+    with pytest.raises(InvalidSettings, match=r"no mix 'IQ2_L' here\. There are: F32, F16"):
+        lab.shape("mistral-7b", "IQ2_L")
+    assert set(MIXES) == set(FILE_TYPES)
+
+
+def test_rows_that_one_bit_cannot_fill_are_refused():
+    """Every other type has one to fall back to; llama.cpp stops at Q1_0 in rows that are no multiple of 128."""
+    with pytest.raises(InvalidSettings, match="refuses Q1_0 for rows of 96 weights, which do not fill blocks of 128"):
+        lab.shape("mistral-7b", "Q1_0", n_embd=96, n_ff=160)

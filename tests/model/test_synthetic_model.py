@@ -3,6 +3,8 @@
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +14,29 @@ from gguf import GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize
 
 import inferlab as lab
+from inferlab.engine.libraries import shared_library
 from inferlab.errors import InvalidSettings, NotEnoughDisk
 from inferlab.model import synthetic_data, synthetic_model
 from inferlab.model.catalog import known_models
-from inferlab.model.ggml_types import TYPES
+from inferlab.model.ggml_types import TYPE_IDS, TYPES
 from inferlab.model.quant_mixes import MIXES
 from inferlab.units import GIB
 
 SMALL = {"n_layer": 2, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 2, "head_dim": 64}
+IN_GGUF_PY = [type for type in synthetic_data.BLOCKS if type not in ("Q1_0", "Q2_0")]
+IN_C = """
+import ctypes, sys
+path, type, symbol, size, count = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+library, data = ctypes.CDLL(path), sys.stdin.buffer.read(size)
+library.ggml_validate_row_data.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+library.ggml_validate_row_data.restype = ctypes.c_bool
+assert library.ggml_validate_row_data(type, data, size)
+row = getattr(library, symbol)
+row.argtypes, row.restype = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64], None
+out = (ctypes.c_float * count)()
+row(data, out, count)
+sys.stdout.buffer.write(bytes(out))
+"""
 FEW_EXPERTS = {"n_expert": 16, "n_expert_used": 4}
 
 
@@ -64,6 +81,14 @@ def test_every_architecture_loads_and_decodes(name, tmp_path, engine):
     assert np.isfinite(engine.score(engine.random_prompt(16))).all()
 
 
+def test_experts_in_mxfp4_load_and_decode(tmp_path, engine):
+    """The type is made for them: a mixture of experts computes finite numbers with it."""
+    path = lab.make_shape("qwen3-30b-a3b", "MXFP4_MOE", tmp_path / "shape.gguf", **small("qwen3-30b-a3b"))
+    assert "MXFP4" in {tensor.type for tensor in lab.read_gguf(path).tensors}
+    engine.open(path, lab.Settings(n_ctx=256, n_threads=1))
+    assert np.isfinite(engine.score(engine.random_prompt(16))).all()
+
+
 @pytest.mark.parametrize("mix", MIXES)
 def test_every_mix_loads_and_decodes(mix, tmp_path, engine):
     """The random blocks of each type are valid ones: the surprise at each token of a text is a finite number."""
@@ -83,22 +108,42 @@ def test_a_whole_model_decodes(tmp_path, engine):
     assert lab.read_gguf(path).tensor_bytes == 391_859_712
 
 
-@pytest.mark.parametrize("type", [*synthetic_data.BLOCKS, "F32", "F16", "BF16"])
+@pytest.mark.parametrize("type", [*IN_GGUF_PY, "F32", "F16", "BF16"])
 def test_weights_are_plain_numbers(type):
     """Finite, around 0, of the deviation of a freshly initialized model; no scale is subnormal in 16 bits."""
     width = TYPES[type].block_bytes
-    raw = np.frombuffer(synthetic_data._pool(type), np.uint8)
-    assert len(raw) % width == 0
-    raw = raw[: 4000 * width]
+    assert len(synthetic_data._pool(type)) % width == 0
+    raw = some_blocks(type)
     plain = {"F32": "<f4", "F16": "<f2"}.get(type)
-    weights = raw.view(plain) if plain else dequantize(raw, GGMLQuantizationType[type])
-    assert np.isfinite(weights).all()
-    assert abs(weights.mean(dtype=float)) < 0.15 * synthetic_data.SIGMA
-    assert 0.8 * synthetic_data.SIGMA < weights.std(dtype=float) < 1.25 * synthetic_data.SIGMA
+    assert_plain(raw.view(plain) if plain else dequantize(raw, GGMLQuantizationType[type]))
     for offset in synthetic_data.BLOCKS[type].scales if type in synthetic_data.BLOCKS else ():
         scales = np.abs(raw.reshape(-1, width)[:, offset : offset + 2].copy().view("<f2"))
         assert scales.min() >= 2**-14
         assert scales.max() < 1
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("type", synthetic_data.BLOCKS)
+def test_ggml_takes_the_blocks_for_valid_ones(type):
+    """It finds no scale that is infinite or no number, and opens them as plain numbers, those of every new type too."""
+    raw, kind = some_blocks(type), TYPES[type]
+    name = type if type.endswith("_K") else type.lower()
+    n_weights = len(raw) // kind.block_bytes * kind.block
+    asked = TYPE_IDS[type], f"dequantize_row_{name.replace('Q', 'q')}", len(raw), n_weights
+    command = [sys.executable, "-c", IN_C, str(shared_library("ggml-base")), *map(str, asked)]
+    done = subprocess.run(command, input=raw.tobytes(), capture_output=True, check=True, timeout=60)
+    assert_plain(np.frombuffer(done.stdout, np.float32))
+
+
+def some_blocks(type: str) -> np.ndarray:
+    """The first 4000 blocks of a type's pool, as bytes."""
+    return np.frombuffer(synthetic_data._pool(type), np.uint8)[: 4000 * TYPES[type].block_bytes]
+
+
+def assert_plain(weights: np.ndarray) -> None:
+    assert np.isfinite(weights).all()
+    assert abs(weights.mean(dtype=float)) < 0.15 * synthetic_data.SIGMA
+    assert 0.8 * synthetic_data.SIGMA < weights.std(dtype=float) < 1.25 * synthetic_data.SIGMA
 
 
 def test_a_tensor_is_filled_to_its_last_byte():
@@ -240,6 +285,14 @@ def test_the_cache_is_written_once(cache):
     header = lab.make_shape("mistral-7b", "Q4_0", header_only=True, **SMALL)
     assert header.name.endswith("-Q4_0-header-only.gguf")
     assert stat.S_ISREG(header.stat().st_mode)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_name_of_a_file_says_its_mix(mix):
+    """Mixes of which one's name begins with another's are told apart, with changed dimensions or without."""
+    for dimensions in ({}, {"n_layer": 2, "head_dim": 64}):
+        named = synthetic_model.file_name("qwen2.5-0.5b", mix, **dimensions)
+        assert synthetic_model.parse_file_name(named) == ("qwen2.5-0.5b", mix, dimensions)
 
 
 def test_a_figure_says_when_the_cache_may_hold_the_weights():

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferlab.errors import InferlabError
 from inferlab.instruments.views import element, paragraph, table
-from inferlab.model.ggml_types import CELL_STEP
+from inferlab.model.ggml_types import CELL_STEP, FILE_TYPES
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
 from inferlab.prediction.fit import Answer, Fit
@@ -113,12 +113,21 @@ def planner_view(
 
 
 def what_to_do(found: Fit, model: Model, asked: Settings) -> list[Any]:
-    """What fits instead, for a plan that does not; what was rounded; and what no plan for this memory can know."""
+    """What fits instead, for a plan that does not; what differs from what was asked; what no plan here can know."""
     advice = [f"{note} {WHERE}" for note in nearest(found)[1][:1]] if found.fits == "no" else []
-    advice += filter(None, [_rounded_text(found, asked), above_trained(asked, model.n_ctx_train)])
+    notes = [_without_experts_text(model), _rounded_text(found, asked), above_trained(asked, model.n_ctx_train)]
+    advice += filter(None, notes)
     if SHARED in found.room_bytes:
         advice.append(f"{KEEP_FREE} {MACOS}" if found.reserve_bytes <= GIB else MACOS)
     return [paragraph(text) for text in advice]
+
+
+def _without_experts_text(model: Model) -> str:
+    """That MXFP4_MOE of a model without experts is Q8_0 (llama-quant.cpp:512-524); empty for any other model."""
+    is_mxfp4 = model.metadata.get("general.file_type") == FILE_TYPES["MXFP4_MOE"]
+    if not is_mxfp4 or any(tensor.type == "MXFP4" for tensor in model.tensors):
+        return ""
+    return "MXFP4_MOE is made for experts, and this model has none: llama.cpp makes all of its matrices Q8_0."
 
 
 def _rounded_text(found: Fit, asked: Settings) -> str:

@@ -1,11 +1,12 @@
 """Computes the type of each tensor in llama.cpp's named quantization mixes, by the quantizer's rules.
 
-The rules are those of llama_tensor_get_type in src/llama-quant.cpp (lines 446-773 at the pinned commit), without an
-importance matrix, for the mixes that need none and for the layouts of `architectures`.
+The rules are those of llama_tensor_get_type in src/llama-quant.cpp (lines 390-773 at the pinned commit), for the
+layouts of `architectures`, with and without an importance matrix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings
@@ -14,47 +15,97 @@ from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import Tensor
 
-# A mix -> the type that most of its matrices get: llama_ftype_get_default_type (llama-quant.cpp).
+# A mix -> the type that most of its matrices get: llama_ftype_get_default_type (llama-quant.cpp:881).
+# From the most bytes to the fewest in Mistral 7B; MXFP4_MOE by those in Qwen3 30B A3B.
 MIXES = {
     "F32": "F32",
     "F16": "F16",
     "BF16": "BF16",
     "Q8_0": "Q8_0",
     "Q6_K": "Q6_K",
+    "Q5_1": "Q5_1",
     "Q5_K_M": "Q5_K",
     "Q5_K_S": "Q5_K",
-    "Q5_1": "Q5_1",
     "Q5_0": "Q5_0",
-    "Q4_K_M": "Q4_K",
-    "Q4_K_S": "Q4_K",
     "Q4_1": "Q4_1",
-    "Q4_0": "Q4_0",
+    "Q4_K_M": "Q4_K",
     "IQ4_NL": "IQ4_NL",
+    "Q4_K_S": "Q4_K",
+    "Q4_0": "Q4_0",
+    "MXFP4_MOE": "MXFP4",
     "IQ4_XS": "IQ4_XS",
     "Q3_K_L": "Q3_K",
     "Q3_K_M": "Q3_K",
+    "IQ3_M": "IQ3_S",
+    "IQ3_S": "IQ3_S",
     "Q3_K_S": "Q3_K",
+    "IQ3_XS": "IQ3_S",
+    "IQ3_XXS": "IQ3_XXS",
     "Q2_K": "Q2_K",
+    "Q2_K_S": "Q2_K",
+    "IQ2_M": "IQ2_S",
+    "IQ2_S": "IQ2_XS",
+    "IQ2_XS": "IQ2_XS",
+    "Q2_0": "Q2_0",
+    "IQ2_XXS": "IQ2_XXS",
+    "TQ2_0": "TQ2_0",
+    "IQ1_M": "IQ1_M",
+    "TQ1_0": "TQ1_0",
+    "IQ1_S": "IQ1_S",
+    "Q1_0": "Q1_0",
 }
 UNQUANTIZED = ("F32", "F16", "BF16")
 
-# tensor_type_fallback: what replaces a type of 256-weight blocks in rows that do not fill them.
+# Types of a layer's matrices that are only made with an importance matrix: tensor_requires_imatrix (:856-875).
+IMATRIX_TYPES = frozenset(("IQ3_XXS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_M", "IQ1_S"))
+# Mixes that llama-quantize refuses without one where rows fill blocks of 256 weights: their base is one of these types,
+# or attn_q, or ffn_up of the middle layers, gets one (IQ3_XS); Q2_K_S because its Q2_K counts as one (:868-871).
+# `needs_imatrix` decides it for any tensors: narrow rows may fall back to types that need none.
+NEEDS_IMATRIX = frozenset(
+    ("IQ3_XS", "IQ3_XXS", "Q2_K_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")
+)  # fmt: skip
+
+SMALLEST = ("IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")  # these mixes have rules of their own (:543)
+LIFTED_TO_IQ3_S = ("IQ2_M", "IQ2_S")  # of `SMALLEST`, those whose important matrices get IQ3_S; the others Q2_K
+EMBEDDING = {
+    **dict.fromkeys(("IQ2_XXS", "IQ2_XS", "IQ1_S", "IQ1_M"), "Q2_K"),
+    **dict.fromkeys(("IQ2_S", "IQ2_M", "IQ3_XXS"), "IQ3_S"),
+    **dict.fromkeys(("TQ1_0", "TQ2_0", "Q2_0"), "Q4_K"),
+}  # of a table that is not the output matrix, too (:525-542)
+
+# tensor_type_fallback (:390): what replaces a type of larger blocks in rows that do not fill them.
 SMALLER_BLOCKS = {
-    "IQ4_XS": "IQ4_NL",
-    "Q2_K": "Q4_0",
-    "Q3_K": "Q4_0",
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"),
+    **dict.fromkeys(("Q2_0", "Q2_K", "Q3_K", "TQ1_0", "TQ2_0"), "Q4_0"),
     "Q4_K": "Q5_0",
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
 }
 
 
-def with_mix_types(tensors: tuple[Tensor, ...], mix: str, known: KnownModel) -> tuple[Tensor, ...]:
+def with_mix_types(
+    tensors: tuple[Tensor, ...], mix: str, known: KnownModel, *, imatrix: bool = False
+) -> tuple[Tensor, ...]:
     """The same tensors with the types that llama.cpp's quantizer gives them under `mix`, and new offsets.
 
-    Raises InvalidSettings for an unknown mix, or one that llama.cpp only makes with an importance matrix.
+    imatrix  whether it has an importance matrix; where it refuses to do without, it is taken to have one
+    MXFP4_MOE gives MXFP4 to experts alone, so that a dense model becomes Q8_0.
+    Raises InvalidSettings for an unknown mix, and for Q1_0 in rows that do not fill its blocks.
     """
-    rules = _Rules(mix, base_type(mix), known, tied=all(t.name != "output.weight" for t in tensors))
+    made = _with_types(tensors, mix, known, imatrix)
+    return made if imatrix or not needs_imatrix(made, mix) else _with_types(tensors, mix, known, True)
+
+
+def needs_imatrix(tensors: Iterable[Tensor], mix: str) -> bool:
+    """Whether llama.cpp refuses to make tensors of these types without an importance matrix (:1129-1147)."""
+    free = ("token_embd.weight", "output.weight")
+    types = {tensor.type for tensor in tensors if is_quantized(tensor) and tensor.name not in free}
+    return bool(types & IMATRIX_TYPES) or (mix == "Q2_K_S" and "Q2_K" in types)
+
+
+def _with_types(tensors: tuple[Tensor, ...], mix: str, known: KnownModel, imatrix: bool) -> tuple[Tensor, ...]:
+    tied = all(tensor.name != "output.weight" for tensor in tensors)
+    rules = _Rules(mix, base_type(mix), known, tied, imatrix)
     return with_offsets((tensor.name, tensor.shape, rules.type_of(tensor)) for tensor in tensors)
 
 
@@ -78,12 +129,13 @@ def more_bits(i: int, n_layer: int) -> bool:
 
 @dataclass(frozen=True)
 class _Rules:
-    """llama_tensor_get_type for one model and mix."""
+    """llama_tensor_get_type for one model and mix; without an importance matrix unless `imatrix`."""
 
     mix: str
     base: str
     known: KnownModel
     tied: bool
+    imatrix: bool
 
     def type_of(self, tensor: Tensor) -> str:
         if not is_quantized(tensor):
@@ -94,13 +146,20 @@ class _Rules:
 
     def _type_before_fallback(self, tensor: Tensor) -> str:
         if tensor.name == "output.weight" or (self.tied and tensor.name == "token_embd.weight"):
-            fills = tensor.shape[0] % TYPES[self.base].block == 0
-            return "Q6_K" if fills and self.base != "Q8_0" else "Q8_0"
+            return self._output(tensor.shape[0])
+        if self.mix == "MXFP4_MOE":
+            return "MXFP4" if len(tensor.shape) > 2 and tensor.shape[2] > 1 else "Q8_0"
         if tensor.name == "token_embd.weight":
-            return self.base
+            return EMBEDDING.get(self.mix, self.base)
         _, layer, part = tensor.name.split(".", 2)
-        rule = RULES.get(part.removesuffix(".weight").removesuffix("_exps"))
+        rules = SMALLEST_RULES if self.mix in SMALLEST else RULES
+        rule = rules.get(part.removesuffix(".weight").removesuffix("_exps"))
         return (rule(self, int(layer)) if rule else None) or self.base
+
+    def _output(self, width: int) -> str:
+        if self.mix in ("MXFP4_MOE", "Q8_0") or width % TYPES[self.base].block:
+            return "Q8_0"
+        return "Q5_K" if self.mix in (*SMALLEST, "IQ3_XXS") else "Q6_K"
 
     @property
     def n_gqa(self) -> int:
@@ -123,49 +182,111 @@ class _Rules:
         return "Q5_K" if self.is_70b and chosen in ("Q3_K", "Q4_K") else chosen
 
     def _attn_v(self, i: int) -> str | None:
-        if self.mix == "Q2_K":
-            return "Q4_K" if self.n_gqa >= 4 else "Q3_K"
+        if self.n_gqa >= 4 and self.mix in V_OF_SHARED_HEADS:
+            return V_OF_SHARED_HEADS[self.mix]
+        if self.mix == "IQ3_XXS":
+            return "IQ3_XXS" if self.imatrix else "IQ3_S"
         if self.mix == "Q3_K_M":
             return "Q5_K" if i < 2 else "Q4_K"
-        if self.mix == "Q3_K_L" or (self.mix in ("IQ4_NL", "IQ4_XS") and self.n_gqa >= 4):
-            return "Q5_K"
         if self.mix in ("Q4_K_M", "Q5_K_M") and more_bits(i, self.known.n_layer):
             return "Q6_K"
-        return "Q5_K" if self.mix == "Q4_K_S" and i < 4 else None
+        if self.mix == "Q4_K_S" and i < 4:
+            return "Q5_K"
+        return {"Q2_K": "Q3_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K"}.get(self.mix)
 
     def attn_k(self, i: int) -> str | None:
-        return "Q8_0" if self.eight_experts else None
+        return "Q8_0" if self.eight_experts else self.attn_q(i)
+
+    def attn_q(self, i: int) -> str | None:
+        return {"IQ3_XS": "IQ3_XXS", "IQ3_XXS": "IQ2_S"}.get(self.mix)
 
     def attn_output(self, i: int) -> str | None:
         if self.eight_experts:
-            lifted = ("Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "IQ4_XS", "Q4_K_S", "Q4_K_M")
-            return "Q5_K" if self.mix in lifted else None
-        return {"Q2_K": "Q3_K", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K"}.get(self.mix)
+            return "Q5_K" if self.mix in LIFTED_WITH_EIGHT_EXPERTS else None
+        return {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K"}.get(self.mix)
 
     def ffn_down(self, i: int) -> str | None:
         n = self.known.n_layer
-        if self.mix == "Q3_K_M":
-            return "Q5_K" if i < n // 16 else "Q4_K"
         if self.mix in ("Q4_K_M", "Q5_K_M"):
             return "Q6_K" if more_bits(i, n) else None
-        if self.mix in ("IQ4_NL", "IQ4_XS", "Q4_K_S"):
-            return "Q5_K" if i < n // 8 else None
+        if self.mix == "Q3_K_M":
+            return "Q5_K" if i < n // 16 else "Q4_K"
+        if self.mix == "IQ3_XXS" and not self.imatrix:
+            return "Q4_K" if i < n // 8 else "Q3_K"
+        if self.mix == "IQ3_M" and self.eight_experts and more_bits(i, n):
+            return "Q4_K"
+        if i < n // 8 and self.mix in FIRST_DOWN[self.imatrix]:
+            return FIRST_DOWN[self.imatrix][self.mix]
         return {"Q2_K": "Q3_K", "Q3_K_L": "Q5_K"}.get(self.mix)
 
+    def ffn_gate_or_up(self, i: int) -> str | None:
+        n = self.known.n_layer
+        return "IQ3_XXS" if self.mix == "IQ3_XS" and n // 8 <= i < 7 * n // 8 else None
 
+    def smallest_attn_v(self, i: int) -> str:
+        return "Q4_K" if self.n_gqa >= 4 or self.known.n_expert >= 4 else self._lifted
+
+    def smallest_attn_k(self, i: int) -> str | None:
+        return "Q4_K" if self.eight_experts else None
+
+    def smallest_attn_output(self, i: int) -> str | None:
+        if self.eight_experts:
+            return "Q5_K"
+        return {"IQ1_S": "IQ2_XXS", "IQ1_M": "IQ2_XXS", "IQ2_S": "IQ3_S", "IQ2_M": "IQ3_S"}.get(self.mix)
+
+    def smallest_ffn_down(self, i: int) -> str | None:
+        return self._lifted if i < self.known.n_layer // 8 else None
+
+    @property
+    def _lifted(self) -> str:
+        return "IQ3_S" if self.mix in LIFTED_TO_IQ3_S else "Q2_K"
+
+
+# attn_v where four or more heads share its values (:567-586).
+V_OF_SHARED_HEADS = {
+    **dict.fromkeys(("Q2_K", "Q2_K_S", "IQ3_XXS", "IQ3_XS", "IQ3_S"), "Q4_K"),
+    **dict.fromkeys(("IQ4_NL", "IQ4_XS"), "Q5_K"),
+}
+LIFTED_WITH_EIGHT_EXPERTS = (
+    "Q2_K", "IQ3_XS", "IQ3_XXS", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ3_S", "IQ3_M", "IQ4_XS"
+)  # fmt: skip
+# ffn_down in the first eighth of the layers, without and with an importance matrix (:624-668).
+FIRST_DOWN = {
+    False: {"Q2_K_S": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_S": "Q5_K", "IQ4_NL": "Q5_K", "IQ4_XS": "Q5_K"},
+    True: {"Q2_K_S": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_S": "Q5_K", "Q4_0": "Q4_1", "Q5_0": "Q5_1"},
+}
+# A fused matrix counts as attn_v, which stands first in the quantizer's chain; its own branch is never reached.
 RULES = {
-    # A fused matrix counts as attn_v, which stands first in the quantizer's chain; its own branch is never reached.
     "attn_qkv": _Rules.attn_v,
     "attn_v": _Rules.attn_v,
     "attn_k": _Rules.attn_k,
+    "attn_q": _Rules.attn_q,
     "attn_output": _Rules.attn_output,
     "ffn_down": _Rules.ffn_down,
+    "ffn_gate": _Rules.ffn_gate_or_up,
+    "ffn_up": _Rules.ffn_gate_or_up,
+}
+SMALLEST_RULES = {
+    "attn_qkv": _Rules.smallest_attn_v,
+    "attn_v": _Rules.smallest_attn_v,
+    "attn_k": _Rules.smallest_attn_k,
+    "attn_output": _Rules.smallest_attn_output,
+    "ffn_down": _Rules.smallest_ffn_down,
 }
 
 
 def _type_for_width(type: str, width: int) -> str:
-    """The type itself, or what llama.cpp falls back to where rows of `width` do not fill its blocks."""
-    if width % TYPES[type].block == 0:
+    """The type itself, or what llama.cpp falls back to where rows of `width` do not fill its blocks.
+
+    Raises InvalidSettings for a type of large blocks without another to fall back to, which only Q1_0 is.
+    """
+    block = TYPES[type].block
+    if width % block == 0:
         return type
+    if block > 32 and type not in SMALLER_BLOCKS:
+        raise InvalidSettings(
+            f"llama.cpp refuses {type} for rows of {width} weights, which do not fill blocks of {block}. "
+            "Choose another type."
+        )
     smaller = SMALLER_BLOCKS.get(type, type)
     return smaller if width % TYPES[smaller].block == 0 else "F16"

@@ -36,17 +36,18 @@ SPREAD = (0.75, 1.25)  # by which the scales of blocks differ
 
 @dataclass(frozen=True)
 class Block:
-    """Bytes of a quantized block that are not random: its 16-bit scales, and block scales that must stay small.
+    """Bytes of a quantized block that are not random: its scales, and block scales that must stay small.
 
     scales: byte offset -> value that gives weights of standard deviation SIGMA around 0 with random codes;
-    masks: (first byte, end, bits kept, bits set).
+    masks: (first byte, end, bits kept, bits set), which also set a scale that is no 16-bit float of its own: MXFP4's
+    exponent, and the upper half of IQ1_M's, whose four nibbles lie in the top of the four words scales[].
     """
 
     scales: dict[int, float]
     masks: tuple[tuple[int, int, int, int], ...] = field(default=())
 
 
-# The structs of ggml-common.h (lines 180-460). A scale is SIGMA over the deviation of code x small scale;
+# The structs of ggml-common.h (lines 180-447). A scale is SIGMA over the deviation of code x small scale;
 # a minimum lies half the codes' range below, so that the weights' mean is 0.
 BLOCKS = {
     "Q4_0": Block({0: SIGMA / 4.6}),
@@ -61,6 +62,18 @@ BLOCKS = {
     "Q6_K": Block({208: SIGMA / 163}, ((192, 208, 0x0F, 0),)),
     "IQ4_NL": Block({0: SIGMA / 70}),
     "IQ4_XS": Block({0: SIGMA / 131}, ((2, 4, 0, 0xAA), (4, 8, 0x33, 0))),
+    "MXFP4": Block({}, ((0, 1, 0, 120),)),  # E8M0, half of 2**(120 - 127): ggml stores its codes doubled
+    "IQ3_S": Block({0: SIGMA / 140}),
+    "IQ3_XXS": Block({0: SIGMA / 142}),
+    "IQ2_S": Block({0: SIGMA / 56.4}),
+    "IQ2_XS": Block({0: SIGMA / 55.9}),
+    "IQ2_XXS": Block({0: SIGMA / 53.3}),
+    "IQ1_M": Block({}, ((53, 54, 0x0F, 0x90), (55, 56, 0x0F, 0x10))),  # 0x19.. = 2**-9 * (1.25 to 1.5), SIGMA / 7.2
+    "IQ1_S": Block({0: SIGMA / 7.2}),
+    "Q2_0": Block({0: SIGMA}, ((2, 18, 0xAA, 0),)),  # of the codes -1, 0, 1 and 2, which no quantizer writes, -1 and 1
+    "TQ2_0": Block({64: SIGMA}, ((0, 64, 0xAA, 0),)),
+    "TQ1_0": Block({52: SIGMA / 0.817}),
+    "Q1_0": Block({0: SIGMA}),
 }
 
 

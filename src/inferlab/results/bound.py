@@ -21,6 +21,9 @@ NOISE = re.compile(r"\b(nvidia|amd|intel|graphics|gpu)\b|\(r\)|\(tm\)|[®™]", 
 SIZE = re.compile(r"\b\d+ ?gi?b\b|\bgddr\d\w*\b", re.IGNORECASE)
 TYPE = re.compile(r"\S*\d\S*[BM](?: MoE)?\s+(.+)$|\?B\s+(.+)$")
 WORDS = {" - Medium": "_M", " - Small": "_S", " - Large": "_L"}
+BITS = re.compile(r" - [\d.]+ bpw.*$")
+OTHER_WORDS = {"Q2_K_M": "Q2_K", "all F32": "F32", "IQ3_S mix": "IQ3_M", "MXFP4 MoE": "MXFP4_MOE"}
+"""What llama.cpp calls a file type in its descriptions (llama_ftype_name, llama-model-loader.cpp:32-76)."""
 
 
 @dataclass(frozen=True)
@@ -116,5 +119,6 @@ def type_of(description: str) -> str | None:
     name = (found[1] or found[2]) if found else ""
     for words, letter in WORDS.items():
         name = name.replace(words, letter)
-    name = {"Q2_K_M": "Q2_K", "all F32": "F32"}.get(name, name)
+    name = BITS.sub("", name)
+    name = OTHER_WORDS.get(name, name)
     return name if name in MIXES else None
