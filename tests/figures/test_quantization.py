@@ -11,13 +11,13 @@ import inferlab as lab
 from inferlab import figures
 from inferlab.experiments import quant_tradeoffs, repacking
 from inferlab.facts import published_tables
-from inferlab.model import dequantize, quantize_numpy
+from inferlab.model import dequantize, quantize_numpy, quantize_q4_k
 from inferlab.model.kernels import Matrices
 
 WEIGHTS = np.random.default_rng(3).normal(0, 0.02, (4, 256)).astype(np.float32)
 WAYS = (quantize_numpy.absmax(WEIGHTS), quantize_numpy.q4_k(WEIGHTS))
-BLOCK = dequantize.open_q4_k(quantize_numpy.q4_k_bytes(WEIGHTS)[:144])
-TRIALS = list(quantize_numpy.trials(WEIGHTS[0, :32]))
+BLOCK = dequantize.open_q4_k(quantize_q4_k.q4_k_bytes(WEIGHTS)[:144])
+TRIALS = list(quantize_q4_k.trials(WEIGHTS[0, :32]))
 
 
 def a_run(n_bytes, prefill, decode):

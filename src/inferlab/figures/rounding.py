@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import EDGE, GREY, TEAL, blank, line
 from inferlab.model.dequantize import Weights
-from inferlab.model.quantize_numpy import Rounding, Trial
+from inferlab.model.quantize_numpy import Rounding
+from inferlab.model.quantize_q4_k import Trial
 
 KEPT, DROPPED = TEAL, GREY
 

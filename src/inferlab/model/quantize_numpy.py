@@ -1,21 +1,19 @@
 """Compares quantization methods of about four bits per weight in NumPy: absmax per row or group, k-means, and Q4_K.
 
-`q4_k_bytes` repeats ggml's quantize_row_q4_K_ref in 32-bit floats and in its order of operations, so that its bytes
-can be compared with those in a file. The other methods are often mistaken for it.
-Lines are those of ggml/src/ggml-quants.c at llama.cpp 0c1e57098.
+Q4_K is made as in ggml (quantize_q4_k.py), so that its bytes can be compared with those in a file. The other methods
+are often mistaken for it. `imatrix_effect` compares Q4_K without and with an importance matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.dequantize import TYPES, Weights, dequantize
+from inferlab.model.dequantize import TYPES, Q4KSuperBlock, Weights, dequantize, open_q4_k
+from inferlab.model.quantize_q4_k import q4_k_bytes
 
-CANDIDATES = 21  # q4_K calls make_qkx2_quants with rmin -1, rdelta 0.1, nstep 20, both ends included (line 1476)
 LLOYD_STEPS = 40
 
 
@@ -74,129 +72,52 @@ def stored(weights: Weights, type: str, data: bytes) -> Rounding:
     return Rounding(type, kind.bits_per_weight, dequantize(data, type).reshape(weights.shape))
 
 
-def q4_k(weights: Weights) -> Rounding:
-    """Q4_K as ggml rounds it without an importance matrix."""
-    return stored(weights, "Q4_K", q4_k_bytes(weights))
+def q4_k(weights: Weights, importance: Weights | None = None) -> Rounding:
+    """Q4_K as ggml rounds it, without or with an importance matrix, which has one number for each column."""
+    rounding = stored(weights, "Q4_K", q4_k_bytes(weights, importance))
+    return rounding if importance is None else replace(rounding, name="Q4_K, imatrix")
 
 
-def q4_k_bytes(weights: Weights) -> bytes:
-    """The Q4_K super-blocks of a tensor (quantize_row_q4_K_ref, line 1457).
+@dataclass(frozen=True, eq=False)
+class ImatrixEffect:
+    """What an importance matrix changes in one Q4_K super-block of 256 weights.
 
-    For each block of 32 a scale and a minimum are searched. The 8 scales and 8 minima of a super-block are
-    rounded to 6 bits, in units of the largest of each; then every weight is rounded again with the rounded values.
-    """
-    x = _grouped(np.float32(weights).reshape(-1, weights.shape[-1]), 256).reshape(-1, 8, 32)
-    scale, minimum, codes = fit_scale_and_minimum(x)
-    (d, six_scales), (dmin, six_minima) = _six_bits(scale), _six_bits(minimum)
-    unit, floor = d[:, None] * six_scales, dmin[:, None] * six_minima
-    with np.errstate(divide="ignore", invalid="ignore"):
-        again = np.rint((x + floor[..., None]) / unit[..., None]).clip(0, 15)
-    codes = np.where(unit[..., None] == 0, codes, again).astype(np.uint8)
-    halves = np.stack([d, dmin], axis=1).astype("<f2").view(np.uint8)
-    nibbles = codes[:, 0::2] | codes[:, 1::2] << 4
-    packed = _packed(six_scales.astype(np.uint8), six_minima.astype(np.uint8))
-    return np.hstack([halves, packed, nibbles.reshape(-1, 128)]).tobytes()
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One trial of Q4_K's search over one or more blocks: the range of codes, the fitted values, the error.
-
-    steps  codes' steps between the minimum and the greatest weight: 15 for the first guess, then 14.0 to 16.0
-    error  the weighted sum of squares that the search minimizes
-    kept   whether this was better than every trial before it
+    importance   of the 256 columns
+    plain        the super-block as ggml makes it without the matrix
+    weighted     and with it
     """
 
-    steps: float
-    scale: Weights
-    minimum: Weights
-    codes: Weights
-    error: Weights
-    kept: np.ndarray
+    weights: Weights = field(repr=False)
+    importance: Weights = field(repr=False)
+    plain: Q4KSuperBlock
+    weighted: Q4KSuperBlock
+
+    @property
+    def n_codes_changed(self) -> int:
+        return int(np.sum(self.plain.codes != self.weighted.codes))
+
+    def squared_error(self, block: Q4KSuperBlock) -> float:
+        """The sum of (w - q)**2 over the weights w and their values q in one of the two super-blocks."""
+        return float(np.sum(self._squares(block)))
+
+    def weighted_squared_error(self, block: Q4KSuperBlock) -> float:
+        """The sum of a (w - q)**2, with the importance a of each weight's column.
+
+        It is the mean of the squared error of a dot product with activations x, if x_i x_j is 0 in the mean.
+        """
+        return float(np.sum(self.importance.astype(np.float64) * self._squares(block)))
+
+    def _squares(self, block: Q4KSuperBlock) -> np.ndarray:
+        return (self.weights - block.weights.reshape(-1).astype(np.float64)) ** 2
 
 
-def fit_scale_and_minimum(x: Weights) -> tuple[Weights, Weights, Weights]:
-    """The scale, the (positive) minimum and the codes 0..15 of each block of 32 (make_qkx2_quants, line 799)."""
-    best: Trial | None = None
-    for trial in trials(x):
-        best = trial if best is None else _better_trial(best, trial)
-    flat = x.max(axis=-1) == np.minimum(x.min(axis=-1), 0)
-    scale, codes = np.where(flat, np.float32(0), best.scale), np.where(flat[..., None], 0, best.codes)
-    return scale, -best.minimum, codes
+def imatrix_effect(weights: Weights, importance: Weights) -> ImatrixEffect:
+    """One super-block of 256 weights without and with the importance of its columns.
 
-
-def trials(x: Weights) -> Iterator[Trial]:
-    """Every trial of the search, in its order; x is one block of 32 weights or an array of such blocks.
-
-    The error is the sum of w (scale x code + minimum - x)**2 with w = rms(x) + |x|.
-    The first guess spreads the codes evenly from the least weight, at most 0, to the greatest.
-    Then 21 trials, each with a slightly wider range of codes than the one before, 14 to 16 steps from the minimum
-    found so far to the greatest weight; the codes of each give, by least squares, the best scale and minimum for
-    them; a trial with a smaller error than all before it is kept, and the next trials use its minimum.
+    Raises InvalidSettings for another number of weights or of importances.
     """
-    w = np.sqrt(_sum_as_in_c(x * x) / np.float32(32))[..., None] + np.abs(x)
-    low, high = np.minimum(x.min(axis=-1), 0), x.max(axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        step = np.float32(15) / (high - low)
-        scale, codes = np.float32(1) / step, _codes(step, x, low)
-        error = _error(scale, codes, low, x, w)
-        yield Trial(15.0, scale, low, codes, error, np.ones_like(low, bool))
-        for number in range(CANDIDATES):
-            steps = np.float32(-1) + np.float32(0.1) * np.float32(number) + np.float32(15)
-            codes = _codes(steps / (high - low), x, low)
-            scale, minimum = _least_squares(codes, x, w)
-            tried = _error(scale, codes, minimum, x, w)
-            kept = tried < error
-            yield Trial(float(steps), scale, minimum, codes, tried, kept)
-            low, error = np.where(kept, minimum, low), np.where(kept, tried, error)
-
-
-def _better_trial(best: Trial, trial: Trial) -> Trial:
-    """For each block the better of two trials."""
-    scale, minimum = (np.where(trial.kept, getattr(trial, n), getattr(best, n)) for n in ("scale", "minimum"))
-    return replace(trial, scale=scale, minimum=minimum, codes=np.where(trial.kept[..., None], trial.codes, best.codes))
-
-
-def _least_squares(codes: Weights, x: Weights, w: Weights) -> tuple[Weights, Weights]:
-    """Scale and minimum that fit scale x code + minimum to x best, the minimum at most 0 (lines 839-851)."""
-    wl = w * codes
-    sum_w, sum_x, sum_l = _sum_as_in_c(w), _sum_as_in_c(w * x), _sum_as_in_c(wl)
-    sum_l2, sum_xl = _sum_as_in_c(wl * codes), _sum_as_in_c(wl * x)
-    determinant = sum_w * sum_l2 - sum_l * sum_l
-    scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
-    minimum = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
-    scale = np.where(minimum > 0, sum_xl / sum_l2, scale)
-    unsolved = ~(determinant > 0)
-    return np.where(unsolved, np.float32(np.nan), scale), np.minimum(minimum, np.float32(0))
-
-
-def _codes(step: Weights, x: Weights, low: Weights) -> Weights:
-    return np.rint(step[..., None] * (x - low[..., None])).clip(0, 15)
-
-
-def _error(scale: Weights, codes: Weights, minimum: Weights, x: Weights, w: Weights) -> Weights:
-    difference = scale[..., None] * codes + minimum[..., None] - x
-    return _sum_as_in_c(w * (difference * difference))
-
-
-def _sum_as_in_c(terms: Weights) -> Weights:
-    """The sum over the last axis from left to right in 32 bits, as a loop in C adds; NumPy's own sum adds in pairs."""
-    return np.add.accumulate(terms, axis=-1)[..., -1]
-
-
-def _six_bits(values: Weights) -> tuple[Weights, Weights]:
-    """A 16-bit unit for eight positive values, and the values as whole multiples of it up to 63 (lines 1488-1507)."""
-    greatest = np.maximum(values.max(axis=1), 0)
-    inverse = np.divide(np.float32(63), greatest, out=np.zeros_like(greatest), where=greatest > 0)
-    unit = (greatest / np.float32(63)).astype(np.float16).astype(np.float32)
-    return unit, np.minimum(np.rint(inverse[:, None] * values), 63)
-
-
-def _packed(scales: np.ndarray, minima: np.ndarray) -> np.ndarray:
-    """Sixteen numbers of 6 bits in 12 bytes; `dequantize.six_bit_pairs` is the inverse."""
-    first = scales[:, :4] | scales[:, 4:] >> 4 << 6
-    second = minima[:, :4] | minima[:, 4:] >> 4 << 6
-    return np.hstack([first, second, scales[:, 4:] & 15 | (minima[:, 4:] & 15) << 4])
+    plain, weighted = (open_q4_k(q4_k_bytes(weights, matrix)) for matrix in (None, importance))
+    return ImatrixEffect(weights, importance, plain, weighted)
 
 
 def _grouped(rows: Weights, group: int) -> Weights:
