@@ -1,6 +1,7 @@
 """Quantizing: llama.cpp's own quantizer, whole or not at all, on the embedded model."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,16 +12,19 @@ from dataclasses import fields
 
 import pytest
 from fakes import write_gguf
+from quantizer import quantizer_types
 
 import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize, type_named
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, NotEnoughDisk, NotGGUF
 from inferlab.model.catalog import KnownModel
-from inferlab.model.find import tiny_model
+from inferlab.model.dequantize import tensor_bytes
+from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import read_gguf
-from inferlab.model.quant_mixes import MIXES, UNQUANTIZED, with_mix_types
+from inferlab.model.quant_mixes import MIXES, NEEDS_IMATRIX, UNQUANTIZED, with_mix_types
+from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 
 
@@ -59,14 +63,27 @@ def test_the_file_says_its_type(type, engine, tmp_path):
     assert read_gguf(made).metadata["general.file_type"] == FILE_TYPES[type]
 
 
-@pytest.mark.parametrize("mix", [mix for mix in MIXES if mix not in UNQUANTIZED])
+@pytest.mark.parametrize("mix", [mix for mix in MIXES if mix not in {*UNQUANTIZED, *NEEDS_IMATRIX}])
 def test_every_tensor_gets_the_type_that_the_rules_say(mix, engine, tmp_path):
-    """`mixes` knows what the real quantizer writes for the embedded model, tensor by tensor."""
+    """`quant_mixes` knows what the real quantizer writes for the embedded model, tensor by tensor."""
+    assert types_in(quantize(tiny_model(), mix, tmp_path / "made.gguf", engine=engine)) == types_by_the_rules(mix)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("imatrix", [False, True])
+def test_a_dry_run_tells_the_types_that_the_rules_say(imatrix):
+    """Of every mix, with an importance matrix and without; those that need one are those that the library names."""
+    told = quantizer_types([tiny_model()], {mix: FILE_TYPES[mix] for mix in MIXES}, imatrix)[0]
+    refused = set() if imatrix else NEEDS_IMATRIX
+    assert told == {mix: None if mix in refused else types_by_the_rules(mix, imatrix) for mix in MIXES}
+
+
+def types_by_the_rules(mix, imatrix=False):
+    """The type of each tensor of the embedded model in a mix, computed."""
     header = read_gguf(tiny_model())
     shape = {f.name: getattr(header, f.name) for f in fields(KnownModel) if hasattr(header, f.name)}
     tiny = KnownModel(**(shape | {"source": "", "tied_embeddings": True, "files": {}, "metadata": {}}))
-    predicted = {tensor.name: tensor.type for tensor in with_mix_types(header.tensors, mix, tiny)}
-    assert types_in(quantize(tiny_model(), mix, tmp_path / "made.gguf", engine=engine)) == predicted
+    return {tensor.name: tensor.type for tensor in with_mix_types(header.tensors, mix, tiny, imatrix=imatrix)}
 
 
 def test_a_type_is_named_as_llama_quantize_names_it():
@@ -130,6 +147,61 @@ def test_a_type_that_needs_an_importance_matrix_is_refused_in_llama_cpps_words(e
     with pytest.raises(EngineRefused, match="requires an imatrix"):
         quantize(tiny_model(), "IQ2_XXS", tmp_path / "made.gguf", engine=engine)
     assert os.listdir(tmp_path) == []
+
+
+def test_with_a_matrix_the_smallest_types_are_made(engine, tmp_path):
+    """Every tensor gets the type of the rules with a matrix; the file says which matrix made it, without its folder."""
+    made = quantize(tiny_model(), "IQ2_XXS", tmp_path / "made.gguf", imatrix=tiny_imatrix(), engine=engine)
+    assert types_in(made) == types_by_the_rules("IQ2_XXS", imatrix=True)
+    written = {key: value for key, value in read_gguf(made).metadata.items() if "imatrix" in key}
+    assert written == {
+        "quantize.imatrix.file": "training.gguf", "quantize.imatrix.dataset": "calibration.txt",
+        "quantize.imatrix.entries_count": 42, "quantize.imatrix.chunks_count": 56,
+    }  # fmt: skip
+
+
+def test_a_matrix_changes_the_bytes_and_not_their_number(q4_k_m, engine, tmp_path):
+    """The same types, other codes, the same bytes at every repetition."""
+    with_matrix = [
+        quantize(tiny_model(), "Q4_K_M", tmp_path / name, imatrix=tiny_imatrix(), engine=engine) for name in ("a", "b")
+    ]
+    assert with_matrix[0].read_bytes() == with_matrix[1].read_bytes()
+    assert types_in(with_matrix[0]) == types_in(q4_k_m)
+    data = [tensor_bytes(read_gguf(path), "blk.3.ffn_up.weight") for path in (q4_k_m, with_matrix[0])]
+    assert len(data[0]) == len(data[1])
+    assert data[0] != data[1]
+
+
+def test_a_tensor_gets_the_type_that_its_pattern_says(engine, tmp_path):
+    """The first pattern found in its name counts, before the rules of the mix."""
+    patterns = [r"blk\.0\..*=q8_0", "ffn_=mxfp4"]
+    made = quantize(tiny_model(), "MXFP4_MOE", tmp_path / "made.gguf", tensor_types=patterns, engine=engine)
+    types = types_in(made)
+    assert {types["blk.0.ffn_up.weight"], types["blk.1.attn_q.weight"]} == {"Q8_0"}
+    assert types["blk.1.ffn_up.weight"] == "MXFP4"
+
+
+@pytest.mark.parametrize(
+    ("choices", "told"),
+    [
+        ({"type": "Q8_0", "imatrix": tiny_imatrix()}, "Q8_0 is rounded without a search, so an importance matrix"),
+        ({"type": "Q4_K_M", "tensor_types": ["ffn"]}, "'ffn' is not of the form 'pattern=type'"),
+        ({"type": "Q4_K_M", "tensor_types": "ffn=q8_0"}, "must be a sequence of texts"),
+        ({"type": "Q4_K_M", "tensor_types": ["(=q8_0"]}, "is no regular expression"),
+        ({"type": "Q4_K_M", "tensor_types": ["ffn=q9"]}, "ggml has no type 'q9'"),
+    ],
+)
+def test_choices_that_would_do_nothing_are_refused(choices, told):
+    """Before anything is read or written."""
+    with pytest.raises(InvalidSettings, match=re.escape(told)):
+        quantize(tiny_model(), **choices)
+
+
+def test_a_matrix_of_another_model_never_reaches_the_quantizer(tmp_path):
+    """llama.cpp would leave out the matrix for what it does not name."""
+    other = make_shape("qwen2.5-0.5b", "F16", tmp_path / "other.gguf", n_layer=1, n_vocab=512, progress=False)
+    with pytest.raises(InvalidSettings, match=r"was not made from other.gguf"):
+        quantize(other, "Q4_K_M", tmp_path / "made.gguf", imatrix=tiny_imatrix())
 
 
 def test_the_model_is_never_written_onto_itself(engine, tmp_path):

@@ -11,7 +11,7 @@ from inferlab.cli.explain import add_explain
 from inferlab.cli.fidelity import add_fidelity
 from inferlab.cli.measure import add_measure
 from inferlab.cli.plan import add_plan
-from inferlab.cli.quantize import add_quantize
+from inferlab.cli.quantize import add_imatrix, add_quantize
 from inferlab.cli.reference import add_reference
 from inferlab.cli.report import add_report
 from inferlab.cli.shape import add_shape
@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     add_sweep(commands)
     add_plan(commands)
     add_shape(commands)
+    add_imatrix(commands)
     add_quantize(commands)
     add_fidelity(commands)
     add_reference(commands)

@@ -248,19 +248,23 @@ class LlamaEngine:
         file_type: int,
         *,
         requantize: bool = False,
+        imatrix: Path | None = None,
+        tensor_types: Sequence[tuple[str, str]] = (),
         dry_run: bool = False,
         on_progress: ProgressCallback = ignore_progress,
     ) -> str:
         """Write `source` to `target` with llama.cpp's quantizer and return its log; the open model stays open.
 
-        file_type is a number of enum llama_ftype; `on_progress` gets (tensors begun, all tensors).
+        file_type is a number of enum llama_ftype; imatrix the file of an importance matrix; tensor_types pairs of a
+        pattern and the type of the tensors whose names it is found in; `on_progress` gets (tensors begun, all tensors).
         With dry_run nothing is written. The header is checked first.
         Raises ModelError, EngineRefused or EngineCrashed; the caller deletes what was written by then.
         """
         read_gguf(source)
         paths = {"source": os.path.abspath(source), "target": os.path.abspath(target)}
+        choices = {"imatrix": imatrix and os.path.abspath(imatrix), "tensor_types": list(tensor_types)}
         reply = self._request(
-            "quantize", on_progress, **paths, file_type=file_type, requantize=requantize, dry_run=dry_run
+            "quantize", on_progress, **paths, **choices, file_type=file_type, requantize=requantize, dry_run=dry_run
         )
         return "".join(reply["log"])
 

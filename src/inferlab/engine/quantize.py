@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,12 +19,15 @@ from inferlab.engine.protocol import ProgressCallback
 from inferlab.engine.session import default_engine
 from inferlab.errors import DamagedGGUF, InvalidSettings, NotEnoughDisk
 from inferlab.model.find import cache_folder, find_model
-from inferlab.model.ggml_types import FILE_TYPES
+from inferlab.model.ggml_types import FILE_TYPES, tensor_type
 from inferlab.model.gguf import Model, read_gguf
+from inferlab.model.imatrix import read_imatrix
 from inferlab.units import MIB, bytes_text
 
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 QUANT_SIZE = re.compile(r"quant size\s*=\s*([\d.]+) MiB")  # llama-quant.cpp, printed at 0.01 MiB
+WITHOUT_SEARCH = frozenset(("F32", "F16", "BF16", "Q8_0", "MXFP4_MOE", "Q1_0"))
+"""Quantizations whose rounding has nothing to weigh: ggml's functions take a matrix and ignore it (ggml-quants.c)."""
 PADDING_BYTES = 64  # per tensor: its alignment, and what the header may grow by
 
 
@@ -34,27 +37,34 @@ def quantize(
     path: str | Path | None = None,
     progress: ProgressCallback | None = None,
     *,
+    imatrix: str | Path | None = None,
+    tensor_types: Sequence[str] = (),
     requantize: bool = False,
     engine: LlamaEngine | None = None,
 ) -> Path:
     """Write `model` in another type, e.g. `quantize("tiny", "Q4_K_M")`, with llama.cpp's quantizer; returns the path.
 
-    type        a name that llama-quantize takes, capitals or not; no importance matrix is used
-    path        the new file (None: MODEL-TYPE.gguf in the cache folder); an older one is replaced at the very end
-    progress    called with (tensors done, all tensors); None draws a bar on a terminal or in a notebook
-    requantize  quantize a file that is quantized already, which llama.cpp refuses otherwise
+    type          a name that llama-quantize takes, capitals or not
+    path          the new file (None: MODEL-TYPE.gguf in the cache folder, MODEL-IMATRIX-TYPE.gguf with a matrix); an
+                  older one is replaced at the very end
+    progress      called with (tensors done, all tensors); None draws a bar on a terminal or in a notebook
+    imatrix       file of an importance matrix of this model, as llama-imatrix writes it
+    tensor_types  types of single tensors: "pattern=type", the pattern a regular expression found in the tensor's name
+    requantize    quantize a file that is quantized already, which llama.cpp refuses otherwise
 
     The file appears whole or not at all: refusal, crash, full disk and Ctrl-C leave nothing behind.
-    Raises InvalidSettings for an unknown type, NotEnoughDisk before anything is written,
-    EngineRefused with llama.cpp's message, ModelError or EngineCrashed.
+    Raises InvalidSettings for an unknown type or a matrix that would not be used, NotEnoughDisk before anything is
+    written, EngineRefused with llama.cpp's message, ModelError or EngineCrashed.
     """
-    name, source = type_named(type), find_model(model)
-    header, target, engine = read_gguf(source), _target(source, name, path), engine or default_engine()
+    name, source, engine = type_named(type), find_model(model), engine or default_engine()
+    header, imatrix = read_gguf(source), _usable_matrix(imatrix, name, source)
+    target = _target(source, f"{imatrix.stem}-{name}" if imatrix else name, path)
+    choices = {"requantize": requantize, "imatrix": imatrix, "tensor_types": _pairs(tensor_types)}
     with engine.exclusive():
-        dry_run_log = engine.quantize(source, target, FILE_TYPES[name], requantize=requantize, dry_run=True)
+        dry_run_log = engine.quantize(source, target, FILE_TYPES[name], **choices, dry_run=True)
         _require_disk(target, _file_bytes(header, dry_run_log))
         with _whole_or_nothing(target) as partial, _progress(header, target, progress) as on_progress:
-            engine.quantize(source, partial, FILE_TYPES[name], requantize=requantize, on_progress=on_progress)
+            engine.quantize(source, partial, FILE_TYPES[name], **choices, on_progress=on_progress)
             _require_whole(partial, header)
     return target
 
@@ -71,6 +81,35 @@ def type_named(name: str) -> str:
     near = get_close_matches(wanted, FILE_TYPES, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(FILE_TYPES)}."
     raise InvalidSettings(f"llama.cpp has no quantization {name!r}. {hint}")
+
+
+def _usable_matrix(imatrix: str | Path | None, name: str, source: Path) -> Path | None:
+    """The path of the matrix. Refuses one of another model, and one that the quantizer would read and not use."""
+    if imatrix is None:
+        return None
+    if name in WITHOUT_SEARCH:
+        raise InvalidSettings(
+            f"{name} is rounded without a search, so an importance matrix changes nothing; llama.cpp would take it and "
+            "not use it. Leave it out."
+        )
+    path = Path(imatrix).expanduser()
+    read_imatrix(path).require_for(read_gguf(source))
+    return path
+
+
+def _pairs(tensor_types: Sequence[str]) -> list[tuple[str, str]]:
+    """(pattern, type) of texts "pattern=type". Raises InvalidSettings for another form, pattern or type."""
+    if isinstance(tensor_types, str):
+        raise InvalidSettings(f"tensor_types={tensor_types!r} must be a sequence of texts 'pattern=type'.")
+    pairs = [text.rpartition("=") for text in tensor_types]
+    for (pattern, _, _), text in zip(pairs, tensor_types, strict=True):
+        if not pattern:
+            raise InvalidSettings(f"tensor_types: {text!r} is not of the form 'pattern=type'.")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InvalidSettings(f"tensor_types: {pattern!r} is no regular expression: {error}.") from error
+    return [(pattern, tensor_type(type).name) for pattern, _, type in pairs]
 
 
 def _target(source: Path, name: str, path: str | Path | None) -> Path:

@@ -8,6 +8,7 @@ worker_model       a loaded model and its context
 worker_vocabulary  text to token ids and back
 worker_scoring     scores of a text, alone or beside a reference model
 worker_sampling    times of sampler chains
+worker_quantizer   the quantizer's parameters
 worker_devices     ggml's devices, RPC servers, operations without a model
 worker_graph       the scheduler's splits and nodes, where the environment asks for them
 """
@@ -31,12 +32,12 @@ from inferlab.engine.protocol import NEED_NO_MODEL
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_graph import GraphWatch
 from inferlab.engine.worker_model import DECIDE_PLACEMENT, LoadedModel, batch_slices, context_params
+from inferlab.engine.worker_quantizer import quantizer_params
 from inferlab.engine.worker_sampling import time_chains
 from inferlab.engine.worker_scoring import Scoring
 
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, the start of a tensor's line
-QUANTIZER_BYTES = 2**30  # most bytes of rows that the quantizer buffers; its own default is 8 GiB
 UNFINISHED: set[str] = set()  # files that are being written
 LAYER_LINES = (" assigned to device ", ": dev = ")  # llama-model.cpp, llama-kv-cache.cpp: where layer and cache are
 REARRANGED_LINE = "repack tensor "  # repack.cpp:4917, amx.cpp:70
@@ -229,12 +230,10 @@ class Worker:
     # --- files ------------------------------------------------------------------------------
 
     def do_quantize(
-        self, source: str, target: str, file_type: int, requantize: bool, dry_run: bool
+        self, source: str, target: str, dry_run: bool, **choices: Any
     ) -> dict[str, list[str]]:
         """Write `source` with other types, sending the progress as each tensor begins; dry_run only logs the sizes."""
-        params = self.api.llama_model_quantize_default_params()
-        params.ftype, params.allow_requantize, params.dry_run = file_type, requantize, dry_run
-        params.max_buf_size = QUANTIZER_BYTES
+        params, _kept = quantizer_params(self.api, dry_run=dry_run, **choices)
         self.log.clear()
         with writing(None if dry_run else target):
             status = self.api.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params))

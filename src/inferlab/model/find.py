@@ -23,6 +23,23 @@ def held_out_text() -> str:
     return tiny_model().with_name("held-out.txt").read_text(encoding="utf-8")
 
 
+def tiny_imatrix(name: str = "training") -> Path:
+    """An importance matrix of the embedded model, by the text that it was made from (data/tiny/matrices.py).
+
+    Raises ModelNotFound for a name that is not there.
+    """
+    folder = tiny_model().with_name("imatrix")
+    if not (folder / f"{name}.gguf").is_file():
+        there = ", ".join(sorted(path.stem for path in folder.glob("*.gguf")))
+        raise ModelNotFound(f"The embedded model has no importance matrix {name!r}. It has: {there}.")
+    return folder / f"{name}.gguf"
+
+
+def calibration_text() -> Path:
+    """The piece of the embedded model's training text that its importance matrix was made from."""
+    return tiny_model().with_name("calibration.txt")
+
+
 def cache_folder() -> Path:
     """The folder for generated files: INFERLAB_CACHE, else ~/.cache/inferlab (or under XDG_CACHE_HOME)."""
     if chosen := os.environ.get(CACHE):
