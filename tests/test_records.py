@@ -32,10 +32,12 @@ from inferlab.engine.llama_server import Launch
 from inferlab.engine.protocol import Sampler
 from inferlab.errors import RecordError
 from inferlab.experiments.fit_params import BASE, BothAnswers, FitAnswers, Placement, Question
+from inferlab.experiments.importance import Loss, MatrixLosses
 from inferlab.experiments.paired import Paired
 from inferlab.experiments.repacking import Pairs
 from inferlab.experiments.surroundings import Surrounding
 from inferlab.experiments.sweep import Sweep, from_runs
+from inferlab.experiments.type_rates import TypeRate, TypeRates
 from inferlab.machine import CpuState, Link
 from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
 from inferlab.measurement.base import Measurement
@@ -43,6 +45,7 @@ from inferlab.measurement.benchmark_programs import BenchmarkPrograms
 from inferlab.measurement.cold_start import ColdStart
 from inferlab.measurement.continuous_batching import Request
 from inferlab.measurement.engine_comparison import EngineComparison, EngineRow
+from inferlab.measurement.fidelity import Estimate
 from inferlab.measurement.journey import Journey
 from inferlab.measurement.run import Run
 from inferlab.measurement.same_answer import Compared, SameAnswers
@@ -134,6 +137,13 @@ EXAMPLES = {
     "link rates": made_link_rates,
     "load memory": made_load,
     "http serving": lambda: a_serving([a_stream(), a_stream(slot=1)], [Launch(10.2, 0)]),
+    "matrix losses": lambda: MatrixLosses(
+        model=made_run().model, machine=CPU_ONLY, date="2026-11-26", n_tokens=255,
+        losses=(
+            Loss("Q2_K", "", 5000, Estimate(0.1, 0.01), Estimate(0.05, 0.01), Estimate(0.7, 0.02)),
+            Loss("Q2_K", "training", 5000, *[Estimate(0.08, 0.01)] * 3, Estimate(-0.02, 0.003)),
+        ),
+    ),
     "pairs": lambda: Paired(
         (made_run(),),
         (made_run(),),
@@ -155,6 +165,10 @@ EXAMPLES = {
     "sweep": lambda: from_runs([made_run(), made_run(settings=Settings(n_ctx=256, tensor_split=(1.0, 2.0)))]),
     "training ledger": a_ledger,
     "tuning": tuned,
+    "type rates": lambda: TypeRates(
+        model=made_run().model, machine=CPU_ONLY, date="2026-11-26", n_prompt=8, n_gen=4,
+        rates=(TypeRate("Q8_0", 5000, (0.1, 0.2), (0.3, 0.4), {"tiled": 0.7, "plain": 0.3}, {"plain": 1.0}),),
+    ),
     "verification cost": lambda: speculative.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
     "watched serving": watched,
 }
@@ -214,7 +228,10 @@ def test_a_record_is_readable_text(tmp_path):
 
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
-    apart = {"attention timings", "calibration", "fits", "link rates", "pairs", "repacking", "speed point", "sweep"}
+    apart = {
+        "attention timings", "calibration", "fits", "link rates", "matrix losses", "pairs", "repacking", "speed point",
+        "sweep", "type rates",
+    }  # fmt: skip
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 
 

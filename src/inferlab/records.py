@@ -40,6 +40,7 @@ KINDS = {
     "journey": "inferlab.measurement.journey:Journey",
     "link rates": "inferlab.measurement.link_rates:LinkRates",
     "load memory": "inferlab.measurement.load_memory:LoadMemory",
+    "matrix losses": "inferlab.experiments.importance:MatrixLosses",
     "pairs": "inferlab.experiments.paired:Paired",
     "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
     "repacking": "inferlab.experiments.repacking:Pairs",
@@ -53,6 +54,7 @@ KINDS = {
     "sweep": "inferlab.experiments.sweep:Sweep",
     "training ledger": "inferlab.measurement.training_ledger:TrainingLedger",
     "tuning": "inferlab.experiments.tune:Tuning",
+    "type rates": "inferlab.experiments.type_rates:TypeRates",
     "verification cost": "inferlab.measurement.speculative:VerifyCost",
     "watched serving": "inferlab.measurement.watched_server:WatchedServing",
 }

@@ -46,8 +46,8 @@ def test_importance_is_the_mean_square_of_each_column():
 
 
 def test_the_embedded_matrices_fit_the_embedded_model():
-    """Each of the five was made from it; a name that is not there is answered with those that are."""
-    for name in ("training", "one-chunk", "code", "random", "held-out"):
+    """Each was made from it; a name that is not there is answered with those that are."""
+    for name in ("training", "one-chunk", "code", "random", "even", "shuffled", "held-out"):
         read_imatrix(tiny_imatrix(name)).require_for(read_gguf(tiny_model()))
     with pytest.raises(ModelNotFound, match=r"no importance matrix 'wiki'\. It has: code, held-out, one-chunk"):
         tiny_imatrix("wiki")

@@ -19,8 +19,8 @@ def asked(monkeypatch):
     """What was compared, in place of minutes of computing."""
     calls = []
 
-    def choose(model, *types, engine):
-        calls.append(types)
+    def choose(model, *types, imatrix=None, engine):
+        calls.append((*types, imatrix.stem) if imatrix else types)
         return a_choice(*types)
 
     monkeypatch.setattr("inferlab.widgets.quantization.choose", choose)
@@ -41,6 +41,16 @@ def test_the_controls_are_what_is_compared(asked):
     assert lab.status.value.startswith("1: Q6_K, cache q8_0/q4_0: 1.00 MiB, KLD 0.02")
     assert lab.figure.data[0].x == (1,)
     assert not lab.button.disabled
+
+
+def test_the_embedded_model_offers_its_matrices(asked, tmp_path):
+    """The chosen one goes to the comparison; another model has none here."""
+    lab = widgets.QuantizationLab(engine=ScriptedEngine(machine=CPU_ONLY))
+    lab.type.value, lab.matrix.value = "IQ2_XXS", "code"
+    press(lab)
+    assert asked == [("IQ2_XXS", "f16", "f16", "code")]
+    (tmp_path / "other.gguf").touch()
+    assert widgets.QuantizationLab(tmp_path / "other.gguf", ScriptedEngine()).matrix.options == ("none",)
 
 
 def test_each_comparison_joins_the_figure(asked):

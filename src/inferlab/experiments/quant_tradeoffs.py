@@ -175,16 +175,21 @@ def _speed_columns(run: Run | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Choice:
-    """One type of weights with one type of KV cache: their bytes, and the fidelity of both together."""
+    """One type of weights with one type of KV cache: their bytes, and the fidelity of both together.
+
+    imatrix  name of the importance matrix, "" for none
+    """
 
     type: str
     settings: Settings
     n_bytes: int
     fidelity: Fidelity
+    imatrix: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.type}, cache {self.settings.type_k}/{self.settings.type_v}"
+        matrix = f", matrix {self.imatrix}" if self.imatrix else ""
+        return f"{self.type}{matrix}, cache {self.settings.type_k}/{self.settings.type_v}"
 
 
 def choose(
@@ -193,16 +198,17 @@ def choose(
     type_k: str = "f16",
     type_v: str = "f16",
     n_chunks: int | None = 8,
+    imatrix: str | Path | None = None,
     engine: LlamaEngine | None = None,
 ) -> Choice:
-    """Quantize `model`, use that KV cache, and compare it with the unquantized model and an F16 cache.
+    """Quantize `model`, with an importance matrix or without, use that KV cache, and compare it with the original.
 
-    Bytes are those of the tensors and of a cache for the model's trained context.
+    The original has an F16 cache. Bytes are those of the tensors and of a cache for the model's trained context.
     """
     engine, full = engine or default_engine(), find_model(model)
-    file = full if type == AS_IT_IS else quantize(full, type, engine=engine)
+    file = full if type == AS_IT_IS else quantize(full, type, imatrix=imatrix, engine=engine)
     settings = Settings(type_k=type_k, type_v=type_v, flash_attn="on")
     header = read_gguf(file)
     cache = kv_cache_bytes(header, settings.but(n_ctx=header.n_ctx_train))
     found = fidelity(file, full, settings=settings, n_chunks=n_chunks, engine=engine)
-    return Choice(type, settings, header.tensor_bytes + cache, found)
+    return Choice(type, settings, header.tensor_bytes + cache, found, Path(imatrix).stem if imatrix else "")

@@ -28,8 +28,9 @@ from inferlab.figures.http_serving import (
     running_answers,
     ttft_over_http,
 )
+from inferlab.figures.importance import changed_codes, losses_by_text, losses_with_matrix, matrix_searches
 from inferlab.figures.journey import conversation_clock
-from inferlab.figures.kernel_rates import mix_rates, repacking
+from inferlab.figures.kernel_rates import mix_rates, repacking, type_rates
 from inferlab.figures.kv_cache import cache_runs, cache_use, kv_formulas
 from inferlab.figures.link_rates import link_ladder
 from inferlab.figures.load_memory import load_memory, load_peaks
@@ -84,6 +85,7 @@ __all__ = [
     "cache_use",
     "card_shares",
     "cells_held",
+    "changed_codes",
     "cold_start",
     "cold_starts",
     "confusion_matrix",
@@ -108,6 +110,9 @@ __all__ = [
     "load_memory",
     "load_peaks",
     "longest_pauses",
+    "losses_by_text",
+    "losses_with_matrix",
+    "matrix_searches",
     "memory_breakdown",
     "memory_residuals",
     "mix_rates",
@@ -163,4 +168,5 @@ __all__ = [
     "tuning_pairs",
     "tuning_rounds",
     "type_choices",
+    "type_rates",
 ]

@@ -83,6 +83,15 @@ class Fidelity(Measurement):
         """Mean nats of divergence a token; 0 for the reference itself."""
         return _mean(self.kl_nats)
 
+    def change_from(self, other: Fidelity) -> Estimate:
+        """Mean change of the divergence from another file's on the same text, token by token; below 0 it is smaller.
+
+        Raises InvalidSettings where the two did not score the same tokens with the same reference.
+        """
+        if (self.n_tokens, self.reference_nats) != (other.n_tokens, other.reference_nats):
+            raise InvalidSettings("Two files are compared only on one text with one reference. Measure both again.")
+        return _mean([own - one for own, one in zip(self.kl_nats, other.kl_nats, strict=True)])
+
     @cached_property
     def kl_percentiles(self) -> dict[float, float]:
         """Quantiles of the divergence, at the shares that llama-perplexity reports."""

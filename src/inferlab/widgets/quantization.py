@@ -1,4 +1,4 @@
-"""The live lab of chapter 5: bytes and losses by the types of weights, keys and values."""
+"""The live lab of chapter 5: bytes and losses by the types of weights, keys and values, and the importance matrix."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import ipywidgets as ipw
 from inferlab import figures
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
+from inferlab.experiments.importance import MATRICES
 from inferlab.experiments.quant_tradeoffs import AS_IT_IS, TYPES, Choice, choose
+from inferlab.model.find import find_model, tiny_imatrix, tiny_model
 from inferlab.settings import KV_TYPES
 from inferlab.units import bytes_text
 from inferlab.widgets.live_lab import OneButtonLab
 
+TABLE_TYPES = ("IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M")
+WITHOUT = "none"
 PAGE_EXAMPLES = (
     (AS_IT_IS, "q8_0", "q8_0"), ("Q8_0", "f16", "f16"), ("Q4_K_M", "f16", "f16"), ("Q4_K_M", "q8_0", "q8_0")
 )  # fmt: skip
@@ -24,7 +28,7 @@ PAGE_EXAMPLES = (
 def quantization_lab(
     model: str | Path | None = None, engine: LlamaEngine | None = None
 ) -> QuantizationLab | figures.Figure:
-    """Choices for the types of weights, keys and values, and a button that quantizes and compares.
+    """Choices of types and importance matrix, and a button that quantizes and compares.
 
     On a built page, where no kernel answers, four choices measured at build in the same figure.
     """
@@ -38,20 +42,26 @@ class QuantizationLab(OneButtonLab):
     """The live lab of chapter 5; `choices` keeps every comparison, so a cell below can go on with them."""
 
     label = "Compare"
-    idle_text = "Choose three types, say where the point will land, then press Compare."
+    idle_text = "Choose the types, say where the point will land, then press Compare."
     busy_text = "Quantizing, then reading the text with both models …"
 
     def __init__(self, model: str | Path | None = None, engine: LlamaEngine | None = None) -> None:
         self.model, self.engine = model, engine or default_engine()
         self.choices: list[Choice] = []
-        self.type = _dropdown("Weights", (AS_IT_IS, *TYPES), "Q4_K_M")
+        self.type = _dropdown("Weights", (AS_IT_IS, *TYPES, *TABLE_TYPES), "Q4_K_M")
+        self.matrix = _dropdown("Matrix", self._matrices, WITHOUT)
         self.type_k = _dropdown("Keys", KV_TYPES, "f16")
         self.type_v = _dropdown("Values", KV_TYPES, "f16")
         super().__init__()
 
     @property
     def controls(self) -> list[ipw.Widget]:
-        return [self.type, self.type_k, self.type_v]
+        return [self.type, self.matrix, self.type_k, self.type_v]
+
+    @property
+    def _matrices(self) -> tuple[str, ...]:
+        """The importance matrices by their texts; only the embedded model has any here."""
+        return (WITHOUT, *MATRICES) if find_model(self.model) == tiny_model() else (WITHOUT,)
 
     def work(self) -> str:
         made = self.compare()
@@ -60,7 +70,8 @@ class QuantizationLab(OneButtonLab):
     def compare(self) -> Choice:
         """Compare the chosen types with the original model, and keep the choice."""
         types = self.type.value, self.type_k.value, self.type_v.value
-        self.choices.append(choose(self.model, *types, engine=self.engine))
+        imatrix = None if self.matrix.value == WITHOUT else tiny_imatrix(self.matrix.value)
+        self.choices.append(choose(self.model, *types, imatrix=imatrix, engine=self.engine))
         return self.choices[-1]
 
     def draw(self) -> figures.Figure:

@@ -1,4 +1,4 @@
-"""Make the embedded model's importance matrices: one from its own kind of text, and four to compare with it.
+"""Make the embedded model's importance matrices: one from its own kind of text, and six to compare with it.
 
     python matrices.py --work WORK    # WORK as `build.py corpus` left it; llama-imatrix from `make tools`
 
@@ -7,6 +7,9 @@ one-chunk  the first 512 tokens of the same
 code       the code examples of the same pages, which the training left out: another kind of text
 random     tokens in random order: no text at all
 held-out   the text on which fidelity is judged: what must not be done
+even       every column as important as every other: what a matrix changes besides importance
+shuffled   the matrix of `training` with the columns of each tensor in random order: as useful as the matrix of another
+           model that has the same names and sizes, which llama.cpp accepts
 
 Nothing here is imported by the library.
 """
@@ -15,12 +18,16 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from build import HERE, PACKAGES, Recipe, corpus_pages
 
 import inferlab as lab
 from inferlab.engine.importance import importance_matrix
+from inferlab.model.gguf import read_part
+from inferlab.model.imatrix import SUMS
 
 N_BYTES = 120_000
 N_CHUNKS = 56
@@ -54,6 +61,16 @@ def random_text() -> str:
     return lab.detokenize([draws.randrange(2, vocabulary) for _ in range(N_CHUNKS * 512)], "tiny")
 
 
+def write_changed(source: Path, target: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """The same file with every tensor of sums changed."""
+    data = bytearray(source.read_bytes())
+    for tensor in read_part(source, {}).tensors:
+        if tensor.name.endswith(SUMS):
+            sums = np.frombuffer(data, "<f4", tensor.n_elements, tensor.offset)
+            data[tensor.offset : tensor.offset + tensor.n_bytes] = change(sums).tobytes()
+    target.write_bytes(data)
+
+
 def _cut(text: str) -> str:
     return text.encode()[:N_BYTES].decode(errors="ignore").rsplit("\n", 1)[0] + "\n"
 
@@ -75,6 +92,9 @@ def main() -> None:
     for name, (text, most) in texts.items():
         made = importance_matrix("tiny", text, FOLDER / f"{name}.gguf", most)
         print(f"{name}: {made.n_chunks} chunks of {text.name}")
+    draws = np.random.default_rng(Recipe.seed)
+    write_changed(FOLDER / "training.gguf", FOLDER / "even.gguf", lambda sums: np.full_like(sums, sums.mean()))
+    write_changed(FOLDER / "training.gguf", FOLDER / "shuffled.gguf", draws.permutation)
 
 
 if __name__ == "__main__":
