@@ -36,6 +36,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
     FLOOR: {"samplers": ["top_k"], "top_k": 1},
     WHOLE: {"samplers": ["top_k"], "top_k": 1, "stream": False},
     "default": {},
+    "default again": {},
     "greedy": GREEDY,
     "greedy, only temperature": {**GREEDY, "samplers": ["temperature"]},
     "top-k off": {"top_k": 0},
@@ -49,7 +50,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "top-k off, in the backend": {"top_k": 0, **BACKEND},
     "repeat penalty, in the backend": {"repeat_penalty": 1.1, **BACKEND},
 }
-"""Fields of llama-server's /completion; the rest are its defaults."""
+"""Fields of llama-server's /completion; the rest are its defaults. `default again` is the control."""
 
 
 def compare_with_server(
