@@ -6,7 +6,17 @@ from fakes import ScriptedEngine
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Sampler
 from inferlab.errors import EngineRefused, InvalidSettings
-from inferlab.measurement.sampling import CHAINS, DEFAULT, FLAT, NINE, RANGES, SHARP, require_sampling, sample_times
+from inferlab.measurement.sampling import (
+    CHAINS,
+    DEFAULT,
+    FLAT,
+    NINE,
+    RANGES,
+    SHARP,
+    chains_named,
+    require_sampling,
+    sample_times,
+)
 
 
 class SamplingEngine(ScriptedEngine):
@@ -30,6 +40,13 @@ def test_nothing_to_time_is_refused(asked):
     """At least one chain, one distribution, one repetition, one token."""
     with pytest.raises(InvalidSettings, match="at least"):
         sample_times(engine=SamplingEngine(), **asked)
+
+
+def test_some_chains_are_chosen_by_their_names():
+    """An unknown one is refused with the known ones."""
+    assert chains_named("default", "DRY") == {"default": DEFAULT, "DRY": CHAINS["DRY"]}
+    with pytest.raises(InvalidSettings, match="no chain 'mirostat'"):
+        chains_named("mirostat")
 
 
 def test_a_chain_that_was_not_measured_is_refused():

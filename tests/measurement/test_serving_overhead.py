@@ -39,6 +39,9 @@ class Server:
 class PickingEngine(ScriptedEngine):
     """Finds the token with the number of the position the likeliest."""
 
+    def keep(self, n_tokens, sequence=None):
+        assert n_tokens == 0
+
     def step(self, entries):
         return Step(1.0, tuple(one.position for one in entries if one.wanted))
 

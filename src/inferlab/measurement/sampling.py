@@ -91,6 +91,14 @@ RANGES: dict[str, tuple[tuple[str, float, float, str], ...]] = {
 """Sampler -> name of each value, least, most, and what llama.cpp does outside of these without a word."""
 
 
+def chains_named(*names: str) -> dict[str, tuple[Sampler, ...]]:
+    """Some of CHAINS by their names. Raises InvalidSettings for a name that is not among them."""
+    for name in names:
+        if name not in CHAINS:
+            raise InvalidSettings(f"There is no chain {name!r}. There are: {', '.join(CHAINS)}.")
+    return {name: CHAINS[name] for name in names}
+
+
 @dataclass(frozen=True)
 class ChainTimes:
     """One chain on logits of one exponent: seconds of each call, in turns with the other chains."""
