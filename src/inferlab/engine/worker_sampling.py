@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import random
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -27,8 +28,9 @@ Spec = Sequence[Any]  # protocol.Sampler as JSON carries it: name, values
 def time_chains(
     loaded: LoadedModel, prompt: Sequence[int], chains: Sequence[Sequence[Spec]], exponent: float, repeats: int
 ) -> dict[str, Any]:
-    """Seconds of llama_sampler_sample for each chain and repetition, in turns, and of each decode step before it.
+    """Seconds of llama_sampler_sample for each chain and repetition, and of each decode step before it.
 
+    Every turn has the chains in another order, since a chain leaves its own data in the processor's caches.
     Raises Refused for a name that SAMPLERS lacks, or a prompt that leaves no cell for the token after it.
     """
     if not 0 < len(prompt) < loaded.n_ctx:
@@ -38,12 +40,16 @@ def time_chains(
         made.extend(_Chain(loaded, specs) for specs in chains)
         _prefill(loaded, prompt)
         logits = zipf_logits(loaded.vocabulary.n_tokens, exponent)
-        rounds = [[_one(loaded, chain, len(prompt), logits) for chain in made] for _ in range(repeats)]
+        order = random.Random(ORDER_SEED)
+        rounds = [
+            {i: _one(loaded, made[i], len(prompt), logits) for i in order.sample(range(len(made)), len(made))}
+            for _ in range(repeats)
+        ]
     finally:
         for chain in made:
             chain.free()
     return {
-        "decode_seconds": [step for turn in rounds for step, _ in turn],
+        "decode_seconds": [step for turn in rounds for step, _ in turn.values()],
         "seconds": [[turn[i][1] for turn in rounds] for i in range(len(made))],
     }
 

@@ -31,7 +31,7 @@ SEED = 7
 BENCH, LIBRARY, SERVER, CLIENT, PROMPT = "llama-bench", "this book", "server: {}", "client: {}", "prefill: {}"
 FLOOR, WHOLE = "one candidate", "one candidate, not streamed"
 GREEDY, BACKEND = {"temperature": 0}, {"backend_sampling": True}
-SCHEMA = {"json_schema": {"type": "array", "items": {"type": "string"}}, "ignore_eos": False}
+SCHEMA = {"json_schema": {"type": "array", "items": {"type": "string"}, "minItems": 100}, "ignore_eos": False}
 REQUESTS: Mapping[str, Mapping[str, Any]] = {
     FLOOR: {"samplers": ["top_k"], "top_k": 1},
     WHOLE: {"samplers": ["top_k"], "top_k": 1, "stream": False},
