@@ -7,7 +7,10 @@ import pytest
 
 from inferlab.engine.option_names import options
 
-DEFAULTS = {"n_batch": "2048", "n_ubatch": "512", "port": "8080", "cache_ram": "8192", "n_ctx": "0"}
+DEFAULTS = {"n_batch": "2048", "n_ubatch": "512", "port": "8080", "cache_ram": "8192", "n_ctx": "0",
+            "temperature": "0.80", "top_k": "40", "top_p": "0.95", "min_p": "0.05", "typical_p": "1.00",
+            "top_n_sigma": "-1.00", "xtc_probability": "0.00", "dry_multiplier": "0.00", "backend_sampling": "disabled",
+            "samplers": "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"}  # fmt: skip
 
 
 @pytest.fixture
@@ -34,5 +37,5 @@ def test_every_flag_is_one_of_llama_servers(entries):
 
 @pytest.mark.parametrize(("name", "default"), DEFAULTS.items())
 def test_a_number_is_llama_servers_default(entries, name, default):
-    """Those that the help prints as numbers."""
+    """Those that the help prints as numbers, or as names."""
     assert f"default: {default}" in entry_of(entries, options()[name].names_in("cli")[0])

@@ -7,7 +7,9 @@ import pytest
 import inferlab as lab
 from inferlab.measurement.benchmark_programs import compare_programs
 from inferlab.measurement.http_serving import HttpRequest
-from inferlab.measurement.served_answers import REQUESTS, served_answers
+from inferlab.measurement.served_answers import GREEDY, REQUESTS, Asked, served_answers
+from inferlab.measurement.serving_overhead import REQUESTS as OVERHEAD
+from inferlab.measurement.serving_overhead import compare_with_server
 from inferlab.measurement.watched_server import QUERIES, scrape_pairs, watch_server
 
 pytestmark = pytest.mark.engine
@@ -47,3 +49,23 @@ def test_the_programs_of_llama_cpp_print_what_is_read(program):
     found = compare_programs("tiny", n_prompt=32, n_gen=8, turns=1, progress=False)
     assert len(found.rates) == 9
     assert all(found.rate(name) > 0 for name in found.rates)
+
+
+def test_the_server_is_timed_beside_the_bench(program):
+    """Every request has a rate of the server, and what streams one of the client; words change a greedy answer."""
+    program("llama-bench"), program("llama-server")
+    asked = {name: OVERHEAD[name] for name in ("one candidate, not streamed", "default", "grammar of words")}
+    found = compare_with_server("tiny", requests=asked, n_prompt=16, n_gen=8, turns=1, progress=False)
+    assert set(found.rates) == {
+        "llama-bench", "this book", *(f"{of}: {name}" for of in ("server", "prefill") for name in asked),
+        "client: default", "client: grammar of words",
+    }  # fmt: skip
+    assert found.changed["grammar of words"] > 0
+
+
+def test_greedy_sampling_in_the_backend_picks_the_same_tokens(program):
+    """The vocabulary's likeliest token is the same wherever it is looked for."""
+    program("llama-server")
+    asked = {"backend": Asked(GREEDY, {"backend_sampling": True})}
+    found = served_answers("tiny", requests=asked, n_prompts=2, n_prompt=16, n_gen=8)
+    assert found.compared[0].n_same == (8, 8)

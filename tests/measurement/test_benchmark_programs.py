@@ -50,14 +50,14 @@ def test_without_programs_the_error_says_how_to_get_them(monkeypatch):
     """They are compiled, not installed."""
     monkeypatch.setattr(benchmark_programs, "built_program", lambda name: None)
     with pytest.raises(EngineUnavailable, match="make tools"):
-        benchmark_programs._lines("llama-bench", [])
+        benchmark_programs.run_program("llama-bench", [])
 
 
 def test_a_program_that_fails_is_reported(monkeypatch):
     """With its status."""
     monkeypatch.setattr(benchmark_programs, "built_program", lambda name: "false")
     with pytest.raises(EngineRefused, match="status 1"):
-        benchmark_programs._lines("llama-bench", [])
+        benchmark_programs.run_program("llama-bench", [])
 
 
 @pytest.mark.parametrize("asked", [{"n_prompt": 0}, {"n_gen": 0}, {"turns": 0}])

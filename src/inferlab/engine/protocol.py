@@ -87,7 +87,7 @@ class Sampler(NamedTuple):
     """One sampler of a chain: its name in --samplers (or greedy, dist), and its values as engine.worker_sampling."""
 
     name: str
-    values: tuple[float, ...] = ()
+    values: tuple[float | str, ...] = ()
 
 
 class Engine(Protocol):

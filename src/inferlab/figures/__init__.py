@@ -55,6 +55,7 @@ from inferlab.figures.request_memory import request_memory
 from inferlab.figures.requests import requests, summary, timeline, token_times, ttft_against_prompt
 from inferlab.figures.roofline import rates_against_length, roofline, roofline_at
 from inferlab.figures.rounding import rounding_errors, scale_search
+from inferlab.figures.serving_overhead import token_split
 from inferlab.figures.showing import live, on_page, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
 from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance
@@ -162,6 +163,7 @@ __all__ = [
     "timeline",
     "token_against_cells",
     "token_against_depth",
+    "token_split",
     "token_times",
     "ttft_against_prompt",
     "ttft_over_http",

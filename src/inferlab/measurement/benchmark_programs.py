@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -31,12 +31,14 @@ SIZES = (1, 4)
 class BenchmarkPrograms(Measurement):
     """Tokens per second of the same work by several programs.
 
-    rates  "program: work" -> one rate for each turn
+    rates    "program: work" -> one rate for each turn
+    changed  request with a grammar -> share of its greedy tokens that are not the likeliest (serving_overhead)
     """
 
     n_prompt: int
     n_gen: int
     rates: dict[str, tuple[float, ...]]
+    changed: dict[str, float] = field(default_factory=dict)
 
     def rate(self, name: str) -> float:
         """The median over the turns."""
@@ -81,8 +83,8 @@ def _of_this_book(path: Path, settings: Settings, n_prompt: int, n_gen: int) -> 
 
 def _of_llama_bench(path: Path, settings: Settings, n_prompt: int, n_gen: int) -> dict[str, float]:
     common = ["-m", path, "-t", settings.n_threads, "-r", 1, "-o", "jsonl"]
-    prefill, empty = _lines("llama-bench", [*common, "-p", n_prompt, "-n", n_gen])
-    (filled,) = _lines("llama-bench", [*common, "-p", 0, "-n", n_gen, "-d", n_prompt])
+    prefill, empty = run_program("llama-bench", [*common, "-p", n_prompt, "-n", n_gen])
+    (filled,) = run_program("llama-bench", [*common, "-p", 0, "-n", n_gen, "-d", n_prompt])
     return {
         "llama-bench: prefill": prefill["avg_ts"],
         "llama-bench: decode, 1 at once": filled["avg_ts"],
@@ -93,7 +95,7 @@ def _of_llama_bench(path: Path, settings: Settings, n_prompt: int, n_gen: int) -
 def _of_batched_bench(path: Path, settings: Settings, n_prompt: int, n_gen: int) -> dict[str, float]:
     n_ctx = max(SIZES) * (n_prompt + n_gen)
     sizes = ",".join(map(str, SIZES))
-    rows = _lines(
+    rows = run_program(
         "llama-batched-bench",
         ["-m", path, "-t", settings.n_threads, "-tb", settings.n_threads_batch, "-c", n_ctx,
          "-npp", n_prompt, "-ntg", n_gen, "-npl", sizes, "--output-format", "jsonl"],
@@ -104,7 +106,7 @@ def _of_batched_bench(path: Path, settings: Settings, n_prompt: int, n_gen: int)
     return {"llama-batched-bench: prefill": rows[0]["speed_pp"], **decode}
 
 
-def _lines(name: str, arguments: Sequence[object]) -> list[dict]:
+def run_program(name: str, arguments: Sequence[object]) -> list[dict]:
     """The JSON objects that a program printed, one on each line."""
     program = built_program(name)
     if program is None:

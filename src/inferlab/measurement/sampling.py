@@ -23,22 +23,80 @@ from inferlab.settings import Settings
 FLAT, SHARP = 1.0, 2.0
 SEED = 42
 CUT = (Sampler("top_p", (0.95,)), Sampler("min_p", (0.05,)), Sampler("temperature", (0.8,)), Sampler("dist", (SEED,)))
-TOP_K = Sampler("top_k", (40,))
+TOP_K, DRAW = Sampler("top_k", (40,)), CUT[3]
 DEFAULT = (TOP_K, *CUT)
-REPEAT = Sampler("penalties", (64, 1.1, 0.0, 0.0))
+REPEAT, DRY = Sampler("penalties", (64, 1.1, 0.0, 0.0)), Sampler("dry", (0.8, 1.75, 2, 64))
+SIGMA, TYPICAL, XTC = Sampler("top_n_sigma", (1.0,)), Sampler("typ_p", (0.9,)), Sampler("xtc", (1.0, 0.1, SEED))
+NINE = (
+    Sampler("penalties", (64, 1.0, 0.0, 0.0)), Sampler("dry", (0.0, 1.75, 2, 64)), Sampler("top_n_sigma", (-1.0,)),
+    TOP_K, Sampler("typ_p", (1.0,)), *CUT[:2], Sampler("xtc", (0.0, 0.1, SEED)), *CUT[2:],
+)  # fmt: skip
+"""llama-server's whole list in its order, with its values (common/common.h:226); five of the nine are off."""
+ANY_TEXT, WORDS = r"root ::= [^\x00]*", 'root ::= ("yes" | "no" | "maybe") ("," root)?'
 CHAINS: dict[str, tuple[Sampler, ...]] = {
     "default": DEFAULT,
+    "all nine, five off": NINE,
     "likeliest token": (Sampler("greedy"),),
     "other temperature and seed": (TOP_K, *CUT[:2], Sampler("temperature", (1.2,)), Sampler("dist", (SEED + 1,))),
-    "penalty of 1": (Sampler("penalties", (64, 1.0, 0.0, 0.0)), *DEFAULT),
+    "penalty of 1": (NINE[0], *DEFAULT),
     "repeat penalty": (REPEAT, *DEFAULT),
     "repeat penalty after top-k": (TOP_K, REPEAT, *CUT),
-    "DRY": (Sampler("dry", (0.8, 1.75, 2, 64)), *DEFAULT),
+    "DRY": (DRY, *DEFAULT),
+    "top-n-sigma": (SIGMA, *DEFAULT),
+    "typical-p": (TOP_K, TYPICAL, *CUT),
+    "XTC": (TOP_K, *CUT[:2], XTC, *CUT[2:]),
     "top-k off": CUT,
+    "top-p off": (TOP_K, *CUT[1:]),
+    "min-p off": (TOP_K, CUT[0], *CUT[2:]),
+    "temperature off": (TOP_K, *CUT[:2], DRAW),
     "only min-p": CUT[1:],
     "only temperature": CUT[2:],
+    "only the draw": (DRAW,),
+    "only top-k": (TOP_K, DRAW),
+    "only top-p": (CUT[0], DRAW),
+    "only repeat penalty": (REPEAT, DRAW),
+    "only DRY": (DRY, DRAW),
+    "only top-n-sigma": (SIGMA, DRAW),
+    "only typical-p": (TYPICAL, DRAW),
+    "only XTC": (XTC, DRAW),
+    "grammar, token allowed": (*DEFAULT, Sampler("grammar_check", (ANY_TEXT,))),
+    "grammar, token rejected": (*DEFAULT, Sampler("grammar_check", (WORDS,))),
+    "grammar before top-k, any text": (Sampler("grammar", (ANY_TEXT,)), *DEFAULT),
+    "grammar before top-k, words": (Sampler("grammar", (WORDS,)), *DEFAULT),
 }
-"""Chains by name, in the order of common/common.h; `default` is llama-server's, without the samplers that are off."""
+"""Chains by name, in the order of common/common.h; `default` is llama-server's, without the samplers that are off.
+
+The logits are made, so a text in WORDS is never the choice and ANY_TEXT always: each is one of the grammar's two cases.
+"""
+INFINITE = float("inf")
+RANGES: dict[str, tuple[tuple[str, float, float, str], ...]] = {
+    "temperature": (("temperature", 0, INFINITE, "take the likeliest token, as at 0 (src/llama-sampler.cpp:270)"),),
+    "top_k": (("top_k", 0, INFINITE, "keep all tokens, as at 0 (src/llama-sampler.cpp:1520)"),),
+    "top_p": (("top_p", 0, 1, "switch it off above 1, and keep one token below 0 (src/llama-sampler.cpp:1720)"),),
+    "min_p": (("min_p", 0, 1, "switch it off below 0, as at 0 (src/llama-sampler.cpp:1883)"),),
+    "typ_p": (("typ_p", 0, 1, "switch it off above 1, as at 1 (src/llama-sampler.cpp:1995)"),),
+    "xtc": (
+        ("xtc-probability", 0, 1, "switch it off below 0, as at 0 (src/llama-sampler.cpp:2417)"),
+        ("xtc-threshold", 0, 0.5, "switch it off above 0.5 (src/llama-sampler.cpp:2417)"),
+    ),
+    "penalties": (
+        ("repeat-last-n", 0, INFINITE, "switch it off, as at 0 (src/llama-sampler.cpp:3209)"),
+        ("repeat-penalty", 1e-6, INFINITE, "refuse it in a server, and divide by it here (common/sampling.cpp:189)"),
+    ),
+    "dry": (
+        ("dry-multiplier", 0, INFINITE, "reward repetition (src/llama-sampler.cpp:3645)"),
+        ("dry-base", 1, INFINITE, "switch it off, or keep the default with --dry-base (src/llama-sampler.cpp:3645)"),
+    ),
+}
+"""Sampler -> name of each value, least, most, and what llama.cpp does outside of these without a word."""
+
+
+def chains_named(*names: str) -> dict[str, tuple[Sampler, ...]]:
+    """Some of CHAINS by their names. Raises InvalidSettings for a name that is not among them."""
+    for name in names:
+        if name not in CHAINS:
+            raise InvalidSettings(f"There is no chain {name!r}. There are: {', '.join(CHAINS)}.")
+    return {name: CHAINS[name] for name in names}
 
 
 @dataclass(frozen=True)
@@ -91,9 +149,13 @@ def sample_times(
     repeats: int = 30,
     engine: LlamaEngine | None = None,
 ) -> Sampling:
-    """Time every chain `repeats` times for each exponent. Raises InvalidSettings, ModelError, EngineError."""
+    """Time every chain `repeats` times for each exponent. Raises InvalidSettings, ModelError, EngineError.
+
+    Values outside of RANGES are refused, and so is a text that is no grammar, by llama.cpp.
+    """
     if not chains or not exponents or min(n_prompt, repeats) < 1:
         raise InvalidSettings("Give at least one chain and one exponent, and n_prompt and repeats of at least 1.")
+    require_sampling([one for samplers in chains.values() for one in samplers])
     engine, path = engine or default_engine(), find_model(model)
     with engine.exclusive():
         opening = engine.open(path, with_context(settings or Settings(), n_prompt, 1))
@@ -105,9 +167,24 @@ def sample_times(
             n_vocab=header.n_vocab,
             n_prompt=n_prompt,
             chains=tuple(
-                ChainTimes(name, tuple(samplers), exponent, tuple(seconds))
+                ChainTimes(name, tuple(samplers), exponent, tuple(round(one, 8) for one in seconds))
                 for exponent, (every, _) in zip(exponents, found, strict=True)
                 for (name, samplers), seconds in zip(chains.items(), every, strict=True)
             ),
             decode_seconds=tuple(step for _, steps in found for step in steps),
         )
+
+
+def require_sampling(samplers: Sequence[Sampler]) -> None:
+    """Refuse values that llama.cpp would take for others. Raises InvalidSettings, which says for which."""
+    for name, values in samplers:
+        for (what, least, most, silently), value in zip(RANGES.get(name, ()), values, strict=False):
+            if not least <= value <= most:
+                upper = "or more" if most == INFINITE else f"to {most:g}"
+                said = f"{what}={value:g} must be {least:g} {upper}. llama.cpp would {silently}."
+                raise InvalidSettings(f"{said} Give a value in the range.")
+        if name in ("grammar", "grammar_check") and "root" not in str(values[0]):
+            raise InvalidSettings(
+                f"The grammar {str(values[0])[:40]!r} has no rule 'root', where an answer begins. Without a grammar, "
+                "leave the sampler out; llama-server takes an empty one for none (tools/server/server-schema.cpp:273)."
+            )
