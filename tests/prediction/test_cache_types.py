@@ -12,7 +12,14 @@ from inferlab.engine import dry_run
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.decode_bound import token_bytes
-from inferlab.prediction.memory.cache import cache_layers, kv_cache_bytes, layer_bytes, require_effect
+from inferlab.prediction.memory import kept
+from inferlab.prediction.memory.cache import (
+    cache_layers,
+    kv_cache_bytes,
+    kv_cache_bytes_per_token,
+    layer_bytes,
+    require_effect,
+)
 from inferlab.prediction.speed import PlacedModel
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -111,3 +118,28 @@ def test_each_token_reads_the_whole_state():
     known = lab.known_model("mamba2-130m")
     model, state = lab.shape(known), sum(4 * layer.state_values for layer in cache_layers(known))
     assert token_bytes(model, depth=0) == token_bytes(model, depth=4000) == state + sum(bytes_read(model).values())
+
+
+def test_what_a_server_keeps_of_a_prompt():
+    """A plain cache: its cells. A hybrid: the states besides, and the same again for each checkpoint."""
+    plain, hybrid, settings = lab.shape("llama-3.2-1b"), lab.shape("granite-4.0-h-350m"), Settings(n_ctx=4096)
+    assert kept.checkpoint_bytes(plain, settings) == 0
+    assert kept.copy_bytes(plain, settings, 100) == 100 * (kv_cache_bytes_per_token(plain) + 12)
+    states = sum(4 * layer.state_values for layer in cache_layers(hybrid))
+    assert kept.checkpoint_bytes(hybrid, settings) == states
+    cells = 100 * (kv_cache_bytes_per_token(hybrid) + 12)
+    assert kept.copy_bytes(hybrid, settings, 100, n_checkpoints=2) == cells + 3 * states
+    assert kept.copies_in(10 * states, hybrid, settings, 1) == 9
+    with pytest.raises(InvalidSettings, match="a prompt has a token at least"):
+        kept.copy_bytes(plain, settings, 0)
+
+
+def test_a_checkpoint_of_windows_has_their_cells():
+    """Those inside the windows; none where the whole cache is kept, whose copies leave out the same cells."""
+    gemma = lab.known_model("gemma-3-1b")
+    window = Settings(n_ctx=4096, swa_full=False)
+    assert kept.checkpoint_bytes(gemma, window) == 512 * (22 * 2 * 2 * 256 + 12)
+    assert kept.checkpoint_bytes(gemma, window, 100) == 100 * (22 * 2 * 2 * 256 + 12)
+    assert kept.checkpoint_bytes(gemma, window.but(swa_full=True)) == 0
+    whole = kept.copy_bytes(gemma, window.but(swa_full=True), 3000)
+    assert kept.copy_bytes(gemma, window, 3000) == whole == 3000 * (4 * 1024 + 12) + kept.checkpoint_bytes(gemma, window)
