@@ -72,7 +72,7 @@ def a_journey():
 def kept_prompts():
     facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "options": ("-ctxcp", "0")}
     turn = KeptTurn("new", 100, 0, 0.5, 0.4, False, True, (1024, 2048), 1, 4096, None)
-    return KeptPrompts(**facts, turns=(turn,))
+    return KeptPrompts(**facts, n_gen=4, turns=(turn,))
 
 
 def fit_answers():

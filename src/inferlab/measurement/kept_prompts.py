@@ -73,11 +73,16 @@ class KeptTurn:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptPrompts(Measurement):
-    """Turns on one llama-server with one slot; `options` are its flags beside the settings."""
+    """Turns on one llama-server with one slot.
+
+    options  its flags beside the settings
+    n_gen    tokens of each answer, all but the last of which are in the cache afterwards
+    """
 
     made_with = "llama-server over HTTP"
 
     options: tuple[str, ...]
+    n_gen: int
     turns: tuple[KeptTurn, ...]
 
     @property
@@ -129,7 +134,7 @@ def keep_prompts(
             found.append(turn)
         return KeptPrompts(
             model=header.card(), settings=server.settings, machine=this_machine(), date=date.today().isoformat(),
-            buffers=server.buffers, options=tuple(options), turns=tuple(found[1:]),
+            buffers=server.buffers, options=tuple(options), n_gen=n_gen, turns=tuple(found[1:]),
         )  # fmt: skip
 
 
