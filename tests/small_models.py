@@ -30,6 +30,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "gemma": ("gemma", {"head_dim": 128, "n_head_kv": 1}, True),
     "gemma2": ("gemma2", {"head_dim": 128, "post_norm": True, "swa": True}, True),
     "gemma3": ("gemma3", {"n_layer": 7, "head_dim": 128, "post_norm": True, "qk_norm": True, "swa": True}, True),
+    "gpt-oss": ("gpt-oss", {"post_norm": "attention", "swa": True, "moe": "biased", "bias": "qkvo", "sinks": True,
+                               "n_ff_exp": 256}, False),
+    "cohere2": ("cohere2", {"swa": True, "ffn_norm": False}, True),
     "phi3": ("phi3", {"fused": True}, False),
     "olmo2": ("olmo2", {"qk_norm": "whole", "post_norm": "only"}, False),
     "starcoder2": ("starcoder2", {"bias": "all", "gate": False}, True),
@@ -80,7 +83,7 @@ def _add_metadata(writer: GGUFWriter, d: dict[str, Any]) -> None:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_layer_norm_eps(1e-5)
     writer.add_tokenizer_model("no_vocab")
-    if writer.arch in ("granite", "granitemoe"):
+    if writer.arch in ("granite", "granitemoe", "cohere2"):
         writer.add_logit_scale(1.0)
     if d.get("swa"):
         writer.add_sliding_window(d["n_swa"])
@@ -106,8 +109,8 @@ def tensors(d: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], str]]:
     yield "token_embd.weight", (width, d["n_vocab"]), d.get("type_embd", matrix)
     for i in range(d["n_layer"]):
         for name, shape in _block(d, i):
-            matrices = len(shape) > 1 and not name.startswith("ffn_gate_inp") and "conv" not in name
-            yield f"blk.{i}.{name}", shape, matrix if matrices else "F32"
+            vector = len(shape) == 1 or name.endswith("bias") or name.startswith("ffn_gate_inp") or "conv" in name
+            yield f"blk.{i}.{name}", shape, "F32" if vector else matrix
     if d.get("rope_freqs"):
         yield "rope_freqs.weight", (d["head_dim"] // 2,), "F32"
     yield "token_embd_norm.weight" if d.get("recurrent") else "output_norm.weight", (width,), "F32"
@@ -131,8 +134,9 @@ def _block(d: dict[str, Any], index: int) -> Iterator[tuple[str, tuple[int, ...]
         yield from _latent_attention(d) if d.get("mla") else _attention(d)
     if d.get("post_norm"):
         yield "post_attention_norm.weight", (width,)
+    if d.get("post_norm") not in (None, "attention"):
         yield "post_ffw_norm.weight", (width,)
-    if d.get("post_norm") != "only":
+    if d.get("post_norm") not in ("only", "attention") and d.get("ffn_norm", True):
         yield "ffn_norm.weight", (width,)
     if bias:
         yield "ffn_norm.bias", (width,)
@@ -153,7 +157,9 @@ def _attention(d: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "attn_q_norm.weight", (q if whole else d["head_dim"],)
         yield "attn_k_norm.weight", (kv if whole else d["head_dim"],)
     yield "attn_output.weight", (q, width)
-    if d.get("bias") == "all":
+    if d.get("sinks"):
+        yield "attn_sinks.weight", (d["n_head"],)
+    if d.get("bias") in ("all", "qkvo"):
         yield "attn_output.bias", (width,)
 
 
@@ -177,6 +183,10 @@ def _feed_forward(d: dict[str, Any], index: int) -> Iterator[tuple[str, tuple[in
         yield "ffn_gate_exps.weight", (width, each, experts)
         yield "ffn_down_exps.weight", (each, width, experts)
         yield "ffn_up_exps.weight", (width, each, experts)
+        if d["moe"] == "biased":
+            yield "ffn_gate_inp.bias", (experts,)
+            for name, rows in (("gate", each), ("down", width), ("up", each)):
+                yield f"ffn_{name}_exps.bias", (rows, experts)
         if d["moe"] == "shared":
             yield "ffn_gate_shexp.weight", (width, each)
             yield "ffn_down_shexp.weight", (each, width)

@@ -47,6 +47,7 @@ from inferlab.measurement.continuous_batching import Request
 from inferlab.measurement.engine_comparison import EngineComparison, EngineRow
 from inferlab.measurement.fidelity import Estimate
 from inferlab.measurement.journey import Journey
+from inferlab.measurement.kept_prompts import KeptPrompts, KeptTurn
 from inferlab.measurement.run import Run
 from inferlab.measurement.same_answer import Compared, SameAnswers
 from inferlab.measurement.sampling import ChainTimes, Sampling
@@ -69,6 +70,12 @@ def a_journey():
     run = made_run()
     facts = {"model": run.model, "settings": run.settings, "machine": CPU_ONLY, "case": "as is", "page_cache": "full"}
     return Journey(**facts, n_prompt=16, n_gen=4, loads=({"process_seconds": 0.1},), passes=run.passes[:1])
+
+
+def kept_prompts():
+    facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "options": ("-ctxcp", "0")}
+    turn = KeptTurn("new", 100, 0, 0.5, 0.4, False, True, (1024, 2048), 1, 4096, None)
+    return KeptPrompts(**facts, n_gen=4, turns=(turn,))
 
 
 def fit_answers():
@@ -134,6 +141,7 @@ EXAMPLES = {
     "fits": fit_answers,
     "graph trace": made_graph_trace,
     "journey": a_journey,
+    "kept prompts": kept_prompts,
     "link rates": made_link_rates,
     "load memory": made_load,
     "http serving": lambda: a_serving([a_stream(), a_stream(slot=1)], [Launch(10.2, 0)]),

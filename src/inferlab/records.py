@@ -38,6 +38,7 @@ KINDS = {
     "graph trace": "inferlab.measurement.graph:GraphTrace",
     "http serving": "inferlab.measurement.http_serving:HttpServing",
     "journey": "inferlab.measurement.journey:Journey",
+    "kept prompts": "inferlab.measurement.kept_prompts:KeptPrompts",
     "link rates": "inferlab.measurement.link_rates:LinkRates",
     "load memory": "inferlab.measurement.load_memory:LoadMemory",
     "matrix losses": "inferlab.experiments.importance:MatrixLosses",

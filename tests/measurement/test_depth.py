@@ -1,5 +1,7 @@
 """Decode at depth."""
 
+from dataclasses import replace
+
 import pytest
 from fakes import BatchEngine
 
@@ -7,7 +9,7 @@ import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Step
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.depth import decode_at_depths, decode_beside, decode_in_turns
+from inferlab.measurement.depth import DepthScaling, decode_at_depths, decode_beside, decode_in_turns, round_ratios
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.prediction.memory import kv_cache_bytes
@@ -70,3 +72,14 @@ def test_llama_cpp_at_two_depths():
     engine.close()
     assert [len(found.seconds[n]) for n in (256, 512)] == [3, 3]
     assert found.kv_cache_bytes == kv_cache_bytes(read_gguf(tiny_model()), found.settings)
+
+
+def test_rounds_are_compared_one_by_one():
+    """Sums of the tokens of each round; other numbers of tokens are refused."""
+    found = decode_at_depths(cells=(256,), n_gen=4, engine=DeepEngine())
+    twice = replace(found, seconds={256: (2.0, 2.0, 3.0, 5.0)})
+    once = replace(found, seconds={256: (1.0, 1.0, 2.0, 2.0)})
+    assert isinstance(twice, DepthScaling)
+    assert round_ratios(twice, once, 256, rounds=2) == (2.0, 2.0)
+    with pytest.raises(InvalidSettings, match="4 and 4 tokens are not the same number in each of 3 rounds"):
+        round_ratios(twice, once, 256, rounds=3)

@@ -10,15 +10,19 @@ from inferlab.model.architectures import LAYOUTS, metadata, n_params, tensor_byt
 from inferlab.model.catalog import known_models
 
 PUBLISHED = {
+    "falcon-h1-0.5b": 521_411_104,
     "gemma-2-2b": 2_614_341_888,
     "gemma-3-1b": 999_885_952,
     "gemma-3-4b": 3_880_099_328,
     "granite-3.1-1b-a400m": 1_334_628_352,
     "granite-3.1-2b": 2_533_531_648,
+    "granite-4.0-h-350m": 340_332_224,
+    "lfm2-350m": 354_483_968,
     "llama-2-7b": 6_738_415_616,
     "llama-3.1-70b": 70_553_706_496,
     "llama-3.1-8b": 8_030_261_248,
     "llama-3.2-1b": 1_235_814_400,
+    "mamba2-130m": 128_989_632,
     "mistral-7b": 7_241_732_096,
     "mistral-7b-v0.3": 7_248_023_552,
     "olmo-2-7b": 7_298_617_344,

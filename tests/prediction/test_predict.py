@@ -228,7 +228,7 @@ def test_a_plan_without_simulation_never_asks_llama_cpp(monkeypatch, name, asked
 
 def test_without_simulation_a_cache_without_a_formula_stays_an_error(tmp_path):
     """Where not even the cache is known there is nothing to show; the error says that llama.cpp was not asked."""
-    path = write_model(tmp_path / "lfm2.gguf", "lfm2")
+    path = write_model(tmp_path / "lfm2.gguf", "lfm2", swa=True)
     with pytest.raises(UnsupportedArchitecture, match=r"no closed form for its KV cache, .*was not asked"):
         predict_memory(path, Settings(n_ctx=512), ABSENT, simulate=False)
 

@@ -20,6 +20,7 @@ from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.cache import require_effect
 from inferlab.prediction.paste import Pasted, lines_for
 from inferlab.prediction.rooms import BACKENDS, DEFAULT_BACKEND, SHARED, devices_in, is_open, most_bytes
 from inferlab.prediction.search import Answer
@@ -45,6 +46,11 @@ def add_plan(commands: Any) -> None:
     usual = Settings()
     command.add_argument("--n-seq-max", type=int, default=usual.n_seq_max, help="slots that share --n-ctx (default 1)")
     command.add_argument("--n-ubatch", type=int, default=usual.n_ubatch, help=f"default {usual.n_ubatch}")
+    command.add_argument("--kv-unified", action="store_true", help="one pool of cells for all slots (default: parts)")
+    command.add_argument(
+        "--no-swa-full", action="store_true",
+        help="layers with a sliding window keep only that, as in llama-server (default: all tokens)",
+    )  # fmt: skip
     room = command.add_mutually_exclusive_group()
     room.add_argument(
         "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"
@@ -69,7 +75,11 @@ def add_plan(commands: Any) -> None:
 
 def run_plan(options: argparse.Namespace) -> None:
     model = model_to_plan(options.model, options.type)
-    settings = settings_from(options, n_seq_max=options.n_seq_max, n_ubatch=options.n_ubatch)
+    settings = settings_from(
+        options, n_seq_max=options.n_seq_max, n_ubatch=options.n_ubatch, kv_unified=options.kv_unified,
+        swa_full=not options.no_swa_full,
+    )  # fmt: skip
+    require_effect(settings, model)
     place = place_from(options)
     found = fit(
         model, settings, None if place else options.engine.machine(), reserve_bytes=options.reserve,

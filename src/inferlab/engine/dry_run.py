@@ -102,7 +102,7 @@ def header_file(model: Model) -> Path:
     """The model's file; where there is none, a temporary file with its header and no data, deleted with the session."""
     if model.path.is_file() and model.path.stat().st_size == model.file_bytes:
         return model.path
-    keys = {key: value for key, value in model.metadata.items() if isinstance(value, (bool, int, float, str))}
+    keys = {key: value for key, value in model.metadata.items() if isinstance(value, (bool, int, float, str, tuple))}
     keys |= {"tokenizer.ggml.model": "no_vocab", f"{model.architecture}.vocab_size": model.n_vocab}
     return _sparse_file(model, header_bytes(keys, _relative_offsets(model)))
 

@@ -21,7 +21,7 @@ from inferlab.engine.log import Buffer, buffers_in
 from inferlab.engine.option_lines.base import is_default
 from inferlab.engine.option_lines.llama_server import flag
 from inferlab.engine.programs import built_program
-from inferlab.errors import EngineRefused, EngineTimeout, EngineUnavailable
+from inferlab.errors import EngineRefused, EngineTimeout, EngineUnavailable, InvalidSettings
 from inferlab.settings import Settings
 
 HOST = "127.0.0.1"
@@ -33,6 +33,8 @@ LAUNCHED = re.compile(r"slot\s+launch_slot_\S*: id +(\d+) \| task (\d+) \| proce
 CHOSEN = {"n_threads": r"n_threads = (\d+) \(n_threads_batch", "n_threads_batch": r"n_threads_batch = (\d+)\)",
           "n_ctx": r"llama_context: n_ctx +=\s+(\d+)", "n_seq_max": r"initializing, n_slots = (\d+)"}  # fmt: skip
 LAST_LINES = 12
+# Options that the server turns off for some models, and how it calls them; server-context.cpp:1148-1183.
+MAY_BE_IGNORED = {"--cache-reuse": "cache_reuse", "--context-shift": "ctx_shift", "--swa-full": "swa_full"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Launch:
 class LlamaServer:
     """A server that runs; `llama_server` starts and stops it."""
 
-    def __init__(self, child: subprocess.Popen, settings: Settings) -> None:
-        self._child, self._lines, self.settings = child, [], settings
+    def __init__(self, child: subprocess.Popen, settings: Settings, options: Sequence[str] = ()) -> None:
+        self._child, self._lines, self.settings, self.options = child, [], settings, tuple(options)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.port = 0
@@ -66,6 +68,11 @@ class LlamaServer:
             now = time.perf_counter()
             if line := server_line(raw.decode("utf-8", "replace").rstrip(), now):
                 self._lines.append(line)
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._child.pid
 
     @property
     def log(self) -> str:
@@ -94,6 +101,7 @@ class LlamaServer:
                 )
             time.sleep(0.02)
         self.settings = chosen_settings(self.settings, self.log)
+        refuse_ignored(self.options, self.log)
 
     def _is_ready(self) -> bool:
         if not self.port and (found := LISTENING.search(self.log)):
@@ -130,10 +138,12 @@ def llama_server(
     options   further flags of llama-server
     cores     numbers of the cores that it may use (Linux); None: all
     program   path of llama-server; None: the one that `make tools` compiled
-    Raises EngineUnavailable without the program or the cores, EngineRefused or EngineTimeout if it does not start.
+    Raises EngineUnavailable without the program or the cores, EngineRefused or EngineTimeout if it does not start, and
+    InvalidSettings for an option that it would only warn about and then ignore.
     """
     found = require_program(program)
-    server = LlamaServer(_started([str(found), *arguments(model, settings), *options], cores), settings or Settings())
+    command = [str(found), *arguments(model, settings), *options]
+    server = LlamaServer(_started(command, cores), settings or Settings(), options)
     try:
         server.wait_until_ready(seconds)
         yield server
@@ -202,6 +212,17 @@ def launches_in(lines: Sequence[ServerLine]) -> tuple[Launch, ...]:
     offset = min((line.read_seconds - line.own_seconds for line in lines), default=0.0)
     found = ((line, LAUNCHED.match(line.text)) for line in lines)
     return tuple(Launch(line.own_seconds + offset, int(match[1])) for line, match in found if match)
+
+
+def refuse_ignored(options: Sequence[str], log: str) -> None:
+    """Raise InvalidSettings for an option that was given and that the log says is turned off for this model."""
+    for option, name in MAY_BE_IGNORED.items():
+        if option in options and (found := re.search(rf"{name} is not supported by (this \w+|\w+)", log)):
+            raise InvalidSettings(
+                f"{option} is not supported by {found[1]}, and llama-server would go on without it after a warning. "
+                "A cache with windows cannot be shifted unless --swa-full keeps all of it, nor one of a model with "
+                "images; a model without windows has no use for --swa-full. Leave the option out."
+            )
 
 
 def chosen_settings(settings: Settings, log: str) -> Settings:

@@ -24,6 +24,7 @@ from inferlab.model.synthetic_model import shape
 from inferlab.prediction.cards import sized_card, sized_cards
 from inferlab.prediction.fit import fit
 from inferlab.prediction.fit_fields import plan_fields
+from inferlab.prediction.memory.cache import require_effect
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.units import GB, GIB, bytes_text
 
@@ -48,6 +49,8 @@ DEFAULTS = {
     "flash_attn": "on",
     "n_seq_max": "1",
     "n_ubatch": "512",
+    "kv_unified": "",
+    "window_only": "",
     "offload_kqv": "on",
 }
 """The question that is answered before anybody asks; the values are those of a form."""
@@ -62,6 +65,8 @@ FIELDS = {
     "type_v": "Cache, values",
     "n_seq_max": "Slots",
     "n_ubatch": "Ubatch",
+    "kv_unified": "One pool for all slots",
+    "window_only": "Sliding layers keep their window only",
 }
 """The fields of the settings, as the form names them."""
 NAMED = re.compile(rf"\b({'|'.join(FIELDS)})=('\w+'|-?\d+)")
@@ -109,6 +114,7 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     model, memory, settings = model_of(question, files), memory_of(question), settings_of(question)
     reserve = round(forms.amount(question, "reserve", "Kept free on each card") * GIB)
     with in_words_of_the_form():
+        require_effect(settings, model)
         found = fit(
             model, settings, reserve_bytes=reserve, simulate=False, with_steps=True, within_trained=True,
             **memory.arguments,
@@ -129,6 +135,8 @@ def in_words_of_the_form() -> Iterator[None]:
     except InvalidSettings as error:
         plain = str(error).replace("cpu_moe=True", FIELDS["cpu_moe"])
         plain = plain.replace("override_tensor", FIELDS["override_tensor"])
+        plain = plain.replace("kv_unified=True", FIELDS["kv_unified"]).replace("swa_full=False", FIELDS["window_only"])
+        plain = plain.replace("Leave it at True;", "Switch it off;")
         text = NAMED.sub(lambda found: f"{FIELDS[found[1]]}: {found[2]}", plain, count=1)
         raise InvalidSettings(NAMED.sub(lambda found: f"{FIELDS[found[1]]} = {found[2]}", text)) from error
 
@@ -181,6 +189,8 @@ def settings_of(question: Mapping[str, str]) -> Settings:
             flash_attn=forms.one_of(question, "flash_attn", FIELDS["flash_attn"], FLASH_ATTN),
             n_seq_max=forms.whole(question, "n_seq_max", FIELDS["n_seq_max"]),
             n_ubatch=forms.whole(question, "n_ubatch", FIELDS["n_ubatch"]),
+            kv_unified=question["kv_unified"] == "on",
+            swa_full=question["window_only"] != "on",
             offload_kqv=question["offload_kqv"] == "on",
         )
 
@@ -202,6 +212,8 @@ def command_of(question: Mapping[str, str], memory: Memory, reserve: int) -> str
             words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
     words += ["--cpu-moe"] if settings.cpu_moe else []
     words += ["--override-tensor", ",".join(settings.override_tensor)] if settings.override_tensor else []
+    words += ["--kv-unified"] if settings.kv_unified else []
+    words += [] if settings.swa_full else ["--no-swa-full"]
     words += [] if settings.offload_kqv else ["--no-offload-kqv"]
     words += [] if reserve == GIB else ["--reserve", size_option(reserve)]
     return join(words)
@@ -245,6 +257,8 @@ def form() -> list[Any]:
             forms.field(FIELDS["override_tensor"], forms.line("override_tensor", "", placeholder="ffn_up_exps=CPU")),
             forms.switch("cpu_moe", FIELDS["cpu_moe"], False),
             forms.switch("offload_kqv", "Cache on card", True),
+            forms.switch("kv_unified", FIELDS["kv_unified"], False),
+            forms.switch("window_only", FIELDS["window_only"], False),
         ),
     )  # fmt: skip
 

@@ -103,6 +103,22 @@ def decode_in_turns(
     return tuple(DepthScaling(**one, seconds=found) for one, found in zip(common, seconds, strict=True))
 
 
+def round_ratios(one: DepthScaling, other: DepthScaling, cells: int, rounds: int) -> tuple[float, ...]:
+    """Seconds of `one` over those of `other` at one depth, round by round, for two results of `decode_in_turns`.
+
+    Raises InvalidSettings where the tokens are not the same number in each of `rounds`.
+    """
+    sides = [one.seconds[cells], other.seconds[cells]]
+    if len(sides[0]) != len(sides[1]) or rounds < 1 or len(sides[0]) % rounds:
+        raise InvalidSettings(
+            f"{len(sides[0])} and {len(sides[1])} tokens are not the same number in each of {rounds} rounds. "
+            "Give the rounds of `decode_in_turns`."
+        )
+    n = len(sides[0]) // rounds
+    sums = [[sum(side[i : i + n]) for i in range(0, len(side), n)] for side in sides]
+    return tuple(a / b for a, b in zip(*sums, strict=True))
+
+
 def decode_beside(
     model: str | Path | None,
     settings: Settings,

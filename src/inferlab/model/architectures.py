@@ -16,7 +16,8 @@ from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import DEFAULT_ALIGNMENT, Tensor
 
-F32_MATRICES = ("ffn_gate_inp.weight",)  # the router of a mixture of experts; conversion/base.py
+# The router of a mixture of experts, and what a state-space model is small in; conversion/base.py
+F32_MATRICES = ("ffn_gate_inp.weight", "conv1d.weight", "shortconv.conv.weight", "ssm_norm.weight")
 
 NamedShape = tuple[str, tuple[int, ...]]
 
@@ -35,6 +36,12 @@ class Layout:
     every_bias: bool = False  # every matrix and norm has one
     square: bool = False  # llama.cpp requires n_head * head_dim = n_embd
     norm_key: str = "attention.layer_norm_rms_epsilon"
+    mixer: str = ""  # the recurrent part: "mamba2" or "shortconv"
+    attention: str = "all"  # in "all" layers, in those "listed" instead of the mixer, or in "none"
+    feed_forward: bool = True
+    ssm_norm: bool = True
+    output_norm: str = "output_norm.weight"
+    suffixless: tuple[str, ...] = ()  # norms whose name does not end in .weight
 
 
 FOUR_NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
@@ -51,6 +58,12 @@ LAYOUTS = {
     "granitemoe": Layout(experts=True, own_expert_width=False),
     "starcoder2": Layout(
         gated=False, qkv_bias=True, every_bias=True, square=True, norm_key="attention.layer_norm_epsilon"
+    ),
+    "mamba2": Layout(norms=("attn_norm",), mixer="mamba2", attention="none", feed_forward=False),
+    "granitehybrid": Layout(mixer="mamba2", attention="listed"),
+    "falcon-h1": Layout(mixer="mamba2", ssm_norm=False, suffixless=("ffn_norm",)),
+    "lfm2": Layout(
+        qk_norm="head", square=True, mixer="shortconv", attention="listed", output_norm="token_embd_norm.weight"
     ),
 }  # fmt: skip
 
@@ -116,15 +129,10 @@ def metadata(known: KnownModel) -> dict[str, Any]:
         "embedding_length": known.n_embd,
         "block_count": known.n_layer,
         "feed_forward_length": known.n_ff,
-        "attention.head_count": known.n_head,
-        "attention.head_count_kv": known.n_head_kv,
-        "attention.key_length": known.head_dim_k,
-        "attention.value_length": known.head_dim_v,
-        "rope.dimension_count": known.head_dim_k,
-        "rope.freq_base": float(known.rope_freq_base),
         layout.norm_key: known.norm_eps,
         "vocab_size": known.n_vocab,
     }
+    keys |= _attention_keys(known, layout)
     if layout.experts:
         keys["expert_count"] = known.n_expert
         keys["expert_used_count"] = known.n_expert_used
@@ -135,9 +143,36 @@ def metadata(known: KnownModel) -> dict[str, Any]:
     return {f"{known.architecture}.{key}": value for key, value in (keys | known.metadata).items()}
 
 
+def _attention_keys(known: KnownModel, layout: Layout) -> dict[str, Any]:
+    """The keys of attention; of a hybrid one number of KV heads for each layer, 0 where the layer is recurrent."""
+    if layout.attention == "none":
+        return {"attention.head_count": 0}
+    heads = tuple(known.n_head_kv * has_attention(known, i) for i in range(known.n_layer))
+    return {
+        "attention.head_count": known.n_head,
+        "attention.head_count_kv": heads if layout.attention == "listed" else known.n_head_kv,
+        "attention.key_length": known.head_dim_k,
+        "attention.value_length": known.head_dim_v,
+        "rope.dimension_count": known.head_dim_k,
+        "rope.freq_base": float(known.rope_freq_base),
+    }
+
+
+def has_attention(known: KnownModel, layer: int) -> bool:
+    """Whether a layer has attention, and so a KV cache."""
+    where = layout_of(known).attention
+    return where == "all" or (where == "listed" and layer in known.attention_layers)
+
+
+def has_mixer(known: KnownModel, layer: int) -> bool:
+    """Whether a layer has a recurrent part, and so a state."""
+    layout = layout_of(known)
+    return bool(layout.mixer) and (layout.attention == "all" or not has_attention(known, layer))
+
+
 def _tensors_outside_layers(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
     yield "token_embd.weight", (known.n_embd, known.n_vocab)
-    yield "output_norm.weight", (known.n_embd,)
+    yield layout.output_norm, (known.n_embd,)
     if layout.every_bias:
         yield "output_norm.bias", (known.n_embd,)
     if not known.tied_embeddings:
@@ -147,16 +182,22 @@ def _tensors_outside_layers(known: KnownModel, layout: Layout) -> Iterator[Named
 
 
 def _layer_tensors(known: KnownModel, layout: Layout, i: int) -> Iterator[NamedShape]:
-    parts = [*_norm_tensors(known, layout), *_attention_tensors(known, layout), *_feed_forward_tensors(known, layout)]
+    attention = has_attention(known, i)
+    parts = [
+        *_norm_tensors(known, layout, attention),
+        *(_attention_tensors(known, layout) if attention else ()),
+        *(_mixer_tensors(known, layout) if has_mixer(known, i) else ()),
+        *(_feed_forward_tensors(known, layout) if layout.feed_forward else ()),
+    ]
     return ((f"blk.{i}.{name}", shape) for name, shape in parts)
 
 
-def _norm_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
+def _norm_tensors(known: KnownModel, layout: Layout, attention: bool) -> Iterator[NamedShape]:
     for name in layout.norms:
-        yield f"{name}.weight", (known.n_embd,)
+        yield name if name in layout.suffixless else f"{name}.weight", (known.n_embd,)
         if layout.every_bias:
             yield f"{name}.bias", (known.n_embd,)
-    if layout.qk_norm:
+    if layout.qk_norm and attention:
         heads = (known.n_head, known.n_head_kv) if layout.qk_norm == "all" else (1, 1)
         yield "attn_q_norm.weight", (heads[0] * known.head_dim_k,)
         yield "attn_k_norm.weight", (heads[1] * known.head_dim_k,)
@@ -174,6 +215,27 @@ def _attention_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape
     yield "attn_output.weight", (known.n_head * known.head_dim_v, known.n_embd)
     if layout.every_bias:
         yield "attn_output.bias", (known.n_embd,)
+
+
+def _mixer_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
+    """The recurrent part of a layer: a short convolution (lfm2.cpp), or Mamba 2 (mamba2.cpp)."""
+    d, told = known.n_embd, known.metadata
+    if layout.mixer == "shortconv":
+        yield "shortconv.conv.weight", (told["shortconv.l_cache"], d)
+        yield "shortconv.in_proj.weight", (d, 3 * d)
+        yield "shortconv.out_proj.weight", (d, d)
+        return
+    inner, n_heads, n_groups = told["ssm.inner_size"], told["ssm.time_step_rank"], told["ssm.group_count"]
+    width = inner + 2 * n_groups * told["ssm.state_size"]
+    yield "ssm_in.weight", (d, inner + width + n_heads)
+    yield "ssm_conv1d.weight", (told["ssm.conv_kernel"], width)
+    yield "ssm_conv1d.bias", (width,)
+    yield "ssm_dt.bias", (n_heads,)
+    yield "ssm_a", (1, n_heads)
+    yield "ssm_d", (1, n_heads)
+    if layout.ssm_norm:
+        yield "ssm_norm.weight", (inner // n_groups, n_groups)
+    yield "ssm_out.weight", (inner, d)
 
 
 def _feed_forward_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
@@ -198,7 +260,8 @@ def _expert_tensors(known: KnownModel, layout: Layout) -> Iterator[NamedShape]:
 
 
 def _converted_type(name: str, shape: tuple[int, ...]) -> str:
-    return "F32" if len(shape) < 2 or name.endswith(F32_MATRICES) else "F16"
+    is_matrix = len(shape) > 1 and name.endswith(".weight") and not name.endswith(F32_MATRICES)
+    return "F16" if is_matrix else "F32"
 
 
 def _file_order(shaped: NamedShape) -> tuple[int, str]:

@@ -15,6 +15,7 @@ class KnownModel:
     """A published model by its cited dimensions, under the names that `gguf.Model` uses; no file is needed.
 
     rope_factors: whether its file has a table of RoPE factors; n_swa: tokens in a sliding window, 0 for none;
+    attention_layers: the layers with attention, where others keep a recurrent state; empty: as the architecture has it;
     metadata: other keys that llama.cpp reads from the file's header, without the architecture's prefix.
     """
 
@@ -39,6 +40,7 @@ class KnownModel:
     n_expert_used: int = 0
     n_ff_expert: int = 0
     n_swa: int = 0
+    attention_layers: tuple[int, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -82,6 +84,8 @@ def known_model(name: str) -> KnownModel:
 
 def _model(entry: dict[str, Any]) -> KnownModel:
     dimensions = {k: v for k, v in entry.items() if k not in ("title", "date", "head_dim", "files")}
+    if "attention_layers" in dimensions:
+        dimensions["attention_layers"] = tuple(dimensions["attention_layers"])
     sizes = {kind: Fact(f["bytes"], "B", f["source"], f["date"]) for kind, f in entry.get("files", {}).items()}
     head_dim = entry["head_dim"]
     return KnownModel(name=entry["title"], head_dim_k=head_dim, head_dim_v=head_dim, files=sizes, **dimensions)

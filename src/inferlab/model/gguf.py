@@ -31,7 +31,7 @@ MAX_STRINGS = 2**24
 MAX_HEADER_BYTES = 2**27  # real headers, with vocabularies of 262k tokens, stay below 2**24
 # gguf_type -> struct format; 8 is a string, 9 an array.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-STRING, ARRAY = 8, 9
+STRING, ARRAY, INT32 = 8, 9, 5
 SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
 MAX_PARTS = 1000
 IMATRIX = "imatrix"  # general.type of an importance matrix (tools/imatrix/imatrix.cpp:603)
@@ -129,6 +129,19 @@ class Model:
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
+    def per_layer(self, key: str, default: int | None = None) -> tuple[int, ...] | None:
+        """An integer for each layer under the architecture's prefix, also where the header has one for all of them.
+
+        None where there is no such number. Raises DamagedGGUF for an array that does not decode.
+        """
+        name = f"{self.architecture}.{key}"
+        value = self.metadata.get(name, default)
+        if isinstance(value, LazyArray):
+            value = tuple(self.array(name))
+        if isinstance(value, tuple):
+            return value
+        return (value,) * (self.n_layer or 0) if isinstance(value, int) else None
+
     @property
     def n_layer(self) -> int | None:
         return self.number("block_count")
@@ -215,7 +228,8 @@ class PackedArray:
 def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
     """The header of a new file, up to the start of its data; a tensor's `offset` counts from there.
 
-    Whole numbers become uint32 (the type of most keys), fractions float32; arrays must be PackedArray.
+    Whole numbers become uint32 (the type of most keys), fractions float32, a tuple an array of int32; other arrays must
+    be PackedArray.
     """
     parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))]
     for key, value in metadata.items():
@@ -230,6 +244,8 @@ def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes
 def _packed_value(value: Any) -> tuple[bytes, ...]:
     if isinstance(value, PackedArray):
         return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed
+    if isinstance(value, tuple):
+        return struct.pack("<IIQ", ARRAY, INT32, len(value)), struct.pack(f"<{len(value)}i", *value)
     if isinstance(value, str):
         return struct.pack("<I", STRING), _packed_string(value)
     kind = 7 if isinstance(value, bool) else 4 if isinstance(value, int) else 6

@@ -117,8 +117,8 @@ def base_type(mix: str) -> str:
 
 
 def is_quantized(tensor: Tensor) -> bool:
-    """Whether llama.cpp quantizes the tensor: matrices, but no norms and no routers (tensor_allows_quantization)."""
-    kept = ("_norm.weight", "ffn_gate_inp.weight")
+    """Whether llama.cpp quantizes the tensor: matrices, not routers or convolutions (tensor_allows_quantization)."""
+    kept = ("_norm.weight", "ffn_gate_inp.weight", "conv1d.weight", "shortconv.conv.weight")
     return len(tensor.shape) > 1 and tensor.name.endswith("weight") and not tensor.name.endswith(kept)
 
 
@@ -178,17 +178,23 @@ class _Rules:
     def attn_v(self, i: int) -> str | None:
         if self.eight_experts:
             return "Q8_0"
-        chosen = self._attn_v(i) or self.base
+        chosen = self._attn_v(*self._attention_place(i)) or self.base
         return "Q5_K" if self.is_70b and chosen in ("Q3_K", "Q4_K") else chosen
 
-    def _attn_v(self, i: int) -> str | None:
+    def _attention_place(self, layer: int) -> tuple[int, int]:
+        """The place of a layer among those with attention, which is what the quantizer counts, and their number."""
+        listed = self.known.attention_layers or range(self.known.n_layer)
+        places = [i for i in listed if i < self.known.n_layer]
+        return places.index(layer), len(places)
+
+    def _attn_v(self, i: int, n: int) -> str | None:
         if self.n_gqa >= 4 and self.mix in V_OF_SHARED_HEADS:
             return V_OF_SHARED_HEADS[self.mix]
         if self.mix == "IQ3_XXS":
             return "IQ3_XXS" if self.imatrix else "IQ3_S"
         if self.mix == "Q3_K_M":
             return "Q5_K" if i < 2 else "Q4_K"
-        if self.mix in ("Q4_K_M", "Q5_K_M") and more_bits(i, self.known.n_layer):
+        if self.mix in ("Q4_K_M", "Q5_K_M") and more_bits(i, n):
             return "Q6_K"
         if self.mix == "Q4_K_S" and i < 4:
             return "Q5_K"

@@ -31,6 +31,7 @@ POOL_BYTES = 8 * MIB
 SEED = 20261121
 SIGMA = 0.02  # standard deviation of the weights, about that of a freshly initialized model
 LEAST = 2**-10  # of plain floats: far from float16's subnormal numbers, which begin below 2**-14
+ONE_EACH = ("ssm_a", "ssm_d", "ssm_norm.weight")  # of two dimensions, yet one number for each head or value
 SPREAD = (0.75, 1.25)  # by which the scales of blocks differ
 
 
@@ -78,14 +79,15 @@ BLOCKS = {
 
 
 def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
-    """The bytes of a tensor in pieces of at most 8 MiB: matrices random, norms 1, biases 0.
+    """The bytes of a tensor in pieces of at most 8 MiB: matrices random, norms 1, biases 0, a state's decay -1.
 
     Matrices are copied from one pool of random blocks per type, starting at a block that `seed` selects.
     """
     import numpy as np
 
-    if len(tensor.shape) == 1:
-        yield memoryview(np.full(tensor.n_elements, tensor.name.endswith("weight"), "<f4").tobytes())
+    if len(tensor.shape) == 1 or tensor.name.endswith(ONE_EACH):
+        value = -1 if tensor.name.endswith("ssm_a") else tensor.name.endswith(("weight", "norm", "ssm_d"))
+        yield memoryview(np.full(tensor.n_elements, value, "<f4").tobytes())
         return
     pool = _pool(tensor.type)
     start = TYPES[tensor.type].block_bytes * (seed * 7919 % (len(pool) // TYPES[tensor.type].block_bytes))

@@ -167,15 +167,16 @@ def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
 def _checked(known: KnownModel) -> KnownModel:
     """The model, if llama.cpp can load it. Raises InvalidSettings for dimensions on which llama.cpp would abort."""
     whole = {f.name: getattr(known, f.name) for f in fields(KnownModel) if f.type == "int" and f.name[:2] == "n_"}
+    layout = architectures.layout_of(known)
     optional = ("n_expert", "n_expert_used", "n_ff_expert", "n_swa")
+    optional += ("n_head", "n_head_kv", "n_ff") if layout.attention == "none" else ()
     for key, value in whole.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < (key not in optional):
             raise InvalidSettings(f"{key}={value!r} must be a whole number of at least {int(key not in optional)}.")
-    if known.n_head % known.n_head_kv:
+    if known.n_head_kv and known.n_head % known.n_head_kv:
         raise InvalidSettings(f"n_head={known.n_head} is not a multiple of n_head_kv={known.n_head_kv}.")
     if known.head_dim_k != known.head_dim_v:
         raise InvalidSettings(f"head_dim_k={known.head_dim_k} and head_dim_v={known.head_dim_v} must be the same here.")
-    layout = architectures.layout_of(known)
     if known.n_ff_expert and layout.experts and not layout.own_expert_width:
         raise InvalidSettings(
             f"n_ff_expert={known.n_ff_expert}: the experts of {known.architecture} are n_ff wide. Give n_ff instead."

@@ -9,9 +9,10 @@ from inferlab.errors import InvalidSettings
 from inferlab.model.gguf import Model, Tensor
 from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.fit import Fit
-from inferlab.prediction.memory.cache import cache_layers, cell_bytes
+from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cell_bytes
 from inferlab.prediction.memory.placement import EMBEDDING, HOST, OUTPUT_MATRIX, layer_of
 from inferlab.prediction.memory.plan import MemoryPlan
+from inferlab.prediction.memory.recurrent import STATE_BYTES
 from inferlab.prediction.rooms import SHARED
 from inferlab.units import bytes_text
 
@@ -36,14 +37,15 @@ def decode_bytes(plan: MemoryPlan, model: Model, depth: int, devices: frozenset[
     """Bytes of weights and cache that these devices read for one token on top of `depth` cells.
 
     Weights as in `cost.bytes_read`: of experts only those used, of the embedding a row. Of the cache the cells in use,
-    in a layer with a window at most that many; masked cells, which some kernels read too, are left out.
+    in a layer with a window at most that many, and the state of a recurrent layer. Masked cells, which some kernels
+    read too, are left out.
     """
     blocks = [row for row in plan.layers if row.index is not None]
     read = bytes_read(model)
     weights = sum(read[tensor.name] for tensor in model.tensors if _is_read(tensor, model, plan, devices))
     settings, n_cells = plan.settings, depth + 1
     cache = sum(
-        min(n_cells, layer.window or n_cells) * cell_bytes(layer, settings.type_k, settings.type_v)
+        _layer_bytes(layer, n_cells, settings.type_k, settings.type_v)
         for row, layer in zip(blocks, cache_layers(model), strict=True)
         if row.kv_cache_device in devices
     )
@@ -56,8 +58,14 @@ def token_bytes(model: Model, type_k: str = "f16", type_v: str = "f16", depth: i
     Raises UnsupportedArchitecture for a KV cache without a formula, or experts whose used number is not known.
     """
     return sum(bytes_read(model).values()) + sum(
-        min(depth + 1, layer.window or depth + 1) * cell_bytes(layer, type_k, type_v) for layer in cache_layers(model)
+        _layer_bytes(layer, depth + 1, type_k, type_v) for layer in cache_layers(model)
     )
+
+
+def _layer_bytes(layer: CacheLayer, n_cells: int, type_k: str, type_v: str) -> int:
+    """Bytes of one layer's cells in use, and of its recurrent state, which every token reads whole."""
+    in_use = min(n_cells, layer.window or n_cells) * cell_bytes(layer, type_k, type_v)
+    return in_use + STATE_BYTES * layer.state_values
 
 
 def active_text(model: Model) -> str:

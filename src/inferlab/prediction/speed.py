@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from inferlab.errors import InvalidSettings
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.ggml_types import row_bytes
 from inferlab.model.gguf import Model, ModelCard, Tensor
 from inferlab.prediction.memory.cache import CacheLayer, batches, cache_layers, cell_bytes, cells_read
@@ -330,8 +330,14 @@ class PlacedModel:
 
     @cached_property
     def cache(self) -> tuple[CacheLayer, ...]:
-        """The cache of each block. Raises UnsupportedArchitecture for a cache that has no formula."""
-        return cache_layers(self.model)
+        """The cache of each block. Raises UnsupportedArchitecture for a cache that has no formula, and for states."""
+        found = cache_layers(self.model)
+        if any(layer.state_values for layer in found):
+            raise UnsupportedArchitecture(
+                f"{self.model.name} ({self.model.architecture}) has recurrent layers, whose seconds no calibration "
+                "knows. Measure it with lab.measure; its memory can be planned."
+            )
+        return found
 
     def cache_bytes(self, layer: CacheLayer, n_tokens: int) -> int:
         """Bytes of the cells that one block reads with so many tokens in the cache."""

@@ -6,6 +6,7 @@
                           at most ceil256(window * sequences of the stream + n_ubatch)
     cells read by a step  min(ceil256(tokens in the cache), cells)
 
+A recurrent layer adds a state of fixed size for each sequence, see `recurrent`, and a pure one has no cells.
 row(type, n) = n / block * block_bytes of the type, and ceil256 rounds up to a multiple of 256, both in
 model.ggml_types. A latent (MLA) cache has keys only.
 Sources: llama-kv-cache.cpp:205-234, llama-kv-cache-iswa.cpp:69-81, llama-context.cpp:290-305, llama-model.cpp:2352.
@@ -19,35 +20,46 @@ from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.model.gguf import LazyArray, Model
+from inferlab.prediction.memory.recurrent import RECURRENT, STATE_BYTES, has_state, kv_heads, state_values
 from inferlab.settings import Settings
 
-# Architectures whose computed cache was compared with llama.cpp's (tests/benchmarks/test_plan_exact.py).
+# Architectures whose computed cache was compared with llama.cpp's (test_plan_exact.py, test_cache_types.py in tests).
 FULL_CONTEXT = frozenset(
     ["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "granitemoe", "phi3", "starcoder2", "olmo2"]
 )
 # Every n-th layer keeps the whole context, the others a window: (n, window that llama.cpp assumes; None: no window).
-WINDOWED = {"gemma2": (2, 4096), "gemma3": (6, None), "olmo2": (4, None)}
+WINDOWED = {"gemma2": (2, 4096), "gemma3": (6, None), "olmo2": (4, None), "gpt-oss": (2, None),
+            "cohere2": (4, None)}  # fmt: skip
 LATENT = frozenset(["deepseek2"])
+VERIFIED = FULL_CONTEXT | frozenset(WINDOWED) | LATENT | RECURRENT
 
 
 @dataclass(frozen=True)
 class CacheLayer:
-    """The cache of one layer: width of a key and of a value in one cell, and the window in tokens (0: no window)."""
+    """The cache of one layer: width of a key and of a value in one cell, and the window in tokens (0: no window).
+
+    state_values  32-bit numbers of a recurrent state, for each sequence (0: not recurrent)
+    """
 
     key_width: int
     value_width: int
     window: int = 0
+    state_values: int = 0
 
 
 def cache_layers(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
     """One CacheLayer for each block. Raises UnsupportedArchitecture for a cache that has no formula here."""
     if not isinstance(model, Model):
+        if model.architecture in RECURRENT:
+            return _recurrent(model)
         return _windowed(model, model.n_layer, model.architecture, model.n_swa)
     if unsupported := _unsupported_cache(model):
         raise UnsupportedArchitecture(
             f"{model.name} ({model.architecture}) has {unsupported}; "
             "the closed form for the KV cache does not hold for it."
         )
+    if model.architecture in RECURRENT:
+        return _recurrent(model)
     if model.architecture in LATENT:
         return (CacheLayer(model.n_head_kv * model.head_dim_k, 0),) * model.n_layer
     return _windowed(model, model.n_layer, model.architecture, _window(model))
@@ -90,9 +102,39 @@ def cell_bytes(layer: CacheLayer, type_k: str, type_v: str) -> int:
 
 
 def layer_bytes(layer: CacheLayer, settings: Settings) -> int:
-    """Bytes of one layer's cache."""
+    """Bytes of one layer's cache, and of its recurrent states."""
     streams, _ = cells(settings)
-    return streams * windowed_cells(settings, layer.window) * cell_bytes(layer, settings.type_k, settings.type_v)
+    of_cells = streams * windowed_cells(settings, layer.window) * cell_bytes(layer, settings.type_k, settings.type_v)
+    return of_cells + state_bytes(layer, settings)
+
+
+def state_bytes(layer: CacheLayer, settings: Settings) -> int:
+    """Bytes of one layer's recurrent states: one for each sequence, of the same size at any length."""
+    return settings.n_seq_max * STATE_BYTES * layer.state_values
+
+
+def require_effect(settings: Settings, model: Model | KnownModel) -> None:
+    """Refuse settings of the cache that change nothing, where that can be known: for the places where people set them.
+
+    Raises InvalidSettings for kv_unified with one sequence, and for swa_full=False without windows.
+    """
+    if settings.kv_unified and settings.n_seq_max == 1:
+        raise InvalidSettings(
+            "kv_unified=True changes nothing with n_seq_max=1: one sequence has all cells anyhow, and llama.cpp would "
+            "not say so. Leave it out, or give more sequences."
+        )
+    if not settings.swa_full and not _may_have_windows(model):
+        raise InvalidSettings(
+            f"swa_full=False changes nothing: no layer of {model.name} has a sliding window, and llama.cpp would "
+            "ignore the setting. Leave it at True; a smaller n_ctx or cache type makes this cache smaller."
+        )
+
+
+def _may_have_windows(model: Model | KnownModel) -> bool:
+    try:
+        return any(layer.window for layer in cache_layers(model))
+    except UnsupportedArchitecture:
+        return True
 
 
 def kv_cache_bytes(model: Model | KnownModel, settings: Settings) -> int:
@@ -104,7 +146,7 @@ def kv_cache_bytes(model: Model | KnownModel, settings: Settings) -> int:
 
 
 def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", type_v: str = "f16") -> int:
-    """Bytes of one cell of the KV cache over all layers; KV heads count, query heads do not.
+    """Bytes of one cell of the KV cache over all layers; KV heads count, query heads do not. A state has no cells.
 
     n_layer * (row(type_k, n_head_kv * head_dim_k) + row(type_v, n_head_kv * head_dim_v)); llama-kv-cache.cpp.
     """
@@ -118,6 +160,12 @@ def _windowed(model: Model | KnownModel, n_layer: int, architecture: str, window
         return (CacheLayer(*widths),) * n_layer
     period = WINDOWED[architecture][0]
     return tuple(CacheLayer(*widths, window if i % period < period - 1 else 0) for i in range(n_layer))
+
+
+def _recurrent(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
+    """The layers of a model with recurrent states: cells where it has KV heads, a state where it is recurrent."""
+    k, v, state = model.head_dim_k or 0, model.head_dim_v or 0, state_values(model)
+    return tuple(CacheLayer(n * k, n * v, 0, state * has_state(model.architecture, n)) for n in kv_heads(model))
 
 
 def _window(model: Model) -> int:
@@ -136,12 +184,24 @@ def _has_standard_window_pattern(model: Model) -> bool:
     return model.metadata.get(key, period) == period
 
 
+def _unsupported_state(model: Model) -> str | None:
+    """Why no formula here is valid for the states and the cache of a recurrent model; None where one is."""
+    heads = kv_heads(model)
+    if state_values(model) is None or heads is None or (any(heads) and None in (model.head_dim_k, model.head_dim_v)):
+        return "a header without the size of its state or of its heads"
+    if model.number("attention.sliding_window"):
+        return "sliding windows beside recurrent states"
+    return "layers that predict several tokens" if model.number("nextn_predict_layers") else None
+
+
 def _unsupported_cache(model: Model) -> str | None:
     """Why no formula here is valid for this model's cache; None where one is."""
     per_layer = ("attention.head_count_kv", "attention.head_count", "attention.key_length", "attention.value_length")
     arrays = [k for k in per_layer if isinstance(model.metadata.get(f"{model.architecture}.{k}"), LazyArray)]
-    if model.architecture not in FULL_CONTEXT | set(WINDOWED) | LATENT:
-        return "an architecture that is not among " + ", ".join(sorted(FULL_CONTEXT | set(WINDOWED) | LATENT))
+    if model.architecture not in VERIFIED:
+        return "an architecture that is not among " + ", ".join(sorted(VERIFIED))
+    if model.architecture in RECURRENT:
+        return _unsupported_state(model)
     if arrays:
         return f"{arrays[0]} for each layer"
     if None in (model.n_head_kv, model.head_dim_k, model.head_dim_v):

@@ -1,0 +1,57 @@
+"""Computes the state of recurrent layers: fixed bytes for each sequence, however long it is.
+
+    bytes of the states   sum over recurrent layers of n_seq_max * (R + S) * 4
+    R, a convolution      (conv_kernel - 1) * (inner_size + 2 * group_count * state_size); Mamba
+                          (l_cache - 1) * n_embd; LFM2
+    S, a state space      state_size * inner_size; Mamba; none in LFM2
+
+llama.cpp keeps both as 32-bit floats whatever the types of the KV cache are, in as many rows as there may be sequences
+(one more for each step that speculative decoding may take back, which `Settings` does not have). n_ctx, kv_unified
+and swa_full do not change them. Keys and values of a hybrid's attention layers are an ordinary KV cache beside them.
+Sources: llama-hparams.cpp:166-230, llama-memory-recurrent.cpp:98-101, llama-model.cpp:2661-2671.
+"""
+
+from __future__ import annotations
+
+from inferlab.model.catalog import KnownModel
+from inferlab.model.gguf import Model
+
+STATE_BYTES = 4  # GGML_TYPE_F32 for R and S, llama-model.cpp:2664
+# Where the state is: in all layers, in those without KV heads, or in all layers beside attention. Each was compared
+# with llama.cpp's log (tests/prediction/test_cache_types.py).
+EVERY_LAYER = frozenset(["mamba2"])
+WITHOUT_HEADS = frozenset(["granitehybrid", "lfm2"])
+BESIDE_ATTENTION = frozenset(["falcon-h1"])
+RECURRENT = EVERY_LAYER | WITHOUT_HEADS | BESIDE_ATTENTION
+
+
+def kv_heads(model: Model | KnownModel) -> tuple[int, ...] | None:
+    """KV heads of each layer of a recurrent model, 0 for a layer without a KV cache; None where they are not known."""
+    if model.architecture in EVERY_LAYER:
+        return (0,) * model.n_layer
+    if isinstance(model, Model):
+        return model.per_layer("attention.head_count_kv")
+    listed = model.attention_layers if model.architecture in WITHOUT_HEADS else range(model.n_layer)
+    return tuple(model.n_head_kv * (i in listed) for i in range(model.n_layer))
+
+
+def state_values(model: Model | KnownModel) -> int | None:
+    """Numbers in the state of one recurrent layer, for one sequence: R + S. None where the header does not tell."""
+    kernel = _number(model, "shortconv.l_cache")
+    if kernel:
+        return (kernel - 1) * model.n_embd
+    needed = ("ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.group_count")
+    told = [_number(model, key) for key in needed]
+    if None in told:
+        return None
+    kernel, inner, state, groups = told
+    return (kernel - 1) * (inner + 2 * groups * state) + state * inner
+
+
+def has_state(architecture: str, n_kv_heads: int) -> bool:
+    """Whether a layer with so many KV heads keeps a state."""
+    return architecture in EVERY_LAYER | BESIDE_ATTENTION or (architecture in WITHOUT_HEADS and not n_kv_heads)
+
+
+def _number(model: Model | KnownModel, key: str) -> int | None:
+    return model.number(key) if isinstance(model, Model) else model.metadata.get(key)
