@@ -34,6 +34,7 @@ KINDS = {
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
     "engine comparison": "inferlab.measurement.engine_comparison:EngineComparison",
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
+    "several cards": "inferlab.experiments.several_cards:SeveralCards",
     "fits": "inferlab.experiments.fit_params:FitAnswers",
     "graph trace": "inferlab.measurement.graph:GraphTrace",
     "http serving": "inferlab.measurement.http_serving:HttpServing",

@@ -19,11 +19,12 @@ FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 MAX_COUNT = 2**31 - 1  # llama.cpp keeps counts in 32 bits
-NOT_DIVIDED = frozenset("""
-    grok mpt plamo2 minicpm3 gemma3n mamba mamba2 jamba falcon-h1 olmo2 olmoe deepseek2 deepseek32 hy_v4 dots3note
-    glm-dsa bitnet t5 nemotron_h nemotron_h_moe granitehybrid minimax-01 minimax-m2 minimax-m3 mistral4 kimi-linear
-    bailingmoe3 kimi-k3 glm5-next qwen3tts qwen4exp
-""".split())  # fmt: skip
+NOT_DIVIDED = frozenset([
+    "grok", "mpt", "plamo2", "minicpm3", "gemma3n", "mamba", "mamba2", "jamba", "falcon-h1", "olmo2", "olmoe",
+    "deepseek2", "deepseek32", "hy_v4", "dots3note", "glm-dsa", "bitnet", "t5", "nemotron_h", "nemotron_h_moe",
+    "granitehybrid", "minimax-01", "minimax-m2", "minimax-m3", "mistral4", "kimi-linear", "bailingmoe3", "kimi-k3",
+    "glm5-next", "qwen3tts", "qwen4exp",
+])  # fmt: skip
 """Architectures that llama.cpp does not load with split_mode "tensor" (llama-arch.cpp:1142-1179)."""
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # LLM_FFN_EXPS_REGEX, common/common.h:1198
 HOST_BUFFER = "CPU"  # ggml's name for host memory

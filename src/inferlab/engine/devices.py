@@ -126,8 +126,10 @@ def _require_shares(settings: Settings, found: Sequence[Device]) -> None:
     """
     shares = settings.tensor_split
     if shares is not None and settings.split_mode == "none":
-        raise InvalidSettings(f"tensor_split={shares!r} has no effect with split_mode='none': llama.cpp puts everything "
-                              "on one device. Leave one of them out.")  # fmt: skip
+        raise InvalidSettings(
+            f"tensor_split={shares!r} has no effect with split_mode='none': llama.cpp puts everything on one device. "
+            "Leave one of the two out."
+        )
     if shares is not None and len(shares) != len(found):
         raise InvalidSettings(
             f"tensor_split={shares!r} has {_count_text(len(shares), 'share')}, but this request uses "

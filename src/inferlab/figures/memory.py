@@ -190,7 +190,7 @@ def _layer_kinds(layers: Sequence[LayerBytes]) -> Iterator[tuple[str, list[dict[
 def _layers_text(plan: MemoryPlan) -> str:
     """Text alternative of `layer_bytes`; neighbouring layers in the same places are summed."""
     text = []
-    for places, each in groupby(plan.layers, key=lambda one: (tuple(one.weights_by_device), tuple(one.cache_by_device))):
+    for places, each in groupby(plan.layers, lambda one: (tuple(one.weights_by_device), tuple(one.cache_by_device))):
         some = list(each)
         names = some[0].name if len(some) == 1 else f"{some[0].name} to {some[-1].name}"
         weights = _places_text(places[0], [one.weights_by_device for one in some])

@@ -86,7 +86,7 @@ def predict_speed(
     planner = MemoryPlanner(model, settings, gpus, False)
     if planner.shares_tensors:
         raise InvalidSettings(
-            "split_mode='tensor' cannot be timed in advance: the sums between devices after each layer have no measured "
+            "split_mode='tensor' cannot be timed in advance: the sums between devices in each layer have no measured "
             "rate here. Predict the memory, or predict the speed with split_mode='layer'."
         )
     link = link or _link_to(settings)

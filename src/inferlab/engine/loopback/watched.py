@@ -1,4 +1,4 @@
-"""A relay to a loopback device that counts, by kind, the buffers its client allocates and the bytes that cross the link.
+"""A relay to a loopback device that counts the buffers of its client by kind, and the bytes that cross the link.
 
 llama.cpp's log has the larger of both devices' buffers when the devices share each tensor (`split_mode` "tensor"), and
 leaves out the buffers in which their partial sums meet. The RPC protocol has every allocation, to the byte.
@@ -147,7 +147,7 @@ def _carry_commands(client: socket.socket, device: socket.socket, pending: deque
 
 
 def _carry_answers(device: socket.socket, client: socket.socket, pending: deque[int], seen: Watched) -> None:
-    """Carry each answer to the client, and count what it says."""
+    """Carry each answer to the client, and count what it says; a client of a device that ended is told so."""
     with suppress(OSError):
         while header := _read(device, SIZE.size):
             n_left = SIZE.unpack(header)[0]
@@ -161,6 +161,8 @@ def _carry_answers(device: socket.socket, client: socket.socket, pending: deque[
             while n_left and (piece := device.recv(min(n_left, PIECE_BYTES))):
                 client.sendall(piece)
                 n_left -= len(piece)
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)
 
 
 def _read(end: socket.socket, n_bytes: int) -> bytes:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from inferlab.engine import libraries
@@ -27,6 +28,7 @@ from inferlab.prediction.memory.compute import (
     most_compute_bytes,
     output_bytes,
     outputs_reserved,
+    tokens_reserved,
     uses_flash_attention,
 )
 from inferlab.prediction.memory.host_weights import HostWeights, host_weights
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from inferlab.engine.dry_run import Simulation
 
 COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches in the pipeline of several cards
+FEW_TOKENS = 32  # a batch below this is computed as one of decode (llama-context.cpp:2647)
 VERIFIED_BACKENDS = frozenset(["CUDA", "RPC"])  # backends whose real loads agreed with the plans
 # (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
 CUDA_HEADS = {(n, n) for n in (40, 64, 72, 80, 96, 112, 128, 256, 512)} | {(192, 128), (320, 256), (576, 512)}
@@ -256,10 +259,24 @@ class MemoryPlanner:
         if cache_bytes is None:
             cache_bytes = self.simulated_caches(simulation)
             notes += ("The KV cache is llama.cpp's own figure, exact to the 0.01 MiB that it prints.",)
-        compute = simulation.compute_bytes
+        compute = self.without_twice_copied(simulation.compute_bytes, simulation.layers)
         if self.shares_tensors:  # one device to the simulation; each of its parts has a compute buffer of this size
             compute = {HOST: compute.get(HOST, 0)} | dict.fromkeys(self.device_names[1:], compute.get("gpu0", 0))
         return self.plan(SIMULATED, simulation.layers, cache_bytes, compute, notes)
+
+    def without_twice_copied(self, compute: dict[str, int], layers: Sequence[str]) -> dict[str, int]:
+        """Simulated compute bytes less what a load does not need at a boundary between two devices.
+
+        A load computes a block's first norm on the block's device, which receives one vector per token: the graph says
+        so (llama-context.cpp:2646-2656). The simulation resets that (ggml-backend.cpp:1982), computes the norm on the
+        device before, and counts two vectors: n_embd * 4 bytes too many per token, for each copy in the pipeline.
+        """
+        if len(self.gpus) < 2 or not (self.offloads_all or tokens_reserved(self.settings) < FEW_TOKENS):
+            return compute
+        blocks = pairwise(layers[:-1])
+        entered = {device for before, device in blocks if HOST not in (before, device) and before != device}
+        too_many = self.copies_in_flight * embedded_bytes(self.model, self.settings)
+        return {device: n - too_many * (device in entered) for device, n in compute.items()}
 
     def simulated_caches(self, simulation: Simulation) -> tuple[int, ...]:
         """Bytes of each layer's cache as simulated: each cache divided evenly among its layers."""
@@ -341,11 +358,9 @@ class MemoryPlanner:
         embedded = embedded_bytes(self.model, self.settings)
         feed_forward = 3 * self.model.n_ff * embedded // self.model.n_embd if gated and name in layers[:-2] else 0
         least = max(feed_forward, head)
-        in_flight = len(self.gpus) > 1 and not self.shares_tensors
-        most = full_offload["gpu0"] * (COPIES_IN_FLIGHT if in_flight else 1)
-        sums = self.tensor_split.sum_buffer_bytes(batches(self.settings)[1]) if self.shares_tensors else 0
+        most = full_offload["gpu0"] * (COPIES_IN_FLIGHT if len(self.gpus) > 1 and not self.shares_tensors else 1)
         moved = self.staged_bytes(layers, cache_bytes) + self.f16_copy_bytes() + self.carried_bytes()
-        return least, most + moved + sums
+        return least, most + moved + self.sums_bytes
 
     def staged_bytes(self, layers: Sequence[str], cache_bytes: Sequence[int]) -> int:
         """Bytes of host weights and cache that a card copies in for a batch: the largest block, and the output.
@@ -400,6 +415,21 @@ class MemoryPlanner:
         return [float(n or 1) for n in free]
 
     @property
+    def offloads_all(self) -> bool:
+        """Whether every layer is on a device, the output included."""
+        return self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
+
+    @property
+    def copies_in_flight(self) -> int:
+        """Copies of each input that several devices keep, so that one computes while another still reads.
+
+        GGML_SCHED_MAX_COPIES with whole layers on several devices, everything on them, and no overrides; else 1
+        (llama-context.cpp:430-455). A backend without events has 1, too; CUDA and RPC have them.
+        """
+        pipeline = len(self.gpus) > 1 and self.settings.split_mode == "layer" and self.offloads_all
+        return COPIES_IN_FLIGHT if pipeline and self.settings.offload_kqv and not self.settings.tensor_overrides else 1
+
+    @property
     def shares_tensors(self) -> bool:
         """Whether the devices share every matrix, instead of having layers of their own."""
         return bool(self.gpus) and self.settings.split_mode == "tensor"
@@ -411,9 +441,13 @@ class MemoryPlanner:
     @property
     def sums_note(self) -> tuple[str, ...]:
         """A note on the buffers that are allocated with the first batch, where devices share every matrix."""
-        if not self.shares_tensors or len(self.gpus) < 2:
-            return ()
-        return (SUMS_NOTE.format(n_bytes=bytes_text(self.tensor_split.sum_buffer_bytes(batches(self.settings)[1]))),)
+        return (SUMS_NOTE.format(n_bytes=bytes_text(self.sums_bytes)),) if self.sums_bytes else ()
+
+    @property
+    def sums_bytes(self) -> int:
+        """Bytes of each device's buffers for partial sums of the others; 0 where devices have layers of their own."""
+        shared = self.shares_tensors and any(layer != HOST for layer in self.layer_devices())
+        return self.tensor_split.sum_buffer_bytes(tokens_reserved(self.settings)) if shared else 0
 
     @cached_property
     def moved(self) -> dict[str, str]:
@@ -462,8 +496,7 @@ class MemoryPlanner:
 
     @property
     def all_on_one_device(self) -> bool:
-        everything = self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
-        return len(self.gpus) == 1 and everything and self.settings.offload_kqv and not self.moved
+        return len(self.gpus) == 1 and self.offloads_all and self.settings.offload_kqv and not self.moved
 
     @property
     def can_simulate(self) -> bool:
