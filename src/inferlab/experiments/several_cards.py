@@ -24,9 +24,10 @@ from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 
 KINDS = ("weights", "kv_cache", "compute")
-BASE = Settings(n_ctx=1024, n_batch=256, n_ubatch=128, flash_attn="on", n_threads=1, use_extra_bufts=False)
+BASE = Settings(n_ctx=1024, n_batch=128, n_ubatch=64, flash_attn="on", n_threads=1, use_extra_bufts=False)
+HALF = {"n_embd": 2048, "n_head": 16, "n_head_kv": 4, "n_ff": 7168}  # of Llama 3.1 8B in each dimension
 SHAPES = {
-    "grouped heads": ("llama-3.1-8b", {"n_layer": 4, "n_vocab": 4096}),
+    "grouped heads": ("llama-3.1-8b", HALF | {"n_layer": 4, "n_vocab": 4096}),
     "tied embedding": ("qwen3-0.6b", {"n_layer": 6, "n_vocab": 16384}),
     "experts": ("granite-3.1-1b-a400m", {"n_layer": 4, "n_vocab": 4096}),
 }
@@ -42,7 +43,8 @@ class Case:
 
     shape    a key of SHAPES
     changes  the settings that differ from BASE
-    planned  bytes of weights, KV cache and compute of each device; None where the plan leaves them open
+    planned  bytes of weights, KV cache and compute of each device; None where the plan has a range
+    compute_range  least and most compute bytes of each device, equal where the plan is exact
     method   of the plan
     sums_bytes  planned for the buffers that the log does not have
     refused  the error, where the request was refused
@@ -51,6 +53,7 @@ class Case:
     shape: str
     changes: dict[str, object]
     planned: tuple[tuple[int | None, ...], ...] = ()
+    compute_range: tuple[tuple[int, int], ...] = ()
     method: str = ""
     sums_bytes: int = 0
     use: Use | None = None
@@ -63,6 +66,15 @@ class Case:
             return ()
         held = [getattr(device, f"{kind}_bytes") for device in self.use.devices]
         return tuple(n - planned[at] for n, planned in zip(held, self.planned, strict=True) if planned[at] is not None)
+
+
+    @property
+    def ranged(self) -> tuple[bool, ...]:
+        """Whether each compute buffer that was planned as a range lies in it."""
+        if self.use is None:
+            return ()
+        ends = zip(self.use.devices, self.compute_range, strict=True)
+        return tuple(least <= held.compute_bytes <= most for held, (least, most) in ends if least != most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +125,21 @@ def placed(shape: str, changes: dict[str, object], pair: Pair, planned_for: Sequ
         use = pair.use(path, settings)
     except InferlabError as error:
         return Case(shape, changes, refused=f"{type(error).__name__}: {error}".splitlines()[0])
-    return Case(shape, changes, tuple(_planned(plan, settings)), plan.method, _sums(path, asked), use)
+    names = _planned_names(plan, settings)
+    planned = (tuple(plan.devices[name].parts[kind] for kind in KINDS) if name else (0,) * len(KINDS) for name in names)
+    ends = (_compute_range(plan, name) if name else (0, 0) for name in names)
+    return Case(shape, changes, tuple(planned), tuple(ends), plan.method, _sums(path, asked), use)
 
 
-def _planned(plan: MemoryPlan, settings: Settings) -> Iterator[tuple[int | None, ...]]:
-    """Bytes by kind of both devices; a device that the request does not use has none."""
+def _planned_names(plan: MemoryPlan, settings: Settings) -> list[str | None]:
+    """The plan's name of both devices; None for a device that the request does not use."""
     names = [name for name in plan.devices if name != "host"]
-    order = names if len(names) > 1 else [None] * settings.main_gpu + names + [None] * (1 - settings.main_gpu)
-    for name in order:
-        yield tuple(plan.devices[name].parts[kind] for kind in KINDS) if name else (0,) * len(KINDS)
+    return names if len(names) > 1 else [None] * settings.main_gpu + names + [None] * (1 - settings.main_gpu)
+
+
+def _compute_range(plan: MemoryPlan, name: str) -> tuple[int, int]:
+    exact = plan.devices[name].compute_bytes
+    return plan.compute_range[name] if exact is None else (exact, exact)
 
 
 def _sums(path, settings: Settings) -> int:

@@ -68,6 +68,10 @@ AS_CUDA_NOTE = (
     "Compute buffers were compared with real loads for CUDA only, and this plan has them as CUDA's backend allocates. "
     "Weights and KV cache are the same on every card."
 )
+BOUNDARY_NOTE = (
+    "Where blocks of two cards meet outside of a pipeline, llama.cpp's simulation misplaces an operation: the compute "
+    "buffer of the later card lies between the two ends given."
+)
 SUMS_NOTE = (
     "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. llama.cpp's log does "
     "not have them, nor has this plan."
@@ -259,24 +263,31 @@ class MemoryPlanner:
         if cache_bytes is None:
             cache_bytes = self.simulated_caches(simulation)
             notes += ("The KV cache is llama.cpp's own figure, exact to the 0.01 MiB that it prints.",)
-        compute = self.without_twice_copied(simulation.compute_bytes, simulation.layers)
+        compute: dict[str, int | None] = dict(simulation.compute_bytes)
         if self.shares_tensors:  # one device to the simulation; each of its parts has a compute buffer of this size
             compute = {HOST: compute.get(HOST, 0)} | dict.fromkeys(self.device_names[1:], compute.get("gpu0", 0))
-        return self.plan(SIMULATED, simulation.layers, cache_bytes, compute, notes)
+        entered = self.entered_devices(simulation.layers)
+        vector = embedded_bytes(self.model, self.settings)
+        if self.copies_in_flight > 1:
+            compute |= {device: compute[device] - self.copies_in_flight * vector for device in entered}
+            return self.plan(SIMULATED, simulation.layers, cache_bytes, compute, notes)
+        ranges = {device: (compute[device] - vector, compute[device] + vector) for device in entered}
+        notes += (BOUNDARY_NOTE,) * bool(ranges)
+        method = BOUND if ranges else SIMULATED
+        return self.plan(method, simulation.layers, cache_bytes, compute | dict.fromkeys(ranges), notes, ranges)
 
-    def without_twice_copied(self, compute: dict[str, int], layers: Sequence[str]) -> dict[str, int]:
-        """Simulated compute bytes less what a load does not need at a boundary between two devices.
+    def entered_devices(self, layers: Sequence[str]) -> set[str]:
+        """Devices whose first block follows one of another device, where the simulation misplaces that block's norm.
 
         A load computes a block's first norm on the block's device, which receives one vector per token: the graph says
         so (llama-context.cpp:2646-2656). The simulation resets that (ggml-backend.cpp:1982), computes the norm on the
-        device before, and counts two vectors: n_embd * 4 bytes too many per token, for each copy in the pipeline.
+        device before, and has two vectors cross. In a pipeline each crossing vector has a place of its own for each
+        copy, so that the difference is known: n_embd * 4 bytes per token and copy. Else the places are shared with
+        other operations, and the difference was at most one vector in every load.
         """
         if len(self.gpus) < 2 or not (self.offloads_all or tokens_reserved(self.settings) < FEW_TOKENS):
-            return compute
-        blocks = pairwise(layers[:-1])
-        entered = {device for before, device in blocks if HOST not in (before, device) and before != device}
-        too_many = self.copies_in_flight * embedded_bytes(self.model, self.settings)
-        return {device: n - too_many * (device in entered) for device, n in compute.items()}
+            return set()
+        return {device for before, device in pairwise(layers[:-1]) if HOST not in (before, device) and before != device}
 
     def simulated_caches(self, simulation: Simulation) -> tuple[int, ...]:
         """Bytes of each layer's cache as simulated: each cache divided evenly among its layers."""
