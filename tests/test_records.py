@@ -34,6 +34,7 @@ from inferlab.errors import RecordError
 from inferlab.experiments.fit_params import BASE, BothAnswers, FitAnswers, Placement, Question
 from inferlab.experiments.paired import Paired
 from inferlab.experiments.repacking import Pairs
+from inferlab.experiments.several_cards import Case, SeveralCards
 from inferlab.experiments.surroundings import Surrounding
 from inferlab.experiments.sweep import Sweep, from_runs
 from inferlab.machine import CpuState, Link
@@ -48,6 +49,7 @@ from inferlab.measurement.run import Run
 from inferlab.measurement.same_answer import Compared, SameAnswers
 from inferlab.measurement.sampling import ChainTimes, Sampling
 from inferlab.measurement.served_answers import ServedAnswers
+from inferlab.measurement.several_cards import DeviceUse, Use
 from inferlab.measurement.speculative import PromptLookup
 from inferlab.measurement.torch_attention import Timing, Timings
 from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
@@ -66,6 +68,14 @@ def a_journey():
     run = made_run()
     facts = {"model": run.model, "settings": run.settings, "machine": CPU_ONLY, "case": "as is", "page_cache": "full"}
     return Journey(**facts, n_prompt=16, n_gen=4, loads=({"process_seconds": 0.1},), passes=run.passes[:1])
+
+
+def several_cards():
+    use = Use((DeviceUse(1, 2, 3, 4, 5.5, 6.25), DeviceUse(1, 0, 3)), BUFFERS, (7, 8), True)
+    changes = {"split_mode": "layer", "tensor_split": (3.0, 1.0), "n_gpu_layers": 3}
+    loaded = Case("experts", changes, ((1, 2, None), (1, 0, 3)), ((2, 4), (3, 3)), "bound", 4, use)
+    cases = loaded, Case("experts", {"split_mode": "row"}, refused="no")
+    return SeveralCards(machine=CPU_ONLY, date="2026-01-31", cases=cases)
 
 
 def fit_answers():
@@ -146,6 +156,7 @@ EXAMPLES = {
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),
     "sampling": a_sampling,
     "same answers": lambda: SameAnswers(**shared(), **compared_answers()),
+    "several cards": several_cards,
     "served answers": lambda: ServedAnswers(**shared(), **compared_answers()),
     "schedule": lambda: continuous_batching.schedule(
         [Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()
@@ -214,7 +225,8 @@ def test_a_record_is_readable_text(tmp_path):
 
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
-    apart = {"attention timings", "calibration", "fits", "link rates", "pairs", "repacking", "speed point", "sweep"}
+    apart = {"attention timings", "calibration", "fits", "link rates", "pairs", "repacking", "several cards",
+             "speed point", "sweep"}  # fmt: skip
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 
 

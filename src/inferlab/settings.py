@@ -116,6 +116,12 @@ class Settings:
             raise InvalidSettings(
                 "split_mode='tensor' needs flash attention, but flash_attn='off'. Use 'on' or 'auto'."
             )
+        if not self.offload_kqv and self.split_mode == "tensor":
+            raise InvalidSettings(
+                "split_mode='tensor' gives each device some heads, but with offload_kqv=False every device gets the "
+                "cache of all heads: llama.cpp would attend to the wrong keys without a word, or end. Leave the cache "
+                "on the devices, or use split_mode='layer'."
+            )
         if self.n_seq_max > MAX_SEQUENCES:
             raise InvalidSettings(f"n_seq_max={self.n_seq_max} is more than llama.cpp's {MAX_SEQUENCES} sequences.")
         if self.n_ctx is not None and self.n_ctx < self.n_seq_max:

@@ -118,8 +118,8 @@ def placed(shape: str, changes: dict[str, object], pair: Pair, planned_for: Sequ
     """One case: the plan for two devices that nobody uses, then the load on two others of the same kind."""
     name, dimensions = SHAPES[shape]
     path = make_shape(name, MIX, progress=False, **dimensions)
-    settings = BASE.but(**changes)
     try:
+        settings = BASE.but(**changes)
         asked = settings.but(rpc_servers=tuple(planned_for))
         plan = predict_memory(path, asked, this_machine())
         use = pair.use(path, settings)
