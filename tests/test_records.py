@@ -35,6 +35,7 @@ from inferlab.experiments.fit_params import BASE, BothAnswers, FitAnswers, Place
 from inferlab.experiments.importance import Loss, MatrixLosses
 from inferlab.experiments.paired import Paired
 from inferlab.experiments.repacking import Pairs
+from inferlab.experiments.several_cards import Case, SeveralCards
 from inferlab.experiments.surroundings import Surrounding
 from inferlab.experiments.sweep import Sweep, from_runs
 from inferlab.experiments.type_rates import TypeRate, TypeRates
@@ -52,6 +53,7 @@ from inferlab.measurement.run import Run
 from inferlab.measurement.same_answer import Compared, SameAnswers
 from inferlab.measurement.sampling import ChainTimes, Sampling
 from inferlab.measurement.served_answers import ServedAnswers
+from inferlab.measurement.several_cards import DeviceUse, Use
 from inferlab.measurement.speculative import PromptLookup
 from inferlab.measurement.torch_attention import Timing, Timings
 from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
@@ -76,6 +78,14 @@ def kept_prompts():
     facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "options": ("-ctxcp", "0")}
     turn = KeptTurn("new", 100, 0, 0.5, 0.4, False, True, (1024, 2048), 1, 4096, None)
     return KeptPrompts(**facts, n_gen=4, turns=(turn,))
+
+
+def several_cards():
+    use = Use((DeviceUse(1, 2, 3, 4, 5.5, 6.25), DeviceUse(1, 0, 3)), BUFFERS, (7, 8), True)
+    changes = {"split_mode": "layer", "tensor_split": (3.0, 1.0), "n_gpu_layers": 3}
+    loaded = Case("experts", changes, ((1, 2, None), (1, 0, 3)), ((2, 4), (3, 3)), "bound", 4, use)
+    cases = loaded, Case("experts", {"split_mode": "row"}, refused="no")
+    return SeveralCards(machine=CPU_ONLY, date="2026-01-31", cases=cases)
 
 
 def fit_answers():
@@ -164,6 +174,7 @@ EXAMPLES = {
     "run": lambda: made_run(links=(LINK, replace(LINK, latency_seconds=None))),
     "sampling": a_sampling,
     "same answers": lambda: SameAnswers(**shared(), **compared_answers()),
+    "several cards": several_cards,
     "served answers": lambda: ServedAnswers(**shared(), **compared_answers()),
     "schedule": lambda: continuous_batching.schedule(
         [Request(4, 2), Request(3, 5)], "tiny", n_slots=2, engine=BatchEngine()
@@ -237,8 +248,8 @@ def test_a_record_is_readable_text(tmp_path):
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
     apart = {
-        "attention timings", "calibration", "fits", "link rates", "matrix losses", "pairs", "repacking", "speed point",
-        "sweep", "type rates",
+        "attention timings", "calibration", "fits", "link rates", "matrix losses", "pairs", "repacking",
+        "several cards", "speed point", "sweep", "type rates",
     }  # fmt: skip
     assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
 

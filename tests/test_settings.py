@@ -65,6 +65,7 @@ def test_an_unknown_name_is_refused_at_the_constructor_too():
     ("together", "found"),
     [
         ({"split_mode": "tensor", "flash_attn": "off"}, "needs flash attention"),
+        ({"split_mode": "tensor", "offload_kqv": False}, "attend to the wrong keys"),
         ({"n_seq_max": 257}, "more than llama.cpp's 256"),
         ({"n_seq_max": 8, "n_ctx": 4}, "leaves no cell for each of n_seq_max=8"),
         ({"tensor_split": (0.0, 0.0)}, "not all 0"),

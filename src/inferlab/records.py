@@ -50,6 +50,7 @@ KINDS = {
     "sampling": "inferlab.measurement.sampling:Sampling",
     "schedule": "inferlab.measurement.continuous_batching:Schedule",
     "served answers": "inferlab.measurement.served_answers:ServedAnswers",
+    "several cards": "inferlab.experiments.several_cards:SeveralCards",
     "speculation": "inferlab.measurement.speculative:Speculation",
     "speed point": "inferlab.prediction.validation:Point",
     "sweep": "inferlab.experiments.sweep:Sweep",

@@ -19,6 +19,13 @@ FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 MAX_COUNT = 2**31 - 1  # llama.cpp keeps counts in 32 bits
+NOT_DIVIDED = frozenset([
+    "grok", "mpt", "plamo2", "minicpm3", "gemma3n", "mamba", "mamba2", "jamba", "falcon-h1", "olmo2", "olmoe",
+    "deepseek2", "deepseek32", "hy_v4", "dots3note", "glm-dsa", "bitnet", "t5", "nemotron_h", "nemotron_h_moe",
+    "granitehybrid", "minimax-01", "minimax-m2", "minimax-m3", "mistral4", "kimi-linear", "bailingmoe3", "kimi-k3",
+    "glm5-next", "qwen3tts", "qwen4exp",
+])  # fmt: skip
+"""Architectures that llama.cpp does not load with split_mode "tensor" (llama-arch.cpp:1142-1179)."""
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # LLM_FFN_EXPS_REGEX, common/common.h:1198
 HOST_BUFFER = "CPU"  # ggml's name for host memory
 WITHOUT_OVERRIDES = {"n_cpu_moe": 0, "cpu_moe": False, "override_tensor": ()}
@@ -35,9 +42,10 @@ class Settings:
     n_threads        threads for decode (None: one per physical core)
     n_threads_batch  threads for prefill (None: as n_threads)
     n_gpu_layers     layers on the device, output layer first (-1: all)
-    split_mode       how several devices share a model: none, layer, row, tensor
+    split_mode       how several devices share a model: none (one device has it all), layer (whole layers),
+                     tensor (a part of each matrix and of each cache), row (matrices by rows, on SYCL only)
     main_gpu         the device used when split_mode is none
-    tensor_split     share of each device, e.g. (3, 1)
+    tensor_split     share of each device, e.g. (3, 1); None: by free memory for layer, equal for tensor
     n_cpu_moe        layers, from the first, whose experts are in host memory although the layer is on a device
     cpu_moe          whether the experts of all layers are
     override_tensor  memory of tensors by their names, as llama.cpp's -ot takes it: ("pattern=CPU",); the first pattern
@@ -108,6 +116,12 @@ class Settings:
             raise InvalidSettings(
                 "split_mode='tensor' needs flash attention, but flash_attn='off'. Use 'on' or 'auto'."
             )
+        if not self.offload_kqv and self.split_mode == "tensor":
+            raise InvalidSettings(
+                "split_mode='tensor' gives each device some heads, but with offload_kqv=False every device gets the "
+                "cache of all heads: llama.cpp would attend to the wrong keys without a word, or end. Leave the cache "
+                "on the devices, or use split_mode='layer'."
+            )
         if self.n_seq_max > MAX_SEQUENCES:
             raise InvalidSettings(f"n_seq_max={self.n_seq_max} is more than llama.cpp's {MAX_SEQUENCES} sequences.")
         if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
@@ -144,9 +158,17 @@ class Settings:
         return (*given, *layers, *((EXPERTS, HOST_BUFFER),) * self.cpu_moe)
 
     def require_model(self, model: Model) -> None:
-        """Refuse what does not fit this model: types of the cache for its heads, and overrides that change nothing."""
+        """Refuse what does not fit this model.
+
+        Types of the cache for its heads, overrides that change nothing, and matrices that llama.cpp cannot divide.
+        """
         self._require_types(model)
         self._require_experts(model)
+        if self.split_mode == "tensor" and model.architecture in NOT_DIVIDED:
+            raise InvalidSettings(
+                f"split_mode='tensor': llama.cpp has no rule for dividing the matrices of {model.name} "
+                f"({model.architecture}), and would not load it. Use split_mode='layer'."
+            )
         for pattern, _ in self.tensor_overrides[: len(self.override_tensor)]:
             if not any(re.search(pattern, tensor.name) for tensor in model.tensors):
                 raise InvalidSettings(

@@ -6,7 +6,7 @@ import pytest
 from small_models import write_model
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.devices import used_devices
+from inferlab.engine.devices import require_buffers, used_devices
 from inferlab.engine.loopback import loopback_device
 from inferlab.errors import EngineRefused, InvalidSettings
 from inferlab.machine import Device, pci_id
@@ -17,6 +17,7 @@ ONE = Device("CUDA0", "a card", "gpu", backend="CUDA", id="0000:41:00.0")
 OTHER = Device("CUDA1", "another", "gpu", backend="CUDA", id="0000:01:00.0")
 AGAIN = Device("Vulkan0", "the first card, seen by Vulkan", "gpu", backend="Vulkan", id="0000:41:00.0")
 INSIDE = Device("Vulkan1", "graphics of the processor", "igpu", backend="Vulkan")
+ARC = Device("SYCL0", "a card", "gpu", backend="SYCL")
 FAR = Device("RPC0", "127.0.0.1:50052", "gpu", backend="RPC")
 
 
@@ -37,10 +38,16 @@ FAR = Device("RPC0", "127.0.0.1:50052", "gpu", backend="RPC")
         ((ONE, OTHER), {"split_mode": "none", "main_gpu": 1, "devices": ("CUDA1", "CUDA0")}, ["CUDA0"]),
         ((ONE, OTHER), {"tensor_split": (0, 1)}, ["CUDA0", "CUDA1"]),
         ((CPU,), {"split_mode": "none"}, []),
+        ((ONE, OTHER, FAR, CPU), {"split_mode": "tensor"}, ["CUDA0", "CUDA1", "RPC0"]),
+        ((ONE, AGAIN, INSIDE), {"split_mode": "tensor", "devices": ("CUDA0",)}, ["CUDA0"]),
+        ((ARC, CPU), {"split_mode": "row"}, ["SYCL0"]),
     ],
 )
 def test_devices_are_used_in_llama_cpps_order(devices, asked, used):
-    """RPC first, then cards, each once though two backends see it; main_gpu counts in that order."""
+    """RPC first, then cards, each once though two backends see it; main_gpu counts in that order.
+
+    Where devices share each matrix, RPC devices are the last.
+    """
     assert [device.name for device in used_devices(Settings(**asked), devices)] == used
 
 
@@ -56,6 +63,12 @@ def test_devices_are_used_in_llama_cpps_order(devices, asked, used):
         ({"tensor_split": (3, 1), "devices": ("CUDA1",)}, "has 2 shares, but this request uses 1 device (CUDA1"),
         ({"tensor_split": (3, 1), "devices": ()}, "has 2 shares, but this request uses no devices."),
         ({"split_mode": "none", "main_gpu": 1, "devices": ()}, "main_gpu=1, but there is no device."),
+        ({"split_mode": "none", "tensor_split": (3, 1)}, "has no effect with split_mode='none'"),
+        ({"split_mode": "row"}, "device CUDA0 does not support split buffers"),
+        ({"split_mode": "row", "devices": ()}, "uses no devices, and llama.cpp would ignore it"),
+        ({"split_mode": "tensor", "devices": ()}, "uses no devices, and llama.cpp would not load the model"),
+        ({"split_mode": "tensor", "tensor_split": (3,)}, "has 1 share, but this request uses 2 devices"),
+        ({"split_mode": "tensor", "main_gpu": 1}, "chooses a device only with split_mode='none'"),
     ],
 )
 def test_what_llama_cpp_would_pass_over_is_refused(asked, said):
@@ -63,6 +76,21 @@ def test_what_llama_cpp_would_pass_over_is_refused(asked, said):
     with pytest.raises(InvalidSettings) as refused:
         used_devices(Settings(**asked), (CPU, ONE, OTHER))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("extra", [AGAIN, INSIDE])
+def test_a_part_of_each_matrix_is_not_given_to_a_device_that_other_modes_leave_out(extra):
+    """A card that a second backend lists, or a processor's graphics: llama.cpp would count it, so it must be named."""
+    with pytest.raises(InvalidSettings, match=rf"to {extra.name}, which .*devices=\('CUDA0',\)"):
+        used_devices(Settings(split_mode="tensor"), (CPU, ONE, extra))
+
+
+def test_a_tensor_cannot_be_moved_to_one_of_the_devices_that_share_each_matrix():
+    """To llama.cpp they are one device, which has no memory of a single one; host memory can be named."""
+    shared = Settings(split_mode="tensor", override_tensor=("exps=CUDA1",))
+    with pytest.raises(InvalidSettings, match="There are: CPU"):
+        require_buffers(shared, (ONE, OTHER))
+    require_buffers(shared.but(override_tensor=("exps=CPU",)), (ONE, OTHER))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +118,7 @@ def test_a_place_on_the_bus_is_written_one_way(text, expected):
         ({"main_gpu": 1, "split_mode": "none"}, "there are only 1 devices, counted from 0 (RPC0)"),
         ({"main_gpu": 1}, "chooses a device only with split_mode='none'"),
         ({"devices": ("RPC0", "RPC3")}, "There is no device 'RPC3'"),
+        ({"split_mode": "tensor", "tensor_split": (1, 1)}, "has 2 shares, but this request uses 1 device (RPC0)"),
     ],
 )
 def test_the_engine_refuses_the_same_before_anything_is_loaded(asked, said, tmp_path):

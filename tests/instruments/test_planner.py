@@ -62,6 +62,12 @@ def test_the_default_question_has_the_known_answer():
         ({"card": "other", "memory": "nan"}, "Its memory: 'nan'"),
         ({"card": "dgx-spark", "n_cards": "2"}, "Number of cards: "),
         ({"n_cards": "9"}, "Number of cards: 9 is not from 1 to 4"),
+        ({"n_cards": "2", "second": "0"}, "Memory of the second card: a card without memory"),
+        ({"n_cards": "2", "split_mode": "row"}, "Cards share: 'row' is not in the list"),
+        ({"n_cards": "2", "tensor_split": "3;1"}, "Shares of the cards: '3;1' has no number for each card"),
+        ({"n_cards": "2", "tensor_split": "nan,1"}, "Shares of the cards: 'nan,1' has no number for each card"),
+        ({"n_cards": "2", "tensor_split": "3,1,1"}, "Shares of the cards: (3.0, 1.0, 1.0) has 3 shares"),
+        ({"n_cards": "2", "split_mode": "tensor", "flash_attn": "off"}, "needs flash attention"),
         ({"flash_attn": "off", "type_v": "q8_0"}, "needs flash attention"),
         ({"type_k": "q8"}, "Cache, keys: 'q8' is not in the list"),
         ({"model": "file", "file": "x.gguf"}, "'x.gguf' is not here, because a page keeps no file"),
@@ -80,6 +86,26 @@ def test_a_bound_on_the_speed_needs_a_bandwidth():
     assert f"the card's rating is {rated:,.0f} GB/s" in html_of(answered()["view"])
     assert "GB/s" not in html_of(answered(card="other")["view"])
     assert "the card's rating is 300 GB/s" in html_of(answered(card="other", bandwidth="300")["view"])
+
+
+def test_two_unlike_cards_share_a_model_as_they_are_told():
+    """A second card of another size: layers by its memory or by shares, or a part of each matrix."""
+
+    def layers_on_second(**changed):
+        asked = {"model": "qwen3-32b", "card": "rtx-4090", "n_cards": "2", "second": "8", "n_ctx": "16384", **changed}
+        return answered(**asked)["data"]["devices"]["gpu1"]["weights_bytes"]
+
+    by_memory, by_shares = layers_on_second(), layers_on_second(tensor_split="7,2")
+    assert 0 < by_shares < by_memory < layers_on_second(split_mode="tensor")
+    assert layers_on_second(second="") > by_memory
+    asked = command(card="rtx-4090", n_cards="2", second="8", split_mode="tensor", tensor_split="3,1")
+    assert "--vram 24GiB,8GiB" in asked
+    assert "--split-mode tensor --tensor-split 3,1" in asked
+
+
+def test_one_card_passes_over_what_its_form_does_not_show():
+    """Values of hidden fields stay in a link; they change no answer for one card."""
+    assert answered(split_mode="tensor", tensor_split="3,1", second="8")["data"] == answered()["data"]
 
 
 def test_the_command_asks_the_same():

@@ -128,6 +128,22 @@ def test_what_ollama_lacks_reaches_its_llama_server_or_is_said():
     assert "# devices (devices to use) cannot be set to CUDA0 in Ollama" in found
 
 
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("llama-server", "-sm tensor -ts 3,1"),
+        ("llama-cli", "-sm tensor -ts 3,1"),
+        ("llama-cpp-python", "split_mode=3,  # tensor"),
+        ("ollama", "# split_mode (several GPUs) cannot be set to tensor in Ollama"),
+        ("lmstudio", "# split_mode (several GPUs) cannot be set to tensor in LM Studio"),
+    ],
+)
+def test_matrices_shared_by_cards_are_said_where_a_program_can(program, told):
+    """A flag, a number of llama.cpp's enum, or a comment where there is no such setting."""
+    asked = Settings(n_ctx=512, flash_attn="on", split_mode="tensor", tensor_split=(3, 1))
+    assert any(told in line for line in lines(program, fitted(asked)))
+
+
 def test_one_gpu_alone_is_main_gpu_in_ollama():
     """Its main_gpu also turns splitting off, so that split_mode needs no line."""
     assert "PARAMETER main_gpu 1" in lines("ollama", fitted(Settings(n_ctx=512, split_mode="none", main_gpu=1)))

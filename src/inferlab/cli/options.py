@@ -10,7 +10,7 @@ from typing import Any
 from inferlab.engine.limit_vram import Limit, limit_vram
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.errors import InvalidSettings
-from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
+from inferlab.settings import FLASH_ATTN, KV_TYPES, SPLIT_MODES, Settings
 from inferlab.units import bytes_from_text
 
 
@@ -40,6 +40,8 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--no-repack", action="store_true", help="use host weights in the file's own layout")
     command.add_argument("--no-host", action="store_true", help="repack host weights although there is a GPU")
     command.add_argument("--devices", type=names, metavar="CUDA0,CUDA1", help="use only these (default: all)")
+    command.add_argument("--split-mode", choices=SPLIT_MODES, default="layer", help="how several devices share a model")
+    command.add_argument("--main-gpu", type=int, default=0, metavar="1", help="the device of --split-mode none")
     command.add_argument("--tensor-split", type=shares, metavar="3,1", help="share of each device (default: as free)")
     command.add_argument(
         "--loopback", nargs="?", type=float, const=math.inf, metavar="GB/s",
@@ -62,6 +64,8 @@ def settings_from(options: argparse.Namespace, **others: Any) -> Settings:
         use_extra_bufts=not options.no_repack,
         no_host=options.no_host,
         devices=options.devices,
+        split_mode=options.split_mode,
+        main_gpu=options.main_gpu,
         tensor_split=options.tensor_split,
         **others,
     )

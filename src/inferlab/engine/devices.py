@@ -2,6 +2,7 @@
 
 RPC devices come first, then GPUs, each once even if two backends list it; integrated GPUs are used only where there is
 no other. Named devices are used in the order of their names in the settings.
+With split_mode "tensor" the order is ggml's own, RPC devices last, and every device counts that is not the processor.
 Source: llama_prepare_model_devices, src/llama.cpp:150-305.
 """
 
@@ -13,15 +14,25 @@ from inferlab.errors import InvalidSettings
 from inferlab.machine import Device
 from inferlab.settings import HOST_BUFFER, Settings
 
+SPLIT_BUFFERS = frozenset(["SYCL", "HTP"])
+"""Backends with buffers for split_mode "row": only they answer to ggml_backend_split_buffer_type (ggml-sycl.cpp:7229,
+ggml-hexagon.cpp:8095); any other ends the load (llama-model.cpp:1144-1163)."""
+
 
 def used_devices(settings: Settings, devices: Iterable[Device]) -> tuple[Device, ...]:
     """The devices that `settings` use out of a machine's `devices`, in the order of its plans: gpu0, gpu1, ...
 
-    Raises InvalidSettings for a device that does not exist or is named twice, for a main_gpu without a device, and for
-    a tensor_split whose number of shares differs from the number of devices.
+    Raises InvalidSettings for a device that does not exist or is named twice, for a main_gpu without a device, for a
+    tensor_split that has no effect or whose number of shares differs from the number of devices, and for a split_mode
+    that the devices cannot take.
     """
     devices = tuple(devices)
-    found = available(devices) if settings.devices is None else _named(settings.devices, devices)
+    tensors = settings.split_mode == "tensor"
+    if settings.devices is None:
+        found = _sharing_tensors(devices) if tensors else available(devices)
+    else:
+        found = _named(settings.devices, devices)
+    _require_mode(settings, found)
     _require_shares(settings, found)
     return _main_device(settings, found)
 
@@ -39,8 +50,9 @@ def require_buffers(settings: Settings, used: Sequence[Device]) -> None:
     """Refuse an override_tensor to memory of which no used device is; llama.cpp would stop where it has to compute.
 
     A buffer has the name of its device; that of an RPC device has the endpoint behind it: RPC0[127.0.0.1:50052].
+    With split_mode "tensor" the devices are one to llama.cpp's graph, which has no memory of a single one.
     """
-    known = {HOST_BUFFER, *(device.name for device in used)}
+    known = {HOST_BUFFER, *(device.name for device in used if settings.split_mode != "tensor")}
     for text in settings.override_tensor:
         pattern, buffer = text.split("=", 1)
         if buffer.split("[")[0] not in known:
@@ -48,6 +60,42 @@ def require_buffers(settings: Settings, used: Sequence[Device]) -> None:
                 f"override_tensor puts {pattern!r} into {buffer!r}, which is no memory of this request. There are: "
                 f"{', '.join(sorted(known))}."
             )
+
+
+def _sharing_tensors(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """All devices that are not the processor, for split_mode "tensor" where none is named.
+
+    Raises InvalidSettings where llama.cpp would take one that it leaves out in other modes: a card's second entry, from
+    another backend, or an integrated GPU (src/llama.cpp:191-211).
+    """
+    found = tuple(device for device in devices if device.kind in ("gpu", "igpu"))
+    extra = [device for device in found if device not in available(devices)]
+    if extra:
+        others = tuple(device.name for device in found if device not in extra)
+        raise InvalidSettings(
+            f"split_mode='tensor' without devices: llama.cpp would also give a part of each matrix to "
+            f"{', '.join(device.name for device in extra)}, which it leaves out in other modes. "
+            f"Name the devices that you mean: devices={others!r}."
+        )
+    return found
+
+
+def _require_mode(settings: Settings, found: Sequence[Device]) -> None:
+    """Refuse a split_mode for which there is no device, or that a device has no buffers for."""
+    mode = settings.split_mode
+    if mode not in ("row", "tensor"):
+        return
+    if not found:
+        did = "would ignore it" if mode == "row" else "would not load the model"
+        raise InvalidSettings(f"split_mode={mode!r}, but this request uses no devices, and llama.cpp {did}. Leave it "
+                              "out.")  # fmt: skip
+    without = [device for device in found if device.backend not in SPLIT_BUFFERS]
+    if mode == "row" and without:
+        raise InvalidSettings(
+            f"split_mode='row': device {without[0].name} does not support split buffers, so llama.cpp would not load "
+            f"the model. Of its backends only {' and '.join(sorted(SPLIT_BUFFERS, reverse=True))} take 'row'. Use "
+            "'layer' or 'tensor'."
+        )
 
 
 def _without_duplicates(cards: Sequence[Device]) -> list[Device]:
@@ -77,6 +125,11 @@ def _require_shares(settings: Settings, found: Sequence[Device]) -> None:
     Source: llama-model.cpp:1557-1576.
     """
     shares = settings.tensor_split
+    if shares is not None and settings.split_mode == "none":
+        raise InvalidSettings(
+            f"tensor_split={shares!r} has no effect with split_mode='none': llama.cpp puts everything on one device. "
+            "Leave one of the two out."
+        )
     if shares is not None and len(shares) != len(found):
         raise InvalidSettings(
             f"tensor_split={shares!r} has {_count_text(len(shares), 'share')}, but this request uses "

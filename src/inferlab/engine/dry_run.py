@@ -63,13 +63,16 @@ def simulate(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simula
     return read_log(log, settings.rpc_servers)
 
 
-def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simulation:
-    """The same on a loopback device, in place of a GPU that this machine does not have.
+def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0, n_devices: int = 1) -> Simulation:
+    """The same on loopback devices, in place of GPUs that this machine does not have, or of devices in use.
 
     Raises DeviceUnavailable where this llama.cpp has no RPC backend.
     """
+    servers = tuple(device.endpoint for device in _stand_ins(n_devices))
+    if n_devices > 1:  # devices of several servers have the same name, so that none can be named
+        return simulate(model, settings.but(rpc_servers=servers, devices=None), n_outputs_max)
     on_loopback = settings.but(
-        rpc_servers=(_stand_in().endpoint,), devices=(STAND_IN,), tensor_split=None,
+        rpc_servers=servers, devices=(STAND_IN,), tensor_split=None, main_gpu=0,
         override_tensor=tuple(map(_to_stand_in, settings.override_tensor)),
     )  # fmt: skip
     return simulate(model, on_loopback, n_outputs_max)
@@ -145,10 +148,11 @@ def _machine(engine: LlamaEngine) -> Machine:
 _LOOPBACK: list[LoopbackDevice] = []
 
 
-def _stand_in() -> LoopbackDevice:
-    if not (_LOOPBACK and _LOOPBACK[0].alive):
-        _LOOPBACK[:] = [loopback_device(n_threads=1)]
-    return _LOOPBACK[0]
+def _stand_ins(n_devices: int) -> list[LoopbackDevice]:
+    _LOOPBACK[:] = [device for device in _LOOPBACK if device.alive]
+    while len(_LOOPBACK) < n_devices:
+        _LOOPBACK.append(loopback_device(n_threads=1))
+    return _LOOPBACK[:n_devices]
 
 
 def _gpu_names(log: str, placed: list[str]) -> list[str]:

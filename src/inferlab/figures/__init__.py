@@ -56,6 +56,7 @@ from inferlab.figures.requests import requests, summary, timeline, token_times, 
 from inferlab.figures.roofline import rates_against_length, roofline, roofline_at
 from inferlab.figures.rounding import rounding_errors, scale_search
 from inferlab.figures.serving_overhead import token_split
+from inferlab.figures.several_cards import bytes_by_split
 from inferlab.figures.showing import live, on_page, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
 from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance
@@ -82,6 +83,7 @@ __all__ = [
     "batch_steps_by_kernel",
     "bits_per_weight",
     "buffers",
+    "bytes_by_split",
     "cache_runs",
     "cache_use",
     "card_shares",

@@ -183,21 +183,25 @@ def _room_across(figure: go.Figure, row: int, n_bytes: int) -> None:
 
 def _layer_kinds(layers: Sequence[LayerBytes]) -> Iterator[tuple[str, list[dict[str, int]]]]:
     """Each kind with the bytes of each layer by device."""
-    yield "weights", [{layer.device: layer.weights_bytes, **layer.moved_bytes} for layer in layers]
-    yield "kv_cache", [{layer.kv_cache_device: layer.kv_cache_bytes} for layer in layers]
+    yield "weights", [layer.weights_by_device for layer in layers]
+    yield "kv_cache", [layer.cache_by_device for layer in layers]
 
 
 def _layers_text(plan: MemoryPlan) -> str:
     """Text alternative of `layer_bytes`; neighbouring layers in the same places are summed."""
     text = []
-    for places, each in groupby(plan.layers, key=lambda one: (one.device, one.kv_cache_device, tuple(one.moved_bytes))):
+    for places, each in groupby(plan.layers, lambda one: (tuple(one.weights_by_device), tuple(one.cache_by_device))):
         some = list(each)
         names = some[0].name if len(some) == 1 else f"{some[0].name} to {some[-1].name}"
-        weights, cells = (sum(getattr(one, kind) for one in some) for kind in ("weights_bytes", "kv_cache_bytes"))
-        moved = (f" and {bytes_text(sum(one.moved_bytes[at] for one in some))} on {at}" for at in places[2])
-        where = f"{names} on {places[0]} {bytes_text(weights)}{''.join(moved)}"
-        text.append(f"{where}, their KV cache on {places[1]} {bytes_text(cells)}")
+        weights = _places_text(places[0], [one.weights_by_device for one in some])
+        text.append(f"{names}{weights}, their KV cache{_places_text(places[1], [one.cache_by_device for one in some])}")
     return f"Planned bytes by layer: {'; '.join(text)}."
+
+
+def _places_text(places: Sequence[str], layers: Sequence[Mapping[str, int]]) -> str:
+    """` on gpu0 1.00 GiB and 0.25 GiB on host`: bytes of some layers on each device."""
+    first, *others = ((place, bytes_text(sum(layer[place] for layer in layers))) for place in places)
+    return f" on {first[0]} {first[1]}" + "".join(f" and {n_bytes} on {place}" for place, n_bytes in others)
 
 
 def _contexts_text(series: Mapping[str, Sequence[tuple[int, float]]], room: float) -> str:

@@ -5,6 +5,7 @@ The numbers are those of `inferlab plan --no-simulation --json`: the same functi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ DEFAULTS = {
     "file": "",
     "card": "rtx-4060",
     "n_cards": "1",
+    "second": "",
+    "split_mode": "layer",
+    "tensor_split": "",
     "memory": "8",
     "bandwidth": "",
     "shared": "",
@@ -56,6 +60,7 @@ DEFAULTS = {
 """The question that is answered before anybody asks; the values are those of a form."""
 FIELDS = {
     "n_ctx": "Context",
+    "split_mode": "Cards share",
     "n_gpu_layers": "Layers on card",
     "n_cpu_moe": "Layers with experts in RAM",
     "cpu_moe": "All experts in RAM",
@@ -69,6 +74,8 @@ FIELDS = {
     "window_only": "Sliding layers keep their window only",
 }
 """The fields of the settings, as the form names them."""
+SHARES = "Shares of the cards"
+SHARED_OUT = {"layer": "whole layers", "tensor": "every matrix"}
 NAMED = re.compile(rf"\b({'|'.join(FIELDS)})=('\w+'|-?\d+)")
 MOST_CARDS = 4
 FAMILIES = {"cuda": "NVIDIA", "rocm": "AMD", "sycl": "Intel", "metal": "Apple", "vulkan": "others"}
@@ -134,7 +141,7 @@ def in_words_of_the_form() -> Iterator[None]:
         yield
     except InvalidSettings as error:
         plain = str(error).replace("cpu_moe=True", FIELDS["cpu_moe"])
-        plain = plain.replace("override_tensor", FIELDS["override_tensor"])
+        plain = plain.replace("override_tensor", FIELDS["override_tensor"]).replace("tensor_split=", f"{SHARES}: ")
         plain = plain.replace("kv_unified=True", FIELDS["kv_unified"]).replace("swa_full=False", FIELDS["window_only"])
         plain = plain.replace("Leave it at True;", "Switch it off;")
         text = NAMED.sub(lambda found: f"{FIELDS[found[1]]}: {found[2]}", plain, count=1)
@@ -157,8 +164,19 @@ def memory_of(question: Mapping[str, str]) -> Memory:
     memory = _described(question) if question["card"] == OTHER_CARD else _listed(question)
     if memory.shared and n_cards > 1:
         raise InvalidSettings("Number of cards: a memory that the processor shares with its GPU has one. Choose 1.")
+    if n_cards == 2 and question["second"].strip():
+        return _with_second(memory, round(forms.amount(question, "second", "Memory of the second card") * GIB))
     title = f"one {memory.title}" if n_cards == 1 else f"{n_cards} cards of the kind {memory.title}"
     return Memory(memory.sizes * n_cards, memory.shared, memory.backend, memory.bandwidth, title)
+
+
+def _with_second(first: Memory, size: int) -> Memory:
+    """A card beside another of its backend, whose bandwidth is not known."""
+    if not size:
+        raise InvalidSettings("Memory of the second card: a card without memory holds no layer. Write its GiB, or "
+                              "choose one card.")  # fmt: skip
+    title = f"one {first.title}, and one card with {bytes_text(size)}"
+    return Memory((*first.sizes, size), first.shared, first.backend, None, title)
 
 
 def _listed(question: Mapping[str, str]) -> Memory:
@@ -192,7 +210,24 @@ def settings_of(question: Mapping[str, str]) -> Settings:
             kv_unified=question["kv_unified"] == "on",
             swa_full=question["window_only"] != "on",
             offload_kqv=question["offload_kqv"] == "on",
+            **_sharing_of(question),
         )
+
+
+def _sharing_of(question: Mapping[str, str]) -> dict[str, Any]:
+    """How several cards share a model; nothing for one card, whose form does not show these fields."""
+    if question["n_cards"].strip() in ("", "1"):
+        return {}
+    asked = {**question, "split_mode": question["split_mode"] or "layer"}
+    mode = forms.one_of(asked, "split_mode", FIELDS["split_mode"], SHARED_OUT)
+    text = question["tensor_split"].strip()
+    try:
+        shares = tuple(float(one) for one in text.split(",")) if text else None
+    except ValueError as error:
+        raise InvalidSettings(f"{SHARES}: {text[:40]!r} has no number for each card, such as 3,1.") from error
+    if shares and not all(map(math.isfinite, shares)):
+        raise InvalidSettings(f"{SHARES}: {text[:40]!r} has no number for each card, such as 3,1.")
+    return {"split_mode": mode, "tensor_split": shares}
 
 
 def overrides_of(question: Mapping[str, str]) -> tuple[str, ...]:
@@ -210,6 +245,8 @@ def command_of(question: Mapping[str, str], memory: Memory, reserve: int) -> str
     for name in ("n_ctx", "n_gpu_layers", "n_cpu_moe", "type_k", "type_v", "flash_attn", "n_seq_max", "n_ubatch"):
         if getattr(settings, name) != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
+    words += ["--split-mode", settings.split_mode] if settings.split_mode != usual.split_mode else []
+    words += ["--tensor-split", ",".join(f"{n:g}" for n in settings.tensor_split)] if settings.tensor_split else []
     words += ["--cpu-moe"] if settings.cpu_moe else []
     words += ["--override-tensor", ",".join(settings.override_tensor)] if settings.override_tensor else []
     words += ["--kv-unified"] if settings.kv_unified else []
@@ -242,6 +279,11 @@ def form() -> list[Any]:
                         only="card=other"),
             forms.switch("shared", "The processor uses the same memory", False, only="card=other"),
             forms.field("Number of cards", forms.select("n_cards", _same("1234"), chosen["n_cards"])),
+            forms.field("Memory of the second card", forms.number("second", "", "GiB", "as the first", "any"),
+                        only="n_cards=2"),
+            forms.field(FIELDS["split_mode"], forms.select("split_mode", SHARED_OUT.items(), chosen["split_mode"]),
+                        but="n_cards=1"),
+            forms.field(SHARES, forms.line("tensor_split", "", placeholder="such as 3,1"), but="n_cards=1"),
             forms.field("Kept free on each card", forms.number("reserve", chosen["reserve"], "GiB", step="any")),
         ),
         forms.group(

@@ -84,6 +84,11 @@ def predict_speed(
     settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
     gpus = planned_devices(settings, machine)
     planner = MemoryPlanner(model, settings, gpus, False)
+    if planner.shares_tensors:
+        raise InvalidSettings(
+            "split_mode='tensor' cannot be timed in advance: the sums between devices in each layer have no measured "
+            "rate here. Predict the memory, or predict the speed with split_mode='layer'."
+        )
     link = link or _link_to(settings)
     names = {f"gpu{i}": calibration.calibrated_name(gpu) for i, gpu in enumerate(gpus)}
     rates = {HOST: calibration.host(settings.n_threads)} | {

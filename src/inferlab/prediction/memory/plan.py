@@ -45,6 +45,8 @@ class LayerBytes:
     name           "input" (the token embedding), "block 0" ..., "output"
     weights_bytes  its tensors on its device, each once; a device may hold a little more, see `host_weights`
     moved_bytes    of its tensors that an override put elsewhere, by device
+    shared_weights, shared_cache  bytes of each device where the devices share every matrix (split_mode "tensor"), of
+                   which `device` is the first; their sums are weights_bytes and kv_cache_bytes
     """
 
     name: str
@@ -54,10 +56,22 @@ class LayerBytes:
     kv_cache_bytes: int
     index: int | None = None
     moved_bytes: dict[str, int] = field(default_factory=dict)
+    shared_weights: dict[str, int] = field(default_factory=dict)
+    shared_cache: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def weights_by_device(self) -> dict[str, int]:
+        """Bytes of its weights on each device that has some."""
+        return (self.shared_weights or {self.device: self.weights_bytes}) | self.moved_bytes
+
+    @property
+    def cache_by_device(self) -> dict[str, int]:
+        """Bytes of its cache on each device that has some."""
+        return self.shared_cache or {self.kv_cache_device: self.kv_cache_bytes}
 
     def weights_on(self, device: str) -> int:
         """Bytes of its weights that one device has."""
-        return (self.weights_bytes if device == self.device else 0) + self.moved_bytes.get(device, 0)
+        return self.weights_by_device.get(device, 0)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from inferlab.engine import libraries
@@ -27,6 +28,7 @@ from inferlab.prediction.memory.compute import (
     most_compute_bytes,
     output_bytes,
     outputs_reserved,
+    tokens_reserved,
     uses_flash_attention,
 )
 from inferlab.prediction.memory.host_weights import HostWeights, host_weights
@@ -34,12 +36,14 @@ from inferlab.prediction.memory.placement import (
     HOST,
     bytes_moved,
     device_overrides,
+    layer_of,
     moved_tensors,
     placed_layers,
     tied_output_bytes,
     weights_of_layers,
 )
 from inferlab.prediction.memory.plan import BOUND, CLOSED_FORM, PARTIAL, SIMULATED, DeviceBytes, LayerBytes, MemoryPlan
+from inferlab.prediction.memory.tensor_split import TensorSplit, split_weights
 from inferlab.settings import UNQUANTIZED, WITHOUT_OVERRIDES, Settings
 from inferlab.units import bytes_text
 
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from inferlab.engine.dry_run import Simulation
 
 COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches in the pipeline of several cards
+FEW_TOKENS = 32  # a batch below this is computed as one of decode (llama-context.cpp:2647)
 VERIFIED_BACKENDS = frozenset(["CUDA", "RPC"])  # backends whose real loads agreed with the plans
 # (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
 CUDA_HEADS = {(n, n) for n in (40, 64, 72, 80, 96, 112, 128, 256, 512)} | {(192, 128), (320, 256), (576, 512)}
@@ -63,6 +68,14 @@ AS_CUDA_NOTE = (
     "Compute buffers were compared with real loads for CUDA only, and this plan has them as CUDA's backend allocates. "
     "Weights and KV cache are the same on every card."
 )
+BOUNDARY_NOTE = (
+    "Where blocks of two cards meet outside of a pipeline, llama.cpp's simulation misplaces an operation: the compute "
+    "buffer of the later card lies between the two ends given."
+)
+SUMS_NOTE = (
+    "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. llama.cpp's log does "
+    "not have them, nor has this plan."
+)
 STAND_IN_NOTE = "The card is not on this machine: a loopback device stood in for it in llama.cpp's simulation."
 
 
@@ -73,9 +86,10 @@ def planned_devices(settings: Settings, machine: Machine | None) -> tuple[Device
     """
     far = [Device(f"RPC{i}", endpoint, "gpu", backend="RPC") for i, endpoint in enumerate(settings.rpc_servers)]
     near = [device for device in (machine.devices if machine else ()) if device.backend != "RPC"]
-    found = tuple(device for device in used_devices(settings, [*far, *near]) if device.kind in ("gpu", "igpu"))
-    if found and settings.split_mode not in ("layer", "none"):
-        raise InvalidSettings(f"split_mode={settings.split_mode!r} cannot be planned; use 'layer' or 'none'.")
+    found = tuple(device for device in used_devices(settings, [*near, *far]) if device.kind in ("gpu", "igpu"))
+    if settings.split_mode == "row":
+        raise InvalidSettings("split_mode='row' cannot be planned: its plan was never compared with a load. Use "
+                              "'layer'.")  # fmt: skip
     require_buffers(settings, found)
     return found
 
@@ -127,7 +141,8 @@ class MemoryPlanner:
 
     def closed_form(self) -> MemoryPlan | None:
         """The plan by formulas, for the host alone or everything on one device; None where they are not exact."""
-        if self.cache_bytes is None or (self.gpus and not (self.all_on_one_device and self.is_verified)):
+        one_card = self.all_on_one_device and self.is_verified and not self.shares_tensors
+        if self.cache_bytes is None or (self.gpus and not one_card):
             return None
         compute = compute_bytes(self.model, self.settings, self.n_outputs, bool(self.gpus))
         return compute and self.plan(CLOSED_FORM, self.layer_devices(), self.cache_bytes, compute)
@@ -135,19 +150,20 @@ class MemoryPlanner:
     def from_simulation(self) -> MemoryPlan | None:
         """The plan from llama.cpp's simulation, on the devices themselves or on a stand-in that is known to agree.
 
-        A loopback device serves one client at a time, and the engine may be connected to it; therefore a second
-        loopback device stands in for it. None where neither simulation is valid.
+        A loopback device serves one client at a time, and the engine may be connected to it; therefore another
+        loopback device stands in for each. None where neither simulation is valid.
         """
         if self.host_attends_for_devices or self.moves_neighbouring_stages or not self.can_simulate:
             return None
         from inferlab.engine import dry_run
         from inferlab.engine.loopback import is_loopback
 
-        if len(self.gpus) == 1 and is_loopback(self.gpus[0].description):
-            return self.plan_from(dry_run.simulate_stand_in(self.model, self.settings, self.n_outputs_max))
+        if self.gpus and all(is_loopback(device.description) for device in self.gpus):
+            n_devices = len(self.gpus)
+            return self.plan_from(dry_run.simulate_stand_in(self.model, self.settings, self.n_outputs_max, n_devices))
         if self.devices_are_on_this_machine:
             return self.plan_from(dry_run.simulate(self.model, self.settings_with_devices_named, self.n_outputs_max))
-        if self.all_on_one_device and not self.cache_is_quantized:
+        if self.all_on_one_device and not self.cache_is_quantized and not self.shares_tensors:
             self.require_verified()
             return self.plan_from(self.simulate_on_stand_in(), STAND_IN_NOTE)
         return None
@@ -194,14 +210,14 @@ class MemoryPlanner:
         devices[HOST] = replace(devices[HOST], weights_bytes=in_place.n_bytes)
         return MemoryPlan(
             self.model.card(), self.rounded_settings, method, devices, layer_rows,
-            notes + _copies_note(held) + (AS_CUDA_NOTE,) * self.is_taken_for_cuda,
+            notes + self.sums_note + _copies_note(held) + (AS_CUDA_NOTE,) * self.is_taken_for_cuda,
             ranges or {}, held, self.moved,
         )  # fmt: skip
 
     def device_bytes(self, name: str, layer_rows: Sequence[LayerBytes], compute: int | None) -> DeviceBytes:
         return DeviceBytes(
             sum(row.weights_on(name) for row in layer_rows),
-            sum(row.kv_cache_bytes for row in layer_rows if row.kv_cache_device == name),
+            sum(row.cache_by_device.get(name, 0) for row in layer_rows),
             compute,
             output_bytes(self.model, self.settings) if name == HOST else 0,
         )
@@ -215,21 +231,63 @@ class MemoryPlanner:
             copied = shared if device not in layers[:i] else 0
             cache_device = device if self.settings.offload_kqv else HOST
             whole = LayerBytes(f"block {i}", device, weights[i] + copied, cache_device, cache, i)
-            layer_rows.append(self.without_moved(i, whole))
+            layer_rows.append(self.shared_out(i, self.without_moved(i, whole), copied))
         output = LayerBytes("output", layers[-1], weights[-1] + tied, layers[-1], 0)
-        return (*layer_rows, self.without_moved(self.model.n_layer, output))
+        return (*layer_rows, self.shared_out(self.model.n_layer, self.without_moved(self.model.n_layer, output), tied))
 
     def without_moved(self, layer: int, whole: LayerBytes) -> LayerBytes:
         """A layer with the bytes that overrides put elsewhere told apart."""
         moved = dict(self.bytes_moved.get(layer, {}))
         return replace(whole, weights_bytes=whole.weights_bytes - sum(moved.values()), moved_bytes=moved)
 
+    def shared_out(self, layer: int, row: LayerBytes, mirrored: int) -> LayerBytes:
+        """A layer as the devices share it, where they share every matrix; `mirrored` bytes are on each of them."""
+        if not self.shares_tensors or row.device == HOST:
+            return row
+        tensors = [
+            t for t in self.model.tensors
+            if t.name not in self.moved and (at := layer_of(t, self.model)) is not None
+            and min(at, self.model.n_layer) == layer
+        ]  # fmt: skip
+        weights = split_weights(self.tensor_split, tensors)
+        weights.update(dict.fromkeys(self.device_names[1:], mirrored))
+        on_devices = row.kv_cache_device != HOST and row.index is not None
+        parts = self.tensor_split.cache(layer, self.settings) if on_devices else ()
+        return replace(
+            row, weights_bytes=weights.total(), shared_weights=dict(weights),
+            shared_cache={f"gpu{i}": n_bytes for i, n_bytes in enumerate(parts)},
+        )  # fmt: skip
+
     def plan_from(self, simulation: Simulation, *notes: str) -> MemoryPlan:
         cache_bytes = self.cache_bytes
         if cache_bytes is None:
             cache_bytes = self.simulated_caches(simulation)
             notes += ("The KV cache is llama.cpp's own figure, exact to the 0.01 MiB that it prints.",)
-        return self.plan(SIMULATED, simulation.layers, cache_bytes, simulation.compute_bytes, notes)
+        compute: dict[str, int | None] = dict(simulation.compute_bytes)
+        if self.shares_tensors:  # one device to the simulation; each of its parts has a compute buffer of this size
+            compute = {HOST: compute.get(HOST, 0)} | dict.fromkeys(self.device_names[1:], compute.get("gpu0", 0))
+        entered = self.entered_devices(simulation.layers)
+        vector = embedded_bytes(self.model, self.settings)
+        if self.copies_in_flight > 1:
+            compute |= {device: compute[device] - self.copies_in_flight * vector for device in entered}
+            return self.plan(SIMULATED, simulation.layers, cache_bytes, compute, notes)
+        ranges = {device: (compute[device] - vector, compute[device] + vector) for device in entered}
+        notes += (BOUNDARY_NOTE,) * bool(ranges)
+        method = BOUND if ranges else SIMULATED
+        return self.plan(method, simulation.layers, cache_bytes, compute | dict.fromkeys(ranges), notes, ranges)
+
+    def entered_devices(self, layers: Sequence[str]) -> set[str]:
+        """Devices whose first block follows one of another device, where the simulation misplaces that block's norm.
+
+        A load computes a block's first norm on the block's device, which receives one vector per token: the graph says
+        so (llama-context.cpp:2646-2656). The simulation resets that (ggml-backend.cpp:1982), computes the norm on the
+        device before, and has two vectors cross. In a pipeline each crossing vector has a place of its own for each
+        copy, so that the difference is known: n_embd * 4 bytes per token and copy. Else the places are shared with
+        other operations, and the difference was at most one vector in every load.
+        """
+        if len(self.gpus) < 2 or not (self.offloads_all or tokens_reserved(self.settings) < FEW_TOKENS):
+            return set()
+        return {device for before, device in pairwise(layers[:-1]) if HOST not in (before, device) and before != device}
 
     def simulated_caches(self, simulation: Simulation) -> tuple[int, ...]:
         """Bytes of each layer's cache as simulated: each cache divided evenly among its layers."""
@@ -305,13 +363,15 @@ class MemoryPlanner:
         self, name: str, full_offload: dict[str, int], layers: Sequence[str], cache_bytes: Sequence[int]
     ) -> tuple[int, int]:
         """Least and most compute bytes of one card, see `compute_ranges`."""
+        name = "gpu0" if self.shares_tensors else name  # to the layers the cards are one
         head = head_bytes(self.model, self.n_outputs) if layers[-1] == name else 0
         gated = self.model.architecture in DENSE and not self.model.number("expert_count") and not self.moved
         embedded = embedded_bytes(self.model, self.settings)
         feed_forward = 3 * self.model.n_ff * embedded // self.model.n_embd if gated and name in layers[:-2] else 0
         least = max(feed_forward, head)
-        most = full_offload["gpu0"] * (COPIES_IN_FLIGHT if len(self.gpus) > 1 else 1)
-        return least, most + self.staged_bytes(layers, cache_bytes) + self.f16_copy_bytes() + self.carried_bytes()
+        most = full_offload["gpu0"] * (COPIES_IN_FLIGHT if len(self.gpus) > 1 and not self.shares_tensors else 1)
+        moved = self.staged_bytes(layers, cache_bytes) + self.f16_copy_bytes() + self.carried_bytes()
+        return least, most + moved + self.sums_bytes
 
     def staged_bytes(self, layers: Sequence[str], cache_bytes: Sequence[int]) -> int:
         """Bytes of host weights and cache that a card copies in for a batch: the largest block, and the output.
@@ -351,7 +411,12 @@ class MemoryPlanner:
 
     @property
     def shares(self) -> list[float]:
-        """Share of the layers for each device: tensor_split, or its free memory in bytes."""
+        """Share of the layers for each device: tensor_split, or its free memory in bytes.
+
+        Devices that share every matrix are one device to the layers.
+        """
+        if self.shares_tensors:
+            return [1.0]
         if self.settings.tensor_split is not None:
             return list(self.settings.tensor_split) if len(self.gpus) > 1 else [1.0]
         free = [device.free_bytes or device.memory_bytes for device in self.gpus]
@@ -359,6 +424,41 @@ class MemoryPlanner:
             raise InvalidSettings("Several devices share a model by their free memory, but one does not report it. "
                                   "Give the shares with tensor_split.")  # fmt: skip
         return [float(n or 1) for n in free]
+
+    @property
+    def offloads_all(self) -> bool:
+        """Whether every layer is on a device, the output included."""
+        return self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
+
+    @property
+    def copies_in_flight(self) -> int:
+        """Copies of each input that several devices keep, so that one computes while another still reads.
+
+        GGML_SCHED_MAX_COPIES with whole layers on several devices, everything on them, and no overrides; else 1
+        (llama-context.cpp:430-455). A backend without events has 1, too; CUDA and RPC have them.
+        """
+        pipeline = len(self.gpus) > 1 and self.settings.split_mode == "layer" and self.offloads_all
+        return COPIES_IN_FLIGHT if pipeline and self.settings.offload_kqv and not self.settings.tensor_overrides else 1
+
+    @property
+    def shares_tensors(self) -> bool:
+        """Whether the devices share every matrix, instead of having layers of their own."""
+        return bool(self.gpus) and self.settings.split_mode == "tensor"
+
+    @cached_property
+    def tensor_split(self) -> TensorSplit:
+        return TensorSplit(self.model, len(self.gpus), self.settings.tensor_split)
+
+    @property
+    def sums_note(self) -> tuple[str, ...]:
+        """A note on the buffers that are allocated with the first batch, where devices share every matrix."""
+        return (SUMS_NOTE.format(n_bytes=bytes_text(self.sums_bytes)),) if self.sums_bytes else ()
+
+    @property
+    def sums_bytes(self) -> int:
+        """Bytes of each device's buffers for partial sums of the others; 0 where devices have layers of their own."""
+        shared = self.shares_tensors and any(layer != HOST for layer in self.layer_devices())
+        return self.tensor_split.sum_buffer_bytes(tokens_reserved(self.settings)) if shared else 0
 
     @cached_property
     def moved(self) -> dict[str, str]:
@@ -407,8 +507,7 @@ class MemoryPlanner:
 
     @property
     def all_on_one_device(self) -> bool:
-        everything = self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
-        return len(self.gpus) == 1 and everything and self.settings.offload_kqv and not self.moved
+        return len(self.gpus) == 1 and self.offloads_all and self.settings.offload_kqv and not self.moved
 
     @property
     def can_simulate(self) -> bool:

@@ -1,0 +1,106 @@
+"""Two devices that share every matrix: parts are whole heads and blocks, and loads agree to the byte."""
+
+import pytest
+from marks import needs_rpc
+from small_models import write_model
+
+from inferlab.engine.loopback import loopback_device
+from inferlab.errors import InvalidSettings
+from inferlab.machine import Device, Machine
+from inferlab.measurement.several_cards import pair_of_devices
+from inferlab.model.gguf import read_gguf
+from inferlab.model.synthetic_model import shape
+from inferlab.prediction.memory.tensor_split import TensorSplit
+from inferlab.prediction.predict import predict_memory, predict_speed
+from inferlab.settings import NOT_DIVIDED, Settings
+from inferlab.units import GIB
+
+LLAMA, QWEN, TINY = shape("llama-3.1-8b"), shape("qwen3-30b-a3b"), shape("qwen2.5-0.5b")
+TWO = Machine("a processor", 8, 64 * GIB, "Linux", "3.11", None, devices=tuple(
+    Device(f"CUDA{i}", "a card", "gpu", size * GIB, size * GIB, "CUDA") for i, size in enumerate((24, 8))
+))  # fmt: skip
+BOTH = ("127.0.0.1:1", "127.0.0.1:2")
+
+
+def tensor(model, name):
+    return next(one for one in model.tensors if one.name == name)
+
+
+def test_a_matrix_is_divided_and_a_norm_is_on_both():
+    """Three quarters of a matrix; all of a vector that every device needs."""
+    split = TensorSplit(LLAMA, 2, (3.0, 1.0))
+    for name in ("blk.0.ffn_up.weight", "blk.0.attn_output.weight", "output.weight"):
+        one = tensor(LLAMA, name)
+        assert split.weights(one) == (one.n_bytes * 3 // 4, one.n_bytes // 4)
+    norm = tensor(LLAMA, "blk.0.attn_norm.weight")
+    assert split.weights(norm) == (norm.n_bytes,) * 2
+
+
+def test_parts_are_whole_blocks_and_the_rest_changes_sides():
+    """768 rows of an expert are three blocks of 256: one device has two of them, in the next layer the other."""
+    split = TensorSplit(QWEN, 2)
+    first, second = (tensor(QWEN, f"blk.{i}.ffn_down_exps.weight") for i in (0, 1))
+    assert split.weights(first) == (first.n_bytes // 3, first.n_bytes * 2 // 3)
+    assert split.weights(second) == (second.n_bytes * 2 // 3, second.n_bytes // 3)
+
+
+def test_heads_that_cannot_be_divided_lie_on_one_device_at_a_time():
+    """Seven query heads share each of two KV heads, and their values fill blocks only together."""
+    split, settings = TensorSplit(TINY, 2, (3.0, 1.0)), Settings(n_ctx=512)
+    caches = [split.cache(layer, settings) for layer in range(4)]
+    assert [min(parts) for parts in caches] == [0] * 4
+    assert caches[0] == caches[1][::-1] == caches[2]
+
+
+def test_a_tied_embedding_is_whole_on_every_device():
+    """It has the embedding's name, for which llama.cpp has no rule; an output matrix of its own is divided."""
+    model = shape("llama-3.2-1b")
+    plan = predict_memory(model, Settings(n_ctx=512, split_mode="tensor", flash_attn="on"), TWO, simulate=False)
+    table = tensor(model, "token_embd.weight").n_bytes
+    assert all(plan.layers[-1].weights_on(card) > table for card in ("gpu0", "gpu1"))
+
+
+def test_parts_do_not_follow_the_free_memory():
+    """Without shares a card of 8 GiB gets as much as one of 24; with whole layers it gets a quarter."""
+    settings = Settings(n_ctx=512, flash_attn="on")
+    even = predict_memory(LLAMA, settings.but(split_mode="tensor"), TWO, simulate=False)
+    layers = predict_memory(LLAMA, settings, TWO, simulate=False)
+    assert even.devices["gpu0"].weights_bytes == even.devices["gpu1"].weights_bytes
+    assert sum(row.device == "gpu1" for row in layers.layers) == 8
+
+
+def test_the_plan_tells_of_the_buffers_for_sums():
+    """They are in no log; the bound for a card that is not here has room for them."""
+    plan = predict_memory(LLAMA, Settings(n_ctx=512, split_mode="tensor", flash_attn="on"), TWO, simulate=False)
+    assert any("partial sums meet" in note for note in plan.notes)
+    assert TensorSplit(LLAMA, 2).sum_buffer_bytes(512) == 512 * 4096 * 4
+    assert TensorSplit(QWEN, 4).sum_buffer_bytes(512) == 2 * 8 * 512 * 2048 * 4
+    assert plan.compute_range["gpu0"] == plan.compute_range["gpu1"]
+
+
+def test_what_llama_cpp_cannot_divide_is_refused():
+    """An architecture without a rule; and no rate is predicted for sums that nobody measured."""
+    olmo = shape("olmo-2-7b")
+    assert olmo.architecture in NOT_DIVIDED
+    with pytest.raises(InvalidSettings, match="no rule for dividing the matrices"):
+        predict_memory(olmo, Settings(n_ctx=512, split_mode="tensor", rpc_servers=BOTH))
+    with pytest.raises(InvalidSettings, match="cannot be timed"):
+        predict_speed(LLAMA, Settings(n_ctx=512, split_mode="tensor", rpc_servers=BOTH), object())
+
+
+@pytest.mark.engine
+@needs_rpc
+def test_two_devices_hold_what_was_planned(tmp_path):
+    """Fused matrices, windows, biases and experts: weights and cache to the byte, compute as the log prints it."""
+    shared = Settings(n_ctx=512, n_batch=64, n_ubatch=64, flash_attn="on", split_mode="tensor", tensor_split=(3, 1))
+    layers = shared.but(split_mode="layer", tensor_split=(1, 1))
+    asked = [("phi3", shared), ("gemma3", shared), ("qwen2", shared), ("llama-moe", shared.but(n_cpu_moe=2)),
+             ("llama", layers), ("gemma2", layers.but(offload_kqv=False))]  # fmt: skip
+    with loopback_device(n_threads=1) as one, loopback_device(n_threads=1) as other, pair_of_devices() as pair:
+        for family, settings in asked:
+            path = write_model(tmp_path / f"{family}.gguf", family)
+            plan = predict_memory(read_gguf(path), settings.but(rpc_servers=(one.endpoint, other.endpoint)))
+            for card, held in zip(("gpu0", "gpu1"), pair.use(path, settings).devices, strict=True):
+                planned = plan.devices[card]
+                assert (held.weights_bytes, held.kv_cache_bytes) == (planned.weights_bytes, planned.kv_cache_bytes)
+                assert held.compute_bytes == pytest.approx(planned.compute_bytes, abs=6000), (family, card)
