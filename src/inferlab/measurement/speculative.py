@@ -24,6 +24,7 @@ from inferlab.model.find import find_model
 from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
+from inferlab.statistics import median_interval
 
 SEED = 4096
 
@@ -192,8 +193,7 @@ def speculate(
         opening = engine.open(path, (settings or Settings()).but(n_ctx=(settings and settings.n_ctx) or cells))
         _decode_drafted(engine, drafter, tokens, n_draft, min(n_gen, 2 * n_draft))
         turns = [
-            (*_decode_plain(engine, tokens, n_gen), *_decode_drafted(engine, drafter, tokens, n_draft, n_gen))
-            for _ in range(repeats)
+            answers_in_turn(engine, drafter, tokens, n_draft, n_gen) for _ in range(repeats)
         ]
         common, text = common_fields(engine, opening, read_gguf(path)), engine.detokenize(turns[-1][2])
     plain_answers, plain_seconds, drafted_answers, rounds = zip(*turns, strict=True)
@@ -207,6 +207,13 @@ def speculate(
         same_tokens=same,
         text=text,
     )
+
+
+def answers_in_turn(
+    engine: Engine, drafter: Drafter, prompt: Sequence[int], n_draft: int, n_gen: int
+) -> tuple[list[int], float, list[int], tuple[Round, ...]]:
+    """One greedy answer without the drafter and its seconds, then with it and its rounds; the model is open."""
+    return *_decode_plain(engine, prompt, n_gen), *_decode_drafted(engine, drafter, prompt, n_draft, n_gen)
 
 
 def _prefill(engine: Engine, prompt: Sequence[int]) -> list[int]:
@@ -259,8 +266,17 @@ class VerifyCost(Measurement):
     seconds: dict[int, tuple[float, ...]]
 
     def cost(self, n_tokens: int) -> float:
-        """Time of a pass over n_tokens, in units of a pass over one token."""
-        return median(self.seconds[n_tokens]) / median(self.seconds[1])
+        """Time of a pass over n_tokens, in units of a pass over one token: the median of `ratios`."""
+        return median(self.ratios(n_tokens))
+
+    def ratios(self, n_tokens: int) -> tuple[float, ...]:
+        """Time of a pass over n_tokens over that of a pass over one token, turn by turn."""
+        pairs = zip(self.seconds[n_tokens], self.seconds[1], strict=True)
+        return tuple(many / single for many, single in pairs)
+
+    def interval(self, n_tokens: int) -> tuple[float, float] | None:
+        """The 95 % interval of the median of `ratios`; None for fewer than ten turns."""
+        return median_interval(self.ratios(n_tokens))
 
     def speedup(self, acceptance: float, n_draft: int, draft_cost: float = 0.0) -> float:
         """Expected speed-up with n_draft proposals, each accepted with probability `acceptance`.
