@@ -7,7 +7,9 @@ import pytest
 
 from inferlab.engine.option_names import options
 
-DEFAULTS = {"n_batch": "2048", "n_ubatch": "512", "port": "8080", "cache_ram": "8192", "n_ctx": "0"}
+DEFAULTS = {"n_batch": "2048", "n_ubatch": "512", "port": "8080", "cache_ram": "8192", "n_ctx": "0",
+            "spec_type": "none", "spec_draft_n_max": "3", "spec_draft_n_min": "0", "spec_draft_p_min": "0.00",
+            "spec_ngram_size_n": "12", "spec_ngram_size_m": "48"}  # fmt: skip
 
 
 @pytest.fixture
