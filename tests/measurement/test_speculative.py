@@ -127,6 +127,14 @@ def test_the_measured_speedup_is_that_of_the_formula():
     assert found.speedup == pytest.approx(costs.speedup(0.7, 3), rel=0.05)
 
 
+def test_the_interval_of_a_cost_is_that_of_its_turns():
+    """Each turn gives one ratio; fewer than ten turns give no interval."""
+    few, many = (time_verification(sizes=(1, 4), repeats=n, engine=BatchEngine()) for n in (9, 10))
+    assert few.ratios(4) == (1.6,) * 9
+    assert few.interval(4) is None
+    assert many.interval(4) == (1.6, 1.6)
+
+
 @pytest.mark.parametrize("asked", [{"sizes": (2,)}, {"n_prompt": 0}, {"repeats": 0}])
 def test_a_price_needs_a_single_token(asked):
     """Costs are relative to one token, so one token must be among the sizes."""
