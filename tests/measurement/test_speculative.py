@@ -12,6 +12,7 @@ from inferlab.measurement.speculative import (
     PromptLookup,
     expected_tokens,
     speculate,
+    speculate_at,
     time_verification,
 )
 
@@ -99,6 +100,15 @@ def test_a_draft_model_reads_only_what_is_new():
     assert engine.steps == [3, 1, 1, 1]
     assert drafter.propose([1, 2, 3, 4, 9], 1)[0] == [10]
     drafter.close()
+
+
+def test_a_chosen_hit_rate_needs_no_text():
+    """The fake's answer is known before it is drafted: all hits give 2.5 times, no hits the cost of verification."""
+    sure, never = (speculate_at(rate, n_gen=9, repeats=2, engine=BatchEngine()) for rate in (1.0, 0.0))
+    assert (sure.speedups, sure.acceptance, sure.text) == ((2.5, 2.5), 1.0, None)
+    assert never.acceptance == 0
+    assert never.same_tokens
+    assert never.speedup < 1
 
 
 @pytest.mark.parametrize(("rate", "n_draft", "tokens"), [(0.0, 3, 1.0), (1.0, 3, 4.0), (0.5, 2, 1.75)])
