@@ -56,7 +56,7 @@ from inferlab.figures.roofline import rates_against_length, roofline, roofline_a
 from inferlab.figures.rounding import rounding_errors, scale_search
 from inferlab.figures.showing import live, on_page, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
-from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance
+from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance, verification_costs
 from inferlab.figures.speed import predicted_beside_measured, speed_residuals, step_seconds
 from inferlab.figures.start_wait import start_waits
 from inferlab.figures.style import DECODE, PREFILL
@@ -163,4 +163,5 @@ __all__ = [
     "tuning_pairs",
     "tuning_rounds",
     "type_choices",
+    "verification_costs",
 ]
