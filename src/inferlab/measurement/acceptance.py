@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferlab import statistics as code_of
+from inferlab import progress as progress_module
+from inferlab import statistics, units
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
@@ -25,6 +26,8 @@ from inferlab.progress import track
 from inferlab.settings import Settings
 
 PROSE, REPEATING, CODE = "prose", "repeating", "code"
+SOURCES = (statistics, units, progress_module)
+"""Modules of this library, whose text is the code."""
 N_AGAIN = 24
 """Tokens of its beginning that a repeating prompt has once more at its end."""
 
@@ -144,7 +147,8 @@ def _copy(quantize: Callable[..., Path], mix: str, n_threads: int | None) -> Cal
 def prompts_of(engine: LlamaEngine, n_prompts: int, n_prompt: int) -> dict[str, list[Sequence[int]]]:
     """Prompts of each kind of text, as tokens; `engine` has the vocabulary open."""
     prose = pieces(engine.tokenize(held_out_text()), n_prompts, n_prompt)
-    code = pieces(engine.tokenize(Path(code_of.__file__).read_text(encoding="utf-8")), n_prompts, n_prompt)
+    sources = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in SOURCES)
+    code = pieces(engine.tokenize(sources), n_prompts, n_prompt)
     return {PROSE: prose, REPEATING: [[*one[: n_prompt - N_AGAIN], *one[:N_AGAIN]] for one in prose], CODE: code}
 
 
