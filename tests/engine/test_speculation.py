@@ -30,6 +30,7 @@ def test_defaults_are_left_out():
         ({"types": ("draft-simple",), "draft_model": "d", "n_max": 0}, r"ends at the first answer"),
         ({"types": ("draft-simple",), "draft_model": "d", "n_min": 4}, "throw it away"),
         ({"types": ("draft-simple",), "draft_model": "d", "p_min": 2}, "from 0 to below 1"),
+        ({"types": ("ngram-simple",), "n_max": 64}, "does not use n_max.*Set size_m"),
         ({"types": ("ngram-simple",), "size_n": 0}, "sizes from 1 to 1024"),
         ({"types": ("ngram-simple",), "size_m": 4}, "size_m=4 below size_n=12 never drafts"),
     ],

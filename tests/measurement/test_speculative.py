@@ -76,10 +76,16 @@ def test_nothing_is_proposed_without_a_precedent():
     assert look.propose([1], 3)[0] == []
 
 
+def test_a_proposal_costs_its_share_of_a_token():
+    """A second for each proposal, where a token takes 1.25 seconds."""
+    assert speculated(Stubborn(7), n_gen=9).draft_cost == pytest.approx(0.8)
+
+
 def test_without_a_proposal_there_is_no_acceptance():
     """Unknown stays unknown: a share of nothing is None."""
     found = speculated(PromptLookup(2))
     assert found.acceptance is None
+    assert found.draft_cost is None
     assert found.tokens_per_round == 1
 
 

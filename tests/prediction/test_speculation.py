@@ -7,6 +7,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.measurement.speculative import expected_tokens, time_verification
 from inferlab.prediction.speculation import (
     acceptance_bound,
+    bounds_text,
     cost_at,
     least_acceptance,
     most_speedup,
@@ -57,3 +58,11 @@ def test_drafts_of_one_length_give_the_formula(costs):
     assert predicted_speedup(costs, (7, 0, 0, 0), 0.7) == 1
     assert 1 < predicted_speedup(costs, (5, 0, 0, 5), 0.9) < predicted_speedup(costs, (0, 0, 0, 5), 0.9)
     assert predicted_speedup(costs, (0, 0, 0, 5), 0.9, draft_cost=1.0) < 1
+
+
+def test_the_bounds_of_every_size_are_said(costs):
+    """Free proposals pay from some acceptance on; proposals as dear as tokens never do."""
+    free, dear = bounds_text(costs).splitlines(), bounds_text(costs, 1.0).splitlines()
+    assert free[0] == "3 proposals: the check costs 1.60, at most 2.50 times as fast, pays above 39 % acceptance"
+    assert len(free) == 2
+    assert all(line.endswith("no acceptance pays") for line in dear)

@@ -114,6 +114,12 @@ class Speculative:
             )
 
     def _check_draft(self) -> None:
+        given = (self.n_max, self.n_min, self.p_min) != (N_MAX, N_MIN, P_MIN)
+        if given and not any(name.startswith("draft-") for name in self.types):
+            raise InvalidSettings(
+                f"{','.join(self.types)} does not use n_max, n_min or p_min: llama-server would ignore them, as the "
+                "length of these drafts is size_m (speculative.cpp:2327). Set size_m."
+            )
         if self.n_max < 1:
             raise InvalidSettings(
                 f"n_max={self.n_max} drafts nothing. With 0 and a draft model, llama-server ends at the first answer "

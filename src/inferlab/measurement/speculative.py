@@ -159,6 +159,14 @@ class Speculation(Measurement):
         return sum(step.draft_seconds for steps in self.rounds for step in steps) / sum(self.seconds)
 
     @property
+    def draft_cost(self) -> float | None:
+        """Time of a proposed token, in units of a token without a drafter; None if nothing was proposed."""
+        steps = [step for steps in self.rounds for step in steps]
+        proposed = sum(step.proposed for step in steps)
+        single = sum(self.plain_seconds) / sum(step.accepted + 1 for step in steps)
+        return sum(step.draft_seconds for step in steps) / proposed / single if proposed else None
+
+    @property
     def speedups(self) -> tuple[float, ...]:
         """Time without the drafter over time with it, for each pass; below 1 the drafter made decode slower."""
         return tuple(plain / drafted for plain, drafted in zip(self.plain_seconds, self.seconds, strict=True))

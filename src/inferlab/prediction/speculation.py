@@ -69,3 +69,20 @@ def predicted_speedup(costs: VerifyCost, rounds: Sequence[int], acceptance: floa
     gained = sum(count * expected_tokens(acceptance, n) for n, count in enumerate(rounds) if count)
     spent = sum(count * (cost_at(costs, n + 1) + n * draft_cost) for n, count in enumerate(rounds) if count)
     return gained / spent
+
+
+def bounds_text(costs: VerifyCost, draft_cost: float = 0.0) -> str:
+    """For each measured size from 2, a line: the cost of the pass, the most it can gain, and from which acceptance.
+
+    draft_cost  of one proposal, in passes over one token
+    """
+    return "\n".join(_bound_line(costs, size - 1, draft_cost) for size in sorted(costs.seconds) if size > 1)
+
+
+def _bound_line(costs: VerifyCost, n_draft: int, draft_cost: float) -> str:
+    cost = costs.cost(n_draft + 1)
+    least = least_acceptance(cost, n_draft, draft_cost)
+    pays = "no acceptance pays" if least is None else f"pays above {100 * least:.0f} % acceptance"
+    most = most_speedup(cost, n_draft, draft_cost)
+    plural = "" if n_draft == 1 else "s"
+    return f"{n_draft} proposal{plural}: the check costs {cost:.2f}, at most {most:.2f} times as fast, {pays}"
