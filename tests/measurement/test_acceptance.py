@@ -66,7 +66,10 @@ def test_seconds_and_passes_add_up():
     assert first.n_proposed == 6
     assert first.plain_seconds == 8 * 1.25
     assert (first.draft_seconds, first.check_seconds) == (6.0, 2 * 2.0)
+    assert first.checks == (0, 0, 0, 4.0)
     assert first.speedup == 1.0
+    assert found.of("counting", "fake").check_cost(3, found.n_gen) == 1.6
+    assert found.of("counting", "fake").check_cost(2, found.n_gen) is None
     assert found.of("counting", "fake").draft_cost(found.n_gen) == pytest.approx(0.8)
     assert found.of("counting", "fake").tokens_per_round == 4
 

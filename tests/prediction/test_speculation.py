@@ -1,5 +1,7 @@
 """The bounds of speculation: what no acceptance can gain, and what is predicted for drafts of different lengths."""
 
+from functools import partial
+
 import pytest
 from fakes import BatchEngine
 
@@ -54,10 +56,11 @@ def test_a_cost_between_two_sizes_lies_on_the_line(costs):
 
 def test_drafts_of_one_length_give_the_formula(costs):
     """And passes without a proposal dilute it."""
-    assert predicted_speedup(costs, (0, 0, 0, 5), 0.7) == pytest.approx(costs.speedup(0.7, 3))
-    assert predicted_speedup(costs, (7, 0, 0, 0), 0.7) == 1
-    assert 1 < predicted_speedup(costs, (5, 0, 0, 5), 0.9) < predicted_speedup(costs, (0, 0, 0, 5), 0.9)
-    assert predicted_speedup(costs, (0, 0, 0, 5), 0.9, draft_cost=1.0) < 1
+    v = partial(cost_at, costs)
+    assert predicted_speedup(v, (0, 0, 0, 5), 0.7) == pytest.approx(costs.speedup(0.7, 3))
+    assert predicted_speedup(v, (7, 0, 0, 0), 0.7) == 1
+    assert 1 < predicted_speedup(v, (5, 0, 0, 5), 0.9) < predicted_speedup(v, (0, 0, 0, 5), 0.9)
+    assert predicted_speedup(v, (0, 0, 0, 5), 0.9, draft_cost=1.0) < 1
 
 
 def test_the_bounds_of_every_size_are_said(costs):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from inferlab import progress as progress_module
 from inferlab import statistics, units
@@ -40,6 +41,7 @@ class DraftedAnswer:
     tried, accepted  drafts in which the token at each position was tried, and in which it was accepted
     n_same           tokens that both answers have in common from the beginning
     n_repeated       tokens of the answer that follow the same four tokens as once before in the same answer
+    checks           seconds of the passes by the number of tokens proposed for them; they add up to check_seconds
     """
 
     rounds: tuple[int, ...]
@@ -50,6 +52,7 @@ class DraftedAnswer:
     plain_seconds: float
     draft_seconds: float
     check_seconds: float
+    checks: tuple[float, ...] = ()
 
     @property
     def n_proposed(self) -> int:
@@ -100,6 +103,15 @@ class AcceptanceCase:
     def speedups(self) -> tuple[float, ...]:
         """Speed-up of each answer."""
         return tuple(one.speedup for one in self.answers)
+
+    def check_cost(self, n_proposed: int, n_gen: int) -> float | None:
+        """Cost of a pass with so many proposals while answers are written, in tokens without a drafter; None without.
+
+        The median over the answers that had such passes.
+        """
+        having = [one for one in self.answers if one.checks and one.rounds[n_proposed]]
+        costs = [one.checks[n_proposed] / one.rounds[n_proposed] / (one.plain_seconds / (n_gen - 1)) for one in having]
+        return median(costs) if costs else None
 
     def draft_cost(self, n_gen: int) -> float:
         """Seconds of one proposed token over those of one token without a drafter; 0 if nothing was proposed."""
@@ -207,6 +219,7 @@ def _answer(engine: LlamaEngine, drafter: Drafter, prompt: Sequence[int], n_draf
         tried=tried, accepted=accepted, n_same=n_same(plain, drafted), n_repeated=n_repeated(plain),
         plain_seconds=plain_seconds,
         draft_seconds=sum(one.draft_seconds for one in rounds), check_seconds=sum(one.check_seconds for one in rounds),
+        checks=tuple(sum(one.check_seconds for one in rounds if one.proposed == n) for n in range(n_draft + 1)),
     )  # fmt: skip
 
 

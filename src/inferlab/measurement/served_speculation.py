@@ -27,7 +27,7 @@ from inferlab.settings import Settings
 from inferlab.statistics import median_interval
 
 PENALIZED = "prose, repetition penalized"
-PENALTY = {"repeat_penalty": 1.3, "repeat_last_n": -1}
+PENALTY = {"repeat_penalty": 1.3, "repeat_last_n": 512}
 REQUESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     REPEATING: (REPEATING, {}),
     PROSE: (PROSE, {}),

@@ -11,7 +11,7 @@ E = (1 - a^(n + 1)) / (1 - a) < 1 / (1 - a), so S > 1 needs a > 1 - 1 / (v + n d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.speculative import VerifyCost, expected_tokens
@@ -59,15 +59,18 @@ def least_acceptance(cost: float, n_draft: int, draft_cost: float = 0.0) -> floa
     return high
 
 
-def predicted_speedup(costs: VerifyCost, rounds: Sequence[int], acceptance: float, draft_cost: float = 0.0) -> float:
+def predicted_speedup(
+    cost: Callable[[int], float], rounds: Sequence[int], acceptance: float, draft_cost: float = 0.0
+) -> float:
     """The speed-up with drafts of different lengths.
 
         S = sum over n of rounds_n E(a, n) / sum over n of rounds_n (v(n + 1) + n d)
 
+    cost    v: the cost of a pass over so many tokens, such as `partial(cost_at, costs)`
     rounds  passes by the number of tokens proposed for them, from 0
     """
     gained = sum(count * expected_tokens(acceptance, n) for n, count in enumerate(rounds) if count)
-    spent = sum(count * (cost_at(costs, n + 1) + n * draft_cost) for n, count in enumerate(rounds) if count)
+    spent = sum(count * (cost(n + 1) + n * draft_cost) for n, count in enumerate(rounds) if count)
     return gained / spent
 
 
