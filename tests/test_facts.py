@@ -7,6 +7,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.engine.option_names import programs
+from inferlab.engine.speculation import speculation_types
 from inferlab.errors import ModelNotFound
 from inferlab.facts import cited_facts, published_tables
 from inferlab.model.catalog import known_models, known_vocabularies
@@ -30,6 +31,7 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited |= {known.source for known in weight_formats().values()}
     cited |= {rung.source for rung in cited_rungs()}
     cited |= {engine.source for engine in known_engines().values()}
+    cited |= {one.source for one in speculation_types().values()}
     assert cited <= keys
 
 

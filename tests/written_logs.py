@@ -254,6 +254,19 @@ LOGS = {
         + "slot print_timing: id  0 | task 0 | draft acceptance rate = 0.81000 (  243 accepted /   300 generated)\n",
         [],
     ),
+    "draft of another vocabulary": (
+        SERVER + HEALTHY + "srv    load_model: failed to initialize speculative decoding context: draft model vocab "
+        "type must match target model to use speculation\n" + READY,
+        ["draft-refused"],
+    ),
+    "draft without a type": (
+        SERVER + HEALTHY + "common_speculative_init_result: loading draft model 'draft.gguf'\n"
+        "spec common_specu: no implementations specified for speculative decoding\n" + READY,
+        ["draft-unused"],
+    ),
+    "no draft at all": (
+        SERVER + HEALTHY + "spec common_specu: no implementations specified for speculative decoding\n" + READY, []
+    ),
     # 18: #3120; ggml/src/ggml-cuda/ggml-cuda.cu:1194
     "two cards": (
         START + card() + card("CUDA1") + MODEL + weights(2047.0)

@@ -8,10 +8,10 @@ In Sphinx: `setup` connects the parts.
 - `execution_cache` executes a page unless its last results are still valid, and `incremental` selects the pages to
   read and write again.
 - What a page shows: `drawings` draws figures as SVG, `formulas` typesets mathematics; `diagrams`, `trials`,
-  `predictions`, `atlas_table`, `settings_table` and `engine_table` make diagrams, claims on trial, questions to the
-  reader, and the tables of the hardware atlas, of the settings of five programs and of the engines; `gallery` shows
-  every diagram once, as files to take along; `tables` numbers captioned tables, and `code_lines` makes the lines of
-  code break well on a phone.
+  `predictions`, `atlas_table`, `settings_table`, `engine_table` and `speculation_table` make diagrams, claims on trial,
+  questions to the reader, and the tables of the hardware atlas, of the settings of five programs, of the engines and
+  of the types of speculation; `gallery` shows every diagram once, as files to take along; `tables` numbers captioned
+  tables, and `code_lines` makes the lines of code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
@@ -60,11 +60,12 @@ def setup(app) -> dict:
         page_kernel,
         predictions,
         settings_table,
+        speculation_table,
         tables,
         trials,
     )
 
-    tabled = (trials, predictions, atlas_table, settings_table, engine_table, tables)
+    tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables)
     content = (*tabled, diagrams, formulas, drawings, gallery, code_lines)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable)
     for part in (accessibility, *content, *reaching, incremental):

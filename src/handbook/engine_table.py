@@ -91,11 +91,11 @@ def engine_table(engines: list[EngineFacts], fields: list[str]) -> nodes.table:
 
 def _row(engine: EngineFacts, fields: list[str]) -> nodes.row:
     title = nodes.paragraph("", "", nodes.strong("", engine.title))
-    cells = (nodes.entry("", nodes.paragraph("", "", *_marked(getattr(engine, field)))) for field in fields)
+    cells = (nodes.entry("", nodes.paragraph("", "", *marked(getattr(engine, field)))) for field in fields)
     return nodes.row("", nodes.entry("", title), *cells)
 
 
-def _marked(text: str) -> list[nodes.Node]:
+def marked(text: str) -> list[nodes.Node]:
     """A text in which backticks mark code."""
     return [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`")) if part]
 

@@ -22,6 +22,7 @@ GROUPS = {
     "request": (
         *("quantized-values", "pool-exceeded", "batch-too-small", "port-taken", "decode-failed", "input-truncated"),
         *("context-shift", "beyond-training", "full-reprocessing", "chat-template", "no-free-cells"),
+        "draft-refused",
     ),
 }
 HEADS = ("message", "what it means", "what to do")

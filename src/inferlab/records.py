@@ -26,6 +26,7 @@ from inferlab.records_v1 import upgrade
 
 SCHEMA = 2
 KINDS = {
+    "acceptance": "inferlab.measurement.acceptance:Acceptance",
     "attention timings": "inferlab.measurement.torch_attention:Timings",
     "batched decode": "inferlab.measurement.batching:BatchedDecode",
     "benchmark programs": "inferlab.measurement.benchmark_programs:BenchmarkPrograms",
@@ -51,6 +52,7 @@ KINDS = {
     "schedule": "inferlab.measurement.continuous_batching:Schedule",
     "served answers": "inferlab.measurement.served_answers:ServedAnswers",
     "several cards": "inferlab.experiments.several_cards:SeveralCards",
+    "served speculation": "inferlab.measurement.served_speculation:ServedSpeculation",
     "speculation": "inferlab.measurement.speculative:Speculation",
     "speed point": "inferlab.prediction.validation:Point",
     "sweep": "inferlab.experiments.sweep:Sweep",

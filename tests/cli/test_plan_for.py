@@ -65,3 +65,18 @@ def test_an_unknown_program_is_status_2(scripted, capsys):
     assert left.value.code == 2
     complaint = capsys.readouterr().err.partition("choose from ")[2].replace("'", "")
     assert complaint.startswith("llama-server, llama-cli, llama-cpp-python, ollama, lmstudio")
+
+
+def test_a_drafter_takes_room_and_has_its_flags(scripted, capsys):
+    """Its bytes are left free, and llama-server gets it by flags; others get a comment."""
+    assert cli.main([*PLAN, "llama-server", "--draft", str(tiny_model())], scripted) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "of cache for 512 tokens" in said
+    assert said.endswith(f"--port 8080 -md {tiny_model()} --spec-type draft-simple")
+    assert cli.main([*PLAN, "ollama", "--draft", str(tiny_model()), "--json"], scripted) == 0
+    with_draft = json.loads(capsys.readouterr().out)
+    assert with_draft["paste"]["parts"][-1]["text"].splitlines()[-1].startswith("# the drafter ")
+    assert cli.main([*PLAN, "ollama", "--json"], scripted) == 0
+    without = json.loads(capsys.readouterr().out)
+    added = with_draft["reserve_bytes"] - without["reserve_bytes"]
+    assert added == max(with_draft["draft"]["most_bytes"].values()) > 0

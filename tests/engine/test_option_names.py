@@ -13,4 +13,6 @@ def test_an_option_has_the_name_of_its_setting():
         "keep_alive", "port", "cache_reuse", "ctx_checkpoints", "timeout", "temperature", "top_k", "top_p", "min_p",
         "repeat_penalty", "seed", "samplers", "typical_p", "top_n_sigma", "xtc_probability", "dry_multiplier",
         "grammar", "json_schema", "backend_sampling",
+        "spec_type", "spec_draft_model", "spec_draft_n_max", "spec_draft_n_min",
+        "spec_draft_p_min", "spec_ngram_size_n", "spec_ngram_size_m", "spec_ngram_mod",
     }  # fmt: skip

@@ -112,3 +112,13 @@ def test_measured_speed_ups_lie_on_their_expectation():
     figure = figures.speedup_against_acceptance({1.0: found}, {"here": costs}, 3)
     assert list(of(figure, "measured").y) == [2.5, 2.5]
     assert of(figure, "expected: here").y[-1] == 2.5
+
+
+def test_costs_of_verification_stand_beside_single_passes():
+    """A line for each kernel with its intervals, and the line that no draft may reach."""
+    costs = time_verification(sizes=(1, 4), repeats=10, engine=BatchEngine())
+    figure = figures.verification_costs({"here": costs})
+    assert list(of(figure, "here").y) == [1.0, 1.6]
+    assert list(of(figure, "here").error_y.array) == [0, 0]
+    assert list(of(figure, "n single passes").y) == [1, 4]
+    assert "here: 4 tokens 1.60" in figure.layout.meta["alt"]

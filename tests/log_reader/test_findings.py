@@ -79,7 +79,7 @@ SYMPTOMS = {
     14: ("the server's memory grows", ["prompt-cache-in-ram"]),
     15: ("failed to fit params", ["fit-failed"]),
     16: ("experts on the CPU", ["experts-on-cpu"]),
-    17: ("speculation is slower", ["draft-rejected"]),
+    17: ("speculation is slower", ["draft-rejected", "draft-refused", "draft-unused"]),
     18: ("two GPUs are slower than one", ["two-devices-for-one", "no-nccl"]),
     19: ("more threads are slower", ["more-threads-than-processors"]),
     20: ("the disk is busy", ["mlock-failed"]),

@@ -12,6 +12,7 @@ from inferlab.measurement.speculative import (
     PromptLookup,
     expected_tokens,
     speculate,
+    speculate_at,
     time_verification,
 )
 
@@ -75,10 +76,16 @@ def test_nothing_is_proposed_without_a_precedent():
     assert look.propose([1], 3)[0] == []
 
 
+def test_a_proposal_costs_its_share_of_a_token():
+    """A second for each proposal, where a token takes 1.25 seconds."""
+    assert speculated(Stubborn(7), n_gen=9).draft_cost == pytest.approx(0.8)
+
+
 def test_without_a_proposal_there_is_no_acceptance():
     """Unknown stays unknown: a share of nothing is None."""
     found = speculated(PromptLookup(2))
     assert found.acceptance is None
+    assert found.draft_cost is None
     assert found.tokens_per_round == 1
 
 
@@ -99,6 +106,15 @@ def test_a_draft_model_reads_only_what_is_new():
     assert engine.steps == [3, 1, 1, 1]
     assert drafter.propose([1, 2, 3, 4, 9], 1)[0] == [10]
     drafter.close()
+
+
+def test_a_chosen_hit_rate_needs_no_text():
+    """The fake's answer is known before it is drafted: all hits give 2.5 times, no hits the cost of verification."""
+    sure, never = (speculate_at(rate, n_gen=9, repeats=2, engine=BatchEngine()) for rate in (1.0, 0.0))
+    assert (sure.speedups, sure.acceptance, sure.text) == ((2.5, 2.5), 1.0, None)
+    assert never.acceptance == 0
+    assert never.same_tokens
+    assert never.speedup < 1
 
 
 @pytest.mark.parametrize(("rate", "n_draft", "tokens"), [(0.0, 3, 1.0), (1.0, 3, 4.0), (0.5, 2, 1.75)])
@@ -125,6 +141,14 @@ def test_the_measured_speedup_is_that_of_the_formula():
     )
     costs = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
     assert found.speedup == pytest.approx(costs.speedup(0.7, 3), rel=0.05)
+
+
+def test_the_interval_of_a_cost_is_that_of_its_turns():
+    """Each turn gives one ratio; fewer than ten turns give no interval."""
+    few, many = (time_verification(sizes=(1, 4), repeats=n, engine=BatchEngine()) for n in (9, 10))
+    assert few.ratios(4) == (1.6,) * 9
+    assert few.interval(4) is None
+    assert many.interval(4) == (1.6, 1.6)
 
 
 @pytest.mark.parametrize("asked", [{"sizes": (2,)}, {"n_prompt": 0}, {"repeats": 0}])

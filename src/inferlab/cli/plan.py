@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,20 @@ from typing import Any
 from inferlab.cli.options import add_placement, settings_from, size
 from inferlab.engine.option_lines import programs_for
 from inferlab.errors import ModelNotFound
+from inferlab.machine import Machine
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.cards import sized_card
 from inferlab.prediction.decode_bound import active_text
+from inferlab.prediction.drafter import DraftPlan, plan_drafter
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.cache import require_effect
 from inferlab.prediction.paste import Pasted, lines_for
-from inferlab.prediction.rooms import BACKENDS, DEFAULT_BACKEND, SHARED, devices_in, is_open, most_bytes
+from inferlab.prediction.rooms import BACKENDS, DEFAULT_BACKEND, SHARED, devices_in, is_open, machine_for, most_bytes
 from inferlab.prediction.search import Answer
 from inferlab.settings import Settings
 from inferlab.units import GIB, KIB, MIB, bytes_text
@@ -67,6 +70,9 @@ def add_plan(commands: Any) -> None:
         "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
     )
     command.add_argument(
+        "--draft", metavar="MODEL", help="a second model that drafts: leave room for its weights and its cache"
+    )
+    command.add_argument(
         "--for", dest="program", choices=programs_for(), metavar="PROGRAM",
         help=f"also print the plan as the lines to paste there: {', '.join(programs_for())}",
     )  # fmt: skip
@@ -81,15 +87,20 @@ def run_plan(options: argparse.Namespace) -> None:
     )  # fmt: skip
     require_effect(settings, model)
     place = place_from(options)
+    machine = None if place else options.engine.machine()
+    drafter = drafter_from(options, model, settings, machine_for(machine, **place))
     found = fit(
-        model, settings, None if place else options.engine.machine(), reserve_bytes=options.reserve,
+        model, settings, machine, reserve_bytes=options.reserve + (drafter.most_bytes if drafter else 0),
         simulate=not options.no_simulation, with_steps=options.json, within_trained=True, **place,
     )  # fmt: skip
     pasted = lines_for(found, options.program, path_of(model), model.n_ctx_train) if options.program else None
+    pasted = pasted and with_drafter(pasted, drafter)
     if options.json:
-        print(json.dumps(plan_fields(found) | paste_fields(pasted), indent=1))
+        print(json.dumps(plan_fields(found) | drafter_fields(drafter) | paste_fields(pasted), indent=1))
         return
     print_plan(found, model)
+    if drafter:
+        print(drafter.text)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
 
@@ -109,6 +120,34 @@ def place_from(options: argparse.Namespace) -> dict[str, Any]:
     if not place and options.backend == DEFAULT_BACKEND:
         return {}
     return {**place, "backend": options.backend}
+
+
+def drafter_from(
+    options: argparse.Namespace, model: Model, settings: Settings, machine: Machine
+) -> DraftPlan | None:
+    """The memory of the model of --draft beside the other one; None without it."""
+    if not options.draft:
+        return None
+    draft = model_to_plan(options.draft, None)
+    return plan_drafter(model, draft, settings, machine, simulate=not options.no_simulation)
+
+
+def with_drafter(pasted: Pasted, drafter: DraftPlan | None) -> Pasted:
+    """The lines with the flags of the drafter behind the last one."""
+    if drafter is None or not pasted.parts:
+        return pasted
+    line = drafter.line(pasted.program)
+    *parts, last = pasted.parts
+    text = f"{last.text}\n{line}" if line.startswith("#") else f"{last.text} {line}"
+    return replace(pasted, parts=(*parts, replace(last, text=text)))
+
+
+def drafter_fields(drafter: DraftPlan | None) -> dict[str, Any]:
+    """The bytes of the drafter on each device; nothing without one."""
+    if drafter is None:
+        return {}
+    devices = {device: drafter.plan.most_bytes(device) for device in drafter.plan.devices}
+    return {"draft": {"name": drafter.plan.model.name, "most_bytes": devices}}
 
 
 def model_to_plan(name: str, type: str | None) -> Model:

@@ -59,7 +59,7 @@ from inferlab.figures.serving_overhead import token_split
 from inferlab.figures.several_cards import bytes_by_split
 from inferlab.figures.showing import live, on_page, page_html, redraw, register_page_renderer
 from inferlab.figures.sliders import slider
-from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance
+from inferlab.figures.speculative import speculation_seconds, speedup_against_acceptance, verification_costs
 from inferlab.figures.speed import predicted_beside_measured, speed_residuals, step_seconds
 from inferlab.figures.start_wait import start_waits
 from inferlab.figures.style import DECODE, PREFILL
@@ -173,4 +173,5 @@ __all__ = [
     "tuning_rounds",
     "type_choices",
     "type_rates",
+    "verification_costs",
 ]

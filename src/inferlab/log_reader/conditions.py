@@ -361,6 +361,13 @@ def draft_rejected(seen: Observed) -> Found | None:
     return Found((last,), {"share": 100 * accepted / generated, "generated": generated})
 
 
+def draft_unused(seen: Observed) -> Found | None:
+    """A draft model was loaded, and the line of level 4 says that no type of speculation was given."""
+    loaded = list(seen.lines("loading draft model"))
+    unused = list(seen.lines("no implementations specified for speculative decoding"))
+    return Found((loaded[-1], unused[-1]), {}) if loaded and unused else None
+
+
 def cache_in_ram(seen: Observed) -> Found | None:
     """No part of the cache on a device although every layer was asked for there, and its weights are there."""
     cache = seen.bytes_on("kv_cache", host=True)
@@ -438,7 +445,7 @@ CONDITIONS: dict[str, Callable[[Observed], Found | None]] = {
         weights_do_not_fit, cache_does_not_fit, compute_does_not_fit, killed, missing_file, load_failed, error_lines,
         request_too_long, prompt_truncated, ollama_found_no_gpu,
         no_usable_gpu, no_gpu_seen, no_layer_asked, layers_on_cpu, experts_on_cpu, more_than_free, cache_types_on_cuda,
-        prompt_read_again, loaded_again, draft_rejected, cache_in_ram, more_threads_than_processors,
+        prompt_read_again, loaded_again, draft_rejected, draft_unused, cache_in_ram, more_threads_than_processors,
         two_devices_for_one, windows_folder, throttled, cache_larger_than_weights, prompt_cache_in_ram,
     )
 }  # fmt: skip

@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.protocol import Engine, Entry, entries_of
+from inferlab.engine.protocol import Engine, Entry, Opening, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
@@ -24,6 +24,7 @@ from inferlab.model.find import find_model
 from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
+from inferlab.statistics import median_interval
 
 SEED = 4096
 
@@ -158,6 +159,14 @@ class Speculation(Measurement):
         return sum(step.draft_seconds for steps in self.rounds for step in steps) / sum(self.seconds)
 
     @property
+    def draft_cost(self) -> float | None:
+        """Time of a proposed token, in units of a token without a drafter; None if nothing was proposed."""
+        steps = [step for steps in self.rounds for step in steps]
+        proposed = sum(step.proposed for step in steps)
+        single = sum(self.plain_seconds) / sum(step.accepted + 1 for step in steps)
+        return sum(step.draft_seconds for step in steps) / proposed / single if proposed else None
+
+    @property
     def speedups(self) -> tuple[float, ...]:
         """Time without the drafter over time with it, for each pass; below 1 the drafter made decode slower."""
         return tuple(plain / drafted for plain, drafted in zip(self.plain_seconds, self.seconds, strict=True))
@@ -182,31 +191,76 @@ def speculate(
 
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
-    if min(n_draft, n_gen, repeats) < 1:
-        raise InvalidSettings("n_draft, n_gen and repeats must be whole numbers of at least 1.")
+    _require_counts(n_draft, n_gen, repeats)
     engine, path = engine or default_engine(), find_model(model)
     with engine.exclusive():
         engine.open_vocabulary(path)
         tokens = engine.tokenize(prompt)
-        cells = padded(len(tokens) + n_gen + n_draft)
-        opening = engine.open(path, (settings or Settings()).but(n_ctx=(settings and settings.n_ctx) or cells))
-        _decode_drafted(engine, drafter, tokens, n_draft, min(n_gen, 2 * n_draft))
-        turns = [
-            (*_decode_plain(engine, tokens, n_gen), *_decode_drafted(engine, drafter, tokens, n_draft, n_gen))
-            for _ in range(repeats)
-        ]
-        common, text = common_fields(engine, opening, read_gguf(path)), engine.detokenize(turns[-1][2])
+        opening = _opened(engine, path, settings, len(tokens) + n_gen + n_draft)
+        found = _in_turns(engine, opening, path, tokens, drafter, n_draft, n_gen, repeats)
+        return replace(found[0], text=engine.detokenize(found[1]))
+
+
+def speculate_at(
+    hit_rate: float,
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    n_draft: int = 3,
+    n_gen: int = 65,
+    repeats: int = 15,
+    n_prompt: int = 64,
+    engine: Engine | None = None,
+) -> Speculation:
+    """As `speculate`, after random tokens and with a drafter of a chosen hit rate: what verification alone costs.
+
+    A model with synthetic weights may be timed so, because its acceptance is set and not measured.
+    Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
+    """
+    _require_counts(n_draft, n_gen, repeats)
+    engine, path = engine or default_engine(), find_model(model)
+    with engine.exclusive():
+        opening = _opened(engine, path, settings, n_prompt + n_gen + n_draft)
+        prompt = engine.random_prompt(n_prompt)
+        drafter = FixedAcceptanceDrafter([*prompt, *_decode_plain(engine, prompt, n_gen)[0]], hit_rate)
+        return _in_turns(engine, opening, path, prompt, drafter, n_draft, n_gen, repeats)[0]
+
+
+def _require_counts(n_draft: int, n_gen: int, repeats: int) -> None:
+    if min(n_draft, n_gen, repeats) < 1:
+        raise InvalidSettings("n_draft, n_gen and repeats must be whole numbers of at least 1.")
+
+
+def _opened(engine: Engine, path: Path, settings: Settings | None, n_tokens: int) -> Opening:
+    """The model, with room for n_tokens unless the settings have an n_ctx."""
+    settings = settings or Settings()
+    return engine.open(path, settings.but(n_ctx=settings.n_ctx or padded(n_tokens)))
+
+
+def _in_turns(
+    engine: Engine, opening: Opening, path: Path, prompt: Sequence[int], drafter: Drafter, n_draft: int, n_gen: int,
+    repeats: int,
+) -> tuple[Speculation, list[int]]:  # fmt: skip
+    """The measurement without its text, and the last answer; a short answer before the turns is not counted."""
+    _decode_drafted(engine, drafter, prompt, n_draft, min(n_gen, 2 * n_draft))
+    turns = [answers_in_turn(engine, drafter, prompt, n_draft, n_gen) for _ in range(repeats)]
     plain_answers, plain_seconds, drafted_answers, rounds = zip(*turns, strict=True)
     same = all(answer == plain_answers[0] for answer in (*plain_answers, *drafted_answers))
-    return Speculation(
-        **common,
+    found = Speculation(
+        **common_fields(engine, opening, read_gguf(path)),
         drafter=drafter.name,
         n_draft=n_draft,
         rounds=rounds,
         plain_seconds=plain_seconds,
         same_tokens=same,
-        text=text,
     )
+    return found, turns[-1][2]
+
+
+def answers_in_turn(
+    engine: Engine, drafter: Drafter, prompt: Sequence[int], n_draft: int, n_gen: int
+) -> tuple[list[int], float, list[int], tuple[Round, ...]]:
+    """One greedy answer without the drafter and its seconds, then with it and its rounds; the model is open."""
+    return *_decode_plain(engine, prompt, n_gen), *_decode_drafted(engine, drafter, prompt, n_draft, n_gen)
 
 
 def _prefill(engine: Engine, prompt: Sequence[int]) -> list[int]:
@@ -259,8 +313,17 @@ class VerifyCost(Measurement):
     seconds: dict[int, tuple[float, ...]]
 
     def cost(self, n_tokens: int) -> float:
-        """Time of a pass over n_tokens, in units of a pass over one token."""
-        return median(self.seconds[n_tokens]) / median(self.seconds[1])
+        """Time of a pass over n_tokens, in units of a pass over one token: the median of `ratios`."""
+        return median(self.ratios(n_tokens))
+
+    def ratios(self, n_tokens: int) -> tuple[float, ...]:
+        """Time of a pass over n_tokens over that of a pass over one token, turn by turn."""
+        pairs = zip(self.seconds[n_tokens], self.seconds[1], strict=True)
+        return tuple(many / single for many, single in pairs)
+
+    def interval(self, n_tokens: int) -> tuple[float, float] | None:
+        """The 95 % interval of the median of `ratios`; None for fewer than ten turns."""
+        return median_interval(self.ratios(n_tokens))
 
     def speedup(self, acceptance: float, n_draft: int, draft_cost: float = 0.0) -> float:
         """Expected speed-up with n_draft proposals, each accepted with probability `acceptance`.
