@@ -54,8 +54,8 @@ from inferlab.measurement.run import Run
 from inferlab.measurement.same_answer import Compared, SameAnswers
 from inferlab.measurement.sampling import ChainTimes, Sampling
 from inferlab.measurement.served_answers import ServedAnswers
-from inferlab.measurement.several_cards import DeviceUse, Use
 from inferlab.measurement.served_speculation import ServedCase, ServedSpeculation
+from inferlab.measurement.several_cards import DeviceUse, Use
 from inferlab.measurement.speculative import PromptLookup
 from inferlab.measurement.torch_attention import Timing, Timings
 from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
