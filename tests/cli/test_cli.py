@@ -16,7 +16,8 @@ from rich.console import Console
 
 from inferlab import cli
 from inferlab.errors import EngineCrashed
-from inferlab.model.find import tiny_model
+from inferlab.model.find import tiny_imatrix, tiny_model
+from inferlab.model.imatrix import read_imatrix
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.units import GIB, MIB
@@ -284,6 +285,26 @@ def test_a_real_measurement():
     assert 0 < fields["inter_token_seconds"] < fields["ttft_seconds"] < fields["load_seconds"] + 60
     assert [len(p["token_seconds"]) for p in fields["passes"]] == [8, 8]
     assert {b["kind"] for b in fields["buffers"]} == {"weights", "kv_cache", "compute", "output"}
+
+
+@pytest.mark.engine
+def test_a_matrix_and_single_types_reach_the_quantizer(tmp_path, capsys):
+    """`--imatrix` makes what needs one, `--tensor-type` overrules the mix."""
+    made = str(tmp_path / "made.gguf")
+    words = ["--imatrix", str(tiny_imatrix()), "--tensor-type", "ffn_down=q8_0", "-o", made]
+    types = printed_json(capsys, ["quantize", "tiny", "IQ2_XXS", *words])["tensors"]
+    assert types["IQ2_XXS"] == 30
+    assert types["Q8_0"] == 6
+
+
+def test_a_matrix_is_made_and_described(monkeypatch, capsys):
+    """The line has the file, its matrices and tokens; experts without a token are counted."""
+    made = replace(read_imatrix(tiny_imatrix()), tokens={"blk.0.ffn_down_exps.weight": (5, 0)})
+    monkeypatch.setattr("inferlab.cli.quantize.importance_matrix", lambda *asked: made)
+    assert cli.main(["imatrix", "tiny", "mine.txt", "--chunks", "56"]) == 0
+    told = capsys.readouterr().out
+    assert "training.gguf: 42 matrices over 28,672 tokens" in told
+    assert "1 experts saw no token" in told
 
 
 @pytest.mark.engine

@@ -58,21 +58,27 @@ def losses_with_matrix(losses: MatrixLosses, matrix: str = RIGHT) -> go.Figure:
 
 
 def losses_by_text(losses: MatrixLosses, types: Sequence[str]) -> go.Figure:
-    """Divergence of some quantizations with the matrix of each text, and without one where llama.cpp makes it."""
-    found = {type: [losses.of(type, name) for name in (NONE, *MATRICES) if losses.of(type, name)] for type in types}
-    text = "; ".join(
-        f"{type}: " + ", ".join(f"{MATRIX_NAMES[one.matrix]} {one.kl_divergence.value:.3g}" for one in own)
-        for type, own in found.items()
-    )
-    alt = f"KL divergence from F16 by the text of the matrix. {text}."
-    figure = blank(losses.badge, alt, x="KL divergence, nats a token")
-    for name in (NONE, *MATRICES):
-        own = [one for losses in found.values() for one in losses if one.matrix == name]
-        _add_losses(figure, own, {type: type for type in types}, name)
-    figure.update_xaxes(type="log", exponentformat="power")
+    """Divergence with the matrix of each text, and without one, in units of that with the training text's matrix."""
+    names = [name for name in (NONE, *MATRICES) if any(losses.of(type, name) for type in types)]
+    text = "; ".join(f"{type}: {_relative_text(losses, type, names)}" for type in types)
+    figure = blank(
+        losses.badge, f"KL divergence relative to that with the matrix of the training text. {text}.",
+        x="KL divergence, relative to the training text's matrix",
+    )  # fmt: skip
+    for name in names:
+        own = [losses.of(type, name) for type in types if losses.of(type, name)]
+        units = [losses.of(one.type, RIGHT).kl_divergence.value for one in own]
+        _add_losses(figure, own, {type: type for type in types}, name, units)
+    figure.add_vline(1, line={"color": EDGE, "width": 2})
     figure = _rows(figure, list(types))
-    figure.update_layout(height=figure.layout.height + 60)
+    figure.update_layout(height=figure.layout.height + 20 * len(types) + 60)
     return figure
+
+
+def _relative_text(losses: MatrixLosses, type: str, names: Sequence[str]) -> str:
+    unit = losses.of(type, RIGHT).kl_divergence.value
+    ratios = {name: losses.of(type, name).kl_divergence.value / unit for name in names if losses.of(type, name)}
+    return ", ".join(f"{MATRIX_NAMES[name]} {ratio:.2f}" for name, ratio in ratios.items())
 
 
 def matrix_searches(searches: Mapping[str, Sequence[Trial]], name: str) -> go.Figure:
@@ -132,15 +138,22 @@ def _both_text(losses: MatrixLosses, type: str, matrix: str) -> str:
     return ", ".join(f"{name} {one.kl_divergence.value:.2g}" for name, one in ends.items() if one)
 
 
-def _add_losses(figure: go.Figure, losses: Sequence[Loss], rows: dict[str, str], name: str) -> None:
+def _add_losses(
+    figure: go.Figure, losses: Sequence[Loss], rows: Mapping[str, str], name: str, units: Sequence[float] | None = None
+) -> None:
+    """One matrix's losses in their rows, in nats or in the given units of nats."""
     colour, symbol = MARKS[name]
+    units, values = units or [1.0] * len(losses), [one.kl_divergence for one in losses]
     figure.add_scatter(
-        x=[one.kl_divergence.value for one in losses], y=[rows[one.type] for one in losses], mode="markers",
-        name=MATRIX_NAMES[name],
+        x=[value.value / unit for value, unit in zip(values, units, strict=True)],
+        y=[rows[one.type] for one in losses], mode="markers", name=MATRIX_NAMES[name],
         marker={"color": colour, "symbol": symbol, "size": 11, "line": {"width": 2, "color": colour}},
-        error_x={"array": [one.kl_divergence.standard_error for one in losses], "color": colour, "width": 0},
-        customdata=[(100 * one.same_top_share.value, one.kl_divergence.standard_error) for one in losses],
-        hovertemplate="%{y}: %{x:.3g} ± %{customdata[1]:.1g} nats, same top token %{customdata[0]:.1f} %"
+        error_x={
+            "array": [value.standard_error / unit for value, unit in zip(values, units, strict=True)],
+            "color": colour, "width": 0,
+        },
+        customdata=[(*one.kl_divergence, 100 * one.same_top_share.value) for one in losses],
+        hovertemplate="%{y}: %{customdata[0]:.3g} ± %{customdata[1]:.1g} nats, same top token %{customdata[2]:.1f} %"
         f"<extra>{MATRIX_NAMES[name]}</extra>",
     )  # fmt: skip
 
