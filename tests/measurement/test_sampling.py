@@ -1,5 +1,7 @@
 """Time of sampler chains: which chains are called, and what share of a token they take."""
 
+import os
+
 import pytest
 from fakes import ScriptedEngine
 
@@ -10,10 +12,12 @@ from inferlab.measurement.sampling import (
     CHAINS,
     DEFAULT,
     FLAT,
+    KEEP_FREED,
     NINE,
     RANGES,
     SHARP,
     chains_named,
+    compare_allocators,
     require_sampling,
     sample_times,
 )
@@ -104,3 +108,13 @@ def test_llama_cpp_times_every_chain():
     assert found.settings.n_ctx == 256
     assert found.seconds("grammar, token rejected") > found.seconds("grammar, token allowed")
     assert found.seconds("grammar before top-k, any text") > found.seconds("grammar, token allowed")
+
+
+@pytest.mark.engine
+def test_two_allocators_take_turns(monkeypatch):
+    """One engine starts with the variables of malloc, the other without, and this process keeps its own."""
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    plain, kept = compare_allocators("tiny", chains=chains_named("default"), turns=2)
+    assert (plain.allocator, kept.allocator) == ({}, KEEP_FREED)
+    assert [len(one.chains[0].seconds) for one in (plain, kept)] == [2, 2]
+    assert "MALLOC_TRIM_THRESHOLD_" not in os.environ

@@ -1,13 +1,18 @@
 """What a chain of samplers costs for each token, beside the decode step before it.
 
+A grammar that follows every token of a large vocabulary allocates memory for each; malloc gives it back to the system
+after the token and takes it again for the next, unless KEEP_FREED is in the environment of the program.
+
 Every chain is called in turn, each after a decode step of its own, on logits with a known distribution; a large
 vocabulary, not the model, decides the time. llama-server calls the same function of llama.cpp for every answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -68,6 +73,8 @@ CHAINS: dict[str, tuple[Sampler, ...]] = {
 
 The logits are made, so a text in WORDS is never the choice and ANY_TEXT always: each is one of the grammar's two cases.
 """
+KEEP_FREED = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
+"""Variables of glibc's malloc (mallopt(3)): freed memory below 1 GB stays with the process."""
 INFINITE = float("inf")
 RANGES: dict[str, tuple[tuple[str, float, float, str], ...]] = {
     "temperature": (("temperature", 0, INFINITE, "take the likeliest token, as at 0 (src/llama-sampler.cpp:270)"),),
@@ -115,12 +122,14 @@ class Sampling(Measurement):
 
     n_prompt        tokens in the cache at each decode step
     decode_seconds  engine time of the decode step before each call of a chain
+    allocator       the environment variables of malloc that were set, with their values
     """
 
     n_vocab: int
     n_prompt: int
     chains: tuple[ChainTimes, ...]
     decode_seconds: tuple[float, ...]
+    allocator: dict[str, str] = field(default_factory=dict)
 
     def seconds(self, name: str, exponent: float = SHARP) -> float:
         """Median seconds of a chain. Raises InvalidSettings for one that was not measured."""
@@ -173,6 +182,53 @@ def sample_times(
             ),
             decode_seconds=tuple(step for _, steps in found for step in steps),
         )
+
+
+def compare_allocators(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    chains: Mapping[str, Sequence[Sampler]] = CHAINS,
+    turns: int = 15,
+) -> tuple[Sampling, Sampling]:
+    """Time chains on sharp logits in turns by two engines: malloc as it is, and with KEEP_FREED (glibc on Linux).
+
+    Raises InvalidSettings, ModelError, EngineError.
+    """
+    if turns < 1:
+        raise InvalidSettings("Give at least one turn.")
+    engines = (LlamaEngine(), LlamaEngine())
+    try:
+        found: tuple[list[Sampling], list[Sampling]] = ([], [])
+        for turn in range(turns + 1):
+            for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                with _environment(KEEP_FREED if side else {}):
+                    found[side].append(sample_times(model, settings, chains, (SHARP,), 128, 1, engines[side]))
+        return _joined(found[0][1:], {}), _joined(found[1][1:], KEEP_FREED)
+    finally:
+        for engine in engines:
+            engine.close()
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    """The environment with more variables, which an engine that starts in the block takes over."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _joined(found: Sequence[Sampling], allocator: Mapping[str, str]) -> Sampling:
+    """The turns of one engine as one measurement; the first turn starts the engine and is left out."""
+    chains = tuple(
+        replace(one, seconds=tuple(turn.chains[i].seconds[0] for turn in found))
+        for i, one in enumerate(found[0].chains)
+    )
+    steps = tuple(round(step, 7) for turn in found for step in turn.decode_seconds)
+    return replace(found[0], chains=chains, decode_seconds=steps, allocator=dict(allocator))
 
 
 def require_sampling(samplers: Sequence[Sampler]) -> None:
