@@ -99,7 +99,7 @@ def test_a_state_of_unknown_size_is_refused(without):
 def test_settings_that_change_nothing_are_refused():
     """One pool for one sequence, and windows of a model that has none; a model whose layers are not known may."""
     plain, windowed = lab.shape("llama-3.2-1b"), lab.shape("gemma-3-1b")
-    with pytest.raises(InvalidSettings, match="kv_unified=True changes nothing with n_seq_max=1"):
+    with pytest.raises(InvalidSettings, match="kv_unified=True changes nothing for one sequence"):
         require_effect(Settings(kv_unified=True), windowed)
     with pytest.raises(InvalidSettings, match=r"no layer of Llama 3\.2 1B shape has a sliding window"):
         require_effect(Settings(swa_full=False), plain)
