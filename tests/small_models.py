@@ -16,6 +16,7 @@ SMALL = {
     "n_layer": 4, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 2, "head_dim": 64,
     "n_expert": 8, "n_expert_used": 2, "n_ff_exp": 256, "n_swa": 256, "type": "F16",
 }  # fmt: skip
+DELTA_HEADS, DELTA_GROUPS, DELTA_STATE = 4, 2, 64  # of a gated delta net
 # family: (architecture, dimensions of its own, whether the output matrix is the embedding)
 FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "llama": ("llama", {}, False),
@@ -39,6 +40,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "granite": ("granite", {}, True),
     "granitemoe": ("granitemoe", {"moe": True, "n_ff_exp": 512}, True),
     "deepseek2": ("deepseek2", {"mla": True, "moe": "shared", "n_head_kv": 1}, False),
+    "qwen35": ("qwen35", {"qk_norm": True, "post_norm": "attention", "delta": 4, "n_layer": 5}, False),
+    "qwen3next": (
+        "qwen3next", {"qk_norm": True, "post_norm": "attention", "delta": 4, "n_layer": 5, "moe": "shared all"}, False
+    ),
     "lfm2": ("lfm2", {"qk_norm": True, "recurrent": (0, 1)}, True),
 }  # fmt: skip
 
@@ -89,10 +94,20 @@ def _add_metadata(writer: GGUFWriter, d: dict[str, Any]) -> None:
         writer.add_sliding_window(d["n_swa"])
     if recurrent:
         writer.add_shortconv_l_cache(3)
+    if d.get("delta"):
+        writer.add_ssm_conv_kernel(4)
+        writer.add_ssm_inner_size(DELTA_HEADS * DELTA_STATE)
+        writer.add_ssm_state_size(DELTA_STATE)
+        writer.add_ssm_time_step_rank(DELTA_HEADS)
+        writer.add_ssm_group_count(DELTA_GROUPS)
+        writer.add_full_attention_interval(d["delta"])
+        writer.add_rope_dimension_sections([8, 8, 8, 8])
     if d.get("moe"):
         writer.add_expert_count(d["n_expert"])
         writer.add_expert_used_count(d["n_expert_used"])
         writer.add_expert_feed_forward_length(d["n_ff_exp"])
+    if d.get("moe") == "shared all":
+        writer.add_expert_shared_feed_forward_length(d["n_ff_exp"])
     if d.get("moe") == "shared":
         writer.add_expert_shared_count(1)
         writer.add_leading_dense_block_count(1)
@@ -126,7 +141,9 @@ def _block(d: dict[str, Any], index: int) -> Iterator[tuple[str, tuple[int, ...]
         yield "attn_norm.weight", (width,)
     if bias:
         yield "attn_norm.bias", (width,)
-    if index in d.get("recurrent", ()):
+    if d.get("delta") and (index + 1) % d["delta"]:
+        yield from _delta_net(d)
+    elif index in d.get("recurrent", ()):
         yield "shortconv.conv.weight", (3, width)
         yield "shortconv.in_proj.weight", (width, 3 * width)
         yield "shortconv.out_proj.weight", (width, width)
@@ -148,7 +165,7 @@ def _attention(d: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     if d.get("fused"):
         yield "attn_qkv.weight", (width, q + 2 * kv)
     else:
-        for name, rows in (("q", q), ("k", kv), ("v", kv)):
+        for name, rows in (("q", 2 * q if d.get("delta") else q), ("k", kv), ("v", kv)):
             yield f"attn_{name}.weight", (width, rows)
             if d.get("bias"):
                 yield f"attn_{name}.bias", (rows,)
@@ -161,6 +178,22 @@ def _attention(d: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "attn_sinks.weight", (d["n_head"],)
     if d.get("bias") in ("all", "qkvo"):
         yield "attn_output.bias", (width,)
+
+
+def _delta_net(d: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    width, keys, values = d["n_embd"], DELTA_GROUPS * DELTA_STATE, DELTA_HEADS * DELTA_STATE
+    yield "attn_qkv.weight", (width, 2 * keys + values)
+    yield "attn_gate.weight", (width, values)
+    yield "ssm_conv1d.weight", (4, 2 * keys + values)
+    yield "ssm_dt.bias", (DELTA_HEADS,)
+    yield "ssm_a", (DELTA_HEADS,)
+    if d.get("moe"):
+        yield "ssm_ba.weight", (width, 2 * DELTA_HEADS)
+    else:
+        yield "ssm_beta.weight", (width, DELTA_HEADS)
+        yield "ssm_alpha.weight", (width, DELTA_HEADS)
+    yield "ssm_norm.weight", (DELTA_STATE,)
+    yield "ssm_out.weight", (values, width)
 
 
 def _latent_attention(d: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -187,7 +220,9 @@ def _feed_forward(d: dict[str, Any], index: int) -> Iterator[tuple[str, tuple[in
             yield "ffn_gate_inp.bias", (experts,)
             for name, rows in (("gate", each), ("down", width), ("up", each)):
                 yield f"ffn_{name}_exps.bias", (rows, experts)
-        if d["moe"] == "shared":
+        if d["moe"] == "shared all":
+            yield "ffn_gate_inp_shexp.weight", (width,)
+        if str(d["moe"]).startswith("shared"):
             yield "ffn_gate_shexp.weight", (width, each)
             yield "ffn_down_shexp.weight", (each, width)
             yield "ffn_up_shexp.weight", (width, each)

@@ -39,6 +39,19 @@ def test_each_program_has_its_own_lines(scripted, capsys, program, said):
     assert said in capsys.readouterr().out
 
 
+def test_pools_and_windows_are_asked_for_and_pasted(scripted, capsys):
+    """One pool is a flag of llama-server, windows only its default; what changes nothing is refused."""
+    plan = ["plan", "gemma-3-1b", "--vram", "8GiB", "--no-simulation", "--n-seq-max", "4"]
+    assert cli.main([*plan, "--kv-unified", "--no-swa-full", "--for", "llama-server"], scripted) == 0
+    lines = capsys.readouterr().out.partition("\nFor llama-server\n")[2]
+    assert "-np 4 -kvu" in lines
+    assert "--swa-full" not in lines
+    assert cli.main([*plan, "--for", "llama-server"], scripted) == 0
+    assert "--swa-full" in capsys.readouterr().out
+    assert cli.main([*PLAN[:2], "--no-swa-full"], scripted) == 1
+    assert "no layer of" in capsys.readouterr().err
+
+
 def test_json_has_the_lines_by_their_place(scripted, capsys):
     """One field more: the program, sentences, the settings, and each part with its place."""
     assert cli.main([*PLAN, "ollama", "--json"], scripted) == 0

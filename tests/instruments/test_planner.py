@@ -59,6 +59,8 @@ def test_the_default_question_has_the_known_answer():
         ({"override_tensor": "ffn_down=CUDA3"}, "Tensors by name puts 'ffn_down' into 'CUDA3'"),
         ({"n_seq_max": "0"}, "Slots: 0 must be a whole number from 1"),
         ({"n_ctx": "9", "n_seq_max": "10"}, "Context: 9 leaves no cell for each of Slots = 10"),
+        ({"kv_unified": "on"}, "One pool for all slots changes nothing for one sequence (Slots: 1): it has"),
+        ({"window_only": "on"}, "Sliding layers keep their window only changes nothing: no layer of Mistral"),
         ({"card": "other", "memory": "nan"}, "Its memory: 'nan'"),
         ({"card": "dgx-spark", "n_cards": "2"}, "Number of cards: "),
         ({"n_cards": "9"}, "Number of cards: 9 is not from 1 to 4"),
@@ -114,6 +116,8 @@ def test_the_command_asks_the_same():
     two = command(n_cards="2", reserve="0.5", n_gpu_layers="7", offload_kqv="")
     assert "--vram 8GiB,8GiB" in two
     assert two.endswith("--n-gpu-layers 7 --flash-attn on --no-offload-kqv --reserve 536870912B")
+    pooled = command(n_seq_max="4", kv_unified="on", window_only="on")
+    assert pooled.endswith("--flash-attn on --n-seq-max 4 --kv-unified --no-swa-full")
     assert "--unified 8053063680B" in command(card="other", memory="7.5", shared="on")
 
 

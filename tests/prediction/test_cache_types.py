@@ -27,6 +27,7 @@ from inferlab.units import MIB
 PRINTED = 0.0051 * MIB  # llama.cpp prints the size of a cache to 0.01 MiB
 WINDOWED = ("gemma2", "gemma3", "gpt-oss", "cohere2")
 PLAIN = ("llama", "deepseek2")
+HYBRID = ("qwen35", "qwen3next")
 # A hybrid of a few layers, with one of attention; the state-space models keep their width, which fixes the state.
 SHAPES = {
     "mamba2-130m": {"n_layer": 3},
@@ -45,12 +46,12 @@ GRID = [
 def models(tmp_path_factory):
     """Header-only files of a few layers."""
     folder = tmp_path_factory.mktemp("models")
-    written = {name: lab.read_gguf(write_model(folder / f"{name}.gguf", name)) for name in (*PLAIN, *WINDOWED)}
+    written = {name: lab.read_gguf(write_model(folder / f"{name}.gguf", name)) for name in (*PLAIN, *WINDOWED, *HYBRID)}
     return written | {name: lab.shape(name, "F16", n_vocab=512, **few) for name, few in SHAPES.items()}
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("name", [*PLAIN, *WINDOWED, *SHAPES])
+@pytest.mark.parametrize("name", [*PLAIN, *WINDOWED, *HYBRID, *SHAPES])
 def test_a_cache_is_planned_as_llama_cpp_would_allocate_it(name, models):
     """Every combination of sequences, unified, swa_full, types and ubatch, to the 0.01 MiB of each printed line."""
     model, gaps = models[name], []
@@ -98,7 +99,7 @@ def test_a_state_of_unknown_size_is_refused(without):
 def test_settings_that_change_nothing_are_refused():
     """One pool for one sequence, and windows of a model that has none; a model whose layers are not known may."""
     plain, windowed = lab.shape("llama-3.2-1b"), lab.shape("gemma-3-1b")
-    with pytest.raises(InvalidSettings, match="kv_unified=True changes nothing with n_seq_max=1"):
+    with pytest.raises(InvalidSettings, match="kv_unified=True changes nothing for one sequence"):
         require_effect(Settings(kv_unified=True), windowed)
     with pytest.raises(InvalidSettings, match=r"no layer of Llama 3\.2 1B shape has a sliding window"):
         require_effect(Settings(swa_full=False), plain)

@@ -94,6 +94,8 @@ def combination(random: Random) -> dict[str, str]:
         "n_seq_max": random.choice(["1", "1", "4"]),
         "n_ubatch": random.choice(["512", "512", "128", "2048"]),
         "offload_kqv": random.choice(["on", "on", "on", ""]),
+        "kv_unified": random.choice(["", "", "", "", "", "on"]),
+        "window_only": random.choice(["", "", "", "", "", "", "", "on"]),
     }
     shared = chosen["shared"] if chosen["card"] == "other" else sized_cards()[chosen["card"]][0].unified
     return chosen | {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}

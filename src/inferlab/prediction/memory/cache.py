@@ -120,8 +120,8 @@ def require_effect(settings: Settings, model: Model | KnownModel) -> None:
     """
     if settings.kv_unified and settings.n_seq_max == 1:
         raise InvalidSettings(
-            "kv_unified=True changes nothing with n_seq_max=1: one sequence has all cells anyhow, and llama.cpp would "
-            "not say so. Leave it out, or give more sequences."
+            "kv_unified=True changes nothing for one sequence (n_seq_max=1): it has all cells anyhow, and llama.cpp "
+            "would not say so. Leave it out, or give more sequences."
         )
     if not settings.swa_full and not _may_have_windows(model):
         raise InvalidSettings(

@@ -16,6 +16,11 @@ prints, when the stages fill the buffer without holes. `compute_bytes` returns N
 that was true of every random shape tried (tests/benchmarks/test_closed_form.py).
 `most_compute_bytes` has bytes that suffice outside them too, for more architectures and for a quantized cache: its two
 widest stages at once. No random shape tried needed more (same file).
+A model with recurrent states has one stage more, the mixer, and its bound is room for all stages at once:
+
+    mixer      Mamba 2: (2 inner + 2gs + heads) + 3 (inner + 2gs) + 3 inner + 2D, times ub * 4, and twice the states
+               a short convolution: 9D ub * 4, and twice the states
+
 Derived from the simulation's outputs; llama-graph.cpp, llama-context.cpp:640-757, ggml-alloc.c.
 """
 
@@ -25,6 +30,7 @@ from dataclasses import dataclass
 
 from inferlab.model.gguf import Model
 from inferlab.prediction.memory.cache import FULL_CONTEXT, WINDOWED, batches, cells
+from inferlab.prediction.memory.recurrent import RECURRENT, STATE_BYTES, kv_heads, state_values
 from inferlab.settings import Settings
 
 DENSE = frozenset(["llama", "qwen2", "qwen3", "gemma", "granite"])
@@ -129,6 +135,8 @@ def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_devi
     The rotation matrices of a quantized cache are no wider than a head. With sliding windows there is a second mask,
     and a second set of inputs. None for other architectures, and for a cache of f32 or bf16.
     """
+    if model.architecture in RECURRENT:
+        return _most_with_states(model, settings, n_outputs, on_device)
     if not _has_stages(model, settings):
         return None
     needed = stages(model, settings, n_outputs)
@@ -141,6 +149,44 @@ def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_devi
     if on_device:
         return {"host": needed.mask + 2 * needed.embedded + needed.inputs + more, "gpu0": device}
     return {"host": device + needed.embedded}
+
+
+def _most_with_states(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
+    """Room for all stages of a model with recurrent states at once; None where its header lacks a dimension."""
+    heads = kv_heads(model)
+    mixer = _mixer_bytes(model, settings)
+    if mixer is None or heads is None or not {settings.type_k, settings.type_v} <= BOUNDED_CACHES:
+        return None
+    tokens, d, head_dim = tokens_reserved(settings), model.n_embd, model.head_dim_k or 0
+    row, n_head, kv = F32 * tokens, model.n_head or 0, max(heads) * head_dim
+    q, attends = n_head * head_dim, max(heads) > 0
+    n_scores = attends * cells(settings)[1] * tokens
+    flash = uses_flash_attention(settings)
+    mask = (F16 if flash else F32) * n_scores
+    scores = 0 if flash else F32 * n_head * n_scores
+    attention = mask + scores + (4 * d + 2 * q + 2 * kv) * row
+    used = model.number("expert_used_count") is not None
+    feed_forward = (feed_forward_width(model) if used or model.n_ff else 0) + 2 * d + q
+    inputs = 8 * kv * tokens + SMALL_INPUTS + F32 * 2 * head_dim**2
+    device = head_bytes(model, n_outputs) + mixer + attention + feed_forward * row + inputs
+    if on_device:
+        return {"host": mask + 2 * d * row + inputs, "gpu0": device}
+    return {"host": device + d * row}
+
+
+def _mixer_bytes(model: Model, settings: Settings) -> int | None:
+    """Bytes that the recurrent part of a layer needs for one batch; None where its header lacks a dimension."""
+    states, d, row = state_values(model), model.n_embd, F32 * tokens_reserved(settings)
+    if states is None or d is None:
+        return None
+    both = 2 * STATE_BYTES * states * settings.n_seq_max
+    if model.number("shortconv.l_cache"):
+        return 9 * d * row + both
+    inner, n_heads = model.number("ssm.inner_size"), model.number("ssm.time_step_rank")
+    if n_heads is None:
+        return None
+    conv = inner + 2 * model.number("ssm.group_count") * model.number("ssm.state_size")
+    return (inner + conv + n_heads + 3 * conv + 3 * inner + 2 * d) * row + both
 
 
 def output_bytes(model: Model, settings: Settings) -> int:
