@@ -75,8 +75,8 @@ BOUNDARY_NOTE = (
     "buffer of the later card lies between the two ends given."
 )
 SUMS_NOTE = (
-    "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. No line of llama.cpp's "
-    "log has them; the upper end of a range here has, an exact compute buffer has not."
+    "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. No line of "
+    "llama.cpp's log has them; the upper end of a range here has, an exact compute buffer has not."
 )
 STAND_IN_NOTE = "The card is not on this machine: a loopback device stood in for it in llama.cpp's simulation."
 
