@@ -13,13 +13,14 @@ from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory.tensor_split import TensorSplit
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.settings import NOT_DIVIDED, Settings
-from inferlab.units import GIB
+from inferlab.units import GIB, MIB
 
 LLAMA, QWEN, TINY = shape("llama-3.1-8b"), shape("qwen3-30b-a3b"), shape("qwen2.5-0.5b")
 TWO = Machine("a processor", 8, 64 * GIB, "Linux", "3.11", None, devices=tuple(
     Device(f"CUDA{i}", "a card", "gpu", size * GIB, size * GIB, "CUDA") for i, size in enumerate((24, 8))
 ))  # fmt: skip
 BOTH = ("127.0.0.1:1", "127.0.0.1:2")
+PRINTED = 0.0051 * MIB  # llama.cpp prints a buffer to 0.01 MiB
 
 
 def tensor(model, name):
@@ -103,4 +104,5 @@ def test_two_devices_hold_what_was_planned(tmp_path):
             for card, held in zip(("gpu0", "gpu1"), pair.use(path, settings).devices, strict=True):
                 planned = plan.devices[card]
                 assert (held.weights_bytes, held.kv_cache_bytes) == (planned.weights_bytes, planned.kv_cache_bytes)
-                assert held.compute_bytes == pytest.approx(planned.compute_bytes, abs=6000), (family, card)
+                least, most = plan.compute_range.get(card) or (planned.compute_bytes,) * 2
+                assert least - PRINTED <= held.compute_bytes <= most + PRINTED, (family, card)

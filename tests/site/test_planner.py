@@ -98,7 +98,9 @@ def combination(random: Random) -> dict[str, str]:
         "window_only": random.choice(["", "", "", "", "", "", "", "on"]),
     }
     shared = chosen["shared"] if chosen["card"] == "other" else sized_cards()[chosen["card"]][0].unified
-    return chosen | {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}
+    one_or_two = {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}
+    sharing = random.choice([{}, {}, {"second": "6", "tensor_split": "3,1"}, {"split_mode": "tensor"}])
+    return chosen | one_or_two | sharing
 
 
 def printed(command: str) -> dict | None:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from inferlab.engine.dry_run import Simulation
 
 COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches in the pipeline of several cards
+EXPERT_SUMS = re.compile(r"blk\.\d+\.ffn_down_exps\.weight")
+PRINTED = 5243  # bytes by which a buffer in llama.cpp's log, to 0.01 MiB, may be off
 FEW_TOKENS = 32  # a batch below this is computed as one of decode (llama-context.cpp:2647)
 VERIFIED_BACKENDS = frozenset(["CUDA", "RPC"])  # backends whose real loads agreed with the plans
 # (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
@@ -73,8 +75,8 @@ BOUNDARY_NOTE = (
     "buffer of the later card lies between the two ends given."
 )
 SUMS_NOTE = (
-    "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. llama.cpp's log does "
-    "not have them, nor has this plan."
+    "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. No line of "
+    "llama.cpp's log has them; the upper end of a range here has, an exact compute buffer has not."
 )
 STAND_IN_NOTE = "The card is not on this machine: a loopback device stood in for it in llama.cpp's simulation."
 
@@ -271,7 +273,7 @@ class MemoryPlanner:
         if self.copies_in_flight > 1:
             compute |= {device: compute[device] - self.copies_in_flight * vector for device in entered}
             return self.plan(SIMULATED, simulation.layers, cache_bytes, compute, notes)
-        ranges = {device: (compute[device] - vector, compute[device] + vector) for device in entered}
+        ranges = {d: (compute[d] - vector - PRINTED, compute[d] + vector + PRINTED) for d in entered}
         notes += (BOUNDARY_NOTE,) * bool(ranges)
         method = BOUND if ranges else SIMULATED
         return self.plan(method, simulation.layers, cache_bytes, compute | dict.fromkeys(ranges), notes, ranges)
@@ -456,9 +458,20 @@ class MemoryPlanner:
 
     @property
     def sums_bytes(self) -> int:
-        """Bytes of each device's buffers for partial sums of the others; 0 where devices have layers of their own."""
-        shared = self.shares_tensors and any(layer != HOST for layer in self.layer_devices())
-        return self.tensor_split.sum_buffer_bytes(tokens_reserved(self.settings)) if shared else 0
+        """Bytes of each device's buffers for partial sums of the others; 0 where devices have layers of their own.
+
+        Experts of the last block count for nothing: it computes only the tokens whose logits are wanted.
+        """
+        layers = self.layer_devices()
+        if not self.shares_tensors or all(layer == HOST for layer in layers):
+            return 0
+        on_devices = {i for i, layer in enumerate(layers[:-2]) if layer != HOST}
+        experts = any(
+            tensor.name not in self.moved and layer_of(tensor, self.model) in on_devices
+            for tensor in self.model.tensors
+            if EXPERT_SUMS.fullmatch(tensor.name)
+        )
+        return self.tensor_split.sum_buffer_bytes(tokens_reserved(self.settings), experts)
 
     @cached_property
     def moved(self) -> dict[str, str]:

@@ -78,15 +78,15 @@ class TensorSplit:
             for k, v in zip(keys, values, strict=True)
         )
 
-    def sum_buffer_bytes(self, n_tokens: int) -> int:
+    def sum_buffer_bytes(self, n_tokens: int, with_experts: bool = True) -> int:
         """Bytes of the buffers in which one device receives the others' partial sums, for batches of n_tokens.
 
-        ceil(log2(devices)) * n_tokens * n_embd * 4, times the experts used by a token: each has a partial sum. They
-        are allocated with the first batch of this size, and llama.cpp's log has no line for them
-        (ggml-backend-meta.cpp:2236-2243).
+        ceil(log2(devices)) * n_tokens * n_embd * 4, times the experts used by a token where these are on the devices:
+        each has a partial sum. They are allocated with the first batch of this size, and llama.cpp's log has no line
+        for them (ggml-backend-meta.cpp:2236-2243).
         """
-        steps = math.ceil(math.log2(self.n_devices))
-        return steps * n_tokens * self.model.n_embd * 4 * (self.model.number("expert_used_count") or 1)
+        used = self.model.number("expert_used_count") if with_experts else None
+        return math.ceil(math.log2(self.n_devices)) * n_tokens * self.model.n_embd * 4 * (used or 1)
 
     # --- rules --------------------------------------------------------------------------------
 
