@@ -108,13 +108,14 @@ def test_a_draft_model_reads_only_what_is_new():
     drafter.close()
 
 
-def test_a_chosen_hit_rate_needs_no_text():
-    """The fake's answer is known before it is drafted: all hits give 2.5 times, no hits the cost of verification."""
+def test_acceptance_by_chance_needs_no_text():
+    """All accepted give 2.5 times, none the cost of verification; the text is nobody's answer."""
     sure, never = (speculate_at(rate, n_gen=9, repeats=2, engine=BatchEngine()) for rate in (1.0, 0.0))
     assert (sure.speedups, sure.acceptance, sure.text) == ((2.5, 2.5), 1.0, None)
     assert never.acceptance == 0
-    assert never.same_tokens
+    assert never.tokens_per_round == 1
     assert never.speedup < 1
+    assert not sure.same_tokens
 
 
 @pytest.mark.parametrize(("rate", "n_draft", "tokens"), [(0.0, 3, 1.0), (1.0, 3, 4.0), (0.5, 2, 1.75)])

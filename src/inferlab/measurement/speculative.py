@@ -202,7 +202,7 @@ def speculate(
 
 
 def speculate_at(
-    hit_rate: float,
+    acceptance: float,
     model: str | Path | None = None,
     settings: Settings | None = None,
     n_draft: int = 3,
@@ -211,18 +211,45 @@ def speculate_at(
     n_prompt: int = 64,
     engine: Engine | None = None,
 ) -> Speculation:
-    """As `speculate`, after random tokens and with a drafter of a chosen hit rate: what verification alone costs.
+    """Time decode with drafts that cost nothing and are accepted by chance alone, each token with this probability.
 
-    A model with synthetic weights may be timed so, because its acceptance is set and not measured.
+    What the model would have picked is not compared, so the text is not its answer (`same_tokens` is False), and a
+    model with synthetic weights may be timed so. llama-server has the same as --spec-synth-rates.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     _require_counts(n_draft, n_gen, repeats)
-    engine, path = engine or default_engine(), find_model(model)
+    engine, path, draws = engine or default_engine(), find_model(model), random.Random(SEED)
     with engine.exclusive():
         opening = _opened(engine, path, settings, n_prompt + n_gen + n_draft)
-        prompt = engine.random_prompt(n_prompt)
-        drafter = FixedAcceptanceDrafter([*prompt, *_decode_plain(engine, prompt, n_gen)[0]], hit_rate)
-        return _in_turns(engine, opening, path, prompt, drafter, n_draft, n_gen, repeats)[0]
+        tokens = engine.random_prompt(n_prompt + n_draft)
+        prompt, drafted = tokens[:n_prompt], tokens[n_prompt:]
+        _decode_at(engine, 1.0, draws, prompt, drafted, n_gen)
+        turns = [
+            (_decode_plain(engine, prompt, n_gen)[1], _decode_at(engine, acceptance, draws, prompt, drafted, n_gen))
+            for _ in range(repeats)
+        ]
+        common = common_fields(engine, opening, read_gguf(path))
+    plain_seconds, rounds = zip(*turns, strict=True)
+    name = f"{100 * acceptance:.0f} % accepted by chance"
+    return Speculation(
+        **common, drafter=name, n_draft=n_draft, rounds=rounds, plain_seconds=plain_seconds, same_tokens=False
+    )
+
+
+def _decode_at(
+    engine: Engine, acceptance: float, draws: random.Random, prompt: Sequence[int], drafted: Sequence[int], n_gen: int
+) -> tuple[Round, ...]:
+    """The rounds of n_gen tokens: the same proposals in each, as many accepted as are drawn before the first miss."""
+    text, rounds = _prefill(engine, prompt), []
+    while (left := len(prompt) + n_gen - len(text)) > 0:
+        proposed = list(drafted[: left - 1])
+        checked = [text[-1], *proposed]
+        step = engine.step([Entry(token, len(text) - 1 + index, 0, True) for index, token in enumerate(checked)])
+        accepted = next((i for i in range(len(proposed)) if draws.random() >= acceptance), len(proposed))
+        text += [*proposed[:accepted], step.picks[accepted]]
+        rounds.append(Round(len(proposed), accepted, 0.0, step.seconds))
+        engine.keep(len(text) - 1)
+    return tuple(rounds)
 
 
 def _require_counts(n_draft: int, n_gen: int, repeats: int) -> None:
