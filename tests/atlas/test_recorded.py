@@ -20,7 +20,11 @@ from inferlab.units import MIB
 
 FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.rglob("*.json"))}
 KINDS_HERE = sorted({data["record"] for data in FILES.values()})
-NO_MODEL = ("attention timings", "calibration", "fits", "link rates", "pairs", "repacking", "speed point", "sweep")
+NO_MODEL = (
+    "attention timings", "calibration", "fits", "link rates", "matrix losses", "pairs", "repacking", "several cards",
+    "speed point", "sweep", "type rates",
+)  # fmt: skip
+"""Kinds that are no `Measurement` of one model with one list of settings."""
 
 
 def files_of(kind):

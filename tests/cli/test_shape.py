@@ -42,7 +42,7 @@ def test_a_header_is_not_for_running(tmp_path, capsys):
 def test_an_unknown_model_ends_with_the_known_ones(tmp_path, capsys):
     """Exit status 1, one line, no traceback."""
     assert cli.main(["shape", "gpt-5", "-o", str(tmp_path / "shape.gguf")]) == 1
-    assert "There is no known model 'gpt-5'. Known: gemma-2-2b" in capsys.readouterr().err
+    assert "There is no known model 'gpt-5'. Known: falcon-h1-0.5b" in capsys.readouterr().err
 
 
 def test_ctrl_c_leaves_nothing(tmp_path):
