@@ -1,6 +1,8 @@
 """The bounds of speculation: what no acceptance can gain, and what is predicted for drafts of different lengths."""
 
+from dataclasses import replace
 from functools import partial
+from statistics import median
 
 import pytest
 from fakes import BatchEngine
@@ -15,6 +17,8 @@ from inferlab.prediction.speculation import (
     most_speedup,
     predicted_speedup,
 )
+from inferlab.records import load
+from inferlab.statistics import median_interval
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,38 @@ def test_the_bounds_of_every_size_are_said(costs):
     assert free[0] == "3 proposals: the check costs 1.60, at most 2.50 times as fast, pays above 39 % acceptance"
     assert len(free) == 2
     assert all(line.endswith("no acceptance pays") for line in dear)
+
+
+def recorded_cases():
+    """For each recorded case: its limit, its speed-up predicted from half of the answers, those of the other half."""
+    found, alone = load("epyc-2c/acceptance"), load("epyc-2c/verify-tiny")[0]
+    for one in found.cases:
+        known, unseen = replace(one, answers=one.answers[::2]), one.answers[1::2]
+        rounds = [sum(answer.rounds[n] for answer in known.answers) for n in range(found.n_draft + 1)]
+        d, a = known.draft_cost(found.n_gen), known.pooled
+        v = partial(lambda n, case: case.check_cost(n - 1, found.n_gen), case=known)
+        limit = most_speedup(alone.cost(found.n_draft + 1), found.n_draft, d)
+        yield limit, predicted_speedup(v, rounds, a, d), median(answer.speedup for answer in unseen)
+
+
+def test_no_recorded_case_is_above_its_limit():
+    """And where the limit is 1 or less, all cases lost, although most proposals were accepted."""
+    cases = list(recorded_cases())
+    assert all(measured < limit for limit, _, measured in cases)
+    lost = [measured for limit, _, measured in cases if limit <= 1]
+    assert len(lost) == 6
+    assert max(lost) < 1
+
+
+def test_a_recorded_speedup_is_predicted_from_other_answers():
+    """With the cost of checks in the run, within a fifth for every drafter and text."""
+    assert all(predicted == pytest.approx(measured, rel=0.2) for _, predicted, measured in recorded_cases())
+
+
+def test_a_perfect_drafter_gains_nothing_with_one_proposal():
+    """On the kernel whose pass over two tokens costs two: the limit is 1; with 15 proposals it is above 2."""
+    one, fifteen = load("epyc-2c/fixed-acceptance")[:2]
+    low, high = median_interval(one.speedups)
+    assert (one.n_draft, one.acceptance, fifteen.n_draft, fifteen.acceptance) == (1, 1.0, 15, 1.0)
+    assert low < 1 < high
+    assert median_interval(fifteen.speedups)[0] > 2

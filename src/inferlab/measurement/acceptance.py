@@ -114,10 +114,13 @@ class AcceptanceCase:
         return median(costs) if costs else None
 
     def draft_cost(self, n_gen: int) -> float:
-        """Seconds of one proposed token over those of one token without a drafter; 0 if nothing was proposed."""
-        proposed = sum(one.n_proposed for one in self.answers)
-        single = sum(one.plain_seconds for one in self.answers) / (len(self.answers) * (n_gen - 1))
-        return sum(one.draft_seconds for one in self.answers) / proposed / single if proposed else 0.0
+        """Cost of one proposed token, in tokens without a drafter; 0 if nothing was proposed.
+
+        The median over the answers with a proposal.
+        """
+        having = [one for one in self.answers if one.n_proposed]
+        costs = [one.draft_seconds / one.n_proposed / (one.plain_seconds / (n_gen - 1)) for one in having]
+        return median(costs) if costs else 0.0
 
 
 def pooled_acceptance(answers: Sequence[DraftedAnswer]) -> float | None:
