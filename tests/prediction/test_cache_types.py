@@ -20,6 +20,7 @@ from inferlab.prediction.memory.cache import (
     layer_bytes,
     require_effect,
 )
+from inferlab.prediction.memory.compute import most_compute_bytes, outputs_reserved
 from inferlab.prediction.speed import PlacedModel
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -145,3 +146,21 @@ def test_a_checkpoint_of_windows_has_their_cells():
     whole = kept.copy_bytes(gemma, window.but(swa_full=True), 3000)
     outside = 3000 * (4 * 2 * 2 * 256 + 12)
     assert kept.copy_bytes(gemma, window, 3000) == whole == outside + kept.checkpoint_bytes(gemma, window)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", [*HYBRID, *SHAPES])
+def test_the_bound_of_a_compute_buffer_with_states_suffices(name, models):
+    """For small and large batches, one sequence and several, with and without flash attention."""
+    for n_ubatch, n_seq_max, flash_attn in product((64, 512), (1, 4), ("on", "off")):
+        settings = Settings(n_ctx=4096, n_ubatch=n_ubatch, n_seq_max=n_seq_max, flash_attn=flash_attn)
+        n_outputs = outputs_reserved(settings, per_sequence=False)
+        needed = dry_run.simulate(models[name], settings).compute_bytes
+        most = most_compute_bytes(models[name], settings, n_outputs, on_device=False)
+        assert all(most[device] >= n_bytes for device, n_bytes in needed.items()), (settings, needed, most)
+
+
+def test_the_planner_bounds_the_compute_buffer_of_a_hybrid():
+    """Without a simulation a plan for a card is a bound, not an open question."""
+    found = lab.fit(lab.shape("granite-4.0-h-350m"), Settings(n_ctx=8192, flash_attn="on"), vram="8GiB", simulate=False)
+    assert (found.plan.method, found.fits) == ("bound", "yes")
