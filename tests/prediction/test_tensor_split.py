@@ -8,6 +8,7 @@ from inferlab.engine.loopback import loopback_device
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device, Machine
 from inferlab.measurement.several_cards import pair_of_devices
+from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory.tensor_split import TensorSplit
@@ -106,3 +107,19 @@ def test_two_devices_hold_what_was_planned(tmp_path):
                 assert (held.weights_bytes, held.kv_cache_bytes) == (planned.weights_bytes, planned.kv_cache_bytes)
                 least, most = plan.compute_range.get(card) or (planned.compute_bytes,) * 2
                 assert least - PRINTED <= held.compute_bytes <= most + PRINTED, (family, card)
+
+
+@pytest.mark.engine
+@needs_rpc
+def test_shared_matrices_give_the_answer_of_one_device():
+    """Also with a quantized cache, which llama.cpp's guide excludes: the same tokens with real weights."""
+    one = Settings(n_ctx=256, flash_attn="on", split_mode="none")
+    shared = one.but(split_mode="tensor", tensor_split=(3, 1))
+    answers = []
+    with pair_of_devices() as pair:
+        servers = tuple(seen.endpoint for seen in pair.seen)
+        for settings in (one, shared, shared.but(type_k="q8_0", type_v="q8_0"), shared.but(n_gpu_layers=4)):
+            pair.engine.open(tiny_model(), settings.but(rpc_servers=servers))
+            prompt = pair.engine.tokenize("Once upon a time there was a little girl who lived near the forest.")
+            answers.append(pair.engine.generate(prompt, 16).tokens)
+    assert answers == answers[:1] * 4
