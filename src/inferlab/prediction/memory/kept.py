@@ -26,6 +26,7 @@ from inferlab.units import MIB
 
 DEFAULT_COPIES_BYTES = 8192 * MIB  # -cram, common/common.h
 DEFAULT_CHECKPOINTS = 32  # -ctxcp
+BEFORE_END = 4  # tokens between the last checkpoint and the end of a prompt, server-context.cpp:3546
 PLACE_BYTES = 12  # of a cell: its position, the number of its sequences, and the sequence
 
 
