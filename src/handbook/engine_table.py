@@ -12,16 +12,13 @@ On a narrow screen each row becomes a block of its own.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
 from docutils import nodes
-from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
 
 from handbook.settings_table import month
-from handbook.tables import name_cells
+from handbook.tables import FactsTable, marked, stacked_table
 from inferlab.prediction.engine_choice import EngineFacts, known_engines
 
 HEADS = {
@@ -43,31 +40,16 @@ def setup(app: Any) -> None:
     app.add_directive("engines", EnginesTable)
 
 
-class EnginesTable(SphinxDirective):
+class EnginesTable(FactsTable):
     """A table of engines, or the sentence with what was read."""
 
-    required_arguments = 1
-    final_argument_whitespace = True
-    option_spec = {  # noqa: RUF012 - docutils wants a plain dict
-        "caption": directives.unchanged_required,
-        "name": directives.unchanged,
-    }
+    facts, heads = "engines", HEADS
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(str(files("inferlab") / "data" / "facts" / "engines.toml"))
-        asked, engines = self.arguments[0].split(), list(known_engines().values())
-        if asked == [VERSIONS]:
+        engines = list(known_engines().values())
+        if self.arguments[0].split() == [VERSIONS]:
             return self.versions(engines)
-        unknown = [field for field in asked if field not in HEADS]
-        if unknown:
-            raise self.error(f"There is no column {', '.join(unknown)}. There are: {', '.join(HEADS)}.")
-        table = engine_table(engines, asked)
-        if "caption" in self.options:
-            inlines, _ = self.state.inline_text(self.options["caption"], self.lineno)
-            table.insert(0, nodes.title(self.options["caption"], "", *inlines))
-        self.add_name(table)
-        self.set_source_info(table)
-        return [table]
+        return self.titled(engine_table(engines, self.fields()))
 
     def versions(self, engines: list[EngineFacts]) -> list[nodes.Node]:
         read = nodes.container(classes=["settings-read"])
@@ -78,26 +60,12 @@ class EnginesTable(SphinxDirective):
 
 def engine_table(engines: list[EngineFacts], fields: list[str]) -> nodes.table:
     """The table: a row for each engine, a column for each field."""
-    table = nodes.table(classes=["stack", "settings"])
-    group = nodes.tgroup("", cols=len(fields) + 1)
-    group += [nodes.colspec(colwidth=1) for _ in range(len(fields) + 1)]
-    heads = ("Engine", *(HEADS[field] for field in fields))
-    group += nodes.thead("", nodes.row("", *(nodes.entry("", nodes.paragraph(text=head)) for head in heads)))
-    group += nodes.tbody("", *(_row(engine, fields) for engine in engines))
-    table += group
-    name_cells(table)
-    return table
+    return stacked_table(["Engine", *(HEADS[field] for field in fields)], (_row(one, fields) for one in engines))
 
 
-def _row(engine: EngineFacts, fields: list[str]) -> nodes.row:
+def _row(engine: EngineFacts, fields: list[str]) -> list[nodes.paragraph]:
     title = nodes.paragraph("", "", nodes.strong("", engine.title))
-    cells = (nodes.entry("", nodes.paragraph("", "", *marked(getattr(engine, field)))) for field in fields)
-    return nodes.row("", nodes.entry("", title), *cells)
-
-
-def marked(text: str) -> list[nodes.Node]:
-    """A text in which backticks mark code."""
-    return [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`")) if part]
+    return [title, *(marked(getattr(engine, field)) for field in fields)]
 
 
 def versions_text(engines: list[EngineFacts]) -> str:

@@ -23,7 +23,7 @@ from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from handbook.tables import name_cells
+from handbook.tables import stacked_table
 from inferlab.engine.option_names import Option, Program, option_named, program_named, programs
 from inferlab.errors import InvalidSettings
 
@@ -93,15 +93,7 @@ class SettingName(SphinxRole):
 
 def settings_table(chosen: list[Option], shown: list[Program]) -> nodes.table:
     """The table: a row for each setting, a column for each program."""
-    table = nodes.table(classes=["stack", "settings"])
-    group = nodes.tgroup("", cols=len(shown) + 1)
-    group += [nodes.colspec(colwidth=1) for _ in range(len(shown) + 1)]
-    heads = [nodes.entry("", nodes.paragraph(text=head)) for head in ("Sets", *(program.title for program in shown))]
-    group += nodes.thead("", nodes.row("", *heads))
-    group += nodes.tbody("", *(_row(option, shown) for option in chosen))
-    table += group
-    name_cells(table)
-    return table
+    return stacked_table(["Sets", *(program.title for program in shown)], (_row(option, shown) for option in chosen))
 
 
 def sources_text(shown: list[Program]) -> str:
@@ -122,9 +114,9 @@ def month(date: str) -> str:
     return f"{MONTHS[int(month) - 1]} {year}"
 
 
-def _row(option: Option, shown: list[Program]) -> nodes.row:
+def _row(option: Option, shown: list[Program]) -> list[nodes.paragraph]:
     what = nodes.paragraph("", "", nodes.strong("", f"{option.what[0].upper()}{option.what[1:]}"))
-    return nodes.row("", nodes.entry("", what), *(nodes.entry("", _cell(option, program)) for program in shown))
+    return [what, *(_cell(option, program) for program in shown)]
 
 
 def _cell(option: Option, program: Program) -> nodes.paragraph:

@@ -1,9 +1,17 @@
-"""Captioned tables, numbered as tables though a cell can caption only figures, and rows that are blocks on a phone."""
+"""Captioned tables, numbered as tables though a cell can caption only figures, and rows that are blocks on a phone.
+
+A directive for a table of facts, with the columns that a page asks for, is a `FactsTable`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.transforms import SphinxTransform
+from sphinx.util.docutils import SphinxDirective
 
 
 def setup(app) -> None:
@@ -56,3 +64,56 @@ def name_cells(table: nodes.table) -> None:
             text = next(iter(cell.findall(nodes.paragraph)), None)
             if text and text.children:
                 text.insert(0, nodes.inline("", f"{head} ", classes=["stack-label"]))
+
+
+class FactsTable(SphinxDirective):
+    """A directive whose argument names fields of the entries in data/facts/`facts`.toml, a column for each."""
+
+    facts: str
+    heads: dict[str, str]
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec = {  # noqa: RUF012 - docutils wants a plain dict
+        "caption": directives.unchanged_required,
+        "name": directives.unchanged,
+    }
+
+    def fields(self) -> list[str]:
+        """The fields that the page asks for; the page is built again when the facts change."""
+        self.env.note_dependency(str(files("inferlab") / "data" / "facts" / f"{self.facts}.toml"))
+        asked = self.arguments[0].split()
+        unknown = [field for field in asked if field not in self.heads]
+        if unknown:
+            raise self.error(f"There is no column {', '.join(unknown)}. There are: {', '.join(self.heads)}.")
+        return asked
+
+    def titled(self, table: nodes.table) -> list[nodes.Node]:
+        """The table with the directive's caption and name."""
+        if "caption" in self.options:
+            inlines, _ = self.state.inline_text(self.options["caption"], self.lineno)
+            table.insert(0, nodes.title(self.options["caption"], "", *inlines))
+        self.add_name(table)
+        self.set_source_info(table)
+        return [table]
+
+
+def stacked_table(heads: Sequence[str], rows: Iterable[Sequence[nodes.paragraph]]) -> nodes.table:
+    """A table whose rows are blocks on a narrow screen; a row is a paragraph for each column."""
+    table = nodes.table(classes=["stack", "settings"])
+    group = nodes.tgroup("", cols=len(heads))
+    group += [nodes.colspec(colwidth=1) for _ in heads]
+    group += nodes.thead("", _row([nodes.paragraph(text=head) for head in heads]))
+    group += nodes.tbody("", *map(_row, rows))
+    table += group
+    name_cells(table)
+    return table
+
+
+def _row(cells: Sequence[nodes.paragraph]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", cell) for cell in cells))
+
+
+def marked(text: str) -> nodes.paragraph:
+    """A paragraph of a text in which backticks mark code."""
+    parts = [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`")) if part]
+    return nodes.paragraph("", "", *parts)
