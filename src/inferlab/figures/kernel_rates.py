@@ -71,7 +71,8 @@ def type_rates(rates: TypeRates, base: str) -> go.Figure:
     figure = _panels(rates.badge, f"Rates relative to {base}: {text}.", list(rows.values()), base)
     for phase in RATES:
         every = {rows[type]: rates.ratios(type, base, phase) for type in rates.types}
-        _dots(figure, phase, every, {rows[type]: rates.of(type).kernel(phase) for type in rates.types})
+        shown = OUTLIER * max(median(found) for found in every.values())
+        _dots(figure, phase, every, {rows[type]: rates.of(type).kernel(phase) for type in rates.types}, shown)
     for axis in AXES.values():
         figure.add_shape(type="line", x0=1, x1=1, y0=0, y1=1, xref=axis, yref="paper", line={"color": EDGE, "width": 2})
     return _one_legend_entry_each(figure)
