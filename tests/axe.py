@@ -13,24 +13,25 @@ UNFOLD = """() => {
 START = """([scheme, rules]) => {
   document.documentElement.dataset.theme = scheme;
   const line = (each) => `${each.id} (${each.nodes.length}): ${each.nodes[0].html.slice(0, 160)}`;
-  const run = axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
+  const run = axe.run(document, { resultTypes: ["violations"], preload: false, ...(rules && { runOnly: rules }) });
   window.violations = run.then((found) => found.violations.map(line));
 }"""
 SCHEMES = {"light": None, "dark": ["color-contrast"]}
 """Which rules each scheme is checked for, None for all: in dark only colours can differ."""
 
 
-def violations(tabs: list) -> list[str]:
-    """What axe-core finds in tabs with every fold open, in both schemes."""
+def violations(tabs: list, dark: list | None = None) -> list[str]:
+    """What axe-core finds in tabs with every fold open, in both schemes; in dark only in the tabs `dark`, if given."""
     for tab in tabs:
         tab.add_style_tag(content=STILL)
         tab.add_script_tag(path=str(AXE))
         tab.evaluate(UNFOLD)
     found = []
     for scheme, rules in SCHEMES.items():
-        for tab in tabs:
+        checked = tabs if scheme == "light" or dark is None else dark
+        for tab in checked:
             tab.evaluate(START, [scheme, rules])
-        for tab in tabs:
+        for tab in checked:
             where = f"{scheme}, {tab.viewport_size['width']}"
             found += [f"{where}: {each}" for each in tab.evaluate("window.violations")]
     return found

@@ -26,13 +26,19 @@ machine, and `epub` and `pdf` bind it into one file.
 
 from __future__ import annotations
 
+import sys
+
 from handbook.cells import build_facts, claim_counts, number, table
 
 __all__ = ["build_facts", "claim_counts", "load_ipython_extension", "number", "setup", "table"]
 
 
 def load_ipython_extension(ipython) -> None:
-    """Called by IPython for `--ext=handbook`: figures are shown as the page's own HTML."""
+    """Called by IPython for `--ext=handbook`: figures are shown as the page's own HTML.
+
+    Plotly imports nbformat, which then checks no IRIs: the grammar for that would take each page's kernel a second.
+    """
+    sys.modules.setdefault("rfc3987_syntax", None)
     from inferlab import figures
 
     figures.register_page_renderer()

@@ -74,18 +74,23 @@ def first_figure(page: Page, address: Path | str) -> Locator:
     return box
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_every_figure_is_there_without_javascript(pages, browser, width):
-    """One drawing for the width of the window, legible, with a text alternative and without buttons."""
-    context = browser.new_context(java_script_enabled=False, viewport={"width": width, "height": 900})
-    page, wrong, n_figures = context.new_page(), [], 0
+@pytest.fixture(scope="session", params=[1280, 390])
+def drawn(request, pages, browser) -> dict[str, tuple[list[dict], list[str]]]:
+    """For each page without JavaScript, in a wide and a narrow window: its drawings, and the texts that are cut."""
+    context = browser.new_context(java_script_enabled=False, viewport={"width": request.param, "height": 900})
+    page, found = context.new_page(), {}
     for path in pages:
         page.goto(path.as_uri())
-        found = page.evaluate(DRAWINGS)
-        n_figures += len(found)
-        wrong += [(path.stem, one["alt"][:60], min(one["sizes"], default=0)) for one in found if not is_readable(one)]
+        found[path.stem] = page.evaluate(DRAWINGS), page.evaluate(CUT)
     context.close()
-    assert n_figures > 0
+    return found
+
+
+def test_every_figure_is_there_without_javascript(drawn):
+    """One drawing for the width of the window, legible, with a text alternative and without buttons."""
+    figures = [(name, one) for name, (drawings, _) in drawn.items() for one in drawings]
+    assert figures
+    wrong = [(name, one["alt"][:60], min(one["sizes"], default=0)) for name, one in figures if not is_readable(one)]
     assert wrong == []
 
 
@@ -101,16 +106,9 @@ def test_a_figure_that_is_not_readable_is_noticed(page, text):
     assert [is_readable(one) for one in page.evaluate(DRAWINGS)] == [False]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_text_of_a_figure_is_cut(pages, browser, width):
+def test_no_text_of_a_figure_is_cut(drawn):
     """Headings, names and the sizes beside bars end within the figure, on a phone too."""
-    context = browser.new_context(java_script_enabled=False, viewport={"width": width, "height": 900})
-    page, cut = context.new_page(), []
-    for path in pages:
-        page.goto(path.as_uri())
-        cut += [(path.stem, text) for text in page.evaluate(CUT)]
-    context.close()
-    assert cut == []
+    assert [(name, text) for name, (_, cut) in drawn.items() for text in cut] == []
 
 
 @pytest.mark.parametrize(("x", "cut"), [(0, []), (70, ["as planned"]), (-20, ["as planned"])])

@@ -7,7 +7,7 @@ import io
 import re
 
 import pytest
-from first_visit import PHONE, WIDE, FirstVisit, first_visit, pages_of
+from first_visit import PHONE, WIDE, FirstVisit, opened, pages_of
 from fontTools.ttLib import TTFont
 
 from handbook import stylesheet
@@ -40,10 +40,19 @@ ICONS_SHOWN = """() => {
 
 
 @pytest.fixture(scope="module", params=[("light", WIDE), ("dark", PHONE)], ids=["light and wide", "dark on a phone"])
-def first_visits(request, built_book, compressed, browser) -> dict[str, FirstVisit]:
-    """A first visit to each page."""
+def first_visits_and_icons(request, built_book, compressed, browser) -> tuple[dict[str, FirstVisit], dict[str, str]]:
+    """A first visit to each page, and a page for each icon that was shown."""
     scheme, size = request.param
-    return {page: first_visit(browser, compressed, page, scheme=scheme, size=size) for page in pages_of(built_book)}
+    visits, shown = {}, {}
+    for page in pages_of(built_book):
+        with opened(browser, compressed, page, scheme=scheme, size=size) as (tab, visits[page]):
+            shown |= dict.fromkeys(tab.evaluate(ICONS_SHOWN), page)
+    return visits, shown
+
+
+@pytest.fixture
+def first_visits(first_visits_and_icons) -> dict[str, FirstVisit]:
+    return first_visits_and_icons[0]
 
 
 def weight(visit) -> int:
@@ -82,18 +91,12 @@ def test_the_size_of_the_text_is_the_same_from_the_first_style_on(first_visits):
     assert {page: found for page, found in sizes.items() if list(found) != ["16px"]} == {}
 
 
-def test_every_icon_is_in_the_small_fonts(built_book, browser):
+def test_every_icon_is_in_the_small_fonts(built_book, first_visits_and_icons):
     """The fonts of icons hold each icon that a page shows: none is an empty box."""
     sheet = (built_book / "_static" / stylesheet.SHEET).read_text(encoding="utf-8")
     fonts = [base64.b64decode(font) for font in re.findall(r"data:font/woff2;base64,([^\"]+)", sheet)]
     held = {chr(code) for font in fonts for code in TTFont(io.BytesIO(font)).getBestCmap()}
-    page = browser.new_page()
-    shown = {}
-    for path in pages_of(built_book):
-        page.goto(f"{built_book.as_uri()}/{path}", wait_until="domcontentloaded")
-        for icon in page.evaluate(ICONS_SHOWN):
-            shown.setdefault(icon, path)
-    page.close()
+    _, shown = first_visits_and_icons
     assert len(shown) > 5
     assert {icon: path for icon, path in shown.items() if icon not in held} == {}
 

@@ -67,7 +67,7 @@ def test_a_lab_reads_like_its_page(address, page):
     page.goto(f"{address}/lab/tree/labs/{LAB}?reset")
     notebook = page.locator(".jp-Notebook")
     expect(notebook.get_by_role("heading", name="Clean up")).to_be_visible()
-    expect(notebook.get_by_text("widgets.ask(")).to_have_count(3)
+    expect(notebook.get_by_text("widgets.ask(")).to_have_count(4)
     folded = notebook.locator(".jp-InputPlaceholder")
     assert [said for said in folded.all_inner_texts() if said.strip()] == []
     text = notebook.inner_text()

@@ -90,13 +90,14 @@ def combination(random: Random) -> dict[str, str]:
         "override_tensor": random.choice(["", "", "", "ffn_down=CPU", "blk.1.attn=CPU, ffn_up=CPU"]),
         "type_k": random.choice([*KV_TYPES, "f16", "q8_0"]),
         "type_v": random.choice([*KV_TYPES, "f16", "q8_0"]),
-        "flash_attn": random.choice(["on", "on", "auto", "off"]),
+        "flash_attn": random.choice(["on", "on", "on", "on", "auto", "auto", "off"]),
         "n_seq_max": random.choice(["1", "1", "4"]),
         "n_ubatch": random.choice(["512", "512", "128", "2048"]),
         "offload_kqv": random.choice(["on", "on", "on", ""]),
-        "kv_unified": random.choice(["", "", "", "", "", "on"]),
-        "window_only": random.choice(["", "", "", "", "", "", "", "on"]),
     }
+    pooled, windowed = chosen["n_seq_max"] == "4", "gemma" in chosen["model"]
+    chosen["kv_unified"] = random.choice(["", "on"] if pooled else [*10 * [""], "on"])
+    chosen["window_only"] = random.choice(["", "on"] if windowed else [*20 * [""], "on"])
     shared = chosen["shared"] if chosen["card"] == "other" else sized_cards()[chosen["card"]][0].unified
     one_or_two = {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}
     sharing = random.choice([{}, {}, {"second": "6", "tensor_split": "3,1"}, {"split_mode": "tensor"}])
@@ -331,7 +332,8 @@ def test_the_keyboard_is_enough(page):
     assert seen == ["model", "type", "card", "n_cards", "reserve", "n_ctx", "n_gpu_layers", "n_cpu_moe", "flash_attn"]
     page.locator("[name=type]").focus()
     page.keyboard.press("ArrowDown")
-    expect(page.locator(".instrument-status")).to_contain_text("Q4_K_S", timeout=ANSWER_MS)
+    after = [*MIXES][[*MIXES].index(DEFAULTS["type"]) + 1]
+    expect(page.locator(".instrument-status")).to_contain_text(f" in {after} ", timeout=ANSWER_MS)
 
 
 def test_a_start_can_be_cancelled(browser, site):

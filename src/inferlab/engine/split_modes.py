@@ -1,4 +1,4 @@
-"""What each split mode of llama.cpp needs, excludes or passes over: the table of data/facts/split_modes.toml."""
+"""What each split mode of llama.cpp needs, excludes or ignores: the table of data/facts/split_modes.toml."""
 
 from __future__ import annotations
 

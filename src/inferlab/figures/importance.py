@@ -63,7 +63,7 @@ def losses_by_text(losses: MatrixLosses, types: Sequence[str]) -> go.Figure:
     text = "; ".join(f"{type}: {_relative_text(losses, type, names)}" for type in types)
     figure = blank(
         losses.badge, f"KL divergence relative to that with the matrix of the training text. {text}.",
-        x="KL divergence, relative to the training text's matrix",
+        x="KL divergence, as a multiple",
     )  # fmt: skip
     for name in names:
         own = [losses.of(type, name) for type in types if losses.of(type, name)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferlab.errors import HeaderIncomplete, ModelError, ModelNotFound, RecordError
-from inferlab.model.gguf import MAX_HEADER_BYTES, Model, read_gguf, read_part
+from inferlab.model.gguf import MAX_HEADER_BYTES, Model, read_gguf, read_part, require_model
 from inferlab.units import MIB, bytes_text
 
 FIRST_SLICE = 2**20
@@ -37,7 +37,7 @@ class DroppedFiles:
         path, have = self._written(name, size, start, data)
         try:
             with self._without_paths():
-                read_part(path, self.sizes)
+                require_model(read_part(path, self.sizes))
         except HeaderIncomplete:
             return have, min(size, 2 * have, have + LARGEST_SLICE, MAX_HEADER_BYTES)
         return None

@@ -269,14 +269,14 @@ def read_gguf(path: str | Path, sizes: Mapping[str, int] | None = None) -> Model
     first = read_part(Path(path), sizes)
     count = first.metadata.get("split.count", 0)
     if not isinstance(count, int) or count < 2:
-        return _require_model(first)
-    others = [read_part(part, sizes) for part in _other_parts(_require_model(first), count)]
+        return require_model(first)
+    others = [read_part(part, sizes) for part in _other_parts(require_model(first), count)]
     numbered = ((replace(t, part=n) for t in part.tensors) for n, part in enumerate(others, 1))
     tensors = (*first.tensors, *chain.from_iterable(numbered))
     return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
 
 
-def _require_model(found: Model) -> Model:
+def require_model(found: Model) -> Model:
     """The header itself, if it is a model's, or that of a later part, which has no architecture.
 
     Raises NotGGUF for an importance matrix, DamagedGGUF for another sound file.
