@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +55,9 @@ def test_competing_processes_end_with_the_observation():
     """Competing processes run during the block, as many as asked for, and are gone after it; others have none."""
     before = children()
     with faults._competing_processes("competing load", Severity(n_competitors=2)):
+        deadline = time.monotonic() + 20
+        while len(children() - before) < 2 and time.monotonic() < deadline:  # ps may see one before its program starts
+            time.sleep(0.05)
         assert len(children() - before) == 2
     assert children() == before
     with faults._competing_processes("one thread", Severity()):
