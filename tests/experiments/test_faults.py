@@ -61,7 +61,8 @@ def test_competing_processes_end_with_the_observation():
 
 
 def children() -> set[str]:
-    told = subprocess.run(["ps", "-ww", "-o", "pid=,stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+    asked = ["ps", "-ww", "-o", "pid=,stat=,args=", "--ppid", str(os.getpid())]
+    told = subprocess.run(asked, capture_output=True, text=True)
     return {line.split()[0] for line in told.stdout.splitlines() if "getppid" in line and line.split()[1][0] != "Z"}
 
 
