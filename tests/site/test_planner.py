@@ -85,8 +85,8 @@ def combination(random: Random) -> dict[str, str]:
         "reserve": random.choice(["0", "0.5", "1", "2"]),
         "n_ctx": str(random.choice([512, 4096, 8192, 20_000, 131_072])),
         "n_gpu_layers": random.choice(["", "", "", "0", "10", "24"]),
-        "n_cpu_moe": random.choice(["", "", "", "", "", "7"]),
-        "cpu_moe": random.choice(["", "", "", "", "", "on"]),
+        "n_cpu_moe": random.choice([*9 * [""], "7"]),
+        "cpu_moe": random.choice([*9 * [""], "on"]),
         "override_tensor": random.choice(["", "", "", "ffn_down=CPU", "blk.1.attn=CPU, ffn_up=CPU"]),
         "type_k": random.choice([*KV_TYPES, "f16", "q8_0"]),
         "type_v": random.choice([*KV_TYPES, "f16", "q8_0"]),
@@ -96,7 +96,7 @@ def combination(random: Random) -> dict[str, str]:
         "offload_kqv": random.choice(["on", "on", "on", ""]),
     }
     pooled, windowed = chosen["n_seq_max"] == "4", "gemma" in chosen["model"]
-    chosen["kv_unified"] = random.choice(["", "on"] if pooled else [*10 * [""], "on"])
+    chosen["kv_unified"] = random.choice(["", "on"] if pooled else [*20 * [""], "on"])
     chosen["window_only"] = random.choice(["", "on"] if windowed else [*20 * [""], "on"])
     shared = chosen["shared"] if chosen["card"] == "other" else sized_cards()[chosen["card"]][0].unified
     one_or_two = {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}
