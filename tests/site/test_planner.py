@@ -100,8 +100,9 @@ def combination(random: Random) -> dict[str, str]:
     chosen["window_only"] = random.choice(["", "on"] if windowed else [*20 * [""], "on"])
     shared = chosen["shared"] if chosen["card"] == "other" else sized_cards()[chosen["card"]][0].unified
     one_or_two = {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}
+    alike = {"second": "", "tensor_split": "", "split_mode": "layer"}
     sharing = random.choice([{}, {}, {"second": "6", "tensor_split": "3,1"}, {"split_mode": "tensor"}])
-    return chosen | one_or_two | sharing
+    return chosen | one_or_two | alike | sharing
 
 
 def printed(command: str) -> dict | None:
