@@ -63,7 +63,7 @@ def losses_by_text(losses: MatrixLosses, types: Sequence[str]) -> go.Figure:
     text = "; ".join(f"{type}: {_relative_text(losses, type, names)}" for type in types)
     figure = blank(
         losses.badge, f"KL divergence relative to that with the matrix of the training text. {text}.",
-        x="KL divergence, as a multiple",
+        x="KL divergence, training text = 1",
     )  # fmt: skip
     for name in names:
         own = [losses.of(type, name) for type in types if losses.of(type, name)]
