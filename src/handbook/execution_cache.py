@@ -8,13 +8,16 @@ wrote to standard error.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from myst_nb.core.execute import NotebookClientBase, NotebookClientDirect, create_client
+from jupyter_client.jsonutil import parse_date
+from myst_nb.core.execute import NotebookClientBase, NotebookClientDirect, create_client, direct
 
 from handbook import fingerprints
 from inferlab.records import write_whole
@@ -97,8 +100,33 @@ class CachingClient(NotebookClientDirect):
             restore_outputs(self.notebook, kept)
             self.exec_metadata = kept["result"]
         else:
-            super().start_client()
+            with timed_cells():
+                super().start_client()
+            self.exec_metadata["cell_seconds"] = take_cell_seconds(self.notebook)
             executions.keep(name, page, self.notebook, self.exec_metadata)
+
+
+@contextmanager
+def timed_cells() -> Iterator[None]:
+    """While this lasts, what MyST-NB executes notes the time of each cell."""
+    untimed = direct.single_nb_execution
+    direct.single_nb_execution = partial(untimed, record_timing=True)
+    try:
+        yield
+    finally:
+        direct.single_nb_execution = untimed
+
+
+def take_cell_seconds(notebook: nbformat.NotebookNode) -> list[float]:
+    """Seconds of each code cell, 0 for an empty one, from the times that nbclient left in the cells' metadata."""
+    return [_seconds(cell.metadata.pop("execution", {})) for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _seconds(times: Mapping[str, str]) -> float:
+    if not times:
+        return 0.0
+    began, ended = (parse_date(times[name]) for name in ("iopub.status.busy", "shell.execute_reply"))
+    return (ended - began).total_seconds()
 
 
 def _why_executed(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -60,6 +60,7 @@ def keep(executions: Executions, path: Path, notebook: nbformat.NotebookNode, te
     result = {
         "mtime": max(call.stop for call in calls),
         "runtime": sum(call.duration for call in calls),
+        "cell_seconds": [call.duration for call in calls],
         "method": "nbval",
         "succeeded": True,
         "error": None,

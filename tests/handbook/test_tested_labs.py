@@ -44,6 +44,7 @@ def test_a_tested_lab_is_not_executed_again(kept):
     assert found["metadata"]["language_info"]["pygments_lexer"] == "ipython3"
     assert found["result"]["succeeded"]
     assert 0 < found["result"]["runtime"] < 60
+    assert sum(found["result"]["cell_seconds"]) == pytest.approx(found["result"]["runtime"])
 
 
 @pytest.mark.parametrize(
