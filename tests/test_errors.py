@@ -17,6 +17,7 @@ from handbook import claims, diagrams
 from inferlab import errors
 from inferlab.atlas import contribute
 from inferlab.atlas.campaign import TimeLimitedEngine
+from inferlab.doctor.workshops import syllabus
 from inferlab.engine import libraries
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
@@ -123,6 +124,7 @@ RAISERS = {
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
     "RecordError": lambda folder, _: lab.load(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),
+    "UnknownSyllabus": lambda *_: syllabus("week"),
     "UnreadableLog": lambda *_: lab.explain("a text without a line of any program"),
     "StaleDiagram": lambda folder, _: diagrams.rendered("graph TD", a_folder_without_pictures(folder)),
 }

@@ -23,6 +23,7 @@
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
     ├── UnknownClaim            a name that is not in the register of claims
+    ├── UnknownSyllabus         a workshop that the book has no syllabus for
     └── UnreadableLog           no log: nothing to read, or no line that a known program writes
 
 The notebook's kernel survives all of them, and the next call starts a new worker where one is needed.
@@ -134,6 +135,10 @@ class StaleDiagram(InferlabError):
 
 class UnknownClaim(InferlabError):
     """The register of claims has no entry of that name."""
+
+
+class UnknownSyllabus(InferlabError):
+    """There is no workshop of that name."""
 
 
 class UnreadableLog(InferlabError):

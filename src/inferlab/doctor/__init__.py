@@ -8,22 +8,30 @@ It changes nothing, downloads nothing, and no finding names the user, the host o
     remedies   the commands that fix something
     building   which backend, CUDA toolkit and build command fit this machine
     checks     one function for each subject
+    workshops  what a workshop asks of a participant's machine
+    room_line  the line that a participant sends to the teacher, and a room of them
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
 
-from inferlab.doctor.checks import CHECKS
+from inferlab.doctor.checks import CHECKS, FOR_BUILDING, compiler
 from inferlab.doctor.findings import Checkup, Finding
 from inferlab.doctor.host import Host, Seen
+from inferlab.doctor.room_line import RoomLine, line_for
+from inferlab.doctor.workshops import check_workshop, first_run, syllabus
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
+from inferlab.measurement.run import measure
+from inferlab.model.find import cache_folder, tiny_model
 
 TIMEOUT_SECONDS = 120.0
 
-__all__ = ["Checkup", "Finding", "Host", "check_machine"]
+__all__ = ["Checkup", "Finding", "Host", "check_for_workshop", "check_machine"]
 
 
 def check_machine(
@@ -47,8 +55,39 @@ def check_machine(
         own.close()
 
 
+def check_for_workshop(
+    name: str, room: str = "cpu", host: Host | None = None, new_engine: Callable[[float], Engine] = LlamaEngine
+) -> tuple[Checkup, RoomLine]:
+    """Examine what a workshop needs of this machine, and measure once; takes some seconds.
+
+    name  of a syllabus in data/workshops.toml
+    room  one of `workshops.ROOMS`
+
+    What only a build of the book needs is left out. The second part of the answer is the line for the teacher.
+    Raises UnknownSyllabus.
+    """
+    asked, own = syllabus(name), new_engine(TIMEOUT_SECONDS)
+    try:
+        seen = Seen(host or Host(), own)
+        run = first_run(partial(measure, tiny_model(), engine=own))
+        here = [check for check in CHECKS if check not in FOR_BUILDING and not (check is compiler and seen.backends)]
+        findings = [*_findings(seen, here), *check_workshop(asked, room, seen, run)]
+        checkup = _checkup(seen, findings)
+        free = seen.host.free_bytes(cache_folder())
+        return checkup, line_for(f"{name}, {room}", version("inferlab"), checkup.findings, seen, free, run)
+    finally:
+        own.close()
+
+
 def _run_checks(seen: Seen) -> Checkup:
-    findings = [finding for check in CHECKS if (finding := check(seen)) is not None]
+    return _checkup(seen, _findings(seen, CHECKS))
+
+
+def _findings(seen: Seen, checks: Iterable[Callable[[Seen], Finding | None]]) -> list[Finding]:
+    return [finding for check in checks if (finding := check(seen)) is not None]
+
+
+def _checkup(seen: Seen, findings: list[Finding]) -> Checkup:
     anonymous = tuple(_without_names(finding, seen.host) for finding in findings)
     return Checkup(anonymous, seen.machine, _next_step(anonymous, seen.host))
 

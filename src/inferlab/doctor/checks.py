@@ -421,3 +421,6 @@ CHECKS: tuple[Callable[[Seen], Finding | None], ...] = (
     node_packages,
     browser,
 )
+
+FOR_BUILDING = (node_packages, browser)
+"""Checks of what only a build of the book needs."""
