@@ -10,8 +10,9 @@ In Sphinx: `setup` connects the parts.
 - What a page shows: `drawings` draws figures as SVG, `formulas` typesets mathematics; `diagrams`, `trials`,
   `predictions`, `atlas_table`, `settings_table`, `engine_table` and `speculation_table` make diagrams, claims on trial,
   questions to the reader, and the tables of the hardware atlas, of the settings of five programs, of the engines and
-  of the types of speculation; `gallery` shows every diagram once, as files to take along; `tables` numbers captioned
-  tables, and `code_lines` makes the lines of code break well on a phone.
+  of the types of speculation; `syllabus` makes the blocks and plans of a workshop, with their minutes; `gallery` shows
+  every diagram once, as files to take along; `tables` numbers captioned tables, and `code_lines` makes the lines of
+  code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
@@ -67,11 +68,12 @@ def setup(app) -> dict:
         predictions,
         settings_table,
         speculation_table,
+        syllabus,
         tables,
         trials,
     )
 
-    tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables)
+    tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables, syllabus)
     content = (*tabled, diagrams, formulas, drawings, gallery, code_lines)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable)
     for part in (accessibility, *content, *reaching, incremental):

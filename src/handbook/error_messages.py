@@ -6,6 +6,7 @@ The groups name rules, so that the page has an order; a rule with a message that
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from inferlab.log_reader.rules import Rule, fix_for, rules
 
@@ -35,7 +36,12 @@ def message_rows(group: str) -> list[tuple[str, str, str]]:
 
     Raises KeyError for an unknown group.
     """
-    return [_row(rules()[name]) for name in GROUPS[group]]
+    return rows(GROUPS[group])
+
+
+def rows(names: Iterable[str]) -> list[tuple[str, str, str]]:
+    """One row for each named rule. Raises KeyError for an unknown rule."""
+    return [_row(rules()[name]) for name in names]
 
 
 def without_group() -> set[str]:

@@ -75,6 +75,12 @@ def first_paragraph(doctree: nodes.document, least: int = 40) -> str:
     return next((text for text in texts if len(text) >= least), "")
 
 
+def n_words(node: nodes.Element) -> int:
+    """Words of a section with the sections below it, or of another part of a page."""
+    below = [section for section in node.findall(nodes.section) if section is not node]
+    return sum(len(_plain(part).split()) for part in (node, *below))
+
+
 def shortened(text: str, most: int) -> str:
     """The whole sentences of a text that fit in so many characters; if the first does not fit, its first words."""
     if len(text) <= most:

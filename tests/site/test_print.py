@@ -194,3 +194,12 @@ def dark_areas(stream: str) -> list[tuple[float, float]]:
             found += [box for box in pending if line in ("f", "f*") and dark and box[0] > 300 and box[1] > 100]
             pending = []
     return found
+
+
+def test_the_quick_reference_is_one_sheet(built_book, browser):
+    """Who prints it for a room gets one side of A4 for each person."""
+    page = browser.new_page()
+    page.goto((built_book / "book/teaching/quick-reference.html").as_uri())
+    page.wait_for_load_state("load")
+    assert re.findall(rb"/Type /Pages\s+/Count (\d+)", page.pdf(format="A4")) == [b"1"]
+    page.close()

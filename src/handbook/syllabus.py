@@ -1,0 +1,540 @@
+"""Sphinx directives for a workshop: the blocks that it is made of, and plans with a clock.
+
+~~~{block} pipeline                            below a heading, which is the block's title
+:goal: Say where the time of a request goes.
+:read: book/workflow/pipeline#in-short         pages, or a section of one, or its box *In short*
+:lab: 03-follow-the-pipeline
+:sections: "Predict; Measure: longer prompts"  of the lab; all of them where it is missing
+:minutes: 30                                   given, for work that is no lab
+What the instructor says.
+
+```{asks} 03-follow-the-pipeline length        a question of a lab, put to the room
+- one of its choices => what to say to who chose it
+```
+```{rooms}
+- cpu: what differs in a room without a GPU
+```
+~~~
+```{plan} half-day
+:start: 9:00
+:minutes: 240
+pipeline
+memory optional                                left out first, where the time is short
+break 15
+```
+
+Minutes are computed when a page is written: for talking and reading from words, for the machine from the seconds of the
+lab's cells in their last execution. `data/pace.toml` has the rates and the givens.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from handbook import page_texts
+from handbook.predictions import ON_LAB_PAGES, lab_question
+from handbook.tables import stacked_table
+from inferlab.facts import tomllib
+
+IN_SHORT = "in-short"
+ROOMS = {"cpu": "Without GPUs", "gpu": "With own GPUs", "shared": "With one shared GPU"}
+HEADS = ("clock", "block", "talk", "read", "decide and look", "machine", "together")
+HEADING = re.compile(r"^(#+) +(.+?) *$", re.MULTILINE)
+logger = logging.getLogger(__name__)
+
+
+def setup(app: Any) -> None:
+    """Make the directives known, and compute their minutes when every page was read."""
+    for node in (BlockFacts, PlanTable):
+        app.add_node(node)
+    for name, directive in {"block": BlockDirective, "asks": Asks, "rooms": Rooms, "plan": PlanDirective}.items():
+        app.add_directive(name, directive)
+    app.connect("env-purge-doc", _forget)
+    app.connect("doctree-read", _remember)
+    app.connect("env-get-updated", _pages_with_minutes)
+    app.connect("doctree-resolved", _fill_in)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a workshop: where it stands, what it asks of people, and what of the machine.
+
+    read        pages, or `page#anchor` for a section of one
+    said_words  words of what the instructor says
+    n_asked     questions to the room
+    given       minutes that the block takes by decision, beside all that is computed
+    """
+
+    name: str
+    title: str
+    page: str
+    anchor: str
+    goal: str
+    read: tuple[str, ...] = ()
+    lab: str = ""
+    sections: tuple[str, ...] = ()
+    said_words: int = 0
+    n_asked: int = 0
+    given: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is read, decided, looked at and computed in some sections of a page or a lab.
+
+    seconds  of the lab's cells in their last execution; None where they were not executed
+    """
+
+    n_words: int = 0
+    n_choices: int = 0
+    n_results: int = 0
+    seconds: float | None = 0.0
+
+    def __add__(self, other: Part) -> Part:
+        known = None not in (self.seconds, other.seconds)
+        return Part(
+            self.n_words + other.n_words,
+            self.n_choices + other.n_choices,
+            self.n_results + other.n_results,
+            self.seconds + other.seconds if known else None,
+        )
+
+
+@dataclass(frozen=True)
+class Minutes:
+    """Whole minutes of a block, each part rounded up; `machine` is None where nothing was executed."""
+
+    talk: int = 0
+    read: int = 0
+    decide: int = 0
+    machine: int | None = 0
+
+    @property
+    def together(self) -> int:
+        return self.talk + self.read + self.decide + (self.machine or 0)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a word, a question and a result cost, from data/pace.toml; rates in words per minute."""
+
+    reading: float
+    talking: float
+    question_minutes: float
+    choice_minutes: float
+    result_minutes: float
+    slowest_machine: float
+
+    def minutes(self, block: Block, part: Part) -> Minutes:
+        """The minutes of a block whose pages and lab have this much."""
+        looked = self.choice_minutes * part.n_choices + self.result_minutes * part.n_results
+        return Minutes(
+            talk=math.ceil(block.said_words / self.talking),
+            read=math.ceil(part.n_words / self.reading),
+            decide=math.ceil(self.question_minutes * block.n_asked + looked) + block.given,
+            machine=None if part.seconds is None else math.ceil(self.slowest_machine * part.seconds / 60),
+        )
+
+
+@cache
+def pace_data() -> dict[str, Any]:
+    """data/pace.toml: cited rates, and givens with what each of them is."""
+    return tomllib.loads((files("handbook") / "data" / "pace.toml").read_text(encoding="utf-8"))
+
+
+def pace_rows() -> list[tuple[str, int, str]]:
+    """For a table of the pace: what it is, its value, and where that comes from."""
+    found = pace_data()
+    rates = [
+        (f"words a minute: {rate['what']}", rate["words_per_minute"], f"{{cite}}`{rate['source']}`")
+        for rate in found["rates"].values()
+    ]
+    return [*rates, *((found["words"][name], value, "a decision") for name, value in found["givens"].items())]
+
+
+@cache
+def pace() -> Pace:
+    """The pace of the book's plans."""
+    found = pace_data()
+    rates = {name: rate["words_per_minute"] for name, rate in found["rates"].items()}
+    return Pace(**rates, **found["givens"])
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a plan: a block's name, or a break of so many minutes."""
+
+    name: str
+    minutes: int = 0
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The lines of a plan between its start and its end, both in minutes after midnight."""
+
+    lines: tuple[Line, ...]
+    start: int
+    minutes: int
+
+    def without(self, names: Iterable[str]) -> Plan:
+        left_out = set(names)
+        return replace(self, lines=tuple(line for line in self.lines if line.name not in left_out))
+
+    def needed(self, minutes: dict[str, Minutes]) -> int:
+        """Minutes that all lines take."""
+        return sum(line.minutes or minutes[line.name].together for line in self.lines)
+
+    def left_out(self, minutes: dict[str, Minutes]) -> list[str]:
+        """The optional blocks that have to go, from the last, until the rest fits or none is left."""
+        gone: list[str] = []
+        optional = [line.name for line in self.lines if line.optional]
+        while optional and self.without(gone).needed(minutes) > self.minutes:
+            gone.append(optional.pop())
+        return gone
+
+
+class BlockFacts(nodes.General, nodes.Element):
+    """Stands for the table of a block until its minutes are known; has what the directive was told."""
+
+
+class PlanTable(nodes.General, nodes.Element):
+    """Stands for a plan until the minutes of its blocks are known; `plan` is a `Plan`."""
+
+
+class BlockDirective(SphinxDirective):
+    """A block: its facts, what to say, what to ask, and what differs between rooms."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {  # noqa: RUF012 - docutils wants a plain dict
+        "goal": directives.unchanged_required,
+        "read": directives.unchanged,
+        "lab": directives.unchanged,
+        "sections": directives.unchanged,
+        "minutes": directives.nonnegative_int,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        parsed = nodes.Element()
+        self.state.nested_parse(self.content, self.content_offset, parsed)
+        asked = [child for child in parsed.children if "workshop-ask" in child.get("classes", ())]
+        rooms = [child for child in parsed.children if "workshop-rooms" in child.get("classes", ())]
+        said = [child for child in parsed.children if child not in (*asked, *rooms)]
+        facts = self.facts(n_words(said), len(asked))
+        ask = [nodes.rubric("", "Ask"), *asked] if asked else []
+        differ = [nodes.rubric("", "Rooms"), *rooms] if rooms else []
+        return [facts, *([nodes.rubric("", "Say"), *said] if said else []), *ask, *differ]
+
+    def facts(self, said_words: int, n_asked: int) -> BlockFacts:
+        facts = BlockFacts(
+            name=self.arguments[0],
+            goal=self.options["goal"],
+            read=listed(self.options.get("read", "")),
+            lab=self.options.get("lab", ""),
+            sections=listed(self.options.get("sections", "")),
+            given=self.options.get("minutes", 0),
+            said_words=said_words,
+            n_asked=n_asked,
+        )
+        self.set_source_info(facts)
+        if facts["lab"]:
+            self.env.note_dependency(str(Path(self.env.srcdir) / "labs" / f"{facts['lab']}.ipynb"))
+        return facts
+
+
+class Asks(SphinxDirective):
+    """A question of a lab with its choices, and what to say to who chose each."""
+
+    required_arguments = 2
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        lab, name = self.arguments
+        path = Path(self.env.srcdir) / "labs" / f"{lab}.ipynb"
+        self.env.note_dependency(str(path))
+        text, choices = lab_question(path, name)
+        replies = dict(self.replies())
+        if set(replies) != set(choices):
+            raise self.error(f"{lab} {name}: what to say is needed for each of {choices}, found {tuple(replies)}.")
+        lines = [f"*{text}*", "", *(f"- **{choice}**: {replies[choice]}" for choice in choices)]
+        box = nodes.container(classes=["workshop-ask"])
+        self.state.nested_parse(StringList(lines, source=self.get_source_info()[0]), self.content_offset, box)
+        return [box]
+
+    def replies(self) -> Iterator[tuple[str, str]]:
+        """Choice and reply of each bullet."""
+        for line in "\n".join(self.content).replace("\n  ", " ").splitlines():
+            if line.startswith("- "):
+                choice, _, reply = line[2:].partition(" => ")
+                yield choice.strip(), reply.strip()
+
+
+class Rooms(SphinxDirective):
+    """What differs in each kind of room."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        items = [line[2:].partition(": ") for line in "\n".join(self.content).replace("\n  ", " ").splitlines() if line]
+        unknown = [room for room, _, _ in items if room not in ROOMS]
+        if unknown:
+            raise self.error(f"There is no room {', '.join(unknown)}. There are: {', '.join(ROOMS)}.")
+        lines = [f"- **{ROOMS[room]}**: {text}" for room, _, text in items]
+        box = nodes.container(classes=["workshop-rooms"])
+        self.state.nested_parse(StringList(lines, source=self.get_source_info()[0]), self.content_offset, box)
+        return [box]
+
+
+class PlanDirective(SphinxDirective):
+    """A plan: its lines, its start and its length."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {  # noqa: RUF012 - docutils wants a plain dict
+        "start": directives.unchanged_required,
+        "minutes": directives.positive_int,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        hours, minutes = map(int, self.options["start"].split(":"))
+        lines = tuple(line_of(text) for text in self.content if text.strip())
+        table = PlanTable(name=self.arguments[0], plan=Plan(lines, 60 * hours + minutes, self.options["minutes"]))
+        self.set_source_info(table)
+        return [table]
+
+
+def line_of(text: str) -> Line:
+    """`break 15`, `pipeline` or `pipeline optional`."""
+    name, _, more = text.strip().partition(" ")
+    return Line(name, optional=True) if more == "optional" else Line(name, int(more or 0))
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The entries of an option, which semicolons separate."""
+    return tuple(entry.strip() for entry in text.split(";") if entry.strip())
+
+
+def n_words(found: Sequence[nodes.Node]) -> int:
+    return sum(len(node.astext().split()) for node in found)
+
+
+def _forget(app: Any, env: Any, page: str) -> None:
+    blocks, plans = _kept(env)
+    for name in [name for name, block in blocks.items() if block.page == page]:
+        del blocks[name]
+    plans.discard(page)
+
+
+def _kept(env: Any) -> tuple[dict[str, Block], set[str]]:
+    """The blocks of the book by name, and the pages that show minutes."""
+    if not hasattr(env, "handbook_blocks"):
+        env.handbook_blocks, env.handbook_plans = {}, set()
+    return env.handbook_blocks, env.handbook_plans
+
+
+def _remember(app: Any, doctree: nodes.document) -> None:
+    blocks, plans = _kept(app.env)
+    for facts in doctree.findall(BlockFacts):
+        section = facts.parent
+        told = {key: facts[key] for key in ("goal", "read", "lab", "sections", "said_words", "n_asked", "given")}
+        name, title = facts["name"], title_of(section)
+        if name in blocks:
+            logger.warning("The block %r stands twice.", name, location=facts)
+        blocks[name] = Block(name, title, app.env.docname, section["ids"][0], **told)
+        plans.add(app.env.docname)
+    if any(doctree.findall(PlanTable)):
+        plans.add(app.env.docname)
+
+
+def _pages_with_minutes(app: Any, env: Any) -> list[str]:
+    """Pages to write in every build, since another page's words or seconds may have changed."""
+    return sorted(_kept(env)[1])
+
+
+def _fill_in(app: Any, doctree: nodes.document, page: str) -> None:
+    blocks, _ = _kept(app.env)
+    shown = Shown(app, page)
+    for facts in list(doctree.findall(BlockFacts)):
+        facts.replace_self(shown.facts(blocks[facts["name"]]))
+    for table in list(doctree.findall(PlanTable)):
+        unknown = [line.name for line in table["plan"].lines if not line.minutes and line.name not in blocks]
+        if unknown:
+            logger.warning("There is no block %s.", ", ".join(unknown), location=table)
+            table.replace_self([])
+        else:
+            table.replace_self(shown.plan(table["plan"], blocks))
+
+
+class Shown:
+    """Makes the tables of one page."""
+
+    def __init__(self, app: Any, page: str) -> None:
+        self.app, self.env, self.page = app, app.env, page
+
+    def link(self, text: str, page: str, anchor: str = "") -> nodes.reference:
+        uri = self.app.builder.get_relative_uri(self.page, page) + (f"#{anchor}" if anchor else "")
+        return nodes.reference("", "", nodes.inline("", text), refuri=uri, internal=True)
+
+    def part(self, block: Block) -> Part:
+        """What the pages and the lab of a block hold."""
+        parts = [page_part(self.env.get_doctree(page), anchor) for page, anchor in map(split_anchor, block.read)]
+        return sum((*parts, *self.lab_part(block)), Part())
+
+    def lab_part(self, block: Block) -> Iterator[Part]:
+        if block.lab:
+            page = f"labs/{block.lab}"
+            executed = getattr(self.env, "nb_metadata", {}).get(page, {}).get("exec_data") or {}
+            path = Path(self.env.srcdir) / f"{page}.ipynb"
+            yield lab_part(path, self.env.get_doctree(page), block.sections, executed.get("cell_seconds"))
+
+    def minutes(self, block: Block) -> Minutes:
+        return pace().minutes(block, self.part(block))
+
+    def facts(self, block: Block) -> nodes.Node:
+        """Goal, pages, lab and minutes of a block, as a list."""
+        items = [("Goal", [nodes.Text(block.goal)])]
+        if block.read:
+            items.append(("Read", joined(self.page_link(entry) for entry in block.read)))
+        if block.lab:
+            items.append(("Run", self.lab_link(block)))
+        minutes = self.minutes(block)
+        items.append(("Minutes", [nodes.Text(minutes_text(minutes))]))
+        listed = nodes.bullet_list(classes=["workshop-facts"])
+        for head, inlines in items:
+            listed += nodes.list_item("", nodes.paragraph("", "", nodes.strong("", f"{head}: "), *inlines))
+        return listed
+
+    def page_link(self, entry: str) -> nodes.reference:
+        page, anchor = split_anchor(entry)
+        title = self.env.titles[page].astext()
+        if anchor == IN_SHORT:
+            return self.link(f"{title}, In short", page)
+        heading = title_of(section_of(self.env.get_doctree(page), anchor)) if anchor else ""
+        return self.link(", ".join(filter(None, (title, heading))), page, anchor)
+
+    def lab_link(self, block: Block) -> list[nodes.Node]:
+        page = f"labs/{block.lab}"
+        which = f", sections: {'; '.join(block.sections)}" if block.sections else ", all of it"
+        return [self.link(self.env.titles[page].astext(), page), nodes.Text(which)]
+
+    def plan(self, plan: Plan, blocks: dict[str, Block]) -> list[nodes.Node]:
+        """The table of a plan, and the sentence on what is left of the time."""
+        minutes = {line.name: self.minutes(blocks[line.name]) for line in plan.lines if not line.minutes}
+        rows, clock = [], plan.start
+        for line in plan.lines:
+            block = blocks.get(line.name)
+            rows.append([nodes.paragraph(text=clock_text(clock)), *self.cells(line, block, minutes.get(line.name))])
+            clock += line.minutes or minutes[line.name].together
+        gone = [blocks[name].title for name in plan.left_out(minutes)]
+        table = stacked_table(HEADS, rows)
+        table["classes"].append("plan")
+        return [table, nodes.paragraph(text=rest_text(plan, minutes, gone))]
+
+    def cells(self, line: Line, block: Block | None, minutes: Minutes | None) -> list[nodes.paragraph]:
+        if block is None or minutes is None:
+            return [nodes.paragraph(text=text) for text in (line.name, "", "", "", "", f"{line.minutes}")]
+        title = nodes.paragraph("", "", self.link(block.title, block.page, block.anchor))
+        title += [nodes.Text(" (may be left out)")] if line.optional else []
+        machine = "not executed" if minutes.machine is None else f"{minutes.machine}"
+        texts = (f"{minutes.talk}", f"{minutes.read}", f"{minutes.decide}", machine, f"{minutes.together}")
+        return [title, *(nodes.paragraph(text=text) for text in texts)]
+
+
+def clock_text(minutes: int) -> str:
+    return f"{minutes // 60}:{minutes % 60:02}"
+
+
+def minutes_text(minutes: Minutes) -> str:
+    """`12 together: 2 to talk, 5 to read, 4 to decide and look, 1 for the machine`."""
+    machine = "the machine's part not executed" if minutes.machine is None else f"{minutes.machine} for the machine"
+    parts = f"{minutes.talk} to talk, {minutes.read} to read, {minutes.decide} to decide and look, {machine}"
+    return f"{minutes.together} together: {parts}."
+
+
+def rest_text(plan: Plan, minutes: dict[str, Minutes], gone: Sequence[str]) -> str:
+    """How the lines of a plan fit into its time, and what to leave out where they do not."""
+    needed = plan.needed(minutes)
+    if needed <= plan.minutes:
+        return f"The blocks and breaks take {needed} of {plan.minutes} minutes; {plan.minutes - needed} are left."
+    over = f"The blocks and breaks take {needed} minutes, {needed - plan.minutes} more than there are."
+    return f"{over} Leave out: {', '.join(gone)}." if gone else over
+
+
+def joined(links: Iterable[nodes.Node]) -> list[nodes.Node]:
+    """Links with commas between them."""
+    return [part for link in links for part in (nodes.Text("; "), link)][1:]
+
+
+def split_anchor(entry: str) -> tuple[str, str]:
+    page, _, anchor = entry.partition("#")
+    return page, anchor
+
+
+def title_of(section: nodes.Element) -> str:
+    return section.next_node(nodes.title).astext()
+
+
+def section_of(doctree: nodes.document, anchor: str) -> nodes.Element:
+    """The section of a page, or its box *In short*. Raises LookupError where there is none."""
+    if anchor == IN_SHORT:
+        return next(node for node in doctree.findall(nodes.admonition) if IN_SHORT in node["classes"])
+    for section in doctree.findall(nodes.section):
+        if anchor in section["ids"]:
+            return section
+    raise LookupError(f"There is no section {anchor!r} in {doctree['source']}.")
+
+
+def page_part(doctree: nodes.document, anchor: str) -> Part:
+    """Words and results of a page, or of one section of it with what lies below."""
+    found = section_of(doctree, anchor) if anchor else next(doctree.findall(nodes.section))
+    return Part(n_words=page_texts.n_words(found), n_results=n_results([found]))
+
+
+def lab_part(path: Path, doctree: nodes.document, names: Sequence[str], seconds: Sequence[float] | None) -> Part:
+    """What some sections of a lab hold, all of them where none is named. Raises LookupError for an unknown name."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sections = {title_of(section): section for section in doctree.findall(nodes.section)}
+    unknown = [name for name in names if name not in sections]
+    if unknown:
+        raise LookupError(f"{path.stem} has no section {unknown}. It has: {list(sections)}.")
+    chosen = [sections[name] for name in names] if names else [next(doctree.findall(nodes.section))]
+    raws = [raw for section in chosen for raw in section.findall(nodes.raw) if ON_LAB_PAGES in raw.astext()]
+    return Part(
+        n_words=sum(map(page_texts.n_words, chosen)),
+        n_choices=len(raws),
+        n_results=n_results(chosen) - len(raws),
+        seconds=None if seconds is None else sum(seconds[i] for i in code_cells(cells, names)),
+    )
+
+
+def n_results(sections: Iterable[nodes.Element]) -> int:
+    """Outputs of cells that a reader looks at."""
+    return sum("cell_output" in box["classes"] for one in sections for box in one.findall(nodes.container))
+
+
+def code_cells(cells: Sequence[dict], names: Sequence[str]) -> Iterator[int]:
+    """The numbers of the code cells, counted alone, below the headings of these names; all where none is named."""
+    number, above = 0, {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            if not names or not above.keys().isdisjoint(names):
+                yield number
+            number += 1
+        else:
+            for marks, heading in HEADING.findall("".join(cell["source"])):
+                above = {title: level for title, level in above.items() if level < len(marks)} | {heading: len(marks)}
