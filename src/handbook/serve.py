@@ -15,7 +15,6 @@ import functools
 import gzip
 import hashlib
 import shutil
-import socket
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,10 +24,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-import psutil
-
 from handbook import instruments
 from handbook.built_site import NotBuilt, built_site
+from inferlab.measurement.telemetry.host import network_addresses
 
 HOST, PORT = "127.0.0.1", 8000
 EVERY_ADDRESS = "0.0.0.0"
@@ -207,19 +205,12 @@ def _digest(script: str) -> str:
 def serve(folder: Path, port: int, host: str = HOST, what: str = "The handbook") -> None:
     """Serve a folder until Ctrl-C. Raises OSError where the port cannot be had."""
     with ThreadingHTTPServer((host, port), functools.partial(Handler, directory=str(folder))) as server:
-        addresses = [host] if host != EVERY_ADDRESS else own_addresses()
-        for address in addresses:
+        addresses = network_addresses() if host == EVERY_ADDRESS else []
+        for address in addresses or [HOST]:
             print(f"{what} is at http://{address}:{server.server_port}/ until Ctrl-C.", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
     print()
-
-
-def own_addresses() -> list[str]:
-    """The addresses of this machine in its networks, or its own address where it has none."""
-    found = {one[4][0] for one in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
-    found |= {one.address for of in psutil.net_if_addrs().values() for one in of if one.family == socket.AF_INET}
-    return sorted(one for one in found if not one.startswith("127.")) or [HOST]
 
 
 def folder_to_serve(mirror: str | None) -> Path:

@@ -12,8 +12,18 @@ from bs4 import BeautifulSoup
 from sphinx.testing.util import SphinxTestApp
 from sphinx.util.docutils import docutils_namespace
 
-from handbook import syllabus
-from handbook.syllabus import Block, Line, Minutes, Part, Plan, code_cells, rest_text
+from handbook.workshop_minutes import (
+    Block,
+    Line,
+    Minutes,
+    Part,
+    Plan,
+    code_cells,
+    pace,
+    pace_data,
+    pace_rows,
+    rest_text,
+)
 from inferlab.doctor.workshops import syllabi
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +133,7 @@ def test_a_plan_adds_up_from_its_start(built):
     together = [int(row[-1].split()[-1]) for row in rows(page)]
     assert times == ["9:05", f"9:{5 + together[0]:02}", f"9:{15 + together[0]:02}"]
     assert together[1:] == [10, 20]
-    assert f"take {sum(together)} of 60 minutes; {60 - sum(together)} are left" in page.get_text()
+    assert f"take {sum(together)} of 60 minutes; {60 - sum(together)} are left for questions" in page.get_text()
 
 
 def test_the_minutes_follow_the_cells_of_the_lab(built):
@@ -222,18 +232,18 @@ def test_blocks_are_left_out_from_the_last():
 
 def test_the_pace_is_cited_or_given():
     """Rates name a source of the bibliography, and each given says what it is."""
-    found = syllabus.pace_data()
+    found = pace_data()
     sources = (ROOT / "book" / "references.bib").read_text(encoding="utf-8")
     assert all(f"{{{rate['source']}," in sources for rate in found["rates"].values())
     assert found["givens"].keys() == found["words"].keys()
-    assert len(syllabus.pace_rows()) == len(found["rates"]) + len(found["givens"])
+    assert len(pace_rows()) == len(found["rates"]) + len(found["givens"])
 
 
 def test_a_minute_is_rounded_up():
     """A plan is never shorter than the sum of its parts."""
     block = Block("a", "A", "page", "a", "", said_words=184, n_asked=1)
     part = Part(n_words=176, n_choices=1, n_results=1, seconds=31.0)
-    assert syllabus.pace().minutes(block, part) == Minutes(talk=2, read=2, decide=5, machine=2)
+    assert pace().minutes(block, part) == Minutes(talk=2, read=2, decide=5, machine=2)
 
 
 def test_a_syllabus_is_checked_for_the_labs_that_its_plan_has():

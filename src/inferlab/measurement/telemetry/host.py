@@ -147,3 +147,11 @@ def loopback_interface_bytes() -> int | None:
 
     counters = psutil.net_io_counters(pernic=True)
     return next((counters[name].bytes_sent for name in ("lo", "lo0") if name in counters), None)
+
+
+def network_addresses() -> list[str]:
+    """The IPv4 addresses by which other machines reach this one; empty without a network."""
+    import psutil
+
+    found = [one for of in psutil.net_if_addrs().values() for one in of if one.family.name == "AF_INET"]
+    return sorted(one.address for one in found if not one.address.startswith("127."))
