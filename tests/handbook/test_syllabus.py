@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import re
 from dataclasses import replace
@@ -12,6 +14,7 @@ from bs4 import BeautifulSoup
 from sphinx.testing.util import SphinxTestApp
 from sphinx.util.docutils import docutils_namespace
 
+from handbook.syllabus import listed
 from handbook.workshop_minutes import (
     Block,
     Line,
@@ -258,3 +261,42 @@ def test_a_syllabus_is_checked_for_the_labs_that_its_plan_has():
         for name, body in plans
     }
     assert labs == {name: set(syllabus.labs) for name, syllabus in syllabi().items()}
+
+
+def blocks_of_the_book() -> dict[str, dict[str, str]]:
+    """The options of every block, by the block's name."""
+    pages = (ROOT / "book" / "teaching" / f"{page}.md" for page in ("blocks", "more-blocks"))
+    found = (match for page in pages for match in BLOCK.findall(page.read_text(encoding="utf-8")))
+    return {name: dict(re.findall(r'^:(\w+): "?(.*?)"?$', body, re.MULTILINE)) for name, body in found}
+
+
+BLOCKS = {name: options for name, options in blocks_of_the_book().items() if "lab" in options}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_runs_without_the_sections_that_it_leaves_out(name):
+    """What its cells use is defined at the lab's top, by the block itself, or by an earlier block of that lab."""
+    until_here = list(BLOCKS)[: list(BLOCKS).index(name) + 1]
+    same_lab = [BLOCKS[one] for one in until_here if BLOCKS[one]["lab"] == BLOCKS[name]["lab"]]
+    sections = [part for one in same_lab for part in listed(one["sections"])]
+    path = ROOT / "labs" / f"{BLOCKS[name]['lab']}.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    first = next(i for i, cell in enumerate(cells) if re.search(r"^## ", "".join(cell["source"]), re.MULTILINE))
+    n_top = sum(cell["cell_type"] == "code" for cell in cells[:first])
+    known = set(dir(builtins))
+    for number in sorted({*range(n_top), *code_cells(cells, sections)}):
+        used, made = names_of(code[number])
+        known |= made
+        assert used <= known, number
+
+
+def names_of(source: str) -> tuple[set[str], set[str]]:
+    """The names that a cell uses, and those that it makes."""
+    tree = list(ast.walk(ast.parse(source)))
+    names = [node for node in tree if isinstance(node, ast.Name)]
+    imported = [one for node in tree if isinstance(node, (ast.Import, ast.ImportFrom)) for one in node.names]
+    made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    made |= {(one.asname or one.name).partition(".")[0] for one in imported}
+    made |= {node.arg for node in tree if isinstance(node, ast.arg)}
+    return {node.id for node in names if isinstance(node.ctx, ast.Load)}, made
