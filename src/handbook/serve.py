@@ -1,7 +1,7 @@
-"""Serves the built site on this machine, with the headers that its instruments need, or a mirror to a room.
+"""Serves the built site on this machine, with the headers that its instruments need; or a mirror to a room.
 
     python -m handbook.serve --port 8000
-    python -m handbook.serve --mirror /media/stick/mirror     to every machine of the network
+    python -m handbook.serve --mirror /media/stick/mirror --host 192.168.1.5
 
 A page that is opened from disk may neither start a worker nor load WebAssembly. From any web host its instruments run,
 if that sends `.mjs` as JavaScript and `.wasm` as `application/wasm`; with `ISOLATED` they have threads too.
@@ -29,9 +29,11 @@ from handbook.built_site import NotBuilt, built_site
 from inferlab.measurement.telemetry.host import network_addresses
 
 HOST, PORT = "127.0.0.1", 8000
-EVERY_ADDRESS = "0.0.0.0"
-LARGEST_KEPT = 16 << 20
-"""Bytes of a file up to which it is kept in memory for the next reader."""
+EVERY_NETWORK = "0.0.0.0"
+SUMS = "SHA256SUMS"
+"""The file that makes a folder a mirror (tools/mirror.py)."""
+LARGE_BYTES = 16 << 20
+"""A file from this size on is read as it is sent, such as a package of a mirror; smaller ones are kept in memory."""
 NOT_FOUND = "404.html"
 COMPRESSED = (".html", ".css", ".js", ".mjs", ".wasm", ".svg", ".json", ".txt", ".xml")
 TYPES = {
@@ -106,7 +108,7 @@ class Handler(SimpleHTTPRequestHandler):
         headers = {"Content-Type": self.guess_type(path), "Cache-Control": "no-cache", "ETag": f'"{changed:x}"'}
         if status == HTTPStatus.OK and self.headers.get("If-None-Match") == headers["ETag"]:
             return self._send(HTTPStatus.NOT_MODIFIED, headers, None, policy_of(path, changed))
-        if path.stat().st_size > LARGEST_KEPT:
+        if path.stat().st_size >= LARGE_BYTES:
             return self._send_large(path, status, headers)
         gzipped = path.suffix in COMPRESSED and "gzip" in self.headers.get("Accept-Encoding", "")
         if gzipped:
@@ -114,12 +116,12 @@ class Handler(SimpleHTTPRequestHandler):
         self._send(status, headers, _contents(path, changed, gzipped), policy_of(path, changed))
 
     def _send_large(self, path: Path, status: HTTPStatus, headers: dict[str, str]) -> None:
-        """A file that is read as it is sent, such as a package of a mirror."""
-        size = {"Content-Length": str(path.stat().st_size)}
-        self._send(status, {**headers, **size}, None)
-        if self.command != "HEAD":
-            with suppress(ConnectionError), path.open("rb") as file:
-                shutil.copyfileobj(file, self.wfile)
+        with path.open("rb") as file:
+            size = {"Content-Length": str(path.stat().st_size)}
+            self._send(status, {**headers, **size}, None)
+            if self.command != "HEAD":
+                with suppress(ConnectionError):
+                    shutil.copyfileobj(file, self.wfile, 1 << 20)
 
     def _send(self, status: HTTPStatus, headers: dict[str, str], body: bytes | None = b"", policy: str = "") -> None:
         sized = {} if body is None else {"Content-Length": str(len(body))}
@@ -133,6 +135,27 @@ class Handler(SimpleHTTPRequestHandler):
 
     def log_message(self, *args) -> None:
         """Say nothing: the terminal is for the address."""
+
+
+class MirrorHandler(Handler):
+    """Answers with the files that a mirror's checksums list and with no other, whatever else lies on the stick."""
+
+    def do_GET(self) -> None:
+        """Send a file of the mirror, or the page of one of its folders."""
+        root, path = Path(self.directory).resolve(), Path(self.translate_path(self.path)).resolve()
+        page = path / "index.html" if path.is_dir() else path
+        sums = root / SUMS
+        names = _listed(sums, sums.stat().st_mtime_ns)
+        listed = page.is_relative_to(root) and page.relative_to(root).as_posix() in names
+        return super().do_GET() if listed else self.send_error(404)
+
+    do_HEAD = do_GET
+
+
+@functools.lru_cache(maxsize=1)
+def _listed(sums: Path, changed: int) -> set[str]:
+    """The names in a file of checksums at its date of change, and its own."""
+    return {SUMS, *(line[66:] for line in sums.read_text(encoding="utf-8").splitlines())}
 
 
 @functools.lru_cache(maxsize=512)
@@ -202,40 +225,50 @@ def _digest(script: str) -> str:
 # --- the command ------------------------------------------------------------------------------------
 
 
-def serve(folder: Path, port: int, host: str = HOST, what: str = "The handbook") -> None:
-    """Serve a folder until Ctrl-C. Raises OSError where the port cannot be had."""
-    with ThreadingHTTPServer((host, port), functools.partial(Handler, directory=str(folder))) as server:
-        addresses = network_addresses() if host == EVERY_ADDRESS else []
-        for address in addresses or [HOST]:
-            print(f"{what} is at http://{address}:{server.server_port}/ until Ctrl-C.", flush=True)
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
+def serve(server: ThreadingHTTPServer, what: str) -> None:
+    """Say at which addresses a server answers, and let it until Ctrl-C."""
+    host, port = server.server_address[:2]
+    addresses = (network_addresses() or [HOST]) if host == EVERY_NETWORK else [host]
+    for address in addresses:
+        print(f"{what} is at http://{address}:{port}/ until Ctrl-C.", flush=True)
+    with suppress(KeyboardInterrupt):
+        server.serve_forever()
     print()
 
 
-def folder_to_serve(mirror: str | None) -> Path:
-    """The built site, or a mirror. Raises NotBuilt where there is none."""
-    if mirror is None:
-        return built_site(Path.cwd()).folder
-    if not Path(mirror, "SHA256SUMS").is_file():
-        raise NotBuilt(f"There is no mirror in {mirror}. `make mirror` fills one.")
-    return Path(mirror).resolve()
+def site_server(host: str, port: int) -> ThreadingHTTPServer:
+    """A server of the site that was built in this folder. Raises NotBuilt, or OSError where the port cannot be had."""
+    folder = built_site(Path.cwd()).folder
+    return ThreadingHTTPServer((host, port), functools.partial(Handler, directory=str(folder)))
+
+
+def mirror_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
+    """A server of a mirror, which is only read. Raises NotBuilt, or OSError where the port cannot be had."""
+    if not (folder / SUMS).is_file():
+        raise NotBuilt(f"{folder} is no mirror: found no {SUMS} in it. `make mirror` fills one.")
+    return ThreadingHTTPServer((host, port), functools.partial(MirrorHandler, directory=str(folder.resolve())))
 
 
 def main() -> int:
     """Command line of this module: serves the site that was built in the folder that it is started in, or a mirror."""
     parser = argparse.ArgumentParser(prog="python -m handbook.serve", description="Serve the built site, or a mirror.")
     parser.add_argument("--port", type=int, default=PORT, help=f"{PORT} unless told; 0 takes any that is free")
-    parser.add_argument("--mirror", metavar="FOLDER", help="serve this mirror, to all machines of the network")
-    options = parser.parse_args()
-    port, host = options.port, EVERY_ADDRESS if options.mirror else HOST
+    parser.add_argument("--mirror", type=Path, metavar="FOLDER", help="serve this mirror instead of the site")
+    parser.add_argument("--host", help=f"address to listen at; {HOST} unless told, with --mirror {EVERY_NETWORK}: "
+                        "every network of this machine")  # fmt: skip
+    words = parser.parse_args()
+    host = words.host or (EVERY_NETWORK if words.mirror else HOST)
     try:
-        serve(folder_to_serve(options.mirror), port, host, "The mirror" if options.mirror else "The handbook")
+        with mirror_server(words.mirror, host, words.port) if words.mirror else site_server(host, words.port) as server:
+            if host == EVERY_NETWORK:
+                print("Every machine of the networks that this one is in can read it; --host names one address alone.")
+            serve(server, "The mirror" if words.mirror else "The handbook")
     except NotBuilt as missing:
         print(f"Nothing is served. {missing}", file=sys.stderr)
         return 1
     except (OSError, OverflowError) as failed:
-        print(f"Port {port} cannot be had ({failed}). Name another one: --port {PORT + 1}.", file=sys.stderr)
+        other = f"Name another one: --port {PORT + 1}."
+        print(f"Port {words.port} of {host} cannot be had ({failed}). {other}", file=sys.stderr)
         return 1
     return 0
 

@@ -213,7 +213,7 @@ def test_without_a_site_the_command_that_builds_it_is_told(tmp_path):
 
 def test_a_large_file_is_sent_as_it_is_read(tmp_path, monkeypatch):
     """A package of a mirror arrives whole, and is not kept in memory."""
-    monkeypatch.setattr(serve, "LARGEST_KEPT", 10)
+    monkeypatch.setattr(serve, "LARGE_BYTES", 10)
     (tmp_path / "a.whl").write_bytes(1000 * b"x")
     serve._contents.cache_clear()
     with serving(tmp_path, serve.Handler) as address:
@@ -223,13 +223,65 @@ def test_a_large_file_is_sent_as_it_is_read(tmp_path, monkeypatch):
     assert serve._contents.cache_info().currsize == 0
 
 
+# --- a mirror -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stick(tmp_path) -> Path:
+    """A mirror with a start page and a package, on a stick with private files and a link that leads out."""
+    folder = tmp_path / "stick"
+    (folder / "wheels").mkdir(parents=True)
+    names = ["index.html", "wheels/a.whl", "wheels/link.whl"]
+    for name in (*names[:2], ".private", "letter.txt"):
+        (folder / name).write_text(name)
+    (tmp_path / "secret.txt").write_text("not for the room")
+    (folder / "wheels" / "link.whl").symlink_to(tmp_path / "secret.txt")
+    (folder / "SHA256SUMS").write_text("".join(f"{'0' * 64}  {name}\n" for name in names))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 200),
+        ("/SHA256SUMS", 200),
+        ("/wheels/a.whl", 200),
+        ("/wheels/", 404),
+        ("/wheels/link.whl", 404),
+        ("/.private", 404),
+        ("/letter.txt", 404),
+        ("/../secret.txt", 404),
+        ("/%2e%2e/secret.txt", 404),
+    ],
+)
+def test_a_room_gets_the_files_of_the_mirror_and_no_other(stick, path, status):
+    """What else lies on the stick, and where a link leads, is nobody's; all answers have the site's headers."""
+    with serving(stick, serve.MirrorHandler) as address:
+        home = "127.0.0.1", int(address.rstrip("/").rpartition(":")[2])
+        found, headers, body = asked(home, path)
+        assert asked(home, path, "HEAD")[0] == found == status
+        assert asked(home, path, "PUT")[0] == 501
+    assert b"not for the room" not in body
+    assert headers.items() >= {**serve.ISOLATED, **serve.CAREFUL}.items()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="sends the signal of Ctrl-C")
-def test_a_mirror_is_served_to_the_room(tmp_path):
-    """The command says at which addresses; a folder that is no mirror is not served."""
-    assert "There is no mirror" in command(tmp_path, f"--mirror={tmp_path}").communicate(timeout=20)[1]
-    (tmp_path / "SHA256SUMS").touch()
-    server = command(tmp_path, "--port=0", f"--mirror={tmp_path}")
-    told = server.stdout.readline()
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [([], ["Every machine of the networks", "The mirror is at http://"]),
+     (["--host=127.0.0.1"], ["The mirror is at http://127.0.0.1:"])],
+)  # fmt: skip
+def test_a_mirror_is_served_to_every_network_or_to_one_address(stick, words, told):
+    """The command says who can read it, and the addresses to type."""
+    server = command(stick, "--port=0", f"--mirror={stick}", *words)
+    lines = [server.stdout.readline() for _ in told]
     server.send_signal(signal.SIGINT)
     server.communicate(timeout=20)
-    assert told.startswith("The mirror is at http://")
+    assert [line.startswith(start) for line, start in zip(lines, told, strict=True)] == [True] * len(told)
+
+
+def test_a_folder_that_is_no_mirror_is_not_served(tmp_path):
+    """A wrong path shares nothing."""
+    server = command(tmp_path, f"--mirror={tmp_path}")
+    assert "is no mirror: found no SHA256SUMS in it" in server.communicate(timeout=20)[1]
+    assert server.returncode == 1
