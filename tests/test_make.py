@@ -12,6 +12,13 @@ ROOT = Path(__file__).parent.parent
 MAKE = shutil.which("make")
 NOTING_PYTHON = '#!/bin/sh\necho "$* CMAKE_ARGS=$CMAKE_ARGS" >> calls.txt\n'
 
+MIRROR_PYTHON = """#!/bin/sh
+echo "$* index=${PIP_NO_INDEX:+none}" >> calls.txt
+[ "$1 $2" = "tools/mirror.py use" ] || exit 0
+[ "$3" = /damaged ] && exit 2
+mkdir -p .mirror && echo export PIP_NO_INDEX=1 > .mirror/environment.sh
+"""
+
 pytestmark = pytest.mark.skipif(MAKE is None, reason="make is not installed")
 
 
@@ -129,13 +136,73 @@ def test_make_alone_lists_the_commands():
         assert f"make {target} " in listed
 
 
-def test_with_a_mirror_pip_and_npm_look_nowhere_else():
-    """Each step of the installation is told where the mirror is, and npm is not called at all."""
-    words = [MAKE, "-n", "-W", "requirements.txt", "-W", "package.json", "lab", "MIRROR=/media/my stick", "GPU=none"]
-    calls = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
-    assert "tools/mirror.py use '/media/my stick' none" in calls
-    installs = [line for line in calls.splitlines() if "pip install" in line]
-    assert len(installs) == 2
-    assert all(line.startswith(". .mirror/environment.sh && ") for line in installs)
-    assert "tools/mirror.py node" in calls
-    assert "npm()" not in calls
+@pytest.fixture
+def with_mirror(checkout):
+    """A checkout whose Python also notes whether pip may ask an index; it finds /damaged to be a damaged mirror."""
+    checkout._write(".venv/bin/python", MIRROR_PYTHON)
+    return checkout
+
+
+def test_with_a_mirror_pip_looks_nowhere_else(with_mirror):
+    """Its files are checked first; then every call of pip is told to ask no index."""
+    calls = with_mirror.install("none", MIRROR="/media/my stick").splitlines()
+    use = calls.index("tools/mirror.py use /media/my stick none index=")
+    installs = [line for line in calls if " pip install " in line]
+    assert calls.index(installs[0]) > use
+    assert [line.rpartition(" ")[2] for line in installs] == ["index=none", "index=none"]
+
+
+def test_after_an_installation_from_a_mirror_it_need_not_be_named_again(with_mirror):
+    """The stick is with the next person, and `make lab` alone starts no pip."""
+    assert with_mirror.install("none", MIRROR="/media/stick") != ""
+    assert with_mirror.install("none") == ""
+
+
+def test_without_a_mirror_nothing_is_asked_of_one(with_mirror):
+    """An older mirror that the folder remembers does not count."""
+    with_mirror.install("none", MIRROR="/media/stick")
+    calls = with_mirror.install("cuda")
+    assert "mirror.py" not in calls
+    assert "index=none" not in calls
+
+
+def test_from_a_damaged_mirror_nothing_is_installed(with_mirror):
+    """make ends where the check of the files does."""
+    with pytest.raises(subprocess.CalledProcessError):
+        with_mirror.install("none", MIRROR="/damaged")
+    calls = (with_mirror.folder / "calls.txt").read_text()
+    assert "tools/mirror.py use /damaged none" in calls
+    assert "pip install" not in calls
+
+
+@pytest.mark.parametrize(("words", "npm"), [(["MIRROR=/media/my stick"], False), ([], True)])
+def test_with_a_mirror_npm_is_not_called(words, npm):
+    """The front-end packages come from the mirror's archive; without one they come through npm."""
+    command = [MAKE, "-n", "-W", "package.json", "node_modules/.package-lock.json", "GPU=none", *words]
+    calls = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert ("npm()" in calls) is npm
+    assert ("tools/mirror.py node '/media/my stick'" in calls) is not npm
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "tools/fill_mirror.py  -- 'mirror' "),
+        (["TO=/media/stick", "PLATFORMS=linux-x86_64 macos-arm64"],
+         "tools/fill_mirror.py --platform linux-x86_64 --platform macos-arm64 -- '/media/stick' "),
+    ],
+)  # fmt: skip
+def test_make_mirror_takes_a_folder_and_platforms(words, told):
+    """mirror/ and all platforms unless named; llama.cpp gets the options that an installation gives it."""
+    calls = subprocess.run([MAKE, "-n", "mirror", *words], cwd=ROOT, capture_output=True, text=True).stdout
+    line = next(line for line in calls.splitlines() if "fill_mirror" in line)
+    assert told in line
+    assert "-DCMAKE_PROJECT_llama_cpp_INCLUDE=" in line
+
+
+@pytest.mark.parametrize(("words", "told"), [(["MIRROR=/media/my stick"], "--mirror '/media/my stick'"), ([], "")])
+def test_make_serve_sends_the_site_or_a_mirror(words, told):
+    """Only a mirror that is named is shared."""
+    calls = subprocess.run([MAKE, "-n", "serve", "GPU=none", *words], cwd=ROOT, capture_output=True, text=True).stdout
+    line = next(line for line in calls.splitlines() if "handbook.serve" in line)
+    assert line.partition("handbook.serve")[2].strip() == told

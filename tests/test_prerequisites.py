@@ -169,14 +169,20 @@ def test_this_python_is_one_the_check_accepts(machine):
 
 
 @pytest.mark.parametrize(
-    ("backend", "wheel", "status"),
-    [("none", "llama/x86-64", 0), ("none", "", 1), ("cuda", "llama/x86-64", 1)],
-    ids=["built in the mirror", "not built there", "for a GPU"],
+    ("answer", "status", "compiler"),
+    [(0, 0, False), (1, 1, True), (2, 1, False)],
+    ids=["built in the mirror", "not built there", "no mirror"],
 )
-def test_a_built_llama_cpp_of_a_mirror_needs_no_compiler(machine, backend, wheel, status):
-    """Where the mirror's llama.cpp runs here, a missing compiler stops nobody; for a GPU it is compiled."""
-    python = f'case "$1" in tools/mirror.py) echo {wheel}; exit ;; esac; {PYTHON_3_11}'
-    lacking = {"c++": None, "python3": python, "nvcc": "exit 0", "nvidia-smi": "exit 0"}
-    result = machine.run("check", backend, but=lacking, MIRROR="/media/stick")
+def test_a_built_llama_cpp_of_a_mirror_needs_no_compiler(machine, answer, status, compiler):
+    """A missing compiler stops nobody who needs none; a mirror that cannot be used stops, and has said why."""
+    python = f'case "$1" in tools/mirror.py) exit {answer} ;; esac; {PYTHON_3_11}'
+    result = machine.run("check", "none", but={"c++": None, "python3": python}, MIRROR="/media/my stick")
     assert result.returncode == status
-    assert ("C++ compiler" in result.stderr) is bool(status)
+    assert ("C++ compiler" in result.stderr) is compiler
+
+
+def test_without_a_mirror_no_built_llama_cpp_is_looked_for(machine):
+    """The script of mirrors is not even started."""
+    python = f'case "$1" in tools/mirror.py) exit 0 ;; esac; {PYTHON_3_11}'
+    result = machine.run("check", "none", but={"c++": None, "python3": python})
+    assert "C++ compiler" in result.stderr

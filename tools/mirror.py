@@ -1,17 +1,20 @@
 """Installs the book from a mirror: a folder that `make mirror` filled, or its address in the room's network.
 
-    mirror.py use SOURCE BACKEND    check the files that this machine needs, and note where pip finds them
-    mirror.py wheel SOURCE          print the folder of the built llama.cpp that this machine can use, or nothing
-    mirror.py node                  unpack the front-end packages
+    mirror.py built SOURCE BACKEND   exit 0 where the mirror has a llama.cpp that runs here, 1 where it is compiled
+    mirror.py use SOURCE BACKEND     check the files that this machine needs, and note where pip finds them
+    mirror.py node SOURCE            check and unpack the front-end packages
+    mirror.py check SOURCE           compare every file of a folder with its checksum
 
-The standard library alone, for any Python from 3.8: it runs before anything is installed. From an address, the files
-are kept in `.mirror/files` and not sent again. Every file is compared with SHA256SUMS before it is used.
+The standard library alone, since it runs before anything is installed.
+From an address, the files that this machine needs are kept in `.mirror/files` and not sent again.
+Every file is compared with SHA256SUMS before it is used; a damaged one is named and ends the command with 2.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import platform
 import re
@@ -19,100 +22,30 @@ import shlex
 import shutil
 import sys
 import tarfile
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.error import URLError
+from typing import Any
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
-SUMS = "SHA256SUMS"
-WHEELS, BUILD, SOURCES, NODE, LLAMA = "wheels", "build", "sources", "node_modules.tar.gz", "llama"
-BUILT_WITH = "glibc"
+SUMS, CONTENTS = "SHA256SUMS", "contents.json"
+WHEELS, SOURCES, LLAMA, NODE = "wheels", "sources", "llama", "node_modules.tar.gz"
+BUILT = "built.json"
 LOCAL = Path(".mirror")
-LEVELS = {"x86-64-v3": {"avx2", "fma", "f16c", "bmi2"}, "x86-64": set()}
+LEVELS = {"x86-64-v3": ("avx2", "fma", "f16c", "bmi2"), "x86-64": ()}
 """Folder of a built llama.cpp -> what /proc/cpuinfo must list for it; the fastest first."""
 LOADED = ("libstdc++.so.6", "libgomp.so.1")
 """What a built llama.cpp loads of the system."""
-SYSTEMS = {"linux": "linux", "darwin": "macosx", "win32": "win"}
-PATIENCE_SECONDS = 60
+SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
+TRIES, PAUSE_SECONDS, PATIENCE_SECONDS = 3, 1, 60
 BLOCK = 1 << 20
+NAMED = 8
+"""Damaged files that a message names at most."""
 
 
 class MirrorError(Exception):
     """What happened, what was found, and what to do."""
-
-
-class Mirror:
-    """A mirror in a folder or at an address, with the checksums of its files by their names."""
-
-    def __init__(self, source: str, local: Path = LOCAL) -> None:
-        self.source = source.rstrip("/") if "://" in source else str(Path(source).expanduser().resolve())
-        self.local = local
-        self.sums = dict(self._listed(self._read(SUMS)))
-
-    @property
-    def is_remote(self) -> bool:
-        return "://" in self.source
-
-    def names(self, folder: str) -> list[str]:
-        """The files of one of the mirror's folders."""
-        return [name for name in self.sums if name.startswith(f"{folder}/")]
-
-    def fetched(self, name: str) -> Path:
-        """The file, checked; from an address a copy of it. Raises MirrorError for a damaged one."""
-        if name not in self.sums:
-            raise MirrorError(f"The mirror {self.source} has no {name}. Fill it again with `make mirror`.")
-        if not self.is_remote:
-            path = Path(self.source, name)
-            self._check(path, name)
-            return path
-        path = self.local / "files" / name
-        if not (path.is_file() and digest(path) == self.sums[name]):
-            self._download(name, path)
-        return path
-
-    def _download(self, name: str, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.part")
-        with self._open(name) as answer, part.open("wb") as file:
-            shutil.copyfileobj(answer, file, BLOCK)
-        self._check(part, name)
-        part.replace(path)
-
-    def _check(self, path: Path, name: str) -> None:
-        found = digest(path) if path.is_file() else "no file"
-        if found != self.sums[name]:
-            raise MirrorError(
-                f"{name} in the mirror {self.source} is damaged: its checksum should be {self.sums[name][:12]}…, "
-                f"found {found[:12]}. Nothing was installed. Copy the mirror again, or ask for another stick."
-            )
-
-    def _read(self, name: str) -> str:
-        if self.is_remote:
-            with self._open(name) as answer:
-                return answer.read().decode()
-        try:
-            return Path(self.source, name).read_text(encoding="utf-8")
-        except OSError as missing:
-            raise MirrorError(
-                f"There is no mirror in {self.source}: {missing.strerror}, {name}. "
-                "MIRROR= takes the folder that `make mirror` filled, or its address."
-            ) from None
-
-    def _open(self, name: str):
-        address = f"{self.source}/{quote(name)}"
-        try:
-            return urlopen(address, timeout=PATIENCE_SECONDS)
-        except (URLError, OSError, ValueError) as failed:
-            raise MirrorError(
-                f"{address} cannot be had: {failed}. Is the address the one that `make serve MIRROR=…` printed?"
-            ) from None
-
-    def _listed(self, text: str):
-        for line in text.splitlines():
-            found = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
-            if not found or ".." in Path(found[2]).parts or found[2].startswith("/"):
-                raise MirrorError(f"{SUMS} of the mirror {self.source} is damaged: {line[:60]!r} is no checksum.")
-            yield found[2], found[1]
 
 
 def digest(path: Path) -> str:
@@ -124,54 +57,219 @@ def digest(path: Path) -> str:
     return found.hexdigest()
 
 
+def damage(path: Path, expected: str) -> str | None:
+    """What is wrong with a file whose SHA-256 should be `expected`; None where nothing is."""
+    try:
+        found = digest(path)
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as failed:
+        return f"it cannot be read ({failed.strerror})"
+    if found == expected:
+        return None
+    return f"its SHA-256 should begin with {expected[:12]}, found {found[:12]} in {path.stat().st_size} bytes"
+
+
+def listed(text: str, source: str) -> dict[str, str]:
+    """Checksums by name, from the text of SHA256SUMS. Raises MirrorError for a line that is no checksum."""
+    sums = {}
+    for line in text.splitlines():
+        found = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
+        if not found or ".." in Path(found[2]).parts or Path(found[2]).is_absolute():
+            raise MirrorError(
+                f"{SUMS} of the mirror {source} is damaged: it should have a checksum and a name in each line, "
+                f"found {line[:60]!r}. Copy the mirror again."
+            )
+        sums[found[2]] = found[1]
+    return sums
+
+
+class Folder:
+    """A mirror in a folder, such as a stick."""
+
+    def __init__(self, source: str) -> None:
+        self.source = self.root = Path(source).expanduser().resolve()
+        self.sums = listed(self._sums(), str(source))
+
+    def files(self, names: Iterable[str]) -> list[Path]:
+        """The files of these names, each compared with its checksum. Raises MirrorError, naming the damaged ones."""
+        names = list(names)
+        damaged = {name: what for name in names if (what := self._damage(name))}
+        if damaged:
+            raise MirrorError(self._told(damaged))
+        return [self.root / name for name in names]
+
+    def json(self, name: str) -> Any:
+        """What one of the mirror's own lists says."""
+        return json.loads(self.files([name])[0].read_text(encoding="utf-8"))
+
+    def _sums(self) -> str:
+        try:
+            return (self.root / SUMS).read_text(encoding="utf-8")
+        except OSError as failed:
+            found = f"{SUMS} in it: {failed.strerror}" if self.root.is_dir() else "no such folder"
+            raise MirrorError(
+                f"There is no mirror in {self.source}: found {found}. "
+                "MIRROR= takes the folder that `make mirror` filled, or the address that `make serve` printed."
+            ) from None
+
+    def _damage(self, name: str) -> str | None:
+        if name not in self.sums:
+            return f"{SUMS} does not list it"
+        return damage(self.root / name, self.sums[name])
+
+    def _told(self, damaged: dict[str, str]) -> str:
+        lines = [f"  {name}: {what}" for name, what in list(damaged.items())[:NAMED]]
+        more = [f"  and {len(damaged) - NAMED} more"] if len(damaged) > NAMED else []
+        return "\n".join(
+            [
+                f"Files of the mirror {self.source} are damaged, so nothing is installed from it:",
+                *lines,
+                *more,
+                "Copy them again from another copy of the mirror; `make mirror` where it was filled replaces them too.",
+            ]
+        )
+
+
+class Address(Folder):
+    """A mirror at an address; what is asked of it is kept in a folder, and sent once."""
+
+    def __init__(self, source: str, local: Path = LOCAL) -> None:
+        self.source = re.sub(r"/(index\.html)?$", "", source)
+        self.root = local.resolve() / "files"
+        # A room's machines are reached directly, also where a proxy leads out of the building.
+        self.opener = build_opener(ProxyHandler({}))
+        self.sums = listed(self._sums(), self.source)
+
+    def files(self, names: Iterable[str]) -> list[Path]:
+        """Local copies of these files, each compared with its checksum. Raises MirrorError."""
+        names = list(names)
+        for name in names:
+            if name in self.sums and damage(self.root / name, self.sums[name]):
+                self._fetch(name)
+        return super().files(names)
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Remove local copies that no longer belong."""
+        kept = {self.root / name for name in names}
+        for path in self.root.rglob("*"):
+            if path.is_file() and path not in kept:
+                path.unlink()
+
+    def _fetch(self, name: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.part")
+        self._tried(name, lambda answer: _copied(answer, part))
+        part.replace(path)
+
+    def _sums(self) -> str:
+        return self._tried(SUMS, lambda answer: answer.read().decode(errors="replace"))
+
+    def _tried(self, name: str, read: Any) -> Any:
+        """What `read` makes of an answer; asked again where the network failed. Raises MirrorError."""
+        address = f"{self.source}/{quote(name)}"
+        for attempt in range(TRIES):
+            time.sleep(attempt * PAUSE_SECONDS)
+            try:
+                with self.opener.open(address, timeout=PATIENCE_SECONDS) as answer:
+                    return read(answer)
+            except (OSError, ValueError) as error:
+                failed = error
+        raise MirrorError(
+            f"{address} cannot be had: {failed}. Nothing is installed. Compare the address with the one that "
+            "`make serve MIRROR=…` printed; what has been fetched is kept, so the same command goes on."
+        )
+
+
+def _copied(answer: Any, path: Path) -> None:
+    """Write an answer to a file. Raises OSError where it ended early."""
+    with path.open("wb") as file:
+        shutil.copyfileobj(answer, file, BLOCK)
+    announced = int(answer.headers.get("Content-Length") or path.stat().st_size)
+    if path.stat().st_size != announced:
+        raise OSError(f"the answer ended after {path.stat().st_size} of {announced} bytes")
+
+
+def mirror(source: str) -> Folder:
+    """The mirror in a folder or at an address. Raises MirrorError where there is none."""
+    return Address(source) if "://" in source else Folder(source)
+
+
 # --- which files ----------------------------------------------------------------------------------------------------
 
 
-def fits(wheel: str, python: tuple[int, int], system: str, machine: str) -> bool:
-    """Whether a wheel may be installed by such a Python; pip decides among those that may.
-
-    wheel   its file name
-    system  as `sys.platform` says
-    """
-    pythons, abi, platforms = Path(wheel).stem.split("-")[-3:]
-    wanted = {"py3", f"py3{python[1]}", f"cp3{python[1]}"}
-    stable = abi == "abi3" and any(int(one[3:] or 0) <= python[1] for one in re.findall(r"cp3\d+", pythons))
-    return bool(wanted & set(pythons.split(".")) or stable) and any(
-        one == "any" or (SYSTEMS.get(system, "?") in one and _same_machine(one, machine))
-        for one in platforms.split(".")
-    )
+def system_name() -> str:
+    """This computer, as the mirror names kinds of computers."""
+    machine = {"AMD64": "x86_64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"{SYSTEMS.get(sys.platform, sys.platform)}-{machine}"
 
 
-def _same_machine(tag: str, machine: str) -> bool:
-    names = {"x86_64": ("x86_64", "amd64", "universal2"), "amd64": ("amd64",), "arm64": ("arm64", "universal2")}
-    return any(name in tag for name in names.get(machine.lower(), (machine.lower(),)))
+def python_name() -> str:
+    """This Python, like 3.11."""
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def packages(place: Folder) -> list[str]:
+    """The wheels that this Python on this system needs. Raises MirrorError where the mirror was not filled for it."""
+    contents, python = place.json(CONTENTS), python_name()
+    if system_name() not in contents["wheels"] or python not in contents["wheels"][system_name()]:
+        pythons = sorted({one for each in contents["wheels"].values() for one in each}, key=version)
+        raise MirrorError(
+            f"The mirror {place.source} has no packages for Python {python} on {system_name()}: it was filled for "
+            f"{', '.join(contents['wheels'])} and Python {', '.join(pythons)}. "
+            "Name another Python, like `make book PYTHON=python3.12`, or fill it for this system: "
+            f"`make mirror PLATFORMS={system_name()}`."
+        )
+    needed, here = contents["glibc"].get(system_name(), ""), glibc()
+    if version(here) < version(needed):
+        raise MirrorError(
+            f"The packages of the mirror {place.source} need glibc {needed} or newer, found "
+            f"{here or 'another C library'}. Use a newer Linux, or a network."
+        )
+    return contents["wheels"][system_name()][python]
 
 
 def level_of(flags: set[str]) -> str:
     """The fastest of LEVELS for a processor with these flags."""
-    return next(level for level, needed in LEVELS.items() if needed <= flags)
+    return next(level for level, needed in LEVELS.items() if set(needed) <= flags)
 
 
-def built_llama(mirror: Mirror) -> str | None:
-    """The folder in the mirror of the llama.cpp that runs here; None where it has to be compiled."""
-    if sys.platform != "linux" or platform.machine() != "x86_64" or not all(map(_loads, LOADED)):
-        return None
-    folder = f"{LLAMA}/{level_of(cpu_flags())}"
-    names = mirror.names(folder)
-    built = next((Path(name).name for name in names if f"/{BUILT_WITH}-" in name), "")
-    wanted = _version(built.partition("-")[2])
-    here = _version(platform.libc_ver()[1])
-    return folder if wanted and here >= wanted else None
+def built_llama(place: Folder, backend: str) -> tuple[str | None, str]:
+    """The name of the built llama.cpp that runs here, or None where it has to be compiled; and why, in words."""
+    if reason := must_compile(backend):
+        return None, reason
+    level = level_of(cpu_flags())
+    if f"{LLAMA}/{level}/{BUILT}" not in place.sums:
+        return None, f"the mirror has none that is built for {level}"
+    built = place.json(f"{LLAMA}/{level}/{BUILT}")
+    if version(glibc()) < version(built["glibc"]):
+        return None, f"the built one needs glibc {built['glibc']}, found {glibc() or 'another C library'}"
+    flags = ", ".join(LEVELS[level]).upper() or "without AVX"
+    return built["wheel"], f"the mirror's, built for {level} ({flags}), the fastest of its builds that runs here"
+
+
+def must_compile(backend: str) -> str | None:
+    """Why no built llama.cpp can be right here, whatever the mirror has; None where one can."""
+    if backend != "none":
+        return f"GPU={backend}"
+    if os.environ.get("CMAKE_ARGS"):
+        return "CMAKE_ARGS has options of your own"
+    if system_name() != "linux-x86_64":
+        return f"this system is {system_name()}"
+    absent = [library for library in LOADED if not loads(library)]
+    return f"{absent[0]}, which a built one loads, is not on this system" if absent else None
 
 
 def cpu_flags() -> set[str]:
-    """What the processor can do, by the words of /proc/cpuinfo; Linux on x86."""
+    """What the processor can do, in the words of /proc/cpuinfo; Linux on x86."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
     return set(found[1].split()) if found else set()
 
 
-def _loads(library: str) -> bool:
+def loads(library: str) -> bool:
+    """Whether the system has a shared library."""
     try:
         ctypes.CDLL(library)
     except OSError:
@@ -179,60 +277,95 @@ def _loads(library: str) -> bool:
     return True
 
 
-def _version(text: str) -> tuple[int, ...]:
+def glibc() -> str:
+    """The version of glibc; empty where the system has another C library."""
+    name, found = platform.libc_ver()
+    return found if name == "glibc" else ""
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers of a version, to compare."""
     return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
 # --- the commands ---------------------------------------------------------------------------------------------------
 
 
-def use(source: str, backend: str) -> None:
+def use(place: Folder, backend: str) -> None:
     """Check what this machine needs, and write what makes pip look there alone."""
-    mirror = Mirror(source)
-    llama = built_llama(mirror) if backend == "none" else None
-    python, system, machine = sys.version_info[:2], sys.platform, platform.machine()
-    all_wheels = [*mirror.names(WHEELS), *mirror.names(BUILD)]
-    wheels = [name for name in all_wheels if fits(name, python, system, machine)]
-    own = mirror.names(llama) if llama else mirror.names(SOURCES)
-    packages = [mirror.fetched(name) for name in (*wheels, *own)]
-    node = mirror.fetched(NODE)
-    folders = dict.fromkeys(path.resolve().parent.as_uri() for path in packages)
-    told = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": " ".join(folders)}
+    llama, why = built_llama(place, backend)
+    own = [llama] if llama else [name for name in place.sums if name.startswith(f"{SOURCES}/")]
+    names = [*packages(place), *own]
+    found = place.files([*names, NODE])
+    if isinstance(place, Address):
+        place.keep_only([*names, NODE, CONTENTS, *(name for name in place.sums if name.endswith(BUILT))])
+    write_environment(path.parent for path in found[:-1])
+    size = sum(path.stat().st_size for path in found)
+    print(f"Mirror {place.source}: {len(found)} files checked, {size / 1e6:.0f} MB.")
+    for line in choice(llama, why):
+        print(line, flush=True)
+
+
+def choice(llama: str | None, why: str) -> Iterator[str]:
+    """What a reader should know of the llama.cpp that is installed."""
+    if llama:
+        yield f"llama.cpp is {why}."
+        yield "Its kernels and rates are those of that build; one compiled for this very processor may be faster."
+        yield "CMAKE_ARGS=-DGGML_NATIVE=on before the command compiles that one, from the mirror's source."
+    else:
+        yield f"llama.cpp is compiled here, from the mirror's source, which takes some minutes: {why}."
+
+
+def write_environment(folders: Iterable[Path]) -> None:
+    """Note for the Makefile what keeps pip from every other place; no setting of the reader counts."""
+    links = " ".join(dict.fromkeys(folder.as_uri() for folder in folders))
+    told = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": links}
     LOCAL.mkdir(exist_ok=True)
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in told.items()]
     (LOCAL / "environment.sh").write_text("".join(lines), encoding="utf-8")
-    (LOCAL / "node").write_text(str(node.resolve()), encoding="utf-8")
-    choice = f"built for {llama.partition('/')[2]}" if llama else "compiled here, from the mirror's source"
-    print(f"Mirror {mirror.source}: {len(packages) + 1} files checked. llama.cpp: {choice}.")
 
 
-def unpack_node() -> None:
-    """Unpack the front-end packages of the mirror in use."""
-    archive = Path((LOCAL / "node").read_text(encoding="utf-8"))
-    shutil.rmtree("node_modules", ignore_errors=True)
+def unpack_node(place: Folder) -> None:
+    """Unpack the front-end packages, in place of those that are there."""
+    (archive,) = place.files([NODE])
     with tarfile.open(archive) as packed:
-        for member in packed:
-            if not (member.isfile() or member.isdir()) or ".." in Path(member.name).parts:
-                raise MirrorError(f"{archive} holds {member.name}, which is no plain file. Fill the mirror again.")
-        packed.extractall(".")
+        members = packed.getmembers()
+        for member in members:
+            if not (member.isfile() or member.isdir()) or Path(member.name).parts[:1] != ("node_modules",):
+                raise MirrorError(f"{archive} should hold plain files alone, found {member.name}. Fill it again.")
+            if ".." in Path(member.name).parts:
+                raise MirrorError(f"{archive} leads out of its folder with {member.name}. Fill it again.")
+        shutil.rmtree("node_modules", ignore_errors=True)
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # newer releases of Python ask for it
+        packed.extractall(".", members, **safe)
+
+
+def check(place: Folder) -> None:
+    """Compare every file with its checksum."""
+    place.files(place.sums)
+    print(f"Mirror {place.source}: all {len(place.sums)} files are as {SUMS} says.")
+
+
+def built(place: Folder, backend: str) -> int:
+    """Exit status: 0 where the mirror has a built llama.cpp that runs here, else 1."""
+    return 0 if built_llama(place, backend)[0] else 1
+
+
+COMMANDS = {"built": (built, 2), "use": (use, 2), "node": (unpack_node, 1), "check": (check, 1)}
+"""What each command calls, and how many words follow it; the first is the mirror."""
 
 
 def main(arguments: list[str]) -> int:
-    """Command line of this module."""
+    """Command line of this module: an exit status, 2 where the mirror cannot be used."""
+    command, n_words = COMMANDS.get(arguments[0] if arguments else "", (None, 0))
+    if command is None or len(arguments) != 1 + n_words:
+        print(__doc__, file=sys.stderr)
+        return 64
     try:
-        if arguments[:1] == ["use"] and len(arguments) == 3:
-            use(*arguments[1:])
-        elif arguments[:1] == ["wheel"] and len(arguments) == 2:
-            print(built_llama(Mirror(arguments[1])) or "", end="")
-        elif arguments == ["node"]:
-            unpack_node()
-        else:
-            print(__doc__, file=sys.stderr)
-            return 2
+        return command(mirror(arguments[1]), *arguments[2:]) or 0
     except MirrorError as error:
         print(error, file=sys.stderr)
-        return 1
-    return 0
+        return 2
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 #   prerequisites.sh check BACKEND  print everything that is missing, each with the command that
 #                                   puts it right, and exit 1; exit 0 when all is here
 #
-# Reads PYTHON (default python3), CXX, CUDA_PATH, TMPDIR and MIRROR. Plain POSIX sh: it runs where there is no Python yet.
+# Reads PYTHON (default python3), CXX, CUDA_PATH, TMPDIR, and MIRROR, which names a folder of `make mirror`.
+# Plain POSIX sh: it runs where there is no Python yet.
 
 PYTHON=${PYTHON:-python3}
 PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
@@ -129,9 +130,18 @@ check_compiler() {
     problem "llama.cpp needs a C++ compiler." "$install"
 }
 
-# Whether the mirror has a llama.cpp that is built already and runs here.
-mirror_has_llama() {
-    [ -n "${MIRROR:-}" ] && [ "$1" = none ] && [ -n "$("$PYTHON" tools/mirror.py wheel "$MIRROR" 2>/dev/null)" ]
+# A llama.cpp that the mirror has built for this machine needs no compiler, and nothing else does.
+# A mirror that cannot be used says why by itself.
+check_llama() {
+    if [ -n "${MIRROR:-}" ] && usable_version "$PYTHON" >/dev/null; then
+        "$PYTHON" tools/mirror.py built "$MIRROR" "$1"
+        case $? in
+            0) return ;;
+            1) ;;
+            *) missing=1; return ;;
+        esac
+    fi
+    check_compiler
 }
 
 check_space() {  # directory, MiB needed, command
@@ -143,7 +153,7 @@ check_space() {  # directory, MiB needed, command
 check() {
     check_backend "$1"
     check_python
-    mirror_has_llama "$1" || check_compiler
+    check_llama "$1"
     if [ "$1" = cuda ]; then BUILD_MIB=$CUDA_BUILD_MIB; fi
     check_space "$PWD" "$NEEDED_MIB" "df -h    # free some, or clone to a larger disk"
     check_space "${TMPDIR:-/tmp}" "$BUILD_MIB" "mkdir -p ~/tmp && TMPDIR=~/tmp make book"
