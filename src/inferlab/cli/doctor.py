@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from inferlab.doctor import Checkup, check_for_workshop, check_machine
 from inferlab.doctor.room_line import Room, RoomLine, read_room
-from inferlab.doctor.workshops import ROOMS, syllabi
+from inferlab.doctor.workshops import PAGE, ROOMS, first_run, syllabi
+from inferlab.errors import InferlabError
+from inferlab.measurement.run import Run, measure
+from inferlab.model.find import tiny_model
 
 STATE_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -27,13 +32,18 @@ def add_doctor(commands: Any) -> None:
     asked.add_argument(
         "--workshop", metavar="NAME", help=f"check for a workshop ({', '.join(syllabi())}); ends with a line to send"
     )
-    asked.add_argument("--room-list", metavar="FILE", help="read such lines, one a participant, and say who is ready")
-    command.add_argument("--room", choices=ROOMS, default="cpu", help="the workshop's GPUs: none, own, one shared")
+    asked.add_argument(
+        "--room-list", metavar="FILE", type=text_of,
+        help="read such lines, with a name before each or without, and say who is ready; - for the standard input",
+    )  # fmt: skip
+    kinds = "; ".join(f"{kind}: {what}" for kind, what in ROOMS.items())
+    command.add_argument("--room", choices=ROOMS, default="cpu", help=f"of --workshop; {kinds} (default cpu)")
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    if options.room_list:
-        return tell_room(read_room(Path(options.room_list).read_text(encoding="utf-8")), options.json)
+    if options.room_list is not None:
+        here = first_run(partial(measure, tiny_model(), engine=options.engine))
+        return tell_room(read_room(options.room_list), here, options.json)
     if options.workshop:
         return tell_workshop(*check_for_workshop(options.workshop, options.room), as_json=options.json)
     return report(check_machine(), as_json=options.json)
@@ -42,20 +52,32 @@ def run_doctor(options: argparse.Namespace) -> int:
 def tell_workshop(checkup: Checkup, line: RoomLine, as_json: bool) -> int:
     """Print what was found for a workshop, and the line for the teacher as the last."""
     if as_json:
-        print(json.dumps({**checkup.to_dict(), "line": str(line)}, indent=1))
+        print(json.dumps({**checkup.to_dict(), "line": str(line), "fields": asdict(line)}, indent=1))
         return int(checkup.state == "problem")
     status = report(checkup, as_json=False)
-    print(f"\nSend this line to your teacher:\n\n{line}")
+    print(f"What to do about each verdict: {PAGE}\n\nSend this line to your teacher:\n\n{line}")
     return status
 
 
-def tell_room(room: Room, as_json: bool) -> int:
+def tell_room(room: Room, here: Run | InferlabError, as_json: bool) -> int:
     """Print what the lines of a room say together; exit status 1 where a line was not understood."""
     if as_json:
-        print(json.dumps({"machines": list(map(asdict, room.lines)), "not_read": room.unread}, indent=1))
+        machines = {name: asdict(line) for name, line in room.machines.items()}
+        fields = {"ready": room.ready, "pairs": room.pairs, "machines": machines, "not_read": room.unread}
+        print(json.dumps({**fields, "sentences": room.sentences(here)}, indent=1))
     else:
-        print("\n".join(room.sentences()))
+        print("\n".join(room.sentences(here)))
     return int(bool(room.unread))
+
+
+def text_of(file: str) -> str:
+    """The text of a file that the command line names, or of the standard input."""
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def report(checkup: Checkup, as_json: bool) -> int:

@@ -17,15 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 
 from inferlab.doctor.checks import CHECKS, FOR_BUILDING, compiler
 from inferlab.doctor.findings import Checkup, Finding
 from inferlab.doctor.host import Host, Seen
-from inferlab.doctor.room_line import RoomLine, line_for
+from inferlab.doctor.room_line import UNKNOWN, RoomLine, line_for
 from inferlab.doctor.workshops import check_workshop, first_run, syllabus
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
+from inferlab.machine import installed_version
 from inferlab.measurement.run import measure
 from inferlab.model.find import cache_folder, tiny_model
 
@@ -72,11 +72,22 @@ def check_for_workshop(
         run = first_run(partial(measure, tiny_model(), engine=own))
         here = [check for check in CHECKS if check not in FOR_BUILDING and not (check is compiler and seen.backends)]
         findings = [*_findings(seen, here), *check_workshop(asked, room, seen, run)]
-        checkup = _checkup(seen, findings)
-        free = seen.host.free_bytes(cache_folder())
-        return checkup, line_for(f"{name}, {room}", version("inferlab"), checkup.findings, seen, free, run)
+        checkup = replace(_checkup(seen, findings), next_step=_before_the_day(findings, name, room, seen.host))
+        free, book = seen.host.free_bytes(cache_folder()), installed_version("inferlab") or UNKNOWN
+        return checkup, line_for(f"{name}, {room}", book, checkup.findings, seen, free, run)
     finally:
         own.close()
+
+
+def _before_the_day(findings: Iterable[Finding], name: str, room: str, host: Host) -> str:
+    """What a participant does next."""
+    states = {finding.state for finding in findings}
+    program = ".venv/bin/inferlab" if host.is_book_environment else "inferlab"
+    again = f"`{program} doctor --workshop {name}{'' if room == 'cpu' else f' --room {room}'}`"
+    if "problem" in states:
+        return f"Not ready for {name}. Next: do what stands after `To fix`, then check again with {again}."
+    warned = ", with a warning that need not be fixed" if "warning" in states else ""
+    return f"Ready for {name}{warned}. Next: send the line."
 
 
 def _run_checks(seen: Seen) -> Checkup:

@@ -112,6 +112,14 @@ def pinned() -> str | None:
     return next((match[1] for match in found if match), None)
 
 
+def list_busy(host: Host) -> str:
+    """The command that lists what keeps the processor busy, to be closed before a measurement is repeated."""
+    if host.system == "Windows":
+        return "Get-Process | Sort-Object CPU -Descending | Select-Object -First 5    # close, plug in, check again"
+    sorted_by_use = "ps -Aro pcpu,comm" if host.system == "Darwin" else "ps -eo pcpu,comm --sort=-pcpu"
+    return f"{sorted_by_use} | head    # close what is busy, plug in, check again"
+
+
 def reinstall_library(host: Host) -> str:
     """The command that restores a file of the library."""
     if host.root:

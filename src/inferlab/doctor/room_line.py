@@ -1,30 +1,32 @@
 """The line that a participant sends to the teacher, and what the lines of a room say together.
 
     inferlab 0.1.0 | half-day, cpu | ready | Linux x86_64 | Python 3.11.7 | 2 cores | 23.5 GiB RAM | 60.2 GB free |
-    cpu, rpc; no GPU | prefill 5230 decode 1240 tokens/s | kernels: F16 plain, Q8_0 repacked
+    cpu; no GPU | kernels: F16 plain | prefill 5230 decode 1240 tokens/s
 
 It is one line, its fields between bars, so that a person reads it and a spreadsheet splits it. No user, host or path is
-in it.
+in it. It is read again where a mail quotes it or breaks it into several lines, and where a chat puts a name before it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from statistics import median
 
 from inferlab.doctor.findings import Finding
 from inferlab.doctor.host import Seen
 from inferlab.errors import InferlabError
 from inferlab.measurement.run import Run
-from inferlab.units import GB, GIB
+from inferlab.units import GB, GIB, count_text, factor_text, number_text
 
 BAR = " | "
 READY, WARNED, NOT_READY = "ready", "ready, with a warning", "not ready"
 STATES = {"ok": READY, "warning": WARNED, "problem": NOT_READY}
-RATES = re.compile(r"prefill (\S+) decode (\S+) tokens/s")
+RATES = re.compile(r"prefill (\d+|\?) decode (\d+|\?) tokens/s")
+LINE = re.compile(rf"(?P<line>inferlab \S+ \|(?: [^|]+ \|){{9}} {RATES.pattern})(?P<rest>.*)")
+BEGIN = re.compile(r"(?P<name>.*?)(?P<line>inferlab \S+ \|.*)")
+QUOTED = re.compile(r"^[>\s]+")
 UNKNOWN = "?"
 
 
@@ -33,8 +35,8 @@ class RoomLine:
     """One participant's machine.
 
     state      ready; or "not ready: …" and "ready, with a warning: …", with the subjects
-    rates      prefill and decode of the embedded model, in tokens per second
-    kernels    that multiplied its matrices
+    kernels    that multiplied the matrices of the embedded model on the processor
+    rates      its prefill and decode, in tokens per second; they end the line
     """
 
     version: str
@@ -46,8 +48,8 @@ class RoomLine:
     memory: str
     disk: str
     devices: str
-    rates: str
     kernels: str
+    rates: str
 
     def __str__(self) -> str:
         return BAR.join(getattr(self, one.name) for one in fields(self))
@@ -64,8 +66,8 @@ class RoomLine:
     @property
     def decode_tokens_per_second(self) -> float | None:
         """Of the embedded model; None where it was not measured."""
-        found = RATES.search(self.rates)
-        return float(found[2]) if found and found[2] != UNKNOWN else None
+        decode = RATES.fullmatch(self.rates)[2]
+        return None if decode == UNKNOWN else float(decode)
 
 
 def line_for(
@@ -78,24 +80,35 @@ def line_for(
     run       a measurement of the embedded model, or why it failed
     """
     machine = seen.machine
-    gpus = ", ".join(f"{one.description} {one.memory_text}" for one in machine.gpus) or "no GPU"
-    measured = isinstance(run, Run)
-    rates = (run.prefill_tokens_per_second, run.decode_tokens_per_second) if measured else (None, None)
-    prefill, decode = (UNKNOWN if rate is None else f"{rate:.0f}" for rate in rates)
+    gpus = ", ".join(f"{one.description} {_of(one.memory_bytes, GIB)} GiB" for one in machine.gpus) or "no GPU"
     texts = (
         f"inferlab {version}",
         workshop,
         state_text(found),
         f"{seen.host.system} {seen.host.architecture}",
         f"Python {'.'.join(map(str, seen.host.python))}",
-        f"{machine.n_cores} cores",
+        f"{UNKNOWN if machine.n_cores is None else machine.n_cores} cores",
         f"{_of(machine.ram_bytes, GIB)} GiB RAM",
         f"{_of(free, GB)} GB free",
-        f"{', '.join(seen.backends) or 'no llama.cpp'}; {gpus}",
-        f"prefill {prefill} decode {decode} tokens/s",
-        f"kernels: {run.kernels_text or 'none on the processor'}" if measured else "kernels: not measured",
+        f"{', '.join(seen.gpu_backends) or 'cpu' if seen.backends else 'no llama.cpp'}; {gpus}",
+        kernels_text(run),
+        rates_text(run),
     )
-    return RoomLine(*(seen.host.without_names(text.replace("|", "/")) for text in texts))
+    return RoomLine(*(seen.host.without_names(_one_field(text)) for text in texts))
+
+
+def kernels_text(run: Run | InferlabError) -> str:
+    """`kernels: F16 plain`: what multiplied on the processor, without which a rate of it says little."""
+    if not isinstance(run, Run):
+        return "kernels: not measured"
+    return f"kernels: {run.kernels_text or 'on the GPU'}"
+
+
+def rates_text(run: Run | InferlabError) -> str:
+    """`prefill 5230 decode 1240 tokens/s`, with ? for what was not measured."""
+    measured = isinstance(run, Run)
+    rates = (run.prefill_tokens_per_second, run.decode_tokens_per_second) if measured else (None, None)
+    return "prefill {} decode {} tokens/s".format(*(UNKNOWN if rate is None else f"{rate:.0f}" for rate in rates))
 
 
 def state_text(found: Sequence[Finding]) -> str:
@@ -105,50 +118,118 @@ def state_text(found: Sequence[Finding]) -> str:
     return ": ".join(filter(None, (STATES[worst], ", ".join(subjects))))
 
 
+def _one_field(text: str) -> str:
+    """A text without bars, and with single spaces, since a mail may break a line at a space."""
+    return " ".join(text.replace("|", "/").split())
+
+
 def _of(n_bytes: int | None, unit: int) -> str:
     return UNKNOWN if n_bytes is None else f"{n_bytes / unit:.1f}"
 
 
 def read_line(text: str) -> RoomLine | None:
-    """The line in a text, also behind the marks of a quoted mail; None where there is none."""
-    parts = [part.strip() for part in text.strip().lstrip("> ").split(BAR.strip())]
-    whole = len(parts) == len(fields(RoomLine)) and parts[0].startswith("inferlab ")
-    return RoomLine(*parts) if whole else None
+    """The line in a text, also behind marks of quoting, a name, or both; None where there is none."""
+    begun = BEGIN.fullmatch(" ".join(QUOTED.sub("", text).split()))
+    found = LINE.fullmatch(begun["line"]) if begun else None
+    return RoomLine(*(part.strip() for part in found["line"].split("|"))) if found else None
 
 
 @dataclass(frozen=True)
 class Room:
-    """All lines of a room; `unread` has the lines that are no such line."""
+    """The machines of a room, by the name before each line, else by the number of the line in the file.
 
-    lines: list[RoomLine] = field(default_factory=list)
+    unread  the lines that are no such line, as they are
+    """
+
+    machines: dict[str, RoomLine] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
 
     @property
-    def missing(self) -> Counter[str]:
-        """How often each subject is a problem or a warning."""
-        return Counter(subject for line in self.lines for subject in line.subjects)
+    def ready(self) -> list[str]:
+        """Who has a machine that works: first those without a warning, of them first the fastest."""
+        names = [name for name, line in self.machines.items() if line.is_ready]
+        return sorted(names, key=lambda name: (bool(self.machines[name].subjects), -self._rate(name)))
 
-    def sentences(self) -> list[str]:
-        """What the teacher wants to know, a sentence each."""
-        ready = [line for line in self.lines if line.is_ready]
-        rates = [rate for line in self.lines if (rate := line.decode_tokens_per_second)]
-        said = [f"{len(ready)} of {len(self.lines)} machines are ready."]
-        said += [f"{count} times: {subject}." for subject, count in self.missing.most_common()]
-        if rates:
-            slow, mid, fast = min(rates), median(rates), max(rates)
-            said.append(
-                f"Decode of the embedded model: slowest {slow:.0f}, median {mid:.0f}, fastest {fast:.0f} tokens/s."
-            )
-        if broken := len(self.lines) - len(ready):
-            alone = max(0, broken - len(ready))
-            said.append(f"Form {broken - alone} pairs" + (f"; {alone} people need a machine." if alone else "."))
-        return [*said, *(f"Not read: {text}" for text in self.unread)]
+    @property
+    def broken(self) -> list[str]:
+        """Who has none, in the order of the file."""
+        return [name for name, line in self.machines.items() if not line.is_ready]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Who has no working machine, and with whom to sit; nobody is in two pairs."""
+        return list(zip(self.broken, self.ready, strict=False))
+
+    @property
+    def slowest(self) -> str | None:
+        """Whose machine has the lowest rate of decode; None where none was measured."""
+        return min(filter(self._rate, self.machines), key=self._rate, default=None)
+
+    def missing(self, ready: bool) -> Counter[str]:
+        """How often each subject is a warning on a machine that is ready, or a problem on one that is not."""
+        lines = (line for line in self.machines.values() if line.is_ready is ready)
+        return Counter(subject for line in lines for subject in line.subjects)
+
+    def sentences(self, here: Run | InferlabError) -> list[str]:
+        """What the teacher wants to know, a sentence each; `here` is the same measurement on the teacher's machine."""
+        said = [f"{len(self.ready)} of {count_text(len(self.machines), 'machine')} ready."]
+        said += [f"{what}: {_counted(found)}." for what, ready in OF_STATE if (found := self.missing(ready))]
+        said += [self._slowest_text(here)] if self.slowest else []
+        said += [f"Pair: {one} ({self.machines[one].state}) with {other}." for one, other in self.pairs]
+        if alone := self.broken[len(self.pairs) :]:
+            said.append(f"Bring {count_text(len(alone), 'machine')}, for {', '.join(alone)}.")
+        if self.unread:
+            said.append(f"{count_text(len(self.unread), 'line')} not read:")
+        return [*said, *(f"> {text}" for text in self.unread)]
+
+    def _slowest_text(self, here: Run | InferlabError) -> str:
+        """The slowest machine beside this one; by what factor, only where the kernels are the same."""
+        line, own = self.machines[self.slowest], None if isinstance(here, InferlabError) else here
+        text = f"Slowest: {self.slowest}, decode {number_text(self._rate(self.slowest))} tokens/s ({line.kernels})"
+        if own is None or not own.decode_tokens_per_second:
+            return f"{text}. This machine was not measured."
+        rate = own.decode_tokens_per_second
+        text += f"; this machine: {number_text(rate)} tokens/s ({kernels_text(own)})"
+        same = line.kernels == kernels_text(own)
+        return text + (f", {factor_text(rate / self._rate(self.slowest))} times as fast." if same else ".")
+
+    def _rate(self, name: str) -> float:
+        return self.machines[name].decode_tokens_per_second or 0.0
+
+
+OF_STATE = (("Not ready because of", False), ("Ready, with warnings about", True))
+
+
+def _counted(found: Counter[str]) -> str:
+    """`labs (2), memory (1)`, the most frequent first."""
+    return ", ".join(f"{subject} ({count})" for subject, count in found.most_common())
 
 
 def read_room(text: str) -> Room:
-    """The lines of a file that a teacher collected, one participant each; empty lines are left out."""
+    """The machines in what a teacher collected; the last line of a name counts, and empty lines are left out."""
     room = Room()
-    for one in filter(str.strip, text.splitlines()):
-        found = read_line(one)
-        room.lines.append(found) if found else room.unread.append(one.strip())
+    for number, one in _entries(text.splitlines()):
+        begun = BEGIN.fullmatch(one)
+        found = LINE.fullmatch(begun["line"]) if begun else None
+        if found is None:
+            room.unread.append(one)
+            continue
+        room.machines[begun["name"].strip(" :,;-*") or f"line {number}"] = read_line(found["line"])
+        room.unread.extend(filter(None, [found["rest"].strip(" .")]))
     return room
+
+
+def _entries(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The number and the text of each entry, without marks of quoting: a line that a mail broke is one again."""
+    number, begun = 0, ""
+    for at, raw in enumerate(lines, start=1):
+        text = " ".join(QUOTED.sub("", raw).split())
+        if begun and (not text or BEGIN.fullmatch(text) or LINE.fullmatch(BEGIN.fullmatch(begun)["line"])):
+            yield number, begun
+            begun = ""
+        if begun or BEGIN.fullmatch(text):
+            number, begun = (number, f"{begun} {text}") if begun else (at, text)
+        elif text:
+            yield at, text
+    if begun:
+        yield number, begun
