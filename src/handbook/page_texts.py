@@ -30,6 +30,9 @@ CELL_END = " · "
 WORD = re.compile(r"[^\W\d_]")
 """What a cell needs to be found by: a number alone says nothing without its row and column."""
 
+SCRIPT = "workshop-script"
+"""What an instructor says and asks: it repeats the chapters, which a search should find instead."""
+
 FOLDER = ".texts"
 
 
@@ -142,7 +145,8 @@ def _is_left_out(node: nodes.Node) -> bool:
     code = _has_class(node, "cell_input") or (isinstance(node, nodes.literal_block) and _is_output(node))
     tex = isinstance(node, nodes.math) and bool(re.search(r"[\\{]", node.astext()))
     facts = isinstance(node, nodes.paragraph) and "claim-facts" in node["classes"]
-    return code or tex or facts or isinstance(node, (*UNREAD, nodes.title)) or _is_part(node)
+    script = _has_class(node, SCRIPT)
+    return code or tex or facts or script or isinstance(node, (*UNREAD, nodes.title)) or _is_part(node)
 
 
 def _is_output(node: nodes.Node) -> bool:

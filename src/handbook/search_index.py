@@ -1,7 +1,8 @@
 """Writes what the search dialog searches: the texts of all pages, and the spellings of a word that count as one.
 
 It is a script, because a page opened from disk may load scripts and may not fetch its neighbours. It is small, and says
-every word of the pages: a common word is one character, and an anchor that follows from its heading is not written.
+every word of the pages but for sections that only point to others: a common word is one character, and an anchor that
+follows from its heading is not written.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from handbook import page_texts
@@ -23,6 +25,9 @@ SPELLINGS = {
     "programme": "program",
 }
 """British word -> the word of the book; `-ise` for `-ize` is a rule of search.js."""
+
+POINTERS = ("References", "What\u2019s next", "What's next")
+"""Headings of sections that only link to pages, which a search finds themselves."""
 
 SIGNS = [chr(code) for code in range(0xA1, 0x800)]
 """The characters that may stand for a word, of two bytes each; search.js has the same range."""
@@ -39,8 +44,12 @@ def setup(app) -> None:
 
 def index(pages: dict[str, PageTexts]) -> dict:
     """The index: for each page its address, its title, and its sections as heading, text and, if need be, anchor."""
-    listed = [[f"{name}.html", texts.title, [_entry(part) for part in texts.sections]] for name, texts in pages.items()]
+    listed = [[f"{name}.html", texts.title, _entries(texts.sections)] for name, texts in pages.items()]
     return {"spellings": SPELLINGS, "pages": listed}
+
+
+def _entries(sections: Iterable[Section]) -> list[list[str]]:
+    return [_entry(part) for part in sections if part.heading not in POINTERS]
 
 
 def packed(text: str) -> dict[str, str | list[str]]:

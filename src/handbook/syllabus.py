@@ -38,6 +38,7 @@ from docutils.statemachine import StringList
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from handbook.page_texts import SCRIPT
 from handbook.predictions import lab_question
 from handbook.tables import stacked_table
 from handbook.workshop_minutes import (
@@ -105,7 +106,8 @@ class BlockDirective(SphinxDirective):
         facts = self.facts(n_words(said), len(asked))
         ask = [nodes.rubric("", "Ask"), *asked] if asked else []
         differ = [nodes.rubric("", "Rooms"), *rooms] if rooms else []
-        return [facts, *([nodes.rubric("", "Say"), *said] if said else []), *ask, *differ]
+        say = [nodes.rubric("", "Say"), *said] if said else []
+        return [facts, nodes.container("", *say, *ask, *differ, classes=[SCRIPT])]
 
     def facts(self, said_words: int, n_asked: int) -> BlockFacts:
         facts = BlockFacts(
@@ -304,7 +306,8 @@ class Shown:
         gone = [blocks[name].title for name in plan.left_out(minutes)]
         table = stacked_table(HEADS, rows)
         table["classes"].append("plan")
-        return [table, nodes.paragraph(text=rest_text(plan, minutes, gone))]
+        clock = nodes.container("", table, classes=[SCRIPT])
+        return [clock, nodes.paragraph(text=rest_text(plan, minutes, gone))]
 
     def cells(self, line: Line, block: Block | None, minutes: Minutes | None) -> list[nodes.paragraph]:
         if block is None or minutes is None:

@@ -184,3 +184,14 @@ def test_the_social_card_says_the_title_and_what_the_book_answers():
     assert "<p>Why?</p>" in page
     assert "@title@" not in page
     assert "@font@" not in page
+
+
+def test_sections_that_only_point_are_not_searched():
+    """A search finds the page that `What's next` or `References` would only name."""
+    sections = [
+        Section("a", "Measure", "It is fast."),
+        Section("b", "What\u2019s next", "See it."),
+        Section("c", "References", "It."),
+    ]
+    (page,) = search_index.index({"book/page": PageTexts("A page", sections)})["pages"]
+    assert page == ["book/page.html", "A page", [["Measure", "It is fast.", "a"]]]
