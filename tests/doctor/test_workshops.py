@@ -287,8 +287,8 @@ def test_more_broken_machines_than_others_are_told():
 
 
 def test_who_sends_again_counts_once():
-    """After a repair the last line of a name counts."""
-    room = read_room(f"Ada: {of('not ready: labs')}\nAda: {LINE}")
+    """After a repair the last line of a name counts, also in a chat that puts the time before the name."""
+    room = read_room(f"[16:02] Ada: {of('not ready: labs')}\n[18:20] Ada: {LINE}")
     assert (room.ready, room.broken) == (["Ada"], [])
 
 
