@@ -140,6 +140,13 @@ def test_what_is_missing_is_named(host, subject, state):
     assert not line.is_ready
 
 
+def test_disk_is_judged_by_the_labs_of_the_workshop():
+    """Two GB are enough for half a day and too little for a day; a full disk is a problem for every workshop."""
+    assert checked("half-day", free=2 * GB)[1].state == "ready"
+    assert checked("one-day", free=2 * GB)[1].state == "not ready: disk for the labs"
+    assert checked("two-hours", free=GB // 100)[1].state == "not ready: disk"
+
+
 def test_a_room_with_gpus_needs_one():
     """Without a GPU the machine is not ready for such a room; without a card in it, a neighbor has one."""
     alone, _ = checked(room="gpu")
