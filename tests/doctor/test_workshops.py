@@ -1,5 +1,6 @@
 """What a workshop asks of a participant's machine, and the line that tells the teacher."""
 
+import ast
 import json
 import re
 import subprocess
@@ -71,10 +72,31 @@ def test_the_needs_are_those_of_the_index_of_labs(name, needs):
     assert bool(needs.needs_linux_for) is ("Linux" in row)
 
 
-def test_a_shape_of_a_lab_fits_into_its_disk():
-    """The largest file that lab 6a makes is smaller than the disk that is asked for, and not by much."""
-    n_bytes = shape("llama-3.2-1b", "Q4_K_M", n_layer=8, n_vocab=16384).tensor_bytes
-    assert 0.8 < n_bytes / syllabi()["half-day"].labs["06a-split-the-model"].disk_bytes < 1
+def shapes_of(lab):
+    """Bytes of the weights in each file that a lab's cells ask `make_shape` for."""
+    cells = json.loads((ROOT / "labs" / f"{lab}.ipynb").read_text(encoding="utf-8"))["cells"]
+    source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    for call in calls:
+        if getattr(call.func, "attr", "") == "make_shape":
+            asked = [ast.literal_eval(value) for value in call.args]
+            yield shape(*asked, **{one.arg: ast.literal_eval(one.value) for one in call.keywords}).tensor_bytes
+
+
+@pytest.mark.parametrize("lab", ["04a", "04b", "06a", "06b"])
+def test_the_files_of_a_lab_fit_into_its_disk(lab):
+    """The synthetic models that its cells make stay in the cache folder; the disk that is asked for holds them."""
+    name, needs = next((name, one) for name, one in syllabi()["one-day"].labs.items() if name.startswith(lab))
+    assert 0 < sum(shapes_of(name)) < 0.95 * needs.disk_bytes
+
+
+def test_the_disk_of_lab_5_holds_its_three_large_files():
+    """Its speeds are measured with one shape in three types, and nothing else that it makes is as large."""
+    files = [shape("qwen2.5-0.5b", kind).tensor_bytes for kind in ("F16", "Q8_0", "Q4_K_M")]
+    assert '"qwen2.5-0.5b", ("F16", "Q8_0", "Q4_K_M")' in (
+        (ROOT / "labs" / "05-quantize-and-compare.ipynb").read_text(encoding="utf-8").replace('\\"', '"')
+    )
+    assert 0.5 < sum(files) / syllabi()["one-day"].labs["05-quantize-and-compare"].disk_bytes < 0.95
 
 
 def test_a_longer_workshop_contains_the_shorter():
@@ -116,6 +138,13 @@ def test_what_is_missing_is_named(host, subject, state):
     assert checkup.about(subject).state == state
     assert subject in line.subjects
     assert not line.is_ready
+
+
+def test_disk_is_judged_by_the_labs_of_the_workshop():
+    """Two GB are enough for half a day and too little for a day; a full disk is a problem for every workshop."""
+    assert checked("half-day", free=2 * GB)[1].state == "ready"
+    assert checked("one-day", free=2 * GB)[1].state == "not ready: disk for the labs"
+    assert checked("two-hours", free=GB // 100)[1].state == "not ready: disk"
 
 
 def test_a_room_with_gpus_needs_one():
@@ -287,8 +316,8 @@ def test_more_broken_machines_than_others_are_told():
 
 
 def test_who_sends_again_counts_once():
-    """After a repair the last line of a name counts."""
-    room = read_room(f"Ada: {of('not ready: labs')}\nAda: {LINE}")
+    """After a repair the last line of a name counts, also in a chat that puts the time before the name."""
+    room = read_room(f"[16:02] Ada: {of('not ready: labs')}\n[18:20] Ada: {LINE}")
     assert (room.ready, room.broken) == (["Ada"], [])
 
 

@@ -25,7 +25,8 @@ READY, WARNED, NOT_READY = "ready", "ready, with a warning", "not ready"
 STATES = {"ok": READY, "warning": WARNED, "problem": NOT_READY}
 RATES = re.compile(r"prefill (\d+|\?) decode (\d+|\?) tokens/s")
 LINE = re.compile(rf"(?P<line>inferlab \S+ \|(?: [^|]+ \|){{9}} {RATES.pattern})(?P<rest>.*)")
-BEGIN = re.compile(r"(?P<name>.*?)(?P<line>inferlab \S+ \|.*)")
+BEGIN = re.compile(r"(?:\[[^\]]*\] )?(?P<name>.*?)(?P<line>inferlab \S+ \|.*)")
+"""A name before the line, and before it the time in brackets that some chats write."""
 QUOTED = re.compile(r"^[>\s]+")
 UNKNOWN = "?"
 
