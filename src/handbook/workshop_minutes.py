@@ -189,7 +189,8 @@ def rest_text(plan: Plan, minutes: dict[str, Minutes], gone: Sequence[str]) -> s
         left = f"{plan.minutes - needed} are left for questions"
         return f"The blocks and breaks take {needed} of {plan.minutes} minutes; {left}."
     over = f"The blocks and breaks take {needed} minutes, {needed - plan.minutes} more than there are."
-    return f"{over} Leave out: {', '.join(gone)}." if gone else over
+    titles = " and ".join(f'"{title}"' for title in gone)
+    return f"{over} Leave out {titles}." if gone else over
 
 
 # --- what a page and a lab hold -----------------------------------------------------------------

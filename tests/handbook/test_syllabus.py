@@ -164,7 +164,7 @@ def test_a_lab_that_was_not_executed_has_no_minutes(built):
 
 def test_what_may_be_left_out_is_named_where_time_is_short(built):
     """The plan says how many minutes are missing, and which blocks to leave out."""
-    assert "more than there are. Leave out: The second block." in built(minutes=25)[0].get_text()
+    assert 'more than there are. Leave out "The second block".' in built(minutes=25)[0].get_text()
 
 
 def test_a_block_shows_its_pages_its_lab_and_its_rooms(built):
