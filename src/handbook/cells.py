@@ -28,15 +28,23 @@ def _as_python(value: float | int | str) -> float | int | str:
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Value]]):
+def table(heads: Sequence[str], rows: Iterable[Sequence[Value]], searched: bool = True):
     """A Markdown table for a cell with `mystnb: {markdown_format: myst}`.
 
     Columns of numbers are aligned to the right; a float is written with three significant digits.
+    The search leaves a table out that is not `searched`, because another page has the same text.
     Raises ValueError for a row that has more or fewer values than there are heads.
     """
     from IPython.display import Markdown
 
-    return Markdown(markdown_table(heads, [list(map(_as_python, row)) for row in rows]))
+    text = markdown_table(heads, [list(map(_as_python, row)) for row in rows])
+    return Markdown(text if searched else _not_searched(text))
+
+
+def _not_searched(text: str) -> str:
+    from handbook.page_texts import NOT_SEARCHED  # Sphinx, which no other table needs
+
+    return f":::{{container}} {NOT_SEARCHED}\n{text}\n:::"
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:

@@ -30,8 +30,8 @@ CELL_END = " · "
 WORD = re.compile(r"[^\W\d_]")
 """What a cell needs to be found by: a number alone says nothing without its row and column."""
 
-SCRIPT = "workshop-script"
-"""What an instructor says and asks: it repeats the chapters, which a search should find instead."""
+NOT_SEARCHED = "not-searched"
+"""Class of a container whose text another page has, which a search should find instead."""
 
 FOLDER = ".texts"
 
@@ -145,8 +145,8 @@ def _is_left_out(node: nodes.Node) -> bool:
     code = _has_class(node, "cell_input") or (isinstance(node, nodes.literal_block) and _is_output(node))
     tex = isinstance(node, nodes.math) and bool(re.search(r"[\\{]", node.astext()))
     facts = isinstance(node, nodes.paragraph) and "claim-facts" in node["classes"]
-    script = _has_class(node, SCRIPT)
-    return code or tex or facts or script or isinstance(node, (*UNREAD, nodes.title)) or _is_part(node)
+    elsewhere = _has_class(node, NOT_SEARCHED)
+    return code or tex or facts or elsewhere or isinstance(node, (*UNREAD, nodes.title)) or _is_part(node)
 
 
 def _is_output(node: nodes.Node) -> bool:

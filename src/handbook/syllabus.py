@@ -38,7 +38,7 @@ from docutils.statemachine import StringList
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from handbook.page_texts import SCRIPT
+from handbook.page_texts import NOT_SEARCHED
 from handbook.predictions import lab_question
 from handbook.tables import stacked_table
 from handbook.workshop_minutes import (
@@ -107,7 +107,7 @@ class BlockDirective(SphinxDirective):
         ask = [nodes.rubric("", "Ask"), *asked] if asked else []
         differ = [nodes.rubric("", "Rooms"), *rooms] if rooms else []
         say = [nodes.rubric("", "Say"), *said] if said else []
-        return [facts, nodes.container("", *say, *ask, *differ, classes=[SCRIPT])]
+        return [facts, nodes.container("", *say, *ask, *differ, classes=[NOT_SEARCHED])]
 
     def facts(self, said_words: int, n_asked: int) -> BlockFacts:
         facts = BlockFacts(
@@ -306,7 +306,7 @@ class Shown:
         gone = [blocks[name].title for name in plan.left_out(minutes)]
         table = stacked_table(HEADS, rows)
         table["classes"].append("plan")
-        clock = nodes.container("", table, classes=[SCRIPT])
+        clock = nodes.container("", table, classes=[NOT_SEARCHED])
         return [clock, nodes.paragraph(text=rest_text(plan, minutes, gone))]
 
     def cells(self, line: Line, block: Block | None, minutes: Minutes | None) -> list[nodes.paragraph]:

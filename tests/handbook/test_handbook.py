@@ -89,6 +89,12 @@ def test_a_table_writes_three_digits_and_aligns_numbers():
     ]
 
 
+def test_a_table_may_be_left_out_of_the_search():
+    """Where another page has the same text, the table stands in a box that the search does not read."""
+    table = handbook.table(("a",), [("b",)]).data
+    assert handbook.table(("a",), [("b",)], searched=False).data == f":::{{container}} not-searched\n{table}\n:::"
+
+
 def test_a_table_with_a_missing_value_is_refused():
     """A row that would shift its values under the wrong heads stops the page."""
     with pytest.raises(ValueError, match=r"A row has 1 values and the table 2 heads: \['F16'\]"):
