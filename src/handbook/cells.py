@@ -32,7 +32,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Value]], searched: bool 
     """A Markdown table for a cell with `mystnb: {markdown_format: myst}`.
 
     Columns of numbers are aligned to the right; a float is written with three significant digits.
-    The search leaves a table out that is not `searched`, because another page has the same text.
+    The search leaves a table out that is not `searched`: another page has its text, or it is an example.
     Raises ValueError for a row that has more or fewer values than there are heads.
     """
     from IPython.display import Markdown

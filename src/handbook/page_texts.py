@@ -31,7 +31,7 @@ WORD = re.compile(r"[^\W\d_]")
 """What a cell needs to be found by: a number alone says nothing without its row and column."""
 
 NOT_SEARCHED = "not-searched"
-"""Class of a container whose text another page has, which a search should find instead."""
+"""Class of a container that a search does not read: another page has its text, or it is an example."""
 
 FOLDER = ".texts"
 

@@ -90,7 +90,7 @@ def test_a_table_writes_three_digits_and_aligns_numbers():
 
 
 def test_a_table_may_be_left_out_of_the_search():
-    """Where another page has the same text, the table stands in a box that the search does not read."""
+    """Where another page has its text, or it is an example, the table stands in a box that the search does not read."""
     table = handbook.table(("a",), [("b",)]).data
     assert handbook.table(("a",), [("b",)], searched=False).data == f":::{{container}} not-searched\n{table}\n:::"
 
