@@ -38,12 +38,14 @@ TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(1) || $(1) --last-failed
 
-.PHONY: help book watch serve epub pdf test lint lab hub hubload bench reference tools diagrams clean
+.PHONY: help install book watch serve epub pdf test lint lab hub hubload bench reference tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 	@sed -n 's/^#   /  /p' Makefile
+
+install: $(READY)  ## only what the other commands need: .venv with llama.cpp, and node_modules
 
 book: $(READY)  ## execute the chapters and labs that changed, build the site, say where to open it
 	$(BIN)/jupyter-book build . -n -W --keep-going
