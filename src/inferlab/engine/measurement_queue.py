@@ -28,7 +28,7 @@ VARIABLE = "INFERLAB_QUEUE"
 SUFFIX = ".place"
 NEXT_SECONDS, LATER_SECONDS = 0.05, 0.5  # between two looks at the queue: for the next one, for those behind
 QUIET_PROCESSORS = 0.1
-SHORTEST_SECONDS = 0.2  # in less, the system's hundredths of a second decide nothing
+LEAST_SECONDS = 0.3  # in less, the hundredths of a second that the system counts decide nothing
 
 
 @dataclass(frozen=True)
@@ -38,26 +38,24 @@ class Turn:
     n_ahead          measurements that were before it in the queue
     waited_seconds   from joining the queue to the turn
     seconds          of the turn, until the measurement was complete
-    others           processors that other processes kept busy during the turn, on average; None if it was too short
+    others           processors that other processes kept busy during the turn, on average
     n_interrupted    how often its engine was killed, and the measurement queued again
     """
 
     n_ahead: int
     waited_seconds: float
     seconds: float
-    others: float | None = None
+    others: float
     n_interrupted: int = 0
 
     @property
-    def quiet(self) -> bool | None:
-        """Whether others used at most a tenth of one processor; None if unknown."""
-        return None if self.others is None else self.others <= QUIET_PROCESSORS
+    def quiet(self) -> bool:
+        """Whether others used at most a tenth of one processor."""
+        return self.others <= QUIET_PROCESSORS
 
     @property
     def label(self) -> str:
         """`quiet`, or `disturbed` with how much others computed."""
-        if self.others is None:
-            return "too short to say whether others disturbed it"
         return "quiet" if self.quiet else f"disturbed: others used {self.others:.2g} processors"
 
 
@@ -226,10 +224,11 @@ def again() -> None:
 
 
 def present_turn() -> Turn | None:
-    """This process's turn so far; None where it has none."""
+    """This process's turn so far, None where it has none; a turn that began just now is made LEAST_SECONDS long."""
     began = _HOLDER.began
     if began is None:
         return None
+    time.sleep(max(0.0, began.at + LEAST_SECONDS - time.perf_counter()))
     seconds = time.perf_counter() - began.at
-    others = max(0.0, other_seconds() - began.others) / seconds if seconds >= SHORTEST_SECONDS else None
+    others = max(0.0, other_seconds() - began.others) / seconds
     return Turn(began.n_ahead, began.waited_seconds, seconds, others, _HOLDER.n_interrupted)

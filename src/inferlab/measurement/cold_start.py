@@ -120,6 +120,7 @@ class ColdStartPairs:
         )
 
 
+@queued
 def cold_start_pairs(
     model: str | Path | None = None, settings: Settings | None = None, n_pairs: int = 5
 ) -> ColdStartPairs:

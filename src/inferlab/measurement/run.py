@@ -218,6 +218,7 @@ def _relative_to(origin: float | None, passes: tuple[Pass, ...]) -> tuple[Pass, 
     return tuple(p if origin is None or p.began is None else replace(p, began=p.began - origin) for p in passes)
 
 
+@queued
 def measure_each(
     model: str | Path | None = None,
     settings: Settings | None = None,
