@@ -21,12 +21,14 @@ class ClassList:
     teachers: frozenset[str]
 
 
-def read_list(path: str | Path) -> ClassList:
-    """The names in a file. Raises UnusableList for a missing or empty file, an unusable line, a name twice."""
+def read_list(path: str | Path | None) -> ClassList:
+    """The names in a file. Raises UnusableList for no file, a missing or empty file, an unusable line, a name twice."""
+    if not path:
+        raise UnusableList("No list of names was given. Say `make hub HUB_NAMES=file`; hub/README.md shows one.")
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UnusableList(f"The list of names cannot be read: {error}. Say `make hub HUB_NAMES=file`.") from None
+        raise UnusableList(f"The list of names cannot be read: {error}. Name the file by HUB_NAMES=file.") from None
     words = [words for line in lines if (words := line.partition("#")[0].split())]
     names = tuple(line[0] for line in words)
     for number, line in enumerate(words):

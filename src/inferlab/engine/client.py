@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -354,7 +354,7 @@ class LlamaEngine:
 
         `on_progress` gets (done, total) whenever the worker reports progress before its reply.
         """
-        with self._lock, measurement_queue.turn() if name in COMPUTING else nullcontext():
+        with self._lock, measurement_queue.turn() if name in COMPUTING else measurement_queue.NO_QUEUE:
             if not self._alive:
                 if self._worker is not None and name not in NEED_NO_MODEL:
                     raise self._crashed(name, self._worker)  # it died between two requests, and its model with it

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ VARIABLE = "INFERLAB_QUEUE"
 SUFFIX = ".place"
 NEXT_SECONDS, LATER_SECONDS = 0.05, 0.5  # between two looks at the queue: for the next one, for those behind
 QUIET_PROCESSORS = 0.1
+NO_QUEUE = nullcontext()
 LEAST_SECONDS = 0.3  # in less, the hundredths of a second that the system counts decide nothing
 
 
@@ -190,12 +191,14 @@ def folder() -> Path | None:
     return Path(named) if named else None
 
 
-@contextmanager
-def turn() -> Iterator[None]:
+def turn() -> AbstractContextManager[None]:
     """Wait for this process's turn and keep it while the block runs; at once where it has it, or without a queue."""
-    if (where := folder()) is None:
-        yield
-        return
+    where = folder()
+    return NO_QUEUE if where is None else _turn(where)
+
+
+@contextmanager
+def _turn(where: Path) -> Iterator[None]:
     with one_turn():
         _HOLDER.join(where)
         yield
