@@ -65,8 +65,7 @@ c.SimpleLocalProcessSpawner.home_dir_template = str(FOLDER / "students" / "{user
 c.Spawner.cmd = [sys.executable, str(HUB / "start_student.py"), sys.executable, "-m", "jupyterhub.singleuser"]
 c.Spawner.args = ["--allow-root"] if os.geteuid() == 0 else []
 c.Spawner.default_url = "/lab/tree/labs/start.md"
-c.Spawner.start_timeout = c.Spawner.http_timeout = 120
-c.JupyterHub.concurrent_spawn_limit = 4
+c.Spawner.start_timeout = c.Spawner.http_timeout = 300  # a whole class starts at once
 c.Spawner.environment = {
     "HUB_PYTHON": str(PYTHON),
     "HUB_CORES": cores_of,

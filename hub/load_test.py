@@ -19,9 +19,10 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from statistics import median
 from urllib.parse import urljoin
@@ -29,6 +30,8 @@ from urllib.parse import urljoin
 import psutil
 import requests
 import websocket
+
+from inferlab.machine import read_host
 
 HUB = Path(__file__).resolve().parent
 LAB = "labs/03-follow-the-pipeline.ipynb"
@@ -80,7 +83,8 @@ class Browser:
         """Log in by the form, and ask for a token."""
         self._call("GET", "/hub/login")
         xsrf = self.session.cookies.get("_xsrf", path="/hub/")
-        self._call("POST", "/hub/login", data={"username": self.name, "password": PASSWORD, "_xsrf": xsrf})
+        form = {"username": self.name, "password": PASSWORD, "_xsrf": xsrf}
+        self._call("POST", "/hub/login", data=form, allow_redirects=False)  # to the page that starts the server
         xsrf = self.session.cookies.get("_xsrf", path="/hub/")
         reply = self._call("POST", f"/hub/api/users/{self.name}/tokens", json={}, headers={"X-XSRFToken": xsrf})
         self.token = reply.json()["token"]
@@ -311,13 +315,19 @@ def result(students: list[Student], kills: list[dict], n_kills: int, seconds: fl
     turns = [one["turn"] for student in students for one in student.measurements if one["turn"]]
     waits = sorted(turn["waited_seconds"] for turn in turns)
     finished = [one for one in students if one.finished_seconds is not None]
+    host = read_host()
     summary = {
+        "date": date.today().isoformat(),
+        "cpu": host.cpu,
+        "cores": os.cpu_count(),
+        "ram_bytes": host.ram_bytes,
         "lab": LAB,
         "students": len(students),
         "finished": len(finished),
         "labs_saved": sum(one.saved for one in students),
         "seconds": seconds,
-        "cores": os.cpu_count(),
+        "ready_seconds_median": _median(one.ready_seconds for one in students),
+        "finished_seconds_median": _median(one.finished_seconds for one in students),
         "kills_wanted": n_kills,
         "kills": len(kills),
         "measurements": sum(len(one.measurements) for one in students),
@@ -325,12 +335,25 @@ def result(students: list[Student], kills: list[dict], n_kills: int, seconds: fl
         "quiet": sum(turn["quiet"] for turn in turns),
         "disturbed": sum(not turn["quiet"] for turn in turns),
         "queued_again": sum(turn["n_interrupted"] for turn in turns),
-        "waited_seconds_median": median(waits) if waits else None,
+        "waited_seconds_median": _median(waits),
         "waited_seconds_most": waits[-1] if waits else None,
         "most_ahead": max((turn["n_ahead"] for turn in turns), default=None),
         "problems": {one.name: one.problem for one in students if one.problem},
     }
     return {"summary": summary, "kills": kills, "students": [asdict(one) for one in students]}
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def write(found: dict, path: Path) -> None:
+    """Write a result as JSON, with a line for each kill and each student."""
+    parts = [f'"summary": {json.dumps(found["summary"], indent=1)}']
+    parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, found[name])) + "\n]" for name in ("kills", "students")]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -343,8 +366,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HUB.parent / ".hub" / "load-test.json")
     asked = parser.parse_args()
     found = load_test(asked.students, asked.kills, asked.minutes, asked.kill_minutes or asked.minutes)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(found, asked.out)
     print(json.dumps(found["summary"], indent=1))
 
 

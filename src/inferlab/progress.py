@@ -79,16 +79,14 @@ def status(shown: bool | None = None) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _line() -> Iterator[Callable[[str], None]]:
+    """A line that is drawn only when it changes: who waits must not disturb what others measure."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.live import Live
+    from rich.text import Text
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task("")
-    with progress:
-        yield lambda line: progress.update(task, description=escape(line))
-        progress.console.quiet = progress.console.is_jupyter  # as in `bar`
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield lambda line: live.update(Text(line), refresh=True)
+        live.console.quiet = live.console.is_jupyter  # as in `bar`
 
 
 @contextmanager

@@ -200,7 +200,7 @@ def test_the_time_of_a_child_is_this_process_own():
     alive = own_seconds()
     child.communicate(b"\n")
     assert alive - before > 0.35
-    assert own_seconds() >= alive
+    assert own_seconds() > alive - 0.05  # counted in hundredths, rounded down for each process
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the child leaves this process's tree by a double fork")

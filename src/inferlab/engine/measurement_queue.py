@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "INFERLAB_QUEUE"
 SUFFIX = ".place"
-NEXT_SECONDS, LATER_SECONDS = 0.05, 0.5  # between two looks at the queue: for the next one, for those behind
+LOOK_SECONDS, MOST_LOOK_SECONDS = 0.1, 1.0  # between two looks at the queue: for each who is ahead, and at most
 QUIET_PROCESSORS = 0.1
 NO_QUEUE = nullcontext()
 LEAST_SECONDS = 0.3  # in less, the hundredths of a second that the system counts decide nothing
@@ -177,10 +177,13 @@ def _wait(place: Place) -> int:
     """Wait until nobody is ahead, with a line that says how many are; how many there were at first."""
     first = n_ahead = place.n_ahead()
     if n_ahead:
+        shown = 0
         with progress.status() as show:
             while n_ahead:
-                show(f"waiting for {n_ahead} measurement{'s' if n_ahead > 1 else ''} before this one")
-                time.sleep(NEXT_SECONDS if n_ahead == 1 else LATER_SECONDS)
+                if n_ahead != shown:
+                    show(f"waiting for {n_ahead} measurement{'s' if n_ahead > 1 else ''} before this one")
+                shown = n_ahead
+                time.sleep(min(MOST_LOOK_SECONDS, LOOK_SECONDS * n_ahead))
                 n_ahead = place.n_ahead()
     return first
 
