@@ -54,7 +54,7 @@ ONLY_IN = {
     "openvino_genai": {"measurement.other_engines.on_openvino"},
     "playwright": {"handbook.chromium"},
     "plotly": {"figures"},
-    "psutil": {"engine.processor_time", "measurement.telemetry.host"},
+    "psutil": {"engine.cpu_time", "measurement.telemetry.host"},
     "pynvml": {"measurement.telemetry.nvml"},
     "rich": {"cli", "progress"},
     "socket": {"engine.loopback"},

@@ -12,8 +12,8 @@ import pytest
 from inferlab import progress
 from inferlab.engine import measurement_queue
 from inferlab.engine.client import LlamaEngine
+from inferlab.engine.cpu_time import machine_busy_seconds, own_seconds
 from inferlab.engine.measurement_queue import Place, Turn
-from inferlab.engine.processor_time import machine_busy_seconds, own_seconds
 from inferlab.errors import QueueUnavailable
 
 MEASURES = """

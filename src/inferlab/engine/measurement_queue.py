@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlab import progress
-from inferlab.engine.processor_time import other_seconds
+from inferlab.engine.cpu_time import other_seconds
 from inferlab.errors import QueueUnavailable
 
 if TYPE_CHECKING:
