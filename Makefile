@@ -8,6 +8,7 @@
 #   MIRROR=/media/stick/mirror   install from this folder, or from its http:// address, and from nowhere else
 #   TO=/media/stick/mirror       the folder that `make mirror` fills, mirror/ unless named
 #   PLATFORMS=linux-x86_64       the platforms that `make mirror` has packages for, all of them unless named
+#   HUB_NAMES=names.txt          who may enter the room of `make hub`, one name a line
 
 PYTHON ?= python3
 PIP := pip==26.0
@@ -31,6 +32,7 @@ LIBRARIES := -DCMAKE_PROJECT_llama_cpp_INCLUDE='$(CURDIR)/tools/without_common.c
 
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
+HUB_READY := .hub/.installed
 PYTEST := $(BIN)/python -m pytest
 SITE := $(CURDIR)/_build/html
 UNIT := tests --ignore=tests/benchmarks --ignore=tests/site
@@ -41,12 +43,14 @@ TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(1) || $(1) --last-failed
 
-.PHONY: help book watch serve epub pdf mirror test lint lab bench reference tools diagrams clean
+.PHONY: help install book watch serve epub pdf mirror test lint lab hub hubload bench reference tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 	@sed -n 's/^#   /  /p' Makefile
+
+install: $(READY)  ## only what the other commands need: .venv with llama.cpp, and node_modules
 
 book: $(READY)  ## execute the chapters and labs that changed, build the site, say where to open it
 	$(BIN)/jupyter-book build . -n -W --keep-going
@@ -84,6 +88,12 @@ lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the lab
 lab: $(READY)  ## open JupyterLab on a page that lists the labs
 	$(BIN)/python -m handbook.lab_room $(LAB_OPTIONS)
 
+hub: $(PYTHON_READY) $(HUB_READY)  ## a room on this server: JupyterHub for the names in HUB_NAMES=file (hub/README.md)
+	HUB_NAMES='$(HUB_NAMES)' HUB_PYTHON='$(abspath $(BIN)/python)' .hub/venv/bin/python -m jupyterhub -f hub/jupyterhub_config.py $(HUB_OPTIONS)
+
+hubload: $(PYTHON_READY) $(HUB_READY)  ## simulated students in such a room, whose engines are killed meanwhile (at most 30 minutes)
+	$(BIN)/python hub/load_test.py $(LOAD_OPTIONS)
+
 bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
 	$(PYTEST) tests/benchmarks -s
 
@@ -113,6 +123,16 @@ $(PYTHON_READY): requirements.txt pyproject.toml
 
 node_modules/.package-lock.json: package.json package-lock.json | $(PYTHON_READY)
 	$(if $(MIRROR),$(BIN)/python tools/mirror.py node '$(MIRROR)',$(NPM) ci --omit=dev --ignore-scripts)
+	@touch $@
+
+# The hub sees the book's packages behind its own: the notebook server is the book's JupyterLab.
+PURELIB := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+$(HUB_READY): hub/requirements.txt hub/package.json hub/package-lock.json | $(PYTHON_READY)
+	$(BIN)/python -m venv .hub/venv
+	.hub/venv/bin/python -m pip install --quiet $(PIP)
+	.hub/venv/bin/python -m pip install --quiet -r hub/requirements.txt
+	$(BIN)/python $(PURELIB) > "$$(.hub/venv/bin/python $(PURELIB))/book.pth"
+	$(NPM) --prefix hub ci --ignore-scripts
 	@touch $@
 
 # Rendering diagrams needs the development packages too; `npm ci --omit=dev` takes them away again.

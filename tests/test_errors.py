@@ -18,7 +18,7 @@ from inferlab import errors
 from inferlab.atlas import contribute
 from inferlab.atlas.campaign import TimeLimitedEngine
 from inferlab.doctor.workshops import syllabus
-from inferlab.engine import libraries
+from inferlab.engine import libraries, measurement_queue
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
@@ -104,6 +104,12 @@ def a_timing_without_pytorch(monkeypatch):
     torch_attention.time_attention()
 
 
+def a_queue_in_a_file(folder, monkeypatch):
+    monkeypatch.setenv("INFERLAB_QUEUE", str(a_file(folder, b"") / "queue"))
+    with measurement_queue.turn():
+        pass
+
+
 RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
@@ -122,6 +128,7 @@ RAISERS = {
     "OtherEngineFailed": lambda *_: an_engine_that_is_not_there(),
     "OutOfTime": lambda *_: TimeLimitedEngine(ScriptedEngine(), 0.0).generate([1], 1),
     "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
+    "QueueUnavailable": a_queue_in_a_file,
     "RecordError": lambda folder, _: lab.load(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),
     "UnknownSyllabus": lambda *_: syllabus("week"),

@@ -68,3 +68,26 @@ def test_in_a_notebook_a_bar_leaves_nothing(monkeypatch):
     list(track(range(3), 3, "work", shown=True))
     assert displayed
     assert [one for one in displayed if getattr(one, "html", "").rstrip().endswith('"></pre>')] == []
+
+
+def test_a_line_says_what_is_waited_for(capsys, monkeypatch):
+    """It is drawn in a terminal, never read as markup, and silent in a pipe."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.status(shown=True) as show:
+        show("waiting for [/a]")
+    assert "waiting for [/a]" in capsys.readouterr().err
+    with progress.status() as show:
+        show("nobody sees this")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_who_shows_lines_gets_them_instead(capsys):
+    """A widget shows what is waited for in its own place, and an empty line says that the wait is over."""
+    lines = []
+    with progress.shown_by(lines.append):
+        with progress.status() as show:
+            show("waiting")
+        progress.note("it was repeated")
+    progress.note("outside")
+    assert lines == ["waiting", "", "it was repeated"]
+    assert capsys.readouterr().err == "outside\n"

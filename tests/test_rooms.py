@@ -41,6 +41,7 @@ PARTED = [{frozenset(side.split()) for side in line.split("|")} for line in ORDE
 ONLY_IN = {
     "anywidget": {"widgets"},
     "docutils": {"handbook"},
+    "filelock": {"engine.measurement_queue", "handbook"},
     "gguf": {"nowhere"},
     "huggingface_hub": {"model.find"},
     "ipywidgets": {"widgets"},
@@ -53,7 +54,7 @@ ONLY_IN = {
     "openvino_genai": {"measurement.other_engines.on_openvino"},
     "playwright": {"handbook.chromium"},
     "plotly": {"figures"},
-    "psutil": {"measurement.telemetry.host"},
+    "psutil": {"engine.cpu_time", "measurement.telemetry.host"},
     "pynvml": {"measurement.telemetry.nvml"},
     "rich": {"cli", "progress"},
     "socket": {"engine.loopback"},

@@ -20,6 +20,7 @@
     ├── OtherEngineFailed       an engine beside llama.cpp is missing, or ended; only one measurement needs them
     ├── OutOfTime               a measurement that would exceed its time limit
     ├── PyTorchUnavailable      PyTorch is missing; only two measurements need it
+    ├── QueueUnavailable        the folder of the measurement queue cannot be used
     ├── RecordError             a stored run that cannot be read or written
     ├── StaleDiagram            a diagram's picture was not drawn from its present source
     ├── UnknownClaim            a name that is not in the register of claims
@@ -94,7 +95,14 @@ class EngineRefused(EngineError):
 
 
 class EngineCrashed(EngineRefused):
-    """The worker process ended during the request; the next call starts a fresh one."""
+    """The worker process ended during the request; the next call starts a fresh one.
+
+    killed  whether another process or the system ended it, rather than a failure of its own
+    """
+
+    def __init__(self, message: str, log: str = "", killed: bool = False) -> None:
+        super().__init__(message, log)
+        self.killed = killed
 
 
 class EngineTimeout(EngineRefused):
@@ -123,6 +131,10 @@ class OutOfTime(InferlabError):
 
 class PyTorchUnavailable(InferlabError):
     """PyTorch cannot be imported."""
+
+
+class QueueUnavailable(InferlabError):
+    """No place can be taken in the folder that INFERLAB_QUEUE names."""
 
 
 class RecordError(InferlabError):

@@ -1,4 +1,4 @@
-"""A progress bar for work that lasts longer than a second, in a terminal or a live notebook."""
+"""A progress bar for work that lasts longer than a second, and a line for waiting, in a terminal or a live notebook."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 Step = TypeVar("Step")
 DELAY_SECONDS = 1.0
+_SHOWN_BY: ContextVar[Callable[[str], None] | None] = ContextVar("shown_by", default=None)
 
 
 def is_interactive() -> bool:
@@ -55,3 +57,52 @@ def track(steps: Iterable[Step], total: int, label: str, shown: bool | None = No
         for done, step in enumerate(steps, 1):
             yield step
             update(done)
+
+
+@contextmanager
+def status(shown: bool | None = None) -> Iterator[Callable[[str], None]]:
+    """Yield a function to call with a line that says what is waited for; the line goes at the end.
+
+    `shown` forces the line on or off (None: where `is_interactive`); inside `shown_by` it goes there instead.
+    """
+    if (show := _SHOWN_BY.get()) is not None:
+        try:
+            yield show
+        finally:
+            show("")
+    elif is_interactive() if shown is None else shown:
+        with _line() as show:
+            yield show
+    else:
+        yield lambda line: None
+
+
+@contextmanager
+def _line() -> Iterator[Callable[[str], None]]:
+    """A line that is drawn only when it changes: who waits must not disturb what others measure."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield lambda line: live.update(Text(line), refresh=True)
+        live.console.quiet = live.console.is_jupyter  # as in `bar`
+
+
+@contextmanager
+def shown_by(show: Callable[[str], None]) -> Iterator[None]:
+    """In this block and thread, `show` gets the lines of `status`, and an empty one when a wait is over."""
+    token = _SHOWN_BY.set(show)
+    try:
+        yield
+    finally:
+        _SHOWN_BY.reset(token)
+
+
+def note(line: str) -> None:
+    """Write a line that stays: where a person watches through `shown_by`, there; else to standard error."""
+    show = _SHOWN_BY.get()
+    if show is None:
+        print(line, file=sys.stderr)
+    else:
+        show(line)

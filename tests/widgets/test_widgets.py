@@ -4,6 +4,7 @@ import pytest
 from fakes import CPU_ONLY, WITH_GPU, ScriptedEngine
 
 from inferlab import figures
+from inferlab.engine import measurement_queue
 from inferlab.errors import EngineCrashed
 from inferlab.model.find import tiny_model
 from inferlab.widgets import PipelineLab, pipeline_lab
@@ -53,6 +54,22 @@ def test_each_measurement_joins_the_figure():
     press(lab)
     assert len(lab.runs) == len(lab.figure.data[0].x) == 2
     assert lab.status.value.startswith("TTFT ")
+
+
+def test_a_wait_in_the_queue_is_shown_in_the_status_line(tmp_path, monkeypatch):
+    """The line says how many are before this one, and then again that it measures."""
+    monkeypatch.setenv(measurement_queue.VARIABLE, str(tmp_path))
+    other, lab, lines = measurement_queue.Place(tmp_path), a_lab(), []
+
+    def changed(change):
+        lines.append(change["new"])
+        if change["new"].startswith("waiting"):
+            other.leave()
+
+    lab.status.observe(changed, "value")
+    press(lab)
+    assert lines[:3] == [lab.busy_text, "waiting for 1 measurement before this one", lab.busy_text]
+    assert lines[3].startswith("TTFT ")
 
 
 def test_an_error_is_shown_and_the_button_comes_back():

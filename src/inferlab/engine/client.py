@@ -11,13 +11,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inferlab.engine import libraries
+from inferlab.engine import libraries, measurement_queue
 from inferlab.engine.log import LOG_INFO, LogLine, buffers_in, phases_in, tensor_places_in
 from inferlab.engine.process import NoReply, WorkerProcess, visible_gpus
 from inferlab.engine.protocol import (
@@ -37,6 +37,9 @@ from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 
 PROGRESS = '{"progress"'
+COMPUTING = frozenset(["attend", "compare", "generate", "multiply", "open", "quantize", "sample", "score", "share",
+                       "step", "trace", "transfer"])  # fmt: skip
+"""The requests that wait for this process's turn, where there is a queue of measurements."""
 
 
 class LlamaEngine:
@@ -86,8 +89,16 @@ class LlamaEngine:
         )
 
     def exclusive(self) -> AbstractContextManager[Any]:
-        """Reserve the engine for one measurement: other threads wait until the block ends."""
-        return self._lock
+        """Reserve the engine for one measurement: other threads wait until the block ends.
+
+        With a queue of measurements, the turn that the first computation takes is kept until then too.
+        """
+        return self._lock if measurement_queue.folder() is None else self._exclusive_for_one_turn()
+
+    @contextmanager
+    def _exclusive_for_one_turn(self) -> Iterator[None]:
+        with self._lock, measurement_queue.one_turn():
+            yield
 
     def close(self) -> None:
         """Stop the worker; the next request starts a new one. A request of another thread raises EngineCrashed."""
@@ -143,8 +154,9 @@ class LlamaEngine:
 
     def generate(self, prompt: Sequence[int], n_gen: int) -> Pass:
         """Prefill `prompt`, then decode greedily until `n_gen` token ids are known."""
-        called_at = time.perf_counter()
-        reply = self._request("generate", prompt=list(prompt), n_gen=n_gen, called_at=called_at)
+        with measurement_queue.turn():
+            called_at = time.perf_counter()
+            reply = self._request("generate", prompt=list(prompt), n_gen=n_gen, called_at=called_at)
         return Pass(
             prefill_seconds=reply["prefill_seconds"],
             token_seconds=tuple(reply["token_seconds"]),
@@ -342,7 +354,7 @@ class LlamaEngine:
 
         `on_progress` gets (done, total) whenever the worker reports progress before its reply.
         """
-        with self._lock:
+        with self._lock, measurement_queue.turn() if name in COMPUTING else measurement_queue.NO_QUEUE:
             if not self._alive:
                 if self._worker is not None and name not in NEED_NO_MODEL:
                     raise self._crashed(name, self._worker)  # it died between two requests, and its model with it
@@ -383,12 +395,13 @@ class LlamaEngine:
     def _crashed(self, name: str, worker: WorkerProcess) -> EngineCrashed:
         if worker is not self._worker:
             return EngineCrashed(f"The engine was closed during {name!r}; the next call starts a fresh engine.")
-        reason, log = worker.why_it_ended(), worker.last_log_lines()
+        reason, log, killed = worker.why_it_ended(), worker.last_log_lines(), worker.was_killed()
         self.close()
         return EngineCrashed(
             f"The engine's process ended during {name!r} ({reason}). Your session is untouched; "
             "the next call starts a fresh engine.",
             log,
+            killed,
         )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from inferlab.engine import measurement_queue
 from inferlab.engine.log import Buffer, buffers_in
 from inferlab.engine.option_lines.base import is_default
 from inferlab.engine.option_lines.llama_server import flag
@@ -132,7 +133,7 @@ def llama_server(
     program: str | Path | None = None,
     seconds: float = 60.0,
 ) -> Iterator[LlamaServer]:
-    """A llama-server with a model, until the block ends.
+    """A llama-server with a model, until the block ends, which is one turn of the measurement queue.
 
     settings  None: the server's own defaults
     options   further flags of llama-server
@@ -143,12 +144,13 @@ def llama_server(
     """
     found = require_program(program)
     command = [str(found), *arguments(model, settings), *options]
-    server = LlamaServer(_started(command, cores), settings or Settings(), options)
-    try:
-        server.wait_until_ready(seconds)
-        yield server
-    finally:
-        server.stop()
+    with measurement_queue.turn():
+        server = LlamaServer(_started(command, cores), settings or Settings(), options)
+        try:
+            server.wait_until_ready(seconds)
+            yield server
+        finally:
+            server.stop()
 
 
 def require_program(program: str | Path | None = None) -> Path:

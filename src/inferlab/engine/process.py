@@ -29,6 +29,7 @@ SIGNALS = {
     "SIGSEGV": "an invalid memory access",
     "SIGILL": "an instruction this processor does not have: llama.cpp was built for another one",
 }
+KILLED = tuple(getattr(signal, name) for name in ("SIGKILL", "SIGTERM") if hasattr(signal, name))
 DECIDE_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 
 
@@ -99,6 +100,10 @@ class WorkerProcess:
         """Wait for its end and give the reason in words: a lost RPC device by the log, else the exit code."""
         code, log = self.child.wait(), self.last_log_lines()
         return next((reason for text, reason in LOST_DEVICES.items() if text in log), exit_reason(code))
+
+    def was_killed(self) -> bool:
+        """Wait for its end and say whether somebody else ended it (SIGKILL, SIGTERM): it did not fail by itself."""
+        return -self.child.wait() in KILLED
 
     def stop(self) -> None:
         """Kill it and delete its log."""

@@ -18,6 +18,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.queued import queued
 from inferlab.measurement.same_answer import n_same, pieces
 from inferlab.measurement.speculative import Drafter, DraftModel, PromptLookup, Round, answers_in_turn
 from inferlab.model.find import find_model, held_out_text
@@ -167,6 +168,7 @@ def prompts_of(engine: LlamaEngine, n_prompts: int, n_prompt: int) -> dict[str, 
     return {PROSE: prose, REPEATING: [[*one[: n_prompt - N_AGAIN], *one[:N_AGAIN]] for one in prose], CODE: code}
 
 
+@queued
 def measure_acceptance(
     drafters: Mapping[str, Callable[[], Drafter]],
     model: str | Path | None = None,

@@ -8,8 +8,10 @@ from datetime import date
 from functools import cache
 from typing import Any
 
+from inferlab.engine import measurement_queue
 from inferlab.engine.log import Buffer
 from inferlab.engine.loopback import links_to
+from inferlab.engine.measurement_queue import Turn
 from inferlab.engine.protocol import Engine, Opening
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Link, Machine, far_devices
@@ -32,6 +34,7 @@ class Measurement:
     buffers   what llama.cpp allocated, by device; empty where that was not recorded
     weights   the matrices by type and buffer; empty where that was not recorded
     links     slowed links to loopback devices, as measured when the devices started
+    turn      its turn in the queue of measurements, and what others computed meanwhile; None without a queue
     """
 
     made_with = None  # the tool, where it was not this library; a field of `Run` alone
@@ -43,6 +46,7 @@ class Measurement:
     buffers: tuple[Buffer, ...] = ()
     links: tuple[Link, ...] = ()
     weights: tuple[Matrices, ...] = ()
+    turn: Turn | None = None
 
     @property
     def badge(self) -> str:
@@ -53,7 +57,8 @@ class Measurement:
     def machine_badge(self) -> str:
         """The badge without kernels: for a figure that compares several."""
         far = far_devices((b.device for b in self.buffers), self.links)
-        return self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
+        badge = self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
+        return f"{badge}; {self.turn.label}" if self.turn else badge
 
     @property
     def matrices(self) -> tuple[Matrices, ...]:
@@ -107,6 +112,7 @@ def common_fields(engine: Engine, opening: Opening, header: Model) -> dict[str, 
         "buffers": opening.buffers,
         "links": links_to(opening.settings.rpc_servers),
         "weights": kernels.placed(header.tensors, opening.tensors.rearranged, opening.tensors.layers),
+        "turn": measurement_queue.present_turn(),
     }
 
 

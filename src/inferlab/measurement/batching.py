@@ -15,6 +15,7 @@ from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
@@ -66,6 +67,7 @@ class BatchedDecode(Measurement):
         return self.at(n_sequences).tokens_per_second / self.at(1).tokens_per_second
 
 
+@queued
 def batched_decode(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -18,6 +18,7 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import EngineRefused, EngineUnavailable, InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.batching import batched_decode
+from inferlab.measurement.queued import queued
 from inferlab.measurement.run import measure
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
@@ -45,6 +46,7 @@ class BenchmarkPrograms(Measurement):
         return median(self.rates[name])
 
 
+@queued
 def compare_programs(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -25,6 +25,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.machine import Ceiling, last_level_cache_bytes, physical_cores, ram_bytes
 from inferlab.measurement.page_cache import empty_cache
+from inferlab.measurement.queued import queued
 from inferlab.units import MIB
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q4_K", "Q4_0")
@@ -80,6 +81,7 @@ def allowed(ceiling: Ceiling, type: str, flop_per_byte: float) -> float:
     return min(ceiling.matrix_flops_per_second[type], flop_per_byte * ceiling.bandwidth_bytes_per_second)
 
 
+@queued
 def host_bandwidth(n_threads: int, seconds: float = 0.25) -> float:
     """Bytes per second that `n_threads` together read from memory, in the fastest pass."""
     share = block_bytes() // n_threads
@@ -93,6 +95,7 @@ def host_bandwidth(n_threads: int, seconds: float = 0.25) -> float:
     return share * n_threads / best
 
 
+@queued
 def device_bandwidth(device: str, seconds: float = 0.25, engine: LlamaEngine | None = None) -> float:
     """Bytes per second at which a device reads F16 matrices, each once per pass; the fastest pass."""
     n_matrices = max(1, block_bytes() // (2 * SIDE * SIDE))
@@ -102,6 +105,7 @@ def device_bandwidth(device: str, seconds: float = 0.25, engine: LlamaEngine | N
     return n_matrices * 2 * SIDE * SIDE / min(times)
 
 
+@queued
 def matrix_rate(
     device: str, type: str, n_threads: int | None = None, seconds: float = 0.25, engine: LlamaEngine | None = None
 ) -> tuple[float, str]:
@@ -117,6 +121,7 @@ def matrix_rate(
     return max(rates), buffer
 
 
+@queued
 def link(device: str, seconds: float = 0.5, engine: LlamaEngine | None = None) -> LinkCeiling:
     """Rates of the link to a device: a GPU's bus, or a loopback device's connection."""
     engine = engine or default_engine()
@@ -125,6 +130,7 @@ def link(device: str, seconds: float = 0.5, engine: LlamaEngine | None = None) -
     return LinkCeiling(BLOCK / median(to_device), BLOCK / median(to_host), round_trip)
 
 
+@queued
 def disk(path: str | Path, n_bytes: int = 256 * MIB) -> float | None:
     """Bytes per second of reading the file's first n_bytes from disk; None if they cannot be dropped from the cache."""
     if empty_cache(path) != 0:

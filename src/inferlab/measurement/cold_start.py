@@ -12,6 +12,7 @@ from inferlab.engine.registry import close_engines_with_model
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cache, read_once
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -119,6 +120,7 @@ class ColdStartPairs:
         )
 
 
+@queued
 def cold_start_pairs(
     model: str | Path | None = None, settings: Settings | None = None, n_pairs: int = 5
 ) -> ColdStartPairs:
@@ -141,6 +143,7 @@ def _seconds(start: ColdStart, phases: tuple[str, ...]) -> float:
     return sum(start.phases.get(name, 0.0) for name in phases) if phases else start.wall_seconds
 
 
+@queued
 def cold_start(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -19,6 +19,7 @@ from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -130,6 +131,7 @@ class _Scheduler:
             self.engine.keep(0, slot)
 
 
+@queued
 def schedule(
     requests: Sequence[Request],
     model: str | Path | None = None,

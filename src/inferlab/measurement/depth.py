@@ -13,6 +13,7 @@ from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.ggml_types import CELL_STEP, padded
 from inferlab.model.gguf import read_gguf
@@ -41,6 +42,7 @@ class DepthScaling(Measurement):
         return self.bytes_on("kv_cache")
 
 
+@queued
 def decode_at_depths(
     model: str | Path | None = None,
     settings: Settings | None = None,
@@ -70,6 +72,7 @@ def decode_at_depths(
         return DepthScaling(**common_fields(engine, opening, read_gguf(path)), seconds=seconds)
 
 
+@queued
 def decode_in_turns(
     model: str | Path | None,
     choices: Sequence[Settings],
@@ -119,6 +122,7 @@ def round_ratios(one: DepthScaling, other: DepthScaling, cells: int, rounds: int
     return tuple(a / b for a, b in zip(*sums, strict=True))
 
 
+@queued
 def decode_beside(
     model: str | Path | None,
     settings: Settings,

@@ -23,6 +23,7 @@ from inferlab.measurement.other_engines.client import OtherEngine
 from inferlab.measurement.other_engines.conversion import WEIGHTS, converted
 from inferlab.measurement.other_engines.protocol import Answer, Request
 from inferlab.measurement.pytorch import peak_growth
+from inferlab.measurement.queued import queued
 from inferlab.measurement.same_answer import n_same
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -145,6 +146,7 @@ class OtherEntrant:
         return self.engine.open(self.request)
 
 
+@queued
 def compare_engines(
     files: Mapping[str, Path],
     folder: Path,

@@ -18,6 +18,7 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model, held_out_text
 from inferlab.model.gguf import Model, ModelCard, read_gguf
 from inferlab.progress import track
@@ -145,6 +146,7 @@ ESTIMATES = (
 )
 
 
+@queued
 def fidelity(
     model: str | Path | None,
     reference: str | Path | None = None,
@@ -180,6 +182,7 @@ def fidelity(
     return Fidelity(**common, reference=full.card(), n_ctx=n_ctx, **columns)
 
 
+@queued
 def perplexity(
     text: str | Path | None = None,
     model: str | Path | None = None,
@@ -213,6 +216,7 @@ def bits_per_byte(text: str, model: str | Path | None = None, engine: Engine | N
     return sum(token_nats(text, model, engine=engine)) / math.log(2) / len(text.encode("utf-8"))
 
 
+@queued
 def token_nats(
     text: str,
     model: str | Path | None = None,

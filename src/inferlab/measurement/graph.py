@@ -12,6 +12,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.graph_log import GRAPH_ENVIRONMENT, Node, Split, splits_in
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -99,6 +100,7 @@ class GraphTrace(Measurement):
         return 1 + max((step.layer for step in self.decode.steps if step.layer is not None), default=-1)
 
 
+@queued
 def trace_graph(
     model: str | Path | None = None,
     settings: Settings | None = None,

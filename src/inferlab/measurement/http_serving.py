@@ -19,6 +19,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from inferlab.engine import measurement_queue
 from inferlab.engine.llama_server import HOST, Launch, LlamaServer
 from inferlab.engine.session import this_machine
 from inferlab.errors import InvalidSettings
@@ -211,6 +212,7 @@ def _common_fields(server: LlamaServer, header: Model) -> dict[str, Any]:
         "machine": this_machine(),
         "date": date.today().isoformat(),
         "buffers": server.buffers,
+        "turn": measurement_queue.present_turn(),
     }
 
 

@@ -15,6 +15,7 @@ from inferlab.engine.protocol import Engine, Pass
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.page_cache import empty_cache, fill_cache
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -69,6 +70,7 @@ class Journey(Measurement):
         return replace(self, loads=self.loads + other.loads, passes=self.passes + other.passes)
 
 
+@queued
 def journey(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -19,6 +19,7 @@ from inferlab.engine.session import this_machine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement
 from inferlab.measurement.http_client import stream
+from inferlab.measurement.queued import queued
 from inferlab.measurement.telemetry.host import HostReader
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
@@ -102,6 +103,7 @@ class KeptPrompts(Measurement):
         return sum(sum(turn.checkpoints) for turn in self.turns)
 
 
+@queued
 def keep_prompts(
     model: str | Path,
     kinds: Sequence[str] = A_CHAT,

@@ -28,6 +28,7 @@ from inferlab.errors import DeviceUnavailable, EngineRefused, InvalidSettings
 from inferlab.machine import Machine, data_cache_bytes, physical_cores
 from inferlab.measurement import ceilings
 from inferlab.measurement.page_cache import fill_cache
+from inferlab.measurement.queued import queued
 from inferlab.units import KIB, MIB
 
 LOOPBACK = "loopback device"
@@ -114,6 +115,7 @@ class LinkRates:
         return fitting[-1].bytes_per_second if fitting else None
 
 
+@queued
 def link_rates(
     folder: str | Path | None = None, file_bytes: int = FILE_BYTES, engine: LlamaEngine | None = None
 ) -> LinkRates:
@@ -135,6 +137,7 @@ def link_rates(
     )  # fmt: skip
 
 
+@queued
 def page_cache_rate(path: str | Path, repeats: int = 3) -> float:
     """Bytes per second at which read(2) copies a file from the page cache, in the fastest of several passes."""
     fill_cache(path)
@@ -156,6 +159,7 @@ def swept_sizes(most: int) -> list[int]:
     return sizes
 
 
+@queued
 def read_sweep(sizes: Sequence[int], repeats: int = SWEEP_REPEATS) -> tuple[ReadPoint, ...]:
     """The rate at which one core reads a block of each size, in bytes; each is a multiple of 8.
 

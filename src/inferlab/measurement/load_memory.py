@@ -17,6 +17,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.registry import close_engines_with_model
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.page_cache import fill_cache
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -100,6 +101,7 @@ class LoadMemory(Measurement):
         return next((phase for phase, end in self.ends.items() if seconds <= end), list(self.phases)[-1])
 
 
+@queued
 def load_memory(model: str | Path | None = None, settings: Settings | None = None) -> LoadMemory:
     """Load a model in a new process and watch its memory. The file is read once before, so that no disk takes part.
 

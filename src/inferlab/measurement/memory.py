@@ -22,6 +22,7 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import DeviceUnavailable, InvalidSettings
 from inferlab.machine import Device
+from inferlab.measurement.queued import queued
 from inferlab.measurement.telemetry.nvml import vram_used_bytes
 from inferlab.model.find import find_model, tiny_model
 from inferlab.settings import Settings
@@ -75,6 +76,7 @@ class Occupied:
         return self.grown_bytes - self.buffers_bytes
 
 
+@queued
 def occupied(
     model: str | Path | None,
     settings: Settings,

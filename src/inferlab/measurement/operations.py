@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from inferlab.measurement.queued import queued
 from inferlab.model.ggml_types import row_bytes, tensor_type
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Attention:
         return median(self.seconds)
 
 
+@queued
 def timed(
     operations: Sequence[Product | Attention], device: str, rounds: int, engine: LlamaEngine
 ) -> list[Product | Attention]:

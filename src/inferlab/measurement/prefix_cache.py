@@ -14,6 +14,7 @@ from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
@@ -57,6 +58,7 @@ class PrefixReuse(Measurement):
     prefixes: tuple[Prefix, ...]
 
 
+@queued
 def reuse_prefix(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -25,6 +25,7 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import device_names
 from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.queued import queued
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.measurement.telemetry.samples import Sample, Sampling, sampling_interval
 from inferlab.model.find import find_model
@@ -149,6 +150,7 @@ QUANTITIES: dict[str, Callable[[Pass, int], float | None]] = {
 }
 
 
+@queued
 def measure(
     model: str | Path | None = None,
     settings: Settings | None = None,
@@ -216,6 +218,7 @@ def _relative_to(origin: float | None, passes: tuple[Pass, ...]) -> tuple[Pass, 
     return tuple(p if origin is None or p.began is None else replace(p, began=p.began - origin) for p in passes)
 
 
+@queued
 def measure_each(
     model: str | Path | None = None,
     settings: Settings | None = None,
@@ -230,6 +233,7 @@ def measure_each(
     return tuple(measure(model, settings, n, n_gen, repeats, engine=engine) for n in n_prompts)
 
 
+@queued
 def measure_in_turns(
     model: str | Path | None,
     choices: Sequence[Settings],

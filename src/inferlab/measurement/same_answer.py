@@ -19,6 +19,7 @@ from inferlab.engine.protocol import Entry, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model, held_out_text
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
@@ -121,6 +122,7 @@ class SameAnswers(Measurement):
         return sum(n < self.n_gen for n in self.of(change).n_same)
 
 
+@queued
 def same_answers(
     model: str | Path | None = None,
     text: str | None = None,

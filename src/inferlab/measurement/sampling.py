@@ -21,6 +21,7 @@ from inferlab.engine.protocol import Sampler
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -149,6 +150,7 @@ class Sampling(Measurement):
         return seconds / (self.step_seconds + seconds)
 
 
+@queued
 def sample_times(
     model: str | Path | None = None,
     settings: Settings | None = None,
@@ -184,6 +186,7 @@ def sample_times(
         )
 
 
+@queued
 def compare_allocators(
     model: str | Path | None = None,
     settings: Settings | None = None,

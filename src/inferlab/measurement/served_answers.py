@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.measurement.http_client import whole_answer
+from inferlab.measurement.queued import queued
 from inferlab.measurement.same_answer import Compared, SameAnswers, n_same, pieces
 from inferlab.model.find import find_model, held_out_text
 from inferlab.model.gguf import read_gguf
@@ -60,6 +61,7 @@ class ServedAnswers(SameAnswers):
     made_with = "llama-server over HTTP"
 
 
+@queued
 def served_answers(
     model: str | Path | None = None,
     text: str | None = None,

@@ -19,6 +19,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.measurement.acceptance import PROSE, REPEATING, n_repeated, prompts_of
 from inferlab.measurement.base import Measurement
 from inferlab.measurement.http_client import whole_answer
+from inferlab.measurement.queued import queued
 from inferlab.measurement.same_answer import n_same
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
@@ -106,6 +107,7 @@ class ServedSpeculation(Measurement):
         raise InvalidSettings(f"{kind!r} on {task!r} was not measured, only: {known}.")
 
 
+@queued
 def served_speculation(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -20,6 +20,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import common_fields, with_context
 from inferlab.measurement.benchmark_programs import BenchmarkPrograms, run_program
 from inferlab.measurement.http_client import stream, whole_answer
+from inferlab.measurement.queued import queued
 from inferlab.measurement.run import measure
 from inferlab.measurement.sampling import ANY_TEXT, WORDS
 from inferlab.model.find import find_model, held_out_text
@@ -53,6 +54,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
 """Fields of llama-server's /completion; the rest are its defaults. `default again` is the control."""
 
 
+@queued
 def compare_with_server(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -20,6 +20,7 @@ from inferlab.engine.protocol import Engine, Entry, Opening, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
+from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
@@ -177,6 +178,7 @@ class Speculation(Measurement):
         return median(self.speedups)
 
 
+@queued
 def speculate(
     prompt: str,
     drafter: Drafter,
@@ -201,6 +203,7 @@ def speculate(
         return replace(found[0], text=engine.detokenize(found[1]))
 
 
+@queued
 def speculate_at(
     acceptance: float,
     model: str | Path | None = None,
@@ -283,6 +286,7 @@ def _in_turns(
     return found, turns[-1][2]
 
 
+@queued
 def answers_in_turn(
     engine: Engine, drafter: Drafter, prompt: Sequence[int], n_draft: int, n_gen: int
 ) -> tuple[list[int], float, list[int], tuple[Round, ...]]:
@@ -363,6 +367,7 @@ class VerifyCost(Measurement):
         return expected_tokens(acceptance, n_draft) / (self.cost(n_draft + 1) + n_draft * draft_cost)
 
 
+@queued
 def time_verification(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -21,6 +21,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.measurement import torch_steps
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.pytorch import peak_growth, required
+from inferlab.measurement.queued import queued
 from inferlab.measurement.torch_steps import Held, TorchSteps
 from inferlab.model.find import find_model
 from inferlab.model.gguf import Model, read_gguf
@@ -86,6 +87,7 @@ class TrainingLedger(Measurement):
         return next(row for row in self.rows if row.step == step)
 
 
+@queued
 def training_ledger(
     model: str | Path | None = None,
     settings: Settings | None = None,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import ipywidgets as ipw
 
-from inferlab import figures
+from inferlab import figures, progress
 from inferlab.widgets.fit_figure import FitFigure
 
 STYLE, LAYOUT = {"description_width": "9em"}, {"width": "min(34em, 95%)"}
@@ -20,6 +20,7 @@ class LiveLab(ABC):
 
     status: ipw.HTML
     thread: threading.Thread | None = None
+    before_waiting: str | None = None  # what `status` said before a wait in the queue of measurements
 
     @property
     @abstractmethod
@@ -41,9 +42,17 @@ class LiveLab(ABC):
         message = html.escape(f"{type(error).__name__}: {error}")
         self.status.value = f"<pre role='alert' style='white-space: pre-wrap'>{message}</pre>"
 
+    def show_line(self, line: str) -> None:
+        """Show what is waited for in `status`; an empty line brings back what stood there."""
+        if self.before_waiting is None:
+            self.before_waiting = self.status.value
+        self.status.value = html.escape(line) if line else self.before_waiting
+
     def _run(self, work: Callable[[], object]) -> None:
+        self.before_waiting = None
         try:
-            work()
+            with progress.shown_by(self.show_line):
+                work()
         except Exception as error:  # any error is shown, and the buttons work again
             self.failed(error)
         finally:

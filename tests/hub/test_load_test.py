@@ -1,0 +1,48 @@
+"""The load test's own arithmetic: what is counted of a lesson, and the file that it writes."""
+
+import json
+
+from load_test import Student, result, write
+
+
+def turn(waited=0.0, quiet=True, n_interrupted=0):
+    values = {"n_ahead": 1, "waited_seconds": waited, "quiet": quiet, "n_interrupted": n_interrupted}
+    return {"cell": "run", "turn": values}
+
+
+LESSON = [
+    Student("ada", 5.0, 60.0, 30, 30, True, "", [turn(), turn(4.0, quiet=False, n_interrupted=1)]),
+    Student("ben", 7.0, 80.0, 30, 30, True, "", [turn(2.0)]),
+    Student("cleo", None, None, 0, 0, False, "HTTPError: 503"),
+]
+KILLS = [{"seconds": 9.0, "student": "ada", "busiest": True}]
+
+
+def test_who_did_not_finish_is_counted_as_such():
+    """Students who finished, labs that were saved, and the reason of the one who did not."""
+    found = result(LESSON, KILLS, 2, 90.0)["summary"]
+    assert (found["students"], found["finished"], found["labs_saved"]) == (3, 2, 2)
+    assert found["problems"] == {"cleo": "HTTPError: 503"}
+    assert (found["ready_seconds_median"], found["finished_seconds_median"]) == (6.0, 70.0)
+    assert (found["kills"], found["kills_wanted"]) == (1, 2)
+
+
+def test_every_measurement_is_counted_by_its_label():
+    """Waiting times, labels and repetitions come from the records of the measurements."""
+    found = result(LESSON, KILLS, 2, 90.0)["summary"]
+    assert (found["measurements"], found["quiet"], found["disturbed"], found["queued_again"]) == (3, 2, 1, 1)
+    assert (found["waited_seconds_median"], found["waited_seconds_most"]) == (2.0, 4.0)
+
+
+def test_the_file_is_json_with_a_line_for_each_student(tmp_path):
+    """What is read back is what was found."""
+    found = result(LESSON, KILLS, 2, 90.0)
+    write(found, tmp_path / "room" / "found.json")
+    text = (tmp_path / "room" / "found.json").read_text()
+    assert json.loads(text) == found
+    assert sum(line.startswith('{"name"') for line in text.splitlines()) == 3
+
+
+def test_a_lesson_without_a_measurement_has_no_waiting_time():
+    """Unknown is None, and not 0."""
+    assert result([LESSON[2]], [], 0, 1.0)["summary"]["waited_seconds_median"] is None
