@@ -13,6 +13,7 @@ from marks import BACKENDS
 from small_models import write_model
 
 import inferlab as lab
+from inferlab.engine import measurement_queue
 from inferlab.engine.client import LlamaEngine, described_device
 from inferlab.engine.limit_vram import limit_vram
 from inferlab.engine.loopback import loopback_device
@@ -126,6 +127,17 @@ def test_a_limit_that_cannot_be_had_is_refused(free, habits, asked, error, said)
     assert said in str(refused.value)
     assert engine.held == 0
     assert all(gpu.limited_to_bytes is None for gpu in engine.machine().gpus)
+
+
+def test_users_of_one_card_limit_it_one_after_the_other(tmp_path, monkeypatch):
+    """Where measurements are queued, a limit has the turn until its block ends, so nobody else finds the card full."""
+    monkeypatch.setenv(measurement_queue.VARIABLE, str(tmp_path))
+    engine = Card(24 * GIB)
+    with limit_vram("8GiB", engine=engine, holder=engine.holder()):
+        behind = measurement_queue.Place(tmp_path)
+        assert behind.n_ahead() == 1
+    assert behind.n_ahead() == 0
+    behind.leave()
 
 
 def test_one_limit_at_a_time():

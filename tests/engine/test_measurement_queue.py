@@ -107,6 +107,19 @@ def test_nobody_waits_for_the_dead(students):
     assert students.leave() == ["killed began", "alive began", "alive ended"]
 
 
+def test_a_cheap_look_sees_when_it_is_ones_turn(queue):
+    """Who waits looks at the foremost place alone; the dead behind it count until they are the foremost."""
+    queue.mkdir()
+    (queue / "1.place").touch()  # as a killed process leaves it
+    places = [measurement_queue.Place(queue) for _ in range(3)]
+    assert [place.n_before() for place in places] == [0, 1, 2]
+    (queue / f"{places[1].number}.place").rename(queue / "moved")
+    (queue / f"{places[1].number}.place").touch()
+    assert (places[2].n_before(), places[2].n_ahead()) == (2, 1)
+    places[0].leave()
+    assert places[2].n_before() == 0
+
+
 def test_one_process_has_one_turn(queue):
     """A measurement inside another, of another engine or in another thread, does not wait for the outer one."""
     inside = []

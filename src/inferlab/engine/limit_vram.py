@@ -5,15 +5,18 @@ GPU              a separate worker process allocates buffers through ggml and ho
 loopback device  has no memory of its own; the kernel limits what its process may allocate (Linux)
 
 Both limits end with the session that set them, even when it is killed.
+Where measurements are queued (INFERLAB_QUEUE), a GPU's limit waits for its turn and keeps it to the end of the block,
+so users of one card limit it one after the other.
 Not limited: memory that a driver moves to RAM when a card is full (Windows), and GPUs that share the host's memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
+from inferlab.engine import measurement_queue
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_at
 from inferlab.engine.protocol import Engine
@@ -64,7 +67,7 @@ def limit_vram(
         limited = _limited_by_kernel(loopback, n_bytes)
     else:
         limited = _limited_by_holding(name, n_bytes, engine, holder or LlamaEngine())
-    with limited as found:
+    with measurement_queue.turn() if loopback is None else nullcontext(), limited as found:
         set_limit(name, n_bytes)
         try:
             yield found
