@@ -66,7 +66,7 @@ class Student:
     finished_seconds: float | None = None
     n_cells: int = 0
     n_cells_run: int = 0
-    saved: bool = False
+    n_cells_saved: int = 0
     problem: str = ""
     measurements: list[dict] = field(default_factory=list)
 
@@ -192,12 +192,14 @@ def _run_lab(student: Student, browser: Browser, kernel: Kernel) -> None:
     content = browser.notebook()
     cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     student.n_cells = len(cells)
-    for number, cell in enumerate(cells, 1):
-        cell["outputs"], cell["execution_count"] = kernel.execute("".join(cell["source"])), number
-        student.n_cells_run = number
-    browser.save(content)
-    saved = [cell for cell in browser.notebook()["cells"] if cell["cell_type"] == "code"]
-    student.saved = all(cell["execution_count"] for cell in saved)
+    try:
+        for number, cell in enumerate(cells, 1):
+            cell["outputs"], cell["execution_count"] = kernel.execute("".join(cell["source"])), number
+            student.n_cells_run = number
+    finally:
+        browser.save(content)
+        saved = [cell for cell in browser.notebook()["cells"] if cell["cell_type"] == "code"]
+        student.n_cells_saved = sum(bool(cell["execution_count"]) for cell in saved)
     text = "".join(one.get("text", "") for one in kernel.execute(COLLECT) if one.get("name") == "stdout")
     student.measurements = json.loads(text)
 
@@ -312,7 +314,8 @@ def load_test(n_students: int, n_kills: int, minutes: float, kill_minutes: float
 
 def result(students: list[Student], kills: list[dict], n_kills: int, seconds: float) -> dict:
     """What is reported of a lesson: a summary, and everything it is computed from."""
-    turns = [one["turn"] for student in students for one in student.measurements if one["turn"]]
+    labelled = [one["turn"] for student in students for one in student.measurements if one["turn"]]
+    turns = _turns(students)
     waits = sorted(turn["waited_seconds"] for turn in turns)
     finished = [one for one in students if one.finished_seconds is not None]
     host = read_host()
@@ -324,16 +327,19 @@ def result(students: list[Student], kills: list[dict], n_kills: int, seconds: fl
         "lab": LAB,
         "students": len(students),
         "finished": len(finished),
-        "labs_saved": sum(one.saved for one in students),
+        "cells_run": sum(one.n_cells_run for one in students),
+        "cells_saved": sum(one.n_cells_saved for one in students),
         "seconds": seconds,
         "ready_seconds_median": _median(one.ready_seconds for one in students),
         "finished_seconds_median": _median(one.finished_seconds for one in students),
         "kills_wanted": n_kills,
         "kills": len(kills),
         "measurements": sum(len(one.measurements) for one in students),
-        "measurements_labelled": len(turns),
-        "quiet": sum(turn["quiet"] for turn in turns),
-        "disturbed": sum(not turn["quiet"] for turn in turns),
+        "measurements_labelled": len(labelled),
+        "quiet": sum(turn["quiet"] for turn in labelled),
+        "disturbed": sum(not turn["quiet"] for turn in labelled),
+        "others_median": _median(turn["others"] for turn in turns),
+        "turns": len(turns),
         "queued_again": sum(turn["n_interrupted"] for turn in turns),
         "waited_seconds_median": _median(waits),
         "waited_seconds_most": waits[-1] if waits else None,
@@ -341,6 +347,18 @@ def result(students: list[Student], kills: list[dict], n_kills: int, seconds: fl
         "problems": {one.name: one.problem for one in students if one.problem},
     }
     return {"summary": summary, "kills": kills, "students": [asdict(one) for one in students]}
+
+
+def _turns(students: list[Student]) -> list[dict]:
+    """One for each turn: measurements of one turn waited once, so they have the same waiting time; the last one's."""
+    return list(
+        {
+            (student.name, one["turn"]["waited_seconds"]): one["turn"]
+            for student in students
+            for one in student.measurements
+            if one["turn"]
+        }.values()
+    )
 
 
 def _median(values: Iterable[float | None]) -> float | None:

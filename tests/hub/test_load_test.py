@@ -6,14 +6,15 @@ from load_test import Student, result, write
 
 
 def turn(waited=0.0, quiet=True, n_interrupted=0):
-    values = {"n_ahead": 1, "waited_seconds": waited, "quiet": quiet, "n_interrupted": n_interrupted}
+    counts = {"n_ahead": 1, "n_interrupted": n_interrupted}
+    values = {**counts, "waited_seconds": waited, "quiet": quiet, "others": 0.05 if quiet else 0.5}
     return {"cell": "run", "turn": values}
 
 
 LESSON = [
-    Student("ada", 5.0, 60.0, 30, 30, True, "", [turn(), turn(4.0, quiet=False, n_interrupted=1)]),
-    Student("ben", 7.0, 80.0, 30, 30, True, "", [turn(2.0)]),
-    Student("cleo", None, None, 0, 0, False, "HTTPError: 503"),
+    Student("ada", 5.0, 60.0, 30, 30, 30, "", [turn(), *2 * [turn(4.0, quiet=False, n_interrupted=1)]]),
+    Student("ben", 7.0, 80.0, 30, 30, 30, "", [turn(2.0)]),
+    Student("cleo", None, None, 9, 4, 4, "HTTPError: 503"),
 ]
 KILLS = [{"seconds": 9.0, "student": "ada", "busiest": True}]
 
@@ -21,16 +22,17 @@ KILLS = [{"seconds": 9.0, "student": "ada", "busiest": True}]
 def test_who_did_not_finish_is_counted_as_such():
     """Students who finished, labs that were saved, and the reason of the one who did not."""
     found = result(LESSON, KILLS, 2, 90.0)["summary"]
-    assert (found["students"], found["finished"], found["labs_saved"]) == (3, 2, 2)
+    assert (found["students"], found["finished"], found["cells_run"], found["cells_saved"]) == (3, 2, 64, 64)
     assert found["problems"] == {"cleo": "HTTPError: 503"}
     assert (found["ready_seconds_median"], found["finished_seconds_median"]) == (6.0, 70.0)
     assert (found["kills"], found["kills_wanted"]) == (1, 2)
 
 
 def test_every_measurement_is_counted_by_its_label():
-    """Waiting times, labels and repetitions come from the records of the measurements."""
+    """Each record counts with its label; measurements of one turn waited once, and were queued again together."""
     found = result(LESSON, KILLS, 2, 90.0)["summary"]
-    assert (found["measurements"], found["quiet"], found["disturbed"], found["queued_again"]) == (3, 2, 1, 1)
+    assert (found["measurements"], found["quiet"], found["disturbed"]) == (4, 2, 2)
+    assert (found["turns"], found["queued_again"], found["others_median"]) == (3, 1, 0.05)
     assert (found["waited_seconds_median"], found["waited_seconds_most"]) == (2.0, 4.0)
 
 
