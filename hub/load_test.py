@@ -287,12 +287,25 @@ def kill_engines(room: Path, n_kills: int, seconds: float, ended: threading.Even
             kills.append({"seconds": time.monotonic() - began, "student": name, "busiest": bool(number % 2)})
 
 
+def watch_memory(ended: threading.Event, seen: list[int]) -> None:
+    """Note every second how much of the machine's memory is in use, in bytes; files that the system keeps are not."""
+    while not ended.wait(1):
+        seen.append(memory_in_use())
+
+
+def memory_in_use() -> int:
+    """Bytes that no program could have without taking them from another."""
+    memory = psutil.virtual_memory()
+    return memory.total - memory.available
+
+
 # --- the whole test ---------------------------------------------------------------------------
 
 
 def load_test(n_students: int, n_kills: int, minutes: float, kill_minutes: float) -> dict:
     """Run the lesson; the result as JSON. At `minutes` everybody stops, finished or not."""
     names = [f"student{number:02d}" for number in range(1, n_students + 1)]
+    memory = [memory_in_use()]
     with tempfile.TemporaryDirectory(prefix="inferlab-room-") as folder, running_hub(names, Path(folder)) as address:
         began, ended, kills = time.monotonic(), threading.Event(), []
         students = [Student(name) for name in names]
@@ -300,19 +313,22 @@ def load_test(n_students: int, n_kills: int, minutes: float, kill_minutes: float
             threading.Thread(target=work, args=(one, Browser(address, one.name, began + 60 * minutes), began))
             for one in students
         ]
-        killer = threading.Thread(
-            target=kill_engines, args=(Path(folder) / "room", n_kills, 60 * kill_minutes, ended, kills)
-        )
-        for thread in (*lessons, killer):
+        room = Path(folder) / "room"
+        others = [
+            threading.Thread(target=kill_engines, args=(room, n_kills, 60 * kill_minutes, ended, kills)),
+            threading.Thread(target=watch_memory, args=(ended, memory)),
+        ]
+        for thread in (*lessons, *others):
             thread.start()
         for lesson in lessons:
             lesson.join()
         ended.set()
-        killer.join()
-        return result(students, kills, n_kills, time.monotonic() - began)
+        for thread in others:
+            thread.join()
+        return result(students, kills, n_kills, time.monotonic() - began, max(memory) - memory[0])
 
 
-def result(students: list[Student], kills: list[dict], n_kills: int, seconds: float) -> dict:
+def result(students: list[Student], kills: list[dict], n_kills: int, seconds: float, memory_bytes: int) -> dict:
     """What is reported of a lesson: a summary, and everything it is computed from."""
     labelled = [one["turn"] for student in students for one in student.measurements if one["turn"]]
     turns = _turns(students)
@@ -330,6 +346,7 @@ def result(students: list[Student], kills: list[dict], n_kills: int, seconds: fl
         "cells_run": sum(one.n_cells_run for one in students),
         "cells_saved": sum(one.n_cells_saved for one in students),
         "seconds": seconds,
+        "memory_bytes": memory_bytes,
         "ready_seconds_median": _median(one.ready_seconds for one in students),
         "finished_seconds_median": _median(one.finished_seconds for one in students),
         "kills_wanted": n_kills,

@@ -21,7 +21,7 @@ KILLS = [{"seconds": 9.0, "student": "ada", "busiest": True}]
 
 def test_who_did_not_finish_is_counted_as_such():
     """Students who finished, labs that were saved, and the reason of the one who did not."""
-    found = result(LESSON, KILLS, 2, 90.0)["summary"]
+    found = result(LESSON, KILLS, 2, 90.0, 10**9)["summary"]
     assert (found["students"], found["finished"], found["cells_run"], found["cells_saved"]) == (3, 2, 64, 64)
     assert found["problems"] == {"cleo": "HTTPError: 503"}
     assert (found["ready_seconds_median"], found["finished_seconds_median"]) == (6.0, 70.0)
@@ -30,7 +30,7 @@ def test_who_did_not_finish_is_counted_as_such():
 
 def test_every_measurement_is_counted_by_its_label():
     """Each record counts with its label; measurements of one turn waited once, and were queued again together."""
-    found = result(LESSON, KILLS, 2, 90.0)["summary"]
+    found = result(LESSON, KILLS, 2, 90.0, 10**9)["summary"]
     assert (found["measurements"], found["quiet"], found["disturbed"]) == (4, 2, 2)
     assert (found["turns"], found["queued_again"], found["others_median"]) == (3, 1, 0.05)
     assert (found["waited_seconds_median"], found["waited_seconds_most"]) == (2.0, 4.0)
@@ -38,7 +38,7 @@ def test_every_measurement_is_counted_by_its_label():
 
 def test_the_file_is_json_with_a_line_for_each_student(tmp_path):
     """What is read back is what was found."""
-    found = result(LESSON, KILLS, 2, 90.0)
+    found = result(LESSON, KILLS, 2, 90.0, 10**9)
     write(found, tmp_path / "room" / "found.json")
     text = (tmp_path / "room" / "found.json").read_text()
     assert json.loads(text) == found
@@ -47,4 +47,4 @@ def test_the_file_is_json_with_a_line_for_each_student(tmp_path):
 
 def test_a_lesson_without_a_measurement_has_no_waiting_time():
     """Unknown is None, and not 0."""
-    assert result([LESSON[2]], [], 0, 1.0)["summary"]["waited_seconds_median"] is None
+    assert result([LESSON[2]], [], 0, 1.0, 0)["summary"]["waited_seconds_median"] is None
