@@ -384,7 +384,8 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def write(found: dict, path: Path) -> None:
-    """Write a result as JSON, with a line for each kill and each student."""
+    """Write a result as JSON to the millisecond, with a line for each kill and each student."""
+    found = json.loads(json.dumps(found), parse_float=lambda text: round(float(text), 3))
     parts = [f'"summary": {json.dumps(found["summary"], indent=1)}']
     parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, found[name])) + "\n]" for name in ("kills", "students")]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ def delegated_groups(mounted: Path = CGROUPS, own: Path = Path("/proc/self/cgrou
 def in_words(limits: Limits, groups: Path | None) -> str:
     """What is limited here and by what, for the hub's log."""
     memory = f"{limits.memory_bytes / 2**20:,.0f} MiB" if limits.memory_bytes else "unlimited memory"
-    cores = f"{len(limits.cores)} cores" if limits.cores else "all cores"
+    cores = f"{len(limits.cores)} core{'s' * (len(limits.cores) != 1)}" if limits.cores else "all cores"
     if groups is None:
         return f"{memory} for each process (RLIMIT_DATA), {cores} (bound; a process may leave them)"
     return f"{memory} and {cores} for each student (cgroup v2 in {groups})"

@@ -22,7 +22,7 @@
 
   // In the index, a common word is one sign.
   function unpacked({ words, text }) {
-    return JSON.parse(text.replace(/[\u00a1-\u07ff]/g, (sign) => words[sign.charCodeAt(0) - 0xa1]));
+    return JSON.parse(text.replace(/[\u00a1-\u0bff]/g, (sign) => words[sign.charCodeAt(0) - 0xa1]));
   }
 
   // --- words ------------------------------------------------------------------------------------------

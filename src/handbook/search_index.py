@@ -29,8 +29,8 @@ SPELLINGS = {
 POINTERS = ("References", "What\u2019s next", "What's next")
 """Headings of sections that only link to pages, which a search finds themselves."""
 
-SIGNS = [chr(code) for code in range(0xA1, 0x800)]
-"""The characters that may stand for a word, of two bytes each; search.js has the same range."""
+SIGNS = [chr(code) for code in range(0xA1, 0xC00)]
+"""The characters that may stand for a word, the commonest with two bytes each; search.js has the same range."""
 
 WORD = re.compile(r" [\w-]{2,}")
 """A word that a sign may stand for, with the space before it."""

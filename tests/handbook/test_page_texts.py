@@ -96,7 +96,7 @@ def test_a_short_text_ends_where_a_sentence_or_a_word_ends(text, most, short):
 
 def unpacked(packed: dict) -> str:
     """What search.js makes of a packed text."""
-    return re.sub("[\u00a1-\u07ff]", lambda sign: packed["words"][ord(sign[0]) - 0xA1], packed["text"])
+    return re.sub("[\u00a1-\u0bff]", lambda sign: packed["words"][ord(sign[0]) - 0xA1], packed["text"])
 
 
 def test_the_index_and_the_cards_are_scripts(doctree):

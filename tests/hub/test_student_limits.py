@@ -155,8 +155,8 @@ def test_without_the_controllers_the_process_limits_hold(cgroups, controllers):
     assert delegated_groups(cgroups, cgroups / "own") is None
     assert delegated_groups(cgroups / "none", cgroups / "own") is None
     limits = Limits(512 * MIB, (0,))
-    assert in_words(limits, None).startswith("512 MiB for each process (RLIMIT_DATA), 1 cores (bound")
-    assert in_words(limits, cgroups).startswith("512 MiB and 1 cores for each student (cgroup v2")
+    assert in_words(limits, None).startswith("512 MiB for each process (RLIMIT_DATA), 1 core (bound")
+    assert in_words(limits, cgroups).startswith("512 MiB and 1 core for each student (cgroup v2")
 
 
 def test_a_students_group_gets_its_limits(cgroups):
