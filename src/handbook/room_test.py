@@ -21,19 +21,21 @@ def rows() -> list[tuple[str, str]]:
     """For a table: what was counted, and how much or how long it was."""
     found = summary()
     return [
-        ("participants, on so many cores", f"{found['students']}, on {found['cores']}"),
-        ("memory that the room took at most, GB", f"{found['memory_bytes'] / GB:.1f}"),
-        ("until the server of a participant was ready, s (median)", f"{found['ready_seconds_median']:.0f}"),
-        ("until lab 3 was finished, minutes (median)", f"{found['finished_seconds_median'] / 60:.1f}"),
-        ("until a measurement had its turn, s (median, longest)",
-         f"{found['waited_seconds_median']:.0f}, {found['waited_seconds_most']:.0f}"),
-        ("engines killed meanwhile", str(found["kills"])),
-        ("measurements that were queued again", str(found["queued_again"])),
-        ("participants who finished", f"{found['finished']} of {found['students']}"),
-        ("cells that were run, and saved", f"{found['cells_run']}, {found['cells_saved']}"),
-        ("measurements, quiet and disturbed", f"{found['quiet']}, {found['disturbed']}"),
-        ("processors that others used during a turn (median)", f"{found['others_median']:.2f}"),
-    ]  # fmt: skip
+        ("participants", f"{found['students']}, on {found['cores']} cores"),
+        (
+            "who finished lab 3",
+            f"{found['finished']}; half of them within {found['finished_seconds_median'] / 60:.1f} minutes",
+        ),
+        ("login to open lab, median", f"{found['ready_seconds_median']:.0f} s"),
+        ("wait for a measurement, median", f"{found['waited_seconds_median']:.0f} s"),
+        ("wait for a measurement, longest", f"{found['waited_seconds_most']:.0f} s"),
+        ("memory of the whole room, at most", f"{found['memory_bytes'] / GB:.1f} GB"),
+        ("engines killed", str(found["kills"])),
+        ("measurements queued again for it", str(found["queued_again"])),
+        ("cells run, and found saved", f"{found['cells_run']}, {found['cells_saved']}"),
+        ("quiet measurements", f"{found['quiet']} of {found['measurements_labelled']}"),
+        ("what others computed in a turn, median", f"{found['others_median']:.2f} processors"),
+    ]
 
 
 def badge() -> str:
