@@ -17,6 +17,7 @@ In Sphinx: `setup` connects the parts.
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
   load, and `instrument_directive` shows an instrument on a page.
+- Where a lab starts without an installation: `launch`, on a site whose repository is known.
 - How it is found: `findable` describes the pages to search engines; `page_texts` keeps what each page says,
   `search_index` and `term_cards` write it for the search and for the cards of terms, and `social_card` draws the
   picture beside a shared link.
@@ -64,6 +65,7 @@ def setup(app) -> dict:
         incremental,
         instrument_directive,
         instruments,
+        launch,
         page_kernel,
         predictions,
         settings_table,
@@ -75,7 +77,7 @@ def setup(app) -> dict:
 
     tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables, syllabus)
     content = (*tabled, diagrams, formulas, drawings, gallery, code_lines)
-    reaching = (page_kernel, assets, instruments, instrument_directive, findable)
+    reaching = (page_kernel, assets, instruments, instrument_directive, findable, launch)
     for part in (accessibility, *content, *reaching, incremental):
         part.setup(app)
     return {"parallel_read_safe": False, "parallel_write_safe": True}
