@@ -43,7 +43,7 @@ TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(1) || $(1) --last-failed
 
-.PHONY: help install book watch serve epub pdf mirror test lint lab hub hubload bench reference tools diagrams clean
+.PHONY: help install book watch serve epub pdf mirror test lint lab hub hubload bench reference stale tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -99,6 +99,9 @@ bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
 
 reference: $(PYTHON_READY)  ## records of this machine, stage by stage, at most 4 minutes each
 	$(BIN)/python -m inferlab.cli reference $(REFERENCE_OPTIONS)
+
+stale: $(PYTHON_READY)  ## the records of another llama-cpp-python than the pinned one, or than VERSION=
+	$(BIN)/python tools/stale_records.py $(VERSION)
 
 tools: $(PYTHON_READY)  ## compile llama-bench, llama-perplexity and others of the pinned llama.cpp into .tools/bin
 	$(BIN)/python tools/llama_tools.py $(GPU) $(BACKEND_$(GPU)) $(CMAKE_ARGS)

@@ -210,7 +210,7 @@ def stages(machine: Machine) -> tuple[Stage, ...]:
     """All stages for this machine, in their order."""
     return (
         Stage("calibration", "ceilings of memory, arithmetic and links; rates of each type", _calibration),
-        *(stage for model in extent_of(machine).models for stage in _stages_of(model)),
+        *(stage for model in extent_of(machine).models for stage in stages_of(model)),
     )
 
 
@@ -230,7 +230,9 @@ def short_stages(machine: Machine) -> tuple[str, ...]:
     return ("calibration", f"{model}-weights", f"{model}-layers")
 
 
-def _stages_of(model: str) -> Iterator[Stage]:
+def stages_of(model: str) -> Iterator[Stage]:
+    """The stages that are measured for each model, named by it."""
+
     def stage(name: str, about: str, work: Callable[[Bench, str], Any]) -> Stage:
         return Stage(f"{model}-{name}", about, lambda bench: work(bench, model))
 

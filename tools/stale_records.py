@@ -1,0 +1,91 @@
+"""List what another llama.cpp than the pinned one measured: `make stale`, or python tools/stale_records.py VERSION.
+
+VERSION is a release of llama-cpp-python, which brings its own llama.cpp; unless named it is the pinned one. Before an
+upgrade, name the new one to see what will have to be measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from inferlab.atlas.campaign import WITH_GPU, WITHOUT_GPU, stages_of
+from inferlab.records import KINDS, RECORDED, kind_of
+
+ROOT = Path(__file__).parents[1]
+VERSION = "llama_cpp_python"
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A record, the versions that measured it, the command or module that measures it again, what uses it."""
+
+    name: str
+    versions: tuple[str, ...]
+    again: str
+    used_in: tuple[str, ...]
+
+
+def pinned(pyproject: str) -> str:
+    """The release of llama-cpp-python that this repository installs."""
+    return re.search(r'"llama-cpp-python==([^"]+)"', pyproject)[1]
+
+
+def stale(folder: Path, version: str, texts: dict[str, str]) -> list[Stale]:
+    """The records in a folder that another version measured; `texts` are sources by their paths."""
+    found = []
+    for path in sorted(folder.rglob("*.json")):
+        record, name = json.loads(path.read_text(encoding="utf-8")), path.relative_to(folder).with_suffix("").as_posix()
+        versions = tuple(sorted(set(_versions(record))))
+        if set(versions) - {version}:
+            used_in = tuple(place for place, text in texts.items() if path.stem in text)
+            found.append(Stale(name, versions, _again(path.stem, kind_of(record)), used_in))
+    return found
+
+
+def _versions(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if value.get(VERSION):
+            yield value[VERSION]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _versions(item)
+
+
+def _again(stem: str, kind: str) -> str:
+    return "make reference" if stem in _stages() else KINDS[kind].partition(":")[0]
+
+
+@cache
+def _stages() -> set[str]:
+    """What `make reference` measures, on a machine with a GPU or without."""
+    models = {*WITH_GPU.models, *WITHOUT_GPU.models}
+    return {"calibration", *(stage.name for model in models for stage in stages_of(model))}
+
+
+def sources() -> dict[str, str]:
+    """Chapters, labs and modules, by their paths in the repository."""
+    paths = [
+        path for place in ("book/**/*.md", "labs/*.ipynb", "src/**/*.py", "src/**/*.toml") for path in ROOT.glob(place)
+    ]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+
+
+def main(words: list[str]) -> None:
+    version = words[0] if words else pinned((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found, n_records = stale(RECORDED, version, sources()), len(list(RECORDED.rglob("*.json")))
+    for one in found:
+        print(f"{one.name}\n  measured with {', '.join(one.versions)}; again: {one.again}")
+        print(f"  used in: {', '.join(one.used_in) or 'nothing that names it'}")
+    print(f"{len(found)} of {n_records} records are of another llama-cpp-python than {version}.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
