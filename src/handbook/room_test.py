@@ -27,14 +27,15 @@ def rows() -> list[tuple[str, str]]:
             f"{found['finished']}; half of them within {found['finished_seconds_median'] / 60:.1f} minutes",
         ),
         ("login to open lab, median", f"{found['ready_seconds_median']:.0f} s"),
-        ("wait for a measurement, median", f"{found['waited_seconds_median']:.0f} s"),
-        ("wait for a measurement, longest", f"{found['waited_seconds_most']:.0f} s"),
+        ("measurements, in turns of one or several", f"{found['measurements']} in {found['turns']}"),
+        ("wait for a turn, median", f"{found['waited_seconds_median']:.0f} s"),
+        ("wait for a turn, longest", f"{found['waited_seconds_most']:.0f} s"),
         ("memory of the whole room, at most", f"{found['memory_bytes'] / GB:.1f} GB"),
         ("engines killed", str(found["kills"])),
-        ("measurements queued again for it", str(found["queued_again"])),
-        ("cells run, and found saved", f"{found['cells_run']}, {found['cells_saved']}"),
+        ("of these while measuring, and queued again", str(found["queued_again"])),
+        ("cells that were run and saved", f"{found['cells_saved']} of {found['cells_run']}"),
         ("quiet measurements", f"{found['quiet']} of {found['measurements_labelled']}"),
-        ("what others computed in a turn, median", f"{found['others_median']:.2f} processors"),
+        ("processor time of other programs, median of turns", f"{found['others_median']:.2f} of one processor"),
     ]
 
 
