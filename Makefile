@@ -43,7 +43,7 @@ TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(1) || $(1) --last-failed
 
-.PHONY: help install book watch serve epub pdf mirror test lint lab hub hubload bench reference stale tools diagrams clean
+.PHONY: help install book watch serve epub pdf gettext mirror test lint lab hub hubload bench reference stale tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -67,6 +67,9 @@ epub: book  ## the same site as a file for e-readers: _build/handbook.epub (need
 
 pdf: book  ## the same site as one PDF: _build/handbook.pdf (needs Chromium)
 	$(BIN)/python -m handbook.pdf
+
+gettext: $(READY)  ## every text for translators, in _build/gettext; with LANGUAGE=de, the site in that language
+	$(BIN)/python -m handbook.translation $(if $(LANGUAGE),build $(LANGUAGE),extract)
 
 mirror: $(READY)  ## one folder with all that book, test and lab need in a room without a network
 	$(BIN)/python tools/fill_mirror.py $(PLATFORMS:%=--platform %) -- '$(or $(TO),mirror)' $(LIBRARIES)

@@ -17,6 +17,7 @@ In Sphinx: `setup` connects the parts.
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
   load, and `instrument_directive` shows an instrument on a page.
+- In other languages: `translation` extracts what translators need, and builds a site of what they wrote.
 - Where a lab starts without an installation: `launch`, on a site whose repository is known.
 - How it is found: `findable` describes the pages to search engines; `page_texts` keeps what each page says,
   `search_index` and `term_cards` write it for the search and for the cards of terms, and `social_card` draws the
@@ -72,11 +73,12 @@ def setup(app) -> dict:
         speculation_table,
         syllabus,
         tables,
+        translation,
         trials,
     )
 
     tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables, syllabus)
-    content = (*tabled, diagrams, formulas, drawings, gallery, code_lines)
+    content = (*tabled, diagrams, formulas, drawings, gallery, code_lines, translation)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable, launch)
     for part in (accessibility, *content, *reaching, incremental):
         part.setup(app)
