@@ -24,8 +24,6 @@ EDGES = """async (picture) => {
   return [1, image.width - 13].map(left => Math.min(...Array.from({ length: 12 }, (_, i) => typical(left + i))));
 }"""
 """How light the darkest of twelve columns of pixels typically is, at the left and at the right edge of a picture."""
-TINT = 10
-"""A shade makes an edge darker than this; the ground of code in a first column is 9 darker than the page."""
 SIGNS_ELSEWHERE = """() => [...document.querySelectorAll("article :is(summary, .toggle > .admonition-title)")]
   .filter(title => title.checkVisibility() && !title.closest(".hide")).filter(title => {
     const walker = document.createTreeWalker(title, NodeFilter.SHOW_TEXT), range = document.createRange(), lines = [];
@@ -97,11 +95,11 @@ def unshaded(phone) -> list[str]:
 def is_shaded(phone, frame) -> bool:
     """Whether the right edge is dark before a frame is scrolled, and the left one after, and no other.
 
-    A first column that stays in sight lies above the shade at its side.
+    A first column that stays in sight lies above the shade at its side; the ground of code there is darker than a page.
     """
     before, after = (edges(phone, frame, to) for to in ("0", "frame.scrollWidth"))
     stays = frame.evaluate("frame => getComputedStyle(frame.querySelector('tr > *')).position === 'sticky'")
-    return before[0] - before[1] > TINT and (stays or after[1] - after[0] > TINT) and after[1] >= before[0]
+    return before[1] < before[0] <= after[1] and (stays or after[0] < after[1])
 
 
 def edges(phone, frame, to: str) -> list[int]:
