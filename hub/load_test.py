@@ -310,13 +310,15 @@ def load_test(n_students: int, n_kills: int, minutes: float, kill_minutes: float
         began, ended, kills = time.monotonic(), threading.Event(), []
         students = [Student(name) for name in names]
         lessons = [
-            threading.Thread(target=work, args=(one, Browser(address, one.name, began + 60 * minutes), began))
+            threading.Thread(
+                target=work, args=(one, Browser(address, one.name, began + 60 * minutes), began), daemon=True
+            )
             for one in students
         ]
         room = Path(folder) / "room"
         others = [
-            threading.Thread(target=kill_engines, args=(room, n_kills, 60 * kill_minutes, ended, kills)),
-            threading.Thread(target=watch_memory, args=(ended, memory)),
+            threading.Thread(target=kill_engines, args=(room, n_kills, 60 * kill_minutes, ended, kills), daemon=True),
+            threading.Thread(target=watch_memory, args=(ended, memory), daemon=True),
         ]
         for thread in (*lessons, *others):
             thread.start()
