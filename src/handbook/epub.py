@@ -22,7 +22,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import yaml
 
-from handbook.built_site import Entry, Site, bind
+from handbook.built_site import Entry, Site, bind, page_script
 from handbook.chromium import blank_page, in_own_thread
 from handbook.drawings import in_light
 
@@ -82,7 +82,7 @@ def write(site: Site, target: Path) -> None:
 @in_own_thread
 def articles(site: Site) -> dict[str, str]:
     """The article of each page as XHTML, by the page's path. Raises NoBrowser."""
-    script = (files("handbook") / "data" / "epub-page.js").read_text(encoding="utf-8")
+    script = page_script("epub-page.js")
     with blank_page() as tab:
         found = {path: tab.evaluate(script, [path, site.html(path), site.pages]) for path in site.pages}
     return {path: in_light(article, site.root) for path, article in found.items()}

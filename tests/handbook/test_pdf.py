@@ -1,4 +1,4 @@
-"""The site as one PDF: all articles in order, links inside the file, answers open."""
+"""The site as one PDF, or one page of it: all articles in order, links inside the file, answers open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import small_site
 
 from handbook import pdf
-from handbook.built_site import built_site
+from handbook.built_site import NotBuilt, built_site
 from handbook.chromium import blank_page, in_own_thread
 
 
@@ -66,6 +66,41 @@ def test_links_lead_to_their_place_in_the_file(site):
     assert {"page-1", "page-2", "page-1-a-book", "page-2-here", "page-2-clip"} <= set(ids)
     assert clip == "url(#page-2-clip)"
     assert (theme, n_open) == ("light", 1)
+
+
+@pytest.mark.usefixtures("browser")
+def test_one_page_alone_is_a_file_of_its_own(tmp_path, monkeypatch, capsys):
+    """It is named after its page, and a link to another page of the book is plain text."""
+    small_site.build(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert pdf.main("part/chapter") == 0
+    written = tmp_path / "_build" / "chapter.pdf"
+    assert str(written) in capsys.readouterr().out
+    assert re.search(rb"/Type /Pages\s.*?/Count 1\b", written.read_bytes(), re.DOTALL)
+    assert b"(Chapter)" in written.read_bytes()
+    assert b"/URI" not in written.read_bytes()
+
+
+@pytest.mark.usefixtures("browser")
+def test_a_page_alone_leads_to_the_site_that_knows_its_address(tmp_path):
+    """Where the site was built with BOOK_URL, a link to another page opens it there."""
+    site = built_site(small_site.build(tmp_path)).only("part/chapter.md")
+    chapter = site.folder / "part" / "chapter.html"
+    address = '<head><link rel="canonical" href="https://example.org/book/part/chapter.html"></head>'
+    chapter.write_text(chapter.read_text(encoding="utf-8").replace("<body>", f"{address}<body>"), encoding="utf-8")
+    links = "() => [...document.querySelectorAll('article a[href]')].map((a) => a.getAttribute('href'))"
+    assert laid_out(site, links) == ["https://example.org/book/index.html"]
+
+
+def test_an_unknown_page_is_refused_with_a_near_one(tmp_path, monkeypatch, capsys):
+    """The message names what is like it, or where the names stand; no file is left."""
+    site = built_site(small_site.build(tmp_path))
+    with pytest.raises(NotBuilt, match=r"Name it as in _toc\.yml"):
+        site.only("xyz")
+    monkeypatch.chdir(tmp_path)
+    assert pdf.main("part/chaptre") == 1
+    assert "no page 'part/chaptre'. Did you mean part/chapter?" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.pdf"))
 
 
 def test_without_a_browser_the_command_says_so(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@
   article.querySelectorAll("li > label").forEach((choice) => choice.replaceWith(...choice.childNodes));
   article.querySelectorAll(".sd-tab-set > label").forEach((label) => replace(label, "p"));
   article.querySelectorAll(".lab-figure").forEach((figure) => figure.removeAttribute("style"));
-  article.querySelectorAll("a[href]").forEach(lead);
+  leadLinks(article, path, paths, (page, hash, href) => href.replace(/\.html(?=#|$)/, ".xhtml"));
   for (const element of [article, ...article.querySelectorAll("*")]) {
     for (const { name } of [...element.attributes]) if (DATA.test(name)) element.removeAttribute(name);
   }
@@ -26,13 +26,5 @@
     other.className = element.className || element.localName;
     other.append(...element.childNodes);
     element.replaceWith(other);
-  }
-
-  // A link to a page leads to it in the book; one to another file of the site would lead nowhere.
-  function lead(link) {
-    const target = new URL(link.getAttribute("href"), `site:///${path}`);
-    if (target.protocol !== "site:") return;
-    if (!paths.includes(decodeURI(target.pathname).slice(1))) link.removeAttribute("href");
-    else link.setAttribute("href", link.getAttribute("href").replace(/\.html(?=#|$)/, ".xhtml"));
   }
 }

@@ -14,7 +14,7 @@
     }
   }
   article.querySelectorAll(".headerlink").forEach((link) => link.remove());
-  article.querySelectorAll("a[href]").forEach(lead);
+  leadLinks(article, path, paths, (page, hash) => `#${hash ? named(hash.slice(1), page) : key(page)}`);
   article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((answer) => { answer.open = true; });
   article.querySelectorAll("h1, h2, h3, h4").forEach(keepSpaces);
   article.querySelectorAll("h1").forEach((heading) => { heading.style.setProperty("font-size", "1.7rem", "important"); });
@@ -36,14 +36,5 @@
     const texts = parsed.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace(/\s+/g, " ");
     heading.style.cssText = "white-space: break-spaces; text-wrap-style: auto";
-  }
-
-  // A link to a page leads to its place in the file; one to another file of the site would lead nowhere.
-  function lead(link) {
-    const target = new URL(link.getAttribute("href"), `site:///${path}`);
-    const page = decodeURI(target.pathname).slice(1);
-    if (target.protocol !== "site:") return;
-    if (!paths.includes(page)) link.removeAttribute("href");
-    else link.setAttribute("href", `#${target.hash ? named(target.hash.slice(1), page) : key(page)}`);
   }
 }
