@@ -3,8 +3,8 @@
     python -m handbook.epub
 
 Each page is a file of XHTML with the same drawings and formulas as in the site, in light colours, without a script or
-a control. It is made from the built site and not by a second build, so it says what the site says; Chromium turns the
-site's HTML into XHTML.
+a control, and with its answers at its end. It is made from the built site and not by a second build, so it says what
+the site says; Chromium turns the site's HTML into XHTML.
 """
 
 from __future__ import annotations

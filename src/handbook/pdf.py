@@ -3,8 +3,8 @@
     python -m handbook.pdf [book/workflow/pipeline]
 
 Chromium lays out all articles, one after the other, by the site's own rules for paper. Links lead to their place in
-the file, headings are its outline, and answers are open. A link to a page that is not in the file leads to the site
-where that was built with BOOK_URL, and is plain text otherwise.
+the file, headings are its outline, and the answers of a page stand at its end. A link to a page that is not in the
+file leads to the site where that was built with BOOK_URL, and is plain text otherwise.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
   const article = parsed.querySelector("article.bd-article");
   const key = (page) => `page-${paths.indexOf(page) + 1}`;
   const named = (id, page = path) => `${key(page)}-${id}`;
+  plainQuestions(article);
+  collectAnswers(article);
   const own = [...article.querySelectorAll("*")].filter((element) => !element.closest(".diagram"));
 
   for (const element of own) {
@@ -15,7 +17,7 @@
   }
   article.querySelectorAll(".headerlink").forEach((link) => link.remove());
   leadLinks(article, path, paths, (page, hash) => `#${hash ? named(hash.slice(1), page) : key(page)}`);
-  article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((answer) => { answer.open = true; });
+  article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((fold) => { fold.open = true; });
   article.querySelectorAll("h1, h2, h3, h4").forEach(keepSpaces);
   article.querySelectorAll("h1").forEach((heading) => { heading.style.setProperty("font-size", "1.7rem", "important"); });
   article.id = key(path);
