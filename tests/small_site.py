@@ -28,8 +28,11 @@ CHAPTER = """<html><body><article class="bd-article"><section id="here"><h1>Chap
 <div class="solution dropdown admonition" id="part/solution-1"><p class="admonition-title">Solution to
 <a href="#ex">Exercise 1</a></p><section><p>Two.</p></section></div>
 <details><summary>Answers</summary><p>All of them.</p></details><details><summary>In words</summary></details>
+<img src="../picture.svg" alt="A picture." loading="lazy">
 <p id="twice">x &lt; y</p><p id="twice"><a href="../index.html">back</a></p>
 <script>alert("no")</script></section></article></body></html>"""
+
+PICTURE = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 
 
 def build(root: Path) -> Path:
@@ -39,6 +42,7 @@ def build(root: Path) -> Path:
     (root / "book").symlink_to(ROOT / "book")
     site = root / "_build" / "html"
     (site / "part").mkdir(parents=True)
+    (site / "picture.svg").write_text(PICTURE, encoding="utf-8")
     (site / "index.html").write_text(FRONT, encoding="utf-8")
     (site / "part" / "chapter.html").write_text(CHAPTER, encoding="utf-8")
     return root

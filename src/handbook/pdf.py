@@ -40,6 +40,7 @@ def lay_out(page: Any, site: Site) -> None:
     page.goto((site.folder / site.front_page).as_uri())
     for path in site.pages:
         page.evaluate(script, [path, site.html(path), site.pages])
+    page.evaluate("() => Promise.all([...document.querySelectorAll('article img')].map((image) => image.decode()))")
 
 
 def main(page: str = "") -> int:

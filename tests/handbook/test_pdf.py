@@ -136,6 +136,13 @@ def test_a_page_alone_leads_to_the_site_that_knows_its_address(tmp_path):
     assert laid_out(site, links) == ["https://example.org/book/index.html"]
 
 
+@pytest.mark.usefixtures("browser")
+def test_a_picture_is_found_from_its_own_page(site):
+    """Its address starts at the page that shows it, not at the first one, and it is loaded before all is printed."""
+    loaded = "() => [...document.querySelectorAll('article img')].map((image) => [image.complete, image.naturalWidth])"
+    assert laid_out(site, loaded) == [[True, 9]]
+
+
 def test_an_unknown_page_is_refused_with_a_near_one(tmp_path, monkeypatch, capsys):
     """The message names what is like it, or where the names stand; no file is left."""
     site = built_site(small_site.build(tmp_path))

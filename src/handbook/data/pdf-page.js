@@ -18,6 +18,7 @@
   article.querySelectorAll(".headerlink").forEach((link) => link.remove());
   leadLinks(article, path, paths, (page, hash) => `#${hash ? named(hash.slice(1), page) : key(page)}`);
   article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((fold) => { fold.open = true; });
+  article.querySelectorAll("img").forEach(find);
   article.querySelectorAll("h1, h2, h3, h4").forEach(keepSpaces);
   article.querySelectorAll("h1").forEach((heading) => { heading.style.setProperty("font-size", "1.7rem", "important"); });
   article.id = key(path);
@@ -38,5 +39,11 @@
     const texts = parsed.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace(/\s+/g, " ");
     heading.style.cssText = "white-space: break-spaces; text-wrap-style: auto";
+  }
+
+  // A picture is named from its own page, and this is the first one.
+  function find(image) {
+    image.loading = "eager";
+    image.src = new URL(image.getAttribute("src"), document.URL.slice(0, -paths[0].length) + path);
   }
 }
