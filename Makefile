@@ -5,6 +5,7 @@
 #   LAB_OPTIONS=--no-browser     more words for JupyterLab
 #   SERVE_OPTIONS=--port=8001    more words for `make serve`
 #   REFERENCE_OPTIONS=--list     more words for `make reference`
+#   PAGE=book/workflow/pipeline  the page that `make pdf` prints, all of them unless named
 #   MIRROR=/media/stick/mirror   install from this folder, or from its http:// address, and from nowhere else
 #   TO=/media/stick/mirror       the folder that `make mirror` fills, mirror/ unless named
 #   PLATFORMS=linux-x86_64       the platforms that `make mirror` has packages for, all of them unless named
@@ -65,8 +66,8 @@ serve: $(PYTHON_READY)  ## the built site at http://127.0.0.1:8000/; with MIRROR
 epub: book  ## the same site as a file for e-readers: _build/handbook.epub (needs Chromium)
 	$(BIN)/python -m handbook.epub
 
-pdf: book  ## the same site as one PDF: _build/handbook.pdf (needs Chromium)
-	$(BIN)/python -m handbook.pdf
+pdf: book  ## the same site as one PDF, _build/handbook.pdf, or with PAGE= one page of it (needs Chromium)
+	$(BIN)/python -m handbook.pdf $(if $(PAGE),'$(PAGE)')
 
 gettext: $(READY)  ## every text for translators, in _build/gettext; with LANGUAGE=de, the site in that language
 	$(BIN)/python -m handbook.translation $(if $(LANGUAGE),build $(LANGUAGE),extract)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 
 import yaml
@@ -15,7 +18,7 @@ from handbook.chromium import NoBrowser
 
 
 class NotBuilt(Exception):
-    """There is no built site; the message says how to get one."""
+    """There is no built site, or not that page in it; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,16 @@ class Site:
         """The text of a page."""
         return (self.folder / path).read_text(encoding="utf-8")
 
+    def only(self, page: str) -> Site:
+        """The same site with one page, named as in `_toc.yml`. Raises NotBuilt."""
+        name = re.sub(r"\.(html|md|ipynb)$", "", page)
+        path = f"{name}.html"
+        if path not in self.pages:
+            near = " or ".join(get_close_matches(name, [one.removesuffix(".html") for one in self.pages]))
+            hint = f"Did you mean {near}?" if near else "Name it as in _toc.yml."
+            raise NotBuilt(f"The built site has no page {page!r}. {hint}")
+        return Site(self.root, path, [entry for entry in self.contents if entry.path == path])
+
 
 def built_site(root: Path) -> Site:
     """The site that was built in a folder of the book. Raises NotBuilt."""
@@ -68,11 +81,21 @@ def built_site(root: Path) -> Site:
     return site
 
 
-def bind(write: Callable[[Site, Path], None], file: str, kind: str) -> int:
-    """Command line of a module that writes the site built in this folder into a file of `_build`; the exit status."""
+def page_script(name: str) -> str:
+    """JavaScript that makes the article of a page one of a file: a script of `data`, and what all of them share."""
+    shared, own = ((files("handbook") / "data" / one).read_text(encoding="utf-8") for one in ("bound-page.js", name))
+    return f"(given) => {{\n{shared}\nreturn (\n{own})(given);\n}}"
+
+
+def bind(write: Callable[[Site, Path], None], file: str, kind: str, page: str = "") -> int:
+    """Command line of a module that writes the site built in this folder, or a page of it, into a file of `_build`.
+
+    Returns the exit status.
+    """
     target = Path("_build") / file
     try:
-        write(built_site(Path.cwd()), target)
+        site = built_site(Path.cwd())
+        write(site.only(page) if page else site, target)
     except (NotBuilt, NoBrowser) as missing:
         print(f"No {kind} was made. {missing}", file=sys.stderr)
         return 1

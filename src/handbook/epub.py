@@ -3,13 +3,15 @@
     python -m handbook.epub
 
 Each page is a file of XHTML with the same drawings and formulas as in the site, in light colours, without a script or
-a control. It is made from the built site and not by a second build, so it says what the site says; Chromium turns the
-site's HTML into XHTML.
+a control, and with its answers at its end. It is made from the built site and not by a second build, so it says what
+the site says; Chromium turns the site's HTML into XHTML.
 """
 
 from __future__ import annotations
 
 import json
+import mimetypes
+import posixpath
 import re
 import sys
 import uuid
@@ -22,7 +24,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import yaml
 
-from handbook.built_site import Entry, Site, bind
+from handbook.built_site import Entry, Site, bind, page_script
 from handbook.chromium import blank_page, in_own_thread
 from handbook.drawings import in_light
 
@@ -65,10 +67,11 @@ def write(site: Site, target: Path) -> None:
     """Bind the site into a file. Raises NoBrowser."""
     pages = {xhtml_name(path): article for path, article in articles(site).items()}
     settings = yaml.safe_load((site.root / "_config.yml").read_text(encoding="utf-8"))
+    pictures = {picture for name, article in pages.items() for picture in pictures_of(name, article)}
     titles = {xhtml_name(entry.path): entry.title for entry in site.contents if entry.path}
     named = {
         "META-INF/container.xml": CONTAINER,
-        "book.opf": package(site.title, settings.get("author", ""), pages),
+        "book.opf": package(site.title, settings.get("author", ""), pages, sorted(pictures)),
         "nav.xhtml": document(site.title, navigation(site.contents), "nav.xhtml"),
         STYLE: (files("handbook") / "data" / "epub.css").read_text(encoding="utf-8"),
         **{name: document(titles[name], article, name) for name, article in pages.items()},
@@ -77,12 +80,14 @@ def write(site: Site, target: Path) -> None:
         book.writestr(ZipInfo("mimetype"), "application/epub+zip", ZIP_STORED)  # the first entry, not compressed
         for name, text in named.items():
             book.writestr(name, text)
+        for name in sorted(pictures):
+            book.write(site.folder / name, name)
 
 
 @in_own_thread
 def articles(site: Site) -> dict[str, str]:
     """The article of each page as XHTML, by the page's path. Raises NoBrowser."""
-    script = (files("handbook") / "data" / "epub-page.js").read_text(encoding="utf-8")
+    script = page_script("epub-page.js")
     with blank_page() as tab:
         found = {path: tab.evaluate(script, [path, site.html(path), site.pages]) for path in site.pages}
     return {path: in_light(article, site.root) for path, article in found.items()}
@@ -93,17 +98,27 @@ def xhtml_name(path: str) -> str:
     return re.sub(r"\.html$", ".xhtml", path)
 
 
+def pictures_of(name: str, article: str) -> set[str]:
+    """The files of the site that a page shows, named as in the site and in the ePub."""
+    named = re.findall(r'<img [^>]*\bsrc="(?!data:)([^"]+)"', article)
+    return {posixpath.normpath(posixpath.join(posixpath.dirname(name), picture)) for picture in named}
+
+
 def document(title: str, body: str, name: str) -> str:
     """A whole file of XHTML; `name` is its own, from which the stylesheet is found."""
     return XHTML.format(title=escape(title), body=body, style=STYLE, up="../" * name.count("/"))
 
 
-def package(title: str, author: str, pages: dict[str, str]) -> str:
+def package(title: str, author: str, pages: dict[str, str], pictures: list[str]) -> str:
     """The package document: what the book is, its files, and their order."""
     contents = json.dumps([title, pages])
     items = [
         f'<item id="page-{n}" href="{escape(name)}" media-type="application/xhtml+xml"{_properties(article)}/>'
         for n, (name, article) in enumerate(pages.items(), 1)
+    ]
+    items += [
+        f'<item id="picture-{n}" href="{escape(name)}" media-type="{mimetypes.guess_type(name)[0]}"/>'
+        for n, name in enumerate(pictures, 1)
     ]
     return PACKAGE.format(
         identifier=uuid.uuid5(uuid.NAMESPACE_URL, contents),

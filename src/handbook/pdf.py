@@ -1,19 +1,19 @@
-"""Prints the built site as one PDF, `_build/handbook.pdf`.
+"""Prints the built site as one PDF, `_build/handbook.pdf`, or one page of it, `_build/pipeline.pdf`.
 
-    python -m handbook.pdf
+    python -m handbook.pdf [book/workflow/pipeline]
 
 Chromium lays out all articles, one after the other, by the site's own rules for paper. Links lead to their place in
-the file, headings are its outline, and answers are open.
+the file, headings are its outline, and the answers of a page stand at its end. A link to a page that is not in the
+file leads to the site where that was built with BOOK_URL, and is plain text otherwise.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from handbook.built_site import Site, bind
+from handbook.built_site import Site, bind, page_script
 from handbook.chromium import blank_page, in_own_thread
 
 FILE = "handbook.pdf"
@@ -36,16 +36,17 @@ def write(site: Site, target: Path) -> None:
 
 def lay_out(page: Any, site: Site) -> None:
     """Open the front page and put the articles of all pages into it."""
-    script = (files("handbook") / "data" / "pdf-page.js").read_text(encoding="utf-8")
+    script = page_script("pdf-page.js")
     page.goto((site.folder / site.front_page).as_uri())
     for path in site.pages:
         page.evaluate(script, [path, site.html(path), site.pages])
+    page.evaluate("() => Promise.all([...document.querySelectorAll('article img')].map((image) => image.decode()))")
 
 
-def main() -> int:
-    """Command line of this module."""
-    return bind(write, FILE, "PDF")
+def main(page: str = "") -> int:
+    """Command line of this module: all pages, or the one that is named."""
+    return bind(write, f"{PurePosixPath(page).stem}.pdf" if page else FILE, "PDF", page)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

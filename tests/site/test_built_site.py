@@ -6,8 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urldefrag, urljoin, urlparse
+from pathlib import PurePosixPath
 
 import pytest
 from bs4 import BeautifulSoup
@@ -149,28 +148,6 @@ def test_every_formula_is_typeset(visits):
 def test_no_page_scrolls_sideways_on_a_phone(visits):
     """At 390 pixels width the page fits; wide tables, code and diagrams scroll within their own frames."""
     assert {v.page: v.overflow for v in visits if v.overflow > 0} == {}
-
-
-def test_every_internal_link_leads_somewhere(built_book, pages):
-    """Each link inside the book names a file that exists, and an anchor that is on that page."""
-    soups = {page: BeautifulSoup((built_book / page).read_text(encoding="utf-8"), "html.parser") for page in pages}
-    anchors = {page: {tag["id"] for tag in soup.find_all(id=True)} | {""} for page, soup in soups.items()}
-    broken = [
-        (page, link["href"])
-        for page, soup in soups.items()
-        for link in soup.find_all("a", href=True)
-        if not leads_somewhere(built_book, page, link["href"], anchors)
-    ]
-    assert broken == []
-
-
-def leads_somewhere(root: Path, page: str, href: str, anchors: dict[str, set[str]]) -> bool:
-    if urlparse(href).scheme:
-        return True
-    target, anchor = urldefrag(urljoin(page, href))
-    target = unquote(target) or page
-    known = anchors.get(target)
-    return (root / target).is_file() and (known is None or unquote(anchor) in known)
 
 
 FOR_OTHER_PROGRAMS = {"objects.inv", "searchindex.js", ".buildinfo"}

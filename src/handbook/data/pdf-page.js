@@ -4,6 +4,8 @@
   const article = parsed.querySelector("article.bd-article");
   const key = (page) => `page-${paths.indexOf(page) + 1}`;
   const named = (id, page = path) => `${key(page)}-${id}`;
+  plainQuestions(article);
+  collectAnswers(article);
   const own = [...article.querySelectorAll("*")].filter((element) => !element.closest(".diagram"));
 
   for (const element of own) {
@@ -14,8 +16,9 @@
     }
   }
   article.querySelectorAll(".headerlink").forEach((link) => link.remove());
-  article.querySelectorAll("a[href]").forEach(lead);
-  article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((answer) => { answer.open = true; });
+  leadLinks(article, path, paths, (page, hash) => `#${hash ? named(hash.slice(1), page) : key(page)}`);
+  article.querySelectorAll("details:not([open], .hide, .on-trial)").forEach((fold) => { fold.open = true; });
+  article.querySelectorAll("img").forEach(find);
   article.querySelectorAll("h1, h2, h3, h4").forEach(keepSpaces);
   article.querySelectorAll("h1").forEach((heading) => { heading.style.setProperty("font-size", "1.7rem", "important"); });
   article.id = key(path);
@@ -38,12 +41,9 @@
     heading.style.cssText = "white-space: break-spaces; text-wrap-style: auto";
   }
 
-  // A link to a page leads to its place in the file; one to another file of the site would lead nowhere.
-  function lead(link) {
-    const target = new URL(link.getAttribute("href"), `site:///${path}`);
-    const page = decodeURI(target.pathname).slice(1);
-    if (target.protocol !== "site:") return;
-    if (!paths.includes(page)) link.removeAttribute("href");
-    else link.setAttribute("href", `#${target.hash ? named(target.hash.slice(1), page) : key(page)}`);
+  // A picture is named from its own page, and this is the first one.
+  function find(image) {
+    image.loading = "eager";
+    image.src = new URL(image.getAttribute("src"), document.URL.slice(0, -paths[0].length) + path);
   }
 }

@@ -1,0 +1,143 @@
+"""Every address on the pages of the built site, read without a browser and without a network.
+
+Whether an external address answers is not asked: only that it has the form of its kind.
+"""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+
+NAMING = {"href", "src", "xlink:href", "action"}
+"""Attributes that hold an address."""
+ONLY_HTTP = {"www.cdrlabs.com": "the source is cited by the address at which it was found"}
+"""Hosts that may be linked by http, and why."""
+LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+HOST = re.compile(rf"(?:{LABEL}\.)+[a-z]{{2,}}")
+WITHOUT_SPACE = re.compile(r"[!#$%&'()*+,/:;=?@\[\]~\w.-]*", re.ASCII)
+FORMS = {
+    "arxiv.org": r"/abs/\d{4}\.\d{4,5}(v\d+)?",
+    "doi.org": r"/10\.\d{4,9}/\S+",
+    "github.com": r"/[A-Za-z0-9][A-Za-z0-9-]*/[\w.-]+"
+    r"(/blob/[\w.-]+(/[^/]+)+|/tree/[\w.-]+(/[^/]+)*|/(issues|pull|discussions)/\d+|/commit/[0-9a-f]{7,40})?",
+}
+"""The paths that an address of a host may have."""
+
+
+class Addresses(HTMLParser):
+    """The ids of a page, and the addresses that it names, in order."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.ids: set[str] = set()
+        self.named: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.ids |= {value or "" for name, value in attributes if name == "id"}
+        if tag != "base":
+            self.named += [value or "" for name, value in attributes if name in NAMING]
+
+
+@pytest.fixture(scope="module")
+def addresses(built_book) -> dict[str, Addresses]:
+    """What each page names, by the page's path from the site's root."""
+    paths = [path for path in built_book.rglob("*.html") if path.relative_to(built_book).parts[0] != "_static"]
+    return {path.relative_to(built_book).as_posix(): Addresses(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def is_external(address: str) -> bool:
+    return bool(urlsplit(address).scheme or urlsplit(address).netloc)
+
+
+def test_every_internal_link_leads_somewhere(built_book, addresses):
+    """Each link, picture, script and sheet names a file that exists, and each fragment an id on that page."""
+    pages = {page: found.ids for page, found in addresses.items()}
+    broken = [
+        (page, address)
+        for page, found in addresses.items()
+        for address in found.named
+        if not is_external(address) and not leads_somewhere(built_book, page, address, pages)
+    ]
+    assert sum(len(found.named) for found in addresses.values()) > 1000
+    assert broken == []
+
+
+def leads_somewhere(root: Path, page: str, address: str, pages: dict[str, set[str]]) -> bool:
+    """Whether an address on a page is that of a file, and of an id there; a fragment of another file is let pass."""
+    target, fragment = urldefrag(urljoin(page, address))
+    target = unquote(urlsplit(target).path) or page
+    return (root / target).is_file() and (not fragment or target not in pages or unquote(fragment) in pages[target])
+
+
+def test_every_external_address_is_well_formed(addresses):
+    """https to a named host, or http where a reason is written; arXiv, DOI and GitHub in the forms they have."""
+    external = {
+        address
+        for found in addresses.values()
+        for address in found.named
+        if is_external(address) and not address.startswith("data:")
+    }
+    assert external
+    assert {address: fault for address in sorted(external) if (fault := fault_of(address))} == {}
+
+
+def test_a_host_of_http_is_still_linked(addresses):
+    """A reason for http goes when the last address with it goes."""
+    named = {address for found in addresses.values() for address in found.named}
+    assert set(ONLY_HTTP) == {urlsplit(address).netloc for address in named if address.startswith("http:")}
+
+
+def fault_of(address: str) -> str:
+    """What is wrong with an external address; empty if nothing is."""
+    parts = urlsplit(address)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.netloc in ONLY_HTTP):
+        return f"{parts.scheme or 'no scheme'} instead of https"
+    if not HOST.fullmatch(parts.netloc):
+        return f"{parts.netloc!r} is no host"
+    if not WITHOUT_SPACE.fullmatch(address):
+        return "a character that an address must escape"
+    form = FORMS.get(parts.netloc)
+    return f"not of the form {form}" if form and not re.fullmatch(form, parts.path) else ""
+
+
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        ("https://arxiv.org/abs/2205.14135v2", ""),
+        ("https://arxiv.org/abs/22051.4135", "not of the form"),
+        ("https://arxiv.org/pdf/2205.14135", "not of the form"),
+        ("https://doi.org/10.1145/1498765.1498785", ""),
+        ("https://doi.org/doi:10.1145/1498765", "not of the form"),
+        ("https://github.com/ggml-org/llama.cpp", ""),
+        ("https://github.com/ggml-org/llama.cpp/blob/0c1e57098/src/llama.cpp#L10-L20", ""),
+        ("https://github.com/ggml-org/llama.cpp/issue/12", "not of the form"),
+        ("https://github.com/ggml-org", "not of the form"),
+        ("https://github.com//llama.cpp", "not of the form"),
+        ("http://example.org/", "http instead of https"),
+        ("//example.org/", "no scheme instead of https"),
+        ("https://example/", "no host"),
+        ("https://example.org/a b", "must escape"),
+    ],
+)
+def test_a_malformed_address_is_noticed(address, fault):
+    """The check above can fail, each of its ways."""
+    assert (fault in fault_of(address)) if fault else fault_of(address) == ""
+
+
+def test_a_broken_link_is_noticed(tmp_path):
+    """A file that is not there, and an id that is not on the page, its own or another."""
+    (tmp_path / "part").mkdir()
+    for name in ("index.html", "part/chapter.html"):
+        (tmp_path / name).touch()
+    pages = {"index.html": {"top"}, "part/chapter.html": {"here", "näher"}}
+
+    def lead(address: str) -> bool:
+        return leads_somewhere(tmp_path, "part/chapter.html", address, pages)
+
+    assert all(map(lead, ["#here", "", "../index.html#top", "chapter.html?q=1#n%C3%A4her"]))
+    assert not any(map(lead, ["#top", "../index.html#here", "index.html", "../gone.svg", "../part"]))
