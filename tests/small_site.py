@@ -11,7 +11,8 @@ FRONT = """<html data-theme="dark"><head><style>h1 { text-wrap: balance; }</styl
 <article class="bd-article"><section id="a-book"><h1>A book<a class="headerlink" href="#a-book">#</a></h1>
 <p>See <a href="part/chapter.html#here">the chapter</a>, <a href="notebook.ipynb">a file</a> and
 <a href="https://example.org/">a site</a>.<br></p></section></article></body></html>"""
-CHAPTER = """<html><body><article class="bd-article"><section id="here"><h1>Chapter</h1>
+CHAPTER = """<html><head><link rel="stylesheet" href="../instrument.css"></head><body>
+<article class="bd-article"><section id="here"><h1>Chapter</h1>
 <div class="figure-controls"><input type="range"></div>
 <div class="lab-figure" style="height: 9px"><div class="figure-drawing" role="img" aria-label="A line.">
 <svg class="is-wide" width="9" viewBox="0 0 9 9"><text>wide</text></svg>
@@ -27,7 +28,9 @@ CHAPTER = """<html><body><article class="bd-article"><section id="here"><h1>Chap
 </figure><div class="exercise admonition" id="ex"><p class="admonition-title">Exercise 1</p></div>
 <div class="solution dropdown admonition" id="part/solution-1"><p class="admonition-title">Solution to
 <a href="#ex">Exercise 1</a></p><section><p>Two.</p></section></div>
-<details><summary>Answers</summary><p>All of them.</p></details><details><summary>In words</summary></details>
+<details><summary>Answers</summary><p>All of them.</p></details>
+<details><summary><p class="title">In words</p></summary></details>
+<svg width="9" role="graphics-document document" viewBox="0 0 9 9"><rect/><rect name="R" width="9" height="9"/></svg>
 <img src="../picture.svg" alt="A picture." loading="lazy">
 <p id="twice">x &lt; y</p><p id="twice"><a href="../index.html">back</a></p>
 <script>alert("no")</script></section></article></body></html>"""
@@ -42,6 +45,7 @@ def build(root: Path) -> Path:
     (root / "book").symlink_to(ROOT / "book")
     site = root / "_build" / "html"
     (site / "part").mkdir(parents=True)
+    (site / "instrument.css").write_text(".legend { color: rgb(1, 2, 3); }", encoding="utf-8")
     (site / "picture.svg").write_text(PICTURE, encoding="utf-8")
     (site / "index.html").write_text(FRONT, encoding="utf-8")
     (site / "part" / "chapter.html").write_text(CHAPTER, encoding="utf-8")

@@ -81,7 +81,7 @@ def write(site: Site, target: Path) -> None:
         for name, text in named.items():
             book.writestr(name, text)
         for name in sorted(pictures):
-            book.write(site.folder / name, name)
+            book.writestr(name, picture(site.folder / name))
 
 
 @in_own_thread
@@ -90,7 +90,7 @@ def articles(site: Site) -> dict[str, str]:
     script = page_script("epub-page.js")
     with blank_page() as tab:
         found = {path: tab.evaluate(script, [path, site.html(path), site.pages]) for path in site.pages}
-    return {path: in_light(article, site.root) for path, article in found.items()}
+    return {path: strict(in_light(article, site.root)) for path, article in found.items()}
 
 
 def xhtml_name(path: str) -> str:
@@ -102,6 +102,18 @@ def pictures_of(name: str, article: str) -> set[str]:
     """The files of the site that a page shows, named as in the site and in the ePub."""
     named = re.findall(r'<img [^>]*\bsrc="(?!data:)([^"]+)"', article)
     return {posixpath.normpath(posixpath.join(posixpath.dirname(name), picture)) for picture in named}
+
+
+def picture(file: Path) -> bytes:
+    """The content of a picture's file, as an ePub may hold it."""
+    return strict(file.read_text(encoding="utf-8")).encode() if file.suffix == ".svg" else file.read_bytes()
+
+
+def strict(svg: str) -> str:
+    """SVG, or XHTML with SVG in it, without what Mermaid writes and the schema of ePubs refuses."""
+    svg = re.sub(r"<rect(?![^>]*\swidth=)[^>]*/>", "", svg)
+    svg = re.sub(r'(<(?:g|line|rect)\b[^>]*) name="[^"]*"', r"\1", svg)
+    return svg.replace('role="graphics-document document"', 'role="img"')
 
 
 def document(title: str, body: str, name: str) -> str:

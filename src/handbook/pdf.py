@@ -20,6 +20,8 @@ FILE = "handbook.pdf"
 FOOTER = '<div style="width: 100%; font: 8pt sans-serif; text-align: center"><span class="pageNumber"></span></div>'
 MINUTES = 10
 """How long Chromium may take for the whole book on a slow machine."""
+SHEET_SECONDS = 10
+"""How long it may take for the sheets that only some pages have."""
 
 
 @in_own_thread
@@ -41,6 +43,10 @@ def lay_out(page: Any, site: Site) -> None:
     for path in site.pages:
         page.evaluate(script, [path, site.html(path), site.pages])
     page.evaluate("() => Promise.all([...document.querySelectorAll('article img')].map((image) => image.decode()))")
+    for _ in range(SHEET_SECONDS * 20):  # no event of the page tells when: its scripts are off
+        if page.evaluate("() => [...document.querySelectorAll('link[rel=stylesheet]')].every((link) => link.sheet)"):
+            break
+        page.wait_for_timeout(50)
 
 
 def main(page: str = "") -> int:

@@ -62,7 +62,7 @@ def test_links_lead_to_their_place_in_the_file(site):
           document.querySelector("svg g").getAttribute("clip-path"),
           document.documentElement.dataset.theme, document.querySelectorAll("details[open]").length]""",
     )
-    assert links == ["#page-2-here", None, "https://example.org/", "#page-1"]
+    assert links == ["#page-2-here", "https://example.org/", "#page-1"]
     assert {"page-1", "page-2", "page-1-a-book", "page-2-here", "page-2-clip"} <= set(ids)
     assert clip == "url(#page-2-clip)"
     assert (theme, n_open) == ("light", 2)
@@ -141,6 +141,13 @@ def test_a_picture_is_found_from_its_own_page(site):
     """Its address starts at the page that shows it, not at the first one, and it is loaded before all is printed."""
     loaded = "() => [...document.querySelectorAll('article img')].map((image) => [image.complete, image.naturalWidth])"
     assert laid_out(site, loaded) == [[True, 9]]
+
+
+@pytest.mark.usefixtures("browser")
+def test_a_page_has_its_own_sheets(site):
+    """What only one page loads, as those with an instrument do, colours it in the file too."""
+    colour = "() => getComputedStyle(document.querySelector('article .legend')).color"
+    assert laid_out(site, colour) == "rgb(1, 2, 3)"
 
 
 def test_an_unknown_page_is_refused_with_a_near_one(tmp_path, monkeypatch, capsys):

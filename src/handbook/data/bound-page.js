@@ -66,6 +66,6 @@ function leadLinks(article, path, paths, place) {
     if (target.protocol !== "site:") continue;
     if (paths.includes(page)) link.setAttribute("href", place(page, target.hash, link.getAttribute("href")));
     else if (site) link.setAttribute("href", new URL(link.getAttribute("href"), site).href);
-    else link.removeAttribute("href");
+    else replace(link, "span", link.className);
   }
 }

@@ -10,6 +10,7 @@
   article.querySelectorAll(SCREEN_ONLY).forEach((element) => element.remove());
   article.querySelectorAll("noscript").forEach((text) => replace(text, "p", "noscript"));
   article.querySelectorAll("fieldset").forEach((group) => replace(group, "div", group.className));
+  article.querySelectorAll("summary > p").forEach((line) => replace(line, "span", line.className));
   article.querySelectorAll(".sd-tab-set > label").forEach((label) => replace(label, "p", "sd-tab-label"));
   article.querySelectorAll(".lab-figure").forEach((figure) => figure.removeAttribute("style"));
   leadLinks(article, path, paths, (page, hash, href) => href.replace(/\.html(?=#|$)/, ".xhtml"));

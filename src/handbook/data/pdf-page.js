@@ -22,6 +22,7 @@
   article.querySelectorAll("h1, h2, h3, h4").forEach(keepSpaces);
   article.querySelectorAll("h1").forEach((heading) => { heading.style.setProperty("font-size", "1.7rem", "important"); });
   article.id = key(path);
+  parsed.querySelectorAll("link[rel=stylesheet]").forEach(addSheet);
 
   const pages = document.querySelectorAll("article.bound");
   article.classList.add("bound");
@@ -41,9 +42,19 @@
     heading.style.cssText = "white-space: break-spaces; text-wrap-style: auto";
   }
 
-  // A picture is named from its own page, and this is the first one.
+  // Pictures and sheets are named from their own page, and this is the first one.
+  function fromHere(name) {
+    return new URL(name, document.URL.slice(0, -paths[0].length) + path).href;
+  }
+
   function find(image) {
     image.loading = "eager";
-    image.src = new URL(image.getAttribute("src"), document.URL.slice(0, -paths[0].length) + path);
+    image.src = fromHere(image.getAttribute("src"));
+  }
+
+  // Some pages have a sheet that others have not.
+  function addSheet({ attributes: { href } }) {
+    const sheet = Object.assign(document.createElement("link"), { rel: "stylesheet", href: fromHere(href.value) });
+    if (![...document.querySelectorAll("link")].some((one) => one.href === sheet.href)) document.head.append(sheet);
   }
 }
