@@ -32,6 +32,7 @@ import requests
 import websocket
 
 from inferlab.machine import read_host
+from inferlab.records import as_text, write_whole
 
 HUB = Path(__file__).resolve().parent
 LAB = "labs/03-follow-the-pipeline.ipynb"
@@ -387,11 +388,8 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 def write(found: dict, path: Path) -> None:
     """Write a result as JSON to the millisecond, with a line for each kill and each student."""
-    found = json.loads(json.dumps(found), parse_float=lambda text: round(float(text), 3))
-    parts = [f'"summary": {json.dumps(found["summary"], indent=1)}']
-    parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, found[name])) + "\n]" for name in ("kills", "students")]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+    rounded = json.loads(json.dumps(found), parse_float=lambda text: round(float(text), 3))
+    write_whole(path, as_text(rounded))
 
 
 def main() -> None:

@@ -76,16 +76,9 @@ def jupyter_book(root: Path, changes: dict[str, Any], name: str, *words: str) ->
     config = root / "_build" / f"{name}.yml"
     config.parent.mkdir(exist_ok=True)
     config.write_text(yaml.safe_dump(settings(root, changes)), encoding="utf-8")
-    command = [
-        Path(sys.executable).parent / "jupyter-book",
-        "build",
-        ".",
-        f"--config={config}",
-        "-n",
-        "-W",
-        "--keep-going",
-    ]
-    return subprocess.run([*command, *words], cwd=root).returncode
+    strictly = ["-n", "-W", "--keep-going", *words]
+    program = Path(sys.executable).parent / "jupyter-book"
+    return subprocess.run([program, "build", ".", f"--config={config}", *strictly], cwd=root).returncode
 
 
 # --- files of translators ---------------------------------------------------------------------
@@ -108,7 +101,7 @@ def update(po: Path, pot: Path) -> None:
     old.update(catalog(pot))
     old.obsolete.clear()
     text = BytesIO()
-    write_po(text, old, width=0, omit_header=False)
+    write_po(text, old, width=0)
     po.write_bytes(text.getvalue())
 
 
