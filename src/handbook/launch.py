@@ -2,8 +2,8 @@
 
 The environment variable BOOK_REPOSITORY names it, like https://github.com/owner/handbook@main (the branch is main
 unless named). Then each lab has a line below its title with links to Binder and Colab, and to what works there. In a
-page, `{only} launched` shows its content on such a site alone, and `{launch-cell}` is the cell that makes a notebook on
-Colab ready. What Binder builds is in the folder .binder.
+page, `{only} launched` shows its content on such a site alone (not a heading, which MyST would show anyway), and
+`{launch-cell}` is the cell that makes a notebook on Colab ready. What Binder builds is in the folder .binder.
 """
 
 from __future__ import annotations

@@ -5,12 +5,15 @@ Whether an external address answers is not asked: only that it has the form of i
 
 from __future__ import annotations
 
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import pytest
+
+from handbook import launch
 
 NAMING = {"href", "src", "xlink:href", "action"}
 """Attributes that hold an address."""
@@ -90,6 +93,15 @@ def test_a_host_of_http_is_still_linked(addresses):
     """A reason for http goes when the last address with it goes."""
     named = {address for found in addresses.values() for address in found.named}
     assert set(ONLY_HTTP) == {urlsplit(address).netloc for address in named if address.startswith("http:")}
+
+
+def test_services_are_linked_where_the_repository_is_known(addresses):
+    """A site that cannot start a lab on Binder or Colab neither links them nor says what works there."""
+    launched = bool(os.environ.get("BOOK_REPOSITORY"))
+    hosts = {urlsplit(address).netloc for found in addresses.values() for address in found.named}
+    assert ({"mybinder.org", "colab.research.google.com", "mybinder.readthedocs.io"} <= hosts) is launched
+    assert any("mybinder" in host or "colab" in host for host in hosts) is launched
+    assert (launch.WHAT_WORKS in addresses["book/labs.html"].ids) is launched
 
 
 def fault_of(address: str) -> str:
