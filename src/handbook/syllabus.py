@@ -269,12 +269,12 @@ class Shown:
         return pace().minutes(block, self.part(block))
 
     def facts(self, block: Block) -> nodes.Node:
-        """Goal, pages, lab and minutes of a block, as a list."""
+        """Goal, lab, pages and minutes of a block, as a list."""
         items = [("Goal", [nodes.Text(block.goal)])]
-        if block.read:
-            items.append(("Read", joined(self.page_link(entry) for entry in block.read)))
         if block.lab:
             items.append(("Run", self.lab_link(block)))
+        if block.read:
+            items.append(("Read", joined(self.page_link(entry) for entry in block.read)))
         minutes = self.minutes(block)
         items.append(("Minutes", [nodes.Text(minutes_text(minutes))]))
         listed = nodes.bullet_list(classes=["workshop-facts"])
