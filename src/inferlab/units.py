@@ -13,6 +13,7 @@ from inferlab.errors import InvalidSettings
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 KB, MB, GB = 10**3, 10**6, 10**9
 FACTORS = {"B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": KB, "MB": MB, "GB": GB}
+SIZES = (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")
 WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]i?B|B)", re.IGNORECASE)
 
 
@@ -20,10 +21,13 @@ def bytes_text(n_bytes: int | None) -> str:
     """A memory size for people: `12.3 MiB`; `unknown` for None."""
     if n_bytes is None:
         return "unknown"
-    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if abs(n_bytes) >= factor:
-            return f"{n_bytes / factor:.2f} {unit}"
-    return f"{n_bytes} B"
+    factor, unit = size_unit(n_bytes)
+    return f"{n_bytes / factor:.2f} {unit}" if factor > 1 else f"{n_bytes} B"
+
+
+def size_unit(n_bytes: int) -> tuple[int, str]:
+    """The unit in which such a memory size is written, as bytes and name: `(2**20, "MiB")`."""
+    return next((one for one in SIZES if abs(n_bytes) >= one[0]), (1, "B"))
 
 
 def bytes_from_text(text: str) -> int:

@@ -143,6 +143,12 @@ def test_a_plan_stacks_by_kind_with_the_room_of_each_device():
     assert (line.x0, round(line.y0)) == (8, 1)
 
 
+def test_a_small_plan_has_a_small_unit():
+    """Without a room in GiB, the bars of a model of some MiB are in MiB."""
+    figure = figures.memory_breakdown(PLAN)
+    assert (figure.data[0].x, figure.layout.xaxis.title.text) == ((2, 10), "MiB")
+
+
 def test_layers_stand_in_the_models_order_and_show_where_they_lie():
     """Each layer's weights and cache once, hatched where the host holds them: a layer's two parts can part."""
     bars = {bar.name: bar for bar in EVERY["layer_bytes"].data}

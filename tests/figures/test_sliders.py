@@ -75,7 +75,7 @@ def test_a_split_shows_bytes_as_logged_and_points_where_they_were_measured():
     run = made_run(settings=Settings(n_ctx=256, n_gpu_layers=2))
     figure = figures.split(2, run, runs=[run])
     bars = {trace.name: dict(zip(trace.y, trace.x, strict=True)) for trace in figure.data if trace.type == "bar"}
-    assert bars["weights"] == {"host": 2 / 1024, "gpu0": 10 / 1024}
+    assert (bars["weights"], figure.layout.xaxis.title.text) == ({"host": 2, "gpu0": 10}, "MiB")
     point = next(trace for trace in figure.data if trace.name == "decode, measured")
     assert (list(point.x), list(point.y)) == ([2], [run.decode_tokens_per_second])
     every = next(trace for trace in figure.data if trace.name == "every pass")

@@ -12,7 +12,7 @@ from inferlab.figures.style import EDGE, SERIES_COLOURS, blank, from_zero, room_
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import Gap, compare
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
-from inferlab.units import GIB, MIB, bytes_text
+from inferlab.units import GIB, MIB, bytes_text, size_unit
 
 ROOM = "#d92d20"
 FEW_LAYERS = 10
@@ -24,20 +24,22 @@ def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | No
     """Planned bytes of each device, stacked by kind; a line across a device's bar marks its capacity."""
     devices = list(plan.devices)
     text = "; ".join(f"{device} {_device_text(plan, device)}" for device in devices)
-    figure = blank(plan_badge(plan), f"Planned bytes by device: {text}.", x="GiB")
+    rooms = {device: n for device, n in (room_bytes or {}).items() if n is not None and device in devices}
+    totals = [sum(n or 0 for n in plan.devices[device].parts.values()) for device in devices]
+    longest = max(*totals, *rooms.values(), 0)
+    factor, unit = size_unit(longest)
+    figure = blank(plan_badge(plan), f"Planned bytes by device: {text}.", x=unit)
     for kind, (name, colour) in KINDS.items():
-        sizes = [(plan.devices[device].parts[kind] or 0) / GIB for device in devices]
+        sizes = [(plan.devices[device].parts[kind] or 0) / factor for device in devices]
         if any(sizes):
             figure.add_bar(
                 y=devices, x=sizes, name=name, orientation="h", marker_color=colour,
-                hovertemplate=f"{name} %{{x:.3f}} GiB<extra>%{{y}}</extra>",
+                hovertemplate=f"{name} %{{x:.3f}} {unit}<extra>%{{y}}</extra>",
             )  # fmt: skip
-    rooms = {device: n for device, n in (room_bytes or {}).items() if n is not None and device in devices}
     for device, n_bytes in rooms.items():
-        _room_across(figure, devices.index(device), n_bytes)
+        _room_across(figure, devices.index(device), n_bytes, factor)
     if rooms:
-        totals = [sum(n or 0 for n in plan.devices[device].parts.values()) for device in devices]
-        figure.update_xaxes(from_zero(max(*totals, *rooms.values()) / GIB))
+        figure.update_xaxes(from_zero(longest / factor))
     stacked(figure, len(devices))
     return figure
 
@@ -170,14 +172,14 @@ def _device_text(plan: MemoryPlan, device: str) -> str:
     return ", ".join(f"{KINDS[kind][0]} {bytes_text(n)}" for kind, n in plan.devices[device].parts.items() if n != 0)
 
 
-def _room_across(figure: go.Figure, row: int, n_bytes: int) -> None:
+def _room_across(figure: go.Figure, row: int, n_bytes: int, factor: int) -> None:
     """A dashed line across one bar at the capacity of its device, named at its left, where the axis goes on."""
-    at = n_bytes / GIB
+    at = n_bytes / factor
     figure.add_shape(
         type="line", x0=at, x1=at, y0=row - 0.45, y1=row + 0.45, line={"color": ROOM, "width": 2, "dash": "dash"}
     )
     figure.add_annotation(
-        text=f"room {at:.2f} GiB", x=at, xanchor="right", y=row - 0.45, yanchor="bottom", showarrow=False
+        text=f"room {bytes_text(n_bytes)}", x=at, xanchor="right", y=row - 0.45, yanchor="bottom", showarrow=False
     )
 
 

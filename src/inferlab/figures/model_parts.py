@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from inferlab.figures.style import GREY, PURPLE, SERIES_COLOURS, blank, stacked
 from inferlab.model.gguf import Model
 from inferlab.prediction import cost
-from inferlab.units import GIB, MIB, bytes_text
+from inferlab.units import bytes_text, size_unit
 
 BYTES, OPERATIONS = GREY, PURPLE
 
@@ -48,7 +48,7 @@ def tensor_bytes(model: Model) -> go.Figure:
     """Bytes of a file by part of the model and ggml type."""
     sizes = cost.type_bytes(model.tensors)
     types = sorted({kind for kinds in sizes.values() for kind in kinds}, key=lambda kind: -_of_type(sizes, kind))
-    unit, name = (GIB, "GiB") if model.tensor_bytes >= GIB else (MIB, "MiB")
+    unit, name = size_unit(model.tensor_bytes)
     sentences = (
         f"{part} {', '.join(f'{bytes_text(size)} in {kind}' for kind, size in kinds.items())}"
         for part, kinds in sizes.items()

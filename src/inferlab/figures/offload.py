@@ -15,7 +15,7 @@ from inferlab.prediction.compare import measured_bytes
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.settings import Settings
-from inferlab.units import GIB, bytes_text
+from inferlab.units import GIB, bytes_text, size_unit
 
 PHASES = {"decode": DECODE, "prefill": PREFILL}
 DOMAINS = ((0.8372, 1.0), (0.4186, 0.7072), (0.0, 0.2886))
@@ -43,25 +43,27 @@ def split(
     runs   measured rates: every pass a faint point, the median a numbered one; hollow where its other settings
            differ from those of `plans`
     """
-    traces = _bytes(_bytes_by_device(held))
+    bars = _bytes_by_device(held)
+    factor, unit = size_unit(sum(n or 0 for parts in bars.values() for n in parts.values()) or GIB)
+    traces = _bytes(bars, factor, unit)
     for row, (phase, colour) in enumerate(PHASES.items(), 2):
         traces += _predicted(row, phase, colour, plans) + _measured(row, phase, colour, runs, plans)
     empty = blank(None, _alt_text(at, held, plans, runs)).layout.to_plotly_json()
-    figure = go.Figure(traces, {**empty, **_layout(at, traces, _tick(plans, runs))})
+    figure = go.Figure(traces, {**empty, **_layout(at, traces, unit, _tick(plans, runs))})
     line = badge or _badge(held, plans, runs)
     write_badge(figure, line)
     figure.layout.margin.b = 116 + 14 * max(0, len(badge_lines(line)) - 3)
     return figure
 
 
-def _layout(at: int, traces: Sequence[dict], tick: int) -> dict:
+def _layout(at: int, traces: Sequence[dict], unit: str, tick: int) -> dict:
     """Axes of the three rows, with the mark at the n_gpu_layers that is drawn.
 
     One dict is checked by plotly in a tenth of the time of `update_layout`: a slider draws this at every move.
     """
     layers = {"title": {"text": "n_gpu_layers"}, "dtick": tick}
     axes = {
-        "xaxis": {"anchor": "y", "title": {"text": "GiB"}, "rangemode": "tozero", "automargin": True},
+        "xaxis": {"anchor": "y", "title": {"text": unit}, "rangemode": "tozero", "automargin": True},
         "yaxis": {"anchor": "x", "domain": DOMAINS[0], "autorange": "reversed", "type": "category", **RATES},
     }
     for row, phase in enumerate(PHASES, 2):
@@ -85,15 +87,15 @@ def _bytes_by_device(held: MemoryPlan | Run | None) -> Held:
     return found
 
 
-def _bytes(held: Held) -> list[dict]:
-    """A bar for each kind of bytes."""
+def _bytes(held: Held, factor: int, unit: str) -> list[dict]:
+    """A bar for each kind of bytes, in units of `factor` bytes."""
     bars = []
     for kind, (name, colour) in KINDS.items():
-        sizes = [(parts.get(kind) or 0) / GIB for parts in held.values()]
+        sizes = [(parts.get(kind) or 0) / factor for parts in held.values()]
         if any(sizes):
             bars.append({
                 "type": "bar", "y": list(held), "x": sizes, "name": name, "orientation": "h",
-                "marker": {"color": colour}, "hovertemplate": f"{name} %{{x:.3f}} GiB<extra>%{{y}}</extra>",
+                "marker": {"color": colour}, "hovertemplate": f"{name} %{{x:.3f}} {unit}<extra>%{{y}}</extra>",
                 "xaxis": "x", "yaxis": "y",
             })  # fmt: skip
     return bars
