@@ -27,7 +27,7 @@ def rows() -> list[tuple[str, str]]:
             f"{found['finished']}; half of them within {found['finished_seconds_median'] / 60:.1f} minutes",
         ),
         ("login to open lab, median", f"{found['ready_seconds_median']:.0f} s"),
-        ("measurements, in turns of one or several", f"{found['measurements']} in {found['turns']}"),
+        ("measurements", f"{found['measurements']}, in {found['turns']} turns of one or several"),
         ("wait for a turn, median", f"{found['waited_seconds_median']:.0f} s"),
         ("wait for a turn, longest", f"{found['waited_seconds_most']:.0f} s"),
         ("memory of the whole room, at most", f"{found['memory_bytes'] / GB:.1f} GB"),
