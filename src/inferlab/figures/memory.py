@@ -26,7 +26,7 @@ def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | No
     text = "; ".join(f"{device} {_device_text(plan, device)}" for device in devices)
     rooms = {device: n for device, n in (room_bytes or {}).items() if n is not None and device in devices}
     totals = [sum(n or 0 for n in plan.devices[device].parts.values()) for device in devices]
-    longest = max(*totals, *rooms.values(), 0)
+    longest = max([*totals, *rooms.values()])
     factor, unit = size_unit(longest)
     figure = blank(plan_badge(plan), f"Planned bytes by device: {text}.", x=unit)
     for kind, (name, colour) in KINDS.items():
