@@ -25,7 +25,7 @@ CHAPTER = """<html><head><link rel="stylesheet" href="../instrument.css"></head>
 <summary>Answer: <em>Which</em></summary><p>It was this one.</p></details></div>
 <figure id="fig-outcome"><div class="output"><details class="outcome"><summary>Outcome</summary><p>A bar.</p>
 <details class="provenance"><summary>measured</summary></details></details></div><figcaption>
-<span class="caption-text">In the fold above: its caption</span></figcaption>
+<span class="caption-text">Its caption</span></figcaption>
 </figure><div class="exercise admonition" id="ex"><p class="admonition-title">Exercise 1</p></div>
 <div class="solution dropdown admonition" id="part/solution-1"><p class="admonition-title">Solution to
 <a href="#ex">Exercise 1</a></p><section><p>Two.</p></section></div>

@@ -197,6 +197,16 @@ def test_an_answer_opens_without_a_prediction(home, page, name):
     assert page.locator(".predicted").count() == 0
 
 
+def test_a_caption_says_that_its_figure_is_in_a_closed_fold(built_book, page):
+    """Not once the figure is there to be seen."""
+    page.goto((built_book / LAB).as_uri())
+    folded = page.locator("figure:has(> .output > details.outcome)").first
+    before = "one => getComputedStyle(one, '::before').content"
+    assert folded.locator(".caption-text").evaluate(before) == '"In the fold above: "'
+    folded.locator("summary").first.click()
+    assert folded.locator(".caption-text").evaluate(before) == "none"
+
+
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
 def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(home, browser, name):
     """No control is shown that would do nothing."""

@@ -39,7 +39,7 @@ function collectAnswers(article) {
     return made;
   }
 
-  // A figure moves with its caption, which then says only what it shows. A title that names its exercise leads back already.
+  // A figure moves with its caption. A title that names its exercise leads back already.
   function move(answer, index) {
     const id = `answer-${index + 1}`;
     const title = replace(answer.querySelector("summary, .admonition-title"), "p", "answer-title");
@@ -49,8 +49,6 @@ function collectAnswers(article) {
     if (question && !question.querySelector(".to-answer")) question.append(make(parsed, "p", "to-answer", link(id, "See the answer")));
     if (!title.querySelector("a")) title.append(" (", link(question?.id ?? place.id, "back to the question"), ")");
     const whole = answer.closest("figure") ?? answer;
-    const caption = whole.querySelector(".caption-text");
-    if (caption) caption.innerHTML = caption.innerHTML.replace(/^In the fold above: (.)/, (_, first) => first.toUpperCase());
     whole.replaceWith(place);
     const kept = replace(answer, "div", "");
     end.append(make(parsed, "div", "answer", whole === answer ? kept : whole));
