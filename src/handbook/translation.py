@@ -10,6 +10,7 @@ copying its file from _build/gettext there.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,11 +47,20 @@ def setup(app) -> None:
 
 
 def extract(root: Path) -> int:
-    """Write every text of the book, then bring the translated pages up to date; the build's exit status."""
-    status = jupyter_book(root, NOTHING_RUN, "gettext", "--builder=custom", "--custom-builder=gettext", "--all")
-    for po in translated_pages(root) if status == 0 else ():
-        update(po, root / TEXTS / template_of(po))
-    return status
+    """Write every text of the book, then bring the translated pages up to date; the build's exit status.
+
+    Sphinx reads the pages into a folder of its own, since those of the site cannot be used for another format.
+    """
+    apart, texts = root / "_build" / "extracted", root / TEXTS
+    words = ("--builder=custom", "--custom-builder=gettext", "--all", f"--path-output={apart}")
+    if status := jupyter_book(root, NOTHING_RUN, "gettext", *words):
+        return status
+    shutil.rmtree(texts, ignore_errors=True)
+    (apart / "_build" / "gettext").rename(texts)
+    shutil.rmtree(apart)
+    for po in translated_pages(root):
+        update(po, texts / template_of(po))
+    return 0
 
 
 def build(root: Path, language: str) -> int:
@@ -101,6 +111,8 @@ def update(po: Path, pot: Path) -> None:
     old = catalog(po)
     old.update(catalog(pot))
     old.obsolete.clear()
+    for message in old:
+        message.locations = [(place.replace("../", ""), line) for place, line in message.locations]
     text = BytesIO()
     write_po(text, old, width=0)
     po.write_bytes(text.getvalue())

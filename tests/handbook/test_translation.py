@@ -40,6 +40,12 @@ def test_a_translated_page_is_whole(extracted, po):
     assert [text for text, message in translated.items() if not message.string or message.fuzzy] == []
 
 
+@pytest.mark.engine
+def test_extraction_leaves_the_site_alone(extracted):
+    """What Sphinx has read of the pages for another format would end the next `make book`."""
+    assert sorted(one.name for one in extracted.parent.iterdir()) == ["gettext", "gettext.yml"]
+
+
 @pytest.mark.parametrize("po", PAGES, ids=lambda po: po.stem)
 def test_code_and_roles_are_not_translated(po):
     """The words of a link may be; what it leads to, code and numbers of a cell may not."""
