@@ -31,6 +31,7 @@ from inferlab.atlas.contribute import problems, schema
 from inferlab.engine.llama_server import Launch
 from inferlab.engine.protocol import Sampler
 from inferlab.errors import RecordError
+from inferlab.experiments import waiting
 from inferlab.experiments.fit_params import BASE, BothAnswers, FitAnswers, Placement, Question
 from inferlab.experiments.importance import Loss, MatrixLosses
 from inferlab.experiments.paired import Paired
@@ -66,6 +67,7 @@ from inferlab.records import KINDS, class_of, from_json, from_record, kind_of, l
 from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
 
+WAITED = (waiting.Case("idle", 100, (10.0, None), (5.0, None)), waiting.Case("idle", None, (1.0, 2.0), (3.0, 4.0)))
 LINK = Link("127.0.0.1:4000", 1.0, 0.001, 0.98, 2e-3)
 OLD = json.loads((Path(__file__).parent / "data" / "records-v1.json").read_text(encoding="utf-8"))
 
@@ -203,6 +205,7 @@ EXAMPLES = {
         rates=(TypeRate("Q8_0", 5000, (0.1, 0.2), (0.3, 0.4), {"tiled": 0.7, "plain": 0.3}, {"plain": 1.0}),),
     ),
     "verification cost": lambda: speculative.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
+    "waiting threads": lambda: waiting.Waiting(**shared(), n_prompt=8, n_gen=4, limit_seconds=6.0, cases=WAITED),
     "watched serving": watched,
 }
 

@@ -20,7 +20,8 @@ from inferlab.model.find import find_model
 from inferlab.prediction.calibration import calibration_file
 from inferlab.records import to_json
 
-ENVIRONMENT_PREFIXES = ("INFERLAB_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_", "OMP_", "XDG_CACHE_HOME")
+ENVIRONMENT_PREFIXES = ("INFERLAB_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_", "OMP_", "GOMP_", "KMP_",
+                        "XDG_CACHE_HOME")  # fmt: skip
 """Prefixes of the environment variables that the library and llama.cpp read."""
 
 

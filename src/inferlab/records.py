@@ -60,6 +60,7 @@ KINDS = {
     "tuning": "inferlab.experiments.tune:Tuning",
     "type rates": "inferlab.experiments.type_rates:TypeRates",
     "verification cost": "inferlab.measurement.speculative:VerifyCost",
+    "waiting threads": "inferlab.experiments.waiting:Waiting",
     "watched serving": "inferlab.measurement.watched_server:WatchedServing",
 }
 """Kind of record -> "module:class"; the module is imported when a file of that kind is read."""

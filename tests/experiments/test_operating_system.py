@@ -7,6 +7,7 @@ from fakes import ScriptedEngine, scripted_pass
 
 import inferlab as lab
 from inferlab.engine import libraries
+from inferlab.engine.openmp import DEFAULT
 from inferlab.experiments import operating_system
 from inferlab.experiments.operating_system import main, measure_trial, trials, with_cpu_backend
 from inferlab.experiments.paired import Paired
@@ -74,5 +75,20 @@ def test_a_copy_of_the_libraries_has_the_other_backend(monkeypatch, tmp_path):
 def test_an_engine_of_another_build_gets_its_libraries():
     """By the variable that llama-cpp-python reads."""
     built = trials()["build-baseline"].before
-    assert built.engine(Path("folder")).environment == {"LLAMA_CPP_LIB_PATH": "folder"}
+    assert built.engine(Path("folder")).environment["LLAMA_CPP_LIB_PATH"] == "folder"
     assert "-DGGML_AVX=off" in built.build
+
+
+def test_trials_spin_as_other_programs_do():
+    """As long as the library by itself, or not at all where waiting threads sleep; never the bound of our workers."""
+    assert trials()["control-idle"].before.engine().environment == {"GOMP_SPINCOUNT": DEFAULT}
+    assert trials()["passive-idle"].after.engine().environment == {"OMP_WAIT_POLICY": "passive"}
+
+
+def test_the_records_of_waiting_are_made_by_name(tmp_path, monkeypatch, capsys):
+    """The command measures them beside the trials, and writes a file of each."""
+    shown = lab.load("epyc-2c/waiting-tiny")
+    monkeypatch.setattr(operating_system, "measure_waiting", lambda *_: shown)
+    main(["waiting-tiny", "--out", str(tmp_path)])
+    assert lab.load(tmp_path / "waiting-tiny.json") == shown
+    assert shown.text in capsys.readouterr().out

@@ -7,6 +7,7 @@ A stage has a time limit. A pass that would probably exceed the limit is not sta
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -20,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from inferlab.atlas.contribute import anonymized, require_name
+from inferlab.engine import openmp
 from inferlab.engine.limit_vram import limit_vram
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.engine.programs import built_program
@@ -333,7 +335,13 @@ def run_llama_bench(program: str | Path, model: str | Path, gpu: bool, seconds: 
     rows = ""
     for work in (["-p", str(BENCH_PROMPT), "-n", "0"], ["-p", "0", "-n", str(BENCH_GEN), "-d", str(BENCH_PROMPT)]):
         try:
-            done = subprocess.run([str(program), *options, *work], capture_output=True, text=True, timeout=seconds)
+            done = subprocess.run(
+                [str(program), *options, *work],
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                env=openmp.bounded(os.environ),
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RecordError(f"llama-bench could not be run: {error}. Give the path of one that works.") from error
         if done.returncode:

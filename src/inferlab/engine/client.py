@@ -422,7 +422,8 @@ def _opening(reply: dict[str, Any], check_seconds: float) -> Opening:
         **phases_in(lines, reply["loaded_seconds"], reply["ready_seconds"]),
     }
     places = tensor_places_in("".join(line.text for line in lines))
-    return Opening(buffers_in(log), phases, Settings.from_dict(reply["settings"]), log, reply["description"], places)
+    chosen = Settings.from_dict(reply["settings"])
+    return Opening(buffers_in(log), phases, chosen, log, reply["description"], places, reply["waiting"])
 
 
 def _file_identity(model: Path) -> tuple[str, int, int, int] | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from inferlab.engine import measurement_queue
+from inferlab.engine import measurement_queue, openmp
 from inferlab.engine.log import Buffer, buffers_in
 from inferlab.engine.option_lines.base import is_default
 from inferlab.engine.option_lines.llama_server import flag
@@ -180,7 +180,12 @@ def _started(command: list[str], cores: Sequence[int] | None) -> subprocess.Pope
         raise EngineUnavailable("This system cannot bind a process to cores. Leave `cores` out, or use Linux.")
     bind = None if cores is None else lambda: os.sched_setaffinity(0, cores)
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=bind
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=openmp.bounded(os.environ),
+        preexec_fn=bind,
     )
 
 

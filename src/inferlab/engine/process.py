@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from inferlab.engine import openmp
+
 LAST_LINES = 12
 POLL_SECONDS = 0.2  # waiting is cut into slices, so that an interrupt gets through
 # What ggml-rpc.cpp logs before it stops the process, and what it means.
@@ -40,7 +42,8 @@ class NoReply(Exception):
 class WorkerProcess:
     """A running `inferlab.engine.worker`, its log file, and a thread that reads what it writes.
 
-    `environment` is added to this process's. `visible_gpus` is what it was started with: it sees no later change.
+    `environment` is added to this process's, and the bound of `openmp` on how long threads spin to both.
+    `visible_gpus` is what it was started with: it sees no later change.
     `started_by` is a command that runs the one behind it, such as `prlimit --memlock=0`.
     """
 
@@ -55,7 +58,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env={**os.environ, **environment, "GGML_NO_BACKTRACE": "1"},
+            env=openmp.bounded({**os.environ, **environment, "GGML_NO_BACKTRACE": "1"}),
             start_new_session=True,
         )
         self._lines: queue.Queue[str] = queue.Queue()

@@ -26,6 +26,7 @@ class Opening:
     """An open model: its buffers, the seconds of each phase of loading, the settings that llama.cpp chose, its log.
 
     tensors  which tensors were rearranged for the processor, and the device of each layer
+    waiting  the environment variables that decide how long its threads spin, by name
     """
 
     buffers: tuple[Buffer, ...]
@@ -34,6 +35,7 @@ class Opening:
     log: str
     description: str = ""
     tensors: TensorPlaces = field(default_factory=TensorPlaces)
+    waiting: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from inferlab.engine import amx, libraries, openmp
 from inferlab.engine.protocol import NEED_NO_MODEL
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_graph import GraphWatch
@@ -194,6 +195,7 @@ class Worker:
             "ready_seconds": ready - began,
             "settings": {**settings, **chosen},
             "description": self.loaded.description(),
+            "waiting": openmp.waiting(os.environ, openmp.library(libraries.folder())),
             "log": [(at - began, level, text) for at, level, text in reported_lines(self.log)],
         }
 
@@ -374,8 +376,6 @@ def _avoid_miscompiled_amx() -> bool:
 
     Returns whether AMX is refused.
     """
-    from inferlab.engine import amx, libraries
-
     cpu = libraries.shared_library("ggml-cpu")
     refused = amx.compiled_in(cpu) and amx.miscompiled(cpu)
     if refused:

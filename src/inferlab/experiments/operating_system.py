@@ -1,7 +1,7 @@
 """Trials of what the operating system and the build do to one model, in pairs: cores, priority, threads, instructions.
 
 measure_trial(trials()["pin-busy"])                 one trial on this machine
-python -m inferlab.experiments.operating_system pin-busy --out FOLDER
+python -m inferlab.experiments.operating_system pin-busy waiting-shape --out FOLDER
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from inferlab.engine import libraries
 from inferlab.engine.protocol import Engine
 from inferlab.experiments.paired import Paired, measure_surroundings
 from inferlab.experiments.surroundings import Surrounding
+from inferlab.experiments.waiting import measure_waiting
 from inferlab.machine import physical_cores, read_cpu_state, usable_cpu_numbers
+from inferlab.model.find import tiny_model
 from inferlab.model.synthetic_model import make_shape
 from inferlab.records import save
 from inferlab.settings import Settings
@@ -32,6 +34,10 @@ BUILDS = {
     "native": "-DGGML_NATIVE=on",
 }
 """Builds of the CPU backend that are compared with the installed one -> their options of CMake."""
+
+
+WAITING = {"waiting-tiny": lambda: (tiny_model(), 128, 32), "waiting-shape": lambda: (_shape(), 64, 16)}
+"""Names of the two records of how long threads spin -> model, prompt and answer of a pass."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def measure_trial(
     """
     sides = trial.before, trial.after
     settings = tuple(Settings(devices=(), flash_attn="on", n_threads=n, n_threads_batch=n) for n in trial.threads)
-    path = make_shape(SHAPE[0], SHAPE[1], progress=False, **SHAPE[2])
+    path = _shape()
     used = engines or tuple(side.engine(build if side.build else None) for side in sides)
     try:
         found = measure_surroundings(path, settings, sides, used, n_pairs, n_prompt, n_gen)
@@ -93,6 +99,10 @@ def measure_trial(
         for engine in used:
             engine.close()
     return replace(found.compact(), name=trial.name, cpu=read_cpu_state())
+
+
+def _shape() -> Path:
+    return make_shape(SHAPE[0], SHAPE[1], progress=False, **SHAPE[2])
 
 
 def with_cpu_backend(backend: Path, folder: Path) -> Path:
@@ -106,12 +116,16 @@ def with_cpu_backend(backend: Path, folder: Path) -> Path:
 def main(words: list[str] | None = None) -> None:
     """Measure trials by name and write a record of each."""
     parser = argparse.ArgumentParser(prog="operating_system", description=__doc__)
-    parser.add_argument("names", nargs="+", choices=list(trials()))
+    parser.add_argument("names", nargs="+", choices=[*trials(), *WAITING])
     parser.add_argument("--build", type=Path, help="the libggml-cpu.so of the build to compare")
     parser.add_argument("--out", type=Path, default=Path())
     asked = parser.parse_args(words)
+    for name in (one for one in asked.names if one in WAITING):
+        found = measure_waiting(*WAITING[name]())
+        save(found, asked.out / f"{name}.json")
+        print(found.text)
     build = asked.build and with_cpu_backend(asked.build, asked.out / "libraries")
-    for name in asked.names:
+    for name in (one for one in asked.names if one not in WAITING):
         found = measure_trial(trials()[name], build)
         save(found, asked.out / f"os-{name}.json")
         for phase in ("prefill", "decode"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.engine.client import LlamaEngine
+from inferlab.engine.openmp import DEFAULT, SPIN_COUNT
 
 SPIN = """
 import os
@@ -54,9 +55,11 @@ class Surrounding:
     def engine(self, libraries: Path | None = None) -> LlamaEngine:
         """An engine in this surrounding; `libraries` is the folder of another build. Close it after use.
 
+        Its threads spin as in any other program with llama.cpp, not for the bounded time of our workers.
+
         Set n_threads where threads are bound: the worker's first thread then sees one core, and would take one thread.
         """
-        environment = (BOUND if self.bound else {}) | (PASSIVE if self.passive else {})
+        environment = (BOUND if self.bound else {}) | (PASSIVE if self.passive else {SPIN_COUNT: DEFAULT})
         if libraries:
             environment["LLAMA_CPP_LIB_PATH"] = str(libraries)
         return LlamaEngine(environment=environment, started_by=_started_by(self.cores, self.nice))

@@ -67,6 +67,7 @@ from inferlab.figures.telemetry import telemetry
 from inferlab.figures.training_ledger import ledger_bytes, ledger_seconds
 from inferlab.figures.tune import tuning_pairs, tuning_rounds
 from inferlab.figures.utilization import averaged_utilization
+from inferlab.figures.waiting import decode_against_spin
 from inferlab.figures.watched_server import dashboard
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "conversation_clock",
     "cost_by_part",
     "dashboard",
+    "decode_against_spin",
     "engine_rates",
     "fidelity",
     "footprint_factors",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
 from typing import Any
@@ -35,6 +35,7 @@ class Measurement:
     weights   the matrices by type and buffer; empty where that was not recorded
     links     slowed links to loopback devices, as measured when the devices started
     turn      its turn in the queue of measurements, and what others computed meanwhile; None without a queue
+    waiting   what was set of how long the worker's threads spin, by variable; empty where that was not recorded
     """
 
     made_with = None  # the tool, where it was not this library; a field of `Run` alone
@@ -47,6 +48,7 @@ class Measurement:
     links: tuple[Link, ...] = ()
     weights: tuple[Matrices, ...] = ()
     turn: Turn | None = None
+    waiting: dict[str, str] = field(default_factory=dict)
 
     @property
     def badge(self) -> str:
@@ -58,7 +60,8 @@ class Measurement:
         """The badge without kernels: for a figure that compares several."""
         far = far_devices((b.device for b in self.buffers), self.links)
         badge = self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
-        return f"{badge}; {self.turn.label}" if self.turn else badge
+        spin = ", ".join(f"{name}={value}" for name, value in self.waiting.items())
+        return "; ".join(filter(None, (badge, spin, self.turn.label if self.turn else "")))
 
     @property
     def matrices(self) -> tuple[Matrices, ...]:
@@ -113,6 +116,7 @@ def common_fields(engine: Engine, opening: Opening, header: Model) -> dict[str, 
         "links": links_to(opening.settings.rpc_servers),
         "weights": kernels.placed(header.tensors, opening.tensors.rearranged, opening.tensors.layers),
         "turn": measurement_queue.present_turn(),
+        "waiting": opening.waiting,
     }
 
 

@@ -7,12 +7,14 @@ prompt of its own and times n_gen steps; its rate counts the tokens of all seque
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from inferlab.engine import openmp
 from inferlab.engine.programs import built_program
 from inferlab.engine.session import default_engine
 from inferlab.errors import EngineRefused, EngineUnavailable, InvalidSettings
@@ -113,7 +115,8 @@ def run_program(name: str, arguments: Sequence[object]) -> list[dict]:
     program = built_program(name)
     if program is None:
         raise EngineUnavailable(f"There is no {name}: compile it with `make tools`.")
-    ended = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    command, environment = [program, *map(str, arguments)], openmp.bounded(os.environ)
+    ended = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
     if ended.returncode:
         raise EngineRefused(f"{name} ended with status {ended.returncode}. Read its last lines.", ended.stderr[-2000:])
     return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from inferlab.engine import libraries
+from inferlab.engine import libraries, openmp
 from inferlab.engine.loopback.relay import ADDRESS
 from inferlab.engine.registry import close_engines_with_server
 from inferlab.errors import DeviceUnavailable, InvalidSettings
@@ -192,7 +192,7 @@ def spawn_server(*arguments: float) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={**os.environ, **WITHOUT_GPUS},
+        env=openmp.bounded({**os.environ, **WITHOUT_GPUS}),
         start_new_session=True,
     )
 
