@@ -15,6 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from inferlab.machine import Machine
+from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.synthetic_model import parse_file_name, shape
@@ -96,7 +97,7 @@ class Fit:
 
 
 def fit(
-    model: Model | str | Path,
+    model: Model | KnownModel | str | Path,
     settings: Settings | None = None,
     machine: Machine | None = None,
     vram: Size | Sequence[Size] | None = None,
@@ -110,7 +111,7 @@ def fit(
 ) -> Fit:
     """Whether a model fits, the largest n_ctx, the most layers, and the KV cache type that makes both possible.
 
-    model       a path, a known name or a `Model`
+    model       a path, a `Model`, or a known model, itself or by name
     machine     the one to compare with (default: this one)
     vram        in bytes or as "8GiB": replaces its devices by one card with as much free memory; a sequence of sizes by
                 as many cards
