@@ -17,10 +17,9 @@ from inferlab.experiments.surroundings import Surrounding
 from inferlab.machine import CpuState
 from inferlab.measurement.run import Run, measure, measure_in_turns
 from inferlab.settings import Settings
-from inferlab.statistics import ENOUGH, median_interval
+from inferlab.statistics import ENOUGH, median_interval, verdict
 
 N_PAIRS = 15
-FASTER, SLOWER, UNDECIDED = "faster", "slower", "no difference found"
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,12 @@ class Paired:
         """The median of `ratios`: above 1 the change is faster."""
         return median(self.ratios(phase))
 
-    def interval(self, phase: str) -> tuple[float, float]:
-        """The bootstrap 95 % interval of `ratio`."""
+    def interval(self, phase: str) -> tuple[float, float] | None:
+        """The 95 % interval of `ratio`; None for fewer than six pairs."""
         return median_interval(self.ratios(phase))
 
     def verdict(self, phase: str) -> str:
-        """Whether the change is "faster" or "slower"; "no difference found" where the interval contains 1."""
+        """Whether the change is "faster" or "slower", or "no difference found", by `statistics.verdict`."""
         return verdict(self.interval(phase))
 
     def text(self, phase: str) -> str:
@@ -76,12 +75,6 @@ class Paired:
     def compact(self) -> Paired:
         """The same passes in one run for each side, which makes a small record."""
         return replace(self, before=(_joined(self.before),), after=(_joined(self.after),))
-
-
-def verdict(interval: tuple[float, float]) -> str:
-    """What the 95 % interval of a ratio of rates says of the change."""
-    low, high = interval
-    return FASTER if low > 1 else SLOWER if high < 1 else UNDECIDED
 
 
 def ratio_text(ratio: float, interval: tuple[float, float]) -> str:
@@ -106,7 +99,7 @@ def measure_pairs(
 ) -> Paired:
     """Measure a model (None: the embedded one) with two settings in `n_pairs` pairs, in alternating order.
 
-    Give one setting twice for the A/A control. Raises InvalidSettings for fewer than ten pairs, which have no interval.
+    Give one setting twice for the A/A control. Raises InvalidSettings for fewer than six pairs, which have no interval.
     """
 
     def once(side: int) -> Run:
@@ -128,7 +121,7 @@ def measure_surroundings(
     """Measure two engines that stay open, each in its surrounding, in `n_pairs` pairs, in alternating order.
 
     The neighbor of a surrounding runs only beside that side. A pass of the prompt warms up before each counted one.
-    Raises InvalidSettings for fewer than ten pairs, and what `measure_in_turns` raises.
+    Raises InvalidSettings for fewer than six pairs, and what `measure_in_turns` raises.
     """
 
     def once(side: int) -> Run:
@@ -141,7 +134,7 @@ def measure_surroundings(
 
 
 def require_enough(n_pairs: int) -> None:
-    """Raise InvalidSettings for fewer than ten pairs, which have no interval."""
+    """Raise InvalidSettings for fewer than six pairs, which have no interval."""
     if n_pairs < ENOUGH:
         raise InvalidSettings(f"{n_pairs} pairs have no interval. Ask for {ENOUGH} or more.")
 

@@ -93,7 +93,7 @@ class TypeRates:
         return median(self.ratios(type, base, phase))
 
     def interval(self, type: str, base: str, phase: str) -> tuple[float, float]:
-        """The bootstrap 95 % interval of `ratio`."""
+        """The 95 % interval of `ratio`; None for fewer than six turns."""
         return median_interval(self.ratios(type, base, phase))
 
     def text(self, type: str, base: str, phase: str) -> str:

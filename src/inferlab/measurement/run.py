@@ -100,7 +100,7 @@ class Run(Measurement):
         return {of: (min(values), max(values)) for of, values in every.items() if values}
 
     def interval(self, of: str) -> tuple[float, float] | None:
-        """The bootstrap 95 % interval of the median of one of QUANTITIES; None below ten passes."""
+        """The 95 % interval of the median of one of QUANTITIES; None for fewer than six passes."""
         return median_interval(self.points(of))
 
     @property
