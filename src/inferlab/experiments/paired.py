@@ -17,13 +17,15 @@ from inferlab.experiments.surroundings import Surrounding
 from inferlab.machine import CpuState
 from inferlab.measurement.run import Run, measure, measure_in_turns
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.statistics import ENOUGH, median_interval, verdict
+from inferlab.units import count_text
 
 N_PAIRS = 15
 
 
 @dataclass(frozen=True)
-class Paired:
+class Paired(Shown):
     """Runs in pairs: those `before` a change and those `after` it. The passes of a side, run after run, are its pairs.
 
     surroundings  of the two sides
@@ -36,6 +38,13 @@ class Paired:
     surroundings: tuple[Surrounding, Surrounding] = (Surrounding(), Surrounding())
     name: str = ""
     cpu: CpuState | None = None
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Ratio, interval and verdict of both phases."""
+        n_pairs = len(self.rates("prefill"))
+        title = f"{self.name or 'After against before'}, rate after / before in {count_text(n_pairs, 'pair')}"
+        return title, [(phase, self.text(phase)) for phase in ("prefill", "decode")]
 
     def rates(self, phase: str, side: str = "before") -> tuple[float, ...]:
         """Tokens per second of every pass of one side, "before" or "after"; `phase` is "prefill" or "decode"."""

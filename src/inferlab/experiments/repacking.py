@@ -14,7 +14,9 @@ from inferlab.engine.protocol import Engine
 from inferlab.measurement.run import Run, measure
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.statistics import FASTER, SLOWER, UNDECIDED, median_interval, verdict
+from inferlab.units import count_text
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q2_K")
 REPACK_BUFFER = "CPU_REPACK"
@@ -22,12 +24,18 @@ ROUNDS = 12
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Shown):
     """One type's runs in pairs: those by `default`, which may repack, and those `without`, in the file's own layout."""
 
     mix: str
     default: tuple[Run, ...]
     without: tuple[Run, ...]
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Ratio and verdict of both phases."""
+        title = f"{self.mix}, rate with repacking / without in {count_text(len(self.default), 'pair')}"
+        return title, [(phase, f"{self.ratio(phase):.3g}, {self.verdict(phase)}") for phase in ("prefill", "decode")]
 
     def ratios(self, phase: str) -> tuple[float, ...]:
         """Rate by default over the rate without repacking, for each pair; `phase` is "prefill" or "decode"."""

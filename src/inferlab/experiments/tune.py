@@ -85,6 +85,11 @@ class Tuning(Measurement):
     in_time: bool = True
 
     @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """The verdict, and the settings to use as lines for three programs."""
+        return self.verdict, list(self.lines.items())
+
+    @property
     def changes(self) -> dict[str, Any]:
         """The options in which the winner differs, with its values."""
         return {n: getattr(self.after, n) for n in self.names if getattr(self.after, n) != getattr(self.settings, n)}

@@ -35,6 +35,7 @@ from inferlab.prediction.rooms import (
 from inferlab.prediction.search import Answer, PlanFor, Search
 from inferlab.prediction.steps import WEIGHT_TYPES, Step, neighbouring_types, steps
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.units import MIB
 
 RESERVE_BYTES = 1024 * MIB
@@ -44,7 +45,7 @@ DEFAULT_N_CTX = 4096
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Shown):
     """A plan compared with a machine's free memory, and the largest settings that fit.
 
     free_bytes      free in each room, "gpu0" ..., and "host" where it is known; or in "shared", one memory for all
@@ -69,6 +70,13 @@ class Fit:
     expert_layers: Answer | None = None
     steps: tuple[Step, ...] = ()
     weights_type: Answer | None = None
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Whether it fits, the bytes of each device, the memory they are compared with, and every answer."""
+        says = {"yes": "fits", "no": "does not fit", "unsure": "may fit"}[self.fits]
+        title = f"{self.plan.model.name} with n_ctx={self.plan.settings.n_ctx} {says}: {self.compared_with}"
+        return title, [*self.plan.device_rows, *((answer.question, answer.text) for answer in self.answers)]
 
     @property
     def fits(self) -> str:
