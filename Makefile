@@ -26,7 +26,7 @@ endif
 
 BACKEND_cuda := -DGGML_CUDA=on
 BACKEND_metal := -DGGML_METAL=on
-BACKEND_vulkan := -DGGML_VULKAN=on
+BACKEND_vulkan = $(strip -DGGML_VULKAN=on $(shell sh tools/prerequisites.sh vulkan))
 BACKEND_none := -DGGML_METAL=off
 
 LIBRARIES := -DCMAKE_PROJECT_llama_cpp_INCLUDE='$(CURDIR)/tools/without_common.cmake'

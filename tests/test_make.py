@@ -89,6 +89,17 @@ def test_the_readers_own_build_options_are_kept(checkout):
     assert " -DGGML_VULKAN=on -DGGML_NATIVE=off" in calls
 
 
+def test_what_old_vulkan_headers_lack_is_before_them_on_the_include_path(tmp_path):
+    """The option of the check reaches CMake as one word, also in a folder with a space, and only with Vulkan."""
+    (tmp_path / "my books").mkdir()
+    checkout = Checkout(tmp_path / "my books")
+    checkout._write("tools/prerequisites.sh", """[ "$1" != vulkan ] || echo "-DFOLDER='$PWD/tools/vulkan_headers'"\n""")
+    word = f"-DFOLDER={tmp_path}/my books/tools/vulkan_headers"
+    for backend, is_given in (("vulkan", True), ("none", False)):
+        line = next(line for line in checkout.install(backend).splitlines() if "-r requirements.txt" in line)
+        assert (word in shlex.split(line)) is is_given
+
+
 def test_what_nothing_loads_is_not_compiled(tmp_path):
     """llama.cpp's library `common` is left out, also where the checkout lies in a folder with a space."""
     folder = tmp_path / "my books"

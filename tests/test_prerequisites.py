@@ -145,6 +145,62 @@ def test_a_toolkit_without_a_driver_is_mentioned(machine):
     assert "no NVIDIA driver answers" in result.stdout
 
 
+def with_vulkan_headers(version):
+    """A complete machine for Vulkan, whose compiler reads this version from the headers."""
+    return {"glslc": "exit 0", "c++": f'case "$*" in *-E*) echo {version} ;; esac'}
+
+
+@pytest.mark.parametrize("version", [204, 238])
+def test_vulkan_headers_that_llama_cpp_cannot_use_are_refused(machine, version):
+    """Before minutes of compiling: the version that is needed, the one that is here, and what to do."""
+    result = machine.run("check", "vulkan", but=with_vulkan_headers(version))
+    assert result.returncode == 1
+    assert f"1.3.239 or newer; VK_HEADER_VERSION is {version} here" in result.stderr
+    assert "install the Vulkan SDK" in result.stderr
+
+
+@pytest.mark.parametrize(("version", "is_old"), [(239, True), (271, True), (272, False), (313, False)])
+def test_old_vulkan_headers_are_completed_and_new_ones_left_alone(machine, version, is_old):
+    """Both pass; only before the old ones stands the header of this book, as an option of CMake."""
+    but = with_vulkan_headers(version)
+    assert machine.run("check", "vulkan", but=but).returncode == 0
+    option = f"-DCMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES='{machine.folder}/tools/vulkan_headers'\n"
+    assert machine.run("vulkan", but=but).stdout == (option if is_old else "")
+
+
+def test_without_vulkan_headers_nothing_is_completed(machine):
+    """A machine without them is told what to install, and a build for another backend asks nothing of them."""
+    assert machine.run("vulkan", but={"c++": "exit 1"}).stdout == ""
+
+
+LAYER_SETTINGS = """
+#include <vulkan/vulkan.hpp>
+uint32_t on = 1;
+std::vector<vk::LayerSettingEXT> settings = {{"layer", "setting", vk::LayerSettingTypeEXT::eBool32, 1, &on}};
+vk::LayerSettingsCreateInfoEXT info(settings);
+const void * next = &info;
+"""
+OWN_TYPES = """
+enum class LayerSettingTypeEXT { eBool32 };
+struct LayerSettingEXT { const char *a, *b; LayerSettingTypeEXT c; uint32_t d; const void *e; };
+struct LayerSettingsCreateInfoEXT { LayerSettingsCreateInfoEXT(const std::vector<LayerSettingEXT> &) {} };
+"""
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler is installed")
+@pytest.mark.parametrize(("version", "types"), [(239, ""), (271, ""), (272, OWN_TYPES)])
+def test_the_header_adds_what_llama_cpp_uses_where_it_is_missing(tmp_path, version, types):
+    """llama.cpp's own lines compile with headers that lack the three types, and with headers that have them."""
+    (tmp_path / "vulkan").mkdir()
+    system = f"#include <cstdint>\n#include <vector>\n#define VK_HEADER_VERSION {version}\n"
+    inside = f"enum class StructureType {{}}; {types}"
+    (tmp_path / "vulkan" / "vulkan.hpp").write_text(f"{system}namespace vk {{ {inside} }}")
+    (tmp_path / "use.cpp").write_text(LAYER_SETTINGS)
+    folders = "-isystem", ROOT / "tools" / "vulkan_headers", "-isystem", tmp_path
+    command = ["c++", "-std=c++17", "-fsyntax-only", *folders, tmp_path / "use.cpp"]
+    assert subprocess.run(command, capture_output=True, text=True).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("backend", "said"),
     [

@@ -15,7 +15,7 @@ import inferlab
 PACKAGES = (Path(inferlab.__file__).parent, Path(handbook.__file__).parent)
 
 ORDER = """
-    errors units progress
+    errors units progress shown
     records_v1 records
     statistics
     facts machine

@@ -4,6 +4,7 @@
 #   prerequisites.sh backend        print the llama.cpp backend to build: cuda, metal or none
 #   prerequisites.sh check BACKEND  print everything that is missing, each with the command that
 #                                   puts it right, and exit 1; exit 0 when all is here
+#   prerequisites.sh vulkan         print the option of CMake that old Vulkan headers need, if these are old
 #
 # Reads PYTHON (default python3), CXX, CUDA_PATH, TMPDIR, and MIRROR, which names a folder of `make mirror`.
 # Plain POSIX sh: it runs where there is no Python yet.
@@ -13,6 +14,8 @@ PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
 NEEDED_MIB=2000      # .venv, node_modules and _build together
 BUILD_MIB=1000       # llama.cpp's object files, in TMPDIR until it is installed
 CUDA_BUILD_MIB=6000
+OLDEST_VULKAN=239    # of 1.3.239, the oldest headers that this llama.cpp was compiled with
+WHOLE_VULKAN=272     # from 1.3.272 on they have all that it uses; before, tools/vulkan_headers adds it
 
 missing=0
 
@@ -84,6 +87,26 @@ check_vulkan() {
                 'vulkan-loader-devel glslc spirv-headers-devel' \
                 'vulkan-headers vulkan-icd-loader shaderc spirv-headers' \
                 'vulkan-headers vulkan-loader shaderc spirv-headers molten-vk')"
+    headers=$(vulkan_headers)
+    [ "${headers:-$OLDEST_VULKAN}" -ge "$OLDEST_VULKAN" ] ||
+        problem "GPU=vulkan needs Vulkan headers 1.3.$OLDEST_VULKAN or newer; VK_HEADER_VERSION is $headers here." \
+            "make book GPU=none    # or first install the Vulkan SDK of https://vulkan.lunarg.com/sdk/home"
+}
+
+# The last number of the Vulkan headers' version, which rises from release to release: 239 of 1.3.239.
+vulkan_headers() {
+    for compiler in ${CXX:+"$CXX"} c++ g++ clang++; do
+        has "$compiler" || continue
+        printf '#include <vulkan/vulkan_core.h>\nVK_HEADER_VERSION\n' | "$compiler" -x c++ -E -P - 2>/dev/null |
+            awk '/^[0-9]+$/ { found = $1 } END { print found }'
+        return
+    done
+}
+
+vulkan_option() {
+    headers=$(vulkan_headers)
+    [ "${headers:-$WHOLE_VULKAN}" -ge "$WHOLE_VULKAN" ] ||
+        echo "-DCMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES='$PWD/tools/vulkan_headers'"
 }
 
 check_backend() {
@@ -163,5 +186,6 @@ check() {
 case ${1:-} in
     backend) backend ;;
     check) check "${2:-none}" ;;
-    *) echo "usage: $0 backend | check BACKEND" >&2; exit 2 ;;
+    vulkan) vulkan_option ;;
+    *) echo "usage: $0 backend | check BACKEND | vulkan" >&2; exit 2 ;;
 esac

@@ -56,7 +56,7 @@ def costs(engine, hertz, n_pairs):
 
 
 def report(name, found):
-    """Print the median with its 95 % bootstrap interval, and return the three."""
+    """Print the median with its 95 % interval, and return the three."""
     low, high = median_interval(found)
     middle = median(found)
     print(f"\n{name}: {middle:.2%} of the decode rate, 95 % interval {low:.2%} to {high:.2%}, {len(found)} pairs")

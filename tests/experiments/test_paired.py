@@ -41,8 +41,8 @@ def test_a_verdict_needs_an_interval_without_one(factor, verdict):
 
 def test_too_few_pairs_are_refused():
     """The message says how many are needed."""
-    with pytest.raises(InvalidSettings, match="10 or more"):
-        measure_pairs(None, Settings(), Settings(), n_pairs=9)
+    with pytest.raises(InvalidSettings, match="6 or more"):
+        measure_pairs(None, Settings(), Settings(), n_pairs=5)
 
 
 def test_two_engines_are_measured_each_in_its_surrounding(monkeypatch):

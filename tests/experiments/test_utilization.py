@@ -48,7 +48,7 @@ def test_a_longer_interval_counts_more():
 
 
 def test_telemetry_is_compared_in_pairs():
-    """Both sides do the same work; fewer than ten pairs have no interval."""
+    """Both sides do the same work; fewer than six pairs have no interval."""
     engine = ScriptedEngine([scripted_pass()])
     found = telemetry_pairs("tiny", n_pairs=10, n_prompt=4, n_gen=3, engine=engine)
     assert (len(found.before), len(found.after)) == (10, 10)

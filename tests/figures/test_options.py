@@ -87,8 +87,8 @@ def test_pairs_are_ratios_with_the_interval_of_their_median():
     """A winner twice as fast in every pair lies on 2."""
     figure = figures.tuning_pairs(tuned())
     assert list(figure.data[0].y) == [2.0] * 10
-    assert figure.layout.meta["alt"].startswith("Better: with n_threads=2, 2.00 times as fast in 10 pairs")
-    assert [note.text for note in figure.layout.annotations][-1].startswith("Better: 2.00 times as fast in 10 pairs")
+    assert figure.layout.meta["alt"].startswith("Faster: with n_threads=2, 2.00 times as fast in 10 pairs")
+    assert [note.text for note in figure.layout.annotations][-1].startswith("Faster: 2.00 times as fast in 10 pairs")
     slower = figures.tuning_pairs(tuned(pairs=(Pair(1.0, 2.0),) * 9 + (Pair(1.0, 0.9),)))
     assert [note.text for note in slower.layout.annotations][-1].startswith("Slower: 0.50 times as fast in 10 pairs")
 

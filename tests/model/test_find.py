@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import inferlab as lab
 from inferlab.errors import ModelNotFound
 from inferlab.model import find
 from inferlab.model.find import find_model, tiny_model
@@ -67,3 +68,16 @@ def test_a_hub_that_does_not_answer_is_a_model_not_found(monkeypatch):
 
 def _offline(*_):
     raise ConnectionError("no route to host")
+
+
+@pytest.mark.parametrize("shape", [lab.known_model("mistral-7b"), lab.shape("mistral-7b")])
+def test_a_shape_is_no_file(shape):
+    """What has no weights cannot be opened; the message says how to get a file, and not all its fields."""
+    with pytest.raises(ModelNotFound, match=f"A {type(shape).__name__} is no file.*make_shape"):
+        find_model(shape)
+
+
+def test_a_known_model_is_known():
+    """A shape may stand where its name does."""
+    known = lab.known_model("mistral-7b")
+    assert lab.known_model(known) is known

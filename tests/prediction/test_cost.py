@@ -75,6 +75,14 @@ def test_of_an_embedding_table_one_row_is_read():
     assert (tied.read_bytes, tied.operations) == (128_000, 128_000)
 
 
+@pytest.mark.parametrize("name", ["position_embd.weight", "per_layer_token_embd.weight"])
+def test_of_every_table_that_is_looked_up_in_one_row_is_read(name):
+    """Tables of positions and of single layers are never a matrix of the output, also beside tied embeddings."""
+    model = made([("token_embd.weight", (64, 1000)), (name, (64, 1000))])
+    assert cost.bytes_read(model)[name] == 128
+    assert sum(part.operations for part in cost.parts(model)) == 128_000
+
+
 def test_only_the_experts_in_use_are_read():
     """Two experts of eight cost a quarter of their bytes; a header that does not say how many is refused."""
     experts = [("blk.0.ffn_up_exps.weight", (64, 128 * 8))]

@@ -29,6 +29,7 @@ from inferlab.units import GIB, MIB
 ABSENT = replace(WITH_GPU, devices=(Device("CUDA7", "a card elsewhere", "gpu", 8 * GIB, 8 * GIB, "CUDA"),))
 PRINTED = 0.0051 * MIB
 MISTRAL = synthetic_model.shape("mistral-7b")
+CALIBRATION = lab.load("epyc-2c/calibration")
 
 
 # --- against real loads -----------------------------------------------------------------------
@@ -136,6 +137,16 @@ def test_an_absent_card_gets_a_bound_with_its_reason(asked, why):
     assert plan.devices["gpu0"].compute_bytes is None
     assert plan.devices["gpu0"].total_bytes is None
     assert plan.least_bytes("gpu0") < plan.most_bytes("gpu0")
+
+
+def test_a_known_model_is_planned_like_its_name():
+    """`known_model` gives what every plan takes: memory, speed, what fits, and the types of weights that would."""
+    known, asked = lab.known_model("mistral-7b"), Settings(n_ctx=4096)
+    assert predict_memory(known, asked) == predict_memory("mistral-7b", asked)
+    speeds = [predict_speed(one, asked.but(n_threads=2), CALIBRATION) for one in (known, "mistral-7b")]
+    assert speeds[0] == speeds[1]
+    card = {"vram": "8GiB", "simulate": False, "with_steps": True}
+    assert lab.fit(known, asked, **card) == lab.fit("mistral-7b", asked, **card)
 
 
 @pytest.mark.engine

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from inferlab.machine import Machine
+from inferlab.shown import table_html
 from inferlab.units import bytes_text
 
 STATES = ("ok", "warning", "problem")
 COLOURS = {"ok": "#2e9e5b", "warning": "#d98c00", "problem": "#d64545"}
-CELL = "text-align:left;vertical-align:top;padding:0.2em 0.6em"
 
 
 @dataclass(frozen=True)
@@ -91,24 +91,17 @@ class Checkup:
         return "\n".join([self.title, *lines, *fixes, *others, self.next_step])
 
     def _repr_html_(self) -> str:
-        rows = "".join(_row(finding) for finding in self.findings)
-        head = "".join(f"<th style='{CELL}'>{name}</th>" for name in ("checked", "state", "found"))
-        caption = f"<caption style='caption-side:top;text-align:left'>{html.escape(self.title)}</caption>"
-        table = f"{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
-        return f"<table class='table'>{table}</table><p>{_with_code(self.next_step)}</p>"
+        table = table_html(self.title, map(_row, self.findings), ("checked", "state", "found"))
+        return f"{table}<p>{_with_code(self.next_step)}</p>"
 
 
-def _row(finding: Finding) -> str:
-    """A table row: the state is a word, and beside it a coloured bar that repeats it."""
+def _row(finding: Finding) -> tuple[str, str, str]:
+    """The cells of a row: the state is a word, and beside it a coloured bar that repeats it."""
     bar = f"border-left:0.3em solid {COLOURS[finding.state]};padding-left:0.4em;font-weight:600"
     remedy = f"<br>To fix it: {_code(html.escape(finding.remedy))}" if finding.remedy else ""
     remedy += f"<br>To build it again: {_code(html.escape(finding.command))}" if finding.command else ""
-    cells = (
-        html.escape(finding.subject),
-        f"<span style='{bar}'>{finding.state}</span>",
-        html.escape(finding.found) + remedy,
-    )
-    return "<tr>" + "".join(f"<td style='{CELL}'>{cell}</td>" for cell in cells) + "</tr>"
+    state = f"<span style='{bar}'>{finding.state}</span>"
+    return html.escape(finding.subject), state, html.escape(finding.found) + remedy
 
 
 def _code(escaped: str) -> str:

@@ -89,7 +89,7 @@ def layers_or_experts(
     In it each side has its own loopback device, which computes with n_threads and keeps its weights loaded; the host
     computes with one thread. Both use the weights as they are in the file, so that their kernels are the same.
     control  whole layers on both sides: what is left is the difference of the processes
-    Raises InvalidSettings for a model without experts, or fewer than ten pairs in all.
+    Raises InvalidSettings for a model without experts, or fewer than six pairs in all.
     """
     require_enough(rounds * pairs)
     if n_threads < 1:

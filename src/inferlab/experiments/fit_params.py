@@ -31,6 +31,7 @@ from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.memory.placement import device_overrides, moved_tensors, placed_layers
 from inferlab.prediction.speed import drawn_on_host, placed_matrices
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.units import GIB, MIB
 
 PROGRAM = "llama-fit-params"
@@ -110,7 +111,7 @@ class BothAnswers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitAnswers:
+class FitAnswers(Shown):
     """Both answers to several questions, on one machine with one llama.cpp."""
 
     machine: Machine

@@ -22,6 +22,7 @@ from inferlab.model.find import cache_folder, find_model, tiny_imatrix
 from inferlab.model.gguf import ModelCard
 from inferlab.model.quant_mixes import NEEDS_IMATRIX
 from inferlab.progress import track
+from inferlab.shown import Shown
 
 MATRICES = ("training", "one-chunk", "code", "random", "even", "shuffled", "held-out")
 """The embedded model's matrices by the text that they were made from (data/tiny/matrices.py)."""
@@ -57,7 +58,7 @@ class Loss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixLosses:
+class MatrixLosses(Shown):
     """The losses of one model in several quantizations, with several importance matrices.
 
     n_tokens  scored tokens, the same for all

@@ -87,7 +87,7 @@ def measure_trial(
 ) -> Paired:
     """Measure one trial on the host with a shape of Q4_K_M; `build` is the folder of libraries of a trial of builds.
 
-    Raises InvalidSettings for fewer than ten pairs, and what the engine raises.
+    Raises InvalidSettings for fewer than six pairs, and what the engine raises.
     """
     sides = trial.before, trial.after
     settings = tuple(Settings(devices=(), flash_attn="on", n_threads=n, n_threads_batch=n) for n in trial.threads)

@@ -17,14 +17,15 @@ from inferlab.experiments.surroundings import Surrounding
 from inferlab.machine import CpuState
 from inferlab.measurement.run import Run, measure, measure_in_turns
 from inferlab.settings import Settings
-from inferlab.statistics import ENOUGH, median_interval
+from inferlab.shown import Shown
+from inferlab.statistics import ENOUGH, median_interval, verdict
+from inferlab.units import count_text
 
 N_PAIRS = 15
-FASTER, SLOWER, UNDECIDED = "faster", "slower", "no difference found"
 
 
 @dataclass(frozen=True)
-class Paired:
+class Paired(Shown):
     """Runs in pairs: those `before` a change and those `after` it. The passes of a side, run after run, are its pairs.
 
     surroundings  of the two sides
@@ -37,6 +38,13 @@ class Paired:
     surroundings: tuple[Surrounding, Surrounding] = (Surrounding(), Surrounding())
     name: str = ""
     cpu: CpuState | None = None
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Ratio, interval and verdict of both phases."""
+        n_pairs = len(self.rates("prefill"))
+        title = f"{self.name or 'After against before'}, rate after / before in {count_text(n_pairs, 'pair')}"
+        return title, [(phase, self.text(phase)) for phase in ("prefill", "decode")]
 
     def rates(self, phase: str, side: str = "before") -> tuple[float, ...]:
         """Tokens per second of every pass of one side, "before" or "after"; `phase` is "prefill" or "decode"."""
@@ -55,12 +63,12 @@ class Paired:
         """The median of `ratios`: above 1 the change is faster."""
         return median(self.ratios(phase))
 
-    def interval(self, phase: str) -> tuple[float, float]:
-        """The bootstrap 95 % interval of `ratio`."""
+    def interval(self, phase: str) -> tuple[float, float] | None:
+        """The 95 % interval of `ratio`; None for fewer than six pairs."""
         return median_interval(self.ratios(phase))
 
     def verdict(self, phase: str) -> str:
-        """Whether the change is "faster" or "slower"; "no difference found" where the interval contains 1."""
+        """Whether the change is "faster" or "slower", or "no difference found", by `statistics.verdict`."""
         return verdict(self.interval(phase))
 
     def text(self, phase: str) -> str:
@@ -76,12 +84,6 @@ class Paired:
     def compact(self) -> Paired:
         """The same passes in one run for each side, which makes a small record."""
         return replace(self, before=(_joined(self.before),), after=(_joined(self.after),))
-
-
-def verdict(interval: tuple[float, float]) -> str:
-    """What the 95 % interval of a ratio of rates says of the change."""
-    low, high = interval
-    return FASTER if low > 1 else SLOWER if high < 1 else UNDECIDED
 
 
 def ratio_text(ratio: float, interval: tuple[float, float]) -> str:
@@ -106,7 +108,7 @@ def measure_pairs(
 ) -> Paired:
     """Measure a model (None: the embedded one) with two settings in `n_pairs` pairs, in alternating order.
 
-    Give one setting twice for the A/A control. Raises InvalidSettings for fewer than ten pairs, which have no interval.
+    Give one setting twice for the A/A control. Raises InvalidSettings for fewer than six pairs, which have no interval.
     """
 
     def once(side: int) -> Run:
@@ -128,7 +130,7 @@ def measure_surroundings(
     """Measure two engines that stay open, each in its surrounding, in `n_pairs` pairs, in alternating order.
 
     The neighbor of a surrounding runs only beside that side. A pass of the prompt warms up before each counted one.
-    Raises InvalidSettings for fewer than ten pairs, and what `measure_in_turns` raises.
+    Raises InvalidSettings for fewer than six pairs, and what `measure_in_turns` raises.
     """
 
     def once(side: int) -> Run:
@@ -141,7 +143,7 @@ def measure_surroundings(
 
 
 def require_enough(n_pairs: int) -> None:
-    """Raise InvalidSettings for fewer than ten pairs, which have no interval."""
+    """Raise InvalidSettings for fewer than six pairs, which have no interval."""
     if n_pairs < ENOUGH:
         raise InvalidSettings(f"{n_pairs} pairs have no interval. Ask for {ENOUGH} or more.")
 

@@ -14,22 +14,28 @@ from inferlab.engine.protocol import Engine
 from inferlab.measurement.run import Run, measure
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
-from inferlab.statistics import sign_confidence
+from inferlab.shown import Shown
+from inferlab.statistics import FASTER, SLOWER, UNDECIDED, median_interval, verdict
+from inferlab.units import count_text
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q2_K")
-FASTER, SLOWER, UNDECIDED = "faster", "slower", "no difference found"
 REPACK_BUFFER = "CPU_REPACK"
 ROUNDS = 12
-ONE_SIDED = 0.975  # of a two-sided test at 95 %
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Shown):
     """One type's runs in pairs: those by `default`, which may repack, and those `without`, in the file's own layout."""
 
     mix: str
     default: tuple[Run, ...]
     without: tuple[Run, ...]
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Ratio and verdict of both phases."""
+        title = f"{self.mix}, rate with repacking / without in {count_text(len(self.default), 'pair')}"
+        return title, [(phase, f"{self.ratio(phase):.3g}, {self.verdict(phase)}") for phase in ("prefill", "decode")]
 
     def ratios(self, phase: str) -> tuple[float, ...]:
         """Rate by default over the rate without repacking, for each pair; `phase` is "prefill" or "decode"."""
@@ -41,10 +47,8 @@ class Pairs:
         return median(self.ratios(phase))
 
     def verdict(self, phase: str) -> str:
-        """Whether the default is "faster" or "slower", else "no difference found": a two-sided sign test at 95 %."""
-        sign = 1 if self.ratio(phase) > 1 else -1
-        confidence = sign_confidence([sign * (ratio - 1) for ratio in self.ratios(phase)]) or 0
-        return (FASTER if sign > 0 else SLOWER) if confidence >= ONE_SIDED else UNDECIDED
+        """Whether the default is "faster" or "slower", or "no difference found", by `statistics.verdict`."""
+        return verdict(median_interval(self.ratios(phase)))
 
     def rate(self, phase: str, case: str = "default") -> float:
         """Median tokens per second of the runs of one case, "default" or "without"."""
@@ -97,7 +101,7 @@ def verdicts_text(pairs: Mapping[str, Pairs], phase: str) -> str:
     for mix, pair in pairs.items():
         found.setdefault(pair.verdict(phase), []).append(mix)
     texts = {FASTER: "faster for {}", SLOWER: "slower for {}", UNDECIDED: "neither faster nor slower for {}"}
-    return ", ".join(text.format(" and ".join(found[verdict])) for verdict, text in texts.items() if verdict in found)
+    return ", ".join(text.format(" and ".join(found[word])) for word, text in texts.items() if word in found)
 
 
 def advice(pair: Pairs) -> str:

@@ -22,6 +22,7 @@ from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.planner import MemoryPlanner, planned_devices
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 
 KINDS = ("weights", "kv_cache", "compute")
 BASE = Settings(n_ctx=1024, n_batch=128, n_ubatch=64, flash_attn="on", n_threads=1, use_extra_bufts=False)
@@ -78,7 +79,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeveralCards:
+class SeveralCards(Shown):
     """All cases, on one machine with one llama.cpp."""
 
     machine: Machine

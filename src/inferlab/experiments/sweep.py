@@ -30,6 +30,8 @@ from inferlab.model.ggml_types import padded
 from inferlab.progress import bar
 from inferlab.records import load, save
 from inferlab.settings import Settings
+from inferlab.shown import Shown
+from inferlab.units import count_text, rate_text
 
 ANCHOR_EVERY = 6
 MOST_DRIFT = 0.10
@@ -57,12 +59,19 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Shown):
     """A grid, its points in the grid's order, and the runs of the anchor in the order of measuring."""
 
     over: dict[str, tuple[Any, ...]]
     points: tuple[Point, ...]
     anchors: tuple[Run, ...] = ()
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """What was swept, how much of it is measured, and the rates of every point."""
+        over = ", ".join(f"{name} ({count_text(len(values), 'value')})" for name, values in self.over.items())
+        done = f"{len(self.runs)} of {count_text(len(self.points), 'point')} measured, {len(self.failed)} failed"
+        return f"Sweep over {over or 'nothing'}: {done}", list(map(_shown_point, self.points))
 
     @property
     def complete(self) -> bool:
@@ -105,6 +114,15 @@ class Sweep:
     def to_llama_bench(self, path: str | Path) -> Path:
         """Write the runs as llama-bench's JSON. Raises RecordError."""
         return export_llama_bench(self.runs, path)
+
+
+def _shown_point(point: Point) -> tuple[str, str]:
+    """The changes of a point, and its rates or why it has none."""
+    run, name = point.run, ", ".join(f"{name}={value}" for name, value in point.changes.items()) or "as it was"
+    if not run:
+        return name, point.error or "not measured"
+    prefill, decode = rate_text(run.prefill_tokens_per_second), rate_text(run.decode_tokens_per_second)
+    return name, f"prefill {prefill}, decode {decode}"
 
 
 def row(point: Point) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Tuning: the fastest settings for one model on one machine, and the confidence that they differ from the old ones.
+"""Tuning: the fastest settings for one model on one machine, and whether they are faster than the old ones.
 
 Two stages that share no measurement. Successive halving (Jamieson and Talwalkar 2016) finds a winner: every candidate
 is measured briefly, the faster half again and longer, until one is left. Then the winner and the original settings are
 measured in pairs, one right after the other, in alternating order; only these pairs decide whether the winner is
-faster, slower or not different, by a two-sided sign test. The best of many short measurements is partly luck, so the
+faster or slower, by `statistics.verdict`. The best of many short measurements is partly luck, so the
 numbers of the search are not used for that.
 """
 
@@ -27,10 +27,10 @@ from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import bar
 from inferlab.settings import Settings
-from inferlab.statistics import CONFIDENCE, median_interval, sign_confidence
+from inferlab.statistics import ENOUGH, FASTER, SLOWER, median_interval, verdict
 
 SEARCH_SHARE = 0.6  # of the budget; the rest is for the comparison in pairs
-LEAST_PAIRS, MOST_PAIRS = 6, 10  # six of six is the fewest that can reach 95 %, two-sided
+MOST_PAIRS = 10
 LOSSY = ("type_k", "type_v")
 UBATCHES = (64, 256, 1024)
 PROGRAMS = ("llama-server", "llama-cpp-python", "ollama")
@@ -85,6 +85,11 @@ class Tuning(Measurement):
     in_time: bool = True
 
     @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """The verdict, and the settings to use as lines for three programs."""
+        return self.verdict, list(self.lines.items())
+
+    @property
     def changes(self) -> dict[str, Any]:
         """The options in which the winner differs, with its values."""
         return {n: getattr(self.after, n) for n in self.names if getattr(self.after, n) != getattr(self.settings, n)}
@@ -96,32 +101,18 @@ class Tuning(Measurement):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The bootstrap 95 % interval of `ratio`; None below ten pairs."""
+        """The 95 % interval of `ratio`; None for fewer than six pairs."""
         return median_interval([pair.ratio for pair in self.pairs])
 
     @property
-    def confidence(self) -> float | None:
-        """Confidence that the winner differs, by the exact two-sided sign test over the pairs; None without pairs."""
-        return sign_confidence([pair.before_seconds - pair.after_seconds for pair in self.pairs])
-
-    @property
     def better(self) -> bool:
-        """Whether the winner is faster in most pairs, with a confidence of at least 95 %."""
-        return self._sure and self._won > 0
+        """Whether the winner of the search is faster, by the pairs."""
+        return verdict(self.interval) == FASTER
 
     @property
     def slower(self) -> bool:
-        """Whether the winner of the search is slower in most pairs, with a confidence of at least 95 %."""
-        return self._sure and self._won < 0
-
-    @property
-    def _sure(self) -> bool:
-        return (self.confidence or 0) >= CONFIDENCE
-
-    @property
-    def _won(self) -> int:
-        """Pairs in which the winner was faster, minus those in which it was slower."""
-        return sum((pair.ratio > 1) - (pair.ratio < 1) for pair in self.pairs)
+        """Whether the winner of the search is slower, by the pairs."""
+        return verdict(self.interval) == SLOWER
 
     @property
     def best(self) -> Settings:
@@ -139,24 +130,22 @@ class Tuning(Measurement):
 
     @property
     def finding(self) -> str:
-        """Better, Slower, No difference found, or Not judged with too few pairs: what they say of the winner."""
-        if len(self.pairs) < LEAST_PAIRS:
-            return "Not judged"
-        return "Better" if self.better else "Slower" if self.slower else "No difference found"
+        """Faster, Slower, No difference found, or Not judged with too few pairs: what they say of the winner."""
+        return verdict(self.interval).capitalize() if self.interval else "Not judged"
 
     @property
     def measured(self) -> str:
-        """The ratio of the pairs and its confidence in words; "" without pairs."""
+        """The ratio of the pairs and its interval in words; "" without pairs."""
         if self.ratio is None:
             return ""
-        if len(self.pairs) < LEAST_PAIRS:
-            return f"{self.ratio:.2f} times as fast, pairs {len(self.pairs)} of the {LEAST_PAIRS} that are needed"
-        sure = f"confidence of a difference {self.confidence or 0:.1%}"
-        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs, {sure}"
+        if self.interval is None:
+            return f"{self.ratio:.2f} times as fast, pairs {len(self.pairs)} of the {ENOUGH} that are needed"
+        low, high = self.interval
+        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs (95\u00a0% interval {low:.2f} to {high:.2f})"
 
     @property
     def verdict(self) -> str:
-        """One sentence: better or slower, by how much and how surely, or that no difference was found or judged."""
+        """One sentence: faster or slower, by how much, or that no difference was found or judged."""
         if not self.changes:
             return "Nothing better found: of all candidates, the settings as they were did best."
         changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
@@ -190,7 +179,7 @@ def tune(
               attention, and with a device the layers on it
     lossy     also try, or allow in `over`, options that change the output: the types of the KV cache
 
-    Use `better`, `slower` and `confidence` to judge the result; `lines` has it as one pastes it into three programs.
+    Use `better`, `slower` and `interval` to judge the result; `lines` has it as one pastes it into three programs.
     Raises InvalidSettings for an option that does not exist, or that is lossy without `lossy`; ModelError; EngineError
     if the original settings cannot be measured.
     """
@@ -358,7 +347,7 @@ def _compare_in_pairs(timer: _RequestTimer, changes: Mapping[str, Any]) -> tuple
     pairs: list[Pair] = []
     while changes and len(pairs) < MOST_PAIRS and timer.has_time_for(4 * timer.slowest):
         pairs.append(_measured_pair(timer, changes, swapped=len(pairs) % 2 == 1))
-    return tuple(pairs), not changes or len(pairs) >= LEAST_PAIRS
+    return tuple(pairs), not changes or len(pairs) >= ENOUGH
 
 
 def _measured_pair(timer: _RequestTimer, changes: Mapping[str, Any], swapped: bool) -> Pair:

@@ -17,6 +17,7 @@ from inferlab.machine import Machine
 from inferlab.measurement.run import Run, measure
 from inferlab.model.gguf import ModelCard
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.statistics import median_interval
 
 N_TURNS = 15
@@ -49,7 +50,7 @@ class TypeRate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypeRates:
+class TypeRates(Shown):
     """Every quantization's times for n_prompt tokens of prompt and n_gen generated ones.
 
     model  the file of the first of them
@@ -93,7 +94,7 @@ class TypeRates:
         return median(self.ratios(type, base, phase))
 
     def interval(self, type: str, base: str, phase: str) -> tuple[float, float]:
-        """The bootstrap 95 % interval of `ratio`."""
+        """The 95 % interval of `ratio`; None for fewer than six turns."""
         return median_interval(self.ratios(type, base, phase))
 
     def text(self, type: str, base: str, phase: str) -> str:

@@ -123,7 +123,7 @@ def telemetry_pairs(
 ) -> Paired:
     """Runs without and with telemetry in interleaved pairs: what the sampling costs.
 
-    Raises InvalidSettings for fewer than ten pairs.
+    Raises InvalidSettings for fewer than six pairs.
     """
     require_enough(n_pairs)
 

@@ -26,6 +26,7 @@ from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 
 PROSE, REPEATING, CODE = "prose", "repeating", "code"
 SOURCES = (statistics, units, progress_module)
@@ -67,7 +68,7 @@ class DraftedAnswer:
 
 
 @dataclass(frozen=True)
-class AcceptanceCase:
+class AcceptanceCase(Shown):
     """All answers to the prompts of one kind with one drafter."""
 
     text: str

@@ -21,12 +21,13 @@ from inferlab.model.gguf import Model, ModelCard, Tensor
 from inferlab.model.kernels import Matrices, placed_by_bytes
 from inferlab.model.synthetic_model import parse_file_name, shape
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 
 MOST_KERNELS = 2  # sets of kernels that a badge has room for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Measurement(Shown):
     """One measurement through the engine; each kind of measurement adds its samples in a subclass.
 
     settings  as the engine used them, with its own choices filled in

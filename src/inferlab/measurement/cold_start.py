@@ -16,6 +16,7 @@ from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.units import seconds_text
 
 PAGE_CACHE = ("empty", "full", "as is")
@@ -67,7 +68,7 @@ class ColdStart(Measurement):
 
 
 @dataclass(frozen=True)
-class ColdStartPairs:
+class ColdStartPairs(Shown):
     """Cold starts in pairs, one with an empty and one with a full page cache; every second pair in reverse order."""
 
     empty: tuple[ColdStart, ...]

@@ -29,6 +29,7 @@ from inferlab.machine import Machine, data_cache_bytes, physical_cores
 from inferlab.measurement import ceilings
 from inferlab.measurement.page_cache import fill_cache
 from inferlab.measurement.queued import queued
+from inferlab.shown import Shown
 from inferlab.units import KIB, MIB
 
 LOOPBACK = "loopback device"
@@ -65,7 +66,7 @@ class CacheLevel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkRates:
+class LinkRates(Shown):
     """Rates of one machine in bytes per second; None where a rate could not be measured.
 
     disk     None where pages cannot be dropped from the page cache, as in a file system in memory

@@ -33,6 +33,7 @@ from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
 from inferlab.statistics import median_interval
+from inferlab.units import rate_text, seconds_text
 
 AGREEMENT = 0.02
 MAX_WARMUPS = 8
@@ -62,6 +63,21 @@ class Run(Measurement):
     made_with: str | None = None
     samples: tuple[Sample, ...] = ()
     sampling: Sampling | None = None
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Medians of time and rates with their ranges, the time of loading, and the badge."""
+        title = f"{self.model.name}: {self.n_prompt:,} prompt tokens, {self.n_gen:,} generated"
+        told = {"TTFT": ("ttft_seconds", seconds_text), "prefill": ("prefill_tokens_per_second", rate_text),
+                "decode": ("decode_tokens_per_second", rate_text)}  # fmt: skip
+        rows = [(name, self._told(of, text)) for name, (of, text) in told.items()]
+        rows += [("load", seconds_text(self.load_seconds)), ("passes", f"{len(self.passes)}"), ("badge", self.badge)]
+        return title, rows
+
+    def _told(self, of: str, text: Callable[[float | None], str]) -> str:
+        """`12.3 tokens/s (12 tokens/s to 12.5 tokens/s)`: one quantity with its range."""
+        low, high = map(text, self.ranges.get(of, (None, None)))
+        return text(getattr(self, of)) + (f" ({low} to {high})" if low != high else "")
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -100,7 +116,7 @@ class Run(Measurement):
         return {of: (min(values), max(values)) for of, values in every.items() if values}
 
     def interval(self, of: str) -> tuple[float, float] | None:
-        """The bootstrap 95 % interval of the median of one of QUANTITIES; None below ten passes."""
+        """The 95 % interval of the median of one of QUANTITIES; None for fewer than six passes."""
         return median_interval(self.points(of))
 
     @property

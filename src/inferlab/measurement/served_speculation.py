@@ -78,7 +78,7 @@ class ServedCase:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the median speed-up; None for fewer than ten pairs."""
+        """The 95 % interval of the median speed-up; None for fewer than six pairs."""
         return median_interval(self.speedups)
 
     @property

@@ -353,7 +353,7 @@ class VerifyCost(Measurement):
         return tuple(many / single for many, single in pairs)
 
     def interval(self, n_tokens: int) -> tuple[float, float] | None:
-        """The 95 % interval of the median of `ratios`; None for fewer than ten turns."""
+        """The 95 % interval of the median of `ratios`; None for fewer than six turns."""
         return median_interval(self.ratios(n_tokens))
 
     def speedup(self, acceptance: float, n_draft: int, draft_cost: float = 0.0) -> float:

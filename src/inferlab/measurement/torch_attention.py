@@ -16,6 +16,7 @@ from typing import Any
 from inferlab.engine.session import this_machine
 from inferlab.machine import Machine
 from inferlab.measurement.pytorch import peak_growth, required
+from inferlab.shown import Shown
 
 BACKENDS = {"flash": "FLASH_ATTENTION", "math": "MATH"}  # names in torch.nn.attention.SDPBackend
 
@@ -39,7 +40,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Timings:
+class Timings(Shown):
     """Timings on one machine with one version of PyTorch, and the shape of the tensors."""
 
     machine: Machine

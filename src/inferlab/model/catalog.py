@@ -75,8 +75,10 @@ def known_models() -> dict[str, KnownModel]:
     return {name: _model(entry) for name, entry in read_table("models").items()}
 
 
-def known_model(name: str) -> KnownModel:
-    """A published model's shape, e.g. `known_model("mistral-7b")`. Raises ModelNotFound for another name."""
+def known_model(name: str | KnownModel) -> KnownModel:
+    """A published model's shape, e.g. `known_model("mistral-7b")`; of a shape itself. Raises ModelNotFound."""
+    if isinstance(name, KnownModel):
+        return name
     if name not in known_models():
         raise ModelNotFound(f"There is no known model {name!r}. Known: {', '.join(sorted(known_models()))}.")
     return known_models()[name]

@@ -53,7 +53,12 @@ def find_model(name: str | Path | None = None) -> Path:
     `name` is a path, `tiny`, or `hf:owner/repo/file.gguf` (downloaded once, kept in the Hub's cache).
     Raises ModelNotFound when there is no such file, or the download fails.
     """
-    name = str(name if name is not None else os.environ.get(ENVIRONMENT) or "tiny")
+    name = name if name is not None else os.environ.get(ENVIRONMENT) or "tiny"
+    if not isinstance(name, (str, os.PathLike)):
+        raise ModelNotFound(
+            f"A {type(name).__name__} is no file. Give a path to a .gguf file; `lab.make_shape` writes a known model's."
+        )
+    name = str(name)
     if name == "tiny":
         return tiny_model()
     if name.startswith(HUB_PREFIX):

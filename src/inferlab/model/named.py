@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.catalog import known_models
+from inferlab.model.catalog import KnownModel, known_models
 from inferlab.model.find import find_model
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.synthetic_model import shape
 
 
-def model_named(model: Model | str | Path | None, type: str | None = None) -> Model:
-    """The header of a file, or the shape of a known model in one of llama.cpp's types (default Q4_K_M).
+def model_named(model: Model | KnownModel | str | Path | None, type: str | None = None) -> Model:
+    """The header of a file, or the shape of a known model, itself or by name, in one of llama.cpp's types (Q4_K_M).
 
     Raises ModelNotFound, and InvalidSettings for a type given together with a file, which has its own types.
     """
     if isinstance(model, Model):
         return model
-    if model in known_models():
+    if isinstance(model, KnownModel):
+        model = next((name for name, known in known_models().items() if known == model), model)
+    if isinstance(model, KnownModel) or model in known_models():
         return shape(model, type or "Q4_K_M")
     if type is not None:
         raise InvalidSettings(f"type={type!r} is for a known model, but {model} is a file, which has its types.")

@@ -152,7 +152,7 @@ def cache_note(model: Model | ModelCard, machine: Machine) -> str | None:
 
 def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
     """The known model with some dimensions changed; `None` keeps one as it is."""
-    known = known_model(name) if isinstance(name, str) else name
+    known = known_model(name)
     given = {key: value for key, value in dimensions.items() if value is not None}
     if (head_dim := given.pop("head_dim", None)) is not None:
         given |= {"head_dim_k": head_dim, "head_dim_v": head_dim}

@@ -14,6 +14,7 @@ from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.rates import DeviceRates, LinkRates
 from inferlab.records import load, save
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 
 PHASES = ("prefill", "decode")
 UNCHECKED_BAND = 1.0  # a factor of two, where no model was run beside the operations
@@ -79,7 +80,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Shown):
     """A machine's rates and ceilings, the date, and the measurements that they were computed from.
 
     devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
@@ -103,6 +104,18 @@ class Calibration:
     disk_bytes_per_second: float | None = None
     context_bytes: dict[str, int] = field(default_factory=dict)
     bands: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, UNCHECKED_BAND))
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """The machine, what was calibrated, and by how much a plan may be off."""
+        bands = ", ".join(f"{phase} {100 * band:.0f} %" for phase, band in self.bands.items())
+        rows = [
+            ("devices", ", ".join(self.devices)),
+            ("links", ", ".join(self.links)),
+            ("models that checked it", str(len(self.checks))),
+            ("a plan may be off by", bands),
+        ]
+        return f"Calibration of {self.machine.cpu}, {self.date}", [(name, text) for name, text in rows if text]
 
     def correction(self, phase: str, device: str = HOST) -> float:
         """By what factor models took longer than their operations alone: the median of the checks on a device.

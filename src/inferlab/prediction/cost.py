@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from inferlab.errors import UnsupportedArchitecture
 from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model, Tensor
+from inferlab.model.repacking import LOOKED_UP
 from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
 from inferlab.settings import Settings
 
@@ -43,7 +44,7 @@ class Part:
     """One kind of tensor, summed over all layers, and its cost for one token.
 
     n_bytes      in the file, or in the cells in use
-    read_bytes   bytes read for one token: one row of an embedding table, the used experts, else all
+    read_bytes   bytes read for one token: one row of a table that is looked up in, the used experts, else all
     operations   multiplications and additions for one token
     """
 
@@ -66,7 +67,8 @@ def parts(model: Model, n_cells: int = 0) -> tuple[Part, ...]:
     """Every part of a model; with `n_cells`, also attention over the cells of a 16-bit KV cache.
 
     Matrices cost two operations a weight (one multiplication, one addition), vectors none.
-    An embedding table that is also the output layer (tied) is read and multiplied whole; otherwise one row is read.
+    An embedding table that is also the output layer (tied) is read and multiplied whole; of every other table that a
+    token or its position is looked up in (`repacking.LOOKED_UP`) one row is read.
     Raises UnsupportedArchitecture for `n_cells` where the cache is not of the plain kind.
     """
     tied = _is_tied(model)
@@ -149,7 +151,7 @@ def _part_from(model: Model, tensor: Tensor, tied: bool) -> Part:
     share_read = share_multiplied = 1.0
     if len(tensor.shape) < 2:
         share_multiplied = 0.0
-    elif tensor.name == "token_embd.weight" and not tied:
+    elif tensor.name.split(".")[0] in LOOKED_UP and not (tied and tensor.name == "token_embd.weight"):
         share_read, share_multiplied = 1 / tensor.shape[1], 0.0
     elif "_exps" in tensor.name:
         share_read = share_multiplied = _share_of_experts(model)

@@ -36,7 +36,7 @@ def decode_bound(found: Fit, model: Model, bandwidth_bytes_per_second: float, de
 def decode_bytes(plan: MemoryPlan, model: Model, depth: int, devices: frozenset[str]) -> int:
     """Bytes of weights and cache that these devices read for one token on top of `depth` cells.
 
-    Weights as in `cost.bytes_read`: of experts only those used, of the embedding a row. Of the cache the cells in use,
+    Weights as in `cost.bytes_read`: of experts only those used, of an embedding a row. Of the cache the cells in use,
     in a layer with a window at most that many, and the state of a recurrent layer. Masked cells, which some kernels
     read too, are left out.
     """

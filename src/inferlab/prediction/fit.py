@@ -15,6 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from inferlab.machine import Machine
+from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.synthetic_model import parse_file_name, shape
@@ -34,6 +35,7 @@ from inferlab.prediction.rooms import (
 from inferlab.prediction.search import Answer, PlanFor, Search
 from inferlab.prediction.steps import WEIGHT_TYPES, Step, neighbouring_types, steps
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.units import MIB
 
 RESERVE_BYTES = 1024 * MIB
@@ -43,7 +45,7 @@ DEFAULT_N_CTX = 4096
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Shown):
     """A plan compared with a machine's free memory, and the largest settings that fit.
 
     free_bytes      free in each room, "gpu0" ..., and "host" where it is known; or in "shared", one memory for all
@@ -68,6 +70,13 @@ class Fit:
     expert_layers: Answer | None = None
     steps: tuple[Step, ...] = ()
     weights_type: Answer | None = None
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Whether it fits, the bytes of each device, the memory they are compared with, and every answer."""
+        says = {"yes": "fits", "no": "does not fit", "unsure": "may fit"}[self.fits]
+        title = f"{self.plan.model.name} with n_ctx={self.plan.settings.n_ctx} {says}: {self.compared_with}"
+        return title, [*self.plan.device_rows, *((answer.question, answer.text) for answer in self.answers)]
 
     @property
     def fits(self) -> str:
@@ -96,7 +105,7 @@ class Fit:
 
 
 def fit(
-    model: Model | str | Path,
+    model: Model | KnownModel | str | Path,
     settings: Settings | None = None,
     machine: Machine | None = None,
     vram: Size | Sequence[Size] | None = None,
@@ -110,7 +119,7 @@ def fit(
 ) -> Fit:
     """Whether a model fits, the largest n_ctx, the most layers, and the KV cache type that makes both possible.
 
-    model       a path, a known name or a `Model`
+    model       a path, a `Model`, or a known model, itself or by name
     machine     the one to compare with (default: this one)
     vram        in bytes or as "8GiB": replaces its devices by one card with as much free memory; a sequence of sizes by
                 as many cards

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Link, Machine
+from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.repacking import processor_kind
@@ -31,7 +32,7 @@ RESERVES = ("llama-cpp-python", "llama-server")
 
 
 def predict_memory(
-    model: Model | str | Path,
+    model: Model | KnownModel | str | Path,
     settings: Settings,
     machine: Machine | None = None,
     reserve: str = "llama-cpp-python",
@@ -40,9 +41,9 @@ def predict_memory(
 ) -> MemoryPlan:
     """Bytes of weights, KV cache, compute and output on each device and in each layer; nothing is loaded.
 
-    `model` is a file, a header read before, or the name of a known model (as Q4_K_M). Without a machine the plan
-    has the host and the devices of `settings.rpc_servers`; with one also its GPUs. A machine's instruction sets decide
-    which host weights are repacked; where they are unknown, `host_weights` has every kind of processor.
+    `model` is a file, a header read before, or a known model, itself or by name (as Q4_K_M). Without a machine the
+    plan has the host and the devices of `settings.rpc_servers`; with one also its GPUs. A machine's instruction sets
+    decide which host weights are repacked; where they are unknown, `host_weights` has every kind of processor.
     `reserve` names the program that makes the context: llama-server reserves memory for fewer logits than
     llama-cpp-python and `lab.measure`. Without `simulate` llama.cpp is never asked, even where it is installed.
     `as_cuda` plans cards of every backend as CUDA's, with a note; else one that was never compared is refused.
@@ -61,7 +62,7 @@ def predict_memory(
 
 
 def predict_speed(
-    model: Model | str | Path,
+    model: Model | KnownModel | str | Path,
     settings: Settings,
     calibration: Calibration | None = None,
     n_prompt: int = 512,

@@ -37,6 +37,11 @@ class Answer:
     plan: MemoryPlan | None = None
     memory_allows_more: bool = False
 
+    @property
+    def text(self) -> str:
+        """The value as people write it; without one the reason."""
+        return f"{self.value:,}" if isinstance(self.value, int) else self.value or self.reason
+
 
 class Search:
     """Plans for one model, and the largest settings whose plan fits into rooms.

@@ -39,6 +39,8 @@ from inferlab.prediction.rates import (
     attended_cells,
 )
 from inferlab.settings import Settings
+from inferlab.shown import Shown
+from inferlab.units import number_text, rate_text
 
 HOST = "host"
 FLASH, PLAIN = "flash", "plain"
@@ -81,6 +83,12 @@ class StepPlan:
         """Least and most tokens per second inside the band."""
         return self.tokens_per_second / (1 + self.band), self.tokens_per_second * (1 + self.band)
 
+    @property
+    def text(self) -> str:
+        """`12.3 tokens/s (10.1 to 15), mostly weights on host`: the rate, its band and its largest term."""
+        low, high = map(number_text, self.rate_range)
+        return f"{rate_text(self.tokens_per_second)} ({low} to {high}), mostly {self.bound_by}"
+
     def seconds_of(self, kind: str, device: str | None = None) -> float:
         """Seconds of all terms of one kind, on one device or on all."""
         return sum(term.seconds for term in self.terms if term.kind == kind and device in (None, term.device))
@@ -94,7 +102,7 @@ class StepPlan:
 
 
 @dataclass(frozen=True)
-class SpeedPlan:
+class SpeedPlan(Shown):
     """Predicted speed of a workload: the prompt as a whole, and one generated token at the middle of the decode.
 
     limits  for each device what limits a one-token step's weights: "bandwidth" when they are read at more than 60 %
@@ -110,6 +118,13 @@ class SpeedPlan:
     decode: StepPlan
     limits: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """The rate of each phase with its band and its largest term, and the notes."""
+        title = f"{self.model.name}: prompt of {self.n_prompt:,} tokens, answer of {self.n_gen:,}"
+        steps = (("prefill", self.prefill), ("decode", self.decode))
+        return title, [*((name, step.text) for name, step in steps), *(("note", note) for note in self.notes)]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.records import RECORDED, load, save
 from inferlab.settings import Settings
+from inferlab.shown import Shown
 from inferlab.units import count_text
 
 ROUNDS = 3
@@ -29,7 +30,7 @@ MOST_MEDIAN_ERROR, LEAST_INSIDE = 0.10, 0.90  # the accuracy required of speed p
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Shown):
     """One workload on a shape, with every sample.
 
     changes          dimensions in which the shape differs from the published model

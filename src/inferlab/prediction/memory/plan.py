@@ -8,6 +8,8 @@ from functools import cached_property
 from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory.host_weights import HostWeights
 from inferlab.settings import Settings
+from inferlab.shown import Shown
+from inferlab.units import bytes_text
 
 CLOSED_FORM, SIMULATED, BOUND, PARTIAL = "closed form", "oracle", "bound", "partial"
 
@@ -75,7 +77,7 @@ class LayerBytes:
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(Shown):
     """What a model takes under given settings, on each device, before anything is loaded.
 
     method         "closed form", "oracle" (llama.cpp's own simulation), "bound", or "partial" (compute unknown)
@@ -99,6 +101,25 @@ class MemoryPlan:
     compute_range: dict[str, tuple[int, int]] = field(default_factory=dict)
     host_weights: dict[str, HostWeights] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Bytes on each device, by kind, and the notes."""
+        total = f"{bytes_text(self.total_bytes)} in all ({self.method})"
+        title = f"{self.model.name} with n_ctx={self.settings.n_ctx}: {total}"
+        return title, [*self.device_rows, *(("note", note) for note in self.notes)]
+
+    @property
+    def device_rows(self) -> list[tuple[str, str]]:
+        """The name of each device, and its bytes of each kind as text; bytes inside a bound from least to most."""
+        return [(name, self._device_text(name)) for name in self.devices]
+
+    def _device_text(self, device: str) -> str:
+        least, most = self.compute_range.get(device, (None, None))
+        bound = f"{bytes_text(least)} to {bytes_text(most)}"
+        texts = {kind: bytes_text(n) for kind, n in self.devices[device].parts.items()}
+        texts |= {"compute": bound} if least is not None else {}
+        return ", ".join(f"{kind.replace('_', ' ')} {text}" for kind, text in texts.items())
 
     @cached_property
     def layer_devices(self) -> tuple[str, ...]:
