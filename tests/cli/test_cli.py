@@ -15,6 +15,8 @@ from marks import needs_rpc
 from rich.console import Console
 
 from inferlab import cli
+from inferlab.cli.measure import print_table
+from inferlab.cli.plan import plan_table
 from inferlab.errors import EngineCrashed
 from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.imatrix import read_imatrix
@@ -113,7 +115,7 @@ def test_an_unsettled_warm_up_is_reported(capsys):
 
 def test_a_models_name_is_never_markup(capsys):
     """Brackets in a file's name are printed, not obeyed."""
-    cli.measure.print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
+    print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
     assert "[/red] [bold]evil" in capsys.readouterr().out
 
 
@@ -200,7 +202,7 @@ OPEN = Answer("", None, None, "")
 def rows_of(plan, width=80) -> list[str]:
     """The rows of a plan's table as they are printed at a width, with one space for several."""
     console = Console(width=width, file=io.StringIO())
-    console.print(cli.plan.plan_table(Fit(plan, {"gpu0": 24 * GIB}, GIB, OPEN, OPEN, OPEN)))
+    console.print(plan_table(Fit(plan, {"gpu0": 24 * GIB}, GIB, OPEN, OPEN, OPEN)))
     return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
 
 
@@ -264,6 +266,14 @@ def test_a_crash_of_the_engine_is_status_1(capsys):
     """So is a worker that died."""
     assert cli.main(REQUEST, ScriptedEngine(fails=EngineCrashed("died", "last line"))) == 1
     assert "EngineCrashed: died\nllama.cpp's last lines:\nlast line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "n_modules"), [(["plan", "--help"], 1), (["--help"], 10)])
+def test_a_command_loads_no_other_commands_module(words, n_modules):
+    """`inferlab plan` answers sooner; the help of all commands has them all."""
+    count = "print(sum(f'inferlab.cli.{module}' in sys.modules for module in set(COMMANDS.values())))"
+    code = f"import sys; from inferlab.cli import COMMANDS, parser; parser({words[0]!r}); {count}"
+    assert int(subprocess.check_output([sys.executable, "-c", code])) == n_modules
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])

@@ -26,6 +26,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from inferlab.engine.protocol import NEED_NO_MODEL
@@ -92,6 +94,14 @@ def read_requests(requests: queue.Queue[str], log_path: str) -> None:
     os._exit(0)
 
 
+def bindings() -> Any:
+    """llama-cpp-python's C API, without the package around it: that loads NumPy and Jinja for a class not used here."""
+    found = find_spec("llama_cpp")
+    if found is not None:
+        sys.modules.setdefault("llama_cpp", module_from_spec(found))
+    return import_module("llama_cpp.llama_cpp")
+
+
 class Worker:
     """llama.cpp with at most one open model; each request is the method `do_` + its name.
 
@@ -99,8 +109,7 @@ class Worker:
     """
 
     def __init__(self, send_message: Callable[[dict[str, Any]], None]) -> None:
-        import llama_cpp.llama_cpp as api
-
+        api = bindings()
         self.amx_refused = _avoid_miscompiled_amx()
         self.api = api
         self.send_message = send_message
