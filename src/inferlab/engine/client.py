@@ -33,7 +33,7 @@ from inferlab.engine.protocol import (
 from inferlab.engine.registry import ENGINES, close_engines_with_server, limit_on
 from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.machine import Device, Machine, pci_id, read_host, server_name
-from inferlab.model.gguf import read_gguf
+from inferlab.model.gguf import file_identity, header_of, read_gguf
 from inferlab.settings import Settings
 
 PROGRESS = '{"progress"'
@@ -114,7 +114,7 @@ class LlamaEngine:
         The header is checked first, so a damaged file never reaches C code.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
-        wanted = (_file_identity(model), settings)
+        wanted = (file_identity(model), settings)
         if self._opened and self._opened[0] == wanted and self._alive:
             return self._opened[1]
         began = time.perf_counter()
@@ -131,19 +131,23 @@ class LlamaEngine:
         """llama.cpp's log of a context whose allocations are only counted; the file may be a header alone.
 
         n_outputs_max is the number of rows of logits to reserve for, 0 for one per token of a batch.
+        The vocabulary is not loaded: no buffer depends on its words. An open model stays open.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
-        settings.require_model(read_gguf(model))
-        self._opened = None
-        self._use_only_servers(settings.rpc_servers)
+        header = header_of(model)
+        settings.require_model(header)
+        if settings.devices != ():  # the host alone is the same beside any servers
+            self._use_only_servers(settings.rpc_servers)
+        size = {} if header.n_vocab is None else {f"{header.architecture}.vocab_size": header.n_vocab}
         reply = self._request(
-            "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max
-        )
+            "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max,
+            metadata={"tokenizer.ggml.model": "no_vocab", **size},
+        )  # fmt: skip
         return "".join(reply["log"])
 
     def has_open(self, model: Path) -> bool:
         """Whether this very file is loaded now."""
-        return bool(self._opened and self._opened[0][0] == _file_identity(model) and self._alive)
+        return bool(self._opened and self._opened[0][0] == file_identity(model) and self._alive)
 
     def open_vocabulary(self, model: Path) -> None:
         """Make `model`'s vocabulary usable; a model that is already open stays as it is."""
@@ -423,12 +427,3 @@ def _opening(reply: dict[str, Any], check_seconds: float) -> Opening:
     }
     places = tensor_places_in("".join(line.text for line in lines))
     return Opening(buffers_in(log), phases, Settings.from_dict(reply["settings"]), log, reply["description"], places)
-
-
-def _file_identity(model: Path) -> tuple[str, int, int, int] | None:
-    """Path, inode, size and modification time: equal while a path means the same file; None without a file."""
-    try:
-        found = model.stat()
-    except OSError:
-        return None
-    return os.path.abspath(model), found.st_ino, found.st_size, found.st_mtime_ns

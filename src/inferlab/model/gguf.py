@@ -12,7 +12,7 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from math import prod
 from pathlib import Path
@@ -34,6 +34,8 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 STRING, ARRAY, INT32 = 8, 9, 5
 SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
 MAX_PARTS = 1000
+KEPT_HEADERS = 8
+FileIdentity = tuple[str, int, int, int]
 IMATRIX = "imatrix"  # general.type of an importance matrix (tools/imatrix/imatrix.cpp:603)
 OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive; unpack it first",
@@ -274,6 +276,30 @@ def read_gguf(path: str | Path, sizes: Mapping[str, int] | None = None) -> Model
     numbered = ((replace(t, part=n) for t in part.tensors) for n, part in enumerate(others, 1))
     tensors = (*first.tensors, *chain.from_iterable(numbered))
     return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
+
+
+def header_of(path: str | Path) -> Model:
+    """`read_gguf`, but a file that is still the same is not read again; of a model in several parts all are.
+
+    Raises as `read_gguf`.
+    """
+    path = Path(path)
+    identity = None if SPLIT_NAME.fullmatch(path.name) else file_identity(path)
+    return read_gguf(path) if identity is None else _kept_header(path, identity)
+
+
+@lru_cache(maxsize=KEPT_HEADERS)
+def _kept_header(path: Path, _: FileIdentity) -> Model:
+    return read_gguf(path)
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Path, inode, size and modification time: equal while a path means the same file; None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return os.path.abspath(path), found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def require_model(found: Model) -> Model:
