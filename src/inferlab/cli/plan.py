@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.cli.options import add_placement, settings_from, size
+from inferlab.engine.client import LlamaEngine
 from inferlab.engine.option_lines import programs_for
+from inferlab.engine.protocol import Engine
 from inferlab.errors import ModelNotFound
 from inferlab.machine import Machine
 from inferlab.model.catalog import known_models
@@ -80,13 +82,15 @@ def add_plan(commands: Any) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
+    place = place_from(options)
+    if not place:
+        start_engine(options.engine)
     model = model_to_plan(options.model, options.type)
     settings = settings_from(
         options, n_seq_max=options.n_seq_max, n_ubatch=options.n_ubatch, kv_unified=options.kv_unified,
         swa_full=not options.no_swa_full,
     )  # fmt: skip
     require_effect(settings, model)
-    place = place_from(options)
     machine = None if place else options.engine.machine()
     drafter = drafter_from(options, model, settings, machine_for(machine, **place))
     found = fit(
@@ -103,6 +107,15 @@ def run_plan(options: argparse.Namespace) -> None:
         print(drafter.text)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
+
+
+def start_engine(engine: Engine) -> None:
+    """Start llama.cpp, which will be asked for this machine's devices, and let it simulate, too."""
+    if isinstance(engine, LlamaEngine):
+        from inferlab.engine import dry_run
+
+        engine.prepare()
+        dry_run.lend(engine)
 
 
 def sizes(text: str) -> tuple[int, ...]:

@@ -75,6 +75,12 @@ class LlamaEngine:
         """Start the worker and wait until llama.cpp's libraries are loaded in it."""
         self._request("ready")
 
+    def prepare(self) -> None:
+        """Start the worker and return at once; it loads llama.cpp's libraries meanwhile."""
+        with self._lock:
+            if not self._alive:
+                self._start()
+
     def machine(self) -> Machine:
         """The host with the devices that llama.cpp registers on it, each within the limit that this session set."""
         self._stop_if_gpus_changed()
