@@ -10,7 +10,7 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
@@ -220,11 +220,12 @@ def _value_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class PackedArray:
-    """An array for the metadata of a new file, its elements already encoded."""
+    """An array for the metadata of a new file: type and number of its elements, their bytes and how to encode them."""
 
     kind: int
     length: int
-    packed: bytes = field(repr=False)
+    n_bytes: int
+    packed: Callable[[], bytes] = field(repr=False)
 
 
 def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
@@ -233,19 +234,33 @@ def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes
     Whole numbers become uint32 (the type of most keys), fractions float32, a tuple an array of int32; other arrays must
     be PackedArray.
     """
-    parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))]
-    for key, value in metadata.items():
-        parts += [_packed_string(key), *_packed_value(value)]
-    for tensor in tensors:
-        shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
-        parts += [_packed_string(tensor.name), shape, struct.pack("<IQ", TYPE_IDS[tensor.type], tensor.offset)]
+    parts = [*_header_parts(metadata, tensors)]
     n_bytes = sum(map(len, parts))
     return b"".join([*parts, bytes(-n_bytes % DEFAULT_ALIGNMENT)])
 
 
+def header_length(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> int:
+    """The length of `header_bytes`, for which no array is encoded."""
+    arrays = {key: value for key, value in metadata.items() if isinstance(value, PackedArray)}
+    without = {key: replace(value, packed=bytes) for key, value in arrays.items()}
+    n_bytes = sum(map(len, _header_parts(metadata | without, tensors))) + sum(one.n_bytes for one in arrays.values())
+    return n_bytes + -n_bytes % DEFAULT_ALIGNMENT
+
+
+def _header_parts(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> Iterator[bytes]:
+    yield MAGIC + struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))
+    for key, value in metadata.items():
+        yield _packed_string(key)
+        yield from _packed_value(value)
+    for tensor in tensors:
+        yield _packed_string(tensor.name)
+        yield struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
+        yield struct.pack("<IQ", TYPE_IDS[tensor.type], tensor.offset)
+
+
 def _packed_value(value: Any) -> tuple[bytes, ...]:
     if isinstance(value, PackedArray):
-        return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed
+        return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed()
     if isinstance(value, tuple):
         return struct.pack("<IIQ", ARRAY, INT32, len(value)), struct.pack(f"<{len(value)}i", *value)
     if isinstance(value, str):
