@@ -22,6 +22,7 @@ from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.imatrix import read_imatrix
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.memory.verified import tried_text
 from inferlab.units import GIB, MIB
 
 REQUEST = ["measure", str(tiny_model()), "--n-prompt", "8", "--n-gen", "3", "--repeats", "2"]
@@ -165,6 +166,21 @@ def test_a_plan_for_people(scripted, capsys):
         assert text in printed
     for question in ("largest n_ctx", "most layers", "KV cache type"):
         assert question in printed
+
+
+@pytest.mark.engine
+@needs_rpc
+@pytest.mark.parametrize("place", [["--devices", "none"], ["--vram", "24GiB"]])
+def test_a_plan_in_closed_form_is_verified_after_the_answer(capsys, place):
+    """The last line says that one simulation agrees, for this machine and for a card that is not here."""
+    assert cli.main(["plan", "llama-3.2-1b", *place]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Verified by llama.cpp's own dry run")
+
+
+def test_a_plan_in_closed_form_that_nobody_verifies_says_how_often_such_plans_were_exact(scripted, capsys):
+    """Where llama.cpp is not asked, the last line has the count of tries."""
+    assert cli.main(["plan", "llama-3.2-1b", "--vram", "24GiB", "--no-simulation"], scripted) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == tried_text()
 
 
 def test_a_plan_without_simulation_says_so(scripted, capsys):
