@@ -34,10 +34,11 @@ def test_the_closed_form_is_instant(name):
 
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b", "gemma-3-4b"])
-def test_the_simulation_is_quick(name):
+def test_the_simulation_is_quick(name, monkeypatch):
     """From a cold start of the worker, with a header alone; then a context at a time."""
     model, settings = synthetic_model.shape(name), Settings(n_ctx=1024, devices=())
-    dry_run._engine.cache_clear()
+    monkeypatch.setattr(dry_run, "_ENGINES", {})
+    monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
     first = seconds(lambda: dry_run.simulate(model, settings))
     further = [seconds(lambda n=n: dry_run.simulate(model, settings.but(n_ctx=n))) for n in CONTEXTS]
     print(f"{name}: oracle {first:.2f} s, then {1e3 * median(further):.1f} ms median, {1e3 * max(further):.1f} ms most")

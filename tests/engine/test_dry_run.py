@@ -19,7 +19,6 @@ from inferlab.settings import KV_TYPES, Settings
 from inferlab.units import MIB
 
 HOST_ONLY = Settings(n_ctx=2048, devices=())
-EMPTY = dry_run.Simulation({}, 0, (), ())
 LOG = """load_tensors: layer   0 assigned to device CPU, is_swa = 0
 load_tensors: layer   1 assigned to device RPC1, is_swa = 0
 load_tensors: layer   2 assigned to device RPC0, is_swa = 0
@@ -123,18 +122,20 @@ def test_every_type_of_the_cache_reaches_llama_cpp(name):
 
 
 def test_the_same_question_is_asked_once(monkeypatch):
-    """Unless several devices share the layers by memory that is free now."""
+    """Unless several devices share the layers by memory that is free now; only some answers are kept."""
     asked = []
-    monkeypatch.setattr(dry_run, "_simulated", lambda *question: asked.append(question) or EMPTY)
-    dry_run._kept_simulation.cache_clear()
+    monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
+    monkeypatch.setattr(dry_run, "MOST_SIMULATIONS", 2)
+    monkeypatch.setattr(LlamaEngine, "simulate", lambda self, *question: asked.append(question) or LOG)
     model = read_gguf(tiny_model())
     for n_ctx in (512, 1024, 512):
-        assert dry_run.simulate(model, HOST_ONLY.but(n_ctx=n_ctx)) is EMPTY
+        dry_run.simulate(model, HOST_ONLY.but(n_ctx=n_ctx))
     assert len(asked) == 2
     for _ in range(2):
         dry_run.simulate(model, HOST_ONLY.but(devices=None))
     assert len(asked) == 4
-    dry_run._kept_simulation.cache_clear()
+    dry_run.simulate(model, HOST_ONLY.but(n_ctx=512))
+    assert len(asked) == 5
 
 
 def test_a_model_is_loaded_once_for_each_placement(monkeypatch):
@@ -166,12 +167,12 @@ def test_a_plan_for_a_card_starts_one_worker(monkeypatch):
     monkeypatch.setattr(client, "WorkerProcess", lambda *how: started.append(how) or WorkerProcess(*how))
     monkeypatch.setattr(LlamaEngine, "simulate", lambda self, *what: asked.append(what) or real(self, *what))
     monkeypatch.setattr(dry_run, "_LOOPBACK", [])
-    dry_run._kept_simulation.cache_clear()
+    monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
     fit("gemma-3-1b", Settings(n_ctx=8192), vram="700MiB", reserve_bytes=0)
     for engine in dry_run._ENGINES.values():
         engine.close()
     assert len(started) == 1
-    assert len(asked) == len(set(asked))
+    assert len(asked) == len({question[:3] for question in asked})
 
 
 @pytest.mark.engine

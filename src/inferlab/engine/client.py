@@ -33,7 +33,7 @@ from inferlab.engine.protocol import (
 from inferlab.engine.registry import ENGINES, close_engines_with_server, limit_on
 from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.machine import Device, Machine, pci_id, read_host, server_name
-from inferlab.model.gguf import file_identity, header_of, read_gguf
+from inferlab.model.gguf import Model, file_identity, header_of, read_gguf
 from inferlab.settings import Settings
 
 PROGRESS = '{"progress"'
@@ -133,14 +133,15 @@ class LlamaEngine:
         self._opened = (wanted, opening)
         return opening
 
-    def simulate(self, model: Path, settings: Settings, n_outputs_max: int = 0) -> str:
+    def simulate(self, model: Path, settings: Settings, n_outputs_max: int = 0, header: Model | None = None) -> str:
         """llama.cpp's log of a context whose allocations are only counted; the file may be a header alone.
 
         n_outputs_max is the number of rows of logits to reserve for, 0 for one per token of a batch.
+        header is the file's where this process wrote it; else the file is read first.
         The vocabulary is not loaded: no buffer depends on its words. An open model stays open.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
-        header = header_of(model)
+        header = header or header_of(model)
         settings.require_model(header)
         if settings.devices != ():  # the host alone is the same beside any servers
             self._use_only_servers(settings.rpc_servers)

@@ -62,19 +62,17 @@ def simulate(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simula
     Raises EngineRefused where llama.cpp refuses, EngineCrashed where it stops, EngineUnavailable without it.
     """
     path = header_file(model)
-    if settings.devices is None or len(settings.devices) > 1:
-        return _simulated(path, settings, n_outputs_max)
-    return _kept_simulation(path, file_identity(path), settings, n_outputs_max)
+    asked = file_identity(path), settings, n_outputs_max
+    if asked not in _SIMULATIONS or settings.devices is None or len(settings.devices) > 1:
+        written = None if path == model.path else model
+        log = _engine_for(settings).simulate(path, settings, n_outputs_max, written)
+        _SIMULATIONS[asked] = read_log(log, settings.rpc_servers)
+    while len(_SIMULATIONS) > MOST_SIMULATIONS:
+        _SIMULATIONS.pop(next(iter(_SIMULATIONS)))
+    return _SIMULATIONS[asked]
 
 
-@lru_cache(maxsize=MOST_SIMULATIONS)
-def _kept_simulation(path: Path, _: FileIdentity, settings: Settings, n_outputs_max: int) -> Simulation:
-    return _simulated(path, settings, n_outputs_max)
-
-
-def _simulated(path: Path, settings: Settings, n_outputs_max: int) -> Simulation:
-    log = _engine_for(settings).simulate(path, settings, n_outputs_max)
-    return read_log(log, settings.rpc_servers)
+_SIMULATIONS: dict[tuple[FileIdentity, Settings, int], Simulation] = {}
 
 
 def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0, n_devices: int = 1) -> Simulation:

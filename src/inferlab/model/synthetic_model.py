@@ -49,7 +49,7 @@ def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Mod
     known = changed(name, **dimensions)
     tensors, metadata = _tensors(known, mix), _metadata(known, mix, header_only=False)
     start = header_length(metadata, tensors)
-    placed = tuple(replace(tensor, offset=start + tensor.offset) for tensor in tensors)
+    placed = tuple(Tensor(t.name, t.shape, t.type, t.n_bytes, start + t.offset) for t in tensors)
     plain = {key: value for key, value in metadata.items() if not isinstance(value, PackedArray)}
     path = Path(file_name(name, mix, **dimensions))
     return Model(path, placed[-1].offset + placed[-1].n_bytes, VERSIONS[-1], plain, placed)
