@@ -17,6 +17,8 @@ from rich.console import Console
 from inferlab import cli
 from inferlab.cli.measure import print_table
 from inferlab.cli.plan import plan_table
+from inferlab.engine import client, dry_run
+from inferlab.engine.process import WorkerProcess
 from inferlab.errors import EngineCrashed
 from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.imatrix import read_imatrix
@@ -175,6 +177,18 @@ def test_a_plan_in_closed_form_is_verified_after_the_answer(capsys, place):
     """The last line says that one simulation agrees, for this machine and for a card that is not here."""
     assert cli.main(["plan", "llama-3.2-1b", *place]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("Verified by llama.cpp's own dry run")
+
+
+@pytest.mark.engine
+def test_a_plan_for_this_machine_starts_one_worker(monkeypatch, capsys):
+    """The process that told the devices also simulates."""
+    started = []
+    monkeypatch.setattr(client, "WorkerProcess", lambda *how: started.append(how) or WorkerProcess(*how))
+    monkeypatch.setattr(dry_run, "_ENGINES", {})
+    monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
+    assert cli.main(["plan", "gemma-3-1b", "--devices", "none"], client.LlamaEngine()) == 0
+    assert "Method: oracle" in capsys.readouterr().out
+    assert len(started) == 1
 
 
 def test_a_plan_in_closed_form_that_nobody_verifies_says_how_often_such_plans_were_exact(scripted, capsys):
