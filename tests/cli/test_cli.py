@@ -15,11 +15,16 @@ from marks import needs_rpc
 from rich.console import Console
 
 from inferlab import cli
+from inferlab.cli.measure import print_table
+from inferlab.cli.plan import plan_table
+from inferlab.engine import client, dry_run
+from inferlab.engine.process import WorkerProcess
 from inferlab.errors import EngineCrashed
 from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.imatrix import read_imatrix
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.memory.verified import tried_text
 from inferlab.units import GIB, MIB
 
 REQUEST = ["measure", str(tiny_model()), "--n-prompt", "8", "--n-gen", "3", "--repeats", "2"]
@@ -113,7 +118,7 @@ def test_an_unsettled_warm_up_is_reported(capsys):
 
 def test_a_models_name_is_never_markup(capsys):
     """Brackets in a file's name are printed, not obeyed."""
-    cli.measure.print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
+    print_table(made_run(model=replace(CARD, name="[/red] [bold]evil")))
     assert "[/red] [bold]evil" in capsys.readouterr().out
 
 
@@ -165,6 +170,33 @@ def test_a_plan_for_people(scripted, capsys):
         assert question in printed
 
 
+@pytest.mark.engine
+@needs_rpc
+@pytest.mark.parametrize("place", [["--devices", "none"], ["--vram", "24GiB"]])
+def test_a_plan_in_closed_form_is_verified_after_the_answer(capsys, place):
+    """The last line says that one simulation agrees, for this machine and for a card that is not here."""
+    assert cli.main(["plan", "llama-3.2-1b", *place]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Verified by llama.cpp's own dry run")
+
+
+@pytest.mark.engine
+def test_a_plan_for_this_machine_starts_one_worker(monkeypatch, capsys):
+    """The process that told the devices also simulates."""
+    started = []
+    monkeypatch.setattr(client, "WorkerProcess", lambda *how: started.append(how) or WorkerProcess(*how))
+    monkeypatch.setattr(dry_run, "_ENGINES", {})
+    monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
+    assert cli.main(["plan", "gemma-3-1b", "--devices", "none"], client.LlamaEngine()) == 0
+    assert "Method: oracle" in capsys.readouterr().out
+    assert len(started) == 1
+
+
+def test_a_plan_in_closed_form_that_nobody_verifies_says_how_often_such_plans_were_exact(scripted, capsys):
+    """Where llama.cpp is not asked, the last line has the count of tries."""
+    assert cli.main(["plan", "llama-3.2-1b", "--vram", "24GiB", "--no-simulation"], scripted) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == tried_text()
+
+
 def test_a_plan_without_simulation_says_so(scripted, capsys):
     """A cache without a formula for its buffer keeps its exact bytes; the rest is unknown, in the table and in JSON."""
     asked = ["plan", "tiny", "--type-k", "f32", "--type-v", "f32", "--vram", "8GiB,8GiB", "--no-simulation"]
@@ -200,7 +232,7 @@ OPEN = Answer("", None, None, "")
 def rows_of(plan, width=80) -> list[str]:
     """The rows of a plan's table as they are printed at a width, with one space for several."""
     console = Console(width=width, file=io.StringIO())
-    console.print(cli.plan.plan_table(Fit(plan, {"gpu0": 24 * GIB}, GIB, OPEN, OPEN, OPEN)))
+    console.print(plan_table(Fit(plan, {"gpu0": 24 * GIB}, GIB, OPEN, OPEN, OPEN)))
     return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
 
 
@@ -264,6 +296,14 @@ def test_a_crash_of_the_engine_is_status_1(capsys):
     """So is a worker that died."""
     assert cli.main(REQUEST, ScriptedEngine(fails=EngineCrashed("died", "last line"))) == 1
     assert "EngineCrashed: died\nllama.cpp's last lines:\nlast line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "n_modules"), [(["plan", "--help"], 1), (["--help"], 10)])
+def test_a_command_loads_no_other_commands_module(words, n_modules):
+    """`inferlab plan` answers sooner; the help of all commands has them all."""
+    count = "print(sum(f'inferlab.cli.{module}' in sys.modules for module in set(COMMANDS.values())))"
+    code = f"import sys; from inferlab.cli import COMMANDS, parser; parser({words[0]!r}); {count}"
+    assert int(subprocess.check_output([sys.executable, "-c", code])) == n_modules
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])

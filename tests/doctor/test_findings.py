@@ -6,7 +6,7 @@ import pytest
 from fakes import CPU_ONLY
 from fakes_host import checked
 
-from inferlab import cli
+from inferlab.cli.doctor import report
 from inferlab.doctor import Checkup, Finding
 
 NO_COMPILER = Finding("C++ compiler", "problem", "none <here> [bold]", "sudo apt-get install g++")
@@ -66,7 +66,7 @@ def test_a_command_worth_knowing_stands_whole_where_people_read(monkeypatch, cap
     worth_knowing = Finding("build for this machine", "ok", "CUDA 12.8", command=long)
     checkup = checkup_of(worth_knowing, NO_COMPILER)
     monkeypatch.setenv("COLUMNS", "40")
-    cli.doctor.report(checkup, as_json=False)
+    report(checkup, as_json=False)
     assert f"    {long}\n" in capsys.readouterr().out
     assert f"build for this machine (CUDA 12.8): {long}" in repr(checkup).splitlines()
     assert "make book</code>" in checkup._repr_html_()
@@ -78,7 +78,7 @@ def test_the_exit_status_suits_a_setup_check(monkeypatch, capsys, finding, statu
     """1 for a problem, 0 for warnings; words and whole commands in the terminal, however narrow it is."""
     monkeypatch.setenv("COLUMNS", "40")
     long = replace(finding, remedy="make " + "x" * 80)
-    assert cli.doctor.report(checkup_of(long), as_json=False) == status
+    assert report(checkup_of(long), as_json=False) == status
     printed = capsys.readouterr().out
     assert finding.state in printed
     assert f"    {long.remedy}\n" in printed

@@ -7,12 +7,14 @@ import pytest
 from marks import needs_rpc
 from small_models import write_model
 
-from inferlab.engine import dry_run
+from inferlab.engine import client, dry_run, worker
 from inferlab.engine.client import LlamaEngine
+from inferlab.engine.process import WorkerProcess
 from inferlab.errors import EngineRefused
 from inferlab.model import synthetic_model
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
+from inferlab.prediction.fit import fit
 from inferlab.settings import KV_TYPES, Settings
 from inferlab.units import MIB
 
@@ -30,6 +32,15 @@ sched_reserve: RPC0[127.0.0.1:1] compute buffer size =     3.00 MiB
 sched_reserve: RPC0[127.0.0.1:2] compute buffer size =     4.00 MiB
 sched_reserve:  CUDA_Host compute buffer size =     5.00 MiB
 """
+
+
+class FreedModel:
+    """A loaded model that notes whether it was freed."""
+
+    is_free = False
+
+    def free(self):
+        self.is_free = True
 
 
 def test_a_simulation_is_read_from_the_log():
@@ -108,3 +119,68 @@ def test_every_type_of_the_cache_reaches_llama_cpp(name):
     """Each type that `Settings` takes is one that the engine can ask for."""
     found = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY.but(type_k=name, type_v=name), 0)
     assert sum(cache.n_bytes for cache in found.caches) > 0
+
+
+def test_the_same_question_is_asked_once(monkeypatch):
+    """Unless several devices share the layers by memory that is free now; only some answers are kept."""
+    asked = []
+    monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
+    monkeypatch.setattr(dry_run, "MOST_SIMULATIONS", 2)
+    monkeypatch.setattr(LlamaEngine, "simulate", lambda self, *question: asked.append(question) or LOG)
+    model = read_gguf(tiny_model())
+    for n_ctx in (512, 1024, 512):
+        dry_run.simulate(model, HOST_ONLY.but(n_ctx=n_ctx))
+    assert len(asked) == 2
+    for _ in range(2):
+        dry_run.simulate(model, HOST_ONLY.but(devices=None))
+    assert len(asked) == 4
+    dry_run.simulate(model, HOST_ONLY.but(n_ctx=512))
+    assert len(asked) == 5
+
+
+def test_a_model_is_loaded_once_for_each_placement(monkeypatch):
+    """Not for each context; of more placements than are kept, the first is freed."""
+    loads = []
+    monkeypatch.setattr(worker, "LoadedModel", lambda *_, **__: loads.append(FreedModel()) or loads[-1])
+    simulating = object.__new__(worker.Worker)
+    simulating.api = simulating.devices = None
+    simulating.log, simulating.without_weights = [], {}
+
+    def load(**changes):
+        simulating._without_weights(str(tiny_model()), HOST_ONLY.but(**changes).to_dict(), {})
+
+    for n_ctx in (512, 1024, 2048):
+        load(n_ctx=n_ctx)
+    assert len(loads) == 1
+    for n_gpu_layers in range(worker.MOST_WITHOUT_WEIGHTS):
+        load(n_gpu_layers=n_gpu_layers)
+    assert (len(loads), [loaded.is_free for loaded in loads].count(True)) == (worker.MOST_WITHOUT_WEIGHTS + 1, 1)
+
+
+@pytest.mark.engine
+@needs_rpc
+def test_a_plan_for_a_card_starts_one_worker(monkeypatch):
+    """The whole search asks one process, and no question twice, also where it needs card and host."""
+    started, asked = [], []
+    real = LlamaEngine.simulate
+    monkeypatch.setattr(dry_run, "_ENGINES", {})
+    monkeypatch.setattr(client, "WorkerProcess", lambda *how: started.append(how) or WorkerProcess(*how))
+    monkeypatch.setattr(LlamaEngine, "simulate", lambda self, *what: asked.append(what) or real(self, *what))
+    monkeypatch.setattr(dry_run, "_LOOPBACK", [])
+    monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
+    fit("gemma-3-1b", Settings(n_ctx=8192), vram="700MiB", reserve_bytes=0)
+    for engine in dry_run._ENGINES.values():
+        engine.close()
+    assert len(started) == 1
+    assert len(asked) == len({question[:3] for question in asked})
+
+
+@pytest.mark.engine
+def test_a_simulation_leaves_an_open_model_open():
+    """What was opened goes on generating; the vocabulary is not loaded for a simulation, and its size is the same."""
+    engine = LlamaEngine()
+    engine.open(tiny_model(), HOST_ONLY)
+    before = engine.generate([1, 2, 3], 4).tokens
+    engine.simulate(tiny_model(), HOST_ONLY.but(n_ctx=4096))
+    assert engine.generate([1, 2, 3], 4).tokens == before
+    engine.close()

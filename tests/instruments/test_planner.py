@@ -23,6 +23,7 @@ from inferlab.instruments.views import html_of
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import header_bytes, read_gguf
 from inferlab.prediction.cards import known_cards, sized_cards
+from inferlab.prediction.memory.verified import tried_text
 from inferlab.units import GB, GIB
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,12 @@ def test_the_default_question_has_the_known_answer():
     assert answer["data"]["devices"]["gpu0"]["kv_cache_bytes"] == GIB
     assert f"{answer['data']['answers']['largest_n_ctx']['value']:,} tokens" in html_of(answer["view"])
     json.dumps(answer)
+
+
+def test_a_page_says_how_often_a_closed_form_was_exact():
+    """A page cannot ask llama.cpp to verify it; a bound makes no such claim."""
+    assert tried_text() in html_of(answered()["view"])
+    assert tried_text() not in html_of(answered(type_k="q8_0")["view"])
 
 
 @pytest.mark.parametrize(

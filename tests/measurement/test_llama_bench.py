@@ -159,7 +159,7 @@ def test_a_file_is_json_or_json_lines_by_its_name(tmp_path):
 
 def test_the_command_line_prints_the_rows(monkeypatch, capsys):
     """`inferlab measure --llama-bench` prints an array that llama.cpp's script reads from a file."""
-    monkeypatch.setattr(cli.measure, "measure", lambda *_, **__: made_run())
+    monkeypatch.setattr("inferlab.cli.measure.measure", lambda *_, **__: made_run())
     assert cli.main(["measure", "--llama-bench"]) == 0
     assert json.loads(capsys.readouterr().out) == to_rows(made_run())
 

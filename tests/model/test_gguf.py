@@ -14,9 +14,11 @@ from fakes import write_gguf
 from gguf import GGUFReader
 
 from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelError, ModelNotFound, NotGGUF
+from inferlab.model import gguf as gguf_module
 from inferlab.model.find import tiny_model
 from inferlab.model.ggml_types import TENSOR_TYPES
-from inferlab.model.gguf import LazyArray, Tensor, header_bytes, read_gguf
+from inferlab.model.gguf import LazyArray, Tensor, header_bytes, header_length, header_of, read_gguf
+from inferlab.model.synthetic_data import vocabulary
 
 U32, U64, STRING, ARRAY = 4, 10, 8, 9
 
@@ -588,3 +590,27 @@ def test_something_else_is_no_beginning(tmp_path):
         read_gguf(path, sizes={path.name: 0})
     with pytest.raises(HeaderIncomplete):
         read_gguf(path, sizes={path.name: 1000})
+
+
+def test_a_header_is_read_once_while_its_file_is_the_same(tmp_path, monkeypatch):
+    """A file that was written again is read again; only some headers are kept."""
+    read = []
+    monkeypatch.setattr(gguf_module, "read_gguf", lambda path: read.append(path) or read_gguf(path))
+    path = tmp_path / "m.gguf"
+    write_anew(path, gguf())
+    assert header_of(path) is header_of(str(path))
+    write_anew(path, gguf(data=bytes(32)))
+    assert header_of(path).file_bytes == path.stat().st_size
+    assert len(read) == 2
+    for n in range(gguf_module.KEPT_HEADERS):
+        write_anew(tmp_path / f"{n}.gguf", gguf())
+        header_of(tmp_path / f"{n}.gguf")
+    header_of(path)
+    assert len(read) == 3 + gguf_module.KEPT_HEADERS
+
+
+def test_a_headers_length_is_known_without_its_arrays():
+    """The offsets of a shape's tensors are those of the file that would be written."""
+    metadata = {"general.architecture": "llama", **vocabulary(1000)}
+    tensors = (Tensor("one", (32,), "F32", 128, 0),)
+    assert header_length(metadata, tensors) == len(header_bytes(metadata, tensors))

@@ -186,7 +186,6 @@ def test_without_llama_cpp_a_bound_is_made_of_closed_forms(monkeypatch):
 
 NO_CLOSED_FORM = [
     ("mistral-7b", {"type_k": "q8_0", "type_v": "q8_0"}),
-    ("llama-3.1-8b", {"flash_attn": "off"}),
     ("qwen3-30b-a3b", {}),
     ("granite-3.1-1b-a400m", {}),
     ("gemma-3-4b", {"n_gpu_layers": 9}),

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 
 from inferlab import __version__
-from inferlab.cli.doctor import add_doctor
-from inferlab.cli.explain import add_explain
-from inferlab.cli.fidelity import add_fidelity
-from inferlab.cli.measure import add_measure
-from inferlab.cli.plan import add_plan
-from inferlab.cli.quantize import add_imatrix, add_quantize
-from inferlab.cli.reference import add_reference
-from inferlab.cli.report import add_report
-from inferlab.cli.shape import add_shape
-from inferlab.cli.sweep import add_sweep
 from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
 
+COMMANDS = {
+    "doctor": "doctor", "measure": "measure", "sweep": "sweep", "plan": "plan", "shape": "shape",
+    "imatrix": "quantize", "quantize": "quantize", "fidelity": "fidelity", "reference": "reference",
+    "report": "report", "explain": "explain",
+}  # fmt: skip
+"""Each command's module, which has its `add_` function."""
 INTERRUPTED = 130
 
 
@@ -31,7 +28,8 @@ def main(arguments: list[str] | None = None, engine: Engine | None = None) -> in
 
     0 done, 1 an error of ours or a problem that `doctor` found, 2 unusable arguments, 130 Ctrl-C.
     """
-    options = parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parser(*arguments[:1]).parse_args(arguments)
     options.engine = engine or default_engine()
     try:
         return options.command(options) or 0
@@ -45,20 +43,15 @@ def main(arguments: list[str] | None = None, engine: Engine | None = None) -> in
         options.engine.close()
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each sets `command` to the function that runs it."""
+def parser(first: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the command `first`, or of all where there is no such; it sets `command` to the function to run.
+
+    Modules of other commands are not loaded.
+    """
     top = argparse.ArgumentParser(prog="inferlab", description="Measure local LLM inference on this machine.")
     top.add_argument("--version", action="version", version=f"inferlab {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    add_doctor(commands)
-    add_measure(commands)
-    add_sweep(commands)
-    add_plan(commands)
-    add_shape(commands)
-    add_imatrix(commands)
-    add_quantize(commands)
-    add_fidelity(commands)
-    add_reference(commands)
-    add_report(commands)
-    add_explain(commands)
+    for name in [first] if first in COMMANDS else COMMANDS:
+        module = import_module(f"inferlab.cli.{COMMANDS[name]}")
+        getattr(module, f"add_{name}")(commands)
     return top

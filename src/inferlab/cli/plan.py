@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from inferlab.cli.options import add_placement, settings_from, size
+from inferlab.engine.client import LlamaEngine
 from inferlab.engine.option_lines import programs_for
-from inferlab.errors import ModelNotFound
+from inferlab.engine.protocol import Engine
+from inferlab.errors import InferlabError, ModelNotFound
 from inferlab.machine import Machine
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
@@ -24,7 +27,10 @@ from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.cache import require_effect
+from inferlab.prediction.memory.plan import CLOSED_FORM
+from inferlab.prediction.memory.verified import tried_text, verified_text
 from inferlab.prediction.paste import Pasted, lines_for
+from inferlab.prediction.predict import simulated_memory
 from inferlab.prediction.rooms import BACKENDS, DEFAULT_BACKEND, SHARED, devices_in, is_open, machine_for, most_bytes
 from inferlab.prediction.search import Answer
 from inferlab.settings import Settings
@@ -80,13 +86,15 @@ def add_plan(commands: Any) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
+    place = place_from(options)
+    if not place:
+        start_engine(options.engine)
     model = model_to_plan(options.model, options.type)
     settings = settings_from(
         options, n_seq_max=options.n_seq_max, n_ubatch=options.n_ubatch, kv_unified=options.kv_unified,
         swa_full=not options.no_swa_full,
     )  # fmt: skip
     require_effect(settings, model)
-    place = place_from(options)
     machine = None if place else options.engine.machine()
     drafter = drafter_from(options, model, settings, machine_for(machine, **place))
     found = fit(
@@ -103,6 +111,31 @@ def run_plan(options: argparse.Namespace) -> None:
         print(drafter.text)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
+    if found.plan.method == CLOSED_FORM:
+        sys.stdout.flush()
+        can_ask = isinstance(options.engine, LlamaEngine) and not options.no_simulation
+        print(checked_text(found.plan, model, settings, machine, place) if can_ask else tried_text())
+
+
+def checked_text(
+    plan: MemoryPlan, model: Model, settings: Settings, machine: Machine | None, place: dict[str, Any]
+) -> str:
+    """What llama.cpp's simulation says of a plan in closed form; without it, how often such plans were exact."""
+    as_cuda = place.get("backend", DEFAULT_BACKEND) != DEFAULT_BACKEND
+    try:
+        told = simulated_memory(model, settings, machine_for(machine, **place), as_cuda)
+    except InferlabError as error:
+        return f"Not verified: {str(error).splitlines()[0]} {tried_text()}"
+    return verified_text(plan, told) if told else tried_text()
+
+
+def start_engine(engine: Engine) -> None:
+    """Start llama.cpp, which will be asked for this machine's devices, and let it simulate, too."""
+    if isinstance(engine, LlamaEngine):
+        from inferlab.engine import dry_run
+
+        engine.prepare()
+        dry_run.lend(engine)
 
 
 def sizes(text: str) -> tuple[int, ...]:

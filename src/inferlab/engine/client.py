@@ -33,7 +33,7 @@ from inferlab.engine.protocol import (
 from inferlab.engine.registry import ENGINES, close_engines_with_server, limit_on
 from inferlab.errors import EngineCrashed, EngineRefused, EngineTimeout
 from inferlab.machine import Device, Machine, pci_id, read_host, server_name
-from inferlab.model.gguf import read_gguf
+from inferlab.model.gguf import Model, file_identity, header_of, read_gguf
 from inferlab.settings import Settings
 
 PROGRESS = '{"progress"'
@@ -75,6 +75,12 @@ class LlamaEngine:
         """Start the worker and wait until llama.cpp's libraries are loaded in it."""
         self._request("ready")
 
+    def prepare(self) -> None:
+        """Start the worker and return at once; it loads llama.cpp's libraries meanwhile."""
+        with self._lock:
+            if not self._alive:
+                self._start()
+
     def machine(self) -> Machine:
         """The host with the devices that llama.cpp registers on it, each within the limit that this session set."""
         self._stop_if_gpus_changed()
@@ -114,7 +120,7 @@ class LlamaEngine:
         The header is checked first, so a damaged file never reaches C code.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
-        wanted = (_file_identity(model), settings)
+        wanted = (file_identity(model), settings)
         if self._opened and self._opened[0] == wanted and self._alive:
             return self._opened[1]
         began = time.perf_counter()
@@ -127,23 +133,28 @@ class LlamaEngine:
         self._opened = (wanted, opening)
         return opening
 
-    def simulate(self, model: Path, settings: Settings, n_outputs_max: int = 0) -> str:
+    def simulate(self, model: Path, settings: Settings, n_outputs_max: int = 0, header: Model | None = None) -> str:
         """llama.cpp's log of a context whose allocations are only counted; the file may be a header alone.
 
         n_outputs_max is the number of rows of logits to reserve for, 0 for one per token of a batch.
+        header is the file's where this process wrote it; else the file is read first.
+        The vocabulary is not loaded: no buffer depends on its words. An open model stays open.
         Raises ModelError, EngineRefused or EngineCrashed.
         """
-        settings.require_model(read_gguf(model))
-        self._opened = None
-        self._use_only_servers(settings.rpc_servers)
+        header = header or header_of(model)
+        settings.require_model(header)
+        if settings.devices != ():  # the host alone is the same beside any servers
+            self._use_only_servers(settings.rpc_servers)
+        size = {} if header.n_vocab is None else {f"{header.architecture}.vocab_size": header.n_vocab}
         reply = self._request(
-            "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max
-        )
+            "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max,
+            metadata={"tokenizer.ggml.model": "no_vocab", **size},
+        )  # fmt: skip
         return "".join(reply["log"])
 
     def has_open(self, model: Path) -> bool:
         """Whether this very file is loaded now."""
-        return bool(self._opened and self._opened[0][0] == _file_identity(model) and self._alive)
+        return bool(self._opened and self._opened[0][0] == file_identity(model) and self._alive)
 
     def open_vocabulary(self, model: Path) -> None:
         """Make `model`'s vocabulary usable; a model that is already open stays as it is."""
@@ -424,12 +435,3 @@ def _opening(reply: dict[str, Any], check_seconds: float) -> Opening:
     places = tensor_places_in("".join(line.text for line in lines))
     chosen = Settings.from_dict(reply["settings"])
     return Opening(buffers_in(log), phases, chosen, log, reply["description"], places, reply["waiting"])
-
-
-def _file_identity(model: Path) -> tuple[str, int, int, int] | None:
-    """Path, inode, size and modification time: equal while a path means the same file; None without a file."""
-    try:
-        found = model.stat()
-    except OSError:
-        return None
-    return os.path.abspath(model), found.st_ino, found.st_size, found.st_mtime_ns

@@ -15,11 +15,12 @@ import tempfile
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.loopback import LoopbackDevice, loopback_device
+from inferlab.engine.loopback import LoopbackDevice, loopback_device, require_rpc
 from inferlab.machine import Machine
-from inferlab.model.gguf import Model, Tensor, header_bytes
+from inferlab.model.gguf import FileIdentity, Model, Tensor, file_identity, header_bytes
 from inferlab.settings import HOST_BUFFER, Settings
 from inferlab.units import MIB
 
@@ -29,7 +30,7 @@ PLACED_LINE = re.compile(r"layer +(\d+) assigned to device (\S+),")
 CACHE_LAYER_LINE = re.compile(r"layer +(\d+): dev = (\S+)")
 CACHE_LINE = re.compile(r"size = +([\d.]+) MiB \( *\d+ cells")
 STAND_IN = "RPC0"
-MAX_ENGINES = 4
+MOST_ENGINES, MOST_HEADERS, MOST_SIMULATIONS = 4, 16, 512
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,21 @@ def simulate(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simula
     """The allocations that llama.cpp plans for `settings`, on the devices that they name.
 
     n_outputs_max is llama.cpp's: rows of logits to reserve for, 0 for one for each token of a batch.
+    The same question is not asked twice; where several devices share the layers by their free memory it is.
     Raises EngineRefused where llama.cpp refuses, EngineCrashed where it stops, EngineUnavailable without it.
     """
-    log = _engine(settings.rpc_servers).simulate(header_file(model), settings, n_outputs_max)
-    return read_log(log, settings.rpc_servers)
+    path = header_file(model)
+    asked = file_identity(path), settings, n_outputs_max
+    if asked not in _SIMULATIONS or settings.devices is None or len(settings.devices) > 1:
+        written = None if path == model.path else model
+        log = _engine_for(settings).simulate(path, settings, n_outputs_max, written)
+        _SIMULATIONS[asked] = read_log(log, settings.rpc_servers)
+    while len(_SIMULATIONS) > MOST_SIMULATIONS:
+        _SIMULATIONS.pop(next(iter(_SIMULATIONS)))
+    return _SIMULATIONS[asked]
+
+
+_SIMULATIONS: dict[tuple[FileIdentity, Settings, int], Simulation] = {}
 
 
 def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0, n_devices: int = 1) -> Simulation:
@@ -107,24 +119,22 @@ def header_file(model: Model) -> Path:
         return model.path
     keys = {key: value for key, value in model.metadata.items() if isinstance(value, (bool, int, float, str, tuple))}
     keys |= {"tokenizer.ggml.model": "no_vocab", f"{model.architecture}.vocab_size": model.n_vocab}
-    return _sparse_file(model, header_bytes(keys, _relative_offsets(model)))
+    return _sparse_file(tuple(keys.items()), model.tensors)
 
 
-def _sparse_file(model: Model, header: bytes) -> Path:
-    """A sparse file of the model's full size that takes only the header's bytes on disk."""
+@lru_cache(maxsize=MOST_HEADERS)
+def _sparse_file(keys: tuple[tuple[str, Any], ...], tensors: tuple[Tensor, ...]) -> Path:
+    """A sparse file with all the bytes of a model that takes only the header's on disk."""
+    start = min(tensor.offset for tensor in tensors)
+    tensors = tuple(replace(tensor, offset=tensor.offset - start) for tensor in tensors)
+    header = header_bytes(dict(keys), tensors)
     path = _folder() / f"{hashlib.sha1(header).hexdigest()[:16]}.gguf"
     if not path.exists():
-        end = max(tensor.offset + tensor.n_bytes for tensor in _relative_offsets(model))
+        end = max(tensor.offset + tensor.n_bytes for tensor in tensors)
         with path.open("wb") as file:
             file.write(header)
             file.truncate(len(header) + end)
     return path
-
-
-def _relative_offsets(model: Model) -> tuple[Tensor, ...]:
-    """The tensors with offsets relative to the start of the data."""
-    start = min(tensor.offset for tensor in model.tensors)
-    return tuple(replace(tensor, offset=tensor.offset - start) for tensor in model.tensors)
 
 
 @lru_cache(maxsize=1)
@@ -134,10 +144,29 @@ def _folder() -> Path:
     return folder
 
 
-@lru_cache(maxsize=MAX_ENGINES)
-def _engine(_rpc_servers: tuple[str, ...]) -> LlamaEngine:
-    """One worker for each set of RPC servers: ggml cannot remove a registered device."""
-    return LlamaEngine()
+_ENGINES: dict[tuple[str, ...], LlamaEngine] = {}
+"""One engine for each set of RPC servers, the last used at the end: ggml cannot remove a registered device."""
+
+
+def lend(engine: LlamaEngine) -> None:
+    """Simulate this machine's own devices in a worker that is already there."""
+    _ENGINES[()] = engine
+
+
+def _engine_for(settings: Settings) -> LlamaEngine:
+    """The engine with these servers; the last used for the host alone, which is the same beside any servers."""
+    if settings.devices == () and _ENGINES:
+        return next(reversed(_ENGINES.values()))
+    return _engine(settings.rpc_servers)
+
+
+def _engine(rpc_servers: tuple[str, ...], new: LlamaEngine | None = None) -> LlamaEngine:
+    found = _ENGINES.pop(rpc_servers, None) or new or LlamaEngine()
+    with_servers = [servers for servers in _ENGINES if servers]
+    for servers in with_servers[: 1 - MOST_ENGINES]:
+        _ENGINES.pop(servers).close()
+    _ENGINES[rpc_servers] = found
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -149,9 +178,15 @@ _LOOPBACK: list[LoopbackDevice] = []
 
 
 def _stand_ins(n_devices: int) -> list[LoopbackDevice]:
+    """Loopback devices that run, as many as asked; the worker that will use new ones starts beside them."""
     _LOOPBACK[:] = [device for device in _LOOPBACK if device.alive]
-    while len(_LOOPBACK) < n_devices:
-        _LOOPBACK.append(loopback_device(n_threads=1))
+    if len(_LOOPBACK) < n_devices:
+        require_rpc()
+        engine = LlamaEngine()
+        engine.prepare()
+        while len(_LOOPBACK) < n_devices:
+            _LOOPBACK.append(loopback_device(n_threads=1))
+        _engine(tuple(device.endpoint for device in _LOOPBACK), engine)
     return _LOOPBACK[:n_devices]
 
 

@@ -26,6 +26,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from inferlab.engine import amx, libraries, openmp
@@ -41,6 +43,7 @@ LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, the start of a tensor's line
 UNFINISHED: set[str] = set()  # files that are being written
 LAYER_LINES = (" assigned to device ", ": dev = ")  # llama-model.cpp, llama-kv-cache.cpp: where layer and cache are
+MOST_WITHOUT_WEIGHTS = 4  # models that are kept for simulations
 REARRANGED_LINE = "repack tensor "  # repack.cpp:4917, amx.cpp:70
 CPU_FEATURES = re.compile(r"CPU : ((?:\w+ = [^|]* \| )*)")  # llama_print_system_info, llama.cpp:599
 FEATURE_ON = re.compile(r"(\w+) = 1 \|")
@@ -93,6 +96,14 @@ def read_requests(requests: queue.Queue[str], log_path: str) -> None:
     os._exit(0)
 
 
+def bindings() -> Any:
+    """llama-cpp-python's C API, without the package around it: that loads NumPy and Jinja for a class not used here."""
+    found = find_spec("llama_cpp")
+    if found is not None:
+        sys.modules.setdefault("llama_cpp", module_from_spec(found))
+    return import_module("llama_cpp.llama_cpp")
+
+
 class Worker:
     """llama.cpp with at most one open model; each request is the method `do_` + its name.
 
@@ -100,15 +111,14 @@ class Worker:
     """
 
     def __init__(self, send_message: Callable[[dict[str, Any]], None]) -> None:
-        import llama_cpp.llama_cpp as api
-
+        api = bindings()
         self.amx_refused = _avoid_miscompiled_amx()
         self.api = api
         self.send_message = send_message
         self.devices, self.scoring = Devices(), Scoring()
         self.watch = GraphWatch(api, self.devices.ggml_base) if GraphWatch.wanted() else None
         self.loaded: LoadedModel | None = None
-        self.simulated, self.loading_lines = None, 0
+        self.without_weights: dict[str, tuple[LoadedModel, list[str]]] = {}
         self.log: list[tuple[float, int, str]] = []
         self._level = LOG_INFO
         self._log_callback = api.llama_log_callback(self._on_log)
@@ -199,35 +209,46 @@ class Worker:
             "log": [(at - began, level, text) for at, level, text in reported_lines(self.log)],
         }
 
-    def do_simulate(self, model: str, settings: dict[str, Any], n_outputs_max: int) -> dict[str, Any]:
-        """Make a context whose allocations are only counted; the header stays loaded for the next simulation.
+    def do_simulate(
+        self, model: str, settings: dict[str, Any], n_outputs_max: int, metadata: dict[str, str | int]
+    ) -> dict[str, Any]:
+        """Make a context whose allocations are only counted; an open model stays open.
 
         With no_alloc the compute buffers have their real sizes, the buffers of weights and cache are empty.
         """
-        wanted = (model, os.stat(model).st_mtime_ns, {name: settings[name] for name in DECIDE_PLACEMENT})
-        if self.loaded is None or self.simulated != wanted:
-            self.release()
-            self.log.clear()
-            without_file = settings | {"load_mode": "none"}
-            self.loaded = LoadedModel(
-                self.api, model, without_file, self.devices, shared=self.scoring.reference, no_alloc=True
-            )
-            self.simulated, self.loading_lines = wanted, len(self.log)
-        del self.log[self.loading_lines :]
+        loaded, loading_lines = self._without_weights(model, settings, metadata)
+        self.log.clear()
         params = context_params(self.api, settings)
         params.n_outputs_max = n_outputs_max
-        context = self.api.llama_init_from_model(self.loaded.weights, params)
+        context = self.api.llama_init_from_model(loaded.weights, params)
         if not context:
             raise Refused(f"llama.cpp would not make a context of {params.n_ctx} tokens; its last line says why.")
         self.api.llama_free(context)
-        lines = ((level, text) for _, level, text in self.log)
-        return {"log": [text for level, text in lines if level >= LOG_INFO or any(at in text for at in LAYER_LINES)]}
+        return {"log": [*loading_lines, *placement_lines(self.log)]}
+
+    def _without_weights(
+        self, model: str, settings: dict[str, Any], metadata: dict[str, str | int]
+    ) -> tuple[LoadedModel, list[str]]:
+        """A model loaded for simulations, and the lines of its loading; it stays for the next one that places it so."""
+        placement = {name: settings[name] for name in DECIDE_PLACEMENT}
+        wanted = json.dumps([model, os.stat(model).st_mtime_ns, placement, metadata])
+        if wanted not in self.without_weights:
+            if len(self.without_weights) >= MOST_WITHOUT_WEIGHTS:
+                self.without_weights.pop(next(iter(self.without_weights)))[0].free()
+            self.log.clear()
+            without_file = settings | {"load_mode": "none"}
+            loaded = LoadedModel(self.api, model, without_file, self.devices, no_alloc=True, metadata=metadata)
+            self.without_weights[wanted] = loaded, placement_lines(self.log)
+        return self.without_weights[wanted]
 
     def release(self) -> None:
-        """Free the open model, except weights that the reference uses too."""
+        """Free the open model, except weights that the reference uses too, and what simulations have loaded."""
         if self.loaded:
             self.loaded.free(besides=self.scoring.reference)
-        self.loaded = self.simulated = None
+        self.loaded = None
+        for loaded, _ in self.without_weights.values():
+            loaded.free()
+        self.without_weights.clear()
 
     # --- files ------------------------------------------------------------------------------
 
@@ -391,6 +412,11 @@ def writing(path: str | None) -> Iterator[None]:
         yield
     finally:
         UNFINISHED.clear()
+
+
+def placement_lines(log: list[tuple[float, int, str]]) -> list[str]:
+    """Lines at llama.cpp's default verbosity, and those with the device of a layer or of its cache."""
+    return [text for _, level, text in log if level >= LOG_INFO or any(at in text for at in LAYER_LINES)]
 
 
 def reported_lines(log: list[tuple[float, int, str]]) -> list[tuple[float, int, str]]:

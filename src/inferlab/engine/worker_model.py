@@ -24,6 +24,7 @@ class LoadedModel:
     api      the module llama_cpp.llama_cpp
     shared   a loaded model whose weights are used again if file and placement are the same
     no_alloc plan the buffers of the weights without allocating them (llama_model_params.no_alloc)
+    metadata values to read in place of the file's (llama_model_params.kv_overrides)
 
     Raises Refused when a device is missing or llama.cpp does not load the file.
     """
@@ -36,11 +37,15 @@ class LoadedModel:
         devices: Devices,
         shared: LoadedModel | None = None,
         no_alloc: bool = False,
+        metadata: dict[str, str | int] | None = None,
     ) -> None:
         self.api, self.context, self.sampler, self.n_batch = api, None, None, 0
         for endpoint in settings["rpc_servers"]:
             devices.add_rpc_server(endpoint)
         params, self._arrays = _model_params(api, settings, devices, no_alloc)
+        if metadata:
+            self._arrays.append(_metadata_array(api, metadata))
+            params.kv_overrides = self._arrays[-1]
         self.source = (path, os.stat(path).st_mtime_ns, no_alloc, {name: settings[name] for name in DECIDE_LOADING})
         if shared and shared.source == self.source:
             self.weights = shared.weights
@@ -182,6 +187,18 @@ def _model_params(api: Any, settings: dict[str, Any], devices: Devices, no_alloc
         arrays.append(_override_array(settings, devices))
         params.tensor_buft_overrides = ctypes.cast(arrays[-1], ctypes.c_void_p)
     return params, arrays
+
+
+def _metadata_array(api: Any, metadata: dict[str, str | int]) -> Any:
+    """Texts and whole numbers as llama_model_kv_override, ended by one without a key."""
+    found = (api.llama_model_kv_override * (len(metadata) + 1))()
+    for one, (key, value) in zip(found, metadata.items(), strict=False):
+        one.key = key.encode()
+        if isinstance(value, str):
+            one.tag, one.value.val_str = api.LLAMA_KV_OVERRIDE_TYPE_STR, value.encode()
+        else:
+            one.tag, one.value.val_i64 = api.LLAMA_KV_OVERRIDE_TYPE_INT, value
+    return found
 
 
 class _Override(ctypes.Structure):

@@ -126,7 +126,7 @@ class Waiting(Measurement):
         return tuple(rate / other for rate, other in pairs if other)
 
     def ratio_text(self, situation: str, spin: int | None, base: int | None, phase: str = "decode") -> str:
-        """`0.98 (0.96 to 1.01)`: median and bootstrap 95 % interval of `ratios`; "-" below ten rounds."""
+        """`0.98 (0.96 to 1.01)`: median and 95 % interval of `ratios`; "-" for fewer than have an interval."""
         ratios = self.ratios(situation, spin, base, phase)
         ends = median_interval(ratios)
         return f"{median(ratios):.3g} ({ends[0]:.3g} to {ends[1]:.3g})" if ends else "-"

@@ -14,6 +14,8 @@ from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
+from inferlab.prediction.memory.plan import CLOSED_FORM
+from inferlab.prediction.memory.verified import tried_text
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
 from inferlab.prediction.rooms import SHARED, devices_in, fullest_room
 from inferlab.prediction.steps import Step
@@ -413,6 +415,7 @@ def reasons(found: Fit, command: str) -> list[Any]:
         "details", {"id": "how"},
         element("summary", {}, "How this was computed"),
         paragraph(f"Compared with {found.compared_with}. Method: {found.plan.method}."),
+        *map(paragraph, [tried_text()] if found.plan.method == CLOSED_FORM else []),
         *map(paragraph, found.plan.notes),
         paragraph("The same on the command line; add --json for all numbers:"),
         code(command),

@@ -10,9 +10,9 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from math import prod
 from pathlib import Path
@@ -34,6 +34,8 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 STRING, ARRAY, INT32 = 8, 9, 5
 SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
 MAX_PARTS = 1000
+KEPT_HEADERS = 8
+FileIdentity = tuple[str, int, int, int]
 IMATRIX = "imatrix"  # general.type of an importance matrix (tools/imatrix/imatrix.cpp:603)
 OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive; unpack it first",
@@ -218,11 +220,12 @@ def _value_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class PackedArray:
-    """An array for the metadata of a new file, its elements already encoded."""
+    """An array for the metadata of a new file: type and number of its elements, their bytes and how to encode them."""
 
     kind: int
     length: int
-    packed: bytes = field(repr=False)
+    n_bytes: int
+    packed: Callable[[], bytes] = field(repr=False)
 
 
 def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
@@ -231,19 +234,33 @@ def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes
     Whole numbers become uint32 (the type of most keys), fractions float32, a tuple an array of int32; other arrays must
     be PackedArray.
     """
-    parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))]
-    for key, value in metadata.items():
-        parts += [_packed_string(key), *_packed_value(value)]
-    for tensor in tensors:
-        shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
-        parts += [_packed_string(tensor.name), shape, struct.pack("<IQ", TYPE_IDS[tensor.type], tensor.offset)]
+    parts = [*_header_parts(metadata, tensors)]
     n_bytes = sum(map(len, parts))
     return b"".join([*parts, bytes(-n_bytes % DEFAULT_ALIGNMENT)])
 
 
+def header_length(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> int:
+    """The length of `header_bytes`, for which no array is encoded."""
+    arrays = {key: value for key, value in metadata.items() if isinstance(value, PackedArray)}
+    without = {key: replace(value, packed=bytes) for key, value in arrays.items()}
+    n_bytes = sum(map(len, _header_parts(metadata | without, tensors))) + sum(one.n_bytes for one in arrays.values())
+    return n_bytes + -n_bytes % DEFAULT_ALIGNMENT
+
+
+def _header_parts(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> Iterator[bytes]:
+    yield MAGIC + struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(metadata))
+    for key, value in metadata.items():
+        yield _packed_string(key)
+        yield from _packed_value(value)
+    for tensor in tensors:
+        yield _packed_string(tensor.name)
+        yield struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
+        yield struct.pack("<IQ", TYPE_IDS[tensor.type], tensor.offset)
+
+
 def _packed_value(value: Any) -> tuple[bytes, ...]:
     if isinstance(value, PackedArray):
-        return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed
+        return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed()
     if isinstance(value, tuple):
         return struct.pack("<IIQ", ARRAY, INT32, len(value)), struct.pack(f"<{len(value)}i", *value)
     if isinstance(value, str):
@@ -274,6 +291,30 @@ def read_gguf(path: str | Path, sizes: Mapping[str, int] | None = None) -> Model
     numbered = ((replace(t, part=n) for t in part.tensors) for n, part in enumerate(others, 1))
     tensors = (*first.tensors, *chain.from_iterable(numbered))
     return replace(first, file_bytes=first.file_bytes + sum(p.file_bytes for p in others), tensors=tensors)
+
+
+def header_of(path: str | Path) -> Model:
+    """`read_gguf`, but a file that is still the same is not read again; of a model in several parts all are.
+
+    Raises as `read_gguf`.
+    """
+    path = Path(path)
+    identity = None if SPLIT_NAME.fullmatch(path.name) else file_identity(path)
+    return read_gguf(path) if identity is None else _kept_header(path, identity)
+
+
+@lru_cache(maxsize=KEPT_HEADERS)
+def _kept_header(path: Path, _: FileIdentity) -> Model:
+    return read_gguf(path)
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Path, inode, size and modification time: equal while a path means the same file; None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return os.path.abspath(path), found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def require_model(found: Model) -> Model:

@@ -7,7 +7,7 @@ from pathlib import Path
 from inferlab.errors import InvalidSettings
 from inferlab.model.catalog import KnownModel, known_models
 from inferlab.model.find import find_model
-from inferlab.model.gguf import Model, read_gguf
+from inferlab.model.gguf import Model, header_of
 from inferlab.model.synthetic_model import shape
 
 
@@ -24,4 +24,4 @@ def model_named(model: Model | KnownModel | str | Path | None, type: str | None 
         return shape(model, type or "Q4_K_M")
     if type is not None:
         raise InvalidSettings(f"type={type!r} is for a known model, but {model} is a file, which has its types.")
-    return read_gguf(find_model(model))
+    return header_of(find_model(model))

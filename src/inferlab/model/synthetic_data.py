@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import InvalidSettings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SPECIAL = ("<unk>", "<s>", "</s>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark for a space
+MARK = SPACE.encode()
 LEAST_TOKENS = len(SPECIAL) + len(BYTES) + 1
 DIGITS = 6
 UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6  # llama_token_type (llama-vocab.h)
@@ -134,7 +135,13 @@ def vocabulary(n_vocab: int) -> dict[str, Any]:
     """
     if not LEAST_TOKENS <= n_vocab <= 10**DIGITS:
         raise InvalidSettings(f"n_vocab={n_vocab:,} must be from {LEAST_TOKENS} to {10**DIGITS:,} tokens.")
-    return {"tokenizer.ggml.model": "llama", **_arrays(n_vocab), **_special_ids()}
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": PackedArray(STRING, n_vocab, _tokens_bytes(n_vocab), partial(_tokens, n_vocab)),
+        "tokenizer.ggml.scores": PackedArray(FLOAT32, n_vocab, 4 * n_vocab, partial(_scores, n_vocab)),
+        "tokenizer.ggml.token_type": PackedArray(INT32, n_vocab, 4 * n_vocab, partial(_kinds, n_vocab)),
+        **_special_ids(),
+    }
 
 
 def _special_ids() -> dict[str, Any]:
@@ -143,20 +150,26 @@ def _special_ids() -> dict[str, Any]:
 
 
 @cache
-def _arrays(n_vocab: int) -> dict[str, PackedArray]:
-    scores = struct.pack(f"<{n_vocab}f", -0.0, *range(-1, -n_vocab, -1))
+def _scores(n_vocab: int) -> bytes:
+    return struct.pack(f"<{n_vocab}f", -0.0, *range(-1, -n_vocab, -1))
+
+
+@cache
+def _kinds(n_vocab: int) -> bytes:
     named = (UNKNOWN, CONTROL, CONTROL, *(BYTE for _ in BYTES))
-    kinds = struct.pack(f"<{n_vocab}i", *named, *(NORMAL for _ in range(n_vocab - len(named))))
-    return {
-        "tokenizer.ggml.tokens": PackedArray(STRING, n_vocab, _tokens(n_vocab)),
-        "tokenizer.ggml.scores": PackedArray(FLOAT32, n_vocab, scores),
-        "tokenizer.ggml.token_type": PackedArray(INT32, n_vocab, kinds),
-    }
+    return struct.pack(f"<{n_vocab}i", *named, *(NORMAL for _ in range(n_vocab - len(named))))
 
 
+@cache
 def _tokens(n_vocab: int) -> bytes:
     """Length and text of each token; every numbered word has the same length."""
-    named = b"".join(struct.pack("<Q", len(text)) + text for text in map(str.encode, (*SPECIAL, *BYTES, SPACE)))
-    mark = SPACE.encode()
-    start = struct.pack("<Q", len(mark) + DIGITS) + mark
-    return named + b"".join(b"%b%0*d" % (start, DIGITS, number) for number in range(LEAST_TOKENS, n_vocab))
+    start = struct.pack("<Q", len(MARK) + DIGITS) + MARK
+    return _named_tokens() + b"".join(b"%b%0*d" % (start, DIGITS, number) for number in range(LEAST_TOKENS, n_vocab))
+
+
+def _tokens_bytes(n_vocab: int) -> int:
+    return len(_named_tokens()) + (n_vocab - LEAST_TOKENS) * (8 + len(MARK) + DIGITS)
+
+
+def _named_tokens() -> bytes:
+    return b"".join(struct.pack("<Q", len(text)) + text for text in map(str.encode, (*SPECIAL, *BYTES, SPACE)))

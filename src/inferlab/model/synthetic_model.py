@@ -29,6 +29,7 @@ from inferlab.model.gguf import (
     PackedArray,
     Tensor,
     header_bytes,
+    header_length,
     read_gguf,
 )
 from inferlab.model.synthetic_data import POOL_BYTES, vocabulary, weights
@@ -47,8 +48,8 @@ def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Mod
     """
     known = changed(name, **dimensions)
     tensors, metadata = _tensors(known, mix), _metadata(known, mix, header_only=False)
-    start = len(header_bytes(metadata, tensors))
-    placed = tuple(replace(tensor, offset=start + tensor.offset) for tensor in tensors)
+    start = header_length(metadata, tensors)
+    placed = tuple(Tensor(t.name, t.shape, t.type, t.n_bytes, start + t.offset) for t in tensors)
     plain = {key: value for key, value in metadata.items() if not isinstance(value, PackedArray)}
     path = Path(file_name(name, mix, **dimensions))
     return Model(path, placed[-1].offset + placed[-1].n_bytes, VERSIONS[-1], plain, placed)

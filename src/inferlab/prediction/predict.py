@@ -50,15 +50,30 @@ def predict_memory(
     Raises InvalidSettings without n_ctx, UnsupportedArchitecture where neither closed form nor simulation is valid for
     the KV cache, or a card's backend was never compared.
     """
+    planner = _planner(model_named(model), settings, machine, reserve, simulate, as_cuda)
+    return planner.closed_form() or planner.from_simulation() or planner.bound()
+
+
+def simulated_memory(
+    model: Model | str | Path, settings: Settings, machine: Machine | None = None, as_cuda: bool = False
+) -> MemoryPlan | None:
+    """The plan of `predict_memory` from llama.cpp's simulation even where a closed form answers, to verify that one.
+
+    None where no simulation is valid or llama.cpp cannot be asked. Raises as `predict_memory`, and EngineError.
+    """
+    return _planner(model_named(model), settings, machine, RESERVES[0], True, as_cuda).from_simulation()
+
+
+def _planner(
+    model: Model, settings: Settings, machine: Machine | None, reserve: str, simulate: bool, as_cuda: bool
+) -> MemoryPlanner:
     if reserve not in RESERVES:
         raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
-    model = model_named(model)
     _require_layers(model)
     settings.require_model(model)
     gpus = planned_devices(settings, machine)
     processor = processor_kind(machine.instruction_sets) if machine else None
-    planner = MemoryPlanner(model, settings, gpus, reserve == "llama-server", processor, simulate, as_cuda)
-    return planner.closed_form() or planner.from_simulation() or planner.bound()
+    return MemoryPlanner(model, settings, gpus, reserve == "llama-server", processor, simulate, as_cuda)
 
 
 def predict_speed(

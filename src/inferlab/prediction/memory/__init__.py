@@ -2,8 +2,9 @@
 
 weights: the sum of tensor bytes; `host_weights`: those of the host, mapped and repacked. `cache`: the KV cache of each
 layer. `placement`: the device of each layer.
-`compute`: the compute and output buffers, where a closed form is exact. `plan`: the records of a plan.
-`planner`: the plan. Where no formula is valid, functions raise UnsupportedArchitecture or return None.
+`compute`: the compute and output buffers, and bounds for them. `allocation`: where the tensors of a batch lie.
+`plan`: the records of a plan. `planner`: the plan. `verified`: what stands behind one in closed form.
+Where no formula is valid, functions raise UnsupportedArchitecture or return None.
 """
 
 from __future__ import annotations

@@ -1,6 +1,13 @@
-"""Computes the compute and output buffers in closed form, where that is exact.
+"""Computes the compute and output buffers where that is exact, and bounds for them where it is not.
 
-The compute buffer has room for one batch in the widest stage of the model. With
+`compute_bytes` replays how llama.cpp places the tensors of a dense model's batch (`allocation`). Beside a device, the
+host has the inputs, the embedded tokens and their copy:
+
+    host       mask + 2D ub * 4 + inputs
+
+It is exact, at the 0.01 MiB that llama.cpp prints, for every shape tried (tests/benchmarks/test_closed_form.py).
+`most_compute_bytes` has bytes that suffice for more architectures and for a quantized cache: the two widest stages of
+the model at once. No random shape tried needed more (same file). With
 ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * head_dim, n = cells of one stream:
 
     mask       flash attention: 2 n ub        without: 4 n ub
@@ -8,14 +15,8 @@ ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * hea
     attention  with:    mask + 4D ub * 4
                without: mask + 4 n_head n ub + (2D + 2q + 2kv) ub * 4
     head       (n_vocab + D) outputs * 4
-    device     max(ffn, attention, head)
-    host       beside a device: mask + 2D ub * 4 (embedded tokens and their copy); alone: device + D ub * 4
 
-Some bytes for each token (its id, position and cell) are added. The sum is exact, at the 0.01 MiB that llama.cpp
-prints, when the stages fill the buffer without holes. `compute_bytes` returns None outside the proportions in which
-that was true of every random shape tried (tests/benchmarks/test_closed_form.py).
-`most_compute_bytes` has bytes that suffice outside them too, for more architectures and for a quantized cache: its two
-widest stages at once. No random shape tried needed more (same file).
+Some bytes for each token (its id, position and cell) are added.
 A model with recurrent states has one stage more, the mixer, and its bound is room for all stages at once:
 
     mixer      Mamba 2: (2 inner + 2gs + heads) + 3 (inner + 2gs) + 3 inner + 2D, times ub * 4, and twice the states
@@ -29,14 +30,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferlab.model.gguf import Model
+from inferlab.prediction.memory.allocation import Batch, buffer_bytes
 from inferlab.prediction.memory.cache import FULL_CONTEXT, WINDOWED, batches, cells
 from inferlab.prediction.memory.recurrent import RECURRENT, STATE_BYTES, kv_heads, state_values
 from inferlab.settings import Settings
 
 DENSE = frozenset(["llama", "qwen2", "qwen3", "gemma", "granite"])
-LEAST_FEED_FORWARD = 2.6  # n_ff / n_embd, below which the feed-forward stage leaves holes
-LEAST_RATIO_WITH_FLASH_ATTENTION = 1.1  # widest stage / second widest: closer stages are placed into each other's holes
-LEAST_RATIO_WITHOUT = 1.3
 F32, F16, IDS = 4, 2, 4
 BOUNDED_CACHES = frozenset(["f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])  # types that were tried
 SMALL_INPUTS = 2**16  # bytes of what no stage counts
@@ -110,20 +109,23 @@ def embedded_bytes(model: Model, settings: Settings) -> int:
 def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
     """Compute buffer of the host and, if the whole model and its cache are on one device, of "gpu0".
 
-    None where the closed form is not exact: other architectures, a quantized cache, proportions that leave holes.
+    None where that is not known to be exact: other architectures, experts, another cache than f16.
     """
-    if not _in_exact_range(model, settings, on_device):
+    if not _in_exact_range(model, settings):
         return None
+    n_bytes = buffer_bytes(_batch(model, settings, n_outputs), on_device)
+    if not on_device:
+        return {"host": n_bytes}
     needed = stages(model, settings, n_outputs)
-    flash = uses_flash_attention(settings)
-    least_ratio = LEAST_RATIO_WITH_FLASH_ATTENTION if flash else LEAST_RATIO_WITHOUT
-    if needed.widest < least_ratio * needed.second_widest or not (flash or needed.widest == needed.attention):
-        return None
-    if needed.widest == needed.head and n_outputs < tokens_reserved(settings):
-        return None
-    if on_device:
-        return {"host": needed.mask + 2 * needed.embedded + needed.inputs, "gpu0": needed.widest}
-    return {"host": needed.widest + needed.embedded + IDS * tokens_reserved(settings)}
+    return {"host": needed.mask + 2 * needed.embedded + needed.inputs, "gpu0": n_bytes}
+
+
+def _batch(model: Model, settings: Settings, n_outputs: int) -> Batch:
+    return Batch(
+        model.n_layer, model.n_embd, model.n_ff, n_vocab(model), model.n_head, model.n_head * model.head_dim_k,
+        model.n_head_kv * model.head_dim_k, tokens_reserved(settings), n_outputs, cells(settings)[1],
+        uses_flash_attention(settings),
+    )  # fmt: skip
 
 
 def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
@@ -242,15 +244,12 @@ def _widths(model: Model) -> tuple[int | None, ...]:
     return model.n_layer, model.n_embd, model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v
 
 
-def _in_exact_range(model: Model, settings: Settings, on_device: bool) -> bool:
-    """Whether the architecture, the types and the proportions are those for which the sum is exact."""
+def _in_exact_range(model: Model, settings: Settings) -> bool:
+    """Whether the order of the operations and the types are those that `allocation` replays."""
     if model.architecture not in DENSE or model.number("expert_count"):
         return False
     if None in (*_widths(model), model.n_ff, n_vocab(model)):
         return False
     if {settings.type_k, settings.type_v} != {"f16"} or model.head_dim_k != model.head_dim_v:
         return False
-    if batches(settings)[1] < settings.n_seq_max:
-        return False
-    d, q, kv = model.n_embd, model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
-    return d <= q <= (2 * d if on_device else d) and kv <= d and model.n_ff >= LEAST_FEED_FORWARD * d
+    return batches(settings)[1] >= settings.n_seq_max

@@ -57,9 +57,9 @@ def moved_tensors(model: Model, layers: Sequence[str], overrides: Sequence[tuple
     overrides  patterns and devices, of which the first that is found in a name counts
     Raises InvalidSettings for a tensor of which there is more than one copy: no plan of that was compared with a load.
     """
-    found = {}
+    found, patterns = {}, [(re.compile(pattern), device) for pattern, device in overrides]
     for tensor in model.tensors if overrides else ():
-        device = next((device for pattern, device in overrides if re.search(pattern, tensor.name)), None)
+        device = next((device for pattern, device in patterns if pattern.search(tensor.name)), None)
         if device is None:
             continue
         layer = layer_of(tensor, model)

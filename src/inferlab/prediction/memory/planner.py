@@ -54,6 +54,8 @@ COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches in the 
 EXPERT_SUMS = re.compile(r"blk\.\d+\.ffn_down_exps\.weight")
 PRINTED = 5243  # bytes by which a buffer in llama.cpp's log, to 0.01 MiB, may be off
 FEW_TOKENS = 32  # a batch below this is computed as one of decode (llama-context.cpp:2647)
+LIBRARIES = {"CUDA": "cuda", "ROCm": "hip", "MTL": "metal", "Metal": "metal", "Vulkan": "vulkan", "SYCL": "sycl"}
+"""A backend's name in ggml -> that of its library, as `libraries.backends` has it."""
 VERIFIED_BACKENDS = frozenset(["CUDA", "RPC"])  # backends whose real loads agreed with the plans
 # (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
 CUDA_HEADS = {(n, n) for n in (40, 64, 72, 80, 96, 112, 128, 256, 512)} | {(192, 128), (320, 256), (576, 512)}
@@ -326,7 +328,8 @@ class MemoryPlanner:
 
     def compute_of_host_alone(self) -> dict[str, int] | None:
         """Compute bytes with everything on the host, or more; None where nothing tells them."""
-        alone = self.settings.but(devices=(), rpc_servers=(), tensor_split=None, **WITHOUT_OVERRIDES)
+        everything = {"n_gpu_layers": -1, "tensor_split": None, "main_gpu": 0}
+        alone = self.settings.but(devices=(), rpc_servers=(), **everything, **WITHOUT_OVERRIDES)
         if not self.can_simulate:
             return self.compute_by_formula(alone, on_device=False)
         from inferlab.engine import dry_run
@@ -552,11 +555,15 @@ class MemoryPlanner:
 
     @property
     def devices_are_on_this_machine(self) -> bool:
-        """Whether llama.cpp can simulate on these devices themselves."""
+        """Whether llama.cpp can simulate on these devices themselves; it is asked only where it has their backend."""
+        own = {device.name: device.backend for device in self.gpus if device.backend != "RPC"}
+        if not own:
+            return True
+        if not {LIBRARIES.get(backend) for backend in own.values()} <= set(libraries.backends()):
+            return False
         from inferlab.engine import dry_run
 
-        own = {device.name for device in self.gpus if device.backend != "RPC"}
-        return not own or own <= {device.name for device in dry_run.machine().gpus}
+        return own.keys() <= {device.name for device in dry_run.machine().gpus}
 
     @property
     def host_attends_for_devices(self) -> bool:
