@@ -41,8 +41,11 @@ UNIT := tests --ignore=tests/benchmarks --ignore=tests/site
 TWO_AT_A_TIME := -n 2
 BY_FILE := $(TWO_AT_A_TIME) --dist loadfile --no-loadscope-reorder
 TIMED := tests/site/test_first_paint.py tests/site/test_labs_live.py
+DURATIONS := _build/durations
+# How long each test of a part took is kept, and the slowest are named.
+kept = --durations=15 --junitxml=$(DURATIONS)/$(1).xml
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
-asked_twice = $(1) || $(1) --last-failed
+asked_twice = $(2) $(call kept,$(1)) || $(2) --last-failed $(call kept,$(1)-again)
 
 .PHONY: help install book watch serve epub pdf gettext mirror test lint lab hub hubload bench reference stale tools diagrams clean
 .NOTPARALLEL:
@@ -76,14 +79,16 @@ mirror: $(READY)  ## one folder with all that book, test and lab need in a room 
 	$(BIN)/python tools/fill_mirror.py $(PLATFORMS:%=--platform %) -- '$(or $(TO),mirror)' $(LIBRARIES)
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
-	$(PYTEST) $(UNIT) -m "not engine" $(TWO_AT_A_TIME)
-	$(PYTEST) tests/handbook -m engine $(TWO_AT_A_TIME)
-	$(PYTEST) $(UNIT) -m engine --ignore=tests/handbook
+	rm -rf $(DURATIONS)
+	$(PYTEST) $(UNIT) -m "not engine and not timed" $(TWO_AT_A_TIME) $(call kept,unit)
+	$(PYTEST) $(UNIT) -m "engine and not timed" $(BY_FILE) $(call kept,engine)
+	$(PYTEST) $(UNIT) -m timed $(call kept,timed)
 	rm -rf _build/.executed
-	$(PYTEST) labs --nbval-lax -p handbook.tested_labs
+	$(PYTEST) labs --nbval-lax -p handbook.tested_labs $(call kept,labs)
 	$(MAKE) book GPU=$(GPU)
-	$(call asked_twice,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE))
-	$(call asked_twice,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
+	$(call asked_twice,site,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE))
+	$(call asked_twice,site-timed,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
+	@$(BIN)/python tools/durations.py $(DURATIONS)
 
 lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .

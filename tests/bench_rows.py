@@ -15,7 +15,7 @@ from inferlab.instruments.views import html_of
 
 PRINTED = Path(__file__).parent / "data" / "llama-bench.jsonl"
 RECORDS = Path(__file__).parents[1] / "src" / "inferlab" / "data" / "records" / "xeon-2c"
-LONGEST_SECONDS = 2.0
+LONGEST_SECONDS = 2.0  # of processor time, many times what the slowest takes
 ODD = (None, True, -1, 0, 1e999, 10**30, "", "x", "9" * 400, [], {}, [None], "<b>", "\ud800", float("nan"), 1e-320)
 
 
@@ -103,7 +103,7 @@ def fuzz_results(folder: Path, random: Random, n: int) -> int:
     """How many damaged files of n were read; the others were refused with a reason, each within LONGEST_SECONDS."""
     files, n_read = DroppedFiles(folder), 0
     for _ in range(n):
-        data, started = damaged(random), time.perf_counter()
+        data, started = damaged(random), time.process_time()
         files.keep("a.json", len(data), 0, data)
         try:
             found = your_numbers.answer({"files": '["a.json"]'}, files)
@@ -112,5 +112,5 @@ def fuzz_results(folder: Path, random: Random, n: int) -> int:
             html_of(found.view)
         except InferlabError:
             pass
-        assert time.perf_counter() - started < LONGEST_SECONDS
+        assert time.process_time() - started < LONGEST_SECONDS
     return n_read

@@ -2,6 +2,7 @@
 
 A test that uses one of the first three gets the marker `engine`; others that need llama.cpp declare it themselves.
 From a test without the marker llama_cpp is hidden, so that a missing marker fails in every run of the tests.
+A test with the marker `timed` that failed is asked again in a quieter moment.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 from lasting_browser import LastingBrowser, browsers_ended_after
 from no_engine import sitecustomize
 
@@ -28,6 +31,8 @@ STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
 NEED_THE_ENGINE = {"engine", "device", "built_book"}
 BROWSER_SECONDS = 600
 """How long one test and its fixtures may use a browser: many times what the slowest take."""
+PAUSES_SECONDS = (1.0, 5.0, 20.0)
+"""Before a failed test with the marker `timed` is asked again: another program may be busy for longer."""
 LOOKED_FOR = pytest.StashKey[Path]()
 
 
@@ -53,6 +58,25 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     limit = browsers_ended_after(BROWSER_SECONDS, item.nodeid) if uses_browser else nullcontext()
     with limit, nullcontext() if item.get_closest_marker("engine") else without_llama_cpp(item):
         return (yield)
+
+
+@pytest.hookimpl(specname="pytest_runtest_protocol", tryfirst=True)
+def pytest_ask_again(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test with the marker `timed` until it passes, with its fixtures; only the last try is reported."""
+    if not item.get_closest_marker("timed"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for number, seconds in enumerate(PAUSES_SECONDS, 1):
+        if not (failed := [one for one in reports if one.failed]):
+            break
+        item.warn(pytest.PytestWarning(f"try {number} failed, so it is asked again: {failed[0].longreprtext[-500:]}"))
+        time.sleep(seconds)
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @contextmanager

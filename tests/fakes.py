@@ -1,6 +1,7 @@
 """Replacements for llama.cpp, a driver or a machine in tests; never for the logic that is tested.
 
 `ScriptedEngine` implements the same Protocol as LlamaEngine and returns passes that the test wrote.
+`TurnedClock` is a clock that waits for nobody.
 `made_run` is a finished `Run` for figures, records and the command line.
 """
 
@@ -113,6 +114,26 @@ class ScriptedEngine:
 
     def close(self) -> None:
         pass
+
+
+class TurnedClock:
+    """A clock that waiting turns: in place of the module `time`, and of an event that ends a thread after `ends`."""
+
+    def __init__(self, ends: float = float("inf")) -> None:
+        self.now, self.ends = 0.0, ends
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wait(self, seconds: float) -> bool:
+        self.sleep(seconds)
+        return self.now > self.ends
+
+    def set(self) -> None:
+        self.ends = self.now
 
 
 class BatchEngine(ScriptedEngine):

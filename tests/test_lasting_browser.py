@@ -18,6 +18,7 @@ def test_a_script_without_end_fails_and_the_next_test_has_a_browser(browser, cap
     page.close()
 
 
+@pytest.mark.timed
 def test_a_browser_that_answers_is_left_alone(browser, capsys):
     """The limit ends with its block."""
     page = browser.new_page()

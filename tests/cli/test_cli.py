@@ -322,7 +322,8 @@ def test_a_real_measurement():
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     fields = json.loads(done.stdout)
-    assert 0 < fields["inter_token_seconds"] < fields["ttft_seconds"] < fields["load_seconds"] + 60
+    assert min(fields[name] for name in ("inter_token_seconds", "load_seconds")) > 0
+    assert fields["ttft_seconds"] == pytest.approx(sum(p["token_seconds"][0] for p in fields["passes"]) / 2)
     assert [len(p["token_seconds"]) for p in fields["passes"]] == [8, 8]
     assert {b["kind"] for b in fields["buffers"]} == {"weights", "kv_cache", "compute", "output"}
 
@@ -370,7 +371,7 @@ def test_ctrl_c_ends_the_measurement_and_its_worker():
         worker = _busy_child(measuring.pid)
         measuring.send_signal(signal.SIGINT)
         try:
-            out, err = measuring.communicate(timeout=20)
+            out, err = measuring.communicate(timeout=60)
         finally:
             measuring.kill()
     assert (measuring.returncode, out) == (130, "")

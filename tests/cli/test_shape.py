@@ -49,10 +49,10 @@ def test_ctrl_c_leaves_nothing(tmp_path):
     """Interrupted while the data is written: exit status 130, and no file under any name."""
     command = [sys.executable, "-m", "inferlab.cli", "shape", "llama-3.2-1b", "--type", "F16", "-o", "shape.gguf"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not any(file.stat().st_size > 2**22 for file in tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    assert "interrupted" in process.communicate(timeout=20)[1]
+    assert "interrupted" in process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert list(tmp_path.iterdir()) == []

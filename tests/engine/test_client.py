@@ -266,21 +266,21 @@ from inferlab.engine.session import default_engine
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 engine = default_engine()
-engine.open(tiny_model(), Settings(n_ctx=8192))
+engine.open(tiny_model(), Settings(n_ctx=32768))
 print(engine.pid, engine._worker.log, flush=True)
-engine.generate([1] * 8, 8000)
+engine.generate([1] * 8, 32000)
 """
 
 
 @pytest.mark.engine
 def test_no_worker_outlives_its_owner():
-    """Within five seconds after the owner is killed in the middle of a generation, its worker and log are gone."""
+    """After the owner is killed in the middle of a long generation, its worker and log are gone before that ends."""
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
         pid, log = owner.stdout.readline().split(maxsplit=1)
         worker = psutil.Process(int(pid))
         time.sleep(0.3)
         owner.kill()
-    ended = time.monotonic() + 5
+    ended = time.monotonic() + 20
     while _runs(worker) and time.monotonic() < ended:
         time.sleep(0.05)
     assert not _runs(worker)
@@ -352,7 +352,7 @@ def rpc_server():
         free.bind(("127.0.0.1", 0))
         endpoint = f"127.0.0.1:{free.getsockname()[1]}"
     server = subprocess.Popen([sys.executable, "-c", RPC_SERVER, endpoint], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", int(endpoint.split(":")[1]))) == 0:

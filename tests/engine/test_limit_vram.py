@@ -164,7 +164,7 @@ def held_by_an_owner(n_bytes):
     source = (
         "import time\nfrom inferlab.engine.client import LlamaEngine\nengine = LlamaEngine()\n"
         "free = next(d.free_bytes for d in engine.machine().devices if d.name == 'CPU')\n"
-        f"print(engine.pid, engine.hold_memory('CPU', free - {n_bytes}), flush=True)\ntime.sleep(60)\n"
+        f"print(engine.pid, engine.hold_memory('CPU', free - {n_bytes}), flush=True)\ntime.sleep(600)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
     return owner, *map(int, owner.stdout.readline().split())
@@ -180,7 +180,7 @@ def test_memory_is_held_through_ggmls_buffers_and_given_back_when_the_owner_is_k
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while os.path.exists(f"/proc/{worker}") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not os.path.exists(f"/proc/{worker}")

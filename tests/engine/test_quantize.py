@@ -282,7 +282,7 @@ def test_a_killed_notebook_leaves_nothing_behind(tmp_path):
         f"lab.quantize('tiny', 'Q2_K', {str(tmp_path / 'made.gguf')!r}, die)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while os.listdir(tmp_path) and time.monotonic() < until:
         time.sleep(0.02)
     assert os.listdir(tmp_path) == []

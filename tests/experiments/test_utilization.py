@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from fakes import ScriptedEngine, made_run, scripted_pass
+from fakes import ScriptedEngine, TurnedClock, made_run, scripted_pass
 
 from inferlab.errors import InvalidSettings
 from inferlab.experiments import utilization
 from inferlab.experiments.utilization import averaged, busy_percent, operations_per_second, telemetry_pairs
+from inferlab.measurement.telemetry import sampler
 from inferlab.measurement.telemetry.samples import Sample
 
 
@@ -59,11 +60,27 @@ def test_telemetry_is_compared_in_pairs():
         telemetry_pairs("tiny", n_pairs=3, engine=engine)
 
 
-def test_bursts_work_for_a_share_of_each_period():
-    """Samples begin near 0 and last as long as all periods."""
-    found = utilization.bursts("tiny", n=2, every_seconds=0.2, busy_share=0.5, engine=ScriptedEngine())
-    assert found[0].seconds <= 0
-    assert found[-1].seconds == pytest.approx(0.4, abs=0.15)
+class BurstEngine(ScriptedEngine):
+    """An engine whose answers take 0.03 s of a clock; `began` has when each was asked for."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock, self.began = clock, []
+
+    def generate(self, prompt, n_gen):
+        self.began.append(self.clock.now)
+        self.clock.sleep(0.03)
+        return super().generate(prompt, n_gen)
+
+
+def test_bursts_work_for_a_share_of_each_period(monkeypatch):
+    """It decodes until the share has passed, and rests; samples begin at 0 and last as long as all periods."""
+    engine = BurstEngine(TurnedClock())
+    for module in (utilization, sampler):
+        monkeypatch.setattr(module, "time", engine.clock)
+    found = utilization.bursts("tiny", n=2, every_seconds=0.2, busy_share=0.5, engine=engine)
+    assert engine.began == pytest.approx([0, 0.03, 0.06, 0.09, 0.2, 0.23, 0.26, 0.29])
+    assert (found[0].seconds, found[-1].seconds) == (0, pytest.approx(0.4))
     with pytest.raises(InvalidSettings, match="busy_share"):
         utilization.bursts("tiny", busy_share=1.5)
 

@@ -48,7 +48,7 @@ def home(tmp_path_factory) -> Iterator[tuple[str, int]]:
 
 def asked(home: tuple[str, int], path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of an answer; the path is sent as it is written."""
-    connection = http.client.HTTPConnection(*home, timeout=10)
+    connection = http.client.HTTPConnection(*home, timeout=60)
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     body = answer.read()
@@ -188,7 +188,7 @@ def test_the_command_tells_the_address_and_ends_with_ctrl_c(tmp_path):
     port = int(told.partition("http://127.0.0.1:")[2].partition("/")[0])
     assert asked(("127.0.0.1", port), "/part/chapter.html")[0] == 200
     server.send_signal(signal.SIGINT)
-    assert (*server.communicate(timeout=20), server.returncode) == ("\n", "", 0)
+    assert (*server.communicate(timeout=60), server.returncode) == ("\n", "", 0)
 
 
 def test_a_busy_port_is_told_with_the_option_that_names_another(tmp_path):
@@ -196,7 +196,7 @@ def test_a_busy_port_is_told_with_the_option_that_names_another(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         server = command(small_site.build(tmp_path), f"--port={port}")
-        told = server.communicate(timeout=20)[1]
+        told = server.communicate(timeout=60)[1]
     assert server.returncode == 1
     assert f"Port {port} " in told
     assert "--port" in told
@@ -207,7 +207,7 @@ def test_without_a_site_the_command_that_builds_it_is_told(tmp_path):
     """Nothing is served before `make book`."""
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: index\n", encoding="utf-8")
     server = command(tmp_path)
-    assert "run `make book` first" in server.communicate(timeout=20)[1]
+    assert "run `make book` first" in server.communicate(timeout=60)[1]
     assert server.returncode == 1
 
 
@@ -276,12 +276,12 @@ def test_a_mirror_is_served_to_every_network_or_to_one_address(stick, words, tol
     server = command(stick, "--port=0", f"--mirror={stick}", *words)
     lines = [server.stdout.readline() for _ in told]
     server.send_signal(signal.SIGINT)
-    server.communicate(timeout=20)
+    server.communicate(timeout=60)
     assert [line.startswith(start) for line, start in zip(lines, told, strict=True)] == [True] * len(told)
 
 
 def test_a_folder_that_is_no_mirror_is_not_served(tmp_path):
     """A wrong path shares nothing."""
     server = command(tmp_path, f"--mirror={tmp_path}")
-    assert "is no mirror: found no SHA256SUMS in it" in server.communicate(timeout=20)[1]
+    assert "is no mirror: found no SHA256SUMS in it" in server.communicate(timeout=60)[1]
     assert server.returncode == 1

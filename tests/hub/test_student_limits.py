@@ -95,7 +95,7 @@ def test_busy_loops_stay_on_the_students_cores():
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
     ) as student:
         children = [psutil.Process(int(pid)) for pid in student.stdout.readline().split()]
-        before, began = sum(sum(one.cpu_times()[:2]) for one in children), time.monotonic()
+        began, before = time.monotonic(), sum(sum(one.cpu_times()[:2]) for one in children)
         time.sleep(1)
         computed = sum(sum(one.cpu_times()[:2]) for one in children) - before
         passed = time.monotonic() - began

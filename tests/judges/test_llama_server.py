@@ -7,7 +7,7 @@ from inferlab.engine.llama_server import llama_server
 from inferlab.measurement.http_serving import serve_over_http
 from inferlab.measurement.http_workloads import users
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timed]
 
 
 def test_four_slots_answer_at_once(program):

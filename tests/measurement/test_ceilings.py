@@ -58,6 +58,7 @@ def test_a_link_has_two_directions_and_a_round_trip():
     assert ceilings.link("CUDA0", engine=Clock()) == LinkCeiling(ceilings.BLOCK / 0.002, ceilings.BLOCK / 0.004, 2e-5)
 
 
+@pytest.mark.timed
 def test_the_hosts_memory_is_read_by_all_threads(monkeypatch):
     """A real block is read; no memory here is slower than 100 MB/s or faster than 10 TB/s."""
     monkeypatch.setattr(ceilings, "block_bytes", lambda: 2**22)
@@ -99,6 +100,7 @@ def test_an_unknown_device_is_refused_with_the_known_ones(engine):
         engine.multiply("TPU7", type="F16", n_rows=1, n_cols=1, n_tokens=1, n_matrices=1, seconds=0)
 
 
+@pytest.mark.timed
 @needs_rpc
 def test_a_far_device_has_computed_when_its_time_ends(engine):
     """On a loopback device the result is waited for: passes there cannot be faster than a round trip."""

@@ -8,10 +8,11 @@ from inferlab.errors import EngineRefused, EngineTimeout
 from inferlab.measurement.http_client import stream
 
 
-def ask(port, seconds=5.0):
+def ask(port, seconds=60.0):
     return stream("127.0.0.1", port, "/completion", {"prompt": [1, 2]}, seconds)
 
 
+@pytest.mark.timed
 def test_each_event_is_stamped_when_it_arrives():
     """A pause of the server lies between two events, not before the first or after the last."""
     first, *rest = answer()
@@ -52,7 +53,7 @@ def test_what_is_no_answer_is_refused(pieces, more, said):
 
 def test_a_silent_server_is_not_waited_for_for_ever():
     """After the time without a byte the request is given up."""
-    with scripted_server([answer()[0], 0.6]) as (port, _), pytest.raises(EngineTimeout, match="sent nothing"):
+    with scripted_server([answer()[0], 60.0]) as (port, _), pytest.raises(EngineTimeout, match="sent nothing"):
         ask(port, seconds=0.2)
 
 

@@ -105,6 +105,7 @@ def test_a_request_without_a_token_is_refused(requests):
         serve_over_http(requests, ScriptedServer(1), lab.tiny_model())
 
 
+@pytest.mark.timed
 def test_requests_are_sent_when_they_say(monkeypatch):
     """Two that say the same moment are sent together, the third later."""
     monkeypatch.setattr(http_serving, "this_machine", lambda: CPU_ONLY)

@@ -40,6 +40,7 @@ def test_a_read_sweep_counts_every_repetition(monkeypatch):
     assert [(one.n_bytes, one.bytes_per_second) for one in found] == [(2**14, 2**26), (2**14 * 2**13, 2**27)]
 
 
+@pytest.mark.timed
 def test_the_repeated_block_is_read_as_often_as_said(monkeypatch):
     """A block of a size takes about as long as a block of twice the size that is repeated half as often."""
     timed = link_rates.read_sweep([2**16, 2**17], repeats=3)
@@ -60,6 +61,7 @@ def test_a_size_without_whole_integers_is_refused(size):
         link_rates.read_sweep([size])
 
 
+@pytest.mark.timed
 def test_a_file_is_read_from_the_page_cache(tmp_path):
     """The whole file counts; no memory here is slower than 10 MB/s."""
     path = tmp_path / "file"

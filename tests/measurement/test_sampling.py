@@ -89,6 +89,7 @@ def test_every_chain_of_the_table_is_sensible():
 
 
 @pytest.mark.engine
+@pytest.mark.timed
 def test_llama_cpp_times_every_chain():
     """All chains run on the embedded model. Sorting a flat vocabulary takes longer than cutting it to 40 tokens, and a
     rejected token longer than one that the grammar allows.

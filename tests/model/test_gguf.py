@@ -335,8 +335,8 @@ def test_the_embedded_model_cut_short_is_refused(refusal):
 
 
 def test_a_sparse_file_cannot_keep_the_reader_busy(tmp_path):
-    """A terabyte of nothing that claims strings without end is refused within seconds."""
-    path, began = tmp_path / "sparse.gguf", time.monotonic()
+    """A terabyte of nothing that claims strings without end is refused within 20 seconds of processor time."""
+    path, began = tmp_path / "sparse.gguf", time.process_time()
     with path.open("wb") as file:
         file.write(gguf([], n_entries=1000)[:24])
         for key in ("a", "b", "c"):
@@ -345,7 +345,7 @@ def test_a_sparse_file_cannot_keep_the_reader_busy(tmp_path):
         file.truncate(2**40)
     with pytest.raises(DamagedGGUF):
         read_gguf(path)
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 # --- twenty thousand wrong headers ------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_a_mutated_header_is_read_or_refused(tmp_path, seed):
     """Of a thousand wounded headers each is either read within its bounds or answered with a ModelError."""
     whole = write_gguf(tmp_path / "whole.gguf", shape=(1, 16)).read_bytes()
     generator, path = random.Random(seed), tmp_path / "mutated.gguf"
-    before, began, refused = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic(), 0
+    before, began, refused = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), 0
     for _ in range(1000):
         write_anew(path, mutated(whole, generator))
         try:
@@ -408,7 +408,7 @@ def test_a_mutated_header_is_read_or_refused(tmp_path, seed):
         except ModelError:
             refused += 1
     assert 500 < refused < 1000
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 

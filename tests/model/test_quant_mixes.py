@@ -75,9 +75,12 @@ def headers(tmp_path_factory) -> dict[str, tuple[str, dict, Path]]:
     """Header-only F16 shapes of every known model and of the special cases, with a small vocabulary."""
     folder = tmp_path_factory.mktemp("headers")
     cases = {name: (name, {}) for name in known_models()} | SPECIAL
-    return {
+    made = {
         case: (name, {"n_vocab": 512, **changes}, folder / f"{case}.gguf") for case, (name, changes) in cases.items()
     }
+    for name, dimensions, path in made.values():
+        lab.make_shape(name, "F16", path, header_only=True, **dimensions)
+    return made
 
 
 @pytest.mark.engine
@@ -87,8 +90,6 @@ def test_types_are_those_of_llama_cpps_quantizer(imatrix, headers):
 
     Without an importance matrix, those that llama.cpp only makes with one are exactly those that the library foresees.
     """
-    for name, dimensions, path in headers.values():
-        lab.make_shape(name, "F16", path, header_only=True, **dimensions)
     numbers = {mix: FILE_TYPES[mix] for mix in MIXES}
     told = quantizer_types([path for _, _, path in headers.values()], numbers, imatrix)
     for (case, (name, dimensions, _)), by_mix in zip(headers.items(), told, strict=True):

@@ -128,7 +128,7 @@ def test_the_margin_is_that_of_the_slowest_start(fitted):
 def test_a_start_times_a_plain_read_when_it_is_asked_to():
     """The record then has the seconds of the read and the sizes of the file."""
     start = cold_start(page_cache="full", time_read=True)
-    assert 0 < start.read_seconds < 1
+    assert 0 < start.read_seconds < 60
     assert start.file_bytes > start.model.tensor_bytes
     assert start.n_vocab > 0
     assert cold_start(page_cache="full").read_seconds is None

@@ -1,4 +1,4 @@
-"""The marker `engine`: what has it, and that a test without it cannot use llama.cpp unnoticed."""
+"""The markers: what has `engine` and cannot be without it, and how often a test with `timed` is asked."""
 
 import os
 import subprocess
@@ -65,15 +65,47 @@ def test_declares_it(started):
 def test_uses_the_shared_engine(engine):
     engine.ready()
 """
+TIMED = """
+import conftest
+import pytest
+
+conftest.PAUSES_SECONDS = (0.0, 0.0)
+asked = []
+
+
+@pytest.fixture
+def n_asked(request):
+    asked.append(request.node.name)
+    return asked.count(request.node.name)
+
+
+@pytest.mark.timed
+def test_disturbed_twice(n_asked):
+    assert n_asked == 3
+
+
+@pytest.mark.timed
+def test_always_too_slow(n_asked):
+    assert n_asked == 4
+
+
+@pytest.mark.timed
+def test_quiet(n_asked):
+    assert n_asked == 1
+
+
+def test_measures_no_time(n_asked):
+    assert n_asked == 2
+"""
 MARKED = {"declares_it", "uses_the_shared_engine"}
 LACKING = ("starts_a_worker", "swallows_the_failure", "starts_a_process_that_imports_llama_cpp",
            "starts_a_worker_from_another_process", "starts_a_worker_in_a_fixture", "asks_for_a_library")  # fmt: skip
 
 
-def printed_by_pytest(folder: Path, *options: str) -> list[str]:
+def printed_by_pytest(folder: Path, *options: str, samples: str = SAMPLES) -> list[str]:
     """The lines that pytest prints about the samples, in a process with the tests' conftest."""
-    (folder / "test_samples.py").write_text(SAMPLES)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = engine\n")
+    (folder / "test_samples.py").write_text(samples)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    engine\n    timed\n")
     here = str(Path(__file__).parent)
     paths = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -100,3 +132,14 @@ def test_the_marker_selects_what_declares_it_and_what_uses_a_shared_fixture(tmp_
     """A test that uses the fixture `engine` has the marker without saying so."""
     printed = printed_by_pytest(tmp_path, "-m", selected, "--collect-only", "-q")
     assert {line.split("::test_")[1] for line in printed if "::test_" in line} == expected
+
+
+def test_what_measures_time_is_asked_again_and_can_fail(tmp_path):
+    """Up to a try after the last pause, and a disturbance is told; a test without the marker is asked once."""
+    printed = printed_by_pytest(tmp_path, "-v", samples=TIMED)
+    outcomes = {line.split()[0].split("::test_")[1]: line.split()[1] for line in printed if "%]" in line}
+    assert outcomes == {
+        "disturbed_twice": "PASSED", "always_too_slow": "FAILED", "quiet": "PASSED", "measures_no_time": "FAILED",
+    }  # fmt: skip
+    assert sum("try 2 failed, so it is asked again" in line for line in printed) == 2
+    assert any("E       assert 3 == 4" in line for line in printed)
