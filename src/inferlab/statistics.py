@@ -74,8 +74,8 @@ def verdict(interval: tuple[float, float] | None) -> str:
 
     This is the one rule for measurements in pairs. With the interval of `median_interval` it is the two-sided sign test
     at 95 %: FASTER needs six of six pairs above 1, nine of ten, twelve of fifteen, or fifteen of twenty.
-    The test is exact for independent pairs, whatever their noise: what meets both sides of a pair cancels, and a pair
-    in which only one side was disturbed counts as one, however far off it is. A ratio of 1 counts for neither.
+    The test is exact for independent pairs, whatever their noise. What meets both sides of a pair cancels, and a pair
+    with one disturbed side counts as one, however far off it is. A ratio of 1 counts for neither.
     """
     low, high = interval or (1, 1)
     return FASTER if low > 1 else SLOWER if high < 1 else UNDECIDED
