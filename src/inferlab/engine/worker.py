@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 from typing import Any
 
 from inferlab.engine import amx, libraries, openmp
@@ -38,6 +39,7 @@ from inferlab.engine.worker_model import DECIDE_PLACEMENT, LoadedModel, batch_sl
 from inferlab.engine.worker_quantizer import quantizer_params
 from inferlab.engine.worker_sampling import time_chains
 from inferlab.engine.worker_scoring import Scoring
+from inferlab.model.gguf import file_identity
 
 LOG_INFO, LOG_ERROR, LOG_CONTINUES = 2, 4, 5  # enum ggml_log_level
 TENSOR_LINE = re.compile(r"\[ *(\d+)/ *(\d+)\] ")  # llama-quant.cpp, the start of a tensor's line
@@ -231,7 +233,7 @@ class Worker:
     ) -> tuple[LoadedModel, list[str]]:
         """A model loaded for simulations, and the lines of its loading; it stays for the next one that places it so."""
         placement = {name: settings[name] for name in DECIDE_PLACEMENT}
-        wanted = json.dumps([model, os.stat(model).st_mtime_ns, placement, metadata])
+        wanted = json.dumps([file_identity(Path(model)), placement, metadata])
         if wanted not in self.without_weights:
             if len(self.without_weights) >= MOST_WITHOUT_WEIGHTS:
                 self.without_weights.pop(next(iter(self.without_weights)))[0].free()
