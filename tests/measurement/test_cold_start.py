@@ -50,6 +50,7 @@ def test_the_phases_sum_to_the_wall_time():
 
 
 @pytest.mark.engine
+@pytest.mark.timed  # another test's engine would keep the file in memory
 @pytest.mark.skipif(not page_cache.ON_LINUX, reason="only Linux tells what its page cache holds")
 def test_an_empty_page_cache_is_confirmed_before_the_start():
     """The record says how much of the file was in memory before and after."""

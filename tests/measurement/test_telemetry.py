@@ -447,10 +447,9 @@ def test_sources_of_power_are_not_mixed(driver):
 def test_a_blocking_pcie_counter_delays_no_sample(driver):
     """While a PCIe reading waits for its window, samples are taken without it; they have it afterwards."""
     window = threading.Event()
-    driver(FakeGpu(), pcie=lambda: window.wait(30))
+    driver(FakeGpu(), pcie=lambda: window.wait(5))
     with Sampler(interval_seconds=0.02) as sampler:
         until(lambda: len(sampler.samples) > 5)
-        assert not window.is_set()
         assert not known(sampler.samples, PCIE_FIELDS[0])
         window.set()
         until(lambda: known(sampler.samples, PCIE_FIELDS[0]))
