@@ -28,6 +28,7 @@ STRICT_BUILD = ["build", str(ROOT), "-n", "-W", "--keep-going"]
 NEED_THE_ENGINE = {"engine", "device", "built_book"}
 BROWSER_SECONDS = 600
 """How long one test and its fixtures may use a browser: many times what the slowest take."""
+NO_OTHER_HOST = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 LOOKED_FOR = pytest.StashKey[Path]()
 
 
@@ -133,7 +134,7 @@ def browser() -> Iterator:
         def start() -> Browser:
             return playwright.chromium.launch(
                 executable_path=find_chromium(),
-                args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+                args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", NO_OTHER_HOST],
             )
 
         try:
