@@ -33,6 +33,7 @@ BROWSER_SECONDS = 600
 """How long one test and its fixtures may use a browser: many times what the slowest take."""
 PAUSES_SECONDS = (1.0, 5.0, 20.0)
 """Before a failed test with the marker `timed` is asked again: another program may be busy for longer."""
+NO_OTHER_HOST = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 LOOKED_FOR = pytest.StashKey[Path]()
 
 
@@ -157,7 +158,7 @@ def browser() -> Iterator:
         def start() -> Browser:
             return playwright.chromium.launch(
                 executable_path=find_chromium(),
-                args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+                args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", NO_OTHER_HOST],
             )
 
         try:

@@ -5,10 +5,12 @@ The gates of `tests/site` and the table of `tests/benchmarks/test_site_weight.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from playwright.sync_api import Page
 from servers import serving
 
 from handbook.serve import Handler
@@ -86,11 +88,18 @@ def first_visit(browser, home: str, page: str, *, scheme="light", size=WIDE, net
 
 
 @contextmanager
-def opened(browser, home: str, page: str, *, scheme="light", size=WIDE, network=None, settle=300, **options):
-    """The same, with the page left open: a pair of playwright's page and the `FirstVisit`."""
+def opened(
+    browser, home: str, page: str, *, scheme="light", size=WIDE, network=None, settle=300,
+    listen: Callable[[Page], None] = lambda tab: None, **options,
+):  # fmt: skip
+    """The same, with the page left open: a pair of playwright's page and the `FirstVisit`.
+
+    `listen` is called with the empty page. A page that leads on to another is followed there.
+    """
     context = browser.new_context(color_scheme=scheme, viewport=size, **options)
     tab = context.new_page()
     tab.add_init_script(OBSERVE)
+    listen(tab)
     session = context.new_cdp_session(tab)
     session.send("Network.enable")
     session.send("Network.setCacheDisabled", {"cacheDisabled": network is not None})
@@ -101,6 +110,8 @@ def opened(browser, home: str, page: str, *, scheme="light", size=WIDE, network=
     session.on("Network.loadingFinished", lambda e: sent.update({e["requestId"]: int(e["encodedDataLength"])}))
     try:
         tab.goto(home + page, wait_until="load", timeout=120_000)
+        tab.wait_for_selector("main", state="attached")
+        tab.wait_for_load_state("load")
         tab.wait_for_timeout(settle)
         seen = tab.evaluate(READ)
         by_address = {

@@ -1,10 +1,14 @@
-"""Addresses of the built site: from disk, and from servers."""
+"""Addresses of the built site, from disk and from servers; what was read on its pages, by browser and by parser."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from bs4 import BeautifulSoup
+from crawl import UNSCRIPTED, Crawl, html_of, visit
 from first_visit import compressing_server
 from servers import serving
 
@@ -36,3 +40,50 @@ def compressed(built_book) -> Iterator[str]:
     """Address of a server of the site that compresses, ending in a slash."""
     with compressing_server(built_book) as home:
         yield home
+
+
+@pytest.fixture(scope="session")
+def crawl(built_book, site, browser, tmp_path_factory) -> Crawl:
+    """The visits to the pages of the site as `make serve` sends it, shared by the processes of this run."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    return Crawl(built_book, shared / "crawl", partial(visit, browser, site))
+
+
+@pytest.fixture(scope="session")
+def wide(crawl) -> dict[str, dict]:
+    """What was read on each page in a wide window."""
+    return crawl.visited("wide")
+
+
+@pytest.fixture(scope="session")
+def phone(crawl) -> dict[str, dict]:
+    """What was read on each page in the window of a phone."""
+    return crawl.visited("phone")
+
+
+@pytest.fixture(params=["wide", "phone"])
+def seen(request, crawl) -> dict[str, dict]:
+    """What was read on each page, in either window."""
+    return crawl.visited(request.param)
+
+
+@pytest.fixture(scope="session")
+def unscripted(built_book, crawl) -> dict[str, dict]:
+    """What a reader without JavaScript sees on each page that has a figure or a diagram."""
+    drawn = ('class="lab-figure"', 'class="diagram')
+    texts = {page: (built_book / page).read_text(encoding="utf-8") for page in crawl.pages}
+    return crawl.visited(UNSCRIPTED, [page for page, text in texts.items() if any(one in text for one in drawn)])
+
+
+@pytest.fixture(scope="session")
+def parsed(built_book) -> dict[str, BeautifulSoup]:
+    """Every page by its path from the site's root, parsed; to be read only."""
+    pages = html_of(built_book)
+    return {page: BeautifulSoup((built_book / page).read_text(encoding="utf-8"), "html.parser") for page in pages}
+
+
+@pytest.fixture(scope="session")
+def soups(parsed) -> dict[str, BeautifulSoup]:
+    """The same for the pages and labs of the book."""
+    return {page: soup for page, soup in parsed.items() if page.startswith(("book/", "labs/"))}

@@ -1,4 +1,4 @@
-"""Every page serves a screen reader and a keyboard: axe-core finds nothing, light and dark, wide and narrow."""
+"""Every page serves a screen reader and a keyboard: axe-core finds nothing in a wide window, and the focus is seen."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from axe import STILL, violations
+from crawl import N_PARTS
+from first_visit import PHONE, WIDE
+from playwright.sync_api import Page
 
-WIDTHS = (1280, 390)
-N_PARTS = 8
-"""How many tests share the pages: one for all of them would take minutes, and on a slow machine be taken as hung."""
 FOCUS = """(name) => {
   const element = [...document.querySelectorAll(name)].find((each) => each.checkVisibility());
   element.focus();
@@ -18,68 +18,49 @@ FOCUS = """(name) => {
   return { style: outlineStyle, colour: outlineColor, width: parseFloat(outlineWidth), ground };
 }"""
 FOCUSED = (".bd-article p a", ".bd-article summary", ".bd-sidebar-primary li a", ".theme-switch-button", ".bd-toc li a")
+WITHOUT_ARTICLE = ("404.html", "search.html", "genindex.html")
 
 
-@pytest.fixture(scope="module")
-def pages(built_book) -> list[str]:
-    """Every page, those for searching too, but for redirects."""
-    paths = [path for path in sorted(built_book.rglob("*.html")) if "_static" not in path.parts]
-    return [path.relative_to(built_book).as_posix() for path in paths if "<main" in path.read_text(encoding="utf-8")]
-
-
-@pytest.fixture
-def tabs(browser) -> Iterator[list]:
-    """A wide tab and a narrow one, each with a process of its own, so that both are checked at the same time."""
-    sizes = [{"width": width, "height": 900} for width in WIDTHS]
-    contexts = [browser.new_context(viewport=size, color_scheme="light") for size in sizes]
-    yield [context.new_page() for context in contexts]
-    for context in contexts:
-        context.close()
+@pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
+def tab(request, browser) -> Iterator[Page]:
+    """An empty tab, wide or as narrow as a phone."""
+    tab = browser.new_page(viewport=request.param)
+    yield tab
+    tab.close()
 
 
 @pytest.mark.parametrize("part", range(N_PARTS))
-def test_axe_finds_no_violation(built_book, pages, tabs, part):
-    """Names, roles, landmarks, contrast and other rules hold on every page, light and dark, wide and narrow."""
-    assert len(pages) > N_PARTS
-    found = {}
-    for path in pages[part::N_PARTS]:
-        for tab in tabs:
-            tab.goto((built_book / path).as_uri())
-        if wrong := violations(tabs):
-            found[path] = wrong
-    assert found == {}
+def test_axe_finds_no_violation(crawl, part):
+    """Names, roles, landmarks, contrast and other rules hold on every page in a wide window, light and dark."""
+    assert crawl.barriers("wide", part) == {}
 
 
 BARRIERS = """<html lang=en><title>x</title><style>
   main { background: #fff } p, em { color: #111 }
   [data-theme=dark] main { background: #333 } [data-theme=dark] em { color: #fff }
   @media (max-width: 600px) { [data-theme=dark] p { color: #fff } [data-theme=dark] em { color: #111 } }
-</style><main><h1>x</h1><p>text</p><em>text</em><details><summary></summary></details></main>"""
+</style><main><h1>x</h1><p>text</p><em>text</em><details><summary></summary></details>
+<svg aria-hidden="true"><a href="#" tabindex="0"><text y="9">x</text></a></svg></main>"""
 
 
-def test_a_barrier_is_noticed(tabs):
-    """A fold without a name fails everywhere; pale text on dark paper only in dark, and at the width that has it."""
-    for tab in tabs:
-        tab.set_content(BARRIERS)
-    found = violations(tabs)
-    named = ["light, 1280: summary-name", "light, 390: summary-name"]
-    pale = ["dark, 1280: color-contrast", "dark, 390: color-contrast"]
-    assert [each.partition(" (")[0] for each in found] == [*named, *pale]
-    assert ["<p>" in each for each in found[2:]] == [True, False]
+def test_a_barrier_is_noticed(tab):
+    """What is wrong everywhere is found once; pale text on dark paper only in dark, and at the width that has it."""
+    tab.set_content(BARRIERS)
+    found = violations(tab)
+    width = tab.viewport_size["width"]
+    named = [each.partition(" (")[0] for each in found]
+    faults = ("light, {}: aria-hidden-focus", "light, {}: summary-name", "dark, {}: color-contrast")
+    assert named == [fault.format(width) for fault in faults]
+    assert ("<p>" in found[2]) is (width == WIDE["width"])
 
 
-def test_the_first_tab_offers_the_way_to_the_article(built_book, pages, browser):
+def test_the_first_tab_offers_the_way_to_the_article(wide):
     """Tab, Enter, Tab: the focus is on the first link of the article; where there is no sidebar, one Tab is enough."""
-    page, astray = browser.new_page(viewport={"width": 1280, "height": 900}), {}
-    for path in pages:
-        page.goto((built_book / path).as_uri())
-        for key in ("Tab",) if path == "404.html" else ("Tab", "Enter", "Tab"):
-            page.keyboard.press(key)
-        inside = "main" if path in ("404.html", "search.html", "genindex.html") else "article"
-        if not page.evaluate("name => Boolean(document.activeElement.closest(name))", inside):
-            astray[path] = page.evaluate("document.activeElement.outerHTML.slice(0, 160)")
-    page.close()
-    assert astray == {}
+    assert {page: found["focus"]["html"] for page, found in wide.items() if not is_inside(page, found["focus"])} == {}
+
+
+def is_inside(page: str, focus: dict) -> bool:
+    return focus["main" if page in WITHOUT_ARTICLE else "article"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

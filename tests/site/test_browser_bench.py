@@ -121,12 +121,12 @@ def test_the_saved_file_is_llama_benchs(page):
 
 def test_the_answer_to_a_run_has_no_barrier(browser, site):
     """axe-core finds nothing in it, light and dark, wide and narrow; on a phone each row says that it is a depth."""
-    page = opened(browser, site, bypass_csp=True)
+    page = opened(browser, site)
     started(page)
     finished(page)
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        assert violations([page]) == []
+        assert violations(page) == []
     label = "one => getComputedStyle(one, '::before').content"
     assert page.locator(".instrument-rates tbody th").first.evaluate(label).replace('"', "").split() == ["Depth"]
     page.close()

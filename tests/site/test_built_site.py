@@ -3,161 +3,71 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 import pytest
 from bs4 import BeautifulSoup
-from playwright.sync_api import TimeoutError
+from crawl import html_of, visit
 
 from handbook import claims
 
-READ = """
-async () => {
-  const wide = innerWidth;
-  const isTypeset = (formula) => {
-    const ink = formula.querySelector("svg[aria-hidden] path")?.getBoundingClientRect();
-    const closed = formula.checkVisibility() === false;
-    return (closed || ink?.width > 0) && formula.querySelector("math")?.textContent.trim() !== "";
-  };
-  const texts = () => {
-    const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
-    const found = [];
-    while (walker.nextNode()) {
-      const node = walker.currentNode;
-      if (!node.parentElement.closest("pre, code, script, style")) found.push(node.data);
-    }
-    return found;
-  };
-  const figures = [...document.querySelectorAll("main figure")].map((figure) => {
-    const plot = figure.querySelector(".lab-figure");
-    const image = figure.querySelector("img");
-    return {
-      id: figure.id,
-      caption: figure.querySelector("figcaption")?.textContent.trim() ?? "",
-      drawn: plot ? plot.querySelectorAll(".figure-drawing svg:has(text)").length === 2
-           : image ? image.complete && image.naturalWidth > 0
-           : !!figure.querySelector(".diagram svg, table, pre"),
-      plot: !!plot,
-      alt: !!figure.querySelector("[role=img], [role=group], svg[aria-labelledby], img[alt]:not([alt='']), table"),
-    };
-  });
-  return {
-    figures,
-    overflow: document.documentElement.scrollWidth - wide,
-    math: document.querySelectorAll("main .math").length,
-    typeset: [...document.querySelectorAll("main .math")].filter(isTypeset).length,
-    sources: texts().filter((text) => /\\\\(\\(|\\[|[a-z]+\\{|frac|sum|text|cdot|times)/.test(text)),
-  };
-}
-"""
 ALL_DRAWN = '() => document.readyState === "complete"'
+PLAIN = ("404.html", "genindex.html", "index.html", "search.html")
+FROM_DISK = (*PLAIN, *(f"book/{name}.html" for name in ("planner", "appendix/claims-on-trial", "foundations/anatomy")))
+"""Pages that differ in kind, each opened from disk too; `test_links` has the addresses of all others."""
 
 
-@dataclass
-class Visit:
-    """What happened when one page was opened, and what then stood on it."""
-
-    page: str
-    requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-    figures: list[dict] = field(default_factory=list)
-    overflow: int = 0
-    math: int = 0
-    typeset: int = 0
-    sources: list[str] = field(default_factory=list)
+@pytest.fixture(scope="session", params=["from disk", "from a server"])
+def visits(request, built_book, browser) -> dict[str, dict]:
+    """What a phone shows of every page from a server, and of some from disk."""
+    if request.param == "from a server":
+        return request.getfixturevalue("phone")
+    return {page: visit(browser, f"{built_book.as_uri()}/", page, "phone") for page in FROM_DISK}
 
 
-@pytest.fixture(scope="session")
-def pages(built_book) -> list[str]:
-    """Every page of the site, as paths relative to its root."""
-    paths = (path.relative_to(built_book) for path in built_book.rglob("*.html"))
-    return sorted(path.as_posix() for path in paths if path.parts[0] not in ("_static", "_sources"))
+@pytest.fixture
+def contents(visits) -> dict[str, dict]:
+    """The figures and formulas of each page."""
+    return {page: seen["content"] for page, seen in visits.items()}
 
 
-@pytest.fixture(scope="session")
-def visits(home, pages, browser) -> list[Visit]:
-    """One visit to each page on a phone's narrow screen, with every request and complaint noted."""
-    context = browser.new_context(viewport={"width": 390, "height": 844})
-    visits = [visit(context, home, page) for page in pages]
-    context.close()
-    return visits
-
-
-def visit(context, home: str, path: str) -> Visit:
-    result, pending = Visit(path), set()
-    page = context.new_page()
-    page.route(lambda url: is_foreign(url, home), lambda route: route.abort())
-    page.on("request", lambda request: result.requests.append(request.url))
-    page.on("request", lambda request: pending.add(request))
-    page.on("requestfinished", lambda request: pending.discard(request))
-    page.on("requestfailed", lambda request: pending.discard(request))
-    page.on("requestfailed", lambda request: result.complaints.append(f"failed: {request.url}"))
-    page.on("console", lambda note: note.type in ("error", "warning") and result.complaints.append(note.text))
-    page.on("pageerror", lambda error: result.complaints.append(str(error)))
-    page.goto(home + path)
-    try:
-        page.wait_for_function(ALL_DRAWN, timeout=15_000)
-    except TimeoutError:
-        result.complaints.append("a formula was not drawn within 15 seconds")
-    for key, value in page.evaluate(READ).items():
-        setattr(result, key, value)
-    result.complaints += [f"unanswered: {request.url}" for request in still_pending(page, pending)]
-    page.close()
-    return result
-
-
-def still_pending(page, requests: set, seconds: float = 15) -> set:
-    """The requests of a page that have no answer after so long; most pages have theirs when they are read."""
-    end = time.monotonic() + seconds
-    while requests and time.monotonic() < end:
-        page.wait_for_timeout(20)
-    return requests
-
-
-def is_foreign(url: str, home: str) -> bool:
-    return not url.startswith((home, "data:", "blob:", "about:"))
-
-
-def test_no_page_asks_another_host_for_anything(visits, home):
+def test_no_page_asks_another_host_for_anything(visits):
     """The book reads without a network: each request of each page stays inside the site's folder."""
-    assert {v.page: foreign for v in visits if (foreign := [u for u in v.requests if is_foreign(u, home)])} == {}
+    assert {page: seen["foreign"] for page, seen in visits.items() if seen["foreign"]} == {}
 
 
 def test_no_page_complains_on_the_console(visits):
     """No script fails, no file is missing: the browser's console stays free of errors and warnings."""
-    assert {v.page: v.complaints for v in visits if v.complaints} == {}
+    assert {page: seen["complaints"] for page, seen in visits.items() if seen["complaints"]} == {}
 
 
-def test_every_captioned_figure_is_drawn_and_described(visits):
+def test_every_captioned_figure_is_drawn_and_described(contents):
     """Whoever reads a caption finds its picture above it, and a text alternative for it."""
-    figures = [(v.page, figure) for v in visits for figure in v.figures]
+    figures = [(page, figure) for page, content in contents.items() for figure in content["figures"]]
     assert any(figure["plot"] for _, figure in figures)
-    assert [(p, f) for p, f in figures if not (f["drawn"] and f["caption"] and f["alt"])] == []
+    assert [(page, one) for page, one in figures if not (one["drawn"] and one["caption"] and one["alt"])] == []
 
 
-def test_every_formula_is_typeset(visits):
+def test_every_formula_is_typeset(contents):
     """A formula reaches the reader as mathematics, not as its source."""
-    assert sum(v.math for v in visits) > 0
-    assert [(v.page, v.math, v.typeset) for v in visits if v.math != v.typeset] == []
-    assert {v.page: v.sources for v in visits if v.sources} == {}
+    assert sum(content["math"] for content in contents.values()) > 0
+    assert {page: one for page, one in contents.items() if one["math"] != one["typeset"] or one["sources"]} == {}
 
 
-def test_no_page_scrolls_sideways_on_a_phone(visits):
+def test_no_page_scrolls_sideways_on_a_phone(contents):
     """At 390 pixels width the page fits; wide tables, code and diagrams scroll within their own frames."""
-    assert {v.page: v.overflow for v in visits if v.overflow > 0} == {}
+    assert {page: content["overflow"] for page, content in contents.items() if content["overflow"] > 0} == {}
 
 
 FOR_OTHER_PROGRAMS = {"objects.inv", "searchindex.js", ".buildinfo"}
 """What Sphinx reads at its next build, or at the build of another book."""
 
 
-def test_every_file_of_the_site_is_asked_for(built_book, pages):
+def test_every_file_of_the_site_is_asked_for(built_book):
     """No script, font or picture lies in the site that no page, sheet or script names; figures are named by digest."""
     files = {path.relative_to(built_book).as_posix(): path for path in built_book.rglob("*") if path.is_file()}
-    texts, wanted = [*pages], set(pages)
+    texts, wanted = html_of(built_book), set(html_of(built_book))
     while texts:
         text = files[texts.pop()].read_text(encoding="utf-8")
         named = {name for name in files.keys() - wanted if is_named(handle(name), text)}
@@ -182,30 +92,20 @@ def handle(name: str) -> str:
     return path.stem if path.parent.name == "figures" else path.name.removesuffix(".LICENSE.txt")
 
 
-def test_no_cell_left_an_error_or_a_warning_on_a_page(built_book, pages):
+def test_no_cell_left_an_error_or_a_warning_on_a_page(parsed):
     """What a cell wrote to stderr is a fault in the book, and no reader meets one."""
-    stained = [
-        page
-        for page in pages
-        if BeautifulSoup((built_book / page).read_text(encoding="utf-8"), "html.parser").select(".stderr, .traceback")
-    ]
-    assert stained == []
+    assert [page for page, soup in parsed.items() if soup.select(".stderr, .traceback")] == []
 
 
-def test_no_result_is_a_bare_python_value(built_book, pages):
+def test_no_result_is_a_bare_python_value(parsed):
     """A cell prints a sentence, or shows a table or a figure; a tuple or an object's name is no result."""
-    bare = [
-        page
-        for page in pages
-        if BeautifulSoup((built_book / page).read_text(encoding="utf-8"), "html.parser").select(".output.text_plain")
-    ]
-    assert bare == []
+    assert [page for page, soup in parsed.items() if soup.select(".output.text_plain")] == []
 
 
-def test_switching_to_dark_redraws_the_figures(home, visits, browser):
+def test_switching_to_dark_redraws_the_figures(home, browser):
     """Text in a figure takes the colour of the page's text at once when the reader changes the theme."""
     page = browser.new_page(color_scheme="light")
-    page.goto(home + next(v.page for v in visits if any(f["plot"] for f in v.figures)))
+    page.goto(home + FROM_DISK[-1])
     page.wait_for_function(ALL_DRAWN)
     ink = "() => getComputedStyle(document.querySelector('.figure-drawing svg text')).fill"
     light = page.evaluate(ink)
@@ -215,15 +115,11 @@ def test_switching_to_dark_redraws_the_figures(home, visits, browser):
     page.close()
 
 
-def test_diagrams_are_visible_without_javascript(home, visits, browser):
+def test_diagrams_are_visible_without_javascript(unscripted):
     """A reader who runs no scripts still sees every diagram."""
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    for name in [v.page for v in visits if v.figures and v.page != "index.html"]:  # which leads on to the first page
-        page.goto(home + name)
-        boxes = [diagram.bounding_box() for diagram in page.locator(".diagram svg").all()]
-        assert all(box and box["width"] > 100 and box["height"] > 30 for box in boxes), name
-    context.close()
+    places = [(page, place) for page, seen in unscripted.items() for place in seen["diagrams"]]
+    assert places
+    assert [(page, (width, height)) for page, (width, height) in places if width <= 100 or height <= 30] == []
 
 
 @pytest.mark.parametrize("word", ["prefill", "quantization", "quantisation"])

@@ -7,33 +7,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
+from first_visit import PHONE, WIDE
 from playwright.sync_api import Locator, Page, expect
+from readings import CUT, DRAWINGS
 
 CHAPTER = "book/foundations/anatomy.html"
 SMALLEST_TEXT = 9
-DRAWINGS = """() => [...document.querySelectorAll(".lab-figure")].map((box) => {
-  for (let fold = box; (fold = fold.parentElement.closest("details"));) fold.open = true;
-  const shown = [...box.querySelectorAll("svg")].filter((svg) => svg.getClientRects().length);
-  return {
-    alt: box.querySelector("[role=img]").getAttribute("aria-label"),
-    shown: shown.length,
-    sizes: [...shown[0]?.querySelectorAll("text, tspan") ?? []].map((text) => {
-      const { a, b } = text.getScreenCTM();
-      return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
-    }),
-    asks: box.querySelectorAll("button").length,
-  };
-})"""
-CUT = """() => [...document.querySelectorAll(".lab-figure")].flatMap((box) => {
-  for (let fold = box; (fold = fold.parentElement.closest("details"));) fold.open = true;
-  const svg = [...box.querySelectorAll("svg")].find((one) => one.getClientRects().length);
-  const frame = svg?.getBoundingClientRect();
-  return [...svg?.querySelectorAll("text") ?? []].filter((text) => {
-    const { left, right, top, bottom, width } = text.getBoundingClientRect();
-    const beyond = Math.max(frame.left - left, right - frame.right, frame.top - top, bottom - frame.bottom);
-    return width > 0 && beyond > 1;
-  }).map((text) => text.textContent);
-})"""
 SHIFTS = """() => {
   window.shifts = 0;
   new PerformanceObserver((list) => list.getEntries().forEach((one) => { window.shifts += one.value; }))
@@ -46,16 +25,10 @@ WITHOUT_DRAWINGS = """addEventListener("DOMContentLoaded", () => {
 
 
 @pytest.fixture(scope="session")
-def pages(built_book) -> list[Path]:
-    """The pages that have a figure."""
-    found = [*built_book.glob("book/**/*.html"), *built_book.glob("labs/*.html")]
-    return sorted(path for path in found if 'class="lab-figure"' in path.read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="session")
-def controlled(pages) -> list[Path]:
+def controlled(built_book) -> list[Path]:
     """The pages that have a figure with controls."""
-    return [path for path in pages if 'class="figure-controls"' in path.read_text(encoding="utf-8")]
+    found = [*built_book.glob("book/**/*.html"), *built_book.glob("labs/*.html")]
+    return sorted(path for path in found if 'class="figure-controls"' in path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -74,23 +47,17 @@ def first_figure(page: Page, address: Path | str) -> Locator:
     return box
 
 
-@pytest.fixture(scope="session", params=[1280, 390])
-def drawn(request, pages, browser) -> dict[str, tuple[list[dict], list[str]]]:
-    """For each page without JavaScript, in a wide and a narrow window: its drawings, and the texts that are cut."""
-    context = browser.new_context(java_script_enabled=False, viewport={"width": request.param, "height": 900})
-    page, found = context.new_page(), {}
-    for path in pages:
-        page.goto(path.as_uri())
-        found[path.stem] = page.evaluate(DRAWINGS), page.evaluate(CUT)
-    context.close()
-    return found
+@pytest.fixture(params=[str(size["width"]) for size in (WIDE, PHONE)])
+def drawn(request, unscripted) -> dict[str, dict[str, list]]:
+    """The drawings of each page without JavaScript in a wide and a narrow window, and the texts that are cut."""
+    return {page: seen["drawn"][request.param] for page, seen in unscripted.items()}
 
 
 def test_every_figure_is_there_without_javascript(drawn):
     """One drawing for the width of the window, legible, with a text alternative and without buttons."""
-    figures = [(name, one) for name, (drawings, _) in drawn.items() for one in drawings]
+    figures = [(page, one) for page, seen in drawn.items() for one in seen["drawings"]]
     assert figures
-    wrong = [(name, one["alt"][:60], min(one["sizes"], default=0)) for name, one in figures if not is_readable(one)]
+    wrong = [(page, one["alt"][:60], min(one["sizes"], default=0)) for page, one in figures if not is_readable(one)]
     assert wrong == []
 
 
@@ -108,7 +75,7 @@ def test_a_figure_that_is_not_readable_is_noticed(page, text):
 
 def test_no_text_of_a_figure_is_cut(drawn):
     """Headings, names and the sizes beside bars end within the figure, on a phone too."""
-    assert [(name, text) for name, (_, cut) in drawn.items() for text in cut] == []
+    assert [(page, text) for page, seen in drawn.items() for text in seen["cut"]] == []
 
 
 @pytest.mark.parametrize(("x", "cut"), [(0, []), (70, ["as planned"]), (-20, ["as planned"])])

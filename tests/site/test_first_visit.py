@@ -7,7 +7,7 @@ import io
 import re
 
 import pytest
-from first_visit import PHONE, WIDE, FirstVisit, opened, pages_of
+from first_visit import pages_of
 from fontTools.ttLib import TTFont
 
 from handbook import stylesheet
@@ -20,44 +20,17 @@ NOT_AT_ONCE = (
     *("pyodide", "inferlab.zip"),
 )
 ONLY_TO_SEARCH = ("searchindex.js", "searchtools.js", "language_data.js")
-ICONS_SHOWN = """() => {
-  const shown = new Set();
-  for (const element of document.querySelectorAll("body *")) {
-    for (const part of [null, "::before", "::after"]) {
-      const style = getComputedStyle(element, part);
-      if (!/Font ?Awesome/.test(style.fontFamily)) continue;
-      const text = part ? style.content.replaceAll('"', "") : element.innerText;
-      if (part && ["none", "normal"].includes(style.content)) continue;
-      for (const sign of text ?? "") shown.add(sign);
-    }
-    if (/\\bfa-(?!solid|lg)/.test(element.getAttribute("class") ?? "")) {
-      const { content } = getComputedStyle(element, "::before");
-      if (["none", "normal"].includes(content)) shown.add(element.className);
-    }
-  }
-  return [...shown];
-}"""
-
-
-@pytest.fixture(scope="module", params=[("light", WIDE), ("dark", PHONE)], ids=["light and wide", "dark on a phone"])
-def first_visits_and_icons(request, built_book, compressed, browser) -> tuple[dict[str, FirstVisit], dict[str, str]]:
-    """A first visit to each page, and a page for each icon that was shown."""
-    scheme, size = request.param
-    visits, shown = {}, {}
-    for page in pages_of(built_book):
-        with opened(browser, compressed, page, scheme=scheme, size=size) as (tab, visits[page]):
-            shown |= dict.fromkeys(tab.evaluate(ICONS_SHOWN), page)
-    return visits, shown
 
 
 @pytest.fixture
-def first_visits(first_visits_and_icons) -> dict[str, FirstVisit]:
-    return first_visits_and_icons[0]
+def first_visits(built_book, seen) -> dict[str, dict]:
+    """What a first visit to each page brought, wide and dark, and in light on a phone."""
+    return {page: seen[page] for page in pages_of(built_book)}
 
 
-def weight(visit) -> int:
+def weight(visit: dict) -> int:
     """Bytes of a first visit, without the figures' library, which is loaded when a figure is touched."""
-    return sum(size for address, size in visit.sent.items() if "plotly" not in address)
+    return sum(size for address, size in visit["sent"].items() if "plotly" not in address)
 
 
 def test_the_front_page_is_light(first_visits):
@@ -73,7 +46,7 @@ def test_no_page_is_heavy(first_visits):
 
 def test_a_page_loads_nothing_that_it_does_not_use(first_visits):
     """No icons' scripts, mathematics, live kernels or Python are loaded, and the search's files only by the search."""
-    loaded = {(page, address) for page, visit in first_visits.items() for address in visit.sent}
+    loaded = {(page, address) for page, visit in first_visits.items() for address in visit["sent"]}
     unused = [(page, address) for page, address in loaded if any(name in address for name in NOT_AT_ONCE)]
     early = [one for one in loaded if one[0] != "search.html" and any(name in one[1] for name in ONLY_TO_SEARCH)]
     assert (unused, early) == ([], [])
@@ -81,24 +54,24 @@ def test_a_page_loads_nothing_that_it_does_not_use(first_visits):
 
 def test_nothing_moves_while_a_page_loads(first_visits):
     """The layout of a page shifts by at most 0.05 on a first visit."""
-    moved = {page: visit.moved for page, visit in first_visits.items() if visit.shift > MOVES_AT_MOST}
+    moved = {page: visit["moved"] for page, visit in first_visits.items() if visit["shift"] > MOVES_AT_MOST}
     assert moved == {}
 
 
 def test_the_size_of_the_text_is_the_same_from_the_first_style_on(first_visits):
     """The root's font size, from which all others follow, has one value while a page loads."""
-    sizes = {page: visit.root_sizes for page, visit in first_visits.items()}
-    assert {page: found for page, found in sizes.items() if list(found) != ["16px"]} == {}
+    sizes = {page: visit["root_sizes"] for page, visit in first_visits.items()}
+    assert {page: found for page, found in sizes.items() if found != ["16px"]} == {}
 
 
-def test_every_icon_is_in_the_small_fonts(built_book, first_visits_and_icons):
+def test_every_icon_is_in_the_small_fonts(built_book, first_visits):
     """The fonts of icons hold each icon that a page shows: none is an empty box."""
     sheet = (built_book / "_static" / stylesheet.SHEET).read_text(encoding="utf-8")
     fonts = [base64.b64decode(font) for font in re.findall(r"data:font/woff2;base64,([^\"]+)", sheet)]
     held = {chr(code) for font in fonts for code in TTFont(io.BytesIO(font)).getBestCmap()}
-    _, shown = first_visits_and_icons
+    shown = {icon: page for page, visit in first_visits.items() for icon in visit["icons"]}
     assert len(shown) > 5
-    assert {icon: path for icon, path in shown.items() if icon not in held} == {}
+    assert {icon: page for icon, page in shown.items() if icon not in held} == {}
 
 
 def test_a_page_says_once_how_wide_it_is(built_book):

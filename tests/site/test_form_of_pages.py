@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import PurePosixPath
 from statistics import median
 
 import pytest
 from bs4 import BeautifulSoup
+from readings import BROKEN_CODE, MEASURE
 
 from inferlab import figures
 
@@ -17,32 +19,6 @@ LISTS = ("claims-on-trial", "glossary", "hardware-atlas", "parameter-guide")
 """Pages that are looked up and not read through; they may be longer."""
 MOST_IN_BOXES = 0.2
 
-MEASURE = """() => {
-  const article = document.querySelector("article.bd-article");
-  return {
-    height: document.documentElement.scrollHeight,
-    cut: [...article.querySelectorAll("pre")].filter(pre => pre.offsetParent && pre.scrollWidth > pre.clientWidth + 1)
-      .map(pre => pre.textContent.slice(0, 60)),
-  };
-}"""
-BROKEN_CODE = """() => [...document.querySelectorAll("article .highlight .line")].flatMap((line) => {
-  const text = [], walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) if (walker.currentNode.data.trim()) text.push(walker.currentNode);
-  if (!text.length || !line.checkVisibility()) return [];
-  const range = document.createRange();
-  range.setStart(text[0], text[0].data.search(/\\S/));
-  range.setEnd(text.at(-1), text.at(-1).data.trimEnd().length);
-  const [first, ...rest] = [...range.getClientRects()].filter((rect) => rect.width > 1);
-  const sets_in = rest.every((rect) => rect.top < first.bottom - 2 || rect.left > first.left + 5);
-  const room = line.getBoundingClientRect().right - first.left - 20;
-  const broken = [...line.querySelectorAll(".word")].filter((word) => {
-    range.selectNodeContents(word);
-    const tops = [...range.getClientRects()].map((rect) => rect.top);
-    return Math.max(...tops) - Math.min(...tops) > 8 && word.textContent.length * 8.6 < room;
-  });
-  return [...(sets_in ? [] : [line.textContent]), ...broken.map((word) => word.textContent)];
-})"""
-"""Lines whose rest does not stand further in, and words that break although they are shorter than a line."""
 VERDICTS_TOO_NEAR = """() => [...document.querySelectorAll(".claim")].filter((claim) => {
   const place = (part) => claim.querySelector(part).getBoundingClientRect();
   const verdict = place(".verdict"), text = place(".claim-body");
@@ -86,48 +62,22 @@ READ = (
 )
 
 
-@pytest.fixture(scope="session")
-def soups(built_book) -> dict[str, BeautifulSoup]:
-    """Every page and lab by its path without the suffix."""
-    found = [*built_book.glob("book/**/*.html"), *built_book.glob("labs/*.html")]
-    return {
-        path.relative_to(built_book).with_suffix("").as_posix(): BeautifulSoup(
-            path.read_text(encoding="utf-8"), "html.parser"
-        )
-        for path in found
-    }
-
-
-@pytest.fixture(scope="session", params=[1280, 390])
-def seen(request, built_book, soups, browser) -> tuple[int, dict[str, dict]]:
-    """A width of the window, and what each page measures in it."""
-    page = browser.new_page(viewport={"width": request.param, "height": 900})
-    found = {}
-    for name in soups:
-        page.goto((built_book / f"{name}.html").as_uri())
-        found[name] = page.evaluate(MEASURE) | {"broken": page.evaluate(BROKEN_CODE)}
-    page.close()
-    return request.param, found
-
-
-def test_no_page_is_too_long(seen):
+def test_no_page_is_too_long(wide):
     """A page of reading ends after about twelve screens; what is longer was split where its question changes."""
-    width, found = seen
-    if width == 1280:
-        heights = {name: one["height"] for name, one in found.items() if name.rpartition("/")[2] not in LISTS}
-        assert {name: height for name, height in heights.items() if height > TALLEST} == {}
+    read = [page for page in wide if page.startswith(("book/", "labs/")) and PurePosixPath(page).stem not in LISTS]
+    heights = {page: wide[page]["form"]["height"] for page in read}
+    assert len(heights) > 1
+    assert {page: height for page, height in heights.items() if height > TALLEST} == {}
 
 
 def test_code_is_never_cut_off(seen):
     """No block of code has to be scrolled to be read, on a desktop or on a phone."""
-    _, found = seen
-    assert {name: one["cut"] for name, one in found.items() if one["cut"]} == {}
+    assert {page: found["form"]["cut"] for page, found in seen.items() if found["form"]["cut"]} == {}
 
 
 def test_the_rest_of_a_long_line_of_code_is_seen_to_be_one(seen):
     """What goes on below stands further in than its line began, and no option is broken behind a hyphen."""
-    _, found = seen
-    assert {name: one["broken"] for name, one in found.items() if one["broken"]} == {}
+    assert {page: found["broken"] for page, found in seen.items() if found["broken"]} == {}
 
 
 @pytest.mark.parametrize("style", ["", ".line { display: block; padding-left: 2ch; text-indent: -2ch; }"])
@@ -222,15 +172,11 @@ def test_boxes_hold_at_most_a_fifth_of_a_page(soups):
 
 
 def share_in_boxes(soup: BeautifulSoup) -> float:
-    article = BeautifulSoup(str(soup.select_one("article.bd-article")), "html.parser")
-    for tag in article.select(LEFT_OUT):
-        tag.decompose()
-    total = n_words(article)
-    return sum(map(n_words, [box.extract() for box in article.select(BOXES)])) / total
-
-
-def n_words(tag) -> int:
-    return len(tag.get_text(" ").split())
+    article = soup.select_one("article.bd-article")
+    left_out, boxes = ({id(tag) for tag in article.select(names)} for names in (LEFT_OUT, BOXES))
+    around = [(len(text.split()), {id(tag) for tag in text.parents}) for text in article.strings]
+    words = [(n_words, bool(tags & boxes)) for n_words, tags in around if not tags & left_out]
+    return sum(n_words for n_words, is_in_box in words if is_in_box) / sum(n_words for n_words, _ in words)
 
 
 def test_too_many_boxes_are_noticed():
@@ -242,7 +188,8 @@ def test_too_many_boxes_are_noticed():
 
 def test_blue_is_prefill_and_orange_is_decode(built_book, soups):
     """A figure with one of the two colours is about that phase, by its words."""
-    used = {name: [figure_json(built_book, box) for box in soup.select(".lab-figure")] for name, soup in soups.items()}
+    boxes = {page: soup.select(".lab-figure") for page, soup in soups.items()}
+    used = {page: [figure_json(built_book, box) for box in found] for page, found in boxes.items()}
     assert any(figures.DECODE in drawn for found in used.values() for drawn in found)
     assert {name: wrong for name, found in used.items() if (wrong := misused_colours(found))} == {}
 

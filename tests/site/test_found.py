@@ -18,16 +18,6 @@ RESULTS = f"{DIALOG} .search-list a"
 CHAPTER = "book/workflow/pipeline.html"
 
 
-@pytest.fixture(scope="module")
-def soups(built_book) -> dict[str, BeautifulSoup]:
-    """Every page with an article, by its path."""
-    paths = [path for folder in ("book", "labs") for path in sorted((built_book / folder).rglob("*.html"))]
-    return {
-        path.relative_to(built_book).as_posix(): BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
-        for path in paths
-    }
-
-
 def content(soup: BeautifulSoup, name: str) -> str:
     tag = soup.find("meta", attrs={"name": name}) or soup.find("meta", attrs={"property": name})
     return tag["content"] if tag else ""

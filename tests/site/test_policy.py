@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from first_visit import pages_of
 from playwright.sync_api import Page, expect
+from readings import REFUSED
 
 CHAPTER, QUESTIONS = "book/foundations/anatomy.html", "book/workflow/pipeline.html"
 SLIDER, ATLAS = "book/appendix/compute-and-bandwidth.html", "book/community/hardware-atlas.html"
-WATCH = """
-window.violations = [];
-addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI, sourceFile, lineNumber, sample }) => {
-  window.violations.push([effectiveDirective, blockedURI, `${sourceFile}:${lineNumber}`, sample].join(" "));
-});
-"""
 
 
 @pytest.fixture(scope="module")
 def page(browser) -> Iterator[Page]:
     """One window that notes what the policy refuses and what its console calls an error."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.add_init_script(WATCH)
+    page.add_init_script(REFUSED)
     page.errors = []
     page.on("console", lambda told: page.errors.append(told.text) if told.type == "error" else None)
     page.on("pageerror", lambda error: page.errors.append(str(error)))
@@ -32,18 +26,14 @@ def page(browser) -> Iterator[Page]:
 
 def complaints(page: Page) -> list[str]:
     """What was refused or failed since the last call."""
-    found, page.errors[:] = [*page.evaluate("window.violations.splice(0)"), *page.errors], []
+    found, page.errors[:] = [*page.evaluate("window.refused.splice(0)"), *page.errors], []
     return found
 
 
-def test_every_page_obeys_the_policy(built_book, site, page):
+def test_every_page_obeys_the_policy(seen):
     """No page asks for, runs or styles what the policy forbids, and none writes an error to the console."""
-    found = {}
-    for path in pages_of(built_book):
-        page.goto(f"{site}{path}", wait_until="load")
-        if complaint := complaints(page):
-            found[path] = complaint
-    assert found == {}
+    faults = {page: [*found["refused"], *found["complaints"]] for page, found in seen.items()}
+    assert {page: told for page, told in faults.items() if told} == {}
 
 
 def test_what_a_reader_presses_obeys_the_policy(site, page):
