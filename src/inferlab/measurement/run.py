@@ -258,10 +258,11 @@ def measure_in_turns(
     rounds: int = 5,
     engine: Engine | None = None,
     progress: bool | None = None,
+    warmup_tokens: int = WARMUP_TOKENS,
 ) -> tuple[Run, ...]:
     """One `Run` for each of `choices`: each round opens them one after another and takes one pass of each.
 
-    Whatever disturbs the machine for a while then disturbs all of them. Before each pass one of at most WARMUP_TOKENS
+    Whatever disturbs the machine for a while then disturbs all of them. Before each pass one of at most `warmup_tokens`
     prompt tokens is run and not kept; `settled` is None.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
@@ -273,7 +274,7 @@ def measure_in_turns(
             for settings, turn in zip(choices, turns, strict=True):
                 opening = engine.open(path, with_context(settings, n_prompt, n_gen))
                 tokens = engine.random_prompt(n_prompt)
-                engine.generate(tokens[:WARMUP_TOKENS], 2)
+                engine.generate(tokens[:warmup_tokens], 2)
                 turn.passes.append(engine.generate(tokens, n_gen))
                 turn.common = common_fields(engine, opening, header)
     return tuple(
