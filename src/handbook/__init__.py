@@ -29,22 +29,23 @@ machine, and `epub` and `pdf` bind it into one file.
 
 from __future__ import annotations
 
-import sys
-
 from handbook.cells import build_facts, claim_counts, number, table
 
 __all__ = ["build_facts", "claim_counts", "load_ipython_extension", "number", "setup", "table"]
 
 
 def load_ipython_extension(ipython) -> None:
-    """Called by IPython for `--ext=handbook`: figures are shown as the page's own HTML.
+    """Called by IPython for `--ext=handbook`: figures are shown as the page's own HTML, not by plotly's renderers."""
+    shown = ipython.display_formatter.ipython_display_formatter
+    shown.for_type_by_name("plotly.basedatatypes", "BaseFigure", _show_on_page)
 
-    Plotly imports nbformat, which then checks no IRIs: the grammar for that would take each page's kernel a second.
-    """
-    sys.modules.setdefault("rfc3987_syntax", None)
+
+def _show_on_page(figure) -> None:
+    from IPython.display import publish_display_data
+
     from inferlab import figures
 
-    figures.register_page_renderer()
+    publish_display_data({"text/html": figures.page_html(figure)})
 
 
 def setup(app) -> dict:

@@ -111,7 +111,7 @@ def test_the_table_is_for_people(scripted, capsys):
 
 def test_an_unsettled_warm_up_is_reported(capsys):
     """Whoever measures beside a busy program learns it from the output."""
-    passes = [scripted_pass(0.1, (1.0,)), scripted_pass(0.1, (2.0,))] * 4
+    passes = [scripted_pass(0.05, (0.1,)), scripted_pass(0.05, (0.2,))] * 4
     assert cli.main(REQUEST, ScriptedEngine(passes)) == 0
     assert "never settled" in capsys.readouterr().out
 

@@ -51,11 +51,8 @@ def test_turning_the_cache_helps():
 def test_rates_are_those_of_a_shape(tmp_path, monkeypatch):
     """Each type's file is made and measured; the runs say that the weights are made up."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(
-        quant_tradeoffs, "make_shape", lambda name, mix: lab.make_shape(name, mix, n_layer=1, n_vocab=512)
-    )
-    engine = ScriptedEngine()
-    runs = quant_tradeoffs.type_rates(types=("F16", "Q8_0"), n_prompt=8, n_gen=2, repeats=1, engine=engine)
+    engine, size = ScriptedEngine(), {"n_layer": 1, "n_vocab": 512}
+    runs = quant_tradeoffs.type_rates(types=("F16", "Q8_0"), n_prompt=8, n_gen=2, repeats=1, engine=engine, **size)
     assert list(runs) == ["F16", "Q8_0"]
     assert all(run.model.synthetic for run in runs.values())
 

@@ -1,8 +1,11 @@
 """Figures: what is drawn from a run, read off the figure itself."""
 
 import json
+import pkgutil
 import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from fakes import WITH_GPU, made_plan, made_run, scripted_pass
@@ -301,3 +304,12 @@ def test_the_text_beside_the_longest_bar_ends_within_the_figure():
 def test_the_room_of_a_device_has_its_unit():
     """The line across a bar says how many GiB it stands for."""
     assert "room 8.00 GiB" in [note.text for note in PLANNED["memory_breakdown"].layout.annotations]
+
+
+def test_every_figure_is_at_hand_whichever_modules_were_imported_before():
+    """A module never hides a function that has its name."""
+    for module in pkgutil.iter_modules(figures.__path__):
+        import_module(f"inferlab.figures.{module.name}")
+    assert [name for name in figures.__all__ if isinstance(getattr(figures, name), ModuleType)] == []
+    with pytest.raises(AttributeError, match="has no 'pie'"):
+        _ = figures.pie

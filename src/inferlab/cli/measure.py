@@ -82,4 +82,4 @@ def print_table(run: Run) -> None:
     console.print(table)
     console.print(f"Medians of {len(run.passes)} passes; {run.badge}.", markup=False)
     if run.settled is False:
-        console.print("The warm-up never settled within 2 %: something else is using this machine.", style="yellow")
+        console.print("The warm-up never settled within 2 %: something else may be using this machine.", style="yellow")

@@ -23,6 +23,7 @@ from inferlab.settings import Settings
 from inferlab.units import GB, MIB
 
 DEVICE = "gpu0"
+WARMUP_TOKENS = 32  # the engines of a round stay open
 
 
 def freed_bytes(model: Model, settings: Settings, **changes: int) -> int:
@@ -121,6 +122,8 @@ def _round(
 
         def once(side: int) -> Run:
             chosen = [asked[side]]
-            return measure_in_turns(path, chosen, n_prompt, n_gen, 1, engines[side], progress=False)[0]
+            return measure_in_turns(
+                path, chosen, n_prompt, n_gen, 1, engines[side], progress=False, warmup_tokens=WARMUP_TOKENS
+            )[0]
 
         return in_pairs(once, n_pairs)

@@ -119,9 +119,13 @@ def type_rates(
     n_gen: int = 8,
     repeats: int = 3,
     engine: LlamaEngine | None = None,
+    **size: int,
 ) -> dict[str, Run]:
-    """Prefill and decode of a published model's shape in each type; the files are made once, in the cache folder."""
-    files = {name: make_shape(shape, name) for name in types}
+    """Prefill and decode of a published model's shape in each type; the files are made once, in the cache folder.
+
+    `size` changes the shape, such as n_layer.
+    """
+    files = {name: make_shape(shape, name, **size) for name in types}
     return {name: measure(file, None, n_prompt, n_gen, repeats, engine=engine) for name, file in files.items()}
 
 

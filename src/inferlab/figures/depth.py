@@ -39,7 +39,7 @@ def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
     return figure
 
 
-def token_against_cells(runs: Mapping[str, Sequence[Run]]) -> go.Figure:
+def token_against_cells(runs: Mapping[str, Sequence[Run | DepthScaling]]) -> go.Figure:
     """Engine time of a token against the cells that attention reads: a point for each 256-cell step, and a line.
 
     Names may have two parts, "where the cache is, which link": then the first chooses the colour, the last the dashes.

@@ -6,7 +6,6 @@ import os
 
 import plotly.graph_objects as go
 import plotly.io as pio
-from plotly.io.base_renderers import MimetypeRenderer
 
 from inferlab.figures.provenance import provenance_html, without_badge
 
@@ -31,21 +30,8 @@ def redraw(shown: go.FigureWidget, figure: go.Figure) -> None:
         shown.layout.width = width
 
 
-class PageRenderer(MimetypeRenderer):
-    """A plotly figure as HTML for the built page."""
-
-    def to_mimebundle(self, fig_dict: dict) -> dict[str, str]:
-        return {"text/html": page_html(fig_dict)}
-
-
 def page_html(figure: go.Figure | dict) -> str:
     """A figure for a built page: its JSON, from which the build makes drawing and controls; its provenance below."""
     drawn, badges = without_badge(figure if isinstance(figure, dict) else figure.to_dict())
     text = pio.to_json(drawn, validate=False).replace("</", "<\\/")
     return f'<div class="lab-figure"><script type="application/json">{text}</script></div>{provenance_html(badges)}'
-
-
-def register_page_renderer() -> None:
-    """Make every figure shown in this process a `PageRenderer` figure."""
-    pio.renderers["page"] = PageRenderer()
-    pio.renderers.default = "page"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferlab.engine.protocol import Pass
+from inferlab.measurement.depth import DepthScaling
 from inferlab.measurement.run import Run
 from inferlab.model.ggml_types import padded
 from inferlab.statistics import least_squares
@@ -42,14 +43,15 @@ def steps(passes: Sequence[Pass], n_prompt: int) -> dict[int, tuple[float, ...]]
     return {cells: tuple(found[cells]) for cells in sorted(found)}
 
 
-def levels(*runs: Run) -> dict[int, float]:
-    """Seconds of an undisturbed token in each 256-cell step: the tenth percentile over all passes of all runs.
+def levels(*measured: Run | DepthScaling) -> dict[int, float]:
+    """Seconds of an undisturbed token in each 256-cell step: the tenth percentile over all passes of all that is given.
 
     Disturbances, such as another program or an interrupt, only make tokens longer.
     """
     all_seconds: dict[int, list[float]] = {}
-    for run in runs:
-        for cells, seconds in steps(run.passes, run.n_prompt).items():
+    for one in measured:
+        found = one.seconds if isinstance(one, DepthScaling) else steps(one.passes, one.n_prompt)
+        for cells, seconds in found.items():
             all_seconds.setdefault(cells, []).extend(seconds)
     return {cells: sorted(all_seconds[cells])[len(all_seconds[cells]) // 10] for cells in sorted(all_seconds)}
 

@@ -36,7 +36,7 @@ from inferlab.statistics import median_interval
 from inferlab.units import rate_text, seconds_text
 
 AGREEMENT = 0.02
-MAX_WARMUPS = 8
+MAX_WARMUPS, WARMUP_SECONDS = 8, 2.0
 WARMUP_TOKENS = 512
 
 
@@ -45,7 +45,7 @@ class Run(Measurement):
     """One workload measured `repeats` times; every rate is derived from the timestamps of its passes.
 
     warmups    the passes before the counted ones
-    settled    whether two of them in a row agreed within 2 %; None if unknown
+    settled    whether two of them in a row agreed within 2 %; None if unknown, as after a single one
     made_with  the tool, if it was not this library
     samples    telemetry taken during the counted passes; `sampling` says how
 
@@ -181,7 +181,7 @@ def measure(
     """Prefill a prompt and decode after it, `repeats` times, through llama.cpp; returns the `Run`.
 
     The prompt is `n_prompt` random token ids, as in llama-bench, unless `prompt` gives a text.
-    Warm-up passes run first, until two in a row agree within 2 % or eight have run.
+    Warm-up passes run first, until two in a row agree within 2 %, at most eight or for WARMUP_SECONDS.
     `telemetry=True` takes a `Sample` every 0.1 s during the counted passes; a number sets another interval.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
@@ -258,10 +258,11 @@ def measure_in_turns(
     rounds: int = 5,
     engine: Engine | None = None,
     progress: bool | None = None,
+    warmup_tokens: int = WARMUP_TOKENS,
 ) -> tuple[Run, ...]:
     """One `Run` for each of `choices`: each round opens them one after another and takes one pass of each.
 
-    Whatever disturbs the machine for a while then disturbs all of them. Before each pass one of at most WARMUP_TOKENS
+    Whatever disturbs the machine for a while then disturbs all of them. Before each pass one of at most `warmup_tokens`
     prompt tokens is run and not kept; `settled` is None.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
@@ -273,7 +274,7 @@ def measure_in_turns(
             for settings, turn in zip(choices, turns, strict=True):
                 opening = engine.open(path, with_context(settings, n_prompt, n_gen))
                 tokens = engine.random_prompt(n_prompt)
-                engine.generate(tokens[:WARMUP_TOKENS], 2)
+                engine.generate(tokens[:warmup_tokens], 2)
                 turn.passes.append(engine.generate(tokens, n_gen))
                 turn.common = common_fields(engine, opening, header)
     return tuple(
@@ -296,14 +297,18 @@ class _Turns:
     common: dict[str, Any] = field(default_factory=dict)
 
 
-def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool]:
-    """Run passes until two in a row agree within 2 % in total time, at most eight; and whether two agreed."""
+def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool | None]:
+    """Run passes until two in a row agree within 2 % in total time, and say whether two agreed.
+
+    At most eight run, and none after WARMUP_SECONDS of passes: by then the machine is warm, and what still differs is
+    noise. None after a single pass.
+    """
     passes: list[Pass] = []
-    while len(passes) < MAX_WARMUPS:
+    while len(passes) < MAX_WARMUPS and sum(one.token_seconds[-1] for one in passes) < WARMUP_SECONDS:
         passes.append(engine.generate(tokens, n_gen))
         if len(passes) > 1 and _agree(passes[-2], passes[-1]):
             return tuple(passes), True
-    return tuple(passes), False
+    return tuple(passes), False if len(passes) > 1 else None
 
 
 def _agree(before: Pass, after: Pass) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -161,9 +162,10 @@ def pieces(tokens: Sequence[int], n: int, length: int) -> list[Sequence[int]]:
 
 
 def _compared(name: str, change: Change, sides: _Sides) -> Compared:
-    both = () if change.beside else (change.before, change.after)
-    costs = [sides.costs(one, change.one_by_one) for one in both]
-    answers = [sides.answers(change.before), sides.answers(change.after, change.beside)]
+    costs = [[], []] if change.beside else [
+        sides.costs_before(change.before, change.one_by_one), sides.costs(change.after, change.one_by_one)
+    ]  # fmt: skip
+    answers = [sides.answers_before(change.before), sides.answers(change.after, change.beside)]
     return Compared(
         name,
         tuple(abs(before - after) for before, after in zip(*costs, strict=True)),
@@ -177,10 +179,11 @@ def n_same(before: Sequence[int], after: Sequence[int]) -> int:
 
 
 class _Sides:
-    """Computes costs and answers with given settings, anew for each side of each change."""
+    """Computes costs and answers with given settings: once for changes that begin alike, anew for each second side."""
 
     def __init__(self, engine: LlamaEngine, path: Path, prompts: Sequence[Sequence[int]], n_gen: int) -> None:
         self.engine, self.path, self.prompts, self.n_gen = engine, path, prompts, n_gen
+        self.costs_before, self.answers_before = cache(self.costs), cache(self.answers)
 
     def roomy(self, settings: Settings, n_sequences: int = 1) -> Settings:
         """Settings with room for the answers, the same for all that are compared."""

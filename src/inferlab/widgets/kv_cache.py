@@ -16,7 +16,7 @@ from inferlab.units import bytes_text, seconds_text
 from inferlab.widgets.live_lab import OneButtonLab, labelled, slider
 
 N_GEN = 32
-PAGE_EXAMPLES = ((512, 200, "f16"), (2048, 200, "f16"), (2048, 1900, "f16"), (2048, 1900, "q8_0"))
+PAGE_EXAMPLES = ((512, 200, "f16"), (2048, 200, "f16"), (2048, 1000, "f16"), (2048, 1000, "q8_0"))
 
 
 def cache_lab(model: str | Path | None = None, engine: Engine | None = None) -> CacheLab | figures.Figure:
