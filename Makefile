@@ -47,7 +47,7 @@ kept = --durations=15 --junitxml=$(DURATIONS)/$(1).xml
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(2) $(call kept,$(1)) || $(2) --last-failed $(call kept,$(1)-again)
 
-.PHONY: help install book watch serve epub pdf gettext mirror test lint lab hub hubload bench reference stale tools diagrams clean
+.PHONY: help install book watch serve recorded epub pdf gettext mirror test lint lab hub hubload bench reference stale tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -65,6 +65,9 @@ watch: $(READY)  ## the same after each edit, until Ctrl-C
 
 serve: $(PYTHON_READY)  ## the built site at http://127.0.0.1:8000/; with MIRROR=, that folder to the whole room
 	$(BIN)/python -m handbook.serve $(if $(MIRROR),--mirror '$(MIRROR)') $(SERVE_OPTIONS)
+
+recorded: book  ## record what the build executed, for builds on a busy machine (on a quiet one)
+	$(BIN)/python -m handbook.recorded_runs write
 
 epub: book  ## the same site as a file for e-readers: _build/handbook.epub (needs Chromium)
 	$(BIN)/python -m handbook.epub
@@ -86,6 +89,7 @@ test: $(READY) lint  ## everything: unit tests, labs, the strict build, the buil
 	rm -rf _build/.executed
 	$(PYTEST) labs --nbval-lax -p handbook.tested_labs $(call kept,labs)
 	$(MAKE) book GPU=$(GPU)
+	@$(BIN)/python -m handbook.recorded_runs check
 	$(call asked_twice,site,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE))
 	$(call asked_twice,site-timed,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
 	@$(BIN)/python tools/durations.py $(DURATIONS)

@@ -126,7 +126,8 @@ def test_make_test_executes_everything_once():
     """What was kept goes first, nbval keeps the labs, the book executes the rest; `make book` uses what is kept."""
     calls = {target: subprocess.run([MAKE, "-n", target], cwd=ROOT, capture_output=True, text=True).stdout
              for target in ("test", "book", "watch")}  # fmt: skip
-    steps = ["rm -rf _build/.executed", "pytest labs --nbval-lax -p handbook.tested_labs", "jupyter-book build"]
+    steps = ["rm -rf _build/.executed", "pytest labs --nbval-lax -p handbook.tested_labs", "jupyter-book build",
+             "handbook.recorded_runs check"]  # fmt: skip
     places = [calls["test"].index(step) for step in steps]
     assert places == sorted(places)
     assert "rm -rf" not in calls["book"] + calls["watch"]
@@ -143,7 +144,7 @@ def test_make_tools_builds_for_the_backend_that_is_named():
 def test_make_alone_lists_the_commands():
     """The bare command changes nothing and names every target of the README."""
     listed = subprocess.run([MAKE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    targets = "install book watch mirror test lab hub hubload bench reference tools diagrams clean"
+    targets = "install book watch recorded mirror test lab hub hubload bench reference tools diagrams clean"
     for target in targets.split():
         assert f"make {target} " in listed
 

@@ -5,8 +5,8 @@ In a cell (`cells`): `number` makes a value available to the prose, `table` is a
 In the kernel that executes a page (`page_kernel`): `load_ipython_extension` shows figures as the page's own HTML.
 In Sphinx: `setup` connects the parts.
 
-- `execution_cache` executes a page unless its last results are still valid, and `incremental` selects the pages to
-  read and write again.
+- `execution_cache` executes a page (`page_execution`) unless its last results are still valid, and shows one of the
+  `recorded_runs` where the machine is too busy; `incremental` selects the pages to read and write again.
 - What a page shows: `drawings` draws figures as SVG, `formulas` typesets mathematics; `diagrams`, `trials`,
   `predictions`, `atlas_table`, `settings_table`, `engine_table` and `speculation_table` make diagrams, claims on trial,
   questions to the reader, and the tables of the hardware atlas, of the settings of five programs, of the engines and
@@ -70,6 +70,7 @@ def setup(app) -> dict:
         launch,
         page_kernel,
         predictions,
+        recorded_runs,
         settings_table,
         speculation_table,
         syllabus,
@@ -81,6 +82,6 @@ def setup(app) -> dict:
     tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables, syllabus)
     content = (*tabled, diagrams, formulas, drawings, gallery, code_lines, translation)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable, launch)
-    for part in (accessibility, *content, *reaching, incremental):
+    for part in (accessibility, *content, *reaching, recorded_runs, incremental):
         part.setup(app)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

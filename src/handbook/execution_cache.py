@@ -2,24 +2,26 @@
 
 Results are kept in `_build/.executed`, one file for each page, with digests of the page's code cells and of the parts
 of `fingerprints.context`. The whole page is executed again if a digest differs, or if its last execution failed or
-wrote to standard error.
+wrote to standard error. A page that a busy machine disturbs shows an earlier run of the same code cells: the one kept
+here, whatever its context, else the recorded one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
-from jupyter_client.jsonutil import parse_date
-from myst_nb.core.execute import NotebookClientBase, NotebookClientDirect, create_client, direct
+from myst_nb.core.execute import NotebookClientBase, NotebookClientDirect, create_client
 
-from handbook import fingerprints
+from handbook import fingerprints, recorded_runs
+from handbook.page_execution import Ending, Execution, execute
 from inferlab.records import write_whole
 
 METADATA_OF_EXECUTION = ("language_info", "widgets")
@@ -35,17 +37,23 @@ def is_ci(environment: Mapping[str, str]) -> bool:
 class Executions:
     """The pages that one build executes, and the results that it takes from earlier builds.
 
-    root      the book's folder, from which pages are named
-    folder    where results are kept
-    context   what results can depend on beside the page, see `fingerprints.context`
-    executed  seconds by page; `because` has the reason by page
+    root       the book's folder, from which pages are named
+    folder     where results are kept
+    context    what results can depend on beside the page, see `fingerprints.context`
+    machine    this machine, in words
+    executed   seconds by page; `because` has the reason by page
+    fell_back  what was disturbed, by page, where an earlier run is shown
+    failed     a sentence by page
     """
 
     root: Path
     folder: Path
     context: dict[str, str]
+    machine: str = "unknown"
     executed: dict[str, float] = field(default_factory=dict)
     because: dict[str, str] = field(default_factory=dict)
+    fell_back: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def client(self, *arguments: Any, **named: Any) -> NotebookClientBase:
         """The client of MyST-NB's `create_client`, which here looks for kept results before it executes."""
@@ -63,35 +71,49 @@ class Executions:
 
     def find(self, name: str, page: str) -> dict[str, Any] | None:
         """The kept results of a page, if they were made with the same page and context."""
-        kept = self._read(name)
+        kept = recorded_runs.read(self._file(name))
         made_with = {**self.context, "page": page}
         if kept and kept["made_with"] == made_with:
             return kept
         self.because[name] = _why_executed(kept["made_with"], made_with) if kept else "no results kept"
         return None
 
-    def keep(self, name: str, page: str, notebook: nbformat.NotebookNode, result: dict[str, Any]) -> None:
+    def keep(self, name: str, page: str, notebook: nbformat.NotebookNode, execution: Execution) -> None:
         """Keep what was executed, or nothing when it failed, wrote to standard error, or the library changed since."""
+        result = execution.result
         self.executed[name] = result["runtime"]
         self._file(name).unlink(missing_ok=True)
         if is_clean(notebook, result) and fingerprints.library_digest() == self.context["library"]:
-            kept = {"made_with": {**self.context, "page": page}, "result": result, **outputs_of(notebook)}
-            write_whole(self._file(name), json.dumps(kept))
+            made = {"made_with": {**self.context, "page": page}, "machine": self.machine, "engine": execution.engine}
+            write_whole(self._file(name), json.dumps({**made, "result": result, **outputs_of(notebook)}))
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            kept = json.loads(self._file(name).read_text(encoding="utf-8"))
-            whole = isinstance(kept, dict) and {"made_with", "result", "cells", "metadata"} <= set(kept)
-            return kept if whole else None
-        except (OSError, ValueError):
-            return None
+    def earlier(self, name: str, page: str) -> dict[str, Any] | None:
+        """A run of the same code cells: this machine's last one, else the recorded one."""
+        runs = (recorded_runs.read(self._file(name)), recorded_runs.recorded(name))
+        return next((run for run in runs if run and run["made_with"]["page"] == page), None)
+
+    def fail(self, name: str, ending: Ending) -> None:
+        """Note in one sentence why a page failed, with the file that has the traceback."""
+        file = failures(self.folder) / f"{name}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(ending.traceback, encoding="utf-8")
+        cause = ending.cause
+        if ending.disturbed:
+            cause = (f"The machine was busy: the cell {cause}; and no run of these cells is recorded. "
+                     "End other programs and build again.")  # fmt: skip
+        self.failed[name] = f"{name}, cell {ending.cell}: {cause} (traceback: {os.path.relpath(file, self.root)})"
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.json"
 
 
+def failures(folder: Path) -> Path:
+    """Where the tracebacks of failed pages lie: beside the folder of the kept results."""
+    return folder.parent / "failed"
+
+
 class CachingClient(NotebookClientDirect):
-    """Executes a page, or puts the kept results into it."""
+    """Executes a page, or puts the results of an earlier run into it."""
 
     def start_client(self) -> None:
         executions: Executions = self._kwargs["executions"]
@@ -99,34 +121,24 @@ class CachingClient(NotebookClientDirect):
         if kept := executions.find(name, page):
             restore_outputs(self.notebook, kept)
             self.exec_metadata = kept["result"]
-        else:
-            with timed_cells():
-                super().start_client()
-            self.exec_metadata["cell_seconds"] = take_cell_seconds(self.notebook)
-            executions.keep(name, page, self.notebook, self.exec_metadata)
+            return
+        execution = self._execute()
+        self.exec_metadata, ending = execution.result, execution.ending
+        if not (ending and ending.disturbed):
+            executions.keep(name, page, self.notebook, execution)
+        elif run := executions.earlier(name, page):
+            executions.fell_back[name] = f"cell {ending.cell} {ending.cause}"
+            restore_outputs(self.notebook, run)
+            told = recorded_runs.sentence(run, executions.fell_back[name])
+            self.exec_metadata = {**run["result"], "method": recorded_runs.METHOD, "disturbed": told}
+            return
+        if ending:
+            executions.fail(name, ending)
 
-
-@contextmanager
-def timed_cells() -> Iterator[None]:
-    """While this lasts, what MyST-NB executes notes the time of each cell."""
-    untimed = direct.single_nb_execution
-    direct.single_nb_execution = partial(untimed, record_timing=True)
-    try:
-        yield
-    finally:
-        direct.single_nb_execution = untimed
-
-
-def take_cell_seconds(notebook: nbformat.NotebookNode) -> list[float]:
-    """Seconds of each code cell, 0 for an empty one, from the times that nbclient left in the cells' metadata."""
-    return [_seconds(cell.metadata.pop("execution", {})) for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def _seconds(times: Mapping[str, str]) -> float:
-    if not times:
-        return 0.0
-    began, ended = (parse_date(times[name]) for name in ("iopub.status.busy", "shell.execute_reply"))
-    return (ended - began).total_seconds()
+    def _execute(self) -> Execution:
+        config = self.nb_config
+        with TemporaryDirectory() if config.execution_in_temp else nullcontext(str(self.path.parent)) as folder:
+            return execute(self.notebook, folder, config.execution_timeout, config.execution_allow_errors)
 
 
 def _why_executed(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import distributions
 from importlib.resources import files
 from pathlib import Path
@@ -24,11 +25,14 @@ ENVIRONMENT_PREFIXES = ("INFERLAB_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_"
                         "XDG_CACHE_HOME")  # fmt: skip
 """Prefixes of the environment variables that the library and llama.cpp read."""
 
+RECORDED = "recorded"
+"""The folder of recorded runs, on which no result depends."""
+
 
 def context() -> dict[str, str]:
     """Digests of everything except the page itself, by part.
 
-    library    every file of `src`: code, records, claims and the embedded model
+    library    every file of `src` but the recorded runs: code, records, claims and the embedded model
     llama.cpp  its shared libraries: names, sizes, dates of change
     packages   names and versions of what is installed
     machine    processor, cores, memory, devices and their backends
@@ -40,7 +44,7 @@ def context() -> dict[str, str]:
         "llama.cpp": sizes_digest(llama_cpp_files(os.environ)),
         "packages": packages_digest((one.name, one.version) for one in distributions()),
         "Python": sys.version,
-        "machine": machine_digest(_this_machine()),
+        "machine": machine_digest(this_machine()),
         "settings": environment_digest(os.environ),
         "own files": own_files_digest(),
     }
@@ -61,13 +65,13 @@ def library_digest(packages: Iterable[str] = ("inferlab", "handbook")) -> str:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files below a folder, in order, without hidden ones and what Python compiles."""
+    """All files below a folder, in order, without hidden ones, what Python compiles, and recorded runs."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if not any(_is_left_out(part) for part in path.relative_to(folder).parts))
 
 
 def _is_left_out(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__"
+    return name.startswith(".") or name in ("__pycache__", RECORDED)
 
 
 def contents_digest(named: Iterable[tuple[str, Path]]) -> str:
@@ -91,13 +95,20 @@ def machine_digest(machine: Machine) -> str:
     return digest(to_json(replace(machine, devices=devices)))
 
 
-def _this_machine() -> Machine:
+@cache
+def this_machine() -> Machine:
     """This machine, from a worker that ends before the first page is executed."""
     engine = LlamaEngine()
     try:
         return engine.machine()
     finally:
         engine.close()
+
+
+def machine_text(machine: Machine) -> str:
+    """`Example CPU, 4 cores, llama.cpp b1234`, with the GPUs that it has."""
+    gpus = (gpu.description for gpu in machine.gpus)
+    return ", ".join((machine.cpu, f"{machine.n_cores} cores", *gpus, machine.llama_cpp_text))
 
 
 def environment_digest(environment: Mapping[str, str]) -> str:

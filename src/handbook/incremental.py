@@ -9,8 +9,11 @@ results from `execution_cache` where those are still valid.
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Iterable, Mapping
+from logging import WARNING, LogRecord, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,8 @@ from myst_nb.core.execute import create_client
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
-from handbook import fingerprints
-from handbook.execution_cache import Executions
+from handbook import fingerprints, recorded_runs
+from handbook.execution_cache import Executions, failures
 
 LOGGER = logging.getLogger(__name__)
 
@@ -57,7 +60,10 @@ class Build:
         folder = Path(app.doctreedir).parent / ".executed"
         self.lock = lock_build(folder)
         context = {**fingerprints.context(), "library": self.library}
-        self.executions = Executions(Path(app.srcdir), folder, context)
+        machine = fingerprints.machine_text(fingerprints.this_machine())
+        self.executions = Executions(Path(app.srcdir), folder, context, machine)
+        shutil.rmtree(failures(folder), ignore_errors=True)
+        leave_out_what_follows(app, self.executions)
         self.stamp = folder / "last-build-went-well"
         self.went_well = self.stamp.exists()
         self.stamp.unlink(missing_ok=True)
@@ -83,9 +89,9 @@ class Build:
         return fingerprints.contents_digest([(name, Path(env.doc2path(name)))])
 
     def results_are_missing(self, env: Any, name: str) -> bool:
-        """Whether a page was executed and its results were not kept, or are gone."""
-        was_executed = getattr(env, "nb_metadata", {}).get(name, {}).get("exec_data")
-        return bool(was_executed) and not self.executions.has(name)
+        """Whether a page was executed and its results were not kept, or are gone, or are those of an earlier run."""
+        executed = getattr(env, "nb_metadata", {}).get(name, {}).get("exec_data")
+        return bool(executed) and ("disturbed" in executed or not self.executions.has(name))
 
     def pages_to_write(self, app: Any, env: Any) -> list[str]:
         """All pages, when something changed that pages show of each other."""
@@ -93,11 +99,20 @@ class Build:
         return [] if before == env.handbook_links else sorted(env.found_docs)
 
     def end(self, app: Any, exception: Exception | None) -> None:
-        """Say what was executed; remember a build without warnings."""
+        """Say what was executed, disturbed and failed; remember a build without warnings."""
         myst_nb.sphinx_.create_client = create_client
+        failed, fell_back = self.executions.failed, self.executions.fell_back
         LOGGER.info("%s", summary(self.executions, time.perf_counter() - self.started))
+        (self.stamp.parents[1] / recorded_runs.LIST).write_text(json.dumps(fell_back, indent=1), encoding="utf-8")
+        if fell_back:
+            LOGGER.info("%s", disturbed_line(fell_back))
+        with logging.skip_warningiserror():
+            for sentence in failed.values():
+                LOGGER.warning("%s", sentence)
         if exception is None and not app._warncount:
             self.stamp.touch()
+        if failed:
+            app.statuscode = 1
         self.lock.release()
 
 
@@ -113,6 +128,34 @@ def lock_build(folder: Path) -> FileLock:
     except Timeout:
         raise ExtensionError(f"Another build is running in {folder.parent}. Wait for it, or end it.") from None
     return lock
+
+
+class LeaveOut(logging.SphinxLogRecordTranslator):
+    """Drops the warnings of failed pages: a value that no cell glued, a figure that no cell drew."""
+
+    LogRecordClass = logging.SphinxWarningLogRecord
+
+    def __init__(self, app: Any, executions: Executions) -> None:
+        super().__init__(app)
+        self.executions = executions
+
+    def filter(self, record: LogRecord) -> bool:
+        super().filter(record)
+        pages = [self.app.env.doc2path(name) for name in self.executions.failed]
+        return not str(record.location or "").startswith(tuple(pages))
+
+
+def leave_out_what_follows(app: Any, executions: Executions) -> None:
+    """Before a warning is counted, drop it where a failed page is its place: the page's sentence says enough."""
+    for handler in getLogger(logging.NAMESPACE).handlers:
+        if handler.level == WARNING:
+            handler.filters.insert(0, LeaveOut(app, executions))
+
+
+def disturbed_line(fell_back: Mapping[str, str]) -> str:
+    """The end of a build that fell back."""
+    pages = ", ".join(f"{name} ({what})" for name, what in fell_back.items())
+    return f"This machine was busy. Pages that show an earlier run: {pages}. The next build executes them again."
 
 
 def files_beside(root: Path, pages: Iterable[str]) -> list[tuple[str, Path]]:

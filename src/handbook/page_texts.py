@@ -31,7 +31,7 @@ WORD = re.compile(r"[^\W\d_]")
 """What a cell needs to be found by: a number alone says nothing without its row and column."""
 
 NOT_SEARCHED = "not-searched"
-"""Class of a container that a search does not read: another page has its text, or it is an example."""
+"""Class of a container that a search does not read: another page has its text, or it is no text of the page."""
 
 FOLDER = ".texts"
 
@@ -74,7 +74,8 @@ def texts_of(doctree: nodes.document) -> PageTexts:
 
 def first_paragraph(doctree: nodes.document, least: int = 40) -> str:
     """The first paragraph of at least so many characters: where a page opens with *In short*, the first of that box."""
-    texts = (_plain(paragraph) for paragraph in doctree.findall(nodes.paragraph))
+    searched = (one for one in doctree.findall(nodes.paragraph) if not _has_class(one.parent, NOT_SEARCHED))
+    texts = map(_plain, searched)
     return next((text for text in texts if len(text) >= least), "")
 
 

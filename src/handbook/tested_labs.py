@@ -19,6 +19,7 @@ from ipykernel.ipkernel import IPythonKernel
 
 from handbook import fingerprints, page_kernel
 from handbook.execution_cache import Executions, page_key
+from handbook.page_execution import Execution
 
 Tested = list[tuple[pytest.Item, pytest.CallInfo]]
 TESTED = pytest.StashKey[dict[pytest.Collector, Tested]]()
@@ -42,7 +43,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep the outputs of the labs of which every cell passed."""
     root = session.config.rootpath
-    executions = Executions(root, root / "_build" / ".executed", fingerprints.context())
+    machine = fingerprints.machine_text(fingerprints.this_machine())
+    executions = Executions(root, root / "_build" / ".executed", fingerprints.context(), machine)
     for lab, tested in session.config.stash[TESTED].items():
         notebook = nbformat.read(lab.path, as_version=4)
         if len(tested) == sum(cell.cell_type == "code" for cell in notebook.cells):
@@ -66,4 +68,4 @@ def keep(executions: Executions, path: Path, notebook: nbformat.NotebookNode, te
         "error": None,
         "traceback": None,
     }
-    executions.keep(executions.name(path), page, notebook, result)
+    executions.keep(executions.name(path), page, notebook, Execution(result))

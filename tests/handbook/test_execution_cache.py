@@ -7,7 +7,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from handbook import fingerprints
-from handbook.execution_cache import Executions, is_ci, is_clean, page_key, restore_outputs, take_cell_seconds
+from handbook.execution_cache import Executions, is_ci, is_clean, page_key, restore_outputs
+from handbook.page_execution import Execution
 
 RESULT = {"succeeded": True, "runtime": 1.5, "mtime": 1e9, "method": "force", "error": None, "traceback": None}
 CONTEXT = {"library": "as it is", "machine": "this one"}
@@ -31,7 +32,7 @@ def notebook(*outputs, source="1 + 1", prose="As text", **metadata):
 def kept(folder, *outputs, result=RESULT):
     """Whether a page with these outputs is kept."""
     build = executions(folder)
-    build.keep("book/page", "page", notebook(*outputs), result)
+    build.keep("book/page", "page", notebook(*outputs), Execution(result))
     assert build.executed == {"book/page": 1.5}
     return build.has("book/page")
 
@@ -115,13 +116,3 @@ def test_a_page_is_what_its_kernel_gets():
 def test_standard_output_is_clean():
     """Printing is no reason to execute again."""
     assert is_clean(notebook(new_output("stream", name="stdout", text="1")), RESULT)
-
-
-def test_each_cell_has_its_seconds_and_the_page_keeps_no_trace():
-    """From the times that nbclient notes; an empty cell took none."""
-    times = {"iopub.status.busy": "2026-11-26T10:00:00.5Z", "shell.execute_reply": "2026-11-26T10:00:02Z"}
-    page = notebook()
-    page.cells.append(new_code_cell("", metadata={"execution": {}}))
-    page.cells[1].metadata["execution"] = times
-    assert take_cell_seconds(page) == [1.5, 0.0]
-    assert all("execution" not in cell.metadata for cell in page.cells)

@@ -49,7 +49,6 @@ SETTINGS = {
     "extensions": ["myst_nb", "handbook"],
     "html_theme": "basic",
     "nb_execution_mode": "force",
-    "nb_execution_raise_on_error": True,
     "nb_execution_show_tb": True,
     "nb_output_stderr": "warn",
     "nitpicky": True,

@@ -8,11 +8,13 @@ from threading import Thread
 import pytest
 from fakes import ScriptedEngine, made_run, scripted_pass
 
+from inferlab.engine import cpu_time
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.log import Buffer
 from inferlab.engine.protocol import Pass
 from inferlab.errors import EngineCrashed, InvalidSettings, ModelNotFound
 from inferlab.machine import Link
+from inferlab.measurement import run as run_module
 from inferlab.measurement.base import with_context
 from inferlab.measurement.run import Run, measure, measure_each, measure_in_turns, warm_up
 from inferlab.model.find import tiny_model
@@ -226,6 +228,27 @@ def test_warm_ups_are_kept_beside_the_counted_passes():
     run = measured(ending_at(*(0.11, 0.2) * 4, 1.5), n_gen=2)
     assert (len(run.warmups), len(run.passes), run.settled) == (8, 2, False)
     assert {p.token_seconds[-1] for p in run.passes} == {1.5}
+
+
+@pytest.mark.parametrize(
+    ("totals", "others", "disturbed"),
+    [((1.0, 2.0) * 4, 30.0, [0.3]), ((1.0, 2.0) * 4, 20.0, []), ((1.0, 1.0), 30.0, [])],
+    ids=["never settled beside others", "never settled alone", "settled beside others"],
+)
+def test_a_warm_up_is_disturbed_when_it_never_settles_beside_others(monkeypatch, totals, others, disturbed):
+    """Whoever asked hears how many processors the others used, more than a quarter of one; noise alone is none."""
+    told, clock, readings = [], iter((100.0, 200.0, 200.0)), iter((1000.0, 1000.0 + others))
+    monkeypatch.setattr(run_module.time, "perf_counter", clock.__next__)
+    monkeypatch.setattr(cpu_time, "other_seconds", readings.__next__)
+    monkeypatch.setattr(run_module, "on_disturbed", told.append)
+    measured(ending_at(*totals), n_gen=2)
+    assert told == pytest.approx(disturbed)
+
+
+def test_nobody_looks_at_the_others_unless_asked(monkeypatch):
+    """For a user of the library a warm-up that never settled is marked, and that is all."""
+    monkeypatch.delattr(cpu_time, "other_seconds")
+    assert measured(ending_at(*(1.0, 2.0) * 4), n_gen=2).settled is False
 
 
 # --- for real ---------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 
+LEAST_SECONDS = 0.3  # in less, the hundredths of a second that the system counts decide nothing
 IDLE = ("idle", "iowait")  # waiting for a disk is idle
 WITHIN_OTHERS = ("guest", "guest_nice")  # Linux counts both within user and nice
 
@@ -35,3 +37,13 @@ def own_seconds() -> float:
 def other_seconds() -> float:
     """Processor seconds of everything else on this machine; only a difference of two readings means something."""
     return machine_busy_seconds() - own_seconds()
+
+
+def since(began: float, others: float) -> tuple[float, float]:
+    """(seconds since then, processors that everything else kept busy since then, on average).
+
+    `began` is time.perf_counter() and `others` is other_seconds(), both read then; the time is made LEAST_SECONDS long.
+    """
+    time.sleep(max(0.0, began + LEAST_SECONDS - time.perf_counter()))
+    seconds = time.perf_counter() - began
+    return seconds, max(0.0, other_seconds() - others) / seconds

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlab import progress
-from inferlab.engine.cpu_time import other_seconds
+from inferlab.engine import cpu_time
 from inferlab.errors import QueueUnavailable
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ SHARED_MODE = 0o666  # whoever may write the folder may use the queue, as any us
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.1, 1.0  # between two looks at the queue: for each who is ahead, and at most
 QUIET_PROCESSORS = 0.1
 NO_QUEUE = nullcontext()
-LEAST_SECONDS = 0.3  # in less, the hundredths of a second that the system counts decide nothing
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ class _Holder:
                 except BaseException:
                     self.give_up()
                     raise
-                others, now = other_seconds(), time.perf_counter()
+                others, now = cpu_time.other_seconds(), time.perf_counter()
                 self.began = _Began(now, others, n_ahead, now - joined)
 
 
@@ -241,11 +240,9 @@ def again() -> None:
 
 
 def present_turn() -> Turn | None:
-    """This process's turn so far, None where it has none; a turn that began just now is made LEAST_SECONDS long."""
+    """This process's turn so far, None where it has none; it is made at least cpu_time.LEAST_SECONDS long."""
     began = _HOLDER.began
     if began is None:
         return None
-    time.sleep(max(0.0, began.at + LEAST_SECONDS - time.perf_counter()))
-    seconds = time.perf_counter() - began.at
-    others = max(0.0, other_seconds() - began.others) / seconds
+    seconds, others = cpu_time.since(began.at, began.others)
     return Turn(began.n_ahead, began.waited_seconds, seconds, others, _HOLDER.n_interrupted)

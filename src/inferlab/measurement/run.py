@@ -12,6 +12,7 @@ Engine time is the wall time of llama_decode plus llama_synchronize.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from inferlab.engine import cpu_time
 from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
@@ -38,6 +40,10 @@ from inferlab.units import rate_text, seconds_text
 AGREEMENT = 0.02
 MAX_WARMUPS, WARMUP_SECONDS = 8, 2.0
 WARMUP_TOKENS = 512
+MOST_OTHERS = 0.25  # processors; with more, a warm-up that does not settle is disturbed by other programs
+
+on_disturbed: Callable[[float], None] | None = None
+"""Called with the processors that other programs kept busy during a disturbed warm-up; None: nobody looks at them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +201,7 @@ def measure(
         n_prompt = n_prompt if tokens is None else len(tokens)
         opening = engine.open(path, with_context(settings, n_prompt, n_gen))
         tokens = tokens or engine.random_prompt(n_prompt)
-        warmups, settled = warm_up(engine, tokens, n_gen)
+        warmups, settled = _watched_warm_up(engine, tokens, n_gen)
         steps = track(range(repeats), repeats, f"measuring {header.name}", shown=progress)
         with _sampler(engine, interval) as sampler:
             passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
@@ -309,6 +315,17 @@ def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pa
         if len(passes) > 1 and _agree(passes[-2], passes[-1]):
             return tuple(passes), True
     return tuple(passes), False if len(passes) > 1 else None
+
+
+def _watched_warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool]:
+    """`warm_up`; where it does not settle while other programs compute, `on_disturbed` hears of it."""
+    if on_disturbed is None:
+        return warm_up(engine, tokens, n_gen)
+    began, others = time.perf_counter(), cpu_time.other_seconds()
+    warmups, settled = warm_up(engine, tokens, n_gen)
+    if not settled and (processors := cpu_time.since(began, others)[1]) > MOST_OTHERS:
+        on_disturbed(processors)
+    return warmups, settled
 
 
 def _agree(before: Pass, after: Pass) -> bool:
