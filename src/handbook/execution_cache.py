@@ -42,7 +42,7 @@ class Executions:
     context    what results can depend on beside the page, see `fingerprints.context`
     machine    this machine, in words
     executed   seconds by page; `because` has the reason by page
-    fell_back  what was disturbed, by page, where an earlier run is shown
+    disturbed  by page, what other programs disturbed: it shows an earlier run, where there is one
     failed     a sentence by page
     """
 
@@ -52,7 +52,7 @@ class Executions:
     machine: str = "unknown"
     executed: dict[str, float] = field(default_factory=dict)
     because: dict[str, str] = field(default_factory=dict)
-    fell_back: dict[str, str] = field(default_factory=dict)
+    disturbed: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def client(self, *arguments: Any, **named: Any) -> NotebookClientBase:
@@ -127,18 +127,25 @@ class CachingClient(NotebookClientDirect):
         if not (ending and ending.disturbed):
             executions.keep(name, page, self.notebook, execution)
         elif run := executions.earlier(name, page):
-            executions.fell_back[name] = f"cell {ending.cell} {ending.cause}"
             restore_outputs(self.notebook, run)
-            told = recorded_runs.sentence(run, executions.fell_back[name])
-            self.exec_metadata = {**run["result"], "method": recorded_runs.METHOD, "disturbed": told}
+            self._tell(run["result"], recorded_runs.METHOD, recorded_runs.sentence(run, str(ending)))
+            executions.disturbed[name] = str(ending)
             return
+        elif ending.only_times:
+            execution = self._execute(in_spite_of_others=True)
+            self._tell(execution.result, "force", recorded_runs.without_a_run(str(ending)))
+            executions.disturbed[name], ending = str(ending), execution.ending
         if ending:
             executions.fail(name, ending)
 
-    def _execute(self) -> Execution:
+    def _tell(self, result: dict[str, Any], method: str, sentence: str) -> None:
+        """Let the head of the page say why it shows this result."""
+        self.exec_metadata = {**result, "method": method, "disturbed": sentence}
+
+    def _execute(self, **how: bool) -> Execution:
         config = self.nb_config
         with TemporaryDirectory() if config.execution_in_temp else nullcontext(str(self.path.parent)) as folder:
-            return execute(self.notebook, folder, config.execution_timeout, config.execution_allow_errors)
+            return execute(self.notebook, folder, config.execution_timeout, config.execution_allow_errors, **how)
 
 
 def _why_executed(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -101,11 +101,11 @@ class Build:
     def end(self, app: Any, exception: Exception | None) -> None:
         """Say what was executed, disturbed and failed; remember a build without warnings."""
         myst_nb.sphinx_.create_client = create_client
-        failed, fell_back = self.executions.failed, self.executions.fell_back
+        failed, disturbed = self.executions.failed, self.executions.disturbed
         LOGGER.info("%s", summary(self.executions, time.perf_counter() - self.started))
-        (self.stamp.parents[1] / recorded_runs.LIST).write_text(json.dumps(fell_back, indent=1), encoding="utf-8")
-        if fell_back:
-            LOGGER.info("%s", disturbed_line(fell_back))
+        (self.stamp.parents[1] / recorded_runs.LIST).write_text(json.dumps(disturbed, indent=1), encoding="utf-8")
+        if disturbed:
+            LOGGER.info("%s", disturbed_line(disturbed))
         with logging.skip_warningiserror():
             for sentence in failed.values():
                 LOGGER.warning("%s", sentence)
@@ -152,10 +152,10 @@ def leave_out_what_follows(app: Any, executions: Executions) -> None:
             handler.filters.insert(0, LeaveOut(app, executions))
 
 
-def disturbed_line(fell_back: Mapping[str, str]) -> str:
-    """The end of a build that fell back."""
-    pages = ", ".join(f"{name} ({what})" for name, what in fell_back.items())
-    return f"This machine was busy. Pages that show an earlier run: {pages}. The next build executes them again."
+def disturbed_line(disturbed: Mapping[str, str]) -> str:
+    """The end of a build on a busy machine."""
+    pages = ", ".join(f"{name} ({what})" for name, what in disturbed.items())
+    return f"This machine was busy. Disturbed pages, which say so: {pages}. The next build executes them again."
 
 
 def files_beside(root: Path, pages: Iterable[str]) -> list[tuple[str, Path]]:

@@ -31,13 +31,18 @@ class Ending:
     cell       its number among the page's code cells, from 1
     cause      in one line; where the page was disturbed, it goes on from "the cell"
     disturbed  whether the machine was too busy, and the cell may be right
+    only_times  whether that was a measurement, so that the page can go on to its end with disturbed times
     traceback  all that is known
     """
 
     cell: int
     cause: str
     disturbed: bool
+    only_times: bool
     traceback: str
+
+    def __str__(self) -> str:
+        return f"cell {self.cell} {self.cause}"
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,14 @@ class Execution:
     ending: Ending | None = None
 
 
-def execute(notebook: nbformat.NotebookNode, folder: str, timeout: int, allow_errors: bool) -> Execution:
+def execute(
+    notebook: nbformat.NotebookNode, folder: str, timeout: int, allow_errors: bool, *, in_spite_of_others: bool = False
+) -> Execution:
     """Execute a page's cells in a new kernel, each within `timeout` seconds; the outputs are in the notebook then.
 
     The metadata `execution` of the notebook may set both limits anew. A cell over its time is interrupted, which ends
     the request to an engine and its worker; the kernel ends with the call, and with it the workers that are left.
+    A measurement that other programs disturb ends the page, unless it is to go on in spite of them.
     """
     own = notebook.metadata.get("execution", {})
     limits = {"timeout": own.get("timeout", timeout), "allow_errors": own.get("allow_errors", allow_errors)}
@@ -67,7 +75,7 @@ def execute(notebook: nbformat.NotebookNode, folder: str, timeout: int, allow_er
         interrupt_on_timeout=True,
         error_on_timeout={"ename": TIMED_OUT, "evalue": f"took longer than {limits['timeout']} seconds"},
         record_timing=True,
-        extra_arguments=list(page_kernel.IN_A_BUILD),
+        extra_arguments=[] if in_spite_of_others else list(page_kernel.IN_A_BUILD),
         resources={"metadata": {"path": folder}},
         on_cell_execute=lambda cell, cell_index: begun.append(cell_index),
         on_cell_executed=lambda cell, cell_index, execute_reply: replies.append(execute_reply),
@@ -94,7 +102,8 @@ def _ending(error: Exception, cells: list[nbformat.NotebookNode]) -> Ending:
     where = [line for output in outputs if output.output_type == "error" for line in output.traceback]
     traceback = "\n".join([str(error), *where])
     cause = causes.get(name, f"{name}: {first}".removesuffix(": "))
-    return Ending(len(cells), cause, name in causes, COLOR.sub("", traceback))
+    only_times = name == page_kernel.PageDisturbed.__name__
+    return Ending(len(cells), cause, name in causes, only_times, COLOR.sub("", traceback))
 
 
 def _result(notebook: nbformat.NotebookNode, seconds: float, ending: Ending | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A recorded run is what `execution_cache` kept of a page, compressed, in `data/re
 machine. It stands for a page with the same code cells, and always for the whole page.
 
     python -m handbook.recorded_runs write    record what the last build executed and no recorded run has
-    python -m handbook.recorded_runs check    fail if more than MOST pages of the last build show an earlier run
+    python -m handbook.recorded_runs check    fail if more than MOST pages of the last build were disturbed
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METHOD = "earlier run"
 """What *About this build* says in place of the way in which a page was executed."""
 
 MOST = 3
-LIST = "fell-back.json"
+LIST = "disturbed.json"
 
 
 def setup(app: Any) -> None:
@@ -48,6 +48,11 @@ def sentence(run: Mapping[str, Any], disturbed: str) -> str:
     return (f"This book was built on a busy machine: {disturbed}. "
             f"All results on this page are therefore those of an earlier run, on {day.day} {day:%B %Y}. "
             f"It used this machine: {run['machine']}.")  # fmt: skip
+
+
+def without_a_run(disturbed: str) -> str:
+    """What a reader is told where no earlier run of these cells is known."""
+    return f"This book was built on a busy machine: {disturbed}. Times on this page are longer than on a quiet machine."
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -102,11 +107,11 @@ def write(root: Path) -> list[str]:
 
 
 def check(root: Path) -> int:
-    """Say which pages of the last build show an earlier run; the exit status is 1 with more than MOST."""
-    fell_back = json.loads((root / "_build" / LIST).read_text(encoding="utf-8"))
-    pages = [f"{name}: {what}" for name, what in fell_back.items()]
-    print(f"Pages that show an earlier run: {len(pages)}, of at most {MOST}.", *pages, sep="\n  ")
-    return int(len(fell_back) > MOST)
+    """Say which pages of the last build were disturbed; the exit status is 1 with more than MOST."""
+    disturbed = json.loads((root / "_build" / LIST).read_text(encoding="utf-8"))
+    pages = [f"{name}: {what}" for name, what in disturbed.items()]
+    print(f"Pages that were disturbed: {len(pages)}, of at most {MOST}.", *pages, sep="\n  ")
+    return int(len(pages) > MOST)
 
 
 def main(words: list[str], root: Path) -> int:
