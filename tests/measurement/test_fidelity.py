@@ -13,11 +13,11 @@ import pytest
 from fakes import made_fidelity
 
 import inferlab as lab
-from inferlab.engine import logits
+from inferlab.engine import logits, worker_scoring
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings
-from inferlab.measurement.fidelity import CHUNK, bits_per_byte, fidelity, perplexity, token_nats
+from inferlab.measurement.fidelity import CHUNK, bits_per_byte, fidelities, fidelity, perplexity, token_nats
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
@@ -132,6 +132,30 @@ def test_fewer_bits_of_cache_are_farther_away(engine):
     means = [one.kl_divergence.value for one in found]
     assert 0 < means[0] < means[1] < means[2]
     assert [one.settings.type_v for one in found] == ["q8_0", "q5_0", "q4_0"]
+
+
+def test_several_files_have_the_losses_that_each_has_alone(engine, quantized):
+    """A reference that reads the text once for all of them changes nothing."""
+    cases = [(quantized(kind), None) for kind in ("Q8_0", "Q2_K")]
+    alone = [fidelity(file, tiny_model(), n_chunks=2, engine=engine).kl_nats for file, _ in cases]
+    assert [one.kl_nats for one in fidelities(cases, tiny_model(), n_chunks=2, engine=engine)] == alone
+
+
+def test_a_reference_reads_a_text_once_while_there_is_room(monkeypatch):
+    """What does not fit is not kept, and the text is read again."""
+    read = []
+
+    def rows(loaded, tokens, first):
+        read.append(list(tokens))
+        yield np.array([2, 1]), np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]], "f4")
+
+    monkeypatch.setattr(worker_scoring, "rows", rows)
+    for room, n_read in ((24, 3), (23, 4)):
+        monkeypatch.setattr(worker_scoring, "MOST_KEPT_BYTES", room)
+        scoring, read[:] = worker_scoring.Scoring(), []
+        scoring.reference = object()
+        first, second = (scoring.compare(object(), [0, 2, 1], 1) for _ in range(2))
+        assert (len(read), first) == (n_read, second)
 
 
 def test_the_reference_is_forgotten_and_the_model_stays_open(engine, quantized):

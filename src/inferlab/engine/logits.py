@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SLICE_LOGITS = 2**20  # logits in one slice, so that each copy in double precision takes 8 MiB
+SLICE_LOGITS = 2**16  # logits in one slice, so that each copy in double precision takes 512 KiB and stays in a cache
 
 
 class Compared(NamedTuple):

@@ -9,12 +9,19 @@ from typing import Any
 from inferlab.engine.worker_devices import Refused
 from inferlab.engine.worker_model import LoadedModel, batch_slices
 
+MOST_KEPT_BYTES = 2**26
+
 
 class Scoring:
-    """Scores of token sequences; `reference` is the model that was set aside for comparison, or None."""
+    """Scores of token sequences.
+
+    reference  the model that was set aside for comparison, or None
+    kept       its logits of texts that it has read, up to MOST_KEPT_BYTES: several models are compared on one text
+    """
 
     def __init__(self) -> None:
         self.reference: LoadedModel | None = None
+        self.kept: dict[tuple[int, ...], list[Any]] = {}
 
     def score(self, loaded: LoadedModel, tokens: Sequence[int], first: int) -> list[float]:
         """Nats of tokens[first:], each given all tokens before it."""
@@ -29,11 +36,24 @@ class Scoring:
         if self.reference is None:
             raise Refused("No reference is set aside: the engine is fresh, or has freed it.")
         columns = Compared([], [], [], [])
-        both = zip(rows(loaded, tokens, first), rows(self.reference, tokens, first), strict=True)
-        for (actual, logits), (_, reference_logits) in both:
+        both = zip(rows(loaded, tokens, first), self._reference_rows(tokens, first), strict=True)
+        for (actual, logits), reference_logits in both:
             for column, more in zip(columns, compared(logits, reference_logits, actual), strict=True):
                 column.extend(more)
         return columns._asdict()
+
+    def _reference_rows(self, tokens: Sequence[int], first: int) -> Iterator[Any]:
+        """The reference's logits for tokens[first:], batch after batch, kept for the next model where there is room."""
+        if (key := (first, *tokens)) in self.kept:
+            yield from self.kept[key]
+            return
+        room, read = MOST_KEPT_BYTES - sum(part.nbytes for parts in self.kept.values() for part in parts), []
+        for _, logits in rows(self.reference, tokens, first):
+            room -= logits.nbytes
+            read = [*read, logits.copy()] if room >= 0 else []
+            yield logits
+        if room >= 0:
+            self.kept[key] = read
 
     def set_reference(self, loaded: LoadedModel) -> None:
         """Set a loaded model aside as the reference, in place of an earlier one."""
@@ -43,6 +63,7 @@ class Scoring:
     def free_reference(self, besides: LoadedModel | None) -> None:
         """Free the reference, if there is one; weights that the loaded model `besides` shares with it stay."""
         freed, self.reference = self.reference, None
+        self.kept.clear()
         if freed:
             freed.free(besides)
 

@@ -17,7 +17,7 @@ from inferlab.engine.quantize import WITHOUT_SEARCH, quantize
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Machine
-from inferlab.measurement.fidelity import Estimate, Fidelity, fidelity
+from inferlab.measurement.fidelity import Estimate, Fidelity, fidelities
 from inferlab.model.find import cache_folder, find_model, tiny_imatrix
 from inferlab.model.gguf import ModelCard
 from inferlab.model.quant_mixes import NEEDS_IMATRIX
@@ -123,11 +123,11 @@ def matrix_losses(
     engine, full = engine or default_engine(), find_model(model)
     files = files or {name: tiny_imatrix(name) for name in tried if name}
     wanted = [(type, matrix) for matrix, types in tried.items() for type in types if _is_made(type, matrix)]
-    found: dict[tuple[str, str], Fidelity] = {}
-    for type, matrix in track(wanted, len(wanted), "quantizing and reading"):
-        file = quantized(full, type, files.get(matrix), engine)
-        found[type, matrix] = fidelity(file, full, n_chunks=n_chunks, engine=engine)
-    first = next(iter(found.values()))
+    made = [
+        quantized(full, type, files.get(matrix), engine) for type, matrix in track(wanted, len(wanted), "quantizing")
+    ]
+    compared = fidelities([(file, None) for file in made], full, n_chunks=n_chunks, engine=engine)
+    found, first = dict(zip(wanted, compared, strict=True)), compared[0]
     return MatrixLosses(
         model=first.reference, machine=first.machine, date=date.today().isoformat(), n_tokens=first.n_tokens,
         losses=tuple(_loss(*key, one, found.get((key[0], NONE))) for key, one in found.items()),

@@ -13,7 +13,7 @@ from pathlib import Path
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize
 from inferlab.engine.session import default_engine
-from inferlab.measurement.fidelity import Fidelity, fidelity
+from inferlab.measurement.fidelity import Fidelity, fidelities, fidelity
 from inferlab.measurement.run import Run, measure
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
@@ -89,8 +89,8 @@ def type_losses(
     """
     engine, full = engine or default_engine(), find_model(model)
     files = {name: quantize(full, name, engine=engine) for name in types}
-    found = {name: fidelity(file, full, n_chunks=n_chunks, engine=engine) for name, file in files.items()}
-    return Losses(found)
+    found = fidelities([(file, None) for file in files.values()], full, n_chunks=n_chunks, engine=engine)
+    return Losses(dict(zip(files, found, strict=True)))
 
 
 def cache_losses(
@@ -104,9 +104,9 @@ def cache_losses(
     for suffix, environment in (("", {}), (", plain", ROTATION_OFF)):
         engine = LlamaEngine(environment=environment)
         try:
-            for kind in types:
-                settings = Settings(type_k=kind, type_v=kind, flash_attn="on")
-                found[kind + suffix] = fidelity(model, settings=settings, n_chunks=n_chunks, engine=engine)
+            cases = [(model, Settings(type_k=kind, type_v=kind, flash_attn="on")) for kind in types]
+            compared = fidelities(cases, model, n_chunks=n_chunks, engine=engine)
+            found |= zip((kind + suffix for kind in types), compared, strict=True)
         finally:
             engine.close()
     return Losses(found)

@@ -168,18 +168,46 @@ def fidelity(
     Both models are loaded at once; the worker compares them chunk by chunk and returns only the results.
     Raises InvalidSettings for synthetic weights, different vocabularies or a text too short, ModelError, EngineRefused.
     """
-    paths = find_model(model), find_model(model if reference is None else reference)
-    headers = own, full = [read_gguf(path) for path in paths]
-    _require_trained(*headers)
-    _require_one_vocabulary(own, full)
-    engine, requested = engine or default_engine(), _chunk_settings(settings, n_ctx, own)
-    with engine.exclusive(), _reference_loaded(engine, paths[1], requested):
-        opening = engine.open(paths[0], requested)
-        chunks = _chunks(engine, text, n_ctx, n_chunks)
-        parts = [engine.compare(chunk, n_ctx // 2 + 1) for chunk in track(chunks, len(chunks), f"reading {own.name}")]
-        common = common_fields(engine, opening, own)
+    full = model if reference is None else reference
+    return fidelities([(model, settings)], full, text, n_ctx, n_chunks=n_chunks, engine=engine)[0]
+
+
+@queued
+def fidelities(
+    cases: Sequence[tuple[str | Path | None, Settings | None]],
+    reference: str | Path | None,
+    text: str | Path | None = None,
+    n_ctx: int = CHUNK,
+    *,
+    n_chunks: int | None = None,
+    engine: LlamaEngine | None = None,
+) -> tuple[Fidelity, ...]:
+    """`fidelity` of several models, each with its settings, to one reference, which reads each chunk only once.
+
+    The reference runs with the settings of the first case and an F16 KV cache. Raises what `fidelity` raises.
+    """
+    engine, path = engine or default_engine(), find_model(reference)
+    full, files = read_gguf(path), [(find_model(model), settings) for model, settings in cases]
+    for file, _ in files:
+        own = read_gguf(file)
+        _require_trained(own, full)
+        _require_one_vocabulary(own, full)
+    with engine.exclusive(), _reference_loaded(engine, path, _chunk_settings(files[0][1], n_ctx, full)):
+        return tuple(
+            _fidelity(engine, file, _chunk_settings(settings, n_ctx, full), full, text, n_chunks)
+            for file, settings in files
+        )
+
+
+def _fidelity(
+    engine: LlamaEngine, file: Path, settings: Settings, full: Model, text: str | Path | None, n_chunks: int | None
+) -> Fidelity:
+    """A model compared with the reference that is loaded."""
+    own, opening, n_ctx = read_gguf(file), engine.open(file, settings), settings.n_ctx
+    chunks = _chunks(engine, text, n_ctx, n_chunks)
+    parts = [engine.compare(chunk, n_ctx // 2 + 1) for chunk in track(chunks, len(chunks), f"reading {own.name}")]
     columns = {name: tuple(value for part in parts for value in part[name]) for name in parts[0]}
-    return Fidelity(**common, reference=full.card(), n_ctx=n_ctx, **columns)
+    return Fidelity(**common_fields(engine, opening, own), reference=full.card(), n_ctx=n_ctx, **columns)
 
 
 @queued
