@@ -92,10 +92,11 @@ def test_the_files_of_a_lab_fit_into_its_disk(lab):
 
 def test_the_disk_of_lab_5_holds_its_three_large_files():
     """Its speeds are measured with one shape in three types, and nothing else that it makes is as large."""
-    files = [shape("qwen2.5-0.5b", kind).tensor_bytes for kind in ("F16", "Q8_0", "Q4_K_M")]
-    assert '"qwen2.5-0.5b", ("F16", "Q8_0", "Q4_K_M")' in (
-        (ROOT / "labs" / "05-quantize-and-compare.ipynb").read_text(encoding="utf-8").replace('\\"', '"')
-    )
+    size = {"n_layer": 4, "n_vocab": 8192}
+    files = [shape("llama-3.2-1b", kind, **size).tensor_bytes for kind in ("F16", "Q8_0", "Q4_K_M")]
+    lab = (ROOT / "labs" / "05-quantize-and-compare.ipynb").read_text(encoding="utf-8").replace('\\"', '"')
+    assert '"llama-3.2-1b", ("F16", "Q8_0", "Q4_K_M")' in lab
+    assert "n_layer=4, n_vocab=8192" in lab
     assert 0.5 < sum(files) / syllabi()["one-day"].labs["05-quantize-and-compare"].disk_bytes < 0.95
 
 
