@@ -35,15 +35,16 @@ OBSERVE = """
       const size = getComputedStyle(document.documentElement).fontSize;
       if (!seen.rootSizes.includes(size)) seen.rootSizes.push(size);
     }
-    requestAnimationFrame(sample);
+    if (!seen.isRead) requestAnimationFrame(sample);
   };
   sample();
 })();
 """
-READ = """() => ({
-  ...window.firstVisit,
-  paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null,
-})"""
+READ = """() => {
+  window.firstVisit.isRead = true;
+  const paint = performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null;
+  return { ...window.firstVisit, paint };
+}"""
 
 
 @dataclass(frozen=True)
