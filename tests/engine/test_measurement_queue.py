@@ -11,7 +11,7 @@ import pytest
 from fakes import TurnedClock
 
 from inferlab import progress
-from inferlab.engine import measurement_queue
+from inferlab.engine import cpu_time, measurement_queue
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.cpu_time import machine_busy_seconds, own_seconds
 from inferlab.engine.measurement_queue import Place, Turn
@@ -20,7 +20,7 @@ from inferlab.errors import QueueUnavailable
 MEASURES = """
 import sys, time
 from pathlib import Path
-from inferlab.engine import measurement_queue
+from inferlab.engine import cpu_time, measurement_queue
 with measurement_queue.turn():
     with open("measured.txt", "a") as file:
         file.write(sys.argv[1] + " began\\n")
@@ -202,7 +202,9 @@ def test_a_turn_says_whether_others_computed():
 
 def test_a_short_turn_is_looked_at_long_enough(queue, monkeypatch):
     """The system counts in hundredths of a second, so no turn is judged by less than thirty of them."""
-    monkeypatch.setattr(measurement_queue, "time", TurnedClock())
+    clock = TurnedClock()
+    for module in (measurement_queue, cpu_time):
+        monkeypatch.setattr(module, "time", clock)
     with measurement_queue.turn():
         found = measurement_queue.present_turn()
     assert found.seconds == 0.3
