@@ -23,7 +23,7 @@ def test_the_lines_follow_the_plan(scripted, capsys):
     assert cli.main([*PLAN, "llama-server"], scripted) == 0
     plan, _, lines = capsys.readouterr().out.partition("\nFor llama-server\n")
     assert "fits: yes" in plan
-    assert lines.strip().splitlines() == [
+    assert lines.split("\n\n")[0].strip().splitlines() == [
         "In a terminal:",
         f"  llama-server -m {tiny_model()} -c 512 -ngl 7 -np 1 --port 8080",
     ]
@@ -83,7 +83,7 @@ def test_an_unknown_program_is_status_2(scripted, capsys):
 def test_a_drafter_takes_room_and_has_its_flags(scripted, capsys):
     """Its bytes are left free, and llama-server gets it by flags; others get a comment."""
     assert cli.main([*PLAN, "llama-server", "--draft", str(tiny_model())], scripted) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.rpartition("\n\n")[0].split())
     assert "of cache for 512 tokens" in said
     assert said.endswith(f"--port 8080 -md {tiny_model()} --spec-type draft-simple")
     assert cli.main([*PLAN, "ollama", "--draft", str(tiny_model()), "--json"], scripted) == 0

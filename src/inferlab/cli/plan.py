@@ -114,7 +114,8 @@ def run_plan(options: argparse.Namespace) -> None:
     if found.plan.method == CLOSED_FORM:
         sys.stdout.flush()
         can_ask = isinstance(options.engine, LlamaEngine) and not options.no_simulation
-        print(checked_text(found.plan, model, settings, machine, place) if can_ask else tried_text())
+        told = checked_text(found.plan, model, settings, machine, place) if can_ask else tried_text()
+        print(f"\n{told}" if pasted else told)
 
 
 def checked_text(

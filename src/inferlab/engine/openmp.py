@@ -8,10 +8,9 @@ keeps a core busy, and the thread that it waits for may need that core as soon a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
-from inferlab.engine.linked import linked_libraries
+from inferlab.engine import linked
 
 SPIN_COUNT, WAIT_POLICY, BLOCK_TIME = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"
 BOUNDED = "2000"
@@ -40,8 +39,7 @@ def waiting(environment: Mapping[str, str], library: str | None) -> dict[str, st
     return {name: environment[name] for name in READ_BY.get(library or "", ()) if name in environment}
 
 
-@cache
 def library(folder: Path) -> str | None:
     """The OpenMP library that llama.cpp's CPU code in `folder` is linked to; None where none is found."""
-    needed = {name for backend, names in linked_libraries(folder).items() if "ggml-cpu" in backend for name in names}
+    needed = {name.split(".so")[0] for path in folder.glob("libggml-cpu*.so") for name in linked.needed(path) or ()}
     return next((name for name in READ_BY if name in needed), None)

@@ -115,6 +115,7 @@ class Worker:
     def __init__(self, send_message: Callable[[dict[str, Any]], None]) -> None:
         api = bindings()
         self.amx_refused = _avoid_miscompiled_amx()
+        self.waiting = openmp.waiting(os.environ, openmp.library(libraries.folder()))
         self.api = api
         self.send_message = send_message
         self.devices, self.scoring = Devices(), Scoring()
@@ -207,7 +208,7 @@ class Worker:
             "ready_seconds": ready - began,
             "settings": {**settings, **chosen},
             "description": self.loaded.description(),
-            "waiting": openmp.waiting(os.environ, openmp.library(libraries.folder())),
+            "waiting": self.waiting,
             "log": [(at - began, level, text) for at, level, text in reported_lines(self.log)],
         }
 
