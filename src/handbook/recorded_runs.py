@@ -39,7 +39,8 @@ def setup(app: Any) -> None:
 def _say(doctree: nodes.document, metadata: Mapping[str, Any]) -> None:
     if sentence := (metadata.get("exec_data") or {}).get("disturbed"):
         page = next(iter(doctree.findall(nodes.section)), doctree)
-        page.insert(1, nodes.note("", nodes.container("", nodes.paragraph("", sentence), classes=[NOT_SEARCHED])))
+        box = nodes.container("", nodes.paragraph("", sentence), classes=[NOT_SEARCHED])
+        page.insert(1, nodes.note("", box, classes=["disturbed"]))
 
 
 def sentence(run: Mapping[str, Any], disturbed: str) -> str:
