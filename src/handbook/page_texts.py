@@ -33,6 +33,9 @@ WORD = re.compile(r"[^\W\d_]")
 NOT_SEARCHED = "not-searched"
 """Class of a container that a search does not read: another page has its text, or it is no text of the page."""
 
+NO_ADDRESS = ". URL: ."
+"""The end of an entry of the bibliography whose address is left out."""
+
 FOLDER = ".texts"
 
 
@@ -125,7 +128,7 @@ def _title_at(section: nodes.section) -> int | None:
 def _plain(node: nodes.Node) -> str:
     """The text of a node without that of the parts below it, its spaces as one."""
     text = " ".join("".join(_words(node, inside=False)).split())
-    text = text.replace(f"{CELL_END}· ", CELL_END).strip(CELL_END)
+    text = text.replace(f"{CELL_END}· ", CELL_END).strip(CELL_END).replace(NO_ADDRESS, ".")
     return re.sub(r" (?=[.,;:)](?:\s|$))", "", text)
 
 
@@ -147,7 +150,8 @@ def _is_left_out(node: nodes.Node) -> bool:
     tex = isinstance(node, nodes.math) and bool(re.search(r"[\\{]", node.astext()))
     facts = isinstance(node, nodes.paragraph) and "claim-facts" in node["classes"]
     elsewhere = _has_class(node, NOT_SEARCHED)
-    return code or tex or facts or elsewhere or isinstance(node, (*UNREAD, nodes.title)) or _is_part(node)
+    address = isinstance(node, nodes.reference) and node.astext() == node.get("refuri")
+    return code or tex or facts or elsewhere or address or isinstance(node, (*UNREAD, nodes.title)) or _is_part(node)
 
 
 def _is_output(node: nodes.Node) -> bool:

@@ -18,6 +18,18 @@ def paragraph(text: str) -> nodes.paragraph:
     return nodes.paragraph(text, text)
 
 
+def test_the_addresses_of_the_bibliography_are_not_searched():
+    """An entry is found by its words; another link's words are read."""
+    address = "https://example.org/a"
+    entry = nodes.paragraph("", "", nodes.Text("1 A page. Somebody, 2026. URL: "))
+    entry += [nodes.reference("", address, refuri=address), nodes.Text(". See ")]
+    entry += nodes.reference("", "b", refuri="b.html")
+    page = nodes.section("", nodes.title("", "Bibliography"), entry, ids=["bibliography"])
+    document = new_document("a page")
+    document += page
+    assert page_texts.texts_of(document).sections[0].text == "1 A page. Somebody, 2026. See b"
+
+
 @pytest.fixture
 def doctree() -> nodes.document:
     """A page with a box, a section with code and a formula in it, an exercise without a title, and a term."""

@@ -24,7 +24,9 @@ VERDICTS_TOO_NEAR = """() => [...document.querySelectorAll(".claim")].filter((cl
   const verdict = place(".verdict"), text = place(".claim-body");
   return verdict.right + 8 > text.left && verdict.bottom > text.top;
 }).map((claim) => claim.id)"""
-LEFT_OUT = "script, style, .cell_input, details.hide > summary, .highlight, .lab-figure, .exercise, .solution, .disturbed"
+LEFT_OUT = (
+    "script, style, .cell_input, details.hide > summary, .highlight, .lab-figure, .exercise, .solution, .disturbed"
+)
 BOXES = ".admonition, details.on-trial"
 RESULTS = ".cell_output .output pre"
 LONG = re.compile(r"\d\.\d{6,}")
