@@ -48,7 +48,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 def end_page(processors: float) -> NoReturn:
     """Raise PageDisturbed with the reason, as it is shown to the reader of the page."""
-    raise PageDisturbed(f"measured while other programs used {processors:.2g} processors, and its times did not settle")
+    raise PageDisturbed(f"measured while other programs used {processors:.1f} processors, and its times did not settle")
 
 
 def used_engine(reply: dict[str, Any]) -> bool:

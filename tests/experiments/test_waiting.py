@@ -53,7 +53,7 @@ def test_a_pass_without_a_result_counts_as_the_rate_zero(found):
 def test_values_are_compared_round_by_round(found):
     """The ratio to another value, with its interval; rounds in which that one stalled say nothing."""
     assert found.ratios("alone", 0, base=100) == pytest.approx((0.1,) * 12)
-    assert found.ratio_text("alone", 0, base=100) == "0.1 (0.1 to 0.1)"
+    assert found.ratio_text("alone", 0, base=100) == "0.1 (0.1 to 0.1), slower"
     assert (found.ratios("alone", 0, base=None), found.ratio_text("alone", 0, base=None)) == ((), "-")
 
 

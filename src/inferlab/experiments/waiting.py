@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from inferlab.engine import openmp
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
 from inferlab.errors import EngineRefused
+from inferlab.experiments import paired
 from inferlab.experiments.surroundings import Surrounding
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.model.gguf import read_gguf
@@ -126,10 +127,10 @@ class Waiting(Measurement):
         return tuple(rate / other for rate, other in pairs if other)
 
     def ratio_text(self, situation: str, spin: int | None, base: int | None, phase: str = "decode") -> str:
-        """`0.98 (0.96 to 1.01)`: median and 95 % interval of `ratios`; "-" for fewer than have an interval."""
+        """`paired.ratio_text` of `ratios`; "-" for fewer than have an interval."""
         ratios = self.ratios(situation, spin, base, phase)
-        ends = median_interval(ratios)
-        return f"{median(ratios):.3g} ({ends[0]:.3g} to {ends[1]:.3g})" if ends else "-"
+        interval = median_interval(ratios)
+        return paired.ratio_text(median(ratios), interval) if interval else "-"
 
 
 def environment(spin: int | None) -> dict[str, str]:
@@ -152,18 +153,12 @@ def measure_waiting(
     settings = Settings(n_ctx=256, devices=(), flash_attn="on")
     work = _Work(path, settings, n_prompt, n_gen)
     with ExitStack() as stack:
-        engines = {spin: _kept(stack, start(spin)) for spin in spins}
-        beside = {spin: _kept(stack, start(spin)) for spin in spins}
+        engines, beside = ({spin: stack.enter_context(closing(start(spin))) for spin in spins} for _ in range(2))
         opening = engines[spins[0]].open(path, settings)
         common = common_fields(engines[spins[0]], opening, read_gguf(path))
         cases = [case for situation in situations for case in _in(situation, work, engines, beside, n_rounds)]
     common["waiting"] = {}  # the cases say it, each its own
     return Waiting(**common, n_prompt=n_prompt, n_gen=n_gen, limit_seconds=limit_seconds, cases=tuple(cases))
-
-
-def _kept(stack: ExitStack, engine: Engine) -> Engine:
-    stack.callback(engine.close)
-    return engine
 
 
 @dataclass(frozen=True)
@@ -201,7 +196,7 @@ def _in(
             order = list(engines)
             random.Random(number).shuffle(order)
             for spin in order:
-                with _computing(work, beside[spin], situation.n_workers > 1):
+                with _computing(work, beside[spin]) if situation.n_workers > 1 else nullcontext():
                     found[spin].append(work.rates(engines[spin]))
     return [Case(situation.name, spin, *zip(*rates, strict=True)) for spin, rates in found.items()]
 
@@ -215,11 +210,8 @@ def _neighbors(number: int) -> Iterator[None]:
 
 
 @contextmanager
-def _computing(work: _Work, engine: Engine, wanted: bool) -> Iterator[None]:
+def _computing(work: _Work, engine: Engine) -> Iterator[None]:
     """Another worker that does the same work over and over while the block runs."""
-    if not wanted:
-        yield
-        return
     ended, began = threading.Event(), threading.Event()
 
     def repeat() -> None:
