@@ -24,6 +24,8 @@ from inferlab.records import to_json
 ENVIRONMENT_PREFIXES = ("INFERLAB_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_", "OMP_", "GOMP_", "KMP_",
                         "XDG_CACHE_HOME")  # fmt: skip
 """Prefixes of the environment variables that the library and llama.cpp read."""
+SET_BY_LLAMA_CPP = ("KMP_BLOCKTIME", "200")
+"""What llama.cpp sets where it is loaded, unless it is set (ggml-cpu.c:3907): it reaches what that process starts."""
 
 RECORDED = "recorded"
 """The folder of recorded runs, on which no result depends."""
@@ -113,7 +115,8 @@ def machine_text(machine: Machine) -> str:
 
 def environment_digest(environment: Mapping[str, str]) -> str:
     """Digest of the environment variables that the library and llama.cpp read."""
-    return digest({name: value for name, value in environment.items() if name.startswith(ENVIRONMENT_PREFIXES)})
+    own = (item for item in environment.items() if item != SET_BY_LLAMA_CPP)
+    return digest({name: value for name, value in own if name.startswith(ENVIRONMENT_PREFIXES)})
 
 
 def own_files_digest() -> str:

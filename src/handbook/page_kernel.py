@@ -14,7 +14,7 @@ IN_A_BUILD = ["--ext=handbook.page_kernel"]
 """What a build adds to the kernel's command line."""
 
 SOURCE = "handbook"
-START_SECONDS = 0.1  # processor time: a worker takes more to start, a small program less
+START_SECONDS = 0.02  # processor time: the start of any worker takes several times as much
 
 
 class PageDisturbed(BaseException):

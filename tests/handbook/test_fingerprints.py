@@ -99,6 +99,13 @@ def test_settings_count(name):
     assert fingerprints.environment_digest({"EDITOR": "vi"}) == fingerprints.environment_digest({})
 
 
+def test_what_llama_cpp_sets_itself_does_not_count():
+    """Whether a build was started by a process that had loaded it changes no result; another value does."""
+    same, other = ({"KMP_BLOCKTIME": value} for value in ("200", "0"))
+    assert fingerprints.environment_digest(same) == fingerprints.environment_digest({})
+    assert fingerprints.environment_digest(other) != fingerprints.environment_digest({})
+
+
 def test_the_readers_own_files_count(tmp_path, monkeypatch):
     """The model of INFERLAB_MODEL and the machine's calibration are data that pages read; a missing model is told."""
     model, cache = tmp_path / "mine.gguf", tmp_path / "cache"

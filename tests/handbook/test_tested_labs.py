@@ -19,24 +19,26 @@ GLUED = new_code_cell("handbook.number('answer', 41.5)\n6 * 7")
 
 @pytest.fixture
 def kept(tmp_path):
-    """The results that a build would find after nbval has run a notebook of these cells, with more words for pytest."""
+    """What a build would find after nbval has run a notebook of these cells, with more words for pytest; and why."""
 
     def run(*cells, options=()):
         notebook = new_notebook(cells=[new_markdown_cell("# A lab"), *cells], metadata={"kernelspec": KERNELSPEC})
         (tmp_path / "labs").mkdir()
         nbformat.write(notebook, tmp_path / "labs" / "one.ipynb")
         command = [sys.executable, "-m", "pytest", "labs", "--rootdir", str(tmp_path), "--nbval-lax", *options]
-        subprocess.run([*command, "-p", "handbook.tested_labs"], cwd=tmp_path, check=False, capture_output=True)
+        done = subprocess.run([*command, "-p", "handbook.tested_labs"], cwd=tmp_path, capture_output=True, text=True)
         build = Executions(tmp_path, tmp_path / "_build" / ".executed", fingerprints.context())
         as_read = nbformat.read(tmp_path / "labs" / "one.ipynb", as_version=4)
-        return build.find("labs/one", page_key(as_read))
+        found = build.find("labs/one", page_key(as_read))
+        return found, f"{build.because}\n{done.stdout}{done.stderr}"
 
     return run
 
 
 def test_a_tested_lab_is_not_executed_again(kept):
     """Its page finds the outputs of its cells, made by the kernel of the pages, with their time and duration."""
-    found = kept(ON_A_PAGE, GLUED)
+    found, why = kept(ON_A_PAGE, GLUED)
+    assert found, why
     (printed,), shown = [outputs for _, outputs in found["cells"]]
     assert printed["text"] == "a page: 1\n"
     assert [output.get("metadata", {}).get("scrapbook", {}).get("name") for output in shown] == ["answer", None]
@@ -59,4 +61,5 @@ def test_a_tested_lab_is_not_executed_again(kept):
 )
 def test_a_lab_with_a_cell_that_did_not_pass_is_executed_again(kept, cell, options):
     """One cell that failed, was noisy, or was left out, and the page executes the lab itself."""
-    assert kept(ON_A_PAGE, cell, options=options) is None
+    found, _ = kept(ON_A_PAGE, cell, options=options)
+    assert found is None
