@@ -11,15 +11,23 @@ from inferlab import units
 
 Value = str | int | float
 
+GLUED = "application/papermill.record/"
+"""MyST-NB's mark of an output for the prose alone."""
+
+NOT_SEARCHED = "not-searched"
+"""Class of a container that a search does not read: another page has its text, or it is no text of the page."""
+
 
 def number(key: str, value: float | int | str) -> None:
     """Make a value available to the prose as {glue:text}`key:.2f`.
 
     NumPy scalars become Python's own, because only those can be formatted there.
+    It publishes what `myst_nb.glue` would, whose import takes a second of each page: it loads the checker of notebooks.
     """
-    from myst_nb import glue
+    from IPython.display import publish_display_data
 
-    glue(key, _as_python(value), display=False)
+    text = repr(_as_python(value))
+    publish_display_data({f"{GLUED}text/plain": text}, {"scrapbook": {"name": key, "mime_prefix": GLUED}})
 
 
 def _as_python(value: float | int | str) -> float | int | str:
@@ -38,13 +46,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Value]], searched: bool 
     from IPython.display import Markdown
 
     text = markdown_table(heads, [list(map(_as_python, row)) for row in rows])
-    return Markdown(text if searched else _not_searched(text))
-
-
-def _not_searched(text: str) -> str:
-    from handbook.page_texts import NOT_SEARCHED  # Sphinx, which no other table needs
-
-    return f":::{{container}} {NOT_SEARCHED}\n{text}\n:::"
+    return Markdown(text if searched else f":::{{container}} {NOT_SEARCHED}\n{text}\n:::")
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from docutils import nodes
 from sphinx import addnodes
 
+from handbook.cells import NOT_SEARCHED
 from handbook.trials import FoldLine
 
 UNREAD = (
@@ -29,9 +30,6 @@ CELL_END = " · "
 
 WORD = re.compile(r"[^\W\d_]")
 """What a cell needs to be found by: a number alone says nothing without its row and column."""
-
-NOT_SEARCHED = "not-searched"
-"""Class of a container that a search does not read: another page has its text, or it is no text of the page."""
 
 NO_ADDRESS = ". URL: ."
 """The end of an entry of the bibliography whose address is left out."""

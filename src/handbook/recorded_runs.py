@@ -20,8 +20,8 @@ from typing import Any
 
 from docutils import nodes
 
+from handbook.cells import NOT_SEARCHED
 from handbook.fingerprints import RECORDED
-from handbook.page_texts import NOT_SEARCHED
 
 FOLDER = Path(str(files("handbook") / "data" / RECORDED))
 METHOD = "earlier run"

@@ -38,7 +38,7 @@ from docutils.statemachine import StringList
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from handbook.page_texts import NOT_SEARCHED
+from handbook.cells import NOT_SEARCHED
 from handbook.predictions import lab_question
 from handbook.tables import stacked_table
 from handbook.workshop_minutes import (

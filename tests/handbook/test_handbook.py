@@ -5,10 +5,14 @@ import subprocess
 import sys
 from importlib.resources import files
 
+import myst_nb
 import numpy as np
 import pytest
 from docutils import nodes
 from docutils.utils import new_document
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 import handbook
 from handbook import assets, page_kernel, tables
@@ -16,30 +20,31 @@ from inferlab import figures
 
 
 @pytest.fixture
-def glued(monkeypatch):
-    """What reached the prose, by key."""
-    import myst_nb
-
-    values = {}
-    monkeypatch.setattr(myst_nb, "glue", lambda key, value, display: values.update({key: value}))
-    return values
+def published():
+    """What reached the page, in turn."""
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    shell.display_pub = CapturingDisplayPublisher()
+    yield shell.display_pub.outputs
+    InteractiveShell.clear_instance()
 
 
 @pytest.mark.parametrize(
     ("value", "plain"),
     [(np.float32(0.5), 0.5), (np.float64(2.0), 2.0), (np.int64(512), 512), (3, 3), (1.25, 1.25), ("F16", "F16")],
 )
-def test_a_number_reaches_the_prose_as_a_plain_python_value(glued, value, plain):
-    """The prose formats Python's own numbers only, so NumPy scalars are converted and counts stay whole."""
+def test_a_number_reaches_the_prose_as_a_plain_python_value(published, value, plain):
+    """The prose formats Python's own numbers only, so NumPy scalars are converted; MyST-NB's `glue` does the same."""
     handbook.number("key", value)
-    assert glued == {"key": plain}
-    assert type(glued["key"]) is type(plain)
+    myst_nb.glue("key", plain, display=False)
+    assert published[0] == published[1]
+    assert published[0]["data"] == {"application/papermill.record/text/plain": repr(plain)}
 
 
-def test_an_unknown_value_cannot_become_a_number_in_the_prose(glued):
+def test_an_unknown_value_cannot_become_a_number_in_the_prose(published):
     """None is refused: a page never shows `None` where a measurement should stand."""
     with pytest.raises(TypeError):
         handbook.number("power_watts", None)
+    assert published == []
 
 
 def test_only_the_kernel_of_a_page_is_on_a_page(monkeypatch):

@@ -36,11 +36,12 @@ def test_axe_finds_no_violation(crawl, part):
 
 
 BARRIERS = """<html lang=en><title>x</title><style>
-  main { background: #fff } p, em { color: #111 }
+  main { background: #fff } p, em, .dark { color: #111 }
   [data-theme=dark] main { background: #333 } [data-theme=dark] em { color: #fff }
   @media (max-width: 600px) { [data-theme=dark] p { color: #fff } [data-theme=dark] em { color: #111 } }
 </style><main><h1>x</h1><p>text</p><em>text</em><details><summary></summary></details>
-<svg aria-hidden="true"><a href="#" tabindex="0"><text y="9">x</text></a></svg></main>"""
+<svg aria-hidden="true"><a href="#" tabindex="0"><text y="9">x</text></a></svg>
+<pre><span class="dark">some</span><span class="dark">code</span><span class="dark" id="x">named</span></pre></main>"""
 
 
 def test_a_barrier_is_noticed(tab):
@@ -51,6 +52,7 @@ def test_a_barrier_is_noticed(tab):
     named = [each.partition(" (")[0] for each in found]
     faults = ("light, {}: aria-hidden-focus", "light, {}: summary-name", "dark, {}: color-contrast")
     assert named == [fault.format(width) for fault in faults]
+    assert "(4)" in found[2]  # the text, the code, its first word, and the named one
     assert ("<p>" in found[2]) is (width == WIDE["width"])
 
 
