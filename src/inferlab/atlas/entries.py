@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -125,25 +127,26 @@ def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
     Runs with injected faults come last. A sweep's anchors, which repeat its first point, are left out.
     Raises RecordError for a file that is not a record.
     """
-    found: list[Entry] = []
-    for machine, path, data in _files(folder):
-        known = _calibration(path.parents[1] if path.parent.name == DISTURBED else path.parent)
+    root, found = _root(folder), []
+    for machine, files in groupby(_files(root), key=itemgetter(0)):
+        known = _calibration(root / machine)
         with _Predictions(known) as predict:
-            found += [predict.entry(machine, path, run) for run in _runs(data)]
-        if kind_of(data) == "speed point" and known:
-            found += _speed_points(machine, path.parent, known)
+            for _, path, data in files:
+                found += [predict.entry(machine, path, run) for run in _runs(data)]
+                if kind_of(data) == "speed point" and known:
+                    found += _speed_points(machine, path.parent, known)
     return tuple(sorted(found, key=lambda entry: (entry.machine, entry.record.startswith(DISTURBED), entry.disturbed)))
 
 
 def record_files(folder: str | Path | None = None) -> tuple[RecordFile, ...]:
     """Every file under a folder of machines (None: the repository's records), in their order."""
-    return tuple(_record_file(machine, path, data) for machine, path, data in _files(folder))
+    return tuple(_record_file(machine, path, data) for machine, path, data in _files(_root(folder)))
 
 
 def machines(folder: str | Path | None = None) -> dict[str, Machine]:
     """The machines of the repository, by the names of their folders."""
     found: dict[str, Machine] = {}
-    for name, _, data in _files(folder):
+    for name, _, data in _files(_root(folder)):
         fields = next(_values(data, "machine"), None)
         if fields and name not in found:
             found[name] = from_json(Machine, fields)
@@ -156,8 +159,11 @@ def gpu_names(found: dict[str, Machine]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def _files(folder: str | Path | None) -> Iterator[tuple[str, Path, Any]]:
-    root = Path(folder) if folder else records_folder()
+def _root(folder: str | Path | None) -> Path:
+    return Path(folder) if folder else records_folder()
+
+
+def _files(root: Path) -> Iterator[tuple[str, Path, Any]]:
     for path in sorted(root.glob("*/**/*.json")):
         try:
             data = upgrade(json.loads(path.read_text(encoding="utf-8")))
