@@ -4,7 +4,7 @@
 ARG PYTHON=3.13
 FROM python:${PYTHON}-slim-trixie AS packages
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends make g++ chromium fonts-liberation \
+    && apt-get install --yes --no-install-recommends make g++ chromium-headless-shell fonts-liberation \
     && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --shell /bin/bash reader
 USER reader
