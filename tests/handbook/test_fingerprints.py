@@ -34,7 +34,7 @@ def test_every_file_of_the_library_counts(tmp_path, monkeypatch):
         (package / name).write_text(text)
         seen.append(fingerprints.library_digest([package.name]))
     assert len(set(seen)) == 5
-    (package / "__pycache__").mkdir()
+    (package / "__pycache__").mkdir(exist_ok=True)
     (package / "__pycache__" / "x.pyc").touch()
     (package / ".new.py.swp").touch()
     os.utime(package / "new.py", (1, 1))
