@@ -161,21 +161,27 @@ class Search:
     def weights_type(self, weights: Mapping[str, PlanFor]) -> Answer:
         """The largest type of weights with which all layers fit on the card, with the requested n_ctx.
 
-        weights  plans of the same model by the type of its weights, the largest first
+        weights  plans of the same model by the type of its weights, the largest first, each made once
         """
         question = "the largest weights with this n_ctx and all layers on the card"
-        whole = self.settings.but(n_gpu_layers=-1)
-        larger, shortfall = "", ""
-        for type, plan_for in weights.items():
-            try:
-                plan = plan_for(whole)
-            except (InvalidSettings, UnsupportedArchitecture) as error:
-                return Answer(question, None, None, str(error))
-            if verdict(plan, self.room_bytes) == "yes":
-                why = f"{larger} is too much: {shortfall}." if larger else "It is the largest type of the list."
-                return Answer(question, type, margin(plan, self.room_bytes), why, whole, plan)
-            larger, shortfall = type, shortfall_text(plan, self.room_bytes)
-        return Answer(question, None, None, f"Not even {larger}: {shortfall}.")
+        whole, smallest_first = self.settings.but(n_gpu_layers=-1), tuple(weights)[::-1]
+
+        def plan(n: int) -> MemoryPlan:
+            return weights[smallest_first[n - 1]](whole)
+
+        def shortfall(n: int) -> str:
+            return shortfall_text(plan(n), self.room_bytes)
+
+        try:
+            best = largest_fitting(lambda n: verdict(plan(n), self.room_bytes) == "yes", len(weights))
+        except (InvalidSettings, UnsupportedArchitecture) as error:
+            return Answer(question, None, None, str(error))
+        if not best:
+            return Answer(question, None, None, f"Not even {smallest_first[0]}: {shortfall(1)}.")
+        why = "It is the largest type of the list."
+        if best < len(weights):
+            why = f"{smallest_first[best]} is too much: {shortfall(best + 1)}."
+        return Answer(question, smallest_first[best - 1], margin(plan(best), self.room_bytes), why, whole, plan(best))
 
     def with_cache(self, name: str) -> Settings | None:
         """The settings with this type of keys and values; None where flash attention is off and the type needs it."""

@@ -69,12 +69,13 @@ def host_weights(
 
 def _tensors_on_host(model: Model, layers: Sequence[str], moved: Mapping[str, str]) -> tuple[Tensor, ...]:
     """The host's tensors; a tied embedding a second time, under the output matrix's name, where the output is there."""
+    n_layer, has_block = model.n_layer, HOST in layers[:-1]
 
     def is_on_host(tensor: Tensor) -> bool:
         if tensor.name in moved:
             return moved[tensor.name] == HOST
         layer = layer_of(tensor, model)
-        return HOST in layers[:-1] if layer is None else layer < 0 or layers[min(layer, model.n_layer)] == HOST
+        return has_block if layer is None else layer < 0 or layers[min(layer, n_layer)] == HOST
 
     found = [tensor for tensor in model.tensors if is_on_host(tensor)]
     tied = layers[-1] == HOST and all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
