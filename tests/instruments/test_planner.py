@@ -67,7 +67,7 @@ def test_a_page_says_how_often_a_closed_form_was_exact():
         ({"n_seq_max": "0"}, "Slots: 0 must be a whole number from 1"),
         ({"n_ctx": "9", "n_seq_max": "10"}, "Context: 9 leaves no cell for each of Slots = 10"),
         ({"kv_unified": "on"}, "One pool for all slots changes nothing for one sequence (Slots: 1): it has"),
-        ({"window_only": "on"}, "Sliding layers keep their window only changes nothing: no layer of Mistral"),
+        ({"swa_full": "on"}, "Sliding layers keep all tokens changes nothing: no layer of Mistral"),
         ({"card": "other", "memory": "nan"}, "Its memory: 'nan'"),
         ({"card": "dgx-spark", "n_cards": "2"}, "Number of cards: "),
         ({"n_cards": "9"}, "Number of cards: 9 is not from 1 to 4"),
@@ -123,15 +123,18 @@ def test_the_command_asks_the_same():
     two = command(n_cards="2", reserve="0.5", n_gpu_layers="7", offload_kqv="")
     assert "--vram 8GiB,8GiB" in two
     assert two.endswith("--n-gpu-layers 7 --flash-attn on --no-offload-kqv --reserve 536870912B")
-    pooled = command(n_seq_max="4", kv_unified="on", window_only="on")
-    assert pooled.endswith("--flash-attn on --n-seq-max 4 --kv-unified --no-swa-full")
+    pooled = command(n_seq_max="4", kv_unified="on")
+    assert pooled.endswith("--flash-attn on --n-seq-max 4 --kv-unified")
+    assert command(model="gemma-3-4b").endswith("--flash-attn on --no-swa-full")
+    assert command(model="gemma-3-4b", swa_full="on").endswith("--flash-attn on")
     assert "--unified 8053063680B" in command(card="other", memory="7.5", shared="on")
 
 
 def command(**changed: str) -> str:
     question = {**planner.DEFAULTS, **changed}
     reserve = round(float(question["reserve"]) * GIB)
-    return planner.command_of(question, planner.memory_of(question), reserve)
+    settings = planner.with_windows(planner.settings_of(question), planner.model_of(question, NOWHERE))
+    return planner.command_of(question, settings, planner.memory_of(question), reserve)
 
 
 def shown(**changed: str) -> tuple[str, str]:
@@ -382,3 +385,20 @@ def test_a_missing_file_is_an_error_of_the_library(tmp_path):
     with pytest.raises(ModelNotFound) as found:
         DroppedFiles(tmp_path).model("m.gguf")
     assert isinstance(found.value, InferlabError)
+
+
+def test_a_model_with_windows_is_planned_as_llama_server_starts_it():
+    """Unless `--swa-full` is asked for, sliding layers keep their window, and the lines say nothing of it."""
+    summary, told = shown(model="gemma-3-4b", n_ctx="32768")
+    assert "fits" in summary
+    assert "--swa-full" not in told
+    assert answered(model="gemma-3-4b", n_ctx="32768")["data"]["answers"]["largest_n_ctx"]["value"] == 131_072
+    assert "--swa-full" in shown(model="gemma-3-4b", swa_full="on")[1]
+
+
+def test_one_screen_names_one_need_of_ram():
+    """The RAM beside the lines is that of the plan, not of larger weights with the same settings."""
+    asked = {"model": "qwen3-30b-a3b", "n_ctx": "32768", "type_k": "q8_0", "type_v": "q8_0", "cpu_moe": "on"}
+    summary, told = shown(**asked)
+    needs = set(re.findall(r"needs? up to ([\d.]+ GiB)", summary + told))
+    assert len(needs) == 1

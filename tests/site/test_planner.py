@@ -97,7 +97,7 @@ def combination(random: Random) -> dict[str, str]:
     }
     pooled, windowed = chosen["n_seq_max"] == "4", "gemma" in chosen["model"]
     chosen["kv_unified"] = random.choice(["", "on"] if pooled else [*20 * [""], "on"])
-    chosen["window_only"] = random.choice(["", "on"] if windowed else [*20 * [""], "on"])
+    chosen["swa_full"] = random.choice(["", "on"] if windowed else [*20 * [""], "on"])
     shared = chosen["shared"] if chosen["card"] == "other" else sized_cards()[chosen["card"]][0].unified
     one_or_two = {"n_cards": "1" if shared else random.choice(["1", "1", "2"])}
     alike = {"second": "", "tensor_split": "", "split_mode": "layer"}

@@ -25,7 +25,7 @@ from inferlab.model.synthetic_model import shape
 from inferlab.prediction.cards import sized_card, sized_cards
 from inferlab.prediction.fit import fit
 from inferlab.prediction.fit_fields import plan_fields
-from inferlab.prediction.memory.cache import require_effect
+from inferlab.prediction.memory.cache import may_have_windows, require_effect
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 from inferlab.units import GB, GIB, bytes_text
 
@@ -54,7 +54,7 @@ DEFAULTS = {
     "n_seq_max": "1",
     "n_ubatch": "512",
     "kv_unified": "",
-    "window_only": "",
+    "swa_full": "",
     "offload_kqv": "on",
 }
 """The question that is answered before anybody asks; the values are those of a form."""
@@ -71,7 +71,7 @@ FIELDS = {
     "n_seq_max": "Slots",
     "n_ubatch": "Ubatch",
     "kv_unified": "One pool for all slots",
-    "window_only": "Sliding layers keep their window only",
+    "swa_full": "Sliding layers keep all tokens",
 }
 """The fields of the settings, as the form names them."""
 SHARES = "Shares of the cards"
@@ -118,7 +118,8 @@ class Memory:
 def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     """The plan for a question. Raises InferlabError where there is none, naming the field that is wrong."""
     question = {**dict.fromkeys(DEFAULTS, ""), **question}
-    model, memory, settings = model_of(question, files), memory_of(question), settings_of(question)
+    model, memory = model_of(question, files), memory_of(question)
+    settings = with_windows(settings_of(question), model)
     reserve = round(forms.amount(question, "reserve", "Kept free on each card") * GIB)
     with in_words_of_the_form():
         require_effect(settings, model)
@@ -128,7 +129,7 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
         )  # fmt: skip
     known = known_models().get(question["model"])
     name = f"{known.name} in {question['type']}" if known else model.name
-    command, sure = command_of(question, memory, reserve), memory.backend != "metal"
+    command, sure = command_of(question, settings, memory, reserve), memory.backend != "metal"
     view = planner_view(found, model, memory.bandwidth, command, asked=settings, sure=sure)
     state = found.fits if sure or found.fits != "yes" else "unsure"
     return Answer(state, summary(found, name, memory.title, state), view, plan_fields(found))
@@ -142,8 +143,7 @@ def in_words_of_the_form() -> Iterator[None]:
     except InvalidSettings as error:
         plain = str(error).replace("cpu_moe=True", FIELDS["cpu_moe"])
         plain = plain.replace("override_tensor", FIELDS["override_tensor"]).replace("tensor_split=", f"{SHARES}: ")
-        plain = plain.replace("kv_unified=True", FIELDS["kv_unified"]).replace("swa_full=False", FIELDS["window_only"])
-        plain = plain.replace("Leave it at True;", "Switch it off;")
+        plain = plain.replace("kv_unified=True", FIELDS["kv_unified"])
         text = NAMED.sub(lambda found: f"{FIELDS[found[1]]}: {found[2]}", plain, count=1)
         raise InvalidSettings(NAMED.sub(lambda found: f"{FIELDS[found[1]]} = {found[2]}", text)) from error
 
@@ -208,10 +208,20 @@ def settings_of(question: Mapping[str, str]) -> Settings:
             n_seq_max=forms.whole(question, "n_seq_max", FIELDS["n_seq_max"]),
             n_ubatch=forms.whole(question, "n_ubatch", FIELDS["n_ubatch"]),
             kv_unified=question["kv_unified"] == "on",
-            swa_full=question["window_only"] != "on",
+            swa_full=question["swa_full"] == "on",
             offload_kqv=question["offload_kqv"] == "on",
             **_sharing_of(question),
         )
+
+
+def with_windows(settings: Settings, model: Model) -> Settings:
+    """The settings for a model whose sliding layers, if it has any, keep their window alone unless asked otherwise."""
+    if may_have_windows(model):
+        return settings
+    if settings.swa_full:
+        raise InvalidSettings(f"{FIELDS['swa_full']} changes nothing: no layer of {model.name} has a sliding window. "
+                              "Switch it off.")  # fmt: skip
+    return settings.but(swa_full=True)
 
 
 def _sharing_of(question: Mapping[str, str]) -> dict[str, Any]:
@@ -235,13 +245,13 @@ def overrides_of(question: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, (text.strip() for text in question["override_tensor"].split(","))))
 
 
-def command_of(question: Mapping[str, str], memory: Memory, reserve: int) -> str:
+def command_of(question: Mapping[str, str], settings: Settings, memory: Memory, reserve: int) -> str:
     """The same question to the command line; only what differs from its defaults is named."""
     own = question["model"] == OWN_FILE
     words = ["inferlab", "plan", question["file"] if own else question["model"]]
     words += [] if own else ["--type", question["type"]]
     words += ["--card", question["card"]] if question["card"] in sized_cards() and memory.is_one else memory.options
-    settings, usual = settings_of(question), Settings()
+    usual = Settings()
     for name in ("n_ctx", "n_gpu_layers", "n_cpu_moe", "type_k", "type_v", "flash_attn", "n_seq_max", "n_ubatch"):
         if getattr(settings, name) != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
@@ -300,7 +310,7 @@ def form() -> list[Any]:
             forms.switch("cpu_moe", FIELDS["cpu_moe"], False),
             forms.switch("offload_kqv", "Cache on card", True),
             forms.switch("kv_unified", FIELDS["kv_unified"], False),
-            forms.switch("window_only", FIELDS["window_only"], False),
+            forms.switch("swa_full", FIELDS["swa_full"], False),
         ),
     )  # fmt: skip
 

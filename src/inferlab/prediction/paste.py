@@ -118,7 +118,8 @@ def _ram_note(found: Fit, settings: Settings) -> tuple[str, ...]:
 
 def _host_bytes(found: Fit, settings: Settings) -> tuple[int, bool]:
     """The most that the host holds with the settings of an answer or the plan, and whether its compute buffer is in."""
-    plan = next((answer.plan for answer in found.answers if answer.plan and answer.settings == settings), found.plan)
+    same_weights = (answer for answer in found.answers if answer.plan and answer is not found.weights_type)
+    plan = next((answer.plan for answer in same_weights if answer.settings == settings), found.plan)
     return plan.most_bytes("host"), not plan.is_open("host")
 
 

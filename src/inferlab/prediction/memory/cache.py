@@ -123,14 +123,15 @@ def require_effect(settings: Settings, model: Model | KnownModel) -> None:
             "kv_unified=True changes nothing for one sequence (n_seq_max=1): it has all cells anyhow, and llama.cpp "
             "would not say so. Leave it out, or give more sequences."
         )
-    if not settings.swa_full and not _may_have_windows(model):
+    if not settings.swa_full and not may_have_windows(model):
         raise InvalidSettings(
             f"swa_full=False changes nothing: no layer of {model.name} has a sliding window, and llama.cpp would "
             "ignore the setting. Leave it at True; a smaller n_ctx or cache type makes this cache smaller."
         )
 
 
-def _may_have_windows(model: Model | KnownModel) -> bool:
+def may_have_windows(model: Model | KnownModel) -> bool:
+    """Whether a layer attends to a sliding window; of an architecture without a formula, perhaps."""
     try:
         return any(layer.window for layer in cache_layers(model))
     except UnsupportedArchitecture:
