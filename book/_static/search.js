@@ -7,6 +7,7 @@
   const SMALL = new Set("a an and are as at be by can do does for from how i if in is it its my of on or the this to what when which why will with".split(" "));
   const PER_PAGE = 3;
   const SNIPPET = 170;
+  const LAST = "book/appendix/bibliography.html";  // it has every word of the titles of others
   let index;
 
   function load() {
@@ -46,8 +47,12 @@
     return short.length >= 4 ? short : phrase;
   }
 
+  // A word of three letters or fewer is meant as it stands: "mac" is no beginning of "machine".
+  const SHORT = 3;
+
   function strength(words, phrase) {
     if (words.includes(` ${phrase} `)) return 1;
+    if (phrase.length <= SHORT) return words.includes(` ${phrase}s `) ? 0.6 : 0;
     if (words.includes(` ${phrase}`)) return 0.6;
     return words.includes(` ${stem(phrase)}`) ? 0.4 : 0;
   }
@@ -60,11 +65,14 @@
   function prepared({ spellings, pages }) {
     const words = speller(spellings);
     const padded = (text) => ` ${words(text).join(" ")} `;
-    const sections = pages.flatMap(([address, title, parts]) => parts.map(([heading, text, anchor = joined(heading)], place) => {
+    const sections = pages.flatMap(([address, title, parts, also = []]) => parts.map(([heading, text, anchor = joined(heading)], place) => {
       const isFirst = place === 0;
       const whole = isFirst ? padded(parts.map((part) => part[1]).join(" ")) : "";
-      const names = heading.split(anchor.startsWith("term-") ? "," : isFirst ? ":" : "\n").map((name) => words(name.replace(/^The /, "")).join(" "));
-      return { address, title, anchor, heading, text, isFirst, whole, names, inTitle: padded(title), inHeading: padded(heading), inText: padded(text) };
+      const headings = heading.split(anchor.startsWith("term-") ? "," : isFirst ? ":" : "\n").map((name) => name.replace(/^The /, ""));
+      const others = isFirst ? also : [];
+      const names = [...headings, ...others].map((name) => words(name).join(" "));
+      const [inTitle, inHeading, inText, inOthers] = [title, heading, text, others.join(" \n ")].map(padded);
+      return { address, title, anchor, heading, text, isFirst, isLast: address === LAST, whole, names, inTitle, inHeading, inText, inOthers };
     }));
     return { words, sections };
   }
@@ -72,18 +80,18 @@
   function phrasesOf(query, { words, sections }) {
     const phrases = [...new Set(query.split(/\s+/).map((part) => words(part).join(" ")).filter(Boolean))];
     return phrases.map((phrase) => {
-      const found = sections.filter(({ inHeading, inText }) => inText.includes(` ${phrase}`) || inHeading.includes(` ${phrase}`)).length;
+      const found = sections.filter(({ inHeading, inText }) => strength(inText, phrase) || strength(inHeading, phrase)).length;
       const rarity = Math.log(1 + sections.length / (1 + found));
       return { phrase, weight: SMALL.has(phrase) ? rarity / 5 : rarity };
     });
   }
 
   function score(section, phrases, query) {
-    const { text, isFirst, whole, names, inTitle, inHeading, inText } = section;
+    const { text, isFirst, whole, names, inTitle, inHeading, inText, inOthers } = section;
     let sum = 0, met = 0, all = 0;
     for (const { phrase, weight } of phrases) {
       const here = strength(inText, phrase) || 0.5 * strength(whole, phrase);
-      const named = 3 * strength(inHeading, phrase) + (isFirst ? 2 : 0.5) * strength(inTitle, phrase);
+      const named = 3 * Math.max(strength(inHeading, phrase), strength(inOthers, phrase)) + (isFirst ? 2 : 0.5) * strength(inTitle, phrase);
       const often = Math.min(inText.split(` ${phrase}`).length - 1, 5) / 10;
       sum += weight * (here + named + often);
       if (here + named > 0) met += weight;
@@ -101,7 +109,7 @@
     const query = found.words(text).join(" ");
     const scored = found.sections.map((section) => ({ section, points: score(section, phrases, query) }));
     const perPage = {};
-    return scored.filter(({ points }) => points > 0).sort((a, b) => b.points - a.points)
+    return scored.filter(({ points }) => points > 0).sort((a, b) => a.section.isLast - b.section.isLast || b.points - a.points)
       .filter(({ section }) => (perPage[section.address] = (perPage[section.address] ?? 0) + 1) <= PER_PAGE)
       .slice(0, most).map(({ section }) => section);
   }
@@ -111,9 +119,10 @@
   function pattern(query, words) {
     const parts = query.split(/\s+/).map((part) => words(part)).filter((part) => part.length);
     const telling = parts.filter((part) => !SMALL.has(part.join(" ")));
-    const one = (part) => part.map((word, place) => (place === part.length - 1 ? stem(word) : word).replace(/iz/g, "i[sz]")).join("[\\s_-]*");
+    const spelled = (part) => part.map((word, place) => (place === part.length - 1 ? stem(word) : word).replace(/iz/g, "i[sz]")).join("[\\s_-]*");
+    const one = (part) => spelled(part) + (part.join(" ").length <= SHORT ? "s?(?!\\p{L})" : "\\p{L}*");
     const choices = (telling.length ? telling : parts).map(one).sort((a, b) => b.length - a.length);
-    return choices.length ? new RegExp(`(?<![\\p{L}\\p{N}])(?:${choices.join("|")})\\p{L}*`, "giu") : null;
+    return choices.length ? new RegExp(`(?<![\\p{L}\\p{N}])(?:${choices.join("|")})`, "giu") : null;
   }
 
   function snippet(text, marked) {

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from handbook import page_texts
 from handbook.page_texts import PageTexts, Section
+from inferlab.model.catalog import known_models
+from inferlab.prediction.cards import known_cards
 
 SPELLINGS = {
     "analyse": "analyze",
@@ -28,6 +30,27 @@ SPELLINGS = {
 
 POINTERS = ("References", "What\u2019s next", "What's next")
 """Headings of sections that only link to pages, which a search finds themselves."""
+
+ALSO = {
+    "book/planner": ("VRAM calculator", "memory calculator", "which model", "GPU"),
+    "book/why-is-it-slow": ("slow", "tokens per second", "speed"),
+    "book/log-reader": ("crash", "error", "log", "error message"),
+    "book/it-does-not-fit": ("out of memory", "OOM", "context too long", "n_ctx too large"),
+    "book/your-numbers": ("llama-bench", "benchmark", "browser benchmark"),
+    "book/machine/eight-gb-card": ("8 GB", "8 GB VRAM", "RTX 4060"),
+    "book/machine/cpu-alone": ("CPU", "no GPU", "without a GPU"),
+    "book/machine/several-cards": ("multi-GPU", "two GPUs"),
+    "book/program/ollama": ("num_ctx", "LM Studio"),
+    "book/optimization/one-request": ("Docker", "container", "systemd", "llama-server"),
+    "book/optimization/experts-in-ram": ("MoE", "mixture of experts"),
+    "book/optimization/sampling-cost": ("temperature", "top-p", "top-k"),
+    "book/optimization/flash-attention": ("KV cache quantization", "cache type"),
+    "book/optimization/speculation": ("speculative decoding", "draft model"),
+}
+"""Page -> what readers call its subject, beside its own words."""
+
+PLANNED = "book/planner"
+"""The page that is found by the name of each card and model that it knows."""
 
 SIGNS = [chr(code) for code in range(0xA1, 0xC00)]
 """The characters that may stand for a word, the commonest with two bytes each; search.js has the same range."""
@@ -43,9 +66,17 @@ def setup(app) -> None:
 
 
 def index(pages: dict[str, PageTexts]) -> dict:
-    """The index: for each page its address, its title, and its sections as heading, text and, if need be, anchor."""
-    listed = [[f"{name}.html", texts.title, _entries(texts.sections)] for name, texts in pages.items()]
+    """The index: for each page its address, its title, its sections as heading, text and, if need be, anchor, and what
+    else its subject is called."""
+    listed = [[f"{name}.html", texts.title, _entries(texts.sections), *_also(name)] for name, texts in pages.items()]
     return {"spellings": SPELLINGS, "pages": listed}
+
+
+def _also(name: str) -> list[list[str]]:
+    """The other names of a page's subject, if it has any."""
+    planned = [one.name for one in known_models().values()] + [one.title for one in known_cards().values()]
+    found = [*ALSO.get(name, ()), *(planned if name == PLANNED else ())]
+    return [found] if found else []
 
 
 def _entries(sections: Iterable[Section]) -> list[list[str]]:

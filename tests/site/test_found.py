@@ -175,6 +175,53 @@ def test_the_page_that_answers_comes_among_the_first_two(dialog, words, first):
     assert first == found[0] or words in ("quantisation", "flash attention", "n_ctx")
 
 
+ANSWERS = {
+    # what readers typed, and the page that answers them
+    "out of memory": ("it-does-not-fit", "log-reader"),
+    "n_gpu_layers": ("parameter-guide", "does-it-fit", "planner"),
+    "kv cache quantization": ("flash-attention",),
+    "moe": ("experts-in-ram",),
+    "temperature": ("sampling-cost",),
+    "context too long": ("it-does-not-fit", "log-reader"),
+    "tokens per second rtx 4060": ("why-is-it-slow", "eight-gb-card", "planner"),
+    "speculative decoding": ("speculation",),
+    "docker": ("one-request",),
+    "vram calculator": ("planner",),
+    "7900 xtx": ("planner",),
+    "crash": ("log-reader",),
+    # ten more
+    "rtx 3060": ("planner",),
+    "llama 3.1 8b": ("planner", "does-it-fit"),
+    "lm studio": ("ollama",),
+    "num_ctx": ("ollama",),
+    "llama-bench": ("your-numbers",),
+    "two gpus": ("several-cards",),
+    "imatrix": ("quantized-files",),
+    "cudaMalloc failed": ("log-reader", "it-does-not-fit"),
+    "draft model": ("speculation",),
+    "sliding window": ("windows-and-states",),
+}
+"""Words -> the pages, without their folder, of which one stands among the first three places."""
+
+
+def test_what_readers_type_leads_to_a_page_that_answers(dialog):
+    """Tools and answers come first: among three places is one that helps, and the first is never the bibliography."""
+    found = {words: results_for(dialog, words) for words in ANSWERS}
+    pages = {words: [place.partition("#")[0] for place in places] for words, places in found.items()}
+    first = {words: [Path(page).stem for page in of[:3]] for words, of in pages.items()}
+    assert {words: of for words, of in first.items() if not set(of) & set(ANSWERS[words])} == {}
+    last = "book/appendix/bibliography.html"
+    assert {words: of for words, of in pages.items() if last in of[: len([one for one in of if one != last])]} == {}
+
+
+def test_a_short_word_is_found_whole(dialog):
+    """Three letters are a word of their own, and no beginning of others: `mac` does not mean `machine`."""
+    results_for(dialog, "mac")
+    marked = dialog.locator(f"{RESULTS} mark").all_inner_texts()
+    assert marked
+    assert {text.lower() for text in marked} <= {"mac", "macs"}
+
+
 def test_a_result_shows_words_of_the_article_only(dialog, soups):
     """What stands under a result is in that page's article: no word of the sidebar, the buttons or the footer."""
     results_for(dialog, "memory bandwidth")
