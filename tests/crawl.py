@@ -73,9 +73,8 @@ class Crawl:
 
 
 def html_of(site: Path) -> list[str]:
-    """Every page of a built site, as paths relative to its root; also those that only lead on to another."""
-    paths = (path.relative_to(site) for path in site.rglob("*.html"))
-    return sorted(path.as_posix() for path in paths if path.parts[0] not in ("_static", "_sources"))
+    """Every page of a built site, as paths relative to its root, and the root's own; old addresses are left out."""
+    return sorted({*pages_of(site), *(path.name for path in site.glob("*.html"))})
 
 
 def visit(browser: Browser, home: str, page: str, window: str, *, with_axe: bool = False) -> dict:

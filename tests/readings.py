@@ -73,6 +73,7 @@ MEASURE = """() => {
   const blocks = [...document.querySelectorAll("article.bd-article pre")];
   return {
     height: document.documentElement.scrollHeight,
+    words: (document.querySelector("article.bd-article")?.innerText.match(/\\S+/g) ?? []).length,
     cut: blocks.filter(pre => pre.offsetParent && pre.scrollWidth > pre.clientWidth + 1)
       .map(pre => pre.textContent.slice(0, 60)),
   };

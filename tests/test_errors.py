@@ -22,7 +22,7 @@ from inferlab.engine import libraries, measurement_queue
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
-from inferlab.measurement import pytorch, torch_attention
+from inferlab.measurement import pytorch
 from inferlab.measurement.other_engines.client import OtherEngine
 from inferlab.measurement.other_engines.protocol import Request
 from inferlab.model.find import tiny_model
@@ -99,9 +99,9 @@ def an_engine_that_is_not_there():
         one.close()
 
 
-def a_timing_without_pytorch(monkeypatch):
+def a_network_without_pytorch(monkeypatch):
     monkeypatch.setattr(pytorch, "find_spec", lambda _: None)
-    torch_attention.time_attention()
+    pytorch.required()
 
 
 def a_queue_in_a_file(folder, monkeypatch):
@@ -127,7 +127,7 @@ RAISERS = {
     "NotEnoughDisk": a_shape_on_a_full_disk,
     "OtherEngineFailed": lambda *_: an_engine_that_is_not_there(),
     "OutOfTime": lambda *_: TimeLimitedEngine(ScriptedEngine(), 0.0).generate([1], 1),
-    "PyTorchUnavailable": lambda _, monkeypatch: a_timing_without_pytorch(monkeypatch),
+    "PyTorchUnavailable": lambda _, monkeypatch: a_network_without_pytorch(monkeypatch),
     "QueueUnavailable": a_queue_in_a_file,
     "RecordError": lambda folder, _: lab.load(folder / "none.json"),
     "UnknownClaim": lambda *_: claims.claim("Z99"),

@@ -25,6 +25,7 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited |= {fact.source for model in known_models().values() for fact in model.files.values()}
     cited |= {table.source for table in published_tables().values()}
     tables = ("estimates", "ollama", "cards", "vllm", "training", "sampling", "experts", "several_cards")
+    tables += ("reported_drafts",)
     cited |= {fact.source for table in tables for fact in cited_facts(table).values()}
     cited |= {vocabulary.source for vocabulary in known_vocabularies().values()}
     cited |= {program.source for program in programs().values()}

@@ -235,6 +235,12 @@ LOGS = {
         "4096 tokens, 9000 est)\n",
         ["prompt-cache-in-ram"],
     ),
+    # tools/server/server-task.cpp:1731
+    "prompt not kept": (
+        SERVER + HEALTHY + READY + "srv         alloc:  - prompt state size 2304.125 MiB exceeds cache size limit "
+        "2048.000 MiB, skipping\n",
+        ["prompt-not-kept"],
+    ),
     # 15: common/fit.cpp:464, 895
     "fit": (
         "common_fit_params: failed to fit params to free device memory: n_gpu_layers already set by user to 99, abort\n"

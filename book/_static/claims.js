@@ -1,5 +1,5 @@
-// The register of claims: shows the choices above the rows and hides the rows that were not chosen.
-// Without this script the choices stay hidden and every row is shown.
+// The register of claims: shows the choices above the rows, hides the rows that were not chosen, and unfolds the one that
+// a link leads to. Without this script the choices stay hidden and every row is shown, folded.
 "use strict";
 
 addEventListener("DOMContentLoaded", () => {
@@ -25,7 +25,9 @@ addEventListener("DOMContentLoaded", () => {
   function showTarget() {
     // A link to a row must find it, whatever was chosen before.
     const row = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest(".claim");
-    if (!row?.hidden) return;
+    if (!row) return;
+    row.querySelector("details").open = true;
+    if (!row.hidden) return;
     form.reset();
     apply();
     row.scrollIntoView();
@@ -37,4 +39,5 @@ addEventListener("DOMContentLoaded", () => {
   form.addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", showTarget);
   apply();
+  showTarget();
 });

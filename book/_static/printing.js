@@ -19,7 +19,7 @@
   }
 
   const closedAnswers = () => [
-    ...document.querySelectorAll("article details:not([open], .hide, .on-trial, .provenance), article .admonition.toggle-hidden"),
+    ...document.querySelectorAll("article details:not([open], .hide, .on-trial, .claim-body, .provenance), article .admonition.toggle-hidden"),
   ];
 
   function turn(answer) {

@@ -1,7 +1,7 @@
 """The Sphinx extension of the book, and the functions that a page's cells call.
 
-In a cell (`cells`): `number` makes a value available to the prose, `table` is a table of values; `build_facts` and
-`claim_counts` are tables about the book.
+In a cell (`cells`): `number` makes a value available to the prose, `table` is a table of values; `build_facts` is
+a table about the book.
 In the kernel that executes a page (`page_kernel`): `load_ipython_extension` shows figures as the page's own HTML.
 In Sphinx: `setup` connects the parts.
 
@@ -11,8 +11,8 @@ In Sphinx: `setup` connects the parts.
   `predictions`, `atlas_table`, `settings_table`, `engine_table` and `speculation_table` make diagrams, claims on trial,
   questions to the reader, and the tables of the hardware atlas, of the settings of five programs, of the engines and
   of the types of speculation; `syllabus` makes the blocks and plans of a workshop, with their minutes; `gallery` shows
-  every diagram once, as files to take along; `tables` numbers captioned tables, and `code_lines` makes the lines of
-  code break well on a phone.
+  every diagram once, as files to take along; `key_facts` answers once what several
+  pages tell; `tables` numbers captioned tables, and `code_lines` makes the lines of code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
@@ -29,9 +29,9 @@ machine, and `epub` and `pdf` bind it into one file.
 
 from __future__ import annotations
 
-from handbook.cells import build_facts, claim_counts, number, table
+from handbook.cells import build_facts, number, table
 
-__all__ = ["build_facts", "claim_counts", "load_ipython_extension", "number", "setup", "table"]
+__all__ = ["build_facts", "load_ipython_extension", "number", "setup", "table"]
 
 
 def load_ipython_extension(ipython) -> None:
@@ -67,6 +67,7 @@ def setup(app) -> dict:
         incremental,
         instrument_directive,
         instruments,
+        key_facts,
         launch,
         page_kernel,
         predictions,
@@ -80,7 +81,7 @@ def setup(app) -> dict:
     )
 
     tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables, syllabus)
-    content = (*tabled, diagrams, formulas, drawings, gallery, code_lines, translation)
+    content = (*tabled, key_facts, diagrams, formulas, drawings, gallery, code_lines, translation)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable, launch)
     for part in (accessibility, *content, *reaching, recorded_runs, incremental):
         part.setup(app)

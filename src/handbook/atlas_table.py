@@ -1,7 +1,7 @@
 """Makes the tables of the hardware atlas: every measurement beside its prediction, with filters.
 
-Without JavaScript the whole table is shown and the filters are hidden. Texts of records are escaped, because anybody
-may contribute a record.
+The long tables are folded. Without JavaScript the whole table is in its fold and the filters are hidden. Texts of
+records are escaped, because anybody may contribute a record.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ HEADINGS = ("Machine, record", "What ran where", "Memory", "Prefill, tokens/s", 
 
 
 def table(found: Sequence[Entry]) -> Any:
-    """Every entry as a row, below filters by machine, model, type and device."""
+    """Every entry as a row, below filters by machine, model, type and device, in a fold."""
     from IPython.display import HTML
 
-    return HTML(_form(found) + _scrolling_table("All measurements", HEADINGS, map(_row, found)))
+    rows = _scrolling_table("All measurements", HEADINGS, map(_row, found))
+    return HTML(_folded(f"All {len(found)} measurements beside their predictions", _form(found) + rows))
 
 
 def files(found: Sequence[RecordFile]) -> Any:
-    """Every file of the repository: its kind, how many measurements it holds, and when they were made."""
+    """Every file of the repository: its kind, its number of measurements, and when they were made, in a fold."""
     from IPython.display import HTML
 
     rows = [
@@ -38,12 +39,16 @@ def files(found: Sequence[RecordFile]) -> Any:
         for file in found
     ]  # fmt: skip
     lines = (f"<tr>{_named(FILE_HEADINGS, row)}</tr>" for row in rows)
-    return HTML(_scrolling_table("All files", FILE_HEADINGS, lines))
+    return HTML(_folded(f"All {len(found)} records", _scrolling_table("All files", FILE_HEADINGS, lines)))
 
 
 def _count_text(file: RecordFile) -> str:
     """`7, and 1 refused`: what the engine refused to run is in the file and not among the measurements."""
     return f"{file.n_measurements}, and {file.n_refused} refused" if file.n_refused else str(file.n_measurements)
+
+
+def _folded(summary: str, html: str) -> str:
+    return f'<details class="atlas-fold"><summary>{summary}</summary>{html}</details>'
 
 
 def _scrolling_table(name: str, headings: Sequence[str], rows: Iterable[str]) -> str:

@@ -89,16 +89,3 @@ def _machine_rows(machine) -> dict[str, str]:
 
 def _software_rows() -> dict[str, str]:
     return {package: version(package) for package in ("inferlab", "jupyter-book", "sphinx", "myst-nb", "plotly")}
-
-
-def claim_counts():
-    """The claims by verdict and section, as a table."""
-    from IPython.display import Markdown
-
-    from handbook import claims
-
-    found = [(claim.verdict, claim.section) for claim in claims.claims()]
-    head = f"| verdict | {' | '.join(claims.SECTIONS)} | all |\n|---|{'--:|' * (len(claims.SECTIONS) + 1)}"
-    rows = {v: [found.count((v, s)) for s in claims.SECTIONS] for v in claims.VERDICTS}
-    lines = [f"| {verdict} | {' | '.join(map(str, row))} | {sum(row)} |" for verdict, row in rows.items()]
-    return Markdown("\n".join([head, *lines]))

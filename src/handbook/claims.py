@@ -41,13 +41,13 @@ CHAPTERS = {
     "anatomy": ("2", "Anatomy of a model", "book/foundations/anatomy"),
     "pipeline": ("3", "The pipeline", "book/workflow/pipeline"),
     "bottlenecks": ("4", "Bottlenecks", "book/workflow/bottlenecks"),
-    "engines": ("", "Inference engines", "book/workflow/engines"),
+    "engines": ("D", "Inference engines", "book/appendix/inference-engines"),
     "quantization": ("5", "Quantization", "book/optimization/quantization"),
     "tuning": ("6", "Tuning", "book/optimization/tuning"),
     "advanced": ("7", "Advanced techniques", "book/optimization/advanced"),
     "toolkit": ("8", "Toolkit", "book/community/toolkit"),
     "troubleshooting": ("9", "Troubleshooting", "book/community/troubleshooting"),
-    "hardware": ("", "Hardware atlas", "book/community/hardware-atlas"),
+    "hardware": ("", "Hardware atlas", "book/appendix/hardware-atlas"),
     "compute": ("A", "Compute against bandwidth", "book/appendix/compute-and-bandwidth"),
 }
 """Key of a chapter -> (number or letter, short title, document)."""

@@ -26,7 +26,6 @@ HEADS = {
     "weights": "Reads",
     "licence": "Licence",
     "offload": "A model larger than the card",
-    "cache": "KV cache",
     "serving": "Requests at once",
     "api": "Speaks",
     "defaults": "Default to know",

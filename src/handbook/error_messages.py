@@ -1,6 +1,6 @@
 """Rows of the page on error messages, from data/facts/log_findings.toml: the message, what it means, what to do.
 
-The groups name rules, so that the page has an order; a rule with a message that is in no group is an error.
+The groups name rules, so that the page has an order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUPS = {
     ),
     "request": (
         *("quantized-values", "pool-exceeded", "batch-too-small", "port-taken", "decode-failed", "input-truncated"),
-        *("context-shift", "beyond-training", "full-reprocessing", "chat-template", "no-free-cells"),
+        *("context-shift", "beyond-training", "full-reprocessing", "prompt-not-kept", "chat-template", "no-free-cells"),
         "draft-refused",
     ),
 }
@@ -42,12 +42,6 @@ def message_rows(group: str) -> list[tuple[str, str, str]]:
 def rows(names: Iterable[str]) -> list[tuple[str, str, str]]:
     """One row for each named rule. Raises KeyError for an unknown rule."""
     return [_row(rules()[name]) for name in names]
-
-
-def without_group() -> set[str]:
-    """Rules that have a message and are in no group."""
-    with_message = {name for name, rule in rules().items() if rule.any}
-    return with_message - {name for names in GROUPS.values() for name in names}
 
 
 def _row(rule: Rule) -> tuple[str, str, str]:

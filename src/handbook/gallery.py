@@ -77,19 +77,19 @@ class Gallery(SphinxDirective):
         places = explained(root)
         grid = nodes.container(classes=["gallery"])
         for diagram in diagrams(root / "book" / "diagrams"):
-            grid += self.entry(diagram, *places[diagram.name])
+            grid += self.entry(diagram, places[diagram.name][1])
         if "figure" in self.options:
             name, label = self.options["figure"].split()
-            grid += self.entry(Diagram(name, "", ""), self.env.docname, label)
+            grid += self.entry(Diagram(name, "", ""), label)
         for path in [*(root / "book" / "diagrams").glob("*.*"), *(root / f"{page}.md" for page, _ in places.values())]:
             self.env.note_dependency(str(path))
         return [grid]
 
-    def entry(self, diagram: Diagram, page: str, label: str) -> nodes.Element:
+    def entry(self, diagram: Diagram, label: str) -> nodes.Element:
         """The picture, and below it where it is explained."""
         entry = nodes.container(classes=["gallery-entry"])
         entry += Picture(name=diagram.name, title=diagram.title, alt=diagram.alt)
-        text = f"Explained at {{numref}}`{label}` in {{doc}}`/{page}`."
+        text = f"Explained at {{numref}}`{label}`."
         self.state.nested_parse(StringList([text], source=self.get_source_info()[0]), self.content_offset, entry)
         return entry
 
@@ -285,6 +285,6 @@ def entry_html(diagram: Diagram, folder: str, kinds: list[str]) -> str:
     )
     return (
         f'<div class="gallery-picture">{image}</div><p class="gallery-title" id="gallery-{diagram.name}">{title}</p>'
-        f"<p><code>{diagram.name}</code>: {links}</p>"
+        f"<p>{links}</p>"
         f"<details><summary>In words</summary><p>{alt}</p></details>"
     )

@@ -4,7 +4,8 @@
 ```
 
 The answer is in the page before any script runs, and in print. Controls are shown where scripts run. An instrument
-that runs llama.cpp says how large the files are that its start asks for.
+that runs llama.cpp says how large the files are that its start asks for. With `:fold:` and a title, the instrument is
+in a closed fold; of several on a page, each has its own worker and its own part of the address.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tempfile import gettempdir
 from typing import Any
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 from handbook.instruments import FOLDER, llama_bytes
@@ -37,13 +39,17 @@ class Instrument(SphinxDirective):
     """One instrument by its name."""
 
     required_arguments = 1
+    option_spec = {"fold": directives.unchanged_required}  # noqa: RUF012 (docutils has it so)
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
         if name not in INSTRUMENTS:
             raise self.error(f"There is no instrument {name!r}. There are: {', '.join(INSTRUMENTS)}.")
         note = loaded(*llama_bytes(Path(self.env.srcdir))) if "results" in INSTRUMENTS[name].DEFAULTS else None
-        return [nodes.raw("", page_html(name, note), format="html")]
+        shown = page_html(name, note)
+        if title := self.options.get("fold"):
+            shown = folded(title, shown)
+        return [nodes.raw("", shown, format="html")]
 
 
 def loaded(usual: int, compatible: int) -> list[Any]:
@@ -51,6 +57,11 @@ def loaded(usual: int, compatible: int) -> list[Any]:
     sizes = f"{usual / MB:.0f} MB, or {compatible / MB:.0f} MB in a browser that needs the compatibility build"
     text = f"Start asks for llama.cpp and the model: {sizes}. Nothing of it is loaded before."
     return paragraph(text, kind="pst-js-only")
+
+
+def folded(title: str, shown: str) -> str:
+    """The HTML of an instrument in a closed fold under its title."""
+    return f'<details class="instrument-fold">{html_of(element("summary", {}, title))}{shown}</details>'
 
 
 def page_html(name: str, note: list[Any] | None = None) -> str:

@@ -1,9 +1,11 @@
-"""Links that start a lab on a public service, on a site whose repository is known.
+"""Where the folder of this book is, and links that start a lab on a public service: on a site that knows both.
 
-The environment variable BOOK_REPOSITORY names it, like https://github.com/owner/handbook@main (the branch is main
-unless named). Then each lab has a line below its title with links to Binder and Colab, and to what works there. In a
-page, `{only} launched` shows its content on such a site alone (not a heading, which MyST would show anyway), and
-`{launch-cell}` is the cell that makes a notebook on Colab ready. What Binder builds is in the folder .binder.
+The environment variable BOOK_REPOSITORY names the repository, like https://github.com/owner/handbook@main (the branch
+is main unless named). Then each lab has a line below its title with links to Binder and Colab, and to what works there.
+In a page, `{only} launched` and `{only} not launched` show their content on such a site alone, and on every other one
+(not a heading, which MyST would show anyway). `{repository}` shows commands for the folder, after the one that
+fetches it where the repository is known. `{launch-cell}` is the cell that makes a notebook on Colab ready. What Binder
+builds is in the folder .binder.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ SERVICES = {
     "Colab": "https://colab.research.google.com/github/{owner}/{name}/blob/{branch}/{lab}",
 }
 """The address that starts a lab, by the name of the service."""
+
+CLONE = "git clone --branch {branch} https://github.com/{owner}/{name} handbook"
+"""Brings the folder of this book."""
 
 COLAB_CELL = """\
 !git clone --quiet --depth 1 --branch {branch} https://github.com/{owner}/{name} handbook
@@ -65,6 +70,17 @@ def repository(environment: Mapping[str, str] = os.environ) -> Repository | None
     return Repository(**{key: value for key, value in found.groupdict().items() if value})
 
 
+class Commands(SphinxDirective):
+    """`{repository}`: commands in the folder of this book, after the one that fetches it where the address is known."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        fetched = [found.filled(CLONE)] if (found := repository()) else []
+        text = "\n".join([*fetched, *self.content])
+        return [nodes.literal_block(text, text, language="sh")]
+
+
 class LaunchCell(SphinxDirective):
     """`{launch-cell}`: the cell that installs the library on Colab; nothing where no repository is known."""
 
@@ -77,6 +93,7 @@ class LaunchCell(SphinxDirective):
 
 def setup(app) -> None:
     """Give labs their links, and pages the tag `launched`, where the repository is known."""
+    app.add_directive("repository", Commands)
     app.add_directive("launch-cell", LaunchCell)
     app.add_config_value("book_repository", "", "env")  # another repository: every page is read again
     app.connect("config-inited", _know_the_repository)

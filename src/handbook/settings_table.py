@@ -8,7 +8,8 @@
 {setting}`n_ctx:ollama`                        the name of one setting in one program, as code; of LM Studio the title
 {setting}`set <n_ctx:ollama> 8192`             a command with the name in it, as one code
 
-Below the table stand the versions that were read, and their sources.
+Below a page's first table stand the versions that were read, and their sources; below a later one only if it has a
+program that no table before it has.
 On a narrow screen each row becomes a block of its own, with the program before each name.
 """
 
@@ -27,6 +28,8 @@ from handbook.tables import stacked_table
 from inferlab.engine.option_names import Option, Program, option_named, program_named, programs
 from inferlab.errors import InvalidSettings
 
+READ_ON_PAGE = "settings-read"
+"""Key of the programs whose versions stand on the page that is being read."""
 IN_A_COMMAND = re.compile(r"(.*?)<(.+)>(.*)")
 
 
@@ -61,6 +64,10 @@ class SettingsTable(SphinxDirective):
             table.insert(0, nodes.title(self.options["caption"], "", *inlines, *messages))
         self.add_name(table)
         self.set_source_info(table)
+        read = self.env.temp_data.setdefault(READ_ON_PAGE, set())
+        if {program.key for program in shown} <= read:
+            return [table]
+        read.update(program.key for program in shown)
         return [table, self.read_in(shown)]
 
     def read_in(self, shown: list[Program]) -> nodes.Element:
@@ -123,7 +130,7 @@ def _cell(option: Option, program: Program) -> nodes.paragraph:
     """Name and default in one program."""
     paragraph = nodes.paragraph()
     names, default = _names(option, program), default_text(option, program)
-    if program.key == "ollama" and not names and option.env:
+    if program.key == "ollama" and option.env and not (names or default):
         names, default = [_code(option.env)], "for its llama-server"
     for i, name in enumerate(names):
         paragraph += [nodes.Text(", "), name] if i else [name]

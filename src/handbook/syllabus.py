@@ -60,7 +60,7 @@ from handbook.workshop_minutes import (
 )
 
 ROOMS = {"cpu": "Without GPUs", "gpu": "With own GPUs", "shared": "With one shared GPU"}
-HEADS = ("clock", "block", "talk", "read", "decide and look", "machine", "together")
+HEADS = ("clock", "block", "minutes")
 logger = logging.getLogger(__name__)
 
 
@@ -311,12 +311,11 @@ class Shown:
 
     def cells(self, line: Line, block: Block | None, minutes: Minutes | None) -> list[nodes.paragraph]:
         if block is None or minutes is None:
-            return [nodes.paragraph(text=text) for text in (line.name, "", "", "", "", f"{line.minutes}")]
+            return [nodes.paragraph(text=line.name), nodes.paragraph(text=f"{line.minutes}")]
         title = nodes.paragraph("", "", self.link(block.title, block.page, block.anchor))
         title += [nodes.Text(" (may be left out)")] if line.optional else []
-        machine = "not executed" if minutes.machine is None else f"{minutes.machine}"
-        texts = (f"{minutes.talk}", f"{minutes.read}", f"{minutes.decide}", machine, f"{minutes.together}")
-        return [title, *(nodes.paragraph(text=text) for text in texts)]
+        unknown = ", without the machine's, which was not executed" if minutes.machine is None else ""
+        return [title, nodes.paragraph(text=f"{minutes.together}{unknown}")]
 
 
 def joined(links: Iterable[nodes.Node]) -> list[nodes.Node]:

@@ -4,7 +4,7 @@
 :open:                             unfolded from the start
 What this page found about it.     shown when the line is unfolded, with what decided the claim
 ```
-```{claims} A                      all rows of one section, in the register's own page
+```{claims} A                      all rows of one section, in the register's own page: a line each that unfolds
 ```
 ```{claims-filter}                 choices above the rows; hidden where no script runs
 ```
@@ -31,6 +31,8 @@ from inferlab.errors import UnknownClaim
 
 REGISTER = "book/appendix/claims-on-trial"
 CODE_CELL = "a code cell"
+MISLEADING = ("wrong", "contradicts", "outdated")
+"""The verdicts whose correction stands in the line of the register, since the claim alone would mislead."""
 
 
 def setup(app) -> None:
@@ -56,6 +58,13 @@ class ClaimDirective(SphinxDirective):
 
     def root(self) -> Path:
         return Path(self.env.srcdir)
+
+    def inlines(self, text: str) -> list[nodes.Node]:
+        """A paragraph of MyST text as inline nodes; a reference becomes its text."""
+        paragraph = self.parsed(text, nodes.Element())[0]
+        for link in [*paragraph.findall(addnodes.pending_xref), *paragraph.findall(nodes.reference)]:
+            link.replace_self(link.children)
+        return paragraph.children
 
     def known_label(self, label: str, document: str, text: str) -> str:
         """A reference with its own text, or only the text if the document is not in the book."""
@@ -141,13 +150,6 @@ class Trial(ClaimDirective):
         line += nodes.inline("", "", *self.inlines(claim.short), classes=["correction"])
         return line
 
-    def inlines(self, text: str) -> list[nodes.Node]:
-        """A paragraph of MyST text as inline nodes; a reference becomes its text."""
-        paragraph = self.parsed(text, nodes.Element())[0]
-        for link in [*paragraph.findall(addnodes.pending_xref), *paragraph.findall(nodes.reference)]:
-            link.replace_self(link.children)
-        return paragraph.children
-
 
 def _open_fold(translator, fold: Fold) -> None:
     translator.body.append(translator.starttag(fold, "details", **({"open": "open"} if fold["open"] else {})))
@@ -185,18 +187,27 @@ class Rows(ClaimDirective):
         side += nodes.paragraph("", "", nodes.strong("", claim.id))
         side += nodes.paragraph("", "", nodes.inline("", claim.verdict, classes=["verdict"]))
         row += side
-        row += self.parsed(self.text(claim), nodes.container(classes=["claim-body"]))
-        facts = row[-1][-1]
-        facts["classes"].append("claim-facts")
+        row += self.case(claim)
         return row
+
+    def case(self, claim: Claim) -> Fold:
+        """The claim, with its correction if the claim alone would mislead; unfolded, all that decides it."""
+        line = FoldLine("", "", nodes.inline("", "", *self.inlines(claim.text), classes=["claim-text"]))
+        if claim.verdict in MISLEADING:
+            line += nodes.inline("", "", *self.inlines(claim.short), classes=["correction"])
+        case = self.parsed(self.text(claim), Fold("", line, classes=["claim-body"], open=False))
+        self.set_source_info(case)
+        case[-1]["classes"].append("claim-facts")
+        return case
 
     def text(self, claim: Claim) -> str:
         sources = "; ".join(claims.SOURCES[key] for key in claim.source)
         against = f"*Contradicts {claim.contradicts}.* " if claim.contradicts else ""
+        short = "" if claim.verdict in MISLEADING else f"{claim.short} "
         evidence = "" if "reading" in claim.decided_in else f" **Evidence:** {claim.evidence}."
         return (
-            f"**{claim.text}**\n\n{against}{claim.correction.strip()}\n\n"
-            f"**Source:** {sources}. **Decided** {self.decided(claim)}.{evidence} **Carried by** {self.chapter(claim)}."
+            f"{against}{short}{claim.correction.strip()}\n\n"
+            f"**Source:** {sources}. **Decided** {self.decided(claim)}.{evidence} **Subject of** {self.chapter(claim)}."
         )
 
     def chapter(self, claim: Claim) -> str:
@@ -275,7 +286,7 @@ def quoted(text: str) -> str:
 
 
 def chapter_name(key: str) -> str:
-    """A chapter as prose names it: `chapter 4`, `appendix A`, `the inference engines`."""
+    """A chapter as prose names it: `chapter 4`, `appendix A`, `the hardware atlas`."""
     number, title, _ = claims.CHAPTERS[key]
     if not number:
         return f"the {title[0].lower()}{title[1:]}"

@@ -9,7 +9,7 @@ def test_an_option_has_the_name_of_its_setting():
     fields = set(Settings().to_dict())
     assert fields - set(options()) == {"rpc_servers", "devices"}
     assert set(options()) - fields == {
-        "mlock", "logits_all", "numa", "fit", "fit_target", "cache_prompt", "cache_ram",
+        "mlock", "logits_all", "numa", "fit", "fit_target", "fit_ctx", "n_cpu_ffn", "cache_prompt", "cache_ram",
         "keep_alive", "port", "cache_reuse", "ctx_checkpoints", "timeout", "temperature", "top_k", "top_p", "min_p",
         "repeat_penalty", "seed", "samplers", "typical_p", "top_n_sigma", "xtc_probability", "dry_multiplier",
         "grammar", "json_schema", "backend_sampling",

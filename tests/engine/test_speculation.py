@@ -46,17 +46,6 @@ def test_multi_token_prediction_needs_no_second_file():
     assert Speculative(("draft-mtp",)).flags == ("--spec-type", "draft-mtp")
 
 
-def test_drafts_of_all_slots_must_fit_into_a_batch():
-    """llama-server ends at the first draft that does not."""
-    asked = Speculative(("ngram-simple", "ngram-cache"))
-    assert asked.most_drafted == 48
-    asked.check_batch(49)
-    with pytest.raises(InvalidSettings, match=r"4 slots.*Give n_batch=196"):
-        asked.check_batch(64, n_seq_max=4)
-    assert Speculative(("ngram-cache",)).most_drafted == 8
-    assert Speculative(("draft-simple",), "d.gguf", n_max=6).most_drafted == 6
-
-
 def test_every_type_says_what_it_is_and_where_that_was_read():
     """And the sizes of the look-ups are those of the table's text."""
     for name, one in speculation_types().items():

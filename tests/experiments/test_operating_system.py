@@ -55,7 +55,8 @@ def test_the_command_writes_a_record_and_says_the_verdict(monkeypatch, tmp_path,
     made = measure_trial(trials()["control-idle"], n_pairs=10, n_gen=3, engines=(ScriptedEngine(), ScriptedEngine()))
     monkeypatch.setattr(operating_system, "measure_trial", lambda *_: made)
     main(["control-idle", "--out", str(tmp_path)])
-    assert lab.load(tmp_path / "os-control-idle.json").is_control
+    before, after = lab.load(tmp_path / "os-control-idle.json").surroundings
+    assert before == after
     assert capsys.readouterr().out.count("no difference found") == 2
 
 

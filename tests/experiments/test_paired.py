@@ -54,7 +54,7 @@ def test_two_engines_are_measured_each_in_its_surrounding(monkeypatch):
     found = measure_surroundings(tiny_model(), (Settings(), Settings()), sides, engines, 10, 8, 4)
     assert [len(engine.asked) for engine in engines] == [20, 20]  # a warm-up before each counted pass
     assert seen == [None, 5, 5, None] * 5
-    assert (found.surroundings, found.is_control) == (sides, False)
+    assert found.surroundings == sides
 
 
 def test_a_compact_record_has_the_same_ratios():
@@ -62,8 +62,3 @@ def test_a_compact_record_has_the_same_ratios():
     found = paired([100.0] * 10, [110.0 + n for n in range(10)])
     assert found.compact().ratios("decode") == found.ratios("decode")
     assert [len(side) for side in (found.compact().before, found.compact().after)] == [1, 1]
-
-
-def test_a_side_against_itself_is_a_control():
-    """Equal settings in equal surroundings."""
-    assert paired([1.0], [2.0]).is_control

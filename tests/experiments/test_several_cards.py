@@ -8,7 +8,8 @@ from inferlab.figures import bytes_by_split
 from inferlab.measurement.several_cards import DeviceUse, Use
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.compare import measured_bytes
-from inferlab.prediction.memory.between_cards import boundary_bytes, logits_bytes, sum_bytes, vector_bytes
+from inferlab.prediction.memory.between_cards import VALUE_BYTES, boundary_bytes, sum_bytes, vector_bytes
+from inferlab.prediction.memory.compute import n_vocab
 from inferlab.prediction.predict import predict_memory
 from inferlab.units import KIB, MIB
 
@@ -64,7 +65,7 @@ def test_what_crosses_is_what_the_shape_says(shape):
     model = model_of(layers)
     received = layers.use.devices[1].received_per_token - boundary_bytes(model, ["gpu0", "gpu1"])
     assert 0 <= received < 4 * KIB
-    assert layers.use.devices[1].sent_per_token == logits_bytes(model)
+    assert layers.use.devices[1].sent_per_token == n_vocab(model) * VALUE_BYTES
     sums = sum_bytes(model, ["gpu0"] * (model.n_layer + 1))
     assert 0 <= tensors.use.devices[1].received_per_token - sums - vector_bytes(model) < 4 * KIB
 

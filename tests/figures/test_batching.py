@@ -1,4 +1,4 @@
-"""Figures of batching, slots, prefix reuse, depth and speculative decoding: they draw what was measured."""
+"""Figures of batching, slots, prefix reuse, depth and verification: they draw what was measured."""
 
 import pytest
 from fakes import BatchEngine
@@ -9,10 +9,7 @@ from inferlab.measurement.batching import batched_decode
 from inferlab.measurement.continuous_batching import Request, schedule
 from inferlab.measurement.depth import decode_at_depths
 from inferlab.measurement.prefix_cache import reuse_prefix
-from inferlab.measurement.speculative import FixedAcceptanceDrafter, PromptLookup, speculate, time_verification
-
-WORDS = "one three five"
-ANSWER = [3, 5, 4, *range(5, 200)]
+from inferlab.measurement.speculative import time_verification
 
 
 def of(figure, name):
@@ -85,33 +82,6 @@ def test_a_line_for_each_model_over_its_cells():
     figure = figures.token_against_depth({"MHA": found, "MQA": found})
     assert list(of(figure, "MQA").x) == [256, 512]
     assert list(of(figure, "MHA").y) == [1250, 1250]
-
-
-def test_the_parts_of_a_drafted_answer():
-    """Checks and proposals stand beside the plain answer; what was accepted is in the text alternative."""
-    drafter = FixedAcceptanceDrafter(ANSWER, 1.0)
-    found = speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=1, engine=BatchEngine())
-    figure = figures.speculation_seconds({"accepted": found})
-    assert list(of(figure, "one token a pass").x) == [10_000, 0]
-    assert list(of(figure, "checks").x) == [0, 4000]
-    assert list(of(figure, "proposals").x) == [0, 0]
-    assert "100 % accepted, 4.00 tokens a pass, 2.50 times as fast" in figure.layout.meta["alt"]
-
-
-def test_nothing_accepted_is_said_in_words():
-    """Where nothing was proposed there is no share."""
-    found = speculate(WORDS, PromptLookup(), n_gen=5, repeats=1, engine=BatchEngine())
-    assert "nothing to be accepted" in figures.speculation_seconds({"lookup": found}).layout.meta["alt"]
-
-
-def test_measured_speed_ups_lie_on_their_expectation():
-    """A point for each pass, on the curve that the costs of verification give."""
-    costs = time_verification(sizes=(1, 4), repeats=1, engine=BatchEngine())
-    drafter = FixedAcceptanceDrafter(ANSWER, 1.0)
-    found = speculate(WORDS, drafter, n_draft=3, n_gen=9, repeats=2, engine=BatchEngine())
-    figure = figures.speedup_against_acceptance({1.0: found}, {"here": costs}, 3)
-    assert list(of(figure, "measured").y) == [2.5, 2.5]
-    assert of(figure, "expected: here").y[-1] == 2.5
 
 
 def test_costs_of_verification_stand_beside_single_passes():

@@ -36,10 +36,9 @@ PLANNED = {
     "memory_breakdown": figures.memory_breakdown(PLAN, {"gpu0": 8 * GIB, "host": None}),
     "layer_bytes": figures.layer_bytes(PLAN),
     "context_against_memory": figures.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
-    "plan_beside_run": figures.plan_beside_run(PLAN, RUN),
     "memory_residuals": figures.memory_residuals({"two layers": (PLAN, RUN)}),
 }
-MEASURED = ("plan_beside_run", "memory_residuals")
+MEASURED = ("memory_residuals",)
 EVERY |= PLANNED
 
 
@@ -179,15 +178,6 @@ def test_a_context_grows_towards_the_line_of_the_room():
     assert figure.layout.shapes[0].y0 == 3
 
 
-def test_a_plan_beside_a_run_writes_the_residual():
-    """One pair of bars for each kind on each device, and what is left between them in MiB."""
-    planned, measured = EVERY["plan_beside_run"].data
-    assert planned.y == ("host: weights", "host: KV cache", "host: compute", "gpu0: weights", "gpu0: compute")
-    assert (planned.x, measured.x) == ((2, 3, 1, 10, 0.5), (2, 3, 1, 10, 0))
-    sizes = ("2.00 MiB, as planned", "3.00 MiB, as planned", "1.00 MiB, as planned", "10.00 MiB, as planned")
-    assert measured.text == (*sizes, "0.00 MiB, -0.50")
-
-
 def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
     """Each kind's difference in MiB at each setting, and a band as wide as two printed decimals allow."""
     kinds = {trace.name: trace for trace in EVERY["memory_residuals"].data}
@@ -195,13 +185,6 @@ def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
     assert (kinds["compute"].x, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
     band = EVERY["memory_residuals"].layout.shapes[0]
     assert (band.x0, band.x1) == (-0.005, 0.005)
-
-
-def test_what_was_not_planned_is_drawn_as_unknown():
-    """An open part of a plan has no bar and says so beside the measured one."""
-    unsure = made_plan(devices={"host": DeviceBytes(2 * MIB, 3 * MIB, None, 0), "gpu0": DeviceBytes(10 * MIB)})
-    planned, measured = figures.plan_beside_run(unsure, RUN).data
-    assert (planned.x[2], measured.x[2], measured.text[2]) == (None, 1, "1.00 MiB, not planned")
 
 
 def test_requests_add_up_to_the_last_token():

@@ -15,7 +15,6 @@ EVERY = {
     "cost_by_part": figures.cost_by_part(TINY, 512),
     "tensor_bytes": figures.tensor_bytes(TINY),
     "time_without_cache": figures.time_without_cache(RUNS),
-    "operations_without_cache": figures.operations_without_cache(TINY, (10, 100)),
     "kv_formulas": figures.kv_formulas(READINGS, 3 * MIB, "made for a test"),
 }
 
@@ -50,20 +49,6 @@ def test_without_a_cache_a_token_costs_the_prefill_of_everything():
     assert lines["with a cache"].y == pytest.approx((80, 80))
 
 
-def test_operations_without_a_cache_lie_above_those_with_it():
-    """Both axes are logarithmic, and the cache is the lower line."""
-    again, kept = EVERY["operations_without_cache"].data
-    layout = EVERY["operations_without_cache"].layout
-    assert layout.xaxis.type == layout.yaxis.type == "log"
-    assert all(a > k for a, k in zip(again.y, kept.y, strict=True))
-
-
 def test_a_formula_is_compared_with_the_engine():
     """Each bar says how many times the engine's bytes it is."""
     assert [name.split(": ")[1] for name in EVERY["kv_formulas"].data[0].y] == ["1.00 times", "2.00 times"]
-
-
-def test_a_shape_is_called_a_shape_once():
-    """The name of a published shape ends in the word that the sentence already has."""
-    figure = figures.operations_without_cache(lab.shape("mistral-7b-v0.3"), (10, 100))
-    assert "computed from the shape of Mistral 7B v0.3" in [note.text for note in figure.layout.annotations]

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import CARD, CPU_ONLY, made_fidelity, made_run, scripted_pass
+from fakes import CARD, made_fidelity, made_run, scripted_pass
 
 import inferlab as lab
 from inferlab import figures
 from inferlab.experiments import quant_tradeoffs, repacking
-from inferlab.experiments.type_rates import TypeRate, TypeRates
 from inferlab.facts import published_tables
 from inferlab.model import dequantize, quantize_numpy, quantize_q4_k
 from inferlab.model.kernels import Matrices
@@ -34,15 +33,7 @@ def a_fidelity(kl, n_bytes=2000):
 
 
 RUNS = {"F16": a_run(2**31, 100, 10), "Q8_0": a_run(2**30, 90, 16), "Q4_0": a_run(2**29, 120, 20)}
-EFFECT = quantize_numpy.imatrix_effect(WEIGHTS[0], np.linspace(0.1, 2, 256, dtype=np.float32))
 MATRIX_LOSSES = lab.load("epyc-2c/matrix-losses")
-TYPE_RATES = TypeRates(
-    model=CARD, machine=CPU_ONLY, date="2026-11-26", n_prompt=8, n_gen=4,
-    rates=tuple(
-        TypeRate(type, n_bytes, (seconds,) * 12, (seconds / 2,) * 12, {kernel: 1.0}, {"plain": 1.0})
-        for type, n_bytes, seconds, kernel in (("F16", 2000, 0.4, "plain"), ("IQ2_XXS", 300, 0.2, "tiled"))
-    ),
-)  # fmt: skip
 LOSSES = quant_tradeoffs.Losses({"Q8_0": a_fidelity(0.001), "Q4_0": a_fidelity(0.05)})
 ROWS = quant_tradeoffs.rows(LOSSES, RUNS)
 EVERY = {
@@ -56,9 +47,6 @@ EVERY = {
     "fidelity": figures.fidelity(LOSSES),
     "losses_with_matrix": figures.losses_with_matrix(MATRIX_LOSSES),
     "losses_by_text": figures.losses_by_text(MATRIX_LOSSES, ("Q2_K", "IQ2_XXS")),
-    "changed_codes": figures.changed_codes(EFFECT, "a matrix"),
-    "matrix_searches": figures.matrix_searches({"without": TRIALS, "with": TRIALS}, "a matrix"),
-    "type_rates": figures.type_rates(TYPE_RATES, "F16"),
     "pareto": figures.pareto(ROWS, LOSSES.badge),
 }
 
@@ -201,17 +189,3 @@ def test_texts_are_compared_in_units_of_the_right_one():
     assert marks["training text"] == {"Q2_K": 1.0, "IQ2_XXS": 1.0}
     assert marks["no matrix"]["Q2_K"] > marks["code examples"]["Q2_K"] > 1
     assert "IQ2_XXS" not in marks["no matrix"]
-
-
-def test_changed_codes_are_differences():
-    """Of the codes with the matrix from those without, and the text says how many."""
-    shown = np.array(EVERY["changed_codes"].data[0].z)
-    assert (shown != 0).sum() == EFFECT.n_codes_changed > 0
-    assert f"{EFFECT.n_codes_changed} of 256 codes differ" in EVERY["changed_codes"].layout.meta["alt"]
-
-
-def test_rates_of_types_name_kernels_and_intervals():
-    """Each dot has the colour of its kernel; the text has ratio, interval and verdict."""
-    alt = EVERY["type_rates"].layout.meta["alt"]
-    assert "IQ2_XXS: prefill 2 (2 to 2), faster, tiled, decode 2 (2 to 2), faster, plain" in alt
-    assert {"plain", "tiled"} <= {trace.name for trace in EVERY["type_rates"].data}

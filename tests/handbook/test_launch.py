@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from docutils import nodes
+from docutils.statemachine import StringList
 from docutils.utils import new_document
 from sphinx.errors import ExtensionError
 
@@ -70,10 +71,36 @@ def test_without_a_repository_a_lab_has_no_line(monkeypatch):
     assert len(page[0]) == 2
 
 
+def commands(*lines: str) -> str:
+    """What `{repository}` shows with these lines in it."""
+    directive = launch.Commands("repository", [], {}, StringList(lines), 1, 0, "", None, SimpleNamespace(reporter=None))
+    (block,) = directive.run()
+    return block.astext()
+
+
+def test_commands_begin_with_the_one_that_fetches_the_folder(monkeypatch):
+    """Where the repository is known; elsewhere they stand alone, and nothing is to be filled in."""
+    monkeypatch.setenv("BOOK_REPOSITORY", "https://github.com/ada/handbook@next")
+    assert commands("cd handbook", "make lab") == (
+        "git clone --branch next https://github.com/ada/handbook handbook\ncd handbook\nmake lab"
+    )
+    monkeypatch.delenv("BOOK_REPOSITORY")
+    assert commands("cd handbook", "make lab") == "cd handbook\nmake lab"
+
+
+def test_no_page_has_an_address_to_fill_in():
+    """Where no repository is known, the page of the labs says whose folder it is."""
+    pages = [*ROOT.glob("book/**/*.md"), *ROOT.glob("labs/*.ipynb"), ROOT / "README.md"]
+    assert [path.name for path in pages if "git clone ADDRESS" in path.read_text(encoding="utf-8")] == []
+    labs = (ROOT / "book" / "labs.md").read_text(encoding="utf-8")
+    assert "```{repository}\n" in labs
+    assert "README.md" in re.search(r"\{only\} not launched\n(.*?)^````$", labs, re.MULTILINE | re.DOTALL)[1]
+
+
 def test_the_section_that_the_links_name_is_there():
     """It is shown where the links are, and it has the cell for Colab."""
     text = (ROOT / "book" / "labs.md").read_text(encoding="utf-8")
-    shown = re.search(r"^````\{only\} launched\n(.*?)^````$", text, re.MULTILINE | re.DOTALL)[1]
+    shown = "".join(re.findall(r"^````\{only\} launched\n(.*?)^````$", text, re.MULTILINE | re.DOTALL))
     assert f"({launch.WHAT_WORKS})=" in shown
     assert "```{launch-cell}" in shown
 

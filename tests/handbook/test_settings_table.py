@@ -39,6 +39,7 @@ def test_what_a_program_lacks_is_none():
     assert {found["llama-cpp-python"], found["LM Studio"], found["vLLM"]} == {"none"}
     assert found["Ollama"] == "LLAMA_ARG_CPU_MOE: for its llama-server"
     assert cells("op_offload")["Ollama"] == "none"
+    assert cells("n_cpu_ffn")["Ollama"] == "not in its llama.cpp, b10488"
 
 
 def test_every_cell_says_whose_it_is():
@@ -112,6 +113,15 @@ def test_a_page_has_a_numbered_table_with_its_sources(tmp_path):
     assert "Table 1" in html
     assert len(re.findall(r"<td>", html)) == 6
     assert re.search(r"Read in Ollama 0\.33\.0-rc2 <span.*?href=.*?; state of August 2026\.", html)
+
+
+def test_versions_are_told_once_on_a_page(tmp_path):
+    """A second table of the same programs is the table alone; one with another program says what was read of both."""
+    table = "```{settings} n_ctx\n:engines: Ollama\n```"
+    html, complaints = built(tmp_path, f"{table}\n\n{table}\n\n{table.replace('Ollama', 'Ollama vLLM')}")
+    assert complaints == ""
+    assert len(re.findall("<table", html)) == 3
+    assert html.count("Read in Ollama") == 2
 
 
 def test_one_name_stands_in_a_sentence(tmp_path):

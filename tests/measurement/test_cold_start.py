@@ -81,17 +81,6 @@ def test_a_missing_boundary_leaves_its_time_to_the_next_phase():
     assert sum(phases.values()) == pytest.approx(1.0)
 
 
-@pytest.mark.engine
-def test_a_phase_begins_where_the_one_before_it_ended(starts):
-    """The waterfall's bars are contiguous, and their text alternative names every phase."""
-    start = starts["mmap"]
-    bars = figures.cold_start(start).data[0]
-    ends = [base + x for base, x in zip(bars.base, bars.x, strict=True)]
-    assert ends[:-1] == pytest.approx(list(bars.base[1:]))
-    assert ends[-1] == pytest.approx(1e3 * sum(start.phases.values()))
-    assert "graph reserve" in figures.cold_start(start).layout.meta["alt"]
-
-
 def test_several_starts_are_drawn_together():
     """One bar for each start; four groups have every phase but making the process, which stands in the label."""
     started_twice = [a_start(0.5), replace(a_start(0.25), settings=lab.Settings(load_mode="none"))]

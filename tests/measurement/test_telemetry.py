@@ -35,7 +35,6 @@ from inferlab.measurement.telemetry.samples import (
     Deadlines,
     Sample,
     Sampling,
-    known,
     sampling_interval,
 )
 from inferlab.model.find import tiny_model
@@ -52,6 +51,11 @@ DISKSTATS = b"""   8 0 sda 1 0 8 3 0 0 0 0 0 0 0
    7 0 loop0 1 0 8 3 0 0 0 0 0 0 0
 """
 LINUX_ONLY = pytest.mark.skipif(not psutil.LINUX, reason="reads /proc")
+
+
+def known(samples, name):
+    """Whether the field `name` is known in any sample."""
+    return any(getattr(sample, name) is not None for sample in samples)
 
 
 @pytest.fixture

@@ -19,14 +19,6 @@ def test_clients_saw_the_tokens_of_the_window():
     assert one.tokens_seen([0.4, 1.0, 1.0 + WINDOW_SECONDS]) == (0.0, 4 / WINDOW_SECONDS, 0.0)
 
 
-def test_a_request_waits_until_it_has_a_slot_and_runs_until_its_end():
-    """A request without a known launch is in neither count."""
-    serving = a_serving([a_stream(), a_stream(sent=10.1, slot=1)], [Launch(10.2, 0)])
-    one = watched(serving)
-    assert one.waiting_seen([0.1, 0.3]) == (1, 0)
-    assert one.running_seen([0.1, 0.3, 2.0]) == (0, 1, 0)
-
-
 def test_series_are_found_by_name():
     """In the order of the queries."""
     assert watched().of("waiting").query == QUERIES["waiting"]

@@ -57,21 +57,16 @@ def test_a_cache_changes_the_work_and_not_the_answer(tiny, scored):
     assert np.allclose(np.concatenate(one_by_one), model.logits(tokens), atol=1e-3)
 
 
-def test_both_ways_to_keep_rows_keep_the_same():
-    """Written in place or concatenated, what attention sees is equal; only the first makes room beforehand."""
+def test_rows_in_place_are_all_rows_so_far():
+    """After each row attention sees it and those before it; room for more than were allocated there is not."""
     rows = np.arange(24, dtype=np.float32).reshape(6, 2, 2)
-    in_place, concatenated = numpy_llama.InPlace(6), numpy_llama.Concatenated()
+    cache = numpy_llama.InPlace(6)
     for one in range(6):
-        seen = in_place.add(rows[one : one + 1], rows[one : one + 1])
-        assert np.array_equal(seen, concatenated.add(rows[one : one + 1], rows[one : one + 1]))
+        keys, values = cache.add(rows[one : one + 1], -rows[one : one + 1])
+        assert np.array_equal(keys, rows[: one + 1])
+        assert np.array_equal(values, -rows[: one + 1])
     with pytest.raises(IndexError, match="do not fit"):
-        in_place.add(rows[:1], rows[:1])
-
-
-def test_storing_a_row_is_timed_each_time():
-    """As many times as rows, and the rows are kept."""
-    cache = numpy_llama.InPlace(5)
-    assert len(numpy_llama.seconds_per_row(cache, 5, (2, 4))) == cache.n_used == 5
+        cache.add(rows[:1], rows[:1])
 
 
 def test_rows_in_place_are_never_moved():

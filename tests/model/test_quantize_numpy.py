@@ -237,10 +237,11 @@ def test_the_search_tells_its_trials():
 def test_the_search_with_a_matrix_tells_its_trials():
     """With a matrix there are 37 trials from 14.1 to 15.9 steps, and its best one serves the important columns more."""
     weights, importance = trained("blk.3.ffn_up.weight")[0, :256], importance_of("heavy tail", 256)
-    plain, told = (list(quantize_q4_k.block_trials(weights, matrix, block=2)) for matrix in (None, importance))
+    x, a = weights[64:96], importance[64:96]
+    counted = quantize_q4_k.weight_importance(weights.reshape(8, 32), importance.reshape(8, 32))[2]
+    plain, told = (list(quantize_q4_k.trials(x, w)) for w in (None, counted))
     assert [round(trial.steps, 2) for trial in told] == [15.0, *(round(14.1 + 0.05 * n, 2) for n in range(37))]
     assert len(plain) == 1 + 21
-    x, a = weights[64:96], importance[64:96]
     plain_best, best = ([trial for trial in some if trial.kept][-1] for some in (plain, told))
 
     def error(trial):

@@ -35,10 +35,9 @@ def test_a_block_wastes_less_than_itself_for_each_conversation():
 
 
 def test_full_slots_leave_blocks_nothing_to_save():
-    """Where every conversation fills its slot, slots, one pool and blocks hold the same cells."""
+    """Where every conversation fills its slot, slots and blocks hold the same cells."""
     full = (4096,) * 4
-    held = block_pool.cells_in_slots(full, 4096), block_pool.cells_in_one_pool(full), block_pool.cells_in_blocks(full)
-    assert set(held) == {4 * 4096}
+    assert block_pool.cells_in_slots(full, 4096) == block_pool.cells_in_blocks(full) == 4 * 4096
 
 
 def test_no_conversation_holds_no_cell():

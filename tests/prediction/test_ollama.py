@@ -12,7 +12,7 @@ from inferlab.prediction import ollama
 from inferlab.prediction.budget import cache_bytes
 from inferlab.units import GIB
 
-PAGE = Path(__file__).parents[2] / "book" / "optimization" / "ollama.md"
+PAGE = Path(__file__).parents[2] / "book" / "program" / "ollama.md"
 
 
 @pytest.mark.parametrize(("gib", "tokens"), [(8, 4096), (22.9, 4096), (23, 32768), (46.9, 32768), (47, 262144)])

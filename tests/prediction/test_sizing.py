@@ -23,6 +23,14 @@ def test_a_model_that_fits_reads_nothing_from_ram():
     assert found.tokens_per_second(PARTS) == pytest.approx(PARTS.vram_rate / token_bytes(model), rel=1e-4)
 
 
+def test_a_bound_that_no_card_comes_near_is_marked():
+    """A token of a small mixture reads little, so starting its kernels takes longer than reading."""
+    small, dense = (place(lab.shape(*name), PARTS, 8192) for name in
+                    (("qwen3-30b-a3b", "Q4_K_M"), ("llama-3.1-8b", "Q8_0")))  # fmt: skip
+    assert small.launches_decide(PARTS)
+    assert not dense.launches_decide(PARTS)
+
+
 @pytest.mark.parametrize(("model", "moved"), [(DENSE, "layers"), (MIXTURE, "experts")])
 def test_the_card_is_filled_and_no_byte_is_lost(model, moved):
     """The card has less room left than one more layer needs; both memories together read what a token needs."""

@@ -10,7 +10,6 @@ from fakes import BatchEngine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.speculative import expected_tokens, time_verification
 from inferlab.prediction.speculation import (
-    acceptance_bound,
     bounds_text,
     cost_at,
     least_acceptance,
@@ -29,11 +28,11 @@ def costs():
 
 @pytest.mark.parametrize(("n_draft", "draft_cost"), [(1, 0.0), (3, 0.0), (3, 0.3), (8, 0.1)])
 def test_at_the_least_acceptance_the_speedup_is_one(n_draft, draft_cost):
-    """Below it decode gets slower, above it faster, and the closed bound lies below it."""
+    """Below it decode gets slower, above it faster."""
     spent = 1.5 + n_draft * draft_cost
     least = least_acceptance(1.5, n_draft, draft_cost)
     assert expected_tokens(least, n_draft) == pytest.approx(spent)
-    assert acceptance_bound(1.5, n_draft, draft_cost) < least < 1
+    assert 0 < least < 1
 
 
 def test_no_acceptance_pays_for_a_pass_that_costs_its_tokens():
@@ -47,7 +46,6 @@ def test_no_acceptance_pays_for_a_pass_that_costs_its_tokens():
 def test_a_free_pass_pays_always():
     """Where n + 1 tokens cost one, any acceptance is a gain."""
     assert least_acceptance(1.0, 3) == pytest.approx(0, abs=1e-12)
-    assert acceptance_bound(1.0, 3) == 0
 
 
 def test_a_cost_between_two_sizes_lies_on_the_line(costs):

@@ -11,7 +11,6 @@ from fakes import CPU_ONLY
 from speed_machine import LINK, TRUTH, known_machine
 
 from inferlab.errors import RecordError
-from inferlab.figures import predicted_beside_measured, speed_residuals, step_seconds
 from inferlab.machine import Link
 from inferlab.prediction import validation as room
 from inferlab.prediction.calibration import Calibration
@@ -141,22 +140,6 @@ def test_a_folder_without_points_is_an_error(tmp_path):
     """It says which file was looked for."""
     with pytest.raises(RecordError, match=r"speed-points\.json"):
         Accuracy.load(tmp_path)
-
-
-def test_figures_show_every_point_with_its_band(found):
-    """Predicted on one axis, measured on the other, the band as a bar; the residuals in percent, by what was tried."""
-    pairs = [one.pair for one in found.checked("decode")]
-    groups = found.pairs_by_place("decode")
-    beside, left = predicted_beside_measured({"decode": pairs}, "badge"), speed_residuals(groups, "decode", "badge")
-    assert list(groups) == ["all layers there", "some layers there"]
-    assert list(beside.data[1].y) == [measured for _, _, measured, _ in pairs]
-    assert left.data[0].x[1] == pytest.approx(100 * (1 / 1.2 - 1), abs=1)
-
-
-def test_a_steps_parts_add_up_to_all_of_it(found):
-    """The stack of a plan's terms is the whole step."""
-    figure = step_seconds(room.predicted(SMALL, CALIBRATED))
-    assert sum(bar.x[1] for bar in figure.data) == pytest.approx(100)
 
 
 def test_errors_of_the_record_come_out_of_its_raw_samples():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from axe import violations
 from instrument_page import asked_elsewhere
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from servers import serving
 
 from handbook.chromium import find_chromium
@@ -20,7 +20,7 @@ from inferlab.measurement.llama_bench import import_llama_bench
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 
-PAGE = "book/browser-bench.html"
+PAGE, BENCH = "book/your-numbers.html", "[data-instrument=browser-bench]"
 RUN_MS = 90_000
 SMALL = {"depths": "0, 48", "n_prompt": "8", "n_gen": "4", "repeats": "2"}
 """A run of seconds."""
@@ -35,8 +35,13 @@ addEventListener("securitypolicyviolation", (event) => window.violations.push(ev
 """
 
 
+def inside(page: Page, selector: str) -> Locator:
+    """A part of the benchmark, on a page with another instrument."""
+    return page.locator(f"{BENCH} {selector}")
+
+
 def opened(browser, address: str, **options: Any) -> Page:
-    """A window with the benchmark; it notes every address that is asked for, and every error."""
+    """A window with the benchmark, out of its fold; it notes every address that is asked for, and every error."""
     page = browser.new_page(**options)
     page.add_init_script(WATCH)
     page.asked, page.errors = [], []
@@ -45,7 +50,8 @@ def opened(browser, address: str, **options: Any) -> Page:
     page.on("console", lambda told: page.errors.append(told.text) if told.type == "error" else None)
     page.set_default_timeout(RUN_MS)
     page.goto(address + PAGE)
-    expect(page.locator(".instrument fieldset").first).to_be_enabled()
+    expect(inside(page, "fieldset").first).to_be_enabled()
+    page.locator(".instrument-fold > summary").click()
     return page
 
 
@@ -59,7 +65,7 @@ def started(page: Page, **changes: str) -> None:
 
 def finished(page: Page) -> int:
     """Wait for the end of a run; the number of its threads."""
-    status = page.locator(".instrument-status")
+    status = inside(page, ".instrument-status")
     expect(status).to_have_text(MEASURED, timeout=RUN_MS)
     return int(MEASURED.match(status.inner_text())[1])
 
@@ -82,12 +88,12 @@ def page(browser, site) -> Iterator[Page]:
 def test_llama_cpp_runs_in_the_page(page):
     """Rates of every test as a figure and as a table; nothing is asked for elsewhere, or refused by the policy."""
     assert finished(page) == min(2, page.evaluate("navigator.hardwareConcurrency"))
-    assert page.locator(".instrument-chart").count() == 2
-    assert page.locator(".instrument-chart circle.sample").count() == 8
-    rates = page.locator(".instrument-rates tbody tr")
+    assert inside(page, ".instrument-chart").count() == 2
+    assert inside(page, ".instrument-chart circle.sample").count() == 8
+    rates = inside(page, ".instrument-rates tbody tr")
     assert [row.split("\n")[0].split("\t")[0] for row in rates.all_inner_texts()] == ["0 tokens", "48 tokens"]
-    assert page.locator(".instrument-status").inner_text().count("a difference between depths may be chance.") == 1
-    assert f"{read_gguf(tiny_model()).n_params:,} parameters" in page.locator(".instrument-facts").inner_text()
+    assert inside(page, ".instrument-status").inner_text().count("a difference between depths may be chance.") == 1
+    assert f"{read_gguf(tiny_model()).n_params:,} parameters" in inside(page, ".instrument-facts").inner_text()
     assert re.findall(r"\d tokens/s", rates.first.inner_text()) != []
     assert strangers(page) == []
     assert page.evaluate("caches.keys()") == []
@@ -112,7 +118,7 @@ def test_the_saved_file_is_llama_benchs(page):
     """The library reads what the page has saved: a prefill, and a decode at each depth."""
     finished(page)
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save").click()
+        page.locator(BENCH).get_by_role("button", name="Save").click()
     assert download.value.suggested_filename == "browser-llama-bench.json"
     runs = import_llama_bench(Path(download.value.path()), leave_out=True)
     assert [(run.n_prompt, bool(run.prefill_tokens_per_second)) for run in runs] == [(8, True), (0, False), (48, False)]
@@ -128,7 +134,7 @@ def test_the_answer_to_a_run_has_no_barrier(browser, site):
         page.set_viewport_size({"width": width, "height": 900})
         assert violations(page) == []
     label = "one => getComputedStyle(one, '::before').content"
-    assert page.locator(".instrument-rates tbody th").first.evaluate(label).replace('"', "").split() == ["Depth"]
+    assert inside(page, ".instrument-rates tbody th").first.evaluate(label).replace('"', "").split() == ["Depth"]
     page.close()
 
 
@@ -140,17 +146,17 @@ def test_a_run_can_be_cancelled(page):
     finished(page)
     rates, kept = rates_of(page), page.locator("[name=results]").input_value()
     started(page, repeats="50", n_threads="2")
-    status = page.locator(".instrument-status")
+    status = inside(page, ".instrument-status")
     expect(status).to_have_text(LEFT, timeout=RUN_MS)
     assert rates_of(page) == rates
     running = computing(page)
     page.get_by_role("button", name="Cancel").press("Enter")
-    expect(page.locator(".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
-    expect(page.locator(".instrument-status")).to_be_focused()
+    expect(inside(page, ".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
+    expect(inside(page, ".instrument-status")).to_be_focused()
     assert computing(page) < running / 4
     assert (rates_of(page), page.locator("[name=results]").input_value()) == (rates, kept)
     page.locator("[name=repeats]").fill("49")
-    expect(page.locator(".instrument-answer")).to_contain_text("The form asks for another run by now")
+    expect(inside(page, ".instrument-answer")).to_contain_text("The form asks for another run by now")
     assert rates_of(page) == rates
     started(page, depths="0", n_threads="1")
     assert finished(page) == 1
@@ -182,12 +188,12 @@ def test_a_run_that_fails_leaves_the_rates_before(browser, forgetful):
     rates = rates_of(page)
     forgotten.add("tiny.gguf")
     started(page, depths="0")
-    status = page.locator(".instrument-status")
+    status = inside(page, ".instrument-status")
     expect(status).to_contain_text("llama.cpp gave no result: tiny.gguf was not served: 404", timeout=RUN_MS)
     expect(status).to_contain_text("The rates below are those of the run before.")
     assert rates_of(page) == rates
     started(page, depths="5000")
-    expect(page.locator(".instrument-error")).to_contain_text("Depths: 5000 is not from 0")
+    expect(inside(page, ".instrument-error")).to_contain_text("Depths: 5000 is not from 0")
     page.locator("[name=depths]").fill("0")
     finished(page)
     assert rates_of(page) == rates
@@ -196,7 +202,7 @@ def test_a_run_that_fails_leaves_the_rates_before(browser, forgetful):
 
 def rates_of(page: Page) -> str:
     """The text of the table of rates."""
-    return page.locator(".instrument-rates").inner_text()
+    return inside(page, ".instrument-rates").inner_text()
 
 
 def computing(page: Page) -> float:
@@ -218,7 +224,7 @@ def test_a_browser_without_jspi_takes_the_compatibility_build(browser, site):
     page.route("**/llama.js", lambda route: with_first_line(route, NO_JSPI))
     started(page, depths="0")
     finished(page)
-    assert "older browsers" in page.locator(".instrument-facts").inner_text()
+    assert "older browsers" in inside(page, ".instrument-facts").inner_text()
     assert any("wllama/compat/wllama.wasm" in url for url in page.asked)
     assert strangers(page) == []
     page.close()
@@ -235,7 +241,7 @@ def test_a_host_without_isolation_gives_one_thread(browser, server):
     page = opened(browser, server)
     started(page, depths="0", n_threads="2")
     assert finished(page) == 1
-    assert "not isolated" in page.locator(".instrument-facts").inner_text()
+    assert "not isolated" in inside(page, ".instrument-facts").inner_text()
     page.close()
 
 
@@ -245,8 +251,8 @@ def test_without_a_gpu_no_self_test_takes_place(browser, site):
     if page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
         pytest.skip("This browser has a GPU by WebGPU.")
     started(page, backend="webgpu")
-    expect(page.locator(".instrument-status")).to_contain_text("no self-test took place", timeout=RUN_MS)
-    assert "CPU and GPU write" in page.locator(".instrument-answer").inner_text()
+    expect(inside(page, ".instrument-status")).to_contain_text("no self-test took place", timeout=RUN_MS)
+    assert "CPU and GPU write" in inside(page, ".instrument-answer").inner_text()
     page.close()
 
 
@@ -257,7 +263,7 @@ def test_a_gpu_that_llama_cpp_cannot_use_is_not_measured(browser, site):
     if not page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
         pytest.skip("This browser has no GPU in software.")
     started(page, backend="webgpu")
-    status = page.locator(".instrument-status")
+    status = inside(page, ".instrument-status")
     expect(status).to_have_text("The GPU is not measured: llama.cpp could not use it.", timeout=RUN_MS)
-    assert "so the CPU computed the rest" in page.locator(".instrument-answer").inner_text()
+    assert "so the CPU computed the rest" in inside(page, ".instrument-answer").inner_text()
     software.close()

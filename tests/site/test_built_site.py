@@ -11,6 +11,7 @@ from bs4 import BeautifulSoup
 from crawl import html_of, visit
 
 from handbook import claims
+from handbook.trials import MISLEADING
 
 ALL_DRAWN = '() => document.readyState === "complete"'
 CHAPTER, INSTRUMENT = "book/foundations/anatomy.html", "book/planner.html"
@@ -137,6 +138,7 @@ def test_search_finds_a_word_of_the_book(home, browser, word):
 
 # --- the register of claims -----------------------------------------------------------------------
 
+
 @pytest.fixture
 def register(home, browser) -> Iterator:
     """The register of claims, open in a tab; a script that fails fails the test."""
@@ -187,12 +189,25 @@ def test_the_choices_work_by_keyboard(register):
 
 
 def test_a_link_finds_its_claim_whatever_was_chosen(register):
-    """Following a link to a row that was hidden shows it again."""
+    """Following a link to a row that was hidden shows it again, unfolded."""
     register.get_by_label("Verdict").select_option("holds")
     assert "A01" not in shown_claims(register)
     register.evaluate("location.hash = '#claim-a01'")
     register.wait_for_function("!document.getElementById('claim-a01').closest('.claim').hidden")
     assert register.locator("#claim-a01").is_visible()
+    assert register.locator("#claim-a01 .claim-facts").is_visible()
+
+
+def test_a_row_is_a_line_until_it_is_opened(register):
+    """Folded, a row has the claim, and its correction where the claim alone would mislead; a click shows the rest."""
+    for one in (claims.claim("A01"), claims.claim("A04")):
+        row = register.locator(f"#claim-{one.id.lower()}")
+        assert one.text in row.inner_text()
+        assert (one.short in row.inner_text()) is (one.verdict in MISLEADING)
+        assert not row.locator(".claim-facts").is_visible()
+        row.locator("summary").click()
+        assert one.short in row.inner_text()
+        assert row.locator(".claim-facts").is_visible()
 
 
 def test_a_line_on_a_page_links_to_the_row_of_its_claim(built_book):
@@ -207,15 +222,18 @@ def test_a_line_on_a_page_links_to_the_row_of_its_claim(built_book):
 
 # --- the hardware atlas ---------------------------------------------------------------------------
 
-ATLAS = "book/community/hardware-atlas.html"
+ATLAS = "book/appendix/hardware-atlas.html"
 ROWS = ".atlas-filter + .atlas-frame tbody tr"
+FOLD = "details.atlas-fold:has(.atlas-filter) > summary"
 
 
 def test_every_measurement_of_the_atlas_is_shown_without_javascript(home, browser):
-    """A reader who runs no scripts sees all rows, and no controls that would do nothing."""
+    """A reader who runs no scripts opens the fold and sees all rows, and no controls that would do nothing."""
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(home + ATLAS)
+    assert page.locator(f"{ROWS}:visible").count() == 0
+    page.locator(FOLD).click()
     assert page.locator(f"{ROWS}:visible").count() == page.locator(ROWS).count() > 0
     assert not page.locator(".atlas-filter").is_visible()
     context.close()
@@ -225,6 +243,7 @@ def test_choices_narrow_the_atlas_down(home, browser):
     """What is chosen stays, the line beneath says how many remain and how far off they are, and all come back."""
     page = browser.new_page()
     page.goto(home + ATLAS)
+    page.locator(FOLD).click()
     page.wait_for_selector(".atlas-filter:not([hidden])")
     n_rows = page.locator(ROWS).count()
     page.locator(".atlas-filter").get_by_label("Device").select_option("loopback device")

@@ -57,7 +57,7 @@ return new Promise((resolve) => {
 });
 """
 ANSWERED = """
-const status = document.querySelector(".instrument-status");
+const status = document.querySelector(`${given[1] ?? ".instrument"} .instrument-status`);
 for (let tries = 0; !status.textContent.includes(given[0]); tries++) {
   if (tries > 900) throw new Error(`not within 90 s: ${status.textContent}`);
   await new Promise((resolve) => setTimeout(resolve, 100));
@@ -123,9 +123,9 @@ def test_the_planner_answers_a_link(site, firefox, tmp_path):
 
 def test_llama_cpp_runs_in_the_page(site, firefox):
     """The browser benchmark ends with rates, with two threads where there are two processors, and names its limit."""
-    firefox.open(f"{site}book/browser-bench.html")
+    firefox.open(f"{site}book/your-numbers.html")
     firefox.run(START_RUN, {"depths": "0, 32", "n_prompt": "8", "n_gen": "4", "repeats": "1", "n_threads": "2"})
-    told = firefox.run(ANSWERED, "In this browser llama.cpp processes")
+    told = firefox.run(ANSWERED, "In this browser llama.cpp processes", "[data-instrument=browser-bench]")
     n_threads = min(2, firefox.run("return navigator.hardwareConcurrency"))
     threads = f"parameters and {n_threads} thread{'s' if n_threads > 1 else ''}."
     assert told.endswith(f"{threads} With 1 repetition, a difference between depths may be chance.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from statistics import median
 
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 from readings import BROKEN_CODE, MEASURE
 
@@ -15,8 +16,19 @@ from inferlab import figures
 
 TALLEST = 12_500
 """Pixels of a page at 1280 pixels of width, its folds closed."""
-LISTS = ("claims-on-trial", "glossary", "hardware-atlas", "parameter-guide")
-"""Pages that are looked up and not read through; they may be longer."""
+LISTS = ("bibliography", "claims-on-trial", "glossary")
+"""Registers of the book, in which nobody reads more than a line; they may be longer."""
+MOST_PAGES = 54
+MOST_WORDS = 110_000
+"""Pages beside the labs, and words on them that are seen while all folds are closed."""
+WORDS_OF_A_REGISTER, WORDS_OF_A_CHAPTER, WORDS_LOOKED_UP = 5_000, 3_500, 2_000
+READ_THROUGH = ("compute-and-bandwidth", "inference-engines", "blocks")
+"""Pages outside of the chapters that are read like one."""
+FRONT = ("index", "labs")
+"""Pages of doors, which lead on and have nothing to do on them."""
+STUDIED = ("book/foundations/", "book/workflow/", "book/optimization/")
+"""Folders of the chapters up to the seventh."""
+ROOT = Path(__file__).parents[2]
 MOST_IN_BOXES = 0.2
 
 VERDICTS_TOO_NEAR = """() => [...document.querySelectorAll(".claim")].filter((claim) => {
@@ -25,8 +37,10 @@ VERDICTS_TOO_NEAR = """() => [...document.querySelectorAll(".claim")].filter((cl
   return verdict.right + 8 > text.left && verdict.bottom > text.top;
 }).map((claim) => claim.id)"""
 LEFT_OUT = (
-    "script, style, .cell_input, details.hide > summary, .highlight, .lab-figure, .exercise, .solution, .disturbed"
+    "script, style, .cell_input, details.hide, .highlight, .lab-figure, .exercise, .solution, .disturbed, "
+    ".admonition.dropdown"
 )
+"""What is no text of the page, or closed until a reader opens it."""
 BOXES = ".admonition, details.on-trial"
 RESULTS = ".cell_output .output pre"
 LONG = re.compile(r"\d\.\d{6,}")
@@ -65,11 +79,58 @@ READ = (
 
 
 def test_no_page_is_too_long(wide):
-    """A page of reading ends after about twelve screens; what is longer was split where its question changes."""
+    """A page of reading ends after about twelve screens."""
     read = [page for page in wide if page.startswith(("book/", "labs/")) and PurePosixPath(page).stem not in LISTS]
     heights = {page: wide[page]["form"]["height"] for page in read}
     assert len(heights) > 1
     assert {page: height for page, height in heights.items() if height > TALLEST} == {}
+
+
+def book_pages() -> dict[str, str]:
+    """The pages beside the labs, in the order of the contents, each with the part that it stands in."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    listed = {toc["root"]: ""}
+    for part in toc["parts"]:
+        for chapter in part["chapters"]:
+            names = [chapter["file"], *(section["file"] for section in chapter.get("sections", []))]
+            listed |= {name: part["caption"] for name in names if name.startswith("book/")}
+    return listed
+
+
+def most_words(page: str, part: str) -> int:
+    """The words that a page may show."""
+    name = PurePosixPath(page).name
+    if name in LISTS:
+        return WORDS_OF_A_REGISTER
+    return WORDS_OF_A_CHAPTER if part == "Chapters" or name in READ_THROUGH else WORDS_LOOKED_UP
+
+
+def test_the_book_is_short(wide):
+    """Fifty-four pages and 110,000 words; a page that is looked up has 2,000 words at most, one of a chapter 3,500."""
+    pages = book_pages()
+    words = {page: wide[f"{page}.html"]["form"]["words"] for page in pages}
+    assert {page: n for page, n in words.items() if not 0 < n <= most_words(page, pages[page])} == {}
+    assert sum(words.values()) <= MOST_WORDS
+    assert len(pages) <= MOST_PAGES
+
+
+def test_every_page_says_what_to_do(soups):
+    """A reader who leaves early leaves with the answer: *In short*, then *What to do*, on every page of the book."""
+    pages = [page for page in book_pages() if PurePosixPath(page).name not in FRONT]
+    missing = {page: [name for name, found in opening(soups[f"{page}.html"]).items() if not found] for page in pages}
+    assert {page: names for page, names in missing.items() if names} == {}
+
+
+def opening(soup: BeautifulSoup) -> dict[str, bool]:
+    heads = {head.get_text().strip("# \n") for head in soup.select("article :is(h2, h3)")}
+    return {"In short": soup.select_one(".in-short") is not None, "What to do": "What to do" in heads}
+
+
+def test_only_chapters_ask_the_reader(soups):
+    """Predictions and exercises stand where a reader studies: on labs, chapters up to the seventh, and their pages."""
+    asking = {page for page in book_pages() if soups[f"{page}.html"].select(".predict, .exercise")}
+    assert {page for page in asking if not page.startswith(STUDIED)} == set()
+    assert asking
 
 
 def test_code_is_never_cut_off(seen):

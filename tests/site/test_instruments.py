@@ -1,4 +1,7 @@
-"""The four instruments one after another in one window: each answers, one reads another's file, nothing leaves."""
+"""The four instruments one after another in one window: each answers, one reads another's file, nothing leaves.
+
+Two of them share a page, one of them in a fold.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from instrument_page import NEXT_ANSWER, watched_page
+from instrument_page import NEXT_ANSWER, STARTING_MS, watched_page
 from playwright.sync_api import Page, expect
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "server-slots.log"
 SMALL_RUN = {"depths": "0, 48", "n_prompt": "8", "n_gen": "4", "repeats": "2", "n_threads": "1"}
+PAGES = {"browser-bench": "your-numbers"}
+"""Instrument -> its page, where that has another name."""
+OPEN_FOLDS = "document.querySelectorAll('.instrument-fold').forEach((fold) => (fold.open = true))"
 KEPT = "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie])"
 
 
@@ -45,11 +51,12 @@ def explained(page: Page) -> dict:
 
 def measured(page: Page, folder: Path) -> Path:
     """The file that is saved after a small run."""
+    page.locator(".instrument-fold > summary").click()
     for name, value in SMALL_RUN.items():
         page.locator(f"[name={name}]").fill(value)
     page.get_by_role("button", name="Start").click()
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save").click()
+        page.locator("[data-instrument=browser-bench]").get_by_role("button", name="Save").click()
     path = folder / saved.value.suggested_filename
     saved.value.save_as(path)
     return path
@@ -64,15 +71,31 @@ def test_nothing_leaves_the_pages(window, site, tmp_path):
     assert planned(window)["state"] == "yes"
     opened(window, site, "log-reader")
     assert explained(window)["data"]["findings"]
-    opened(window, site, "browser-bench")
-    path = measured(window, tmp_path)
     opened(window, site, "your-numbers")
+    path = measured(window, tmp_path)
     results = compared(window, path)["data"]["read"]["results"]
     assert len(results) == len(("prefill", "decode")) * len(SMALL_RUN["depths"].split(","))
     assert [url for url in window.asked if not url.startswith((site, f"blob:{site}"))] == []
     assert window.errors == []
     kept = window.evaluate(KEPT)
     assert "llama" not in kept
+
+
+def test_a_link_holds_the_questions_of_both_instruments_of_a_page(window, site):
+    """One does not take away what the other asked; whoever opens the link finds both, and the fold open."""
+    opened(window, site, "your-numbers")
+    window.locator(".instrument-fold > summary").click()
+    window.locator("[name=depths]").fill("0, 48")
+    plan = window.locator("[data-instrument=browser-bench] .instrument-answer")
+    expect(plan).to_contain_text("48 tokens", timeout=STARTING_MS)
+    told(window, lambda: window.locator("select[name=card]").select_option("rtx-4090"))
+    assert "depths=0%2C+48" in window.url
+    assert "card=rtx-4090" in window.url
+    window.goto(window.url.replace("+48", "+32"))
+    expect(plan).to_contain_text("32 tokens", timeout=STARTING_MS)
+    expect(window.locator("[name=depths]")).to_be_visible()
+    assert window.locator("select[name=card]").input_value() == "rtx-4090"
+    assert window.errors == []
 
 
 @pytest.mark.parametrize("name", ["planner", "log-reader", "your-numbers"])
@@ -98,9 +121,10 @@ def test_what_a_page_shows_at_first_can_be_saved(window, site, name):
 def test_from_disk_a_page_says_what_it_needs(browser, built_book, name, shown):
     """It names `make serve` above the answer to its default question, and has no control that would do nothing."""
     page = browser.new_page()
-    page.goto((built_book / f"book/{name}.html").as_uri())
-    expect(page.locator(".instrument-status")).to_contain_text("make serve")
-    assert shown in page.locator(".instrument-answer").inner_text()
+    page.goto((built_book / f"book/{PAGES.get(name, name)}.html").as_uri())
+    page.evaluate(OPEN_FOLDS)
+    expect(page.locator(f"[data-instrument={name}] .instrument-status")).to_contain_text("make serve")
+    assert shown in page.locator(f"[data-instrument={name}] .instrument-answer").inner_text()
     assert page.locator(".instrument fieldset:not([disabled])").count() == 0
     assert page.locator(".instrument :is(button, input, select, textarea):enabled").count() == 0
     page.close()

@@ -1,4 +1,4 @@
-"""Every address on the pages of the built site, read without a browser and without a network.
+"""Every address on the pages of the built site, read without a network.
 
 Whether an external address answers is not asked: only that it has the form of its kind.
 """
@@ -12,8 +12,11 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import pytest
+import yaml
 
 from handbook import launch
+
+ROOT = Path(__file__).parents[2]
 
 NAMING = {"href", "src", "xlink:href", "action"}
 """Attributes that hold an address."""
@@ -75,6 +78,30 @@ def leads_somewhere(root: Path, page: str, address: str, pages: dict[str, set[st
     target, fragment = urldefrag(urljoin(page, address))
     target = unquote(urlsplit(target).path) or page
     return (root / target).is_file() and (not fragment or target not in pages or unquote(fragment) in pages[target])
+
+
+def test_an_old_address_leads_to_the_page_that_has_its_text(built_book, addresses):
+    """Each page that moved or was merged is still an address: of a page that leads on to one of the contents."""
+    old = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["sphinx"]["config"]["redirects"]
+    contents = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    pages = {f"{name}.html" for name in re.findall(r"(?:file|root): (\S+)", contents)}
+    targets = {name: urljoin(f"{name}.html", target) for name, target in old.items()}
+    assert {name: target for name, target in targets.items() if target not in pages} == {}
+    assert [name for name, target in old.items() if target not in addresses[f"{name}.html"].named] == []
+    assert [name for name in old if f"{name}.html" in pages] == []
+
+
+def test_an_old_address_keeps_its_place_on_the_page(built_book, browser):
+    """A bookmark of a section opens the section, on the page that has it now, also from disk and without JavaScript."""
+    page = browser.new_page()
+    page.goto(f"{(built_book / 'book/workflow/memory-terms.html').as_uri()}#what-to-do")
+    page.wait_for_url("**/does-it-fit.html#what-to-do")
+    page.close()
+    context = browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto((built_book / "book/workflow/memory-terms.html").as_uri())
+    plain.wait_for_url("**/does-it-fit.html")
+    context.close()
 
 
 def test_every_external_address_is_well_formed(addresses):

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from readings import REFUSED
 
 CHAPTER, QUESTIONS = "book/foundations/anatomy.html", "book/workflow/pipeline.html"
-SLIDER, ATLAS = "book/appendix/compute-and-bandwidth.html", "book/community/hardware-atlas.html"
+SLIDER, ATLAS = "book/appendix/compute-and-bandwidth.html", "book/appendix/hardware-atlas.html"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,7 @@ def test_what_a_reader_fills_in_obeys_the_policy(site, page):
     question.get_by_role("button", name="Commit").click()
     expect(page.locator("details.outcome[open]").first).to_be_visible()
     page.goto(f"{site}{ATLAS}")
+    page.locator("details.atlas-fold:has(.atlas-filter) > summary").click()
     page.get_by_label("Words").fill("xeon")
     expect(page.locator(".atlas-filter output")).to_contain_text("measurements")
     page.goto(f"{site}{SLIDER}")

@@ -36,6 +36,7 @@ SPLIT = f"""() => {VISIBLE.format(selector="article :is(figure, pre, tr, .diagra
 
 TEXT_OF_A4 = {"width": 665, "height": 986}
 """A sheet of A4 within the margins of print.css, in pixels."""
+TEXT_OF_LETTER = {"width": 688, "height": 920}
 
 ON_SCREEN_ONLY = (
     ".bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .prev-next-footer, .bd-footer-content, "
@@ -196,11 +197,21 @@ def dark_areas(stream: str) -> list[tuple[float, float]]:
     return found
 
 
-def test_the_quick_reference_is_one_sheet(built_book, browser):
-    """Who prints it for a room gets one side of paper for each person."""
-    page = browser.new_page()
-    page.goto((built_book / "book/teaching/quick-reference.html").as_uri())
+@pytest.mark.parametrize("sheet", ["helper-s-sheet", "quick-reference"])
+@pytest.mark.parametrize("text", [TEXT_OF_A4, TEXT_OF_LETTER], ids=["A4", "Letter"])
+def test_a_sheet_to_hand_out_is_one_side_of_paper(built_book, browser, sheet, text):
+    """Who prints it for a room gives one side of paper to each person, with nothing else on it."""
+    page = browser.new_page(viewport=text)
+    page.goto((built_book / "book/teaching/sheets.html").as_uri())
     page.wait_for_load_state("load")
-    counts = {size: re.findall(rb"/Type /Pages\s+/Count (\d+)", page.pdf(format=size)) for size in ("A4", "Letter")}
-    assert counts == {"A4": [b"1"], "Letter": [b"1"]}
+    page.emulate_media(media="print")
+    style, height = page.evaluate(
+        """id => {
+          const { breakBefore, breakAfter } = getComputedStyle(document.getElementById(id));
+          return [[breakBefore, breakAfter], document.getElementById(id).offsetHeight];
+        }""",
+        sheet,
+    )
     page.close()
+    assert style == ["page", "page"]
+    assert 0 < height <= text["height"]

@@ -18,7 +18,7 @@ from inferlab.atlas.contribute import problems
 from inferlab.instruments.dropped import DroppedFiles
 from inferlab.instruments.your_numbers import DEFAULTS
 
-PAGE = "book/your-numbers.html"
+PAGE, FORM = "book/your-numbers.html", "[data-instrument=your-numbers]"
 FILES = {"slow.json": as_bytes(on_card(slower=16)), "fast.jsonl": as_bytes(on_card(), "jsonl")}
 HOSTILE = '<img src=x onerror="window.ran = true"><script>window.ran = true</script>'
 
@@ -52,8 +52,8 @@ def test_the_page_and_the_library_agree(page, tmp_path):
     """About two dropped files: every number, the first line, and the record."""
     answer, expected = drop(page, FILES), here(tmp_path, FILES)
     assert answer["data"] == json.loads(json.dumps(expected["data"]))
-    assert page.locator(".instrument-status").inner_text() == expected["summary"]
-    assert page.locator(".instrument-bar").count() == 2
+    assert page.locator(f"{FORM} .instrument-status").inner_text() == expected["summary"]
+    assert page.locator(f"{FORM} .instrument-bar").count() == 2
 
 
 def test_files_stay_beside_those_before(page, tmp_path):
@@ -65,13 +65,13 @@ def test_files_stay_beside_those_before(page, tmp_path):
     assert len(same_name["data"]["read"]["results"]) == 6
     large = drop(page, {"large.json": b" " * (4 * 2**20 + 1)})
     assert len(large["data"]["read"]["results"]) == 6
-    expect(page.locator(".instrument-status")).to_contain_text("large.json was not read")
+    expect(page.locator(f"{FORM} .instrument-status")).to_contain_text("large.json was not read")
 
 
 def test_a_file_that_is_too_large_is_refused_alone_too(page):
     """The first line says it in place of the one of the example."""
     page.evaluate(DROP, [["large.json", " " * (4 * 2**20 + 1)]])
-    status = page.locator(".instrument-status[data-state=refused]")
+    status = page.locator(f"{FORM} .instrument-status[data-state=refused]")
     expect(status).to_have_text(re.compile(r"^large\.json was not read"))
 
 
@@ -90,15 +90,15 @@ def test_a_file_is_removed_by_itself(page):
     drop(page, FILES)
     for left in range(len(FILES) - 1, -1, -1):
         answer = told(page, lambda: page.get_by_role("button", name=re.compile("^Remove .*json")).first.click())
-        assert page.locator(".instrument-files li").count() == left
-        expect(page.locator(".instrument-status")).to_be_focused()
+        assert page.locator(f"{FORM} .instrument-files li").count() == left
+        expect(page.locator(f"{FORM} .instrument-status")).to_be_focused()
     assert answer["summary"].startswith("Example:")
 
 
 def test_a_file_is_text_and_never_markup(page):
     """Names that are scripts stand there letter by letter."""
     drop(page, {"a.json": as_bytes([{**row, "model_type": HOSTILE, "cpu_info": HOSTILE} for row in on_card()])})
-    assert HOSTILE[:60] in page.locator(".instrument-answer").inner_text()
+    assert HOSTILE[:60] in page.locator(f"{FORM} .instrument-answer").inner_text()
     assert page.locator(".instrument :is(img, script)").count() == 0
     assert page.evaluate("window.ran === undefined")
 

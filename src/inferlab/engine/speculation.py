@@ -24,7 +24,6 @@ SIZES = {
 }
 """Type -> tokens that are looked up, and tokens that are drafted at most (common/common.h:354, 361)."""
 SIZE_FLAGS = {"ngram-mod": ("n-match", "n-max")}
-CACHE_DRAFT = 8
 LARGEST = 1024
 IN_THE_MODEL = "draft-mtp"
 """The one draft type whose layers may be in the model's own file."""
@@ -150,23 +149,6 @@ class Speculative:
     def _sizes(self, name: str) -> tuple[int, int]:
         size_n, size_m = SIZES[name]
         return self.size_n or size_n, self.size_m or size_m
-
-    @property
-    def most_drafted(self) -> int:
-        """Tokens of the longest draft (common_speculative_n_max, speculative.cpp:2315)."""
-        most = [self.n_max for name in self.types if name.startswith("draft-")]
-        most += [self._sizes(name)[1] for name in self.types if name in SIZES]
-        return max([*most, *(CACHE_DRAFT for name in self.types if name == "ngram-cache")], default=0)
-
-    def check_batch(self, n_batch: int, n_seq_max: int = 1) -> None:
-        """Raise InvalidSettings where the drafts of all slots do not fit into one batch."""
-        needed = n_seq_max * (1 + self.most_drafted)
-        if n_batch < needed:
-            raise InvalidSettings(
-                f"n_batch={n_batch} cannot hold {needed} tokens: {n_seq_max} slots with one token and a draft of "
-                f"{self.most_drafted} each. llama-server would end at the first such draft "
-                f"(server-context.cpp:508). Give n_batch={needed} or more, or shorter drafts."
-            )
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -75,12 +75,6 @@ class Paired(Shown):
         """`1.02 (0.99 to 1.05), no difference found`: ratio, interval and verdict."""
         return ratio_text(self.ratio(phase), self.interval(phase))
 
-    @property
-    def is_control(self) -> bool:
-        """Whether the two sides were the same."""
-        same = self.before[0].settings == self.after[0].settings
-        return same and self.surroundings[0] == self.surroundings[1]
-
     def compact(self) -> Paired:
         """The same passes in one run for each side, which makes a small record."""
         return replace(self, before=(_joined(self.before),), after=(_joined(self.after),))

@@ -10,7 +10,6 @@ from importlib import import_module
 
 # A module with the name of one of its functions is imported at once: later it would take that name for itself.
 # ruff: noqa: F401
-from inferlab.figures.cold_start import cold_start, cold_starts
 from inferlab.figures.load_memory import load_memory, load_peaks
 from inferlab.figures.ram_reads import ram_reads
 from inferlab.figures.request_memory import request_memory
@@ -20,11 +19,11 @@ from inferlab.figures.telemetry import telemetry
 
 _NAMES_OF = {
     "allocations": ("buffers", "resident_memory"),
-    "atlas": ("atlas_bytes", "atlas_rates"),
+    "atlas": ("atlas_rates",),
     "attention": ("attention_against_tokens",),
     "batching": ("batch_rates", "batch_steps", "batch_steps_by_kernel"),
-    "block_pool": ("card_shares", "cells_held", "footprint_factors"),
-    "cold_start": ("cold_start", "cold_starts"),
+    "block_pool": ("card_shares",),
+    "cold_start": ("cold_starts",),
     "context_layers": ("layers_against_context",),
     "continuous_batching": ("slots",),
     "depth": ("rate_against_depth", "token_against_cells", "token_against_depth"),
@@ -35,15 +34,15 @@ _NAMES_OF = {
     "http_serving": (
         "http_rates", "http_waits", "longest_pauses", "request_clock", "running_answers", "ttft_over_http",
     ),
-    "importance": ("changed_codes", "losses_by_text", "losses_with_matrix", "matrix_searches"),
+    "importance": ("losses_by_text", "losses_with_matrix"),
     "journey": ("conversation_clock",),
-    "kernel_rates": ("mix_rates", "repacking", "type_rates"),
+    "kernel_rates": ("mix_rates", "repacking"),
     "kv_cache": ("cache_runs", "cache_use", "kv_formulas"),
     "link_rates": ("link_ladder",),
     "load_memory": ("load_memory", "load_peaks"),
-    "memory": ("context_against_memory", "layer_bytes", "memory_breakdown", "memory_residuals", "plan_beside_run"),
+    "memory": ("context_against_memory", "layer_bytes", "memory_breakdown", "memory_residuals"),
     "model_parts": ("cost_by_part", "tensor_bytes"),
-    "no_cache": ("operations_without_cache", "time_without_cache"),
+    "no_cache": ("time_without_cache",),
     "offload": ("recorded_badge", "settings_text", "split"),
     "options": ("host_layers", "option_effect"),
     "pairs": ("paired_ratios",),
@@ -60,12 +59,10 @@ _NAMES_OF = {
     "several_cards": ("bytes_by_split",),
     "showing": ("live", "on_page", "page_html", "redraw"),
     "sliders": ("slider",),
-    "speculative": ("speculation_seconds", "speedup_against_acceptance", "verification_costs"),
-    "speed": ("predicted_beside_measured", "speed_residuals", "step_seconds"),
-    "start_wait": ("start_waits",),
+    "speculative": ("verification_costs",),
     "style": ("DECODE", "PREFILL"),
     "telemetry": ("telemetry",),
-    "training_ledger": ("ledger_bytes", "ledger_seconds"),
+    "training_ledger": ("ledger_bytes",),
     "tune": ("tuning_pairs", "tuning_rounds"),
     "utilization": ("averaged_utilization",),
     "waiting": ("decode_against_spin",),

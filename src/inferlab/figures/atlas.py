@@ -1,4 +1,4 @@
-"""The atlas: measured against predicted rates, and bytes, of every record."""
+"""The atlas: measured against predicted rates of every record."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.atlas.entries import HOST, LOOPBACK, PHASES, Entry, memory_errors, rate_errors, typical
-from inferlab.figures.style import DECODE, EDGE, LOG_DECADES, PREFILL, TEAL, blank, line
-from inferlab.units import MIB
+from inferlab.atlas.entries import HOST, LOOPBACK, PHASES, Entry, rate_errors, typical
+from inferlab.figures.style import DECODE, EDGE, LOG_DECADES, PREFILL, blank, line
 
 COLOURS = {"prefill": PREFILL, "decode": DECODE}
 CARD = "a GPU"
 SYMBOLS = {HOST: "circle", LOOPBACK: "diamond", CARD: "star"}
-MEMORY = TEAL
 Spot = tuple[str, str, float, float]
 
 
@@ -31,23 +29,7 @@ def atlas_rates(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
              for phase in PHASES}  # fmt: skip
     _equal(figure, [spot for several in spots.values() for spot in several])
     for phase, several in spots.items():
-        _scatter(figure, phase, COLOURS[phase], several, "tokens/s")
-    return figure
-
-
-def atlas_bytes(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
-    """Measured against predicted bytes over all devices; a plan that is a range has no point.
-
-    Runs that were disturbed on purpose are left out.
-    """
-    spots = [(e.device, _about(e), e.memory.predicted / MIB, e.memory.measured / MIB)
-             for e in found if e.memory and e.memory.predicted and not e.disturbed]  # fmt: skip
-    errors = memory_errors(found)
-    median = f", median error {typical(errors):.2%}" if errors else ""
-    figure = blank(badge, f"Measured against predicted memory at {len(spots)} points{median}.",
-                   "predicted MiB", "measured MiB")  # fmt: skip
-    _equal(figure, spots)
-    _scatter(figure, "memory", MEMORY, spots, "MiB")
+        _scatter(figure, phase, COLOURS[phase], several)
     return figure
 
 
@@ -65,7 +47,7 @@ def _equal(figure: go.Figure, spots: Iterable[Spot]) -> None:
     figure.update_layout(showlegend=True)
 
 
-def _scatter(figure: go.Figure, name: str, colour: str, spots: Sequence[Spot], unit: str) -> None:
+def _scatter(figure: go.Figure, name: str, colour: str, spots: Sequence[Spot]) -> None:
     """A trace for each kind of device, so that the legend tells them apart."""
     for kind, symbol in SYMBOLS.items():
         if several := [spot for spot in spots if _kind(spot[0]) == kind]:
@@ -73,7 +55,7 @@ def _scatter(figure: go.Figure, name: str, colour: str, spots: Sequence[Spot], u
                 x=[s[2] for s in several], y=[s[3] for s in several], text=[s[1] for s in several],
                 name=f"{name}, {kind}", mode="markers", opacity=0.75,
                 marker={"color": colour, "size": 8, "symbol": symbol},
-                hovertemplate=f"%{{text}}<br>predicted %{{x:.4g}}, measured %{{y:.4g}} {unit}<extra>{name}</extra>",
+                hovertemplate=f"%{{text}}<br>predicted %{{x:.4g}}, measured %{{y:.4g}} tokens/s<extra>{name}</extra>",
             )  # fmt: skip
 
 

@@ -6,49 +6,17 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import EDGE, OLIVE, RED, blank, stacked
+from inferlab.figures.style import OLIVE, RED, blank, stacked
 from inferlab.measurement.cold_start import FILE_PHASES, ColdStart
 from inferlab.units import seconds_text
 
-# Work of this library in greys, the header in browns, the weights in greens, the context in purples.
-COLOURS = {
-    "process": "#94a3b8",
-    "check": "#475569",
-    "header": "#cdbf86",
-    "vocabulary": OLIVE,
-    "tensor_list": "#5c4d0e",
-    "map_and_buffers": "#5eead4",
-    "weights": "#0f766e",
-    "kv_cache": "#d8b4fe",
-    "graph_reserve": "#8b5cf6",
-    "warm_up": RED,
-}
-
 GROUPS = {
-    "header and vocabulary": (("check", "header", "vocabulary", "tensor_list"), COLOURS["vocabulary"]),
-    "getting at the weights": (FILE_PHASES, COLOURS["weights"]),
-    "context": (("kv_cache", "graph_reserve"), COLOURS["graph_reserve"]),
-    "warm-up": (("warm_up",), COLOURS["warm_up"]),
+    "header and vocabulary": (("check", "header", "vocabulary", "tensor_list"), OLIVE),
+    "getting at the weights": (FILE_PHASES, "#0f766e"),
+    "context": (("kv_cache", "graph_reserve"), "#8b5cf6"),
+    "warm-up": (("warm_up",), RED),
 }
 """What `cold_starts` draws: the phases after the process was made, in their order."""
-
-
-def cold_start(start: ColdStart) -> go.Figure:
-    """One cold start as a waterfall: each phase begins at the end of the phase before."""
-    names, began = list(start.phases), [0.0]
-    for seconds in start.phases.values():
-        began.append(began[-1] + 1e3 * seconds)
-    figure = blank(start.badge, f"Cold start: {_phases_text(start)}.", x="milliseconds since the start")
-    figure.add_bar(
-        y=[_title(name) for name in names], x=[1e3 * s for s in start.phases.values()], base=began[:-1],
-        orientation="h", marker_color=[COLOURS[name] for name in names], marker_line={"width": 0.5, "color": EDGE},
-        text=[seconds_text(s) for s in start.phases.values()], textposition="outside", cliponaxis=False,
-        hovertemplate="%{y}: %{text}<extra></extra>",
-    )  # fmt: skip
-    figure.update_layout(height=200 + 30 * len(names))
-    figure.update_xaxes(range=[0, 1.15 * began[-1]])
-    figure.update_yaxes(autorange="reversed", type="category")
-    return figure
 
 
 def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:

@@ -1,4 +1,4 @@
-"""Importance matrices: the loss with and without one, matrices of different texts, and the search for one block."""
+"""Importance matrices: the loss with and without one, and with matrices of different texts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from inferlab.experiments.importance import EVEN, LEAKED, MATRICES, NONE, RIGHT, Loss, MatrixLosses
-from inferlab.figures.style import EDGE, GREY, OLIVE, PINK, PURPLE, RED, TEAL, blank, line
-from inferlab.model.quantize_numpy import ImatrixEffect
-from inferlab.model.quantize_q4_k import Trial
+from inferlab.figures.style import EDGE, GREY, OLIVE, PINK, PURPLE, RED, TEAL, blank
 
 ROW_PIXELS = 24
 MATRIX_NAMES = {
@@ -79,54 +77,6 @@ def _relative_text(losses: MatrixLosses, type: str, names: Sequence[str]) -> str
     unit = losses.of(type, RIGHT).kl_divergence.value
     ratios = {name: losses.of(type, name).kl_divergence.value / unit for name in names if losses.of(type, name)}
     return ", ".join(f"{MATRIX_NAMES[name]} {ratio:.2f}" for name, ratio in ratios.items())
-
-
-def matrix_searches(searches: Mapping[str, Sequence[Trial]], name: str) -> go.Figure:
-    """Error of each trial for one block in Q4_K's two searches, each in percent of its own first guess."""
-    values = {
-        label: [(one.steps, 100 * float(one.error) / float(trials[0].error)) for one in trials]
-        for label, trials in searches.items()
-    }
-    text = "; ".join(
-        f"{label}: best of {len(found) - 1} trials {min(y for _, y in found):.1f} %" for label, found in values.items()
-    )
-    figure = blank(
-        f"computed from 32 weights of {name}",
-        f"The search for one block's scale and minimum, error in percent of the first guess. {text}.",
-        x="steps between minimum and greatest weight", y="weighted error, % of the first guess",
-    )  # fmt: skip
-    for (label, found), name in zip(values.items(), (NONE, RIGHT), strict=False):
-        colour, symbol = MARKS[name]
-        kept = [point for point, one in zip(found[1:], searches[label][1:], strict=True) if one.kept]
-        line(figure, found[1:], label, colour)
-        figure.add_scatter(
-            x=[x for x, _ in kept], y=[y for _, y in kept], mode="markers", name=f"{label}, kept",
-            marker={"size": 12, "color": colour, "symbol": symbol, "line": {"width": 2, "color": colour}},
-            hovertemplate="kept: %{x:.2f} steps, %{y:.1f} %<extra></extra>",
-        )  # fmt: skip
-    figure.add_hline(100, line={"color": EDGE, "dash": "dot"})
-    figure.update_layout(showlegend=True, height=440, margin_t=80)
-    return figure
-
-
-def changed_codes(effect: ImatrixEffect, name: str) -> go.Figure:
-    """The codes of one Q4_K super-block that an importance matrix changes, a row for each block of 32 weights."""
-    change = effect.weighted.codes.astype(int) - effect.plain.codes.astype(int)
-    scales = [f"{a} to {b}" for a, b in zip(effect.plain.scales, effect.weighted.scales, strict=True)]
-    rows = [f"{number}: {text}" for number, text in enumerate(scales)]
-    figure = blank(
-        f"computed from 256 weights of {name} and the importance of their columns",
-        f"{effect.n_codes_changed} of 256 codes differ with the matrix; scales of the blocks: {', '.join(rows)}.",
-        x="weight in its block of 32", y="block: scale without and with",
-    )  # fmt: skip
-    figure.add_heatmap(
-        z=change, y=rows, zmid=0, zmin=-2, zmax=2, xgap=1, ygap=2, customdata=effect.importance.reshape(8, 32),
-        colorscale=[[0, PURPLE], [0.5, "rgba(128,128,128,0.18)"], [1, TEAL]],
-        colorbar={"title": "change", "thickness": 12, "dtick": 1},
-        hovertemplate="weight %{x} of block %{y}: code %{z:+d}, importance %{customdata:.3g}<extra></extra>",
-    )  # fmt: skip
-    figure.update_yaxes(type="category", autorange="reversed")
-    return figure
 
 
 def _either(losses: MatrixLosses, type: str, matrix: str) -> Loss:

@@ -9,7 +9,6 @@ from statistics import median
 import plotly.graph_objects as go
 
 from inferlab.experiments.repacking import Pairs
-from inferlab.experiments.type_rates import TypeRates
 from inferlab.figures.style import EDGE, GREY, PURPLE, RED, TEAL, blank
 from inferlab.measurement.run import Run
 from inferlab.model.kernels import AMX, PLAIN, REPACKED, TILED
@@ -62,25 +61,6 @@ def repacking(pairs: Mapping[str, Pairs]) -> go.Figure:
     for axis in AXES.values():
         figure.add_shape(type="line", x0=1, x1=1, y0=0, y1=1, xref=axis, yref="paper", line={"color": EDGE, "width": 2})
     return _one_legend_entry_each(figure)
-
-
-def type_rates(rates: TypeRates, base: str) -> go.Figure:
-    """Rates of one model in several quantizations, relative to `base`: every turn as a point, the median as a dot."""
-    text = "; ".join(f"{type}: {_type_text(rates, type, base)}" for type in rates.types)
-    rows = {type: f"{type}, {bits:.2f} bits" for type, bits in rates.bits_per_weight.items()}
-    figure = _panels(rates.badge, f"Rates relative to {base}: {text}.", list(rows.values()), base)
-    for phase in RATES:
-        every = {rows[type]: rates.ratios(type, base, phase) for type in rates.types}
-        shown = OUTLIER * max(median(found) for found in every.values())
-        _dots(figure, phase, every, {rows[type]: rates.of(type).kernel(phase) for type in rates.types}, shown)
-    for axis in AXES.values():
-        figure.add_shape(type="line", x0=1, x1=1, y0=0, y1=1, xref=axis, yref="paper", line={"color": EDGE, "width": 2})
-    return _one_legend_entry_each(figure)
-
-
-def _type_text(rates: TypeRates, type: str, base: str) -> str:
-    kernels = {phase: rates.of(type).kernel(phase) for phase in RATES}
-    return ", ".join(f"{phase} {rates.text(type, base, phase)}, {kernels[phase]}" for phase in RATES)
 
 
 def _row_name(one: Pairs) -> str:

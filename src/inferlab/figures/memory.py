@@ -1,4 +1,4 @@
-"""Planned memory: by device, by layer, against the context, and beside the measured bytes."""
+"""Planned memory: by device, by layer, against the context, and less the measured bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 import plotly.graph_objects as go
 
 from inferlab.figures.allocations import KINDS
-from inferlab.figures.style import EDGE, SERIES_COLOURS, blank, from_zero, room_beside_bars, stacked
+from inferlab.figures.style import EDGE, SERIES_COLOURS, blank, from_zero, stacked
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import Gap, compare
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
@@ -95,31 +95,6 @@ def context_against_memory(
     figure.update_layout(showlegend=True)
     highest = max([room_bytes / GIB, *(gib for points in series.values() for _, gib in points)])
     figure.update_yaxes(from_zero(highest))
-    return figure
-
-
-def plan_beside_run(plan: MemoryPlan, run: Run) -> go.Figure:
-    """Bytes by device and kind, as planned and as llama.cpp logged them, with size and difference beside each bar."""
-    gaps = compare(plan, run)
-    names = [f"{gap.device}: {KINDS[gap.kind][0]}" for gap in gaps]
-    figure = blank(f"{plan_badge(plan)}; {run.badge}", _gaps_text(gaps), x="MiB")
-    planned = [None if g.predicted_bytes is None else g.predicted_bytes / MIB for g in gaps]
-    measured = [gap.measured_bytes / MIB for gap in gaps]
-    colours, texts = [KINDS[gap.kind][1] for gap in gaps], [_residual(gap) for gap in gaps]
-    figure.add_bar(
-        y=names, x=planned, name="planned", orientation="h",
-        marker={"color": "rgba(0,0,0,0)", "line": {"color": colours, "width": 2}},
-        hovertemplate="planned %{x:.3f} MiB<extra>%{y}</extra>",
-    )  # fmt: skip
-    figure.add_bar(
-        y=names, x=measured, name="measured", orientation="h", marker_color=colours,
-        text=texts, textposition="outside", cliponaxis=False,
-        hovertemplate="measured %{x:.2f} MiB<extra>%{y}</extra>",
-    )  # fmt: skip
-    stacked(figure, len(names))
-    figure.update_layout(barmode="group", height=220 + 56 * max(2, len(names)), bargap=0.3)
-    longer = [max(m, p or 0) for m, p in zip(measured, planned, strict=True)]
-    figure.update_xaxes(range=room_beside_bars(names, longer, texts))
     return figure
 
 
@@ -212,15 +187,6 @@ def _contexts_text(series: Mapping[str, Sequence[tuple[int, float]]], room: floa
     return f"Planned bytes on the device against the context: {text}. The room is {room:.2f} GiB."
 
 
-def _gaps_text(gaps: Sequence[Gap]) -> str:
-    text = "; ".join(
-        f"{gap.device} {KINDS[gap.kind][0]} planned {bytes_text(gap.predicted_bytes)}, "
-        f"measured {bytes_text(gap.measured_bytes)}"
-        for gap in gaps
-    )
-    return f"Plan beside measurement: {text}."
-
-
 def _residuals_text(gaps: Mapping[str, Sequence[Gap]]) -> str:
     worst = {
         name: max((abs(gap.difference_bytes) for gap in each if gap.difference_bytes is not None), default=None)
@@ -228,13 +194,3 @@ def _residuals_text(gaps: Mapping[str, Sequence[Gap]]) -> str:
     }
     text = "; ".join(f"{name} at most {bytes_text(n)}" for name, n in worst.items())
     return f"Measured minus planned bytes, largest of all kinds: {text}."
-
-
-def _residual(gap: Gap) -> str:
-    """The measured size and by how much it differs from the plan; within the rounding of the log it does not."""
-    measured = f"{gap.measured_bytes / MIB:.2f} MiB"
-    if gap.difference_bytes is None:
-        return f"{measured}, not planned"
-    if abs(gap.difference_bytes) <= LOG_ROUNDING * MIB:
-        return f"{measured}, as planned"
-    return f"{measured}, {gap.difference_bytes / MIB:+.2f}"

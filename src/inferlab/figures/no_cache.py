@@ -1,4 +1,4 @@
-"""Generating with and without a KV cache: time of a token, and operations of a whole text."""
+"""Time of a token, with and without a KV cache."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import RED, TEAL, blank, line, points, y_from_zero
 from inferlab.measurement.run import Run
-from inferlab.model.gguf import Model
-from inferlab.prediction import cost
 
 
 def time_without_cache(runs: Sequence[Run]) -> go.Figure:
@@ -38,24 +36,4 @@ def time_without_cache(runs: Sequence[Run]) -> go.Figure:
     figure.update_layout(showlegend=True)
     figure.update_xaxes(rangemode="tozero")
     y_from_zero(figure)
-    return figure
-
-
-def operations_without_cache(model: Model, lengths: Sequence[int]) -> go.Figure:
-    """Operations to generate a text of each length, with and without a KV cache, on logarithmic axes."""
-    kept = [cost.total_operations(model, n) / 1e12 for n in lengths]
-    again = [cost.total_operations(model, n, cached=False) / 1e12 for n in lengths]
-    text = "; ".join(f"{n} tokens {a:.3g} with, {b:.3g} without" for n, a, b in zip(lengths, kept, again, strict=True))
-    name = model.name.removesuffix(" shape")
-    figure = blank(
-        f"computed from the shape of {name}",
-        f"Trillions of operations to generate a text with {name}, with a cache and without: {text}.",
-        x="tokens generated",
-        y="trillions of operations",
-    )
-    line(figure, list(zip(lengths, again, strict=True)), "without a cache", RED)
-    line(figure, list(zip(lengths, kept, strict=True)), "with a cache", TEAL)
-    figure.update_layout(showlegend=True)
-    figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure

@@ -1,12 +1,12 @@
-"""One training step beside one inference step: bytes by kind, and seconds."""
+"""One training step beside one inference step: bytes by kind."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, LOG_MARKS, OLIVE, PINK, PURPLE, RED, TEAL, blank, stacked
-from inferlab.measurement.training_ledger import ENGINE_STEPS, LedgerRow, TrainingLedger
-from inferlab.units import MIB, bytes_text, seconds_text
+from inferlab.figures.style import GREY, OLIVE, PINK, PURPLE, RED, TEAL, blank, stacked
+from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
+from inferlab.units import MIB, bytes_text
 
 STEP_NAMES = {
     "engine_decode": "llama.cpp decode",
@@ -43,29 +43,6 @@ def ledger_bytes(ledger: TrainingLedger) -> go.Figure:
         hovertemplate="peak growth %{x:.1f} MiB<extra>%{y}</extra>",
     )  # fmt: skip
     stacked(figure, len(names))
-    return figure
-
-
-def ledger_seconds(ledger: TrainingLedger) -> go.Figure:
-    """Milliseconds of each step on a logarithmic axis: every repetition a point, the median a mark."""
-    text = "; ".join(f"{STEP_NAMES[row.step]} {seconds_text(row.median_seconds)}" for row in ledger.rows)
-    figure = blank(ledger.badge, f"Median time of each step: {text}.", x="ms")
-    programs = {True: ("llama.cpp", TEAL), False: ("PyTorch", PURPLE)}
-    dot, mark = {"size": 6, "opacity": 0.3}, {"size": 13, "symbol": "line-ns-open", "line": {"width": 3}}
-    for of_engine, (program, colour) in programs.items():
-        rows = [row for row in ledger.rows if (row.step in ENGINE_STEPS) is of_engine]
-        every = [(1e3 * seconds, STEP_NAMES[row.step]) for row in rows for seconds in row.seconds]
-        medians = [(1e3 * row.median_seconds, STEP_NAMES[row.step]) for row in rows]
-        for values, marker in ((every, dot), (medians, mark)):
-            figure.add_scatter(
-                x=[x for x, _ in values], y=[y for _, y in values], name=program, mode="markers",
-                marker={**marker, "color": colour}, showlegend=values is medians,
-                hovertemplate="%{x:.2f} ms<extra>%{y}</extra>",
-            )  # fmt: skip
-    figure.update_layout(showlegend=True)
-    names = [STEP_NAMES[row.step] for row in ledger.rows]
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=names[::-1])
-    figure.update_xaxes(type="log", tickvals=LOG_MARKS)
     return figure
 
 

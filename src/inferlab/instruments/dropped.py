@@ -15,7 +15,6 @@ from inferlab.errors import HeaderIncomplete, ModelError, ModelNotFound, RecordE
 from inferlab.model.gguf import MAX_HEADER_BYTES, Model, read_gguf, read_part, require_model
 from inferlab.units import MIB, bytes_text
 
-FIRST_SLICE = 2**20
 LARGEST_SLICE = 2**22  # a message to a kernel has at most 10 MiB
 LARGEST_WHOLE = 4 * MIB
 """Bytes of a file that is kept whole."""

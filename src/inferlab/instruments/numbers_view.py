@@ -289,7 +289,7 @@ def _spread_text(one: Result) -> str:
 
 def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> list[Any]:
     everything = _button("Save the answer for other programs", "your-numbers.json", "read")
-    atlas = element("a", {"href": "./community/hardware-atlas.html#sec-atlas-add"}, "Add your machine")
+    atlas = element("a", {"href": "./appendix/hardware-atlas.html#sec-atlas-add"}, "Add your machine")
     if not can_contribute:
         return element("section", {}, element("h2", {}, "Save and contribute"), paragraph(everything),
                        paragraph("Only llama-bench's JSON of one machine, with the times of all repetitions, can "

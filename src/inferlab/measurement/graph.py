@@ -61,10 +61,6 @@ class GraphPass:
         """
         return sum(split.copied_bytes for split in self.splits)
 
-    def copied_to(self, host: bool) -> int:
-        """Bytes copied to the host, or to the devices."""
-        return sum(split.copied_bytes for split in self.splits if split.on_host == host)
-
     def n_on_host(self, op: str | None = None) -> int:
         """Operations that the CPU computes: all, or those of one name."""
         return sum(op in (None, node.op) for split in self.splits if split.on_host for node in split.nodes)

@@ -1,4 +1,4 @@
-"""PyTorch, which is not a dependency: why it is missing, or its module; and how much a process grows at its peak."""
+"""PyTorch, which is not a dependency: its module, or why it is missing; and how much a process grows at its peak."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ from inferlab.errors import PyTorchUnavailable
 from inferlab.units import KIB
 
 
-def missing() -> str | None:
-    """Why PyTorch cannot be used here; None if it can."""
-    if find_spec("torch") is None:
-        return "PyTorch is not installed here. Nothing else needs it; pip install torch brings it."
-    return None
-
-
 def required() -> Any:
     """The module `torch`. Raises PyTorchUnavailable where it is not installed."""
-    reason = missing()
-    if reason:
-        raise PyTorchUnavailable(reason)
+    if find_spec("torch") is None:
+        raise PyTorchUnavailable("PyTorch is not installed here. Nothing else needs it; pip install torch brings it.")
     import torch
 
     return torch

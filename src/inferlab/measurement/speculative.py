@@ -61,27 +61,6 @@ class PromptLookup:
         """Nothing to end."""
 
 
-class FixedAcceptanceDrafter:
-    """Proposes tokens of the known answer, each replaced by a wrong one with probability 1 - hit_rate.
-
-    It is for measurements only: proposals take no time and `hit_rate` is set, so the measured time is the cost of
-    verification. `text` is the prompt with the whole answer, as token ids; the random numbers have a fixed seed.
-    """
-
-    def __init__(self, text: Sequence[int], hit_rate: float) -> None:
-        self.text, self.hit_rate = list(text), hit_rate
-        self.name = f"fixed acceptance, {100 * hit_rate:.0f} % hits"
-        self.draws = random.Random(SEED)
-
-    def propose(self, text: Sequence[int], n: int) -> tuple[list[int], float]:
-        """The next n tokens of the answer, each wrong with probability 1 - hit_rate, and 0 seconds."""
-        following = self.text[len(text) : len(text) + n]
-        return [token if self.draws.random() < self.hit_rate else int(not token) for token in following], 0.0
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
 class DraftModel:
     """Proposes the tokens of a second model with the same vocabulary, which runs in an engine of its own."""
 
@@ -153,11 +132,6 @@ class Speculation(Measurement):
     def seconds(self) -> tuple[float, ...]:
         """Seconds of each pass with the drafter: proposals and verification."""
         return tuple(sum(step.draft_seconds + step.check_seconds for step in steps) for steps in self.rounds)
-
-    @property
-    def draft_share(self) -> float:
-        """The drafter's share of the time."""
-        return sum(step.draft_seconds for steps in self.rounds for step in steps) / sum(self.seconds)
 
     @property
     def draft_cost(self) -> float | None:

@@ -53,11 +53,6 @@ class LedgerRow:
     def median_seconds(self) -> float:
         return median(self.seconds)
 
-    @property
-    def counted_bytes(self) -> int:
-        """All kinds together, although a training step does not have all of them at any one time."""
-        return sum(self.sizes.values())
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingLedger(Measurement):

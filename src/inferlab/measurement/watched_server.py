@@ -56,20 +56,6 @@ class WatchedServing(HttpServing):
         events = [pair for r in self.replies for pair in zip(r.event_seconds, r.event_tokens, strict=True)]
         return tuple(sum(n for t, n in events if when - WINDOW_SECONDS < t <= when) / WINDOW_SECONDS for when in at)
 
-    def running_seen(self, at: Iterable[float]) -> tuple[int, ...]:
-        """Requests that had a slot at each time."""
-        spans = [(r.launched_seconds, r.ended_seconds) for r in self.replies if r.launched_seconds is not None]
-        return _count(spans, at)
-
-    def waiting_seen(self, at: Iterable[float]) -> tuple[int, ...]:
-        """Requests that waited for a slot at each time."""
-        spans = [(r.sent_seconds, r.launched_seconds) for r in self.replies if r.launched_seconds is not None]
-        return _count(spans, at)
-
-
-def _count(spans: Sequence[tuple[float, float]], at: Iterable[float]) -> tuple[int, ...]:
-    return tuple(sum(begin <= when < end for begin, end in spans) for when in at)
-
 
 def a_minute_of_work(n_gen: int = 2000, n_users: int = 6, n_readers: int = 6) -> list[HttpRequest]:
     """One long answer; then several users at the same moment; then long prompts with short answers."""

@@ -20,7 +20,6 @@ from itertools import combinations
 from inferlab.model.gguf import Tensor
 
 PLAIN, TILED, REPACKED, AMX = "plain", "tiled", "repacked", "AMX"
-KERNELS = (PLAIN, TILED, REPACKED, AMX)
 TILED_FROM = 8
 """Tokens from which a batch is computed in tiles, for an expert those routed to it (tiled/tiled.cpp:1202, 1241)."""
 TILED_TYPES = frozenset(

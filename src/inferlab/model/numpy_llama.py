@@ -7,9 +7,7 @@ The order of operations is that of llama.cpp's src/models/llama.cpp.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -18,12 +16,6 @@ from inferlab.model.gguf import Model
 
 FLOATS = {"F32": np.float32, "F16": np.float16}
 ORDERS = NORM_FIRST, NORM_LAST, NO_RESIDUAL = "norm first", "norm last", "norm last, nothing added"
-
-
-class LayerCache(Protocol):
-    """The interface of one layer's KV cache."""
-
-    def add(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class InPlace:
@@ -44,30 +36,6 @@ class InPlace:
         self.keys[self.n_used : end], self.values[self.n_used : end] = keys, values
         self.n_used = end
         return self.keys[:end], self.values[:end]
-
-
-class Concatenated:
-    """One layer's cache as a naive program keeps it: every step allocates new arrays and copies all rows into them."""
-
-    def __init__(self) -> None:
-        self.keys: np.ndarray | None = None
-        self.values: np.ndarray | None = None
-
-    def add(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Append rows (n, ...); returns all of them."""
-        self.keys = keys if self.keys is None else np.concatenate([self.keys, keys])
-        self.values = values if self.values is None else np.concatenate([self.values, values])
-        return self.keys, self.values
-
-
-def seconds_per_row(store: LayerCache, n_rows: int, shape: tuple[int, int]) -> list[float]:
-    """Time of each of `n_rows` additions of one key and one value, (heads, width) in 16 bits."""
-    row, seconds = np.ones((1, *shape), np.float16), []
-    for _ in range(n_rows):
-        began = time.perf_counter()
-        store.add(row, row)
-        seconds.append(time.perf_counter() - began)
-    return seconds
 
 
 class Llama:
@@ -92,7 +60,7 @@ class Llama:
         """An empty cache of `n_cells` for each layer."""
         return [InPlace(n_cells) for _ in range(self.shape.n_layer)]
 
-    def logits(self, tokens: Sequence[int], caches: Sequence[LayerCache] | None = None, first: int = 0) -> np.ndarray:
+    def logits(self, tokens: Sequence[int], caches: Sequence[InPlace] | None = None, first: int = 0) -> np.ndarray:
         """Logits (n_tokens, n_vocab) after each of `tokens`, at positions `first`, `first` + 1, …
 
         `caches`, one for each layer, have the keys and values of earlier tokens; those of `tokens` are added.
@@ -112,7 +80,7 @@ class Llama:
         normalizer = highest + np.log(np.exp(rows - highest[:, None]).sum(-1))
         return normalizer - rows[np.arange(len(rows)), list(tokens[1:])]
 
-    def block(self, x: np.ndarray, layer: int, positions: np.ndarray, cache: LayerCache) -> np.ndarray:
+    def block(self, x: np.ndarray, layer: int, positions: np.ndarray, cache: InPlace) -> np.ndarray:
         """One transformer block: attention and feed-forward network, each added to its input."""
         name = f"blk.{layer}."
         if self.order == NORM_FIRST:
@@ -131,7 +99,7 @@ class Llama:
         gate, up = x @ self.weights[name + "ffn_gate"].T, x @ self.weights[name + "ffn_up"].T
         return (gate / (1 + np.exp(-gate)) * up) @ self.weights[name + "ffn_down"].T
 
-    def attention(self, x: np.ndarray, name: str, positions: np.ndarray, cache: LayerCache) -> np.ndarray:
+    def attention(self, x: np.ndarray, name: str, positions: np.ndarray, cache: InPlace) -> np.ndarray:
         """Causal attention: values weighted by softmax(query keys / sqrt(width)), over each token and those before."""
         queries, keys, values = (self.heads(x, name + part) for part in ("attn_q", "attn_k", "attn_v"))
         keys, values = cache.add(self.rotated(keys, positions), values)

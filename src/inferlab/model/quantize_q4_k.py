@@ -102,13 +102,6 @@ class Trial:
     kept: np.ndarray
 
 
-def block_trials(super_block: Weights, importance: Weights | None = None, block: int = 0) -> Iterator[Trial]:
-    """The trials for one of the eight blocks of 256 weights, without or with an importance matrix for their columns."""
-    x = np.float32(super_block).reshape(8, 32)
-    w = None if importance is None else weight_importance(x, np.float32(importance).reshape(8, 32))[block]
-    return trials(x[block], w)
-
-
 def fit_scale_and_minimum(x: Weights, w: Weights | None = None) -> tuple[Weights, Weights, Weights]:
     """The scale, the (positive) minimum and the codes 0..15 of each block of 32 (make_qkx2_quants, line 799).
 

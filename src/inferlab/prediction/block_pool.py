@@ -2,7 +2,6 @@
 
     cells in blocks     sum over conversations of ceil(tokens / block) * block
     cells in slots      conversations * ceil256(n_ctx of a slot)
-    cells in one pool   ceil256(sum over conversations of tokens)
     bytes for a pool    share * memory of the card - weights
 
 The last is an upper bound: vLLM also takes off what a test run needs for activations, and CUDA graphs.
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings
 from inferlab.facts import cited_facts
-from inferlab.model.ggml_types import padded
 from inferlab.prediction.memory.cache import cells
 from inferlab.settings import Settings
 
@@ -48,11 +46,6 @@ def cells_in_slots(lengths: Sequence[int], n_ctx: int) -> int:
         raise InvalidSettings(f"A conversation of {max(lengths)} tokens does not fit a slot of {n_ctx}. Raise n_ctx.")
     streams, each = cells(Settings(n_ctx=n_ctx * len(lengths), n_seq_max=len(lengths)))
     return streams * each
-
-
-def cells_in_one_pool(lengths: Sequence[int]) -> int:
-    """Cells of the smallest unified cache of llama.cpp that holds all conversations."""
-    return padded(sum(lengths))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Compute buffers, the program and the system come on top, so a model that does no
 from __future__ import annotations
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.catalog import KnownModel, known_models
+from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory.cache import kv_cache_bytes
@@ -25,17 +25,6 @@ def needed_bytes(known: KnownModel, n_ctx: int, mix: str = "Q4_K_M") -> int:
     """Bytes of the weights in `mix` and of the cache for `n_ctx` tokens."""
     model = shape(known, mix)
     return model.tensor_bytes + cache_bytes(model, n_ctx)
-
-
-def largest(budget_bytes: float, n_ctx: int, mix: str = "Q4_K_M") -> KnownModel | None:
-    """The known model with the most weights that fits in a budget with its cache; None if none does."""
-    fitting = [known for known in known_models().values() if needed_bytes(known, n_ctx, mix) <= budget_bytes]
-    return max(fitting, key=lambda known: n_weights(shape(known, mix)), default=None)
-
-
-def n_weights(model: Model) -> int:
-    """Weights of all tensors."""
-    return sum(tensor.n_elements for tensor in model.tensors)
 
 
 def most_weights(budget_bytes: float, bits: float) -> float:

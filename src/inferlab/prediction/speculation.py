@@ -40,11 +40,6 @@ def most_speedup(cost: float, n_draft: int, draft_cost: float = 0.0) -> float:
     return (n_draft + 1) / (cost + n_draft * draft_cost)
 
 
-def acceptance_bound(cost: float, n_draft: int, draft_cost: float = 0.0) -> float:
-    """An acceptance at or below 1 - 1 / (v + n d) cannot pay; at least 0."""
-    return max(0.0, 1 - 1 / (cost + n_draft * draft_cost))
-
-
 def least_acceptance(cost: float, n_draft: int, draft_cost: float = 0.0) -> float | None:
     """The acceptance a at which the speed-up is 1: E(a) = v + n d; None where no acceptance reaches it.
 

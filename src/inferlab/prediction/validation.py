@@ -118,11 +118,6 @@ class Checked:
     def inside(self) -> bool:
         return self.band[0] <= self.measured <= self.band[1]
 
-    @property
-    def pair(self) -> tuple[str, float, float, tuple[float, float]]:
-        """(text, predicted, measured, band) for a figure."""
-        return self.text, self.predicted, self.measured, self.band
-
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -140,13 +135,6 @@ class Accuracy:
         """Every rate beside its prediction, of one phase or of both."""
         phases = (phase,) if phase else PHASES
         return tuple(self._check(point, of) for point in self.points for of in phases)
-
-    def pairs_by_place(self, phase: str) -> dict[str, list[tuple[str, float, float, tuple[float, float]]]]:
-        """One phase's rates for a figure, grouped by `Point.place`."""
-        found: dict[str, list[tuple[str, float, float, tuple[float, float]]]] = {}
-        for point, checked in zip(self.points, self.checked(phase), strict=True):
-            found.setdefault(point.place, []).append(checked.pair)
-        return found
 
     def _check(self, point: Point, phase: str) -> Checked:
         step = getattr(predicted(point, self.calibration), phase)

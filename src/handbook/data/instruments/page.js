@@ -1,4 +1,4 @@
-// Mounts the instrument of a page: a model for its front end, and a worker with Python in place of a kernel.
+// Mounts the instruments of a page: for each a model for its front end, and a worker with Python in place of a kernel.
 // The worker starts when a reader first touches a control, or comes by a link that holds a question.
 // What a control marked data-private holds, such as a log, is never part of a link, and nothing is stored.
 // A button marked data-run carries out the plan of the answer: llama.js, a worker with llama.cpp, is loaded only then.
@@ -98,7 +98,7 @@
       }
       const plan = this.wanted && answer.data.plan;
       if (!plan || !this.hasRates) this.model.receive("answer", answer);
-      keep(only(question, this.linked));
+      keep(only(question, this.linked), this.linked);
       if (plan) this.run(plan);
       this.wanted = false;
     }
@@ -150,10 +150,17 @@
     return Object.fromEntries(Object.entries(question).filter(([name]) => names.has(name)));
   }
 
-  // The address holds the question, so that it can be sent to somebody.
-  function keep(question) {
+  // The names of an instrument's controls that a link may hold.
+  function linkedNames(el) {
+    return new Set([...el.querySelectorAll("[name]:not([data-private])")].map(({ name }) => name));
+  }
+
+  // The address holds the question of each instrument of the page, so that it can be sent to somebody.
+  function keep(question, own) {
     const address = new URL(location.href);
-    address.search = new URLSearchParams(question);
+    const known = new Set(instruments.flatMap((el) => [...linkedNames(el)]));
+    const others = [...address.searchParams].filter(([name]) => known.has(name) && !own.has(name));
+    address.search = new URLSearchParams([...others, ...Object.entries(question)]);
     history.replaceState(history.state, "", address);
   }
 
@@ -164,7 +171,7 @@
       for (const button of el.querySelectorAll(".instrument-answer button")) button.remove(); // nothing would answer
       return;
     }
-    const linked = new Set([...el.querySelectorAll("[name]:not([data-private])")].map(({ name }) => name));
+    const linked = linkedNames(el);
     const backend = new Backend(el.dataset.instrument, linked);
     const question = only(Object.fromEntries(new URLSearchParams(location.search)), linked);
     const model = (backend.model = new Model({ question }, backend));
@@ -172,10 +179,12 @@
     render({ model, el });
     for (const sign of ["focusin", "dragenter"]) el.addEventListener(sign, () => backend.start(), { once: true });
     if (Object.keys(question).length) {
+      el.closest(".instrument-fold")?.setAttribute("open", "");
       backend.busy("Loading Python …");
       backend.ask(valuesOf(el.querySelector("form"))); // the form has what a link leaves out
     }
   }
 
-  document.querySelectorAll("[data-instrument]").forEach(mount);
+  const instruments = [...document.querySelectorAll("[data-instrument]")];
+  instruments.forEach(mount);
 })();

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from inferlab.errors import InvalidSettings
@@ -114,8 +113,3 @@ class Deadlines:
     def met(self) -> None:
         """Advance to the deadline after this one."""
         self.next += self.interval_seconds
-
-
-def known(samples: Iterable[Sample], name: str) -> bool:
-    """Whether the field `name` is known in any sample."""
-    return any(getattr(sample, name) is not None for sample in samples)

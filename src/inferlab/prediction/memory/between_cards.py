@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from inferlab.model.gguf import Model
-from inferlab.prediction.memory.compute import n_vocab
 
 VALUE_BYTES = 4  # activations are f32 between operations
 SUMS_PER_BLOCK = 2
@@ -36,8 +35,3 @@ def sum_bytes(model: Model, layers: Sequence[str]) -> int:
 def vector_bytes(model: Model) -> int:
     """Bytes of one token's hidden state."""
     return model.n_embd * VALUE_BYTES
-
-
-def logits_bytes(model: Model) -> int:
-    """Bytes of one token's logits."""
-    return n_vocab(model) * VALUE_BYTES

@@ -1,11 +1,11 @@
-"""The page on the operating system recommends what the book's own workers use."""
+"""The page on a CPU alone recommends what the book's own workers use."""
 
 import re
 from pathlib import Path
 
 from inferlab.engine import openmp
 
-PAGE = Path(__file__).parents[2] / "book" / "optimization" / "operating-system.md"
+PAGE = Path(__file__).parents[2] / "book" / "machine" / "cpu-alone.md"
 
 
 def test_the_page_names_the_value_that_our_workers_have():
