@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path, PurePosixPath
 from statistics import median
+from urllib.parse import urljoin
 
 import pytest
 import yaml
@@ -131,6 +132,15 @@ def test_only_chapters_ask_the_reader(soups):
     asking = {page for page in book_pages() if soups[f"{page}.html"].select(".predict, .exercise")}
     assert {page for page in asking if not page.startswith(STUDIED)} == set()
     assert asking
+
+
+def test_next_follows_the_chapters(soups):
+    """From the foreword on, *Next* passes every page of the chapters in their order, and no lab between them."""
+    chapters = [f"{page}.html" for page, part in book_pages().items() if part == "Chapters"]
+    passed = [chapters[0]]
+    while passed[-1] in chapters and len(passed) <= len(chapters):
+        passed.append(urljoin(passed[-1], soups[passed[-1]].select_one("a.right-next")["href"]))
+    assert passed[:-1] == chapters
 
 
 def test_code_is_never_cut_off(seen):

@@ -20,7 +20,7 @@ from small_models import FAMILIES, write_model
 
 from inferlab import cli
 from inferlab.errors import UnsupportedArchitecture
-from inferlab.instruments.planner import DEFAULTS
+from inferlab.instruments.planner import DEFAULTS, with_windows
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import header_bytes, read_gguf
 from inferlab.model.quant_mixes import MIXES
@@ -189,10 +189,10 @@ def dropped(page: Page, files: list[Path]) -> dict:
 def test_a_header_of_each_architecture_is_planned(page, headers):
     """A dropped file gives the numbers of the library for the same file, or the library's reason why there are none."""
     page.evaluate(ASK, {"n_ctx": "2048", "model": "file", "file": "none.gguf"})
-    settings = Settings(n_ctx=2048, flash_attn="on")
+    settings = Settings(n_ctx=2048, flash_attn="on", swa_full=False)
     for family, path in headers.items():
         answer = dropped(page, [path])
-        data, refusal = planned(path, settings)
+        data, refusal = planned(path, with_windows(settings, read_gguf(path)))
         assert (answer["data"], answer["state"] == "refused") == (data, bool(refusal)), family
         assert page.locator(".instrument-error").all_text_contents() == refusal
 
