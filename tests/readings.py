@@ -103,7 +103,8 @@ COMMIT_ELSEWHERE = """[...document.querySelectorAll("fieldset.question")].filter
 }).map(question => question.textContent.slice(0, 60))"""
 """Questions whose button does not stand at the left below all choices."""
 FRAMES = """() => [...document.querySelectorAll("article div:has(table)")].filter(frame =>
-  frame.checkVisibility({ visibilityProperty: true }) && frame.scrollWidth > frame.clientWidth + 4 && /auto|scroll/.test(getComputedStyle(frame).overflowX))"""
+  frame.checkVisibility({ visibilityProperty: true }) && frame.scrollWidth > frame.clientWidth + 4
+  && /auto|scroll/.test(getComputedStyle(frame).overflowX))"""
 EDGES = """async (picture) => {
   const image = new Image(), canvas = document.createElement("canvas");
   image.src = `data:image/png;base64,${picture}`;
