@@ -127,7 +127,7 @@ SIGNS_ELSEWHERE = """() => [...document.querySelectorAll("article :is(summary, .
       range.selectNodeContents(walker.currentNode);
       lines.push(...range.getClientRects());
     }
-    const button = title.querySelector("button")?.getBoundingClientRect();
+    const button = title.querySelector("button, .sd-summary-state-marker")?.getBoundingClientRect();
     if (!button) {
       const { display, paddingTop, borderTopWidth } = getComputedStyle(title);
       const top = title.getBoundingClientRect().top + parseFloat(paddingTop) + parseFloat(borderTopWidth);
@@ -139,7 +139,7 @@ SIGNS_ELSEWHERE = """() => [...document.querySelectorAll("article :is(summary, .
   }).map(title => title.textContent.trim().slice(0, 60))"""
 """Titles whose sign stands above or below their words, upon them, or outside of the window."""
 CUT_NAMES = """() => [...document.querySelectorAll("article :is(code.literal, .question label)")].filter(name => {
-  if (!name.checkVisibility()) return false;
+  if (!name.checkVisibility({ visibilityProperty: true })) return false;
   const range = document.createRange();
   const places = (one) => (range.selectNodeContents(one), [...range.getClientRects()].filter(place => place.width));
   for (let around = name; around.tagName !== "ARTICLE"; around = around.parentElement) {
