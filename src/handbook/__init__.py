@@ -1,7 +1,7 @@
 """The Sphinx extension of the book, and the functions that a page's cells call.
 
-In a cell (`cells`): `number` makes a value available to the prose, `table` is a table of values; `build_facts` is
-a table about the book.
+In a cell (`cells`): `number` makes a value available to the prose, `table` is a table of values, and `build_facts` one
+about the book.
 In the kernel that executes a page (`page_kernel`): `load_ipython_extension` shows figures as the page's own HTML.
 In Sphinx: `setup` connects the parts.
 
@@ -11,8 +11,8 @@ In Sphinx: `setup` connects the parts.
   `predictions`, `atlas_table`, `settings_table`, `engine_table` and `speculation_table` make diagrams, claims on trial,
   questions to the reader, and the tables of the hardware atlas, of the settings of five programs, of the engines and
   of the types of speculation; `syllabus` makes the blocks and plans of a workshop, with their minutes; `gallery` shows
-  every diagram once, as files to take along; `key_facts` answers once what several
-  pages tell; `tables` numbers captioned tables, and `code_lines` makes the lines of code break well on a phone.
+  every diagram once, as files to take along; `key_facts` answers once what several pages tell; `tables` numbers
+  captioned tables, and `code_lines` makes the lines of code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to

@@ -18,6 +18,8 @@ from typing import Any
 from docutils import nodes
 from sphinx.util.docutils import SphinxRole
 
+from inferlab.errors import InferlabError
+
 WEIGHTS = "Q4_K_M"
 CARD = "8GiB"
 QUESTIONS = ("longest", "room")
@@ -47,7 +49,7 @@ class FactRole(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         try:
             return [nodes.inline("", answer(self.text), classes=[FACT, nodes.make_id(self.text)])], []
-        except Exception as error:
+        except (ValueError, InferlabError) as error:
             message = self.inliner.reporter.error(f"fact {self.text!r}: {error}", line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from docutils import nodes
@@ -207,3 +208,11 @@ def test_sections_that_only_point_are_not_searched():
     ]
     (page,) = search_index.index({"book/page": PageTexts("A page", sections)})["pages"]
     assert page == ["book/page.html", "A page", [["Measure", "It is fast.", "a"]]]
+
+
+def test_every_name_that_readers_use_leads_to_a_page():
+    """What a subject is also called stands in the index of a page that is in the contents."""
+    contents = (Path(__file__).parents[2] / "_toc.yml").read_text(encoding="utf-8")
+    assert [page for page in (*search_index.ALSO, search_index.PLANNED) if f"file: {page}\n" not in contents] == []
+    (planner,) = search_index.index({search_index.PLANNED: PageTexts("Planner", [])})["pages"]
+    assert {"VRAM calculator", "Llama 3.1 8B", "GeForce RTX 4060"} <= set(planner[3])
