@@ -14,19 +14,19 @@ from threading import RLock
 import numpy as np
 from gguf import GGUFWriter
 
-from inferlab.engine.graph_log import Copied, Node, Split
 from inferlab.engine.log import Buffer
 from inferlab.engine.protocol import Entry, Opening, Pass, Step
 from inferlab.machine import Device, Machine
 from inferlab.measurement.fidelity import Fidelity
-from inferlab.measurement.graph import GraphPass, GraphTrace
-from inferlab.measurement.link_rates import CacheLevel, DeviceRates, LinkRates, ReadPoint
-from inferlab.measurement.load_memory import Held, LoadMemory
 from inferlab.measurement.run import Run
 from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.settings import Settings
 from inferlab.units import MIB
+from studies.graph.graph import GraphPass, GraphTrace
+from studies.graph.graph_log import Copied, Node, Split
+from studies.journey.load_memory import Held, LoadMemory
+from studies.links_and_rates.link_rates import CacheLevel, DeviceRates, LinkRates, ReadPoint
 
 CPU_ONLY = Machine(
     cpu="Example CPU",

@@ -23,11 +23,11 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
 from inferlab.measurement import pytorch
-from inferlab.measurement.other_engines.client import OtherEngine
-from inferlab.measurement.other_engines.protocol import Request
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 from inferlab.widgets.attempts import CancellableEngine
+from studies.other_engines.engines.client import OtherEngine
+from studies.other_engines.engines.protocol import Request
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls)}
 LEAVES = {name for name, cls in CLASSES.items() if not cls.__subclasses__()}

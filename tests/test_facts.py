@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import inferlab as lab
-from inferlab.engine.option_names import programs
-from inferlab.engine.speculation import speculation_types
 from inferlab.errors import ModelNotFound
 from inferlab.facts import cited_facts, published_tables
 from inferlab.model.catalog import known_models, known_vocabularies
-from inferlab.model.weight_formats import weight_formats
-from inferlab.prediction.engine_choice import known_engines
+from inferlab.options.names import programs
+from inferlab.options.speculation import speculation_types
 from inferlab.prediction.link_rates import cited_rungs
+from studies.other_engines.engine_choice import known_engines
+from studies.vllm.weight_formats import weight_formats
 
 BIBLIOGRAPHY = Path(__file__).parent.parent / "book" / "references.bib"
 

@@ -31,41 +31,43 @@ from inferlab.atlas.contribute import problems, schema
 from inferlab.engine.llama_server import Launch
 from inferlab.engine.protocol import Sampler
 from inferlab.errors import RecordError
-from inferlab.experiments import waiting
-from inferlab.experiments.fit_params import BASE, BothAnswers, FitAnswers, Placement, Question
-from inferlab.experiments.importance import Loss, MatrixLosses
-from inferlab.experiments.paired import Paired
-from inferlab.experiments.repacking import Pairs
-from inferlab.experiments.several_cards import Case, SeveralCards
-from inferlab.experiments.surroundings import Surrounding
-from inferlab.experiments.sweep import Sweep, from_runs
-from inferlab.experiments.type_rates import TypeRate, TypeRates
 from inferlab.machine import CpuState, Link
-from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
-from inferlab.measurement.acceptance import measure_acceptance
+from inferlab.measurement import batching, depth
 from inferlab.measurement.base import Measurement
-from inferlab.measurement.benchmark_programs import BenchmarkPrograms
 from inferlab.measurement.cold_start import ColdStart
-from inferlab.measurement.continuous_batching import Request
-from inferlab.measurement.engine_comparison import EngineComparison, EngineRow
 from inferlab.measurement.fidelity import Estimate
-from inferlab.measurement.journey import Journey
-from inferlab.measurement.kept_prompts import KeptPrompts, KeptTurn
+from inferlab.measurement.paired import Paired
 from inferlab.measurement.run import Run
 from inferlab.measurement.same_answer import Compared, SameAnswers
-from inferlab.measurement.sampling import ChainTimes, Sampling
-from inferlab.measurement.served_answers import ServedAnswers
-from inferlab.measurement.served_speculation import ServedCase, ServedSpeculation
-from inferlab.measurement.several_cards import DeviceUse, Use
-from inferlab.measurement.speculative import PromptLookup
-from inferlab.measurement.torch_attention import Timing, Timings
-from inferlab.measurement.training_ledger import LedgerRow, TrainingLedger
+from inferlab.measurement.surroundings import Surrounding
+from inferlab.measurement.sweep import Sweep, from_runs
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.rates import DeviceRates, MatrixRates
 from inferlab.prediction.validation import Point
-from inferlab.records import KINDS, class_of, from_json, from_record, kind_of, load, save, to_json, to_record
+from inferlab.records import class_of, from_json, from_record, kind_of, kinds, load, save, to_json, to_record
 from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
+from studies.attention.torch_attention import Timing, Timings
+from studies.cache_and_batch import continuous_batching, prefix_cache
+from studies.cache_and_batch.continuous_batching import Request
+from studies.fit_params.fit_params import BASE, BothAnswers, FitAnswers, Placement, Question
+from studies.journey.journey import Journey
+from studies.kernels.repacking import Pairs
+from studies.kernels.type_rates import TypeRate, TypeRates
+from studies.operating_system import waiting
+from studies.other_engines.engine_comparison import EngineComparison, EngineRow
+from studies.quantization.importance import Loss, MatrixLosses
+from studies.same_answer.served_answers import ServedAnswers
+from studies.sampling_cost.benchmark_programs import BenchmarkPrograms
+from studies.sampling_cost.sampling import ChainTimes, Sampling
+from studies.several_cards.device_use import DeviceUse, Use
+from studies.several_cards.several_cards import Case, SeveralCards
+from studies.speculation import speculative
+from studies.speculation.acceptance import measure_acceptance
+from studies.speculation.served_speculation import ServedCase, ServedSpeculation
+from studies.speculation.speculative import PromptLookup
+from studies.training.training_ledger import LedgerRow, TrainingLedger
+from studies.windows_and_states.kept_prompts import KeptPrompts, KeptTurn
 
 WAITED = (waiting.Case("idle", 100, (10.0, None), (5.0, None)), waiting.Case("idle", None, (1.0, 2.0), (3.0, 4.0)))
 LINK = Link("127.0.0.1:4000", 1.0, 0.001, 0.98, 2e-3)
@@ -215,10 +217,10 @@ EXAMPLES = {
 
 def test_every_kind_has_an_example_here():
     """A new kind of record is not added without a test."""
-    assert set(EXAMPLES) == set(KINDS)
+    assert set(EXAMPLES) == set(kinds())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kinds())
 def test_a_record_comes_back_as_it_was(kind, tmp_path):
     """Everything that a figure reads survives the file, and its JSON fits the schema of contributions."""
     made = EXAMPLES[kind]()
@@ -229,7 +231,7 @@ def test_a_record_comes_back_as_it_was(kind, tmp_path):
     assert problems(data) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kinds())
 def test_several_of_a_kind_go_into_one_file(kind, tmp_path):
     """They come back as a tuple, in their order."""
     several = (EXAMPLES[kind](),) * 2
@@ -268,7 +270,7 @@ def test_measurements_are_all_of_one_kind():
         "attention timings", "calibration", "fits", "link rates", "matrix losses", "pairs", "repacking",
         "several cards", "speed point", "sweep", "type rates",
     }  # fmt: skip
-    assert {kind for kind in KINDS if not issubclass(class_of(kind), Measurement)} == apart
+    assert {kind for kind in kinds() if not issubclass(class_of(kind), Measurement)} == apart
 
 
 @pytest.mark.parametrize("thing", [Settings(), {}, (), [], "run", (made_run(), made_fidelity((1.0,), (0.0,), (True,)))])
@@ -488,7 +490,7 @@ def test_every_sort_of_field_survives_json():
 
 def test_a_new_kind_is_a_dataclass_and_a_line(tmp_path, monkeypatch):
     """With its line in the table any dataclass is saved, loaded and checked."""
-    monkeypatch.setitem(KINDS, "box", f"{__name__}:Box")
+    monkeypatch.setitem(kinds(), "box", f"{__name__}:Box")
     box = replace(BOX, open=(1, "text"))
     path = save(box, tmp_path / "box.json")
     assert load(path) == box
@@ -536,5 +538,5 @@ def test_what_a_class_refuses_is_refused_with_its_place():
 
 def test_the_schema_knows_every_kind():
     """One object or a sequence of each."""
-    kinds = [one["properties"]["record"]["const"] for one in schema()["anyOf"]]
-    assert sorted(kinds) == sorted([*KINDS, *KINDS])
+    found = [one["properties"]["record"]["const"] for one in schema()["anyOf"]]
+    assert sorted(found) == sorted([*kinds(), *kinds()])

@@ -1,9 +1,10 @@
-"""The house: a module imports from its own room or from those before it, and never in a circle."""
+"""The house: a module imports from its own room or from those before it, a study from no other, and no circle."""
 
 import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 
 import handbook
 import inferlab
+import studies
 
-PACKAGES = (Path(inferlab.__file__).parent, Path(handbook.__file__).parent)
+PACKAGES = (Path(inferlab.__file__).parent, Path(studies.__file__).parent, Path(handbook.__file__).parent)
 
 ORDER = """
     errors units progress shown
@@ -21,21 +23,23 @@ ORDER = """
     facts machine
     model
     settings
+    options
     engine
     measurement
     doctor | prediction
-    experiments
     log_reader
     atlas
     results
     instruments
     figures
     widgets
+    studies
     cli | handbook
 """
 """Each line may import from itself and from the lines above it; a bar parts rooms that do not know each other."""
 
 ROW = {room: row for row, line in enumerate(ORDER.split("\n")) for room in line.replace("|", " ").split()}
+STUDIES = "studies"
 PARTED = [{frozenset(side.split()) for side in line.split("|")} for line in ORDER.split("\n") if "|" in line]
 
 ONLY_IN = {
@@ -44,25 +48,25 @@ ONLY_IN = {
     "filelock": {"engine.measurement_queue", "handbook"},
     "gguf": {"nowhere"},
     "huggingface_hub": {"model.find"},
-    "ipywidgets": {"widgets"},
+    "ipywidgets": {"widgets", "studies.*.widget"},
     "llama_cpp": {"engine.worker"},
-    "mlx": {"measurement.other_engines.on_mlx"},
-    "mlx_lm": {"measurement.other_engines.on_mlx"},
+    "mlx": {"studies.other_engines.engines.on_mlx"},
+    "mlx_lm": {"studies.other_engines.engines.on_mlx"},
     "myst_nb": {"handbook"},
-    "onnxruntime_genai": {"measurement.other_engines.on_onnxruntime"},
-    "openvino": {"measurement.other_engines.on_openvino"},
-    "openvino_genai": {"measurement.other_engines.on_openvino"},
+    "onnxruntime_genai": {"studies.other_engines.engines.on_onnxruntime"},
+    "openvino": {"studies.other_engines.engines.on_openvino"},
+    "openvino_genai": {"studies.other_engines.engines.on_openvino"},
     "playwright": {"handbook.chromium"},
-    "plotly": {"figures"},
+    "plotly": {"figures", "studies.*.figures"},
     "psutil": {"engine.cpu_time", "measurement.telemetry.host"},
     "pynvml": {"measurement.telemetry.nvml"},
     "rich": {"cli", "progress"},
-    "socket": {"engine.loopback"},
+    "socket": {"engine.loopback", "studies.fit_params.reported_memory", "studies.several_cards.watched"},
     "sphinx": {"handbook"},
     "sphinxcontrib": {"handbook"},
-    "tokenizers": {"measurement.other_engines.conversion"},
+    "tokenizers": {"studies.other_engines.engines.conversion"},
     "torch": {"measurement.pytorch", "measurement.torch_attention"},
-    "transformers": {"measurement.other_engines.conversion", "measurement.other_engines.on_transformers"},
+    "transformers": {"studies.other_engines.engines.conversion", "studies.other_engines.engines.on_transformers"},
 }
 """A library outside -> the only rooms or modules that may import it."""
 
@@ -111,6 +115,8 @@ def broken_rules(packages: tuple[Path, ...]) -> list[str]:
     for name, imported in own_imports(packages).items():
         found += [f"{name} imports {other or 'the library'} from above" for other in imported if row(other) > row(name)]
         found += [f"{name} imports {other} from next door" for other in imported if parted(room(name), room(other))]
+        others = (other for other in imported if {"", study(name)}.isdisjoint({study(other)}) and study(name))
+        found += [f"{name} imports {other} of another study" for other in others]
     for name, path in modules(packages).items():
         outside = list(imports(path))
         found += [f"{name} imports {dotted.lstrip('.')} by a relative name" for dotted in outside if dotted[0] == "."]
@@ -137,6 +143,12 @@ def row(name: str) -> int:
     return ROW.get(room(name), len(ROW)) if name else max(ROW.values())
 
 
+def study(name: str) -> str:
+    """The study of a module; "" for modules outside, and for those that all studies share."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == STUDIES and len(parts) > 2 else ""
+
+
 def parted(one: str, other: str) -> bool:
     """Whether two rooms of one row do not know each other."""
     sides = [side for line in PARTED for side in line if {one, other} & side]
@@ -144,7 +156,7 @@ def parted(one: str, other: str) -> bool:
 
 
 def belongs(name: str, root: str) -> bool:
-    return any(name == home or name.startswith(f"{home}.") for home in ONLY_IN[root])
+    return any(fnmatch(name, home) or fnmatch(name, f"{home}.*") for home in ONLY_IN[root])
 
 
 def test_the_house_keeps_its_order():
@@ -162,6 +174,8 @@ def test_the_house_keeps_its_order():
         ({"measurement/run.py": "from lib.prediction import fit"}, "measurement.run imports prediction.fit from above"),
         ({"measurement/run.py": "from . import depth"}, "measurement.run imports depth by a relative name"),
         ({"doctor/host.py": "import lib.prediction.fit"}, "doctor.host imports prediction.fit from next door"),
+        ({"../studies/x/study.py": "import studies.y.study"}, "studies.x.study imports studies.y.study of another"),
+        ({"measurement/run.py": "import studies.x.study"}, "measurement.run imports studies.x.study from above"),
         ({"cli/plan.py": "import book.trials"}, "cli.plan imports book.trials from next door"),
         ({"model/gguf.py": "import lib.model.find", "model/find.py": "import lib.model.gguf"}, "a circle: "),
         ({"helpers.py": ""}, "helpers has no place in ORDER"),
@@ -174,12 +188,14 @@ def test_a_broken_rule_is_found(tmp_path, files, broken, monkeypatch):
     """The rules above bite: a house that breaks one is told which."""
     monkeypatch.setitem(ROW, "book", ROW["handbook"])
     monkeypatch.setattr(sys.modules[__name__], "PARTED", [*PARTED, {frozenset(["cli"]), frozenset(["book"])}])
-    library, book = tmp_path / "lib", tmp_path / "book"
+    library, *others = packages = [tmp_path / name for name in ("lib", STUDIES, "book")]
     rest = {"figures.py": "", "prediction/fit.py": "", "measurement/depth.py": "", "../book/trials.py": ""}
-    for name, text in ({"__init__.py": "", "../book/__init__.py": ""} | rest | files).items():
+    starts = {f"../{other.name}/__init__.py": "" for other in others}
+    rest |= {f"../{STUDIES}/{name}/{file}.py": "" for name in "xy" for file in ("__init__", "study")}
+    for name, text in ({"__init__.py": ""} | starts | rest | files).items():
         (library / name).parent.mkdir(parents=True, exist_ok=True)
         (library / name).write_text(text)
-    assert [rule for rule in broken_rules((library, book)) if rule.startswith(broken)]
+    assert [rule for rule in broken_rules(tuple(packages)) if rule.startswith(broken)]
 
 
 def test_importing_the_library_costs_nothing():

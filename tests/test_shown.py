@@ -8,7 +8,7 @@ import pytest
 from fakes import made_run, scripted_pass
 
 import inferlab as lab
-from inferlab.experiments.sweep import Point, Sweep
+from inferlab.measurement.sweep import Point, Sweep
 from inferlab.records import RECORDED
 from inferlab.shown import Shown
 

@@ -27,7 +27,7 @@ def test_a_record_of_another_version_is_listed(tmp_path):
     found = tool.stale(tmp_path, "0.4.0", {"book/one.md": "lab.load('a/split')", "book/two.md": "nothing"})
     assert [(one.name, one.again, one.used_in) for one in found] == [
         ("a/mistral-7b-depth", "make reference", ()),
-        ("a/split", "inferlab.experiments.sweep", ("book/one.md",)),
+        ("a/split", "inferlab.measurement.sweep", ("book/one.md",)),
     ]
     assert found[0].versions == ("0.3.1",)
 

@@ -19,7 +19,7 @@ from docutils.statemachine import StringList
 
 from handbook.settings_table import month
 from handbook.tables import FactsTable, marked, stacked_table
-from inferlab.prediction.engine_choice import EngineFacts, known_engines
+from studies.other_engines.engine_choice import EngineFacts, known_engines
 
 HEADS = {
     "hardware": "Runs on",

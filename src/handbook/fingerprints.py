@@ -58,7 +58,7 @@ def llama_cpp_files(environment: Mapping[str, str]) -> list[Path]:
     return [path for folder in {libraries.folder(), preferred} if folder.is_dir() for path in folder.iterdir()]
 
 
-def library_digest(packages: Iterable[str] = ("inferlab", "handbook")) -> str:
+def library_digest(packages: Iterable[str] = ("inferlab", "studies", "handbook")) -> str:
     """Digest of every file of these packages."""
     folders = {name: Path(str(files(name))) for name in packages}
     return contents_digest(

@@ -25,8 +25,8 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from handbook.tables import stacked_table
-from inferlab.engine.option_names import Option, Program, option_named, program_named, programs
 from inferlab.errors import InvalidSettings
+from inferlab.options.names import Option, Program, option_named, program_named, programs
 
 READ_ON_PAGE = "settings-read"
 """Key of the programs whose versions stand on the page that is being read."""

@@ -17,7 +17,7 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 
 from handbook.tables import FactsTable, marked, stacked_table
-from inferlab.engine.speculation import SpeculationType, speculation_types
+from inferlab.options.speculation import SpeculationType, speculation_types
 
 HEADS = {"needs": "Needs", "proposes": "Proposes", "excludes": "Turned off or ignored", "defaults": "Defaults",
          "at": "Source"}  # fmt: skip

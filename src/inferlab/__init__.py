@@ -17,7 +17,7 @@ _MODULE_OF = {
     "cold_start": "measurement.cold_start",
     "compare": "prediction.compare",
     "detokenize": "engine.tokenizer",
-    "diagnose": "experiments.diagnosis",
+    "diagnose": "prediction.diagnosis",
     "explain": "log_reader",
     "fidelity": "measurement.fidelity",
     "find_model": "model.find",
@@ -36,11 +36,11 @@ _MODULE_OF = {
     "read_gguf": "model.gguf",
     "save": "records",
     "shape": "model.synthetic_model",
-    "sweep": "experiments.sweep",
+    "sweep": "measurement.sweep",
     "this_machine": "engine.session",
     "tiny_model": "model.find",
     "tokenize": "engine.tokenizer",
-    "tune": "experiments.tune",
+    "tune": "measurement.tune",
 }
 
 __all__ = ["__version__", *sorted(_MODULE_OF)]

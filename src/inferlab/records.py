@@ -2,7 +2,7 @@
 
 A file names its kind and schema (`"record": "run", "schema": 2`). It has the fields of one object, or several objects
 of one kind under `"sequence"`. Numbers are written with all digits, so that reading returns equal numbers.
-A new kind of record is a dataclass and a line in KINDS.
+A new kind of record is a dataclass and a line in KINDS, or in RECORDS of the study that has its class.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path, PurePath
 from types import NoneType, UnionType
@@ -26,49 +27,57 @@ from inferlab.records_v1 import upgrade
 
 SCHEMA = 2
 KINDS = {
-    "acceptance": "inferlab.measurement.acceptance:Acceptance",
-    "attention timings": "inferlab.measurement.torch_attention:Timings",
     "batched decode": "inferlab.measurement.batching:BatchedDecode",
-    "benchmark programs": "inferlab.measurement.benchmark_programs:BenchmarkPrograms",
     "calibration": "inferlab.prediction.calibration:Calibration",
     "cold start": "inferlab.measurement.cold_start:ColdStart",
     "depth scaling": "inferlab.measurement.depth:DepthScaling",
-    "engine comparison": "inferlab.measurement.engine_comparison:EngineComparison",
     "fidelity": "inferlab.measurement.fidelity:Fidelity",
-    "fits": "inferlab.experiments.fit_params:FitAnswers",
-    "graph trace": "inferlab.measurement.graph:GraphTrace",
-    "http serving": "inferlab.measurement.http_serving:HttpServing",
-    "journey": "inferlab.measurement.journey:Journey",
-    "kept prompts": "inferlab.measurement.kept_prompts:KeptPrompts",
-    "link rates": "inferlab.measurement.link_rates:LinkRates",
-    "load memory": "inferlab.measurement.load_memory:LoadMemory",
-    "matrix losses": "inferlab.experiments.importance:MatrixLosses",
-    "pairs": "inferlab.experiments.paired:Paired",
-    "prefix reuse": "inferlab.measurement.prefix_cache:PrefixReuse",
-    "repacking": "inferlab.experiments.repacking:Pairs",
+    "pairs": "inferlab.measurement.paired:Paired",
     "run": "inferlab.measurement.run:Run",
     "same answers": "inferlab.measurement.same_answer:SameAnswers",
-    "sampling": "inferlab.measurement.sampling:Sampling",
-    "schedule": "inferlab.measurement.continuous_batching:Schedule",
-    "served answers": "inferlab.measurement.served_answers:ServedAnswers",
-    "served speculation": "inferlab.measurement.served_speculation:ServedSpeculation",
-    "several cards": "inferlab.experiments.several_cards:SeveralCards",
-    "speculation": "inferlab.measurement.speculative:Speculation",
     "speed point": "inferlab.prediction.validation:Point",
-    "sweep": "inferlab.experiments.sweep:Sweep",
-    "training ledger": "inferlab.measurement.training_ledger:TrainingLedger",
-    "tuning": "inferlab.experiments.tune:Tuning",
-    "type rates": "inferlab.experiments.type_rates:TypeRates",
-    "verification cost": "inferlab.measurement.speculative:VerifyCost",
-    "waiting threads": "inferlab.experiments.waiting:Waiting",
-    "watched serving": "inferlab.measurement.watched_server:WatchedServing",
+    "sweep": "inferlab.measurement.sweep:Sweep",
+    "tuning": "inferlab.measurement.tune:Tuning",
 }
 """Kind of record -> "module:class"; the module is imported when a file of that kind is read."""
+STUDIES = "studies"
+"""The package of the studies: a folder with `records` has records, one that declares RECORDS has kinds of its own."""
 RECORDED = Path(str(files("inferlab") / "data" / "records"))
 SEQUENCE = "sequence"
 MOST_NESTED, MOST_BRACKETS = 100, 400_000
 QUOTED, BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL), re.compile(r"[\[{]+|[\]}]+")
 Record = TypeVar("Made")
+
+
+# --- what ships -------------------------------------------------------------------------------
+
+
+@cache
+def kinds() -> dict[str, str]:
+    """Every kind of record with its "module:class", those of the studies included."""
+    found = dict(KINDS)
+    for folder in _studies():
+        study = f"{STUDIES}.{folder.name}"
+        found |= {kind: f"{study}.{place}" for kind, place in getattr(import_module(study), "RECORDS", {}).items()}
+    return dict(sorted(found.items()))
+
+
+def shipped(pattern: str = "*/**/*.json") -> dict[str, Path]:
+    """The records that ship with the library and its studies, by their names, e.g. "xeon-2c/split-layers"."""
+    return recorded_below(RECORDED, *(folder / "records" for folder in _studies()), pattern=pattern)
+
+
+def recorded_below(*folders: Path, pattern: str = "*/**/*.json") -> dict[str, Path]:
+    """The records in folders of machines, by machine and name."""
+    found = {path.relative_to(at).with_suffix("").as_posix(): path for at in folders for path in at.glob(pattern)}
+    return dict(sorted(found.items()))
+
+
+def _studies() -> list[Path]:
+    """The studies' folders; none where the package is not installed, as in a page."""
+    package = find_spec(STUDIES)
+    places = package.submodule_search_locations if package else ()
+    return sorted(path.parent for place in places or () for path in Path(place).glob("*/__init__.py"))
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -83,23 +92,22 @@ def save(thing: Any, path: str | Path) -> Path:
 
 
 def load(name: str | Path, expected: type[Record] | None = None) -> Record | tuple[Record, ...]:
-    """Read a record from a file, or by its name under data/records, e.g. "xeon-2c/split-layers".
+    """Read a record from a file, or by the name of one that ships, e.g. "xeon-2c/split-layers".
 
     expected  the required class (None: any); a file with a sequence returns a tuple
     Raises RecordError for a missing file, a wrong kind, and a field that is unknown, missing or of a wrong type.
     """
     path = Path(name)
     try:
-        path = path if path.exists() else RECORDED / f"{name}.json"
+        path = path if path.exists() else shipped().get(str(name), path)
         thing = from_record(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name under data/records.") from None
+        raise RecordError(f"There is no record {str(name)!r}: neither a file nor a name of one that ships.") from None
     except (OSError, ValueError, RecursionError, RecordError) as error:
         raise RecordError(f"{path} is not a record of this version: {error}") from error
     found = _kind_of(thing)
-    if expected and KINDS[found] != _address(expected):
-        kinds = (kind for kind, address in KINDS.items() if address == _address(expected))
-        wanted = next(kinds, expected.__name__)
+    if expected and kinds()[found] != _address(expected):
+        wanted = next((kind for kind, address in kinds().items() if address == _address(expected)), expected.__name__)
         raise RecordError(f"{path} is a record of the kind {found!r}, not {wanted!r}. Give a file of that kind.")
     return thing
 
@@ -149,7 +157,7 @@ def flat_json(text: str) -> Any:
 
 def class_of(kind: str) -> type:
     """The class that records of a kind are read into; its module is imported now."""
-    module, _, name = KINDS[kind].partition(":")
+    module, _, name = kinds()[kind].partition(":")
     return getattr(import_module(module), name)
 
 
@@ -175,8 +183,8 @@ def from_record(data: Any) -> Any:
 def kind_of(data: Any) -> str:
     """The kind in the JSON of a file. Raises RecordError without a known kind, or with another schema."""
     kind, schema = (data.get("record"), data.get("schema")) if isinstance(data, dict) else (None, None)
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise RecordError(f'it names no kind of record; its "record" must be one of {", ".join(KINDS)}.')
+    if not isinstance(kind, str) or kind not in kinds():
+        raise RecordError(f'it names no kind of record; its "record" must be one of {", ".join(kinds())}.')
     if schema != SCHEMA:
         raise RecordError(f'its "schema" is {schema!r}, not {SCHEMA}; read it with the inferlab that wrote it.')
     return kind
@@ -185,11 +193,11 @@ def kind_of(data: Any) -> str:
 def _kind_of(thing: Any) -> str:
     """The kind of an object, or the one kind of a sequence. Raises RecordError."""
     addresses = {_address(type(item)) for item in (thing if _is_sequence(thing) else [thing])}
-    kinds = [kind for kind, address in KINDS.items() if addresses == {address}]
-    if not kinds:
+    found = [kind for kind, address in kinds().items() if addresses == {address}]
+    if not found:
         names = ", ".join(sorted(address.rpartition(":")[2] for address in addresses)) or "nothing"
-        raise RecordError(f"{names} cannot be kept as a record. Give one of: {', '.join(KINDS)}, or several of one.")
-    return kinds[0]
+        raise RecordError(f"{names} cannot be kept as a record. Give one of: {', '.join(kinds())}, or several of one.")
+    return found[0]
 
 
 def _address(cls: type) -> str:

@@ -10,10 +10,10 @@ from inferlab import cli
 from inferlab.atlas.campaign import records_folder
 from inferlab.atlas.contribute import MOST_BYTES, anonymized, contribute, problems, require_name, schema
 from inferlab.errors import ContributionRefused
-from inferlab.records import kind_of, save, to_record
+from inferlab.records import kind_of, save, shipped, to_record
 from inferlab.settings import Settings
 
-RECORDS = sorted(records_folder().rglob("*.json"))
+RECORDS = list(shipped().values())
 OWNED = ["/home/ada/models/a.gguf", "~/a.gguf", r"C:\Users\ada\a.gguf", r"\\nas\models\a.gguf", "file:///tmp/a.gguf"]
 
 

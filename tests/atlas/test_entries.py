@@ -12,17 +12,16 @@ from speed_machine import ENDPOINT, LINK, TRUTH
 from handbook import atlas_table
 from inferlab import figures
 from inferlab.atlas import entries
-from inferlab.atlas.campaign import records_folder
 from inferlab.engine.log import Buffer
 from inferlab.errors import RecordError
-from inferlab.experiments.sweep import from_runs
 from inferlab.machine import Device
+from inferlab.measurement.sweep import from_runs
 from inferlab.model.synthetic_model import file_name, parse_file_name, shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import MAPPED
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.validation import Accuracy, Point
-from inferlab.records import KINDS, save
+from inferlab.records import kinds, save, shipped
 from inferlab.settings import Settings
 
 DIMENSIONS = {"n_layer": 2, "n_vocab": 2048}
@@ -229,8 +228,8 @@ def test_what_was_refused_is_no_measurement():
 def test_the_repositorys_own_records_are_all_known():
     """Each file is of a kind, and each measurement has an entry or is listed as a file."""
     record_files = entries.record_files()
-    assert {one.kind for one in record_files} <= set(KINDS)
-    assert len(record_files) == len(list(records_folder().rglob("*.json")))
+    assert {one.kind for one in record_files} <= set(kinds())
+    assert len(record_files) == len(shipped())
     assert all(one.n_measurements for one in record_files)
 
 

@@ -14,11 +14,11 @@ from inferlab.prediction.compare import measured_bytes
 from inferlab.prediction.memory.host_weights import host_weights
 from inferlab.prediction.memory.placement import placed_layers
 from inferlab.prediction.memory.planner import planned_devices
-from inferlab.records import KINDS, RECORDED, SEQUENCE, class_of, from_record
+from inferlab.records import SEQUENCE, class_of, from_record, kinds, shipped
 from inferlab.results.contribution import contribution
 from inferlab.units import MIB
 
-FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.rglob("*.json"))}
+FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in shipped().values()}
 KINDS_HERE = sorted({data["record"] for data in FILES.values()})
 NO_MODEL = (
     "attention timings", "calibration", "fits", "link rates", "matrix losses", "pairs", "repacking", "several cards",
@@ -144,7 +144,7 @@ def test_what_measures_no_model_names_its_machine():
         for data in files_of(kind).values():
             assert isinstance(from_record(data).machine, Machine)
             assert len(from_record(data).date) == 10
-    assert set(KINDS_HERE) <= set(KINDS)
+    assert set(KINDS_HERE) <= set(kinds())
 
 
 def test_host_weights_of_every_run_are_as_planned():

@@ -19,13 +19,13 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize, type_named
 from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, NotEnoughDisk, NotGGUF
 from inferlab.model.catalog import KnownModel
-from inferlab.model.dequantize import tensor_bytes
 from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import read_gguf
 from inferlab.model.quant_mixes import MIXES, NEEDS_IMATRIX, UNQUANTIZED, with_mix_types
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
+from studies.block_formats.dequantize import tensor_bytes
 
 
 @pytest.fixture(scope="module")

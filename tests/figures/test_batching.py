@@ -6,10 +6,12 @@ from fakes import BatchEngine
 from inferlab import figures
 from inferlab.figures.style import tick_values
 from inferlab.measurement.batching import batched_decode
-from inferlab.measurement.continuous_batching import Request, schedule
 from inferlab.measurement.depth import decode_at_depths
-from inferlab.measurement.prefix_cache import reuse_prefix
-from inferlab.measurement.speculative import time_verification
+from studies.cache_and_batch import figures as cache_and_batch_figures
+from studies.cache_and_batch.continuous_batching import Request, schedule
+from studies.cache_and_batch.prefix_cache import reuse_prefix
+from studies.speculation import figures as speculation_figures
+from studies.speculation.speculative import time_verification
 
 
 def of(figure, name):
@@ -62,7 +64,7 @@ def test_slots_share_one_time_axis():
         name: schedule(requests, n_slots=2, continuous=way, engine=BatchEngine(lambda n: 1.0))
         for name, way in {"static": False, "continuous": True}.items()
     }
-    figure = figures.slots(ways)
+    figure = cache_and_batch_figures.slots(ways)
     assert list(of(figure, "static").base) == [0, 4, 0]
     assert list(of(figure, "continuous").base) == [0, 1, 0]
     assert set(of(figure, "static").y) == {"static 1", "static 2"}
@@ -71,7 +73,8 @@ def test_slots_share_one_time_axis():
 
 def test_a_reused_prefix_beside_one_that_is_read_again():
     """Milliseconds to the first token, with and without reuse."""
-    figure = figures.prefix_reuse(reuse_prefix(n_shared=(60,), n_own=20, engine=BatchEngine(lambda n: n / 1000)))
+    reuse = reuse_prefix(n_shared=(60,), n_own=20, engine=BatchEngine(lambda n: n / 1000))
+    figure = cache_and_batch_figures.prefix_reuse(reuse)
     assert list(of(figure, "everything is read").y) == pytest.approx([80])
     assert list(of(figure, "the beginning is shared").y) == pytest.approx([20])
 
@@ -87,7 +90,7 @@ def test_a_line_for_each_model_over_its_cells():
 def test_costs_of_verification_stand_beside_single_passes():
     """A line for each kernel with its intervals, and the line that no draft may reach."""
     costs = time_verification(sizes=(1, 4), repeats=10, engine=BatchEngine())
-    figure = figures.verification_costs({"here": costs})
+    figure = speculation_figures.verification_costs({"here": costs})
     assert list(of(figure, "here").y) == [1.0, 1.6]
     assert list(of(figure, "here").error_y.array) == [0, 0]
     assert list(of(figure, "n single passes").y) == [1, 4]

@@ -16,6 +16,7 @@ from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
+from studies.links_and_rates import figures as links_and_rates_figures
 
 HEX = re.compile(r"#[0-9a-f]{6}")
 
@@ -105,7 +106,7 @@ def test_ttft_shows_every_pass_and_joins_the_medians():
 
 def test_each_series_has_a_symbol_of_its_own_for_decode():
     """Decode is orange everywhere, so the symbol tells two series apart."""
-    figure = figures.rates_against_length({"Q4_K_M": [RUN], "F16": [RUN]})
+    figure = links_and_rates_figures.rates_against_length({"Q4_K_M": [RUN], "F16": [RUN]})
     symbols = [trace.marker.symbol for trace in figure.data if trace.name.startswith("decode")]
     assert len(set(symbols)) == 2
 

@@ -8,10 +8,11 @@ from fakes import BUFFERS, made_run, scripted_pass
 
 from inferlab import figures
 from inferlab.engine.log import Buffer
-from inferlab.experiments.diagnosis import Comparison
 from inferlab.measurement.telemetry.samples import Sample
+from inferlab.prediction.diagnosis import Comparison
 from inferlab.settings import Settings
 from inferlab.units import MIB
+from studies.faults import figures as faults_figures
 
 
 def a_run(n_prompt, seconds):
@@ -31,8 +32,8 @@ EVERY = {
     "token_against_cells": figures.token_against_cells({"here": RUNS, "there": RUNS[:2]}),
     "rate_against_depth": figures.rate_against_depth({0: 25, 7000: 3}, {0: 25.0, 7000: 20.6}, "computed from a shape"),
     "cache_runs": figures.cache_runs(RUNS),
-    "symptoms": figures.symptoms(CASES, RUNS[0].badge),
-    "confusion_matrix": figures.confusion_matrix(TABLE, RUNS[0].badge),
+    "symptoms": faults_figures.symptoms(CASES, RUNS[0].badge),
+    "confusion_matrix": faults_figures.confusion_matrix(TABLE, RUNS[0].badge),
 }
 
 

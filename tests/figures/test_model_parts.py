@@ -7,6 +7,7 @@ import inferlab as lab
 from inferlab import figures
 from inferlab.prediction import cost
 from inferlab.units import MIB
+from studies.cache_and_batch import figures as cache_and_batch_figures
 
 TINY = lab.read_gguf(lab.tiny_model())
 RUNS = [made_run(n_prompt=n, passes=(scripted_pass(prefill=n / 100),)) for n in (8, 16)]
@@ -14,7 +15,7 @@ READINGS = {"right": 3 * MIB, "query heads": 6 * MIB}
 EVERY = {
     "cost_by_part": figures.cost_by_part(TINY, 512),
     "tensor_bytes": figures.tensor_bytes(TINY),
-    "time_without_cache": figures.time_without_cache(RUNS),
+    "time_without_cache": cache_and_batch_figures.time_without_cache(RUNS),
     "kv_formulas": figures.kv_formulas(READINGS, 3 * MIB, "made for a test"),
 }
 

@@ -5,12 +5,13 @@ from fakes import CARD, CPU_ONLY, made_run, scripted_pass
 
 import inferlab as lab
 from inferlab import figures
-from inferlab.experiments.sweep import Point, Sweep
-from inferlab.experiments.tune import Candidate, Pair, Tuning
 from inferlab.measurement.memory import Residence
-from inferlab.measurement.torch_attention import Timing, Timings
+from inferlab.measurement.sweep import Point, Sweep
+from inferlab.measurement.tune import Candidate, Pair, Tuning
 from inferlab.settings import Settings
 from inferlab.units import MIB
+from studies.attention import figures as attention_figures
+from studies.attention.torch_attention import Timing, Timings
 
 
 def a_run(gap):
@@ -112,8 +113,9 @@ def test_attention_is_drawn_both_ways():
     """A length for which nothing is known is left out."""
     timings = (Timing("flash", 64, (0.1,), MIB), Timing("math", 64, (0.2,), 8 * MIB), Timing("math", 128, (0.4,), None))
     made = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, timings)
-    assert [list(trace.y) for trace in figures.attention_against_tokens(made).data] == [[1.0], [8.0]]
-    assert [list(trace.y) for trace in figures.attention_against_tokens(made, "seconds").data] == [[0.1], [0.2, 0.4]]
+    assert [list(trace.y) for trace in attention_figures.attention_against_tokens(made).data] == [[1.0], [8.0]]
+    seconds = attention_figures.attention_against_tokens(made, "seconds")
+    assert [list(trace.y) for trace in seconds.data] == [[0.1], [0.2, 0.4]]
 
 
 RECORDED = [

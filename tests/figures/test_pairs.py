@@ -2,8 +2,8 @@
 
 from fakes import made_run, scripted_pass
 
-from inferlab.experiments.paired import Paired
 from inferlab.figures import paired_ratios
+from inferlab.measurement.paired import Paired
 
 
 def pairs(factor):

@@ -8,11 +8,14 @@ import pytest
 from fakes import CARD, made_fidelity, made_run, scripted_pass
 
 import inferlab as lab
-from inferlab import figures
-from inferlab.experiments import quant_tradeoffs, repacking
 from inferlab.facts import published_tables
-from inferlab.model import dequantize, quantize_numpy, quantize_q4_k
 from inferlab.model.kernels import Matrices
+from studies.block_formats import dequantize, quantize_numpy, quantize_q4_k
+from studies.block_formats import figures as block_formats_figures
+from studies.kernels import figures as kernels_figures
+from studies.kernels import repacking
+from studies.quantization import figures as quantization_figures
+from studies.quantization import quant_tradeoffs
 
 WEIGHTS = np.random.default_rng(3).normal(0, 0.02, (4, 256)).astype(np.float32)
 WAYS = (quantize_numpy.absmax(WEIGHTS), quantize_numpy.q4_k(WEIGHTS))
@@ -37,17 +40,17 @@ MATRIX_LOSSES = lab.load("epyc-2c/matrix-losses")
 LOSSES = quant_tradeoffs.Losses({"Q8_0": a_fidelity(0.001), "Q4_0": a_fidelity(0.05)})
 ROWS = quant_tradeoffs.rows(LOSSES, RUNS)
 EVERY = {
-    "bits_per_weight": figures.bits_per_weight(),
-    "super_block": figures.super_block(BLOCK, "a matrix"),
-    "rounding_errors": figures.rounding_errors(WEIGHTS, WAYS, "a matrix"),
-    "scale_search": figures.scale_search(TRIALS, "a matrix"),
-    "mixed_types": figures.mixed_types([lab.shape("qwen2.5-0.5b"), lab.shape("llama-3.2-1b")]),
-    "mix_rates": figures.mix_rates(RUNS),
-    "published_mix_rates": figures.published_mix_rates(published_tables()["llama-3.1-8b-rates"]),
-    "fidelity": figures.fidelity(LOSSES),
-    "losses_with_matrix": figures.losses_with_matrix(MATRIX_LOSSES),
-    "losses_by_text": figures.losses_by_text(MATRIX_LOSSES, ("Q2_K", "IQ2_XXS")),
-    "pareto": figures.pareto(ROWS, LOSSES.badge),
+    "bits_per_weight": block_formats_figures.bits_per_weight(),
+    "super_block": block_formats_figures.super_block(BLOCK, "a matrix"),
+    "rounding_errors": block_formats_figures.rounding_errors(WEIGHTS, WAYS, "a matrix"),
+    "scale_search": block_formats_figures.scale_search(TRIALS, "a matrix"),
+    "mixed_types": block_formats_figures.mixed_types([lab.shape("qwen2.5-0.5b"), lab.shape("llama-3.2-1b")]),
+    "mix_rates": kernels_figures.mix_rates(RUNS),
+    "published_mix_rates": quantization_figures.published_mix_rates(published_tables()["llama-3.1-8b-rates"]),
+    "fidelity": quantization_figures.fidelity(LOSSES),
+    "losses_with_matrix": quantization_figures.losses_with_matrix(MATRIX_LOSSES),
+    "losses_by_text": quantization_figures.losses_by_text(MATRIX_LOSSES, ("Q2_K", "IQ2_XXS")),
+    "pareto": quantization_figures.pareto(ROWS, LOSSES.badge),
 }
 
 
@@ -115,7 +118,7 @@ def test_a_dot_has_the_colour_of_its_kernel():
     weights = (Matrices("Q4_K", "CPU_REPACK", 30), Matrices("Q6_K", "CPU", 20))
     runs = {"F16": replace(RUNS["F16"], weights=(Matrices("F16", "CPU", 50),)),
             "Q4_K_M": replace(RUNS["Q4_0"], weights=weights)}  # fmt: skip
-    figure = figures.mix_rates(runs)
+    figure = kernels_figures.mix_rates(runs)
     assert [trace.name for trace in figure.data if trace.showlegend] == ["plain", "repacked", "if only bytes counted"]
     assert "Q4_K_M prefill 1.20, decode 2.00 (Q4_K repacked, Q6_K tiled from 8 tokens)" in figure.layout.meta["alt"]
     assert "not recorded" in EVERY["mix_rates"].layout.meta["alt"]
@@ -125,7 +128,7 @@ def test_repacking_is_drawn_as_ratios():
     """One row for each file, with the repacked share in its name; right of the line repacking is faster."""
     default = replace(RUNS["Q4_0"], weights=(Matrices("Q4_0", "CPU_REPACK", 75), Matrices("Q6_K", "CPU", 25)))
     pairs = {"Q4_0": repacking.Pairs("Q4_0", (default,) * 2, (RUNS["F16"],) * 2)}
-    figure = figures.repacking(pairs)
+    figure = kernels_figures.repacking(pairs)
     assert list(figure.layout.yaxis.categoryarray) == ["Q4_0, 75 % repacked"]
     assert [tuple(t.x) for t in figure.data if t.marker.size == 11] == [pytest.approx((1.2,)), pytest.approx((2.0,))]
     assert [shape.x0 for shape in figure.layout.shapes] == [1, 1]
@@ -146,7 +149,7 @@ def test_fidelity_shows_errors_that_can_be_seen():
     assert min(trace.error_x.array) > 0
     assert EVERY["fidelity"].layout.xaxis.type == "log"
     same = made_fidelity((1.0, 2.0, 3.0), (0.0100, 0.0101, 0.0102), (True, True, True))
-    figure = figures.fidelity(quant_tradeoffs.Losses({"Q8_0": same}))
+    figure = quantization_figures.fidelity(quant_tradeoffs.Losses({"Q8_0": same}))
     assert figure.data[0].error_x.array is None
     assert "standard errors of at most" in figure.layout.annotations[0].text.replace("<br>", " ")
 
@@ -165,7 +168,7 @@ def test_the_front_joins_what_nothing_beats():
     assert len(front.x) == 2
     worse = {**RUNS, "Q5_0": a_run(2**30 + 1, 90, 15)}
     losses = replace(LOSSES, by_name={**LOSSES.by_name, "Q5_0": a_fidelity(0.01)})
-    front, types = figures.pareto(quant_tradeoffs.rows(losses, worse), LOSSES.badge).data
+    front, types = quantization_figures.pareto(quant_tradeoffs.rows(losses, worse), LOSSES.badge).data
     assert (len(front.x), len(types.x)) == (2, 3)
 
 

@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ import pytest
 from handbook import claims
 from handbook.trials import ClaimDirective, sentence_of
 from inferlab.errors import UnknownClaim
+from inferlab.records import shipped
 
 ROOT = Path(__file__).parents[2]
 REGISTER = "book/appendix/claims-on-trial"
@@ -62,7 +62,7 @@ def exists(place: str) -> bool:
     """Whether what an entry of `decided_in` names is there."""
     way = claims.evidence_kind(place)
     if way == "record":
-        return (files("inferlab") / "data" / "records" / f"{place.removeprefix('record:')}.json").is_file()
+        return place.removeprefix("record:") in shipped()
     if way == "test":
         path, _, name = place.partition("::")
         return (ROOT / path).is_file() and name in functions(ROOT / path)

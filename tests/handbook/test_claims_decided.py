@@ -21,10 +21,10 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine import libraries
-from inferlab.engine.option_names import options
 from inferlab.errors import EngineRefused, NotGGUF
 from inferlab.facts import cited_facts
 from inferlab.model import architectures
+from inferlab.options.names import options
 from inferlab.prediction import cost, memory
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB

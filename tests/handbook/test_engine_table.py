@@ -4,7 +4,7 @@ import pytest
 from docutils import nodes
 
 from handbook.engine_table import HEADS, engine_table, versions_text
-from inferlab.prediction.engine_choice import known_engines
+from studies.other_engines.engine_choice import known_engines
 
 ENGINES = list(known_engines().values())
 

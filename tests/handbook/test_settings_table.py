@@ -8,8 +8,8 @@ import pytest
 from docutils import nodes
 
 from handbook.settings_table import default_text, settings_table, sources_text
-from inferlab.engine.option_names import option_named, options, program_named, programs
 from inferlab.errors import InvalidSettings
+from inferlab.options.names import option_named, options, program_named, programs
 
 EVERY = list(programs().values())
 

@@ -4,7 +4,7 @@ import pytest
 from docutils import nodes
 
 from handbook.speculation_table import HEADS, KINDS, speculation_table, types_of
-from inferlab.engine.speculation import speculation_types
+from inferlab.options.speculation import speculation_types
 
 
 def rows(kind: str | None, fields: list[str]) -> list[list[str]]:

@@ -5,10 +5,18 @@ import pytest
 import inferlab as lab
 from inferlab.engine.llama_server import llama_server
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.kept_prompts import DEFAULTS, EDIT, GO_ON, NEW, NO_CHECKPOINTS, WHOLE_CACHE, keep_in_variants
-from inferlab.prediction.memory.kept import checkpoint_bytes, copy_bytes
 from inferlab.settings import Settings
 from inferlab.units import KIB
+from studies.windows_and_states.kept import checkpoint_bytes, copy_bytes
+from studies.windows_and_states.kept_prompts import (
+    DEFAULTS,
+    EDIT,
+    GO_ON,
+    NEW,
+    NO_CHECKPOINTS,
+    WHOLE_CACHE,
+    keep_in_variants,
+)
 
 pytestmark = pytest.mark.engine
 SMALL = {"n_layer": 6, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 1, "head_dim": 64,

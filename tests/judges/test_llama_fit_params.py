@@ -7,10 +7,10 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine.loopback import loopback_device
-from inferlab.engine.loopback.reported_memory import reporting_memory
-from inferlab.experiments.fit_params import Question, both_answers, compare_fits
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
+from studies.fit_params.fit_params import Question, both_answers, compare_fits
+from studies.fit_params.reported_memory import reporting_memory
 
 pytestmark = pytest.mark.engine
 

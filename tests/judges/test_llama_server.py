@@ -4,8 +4,8 @@ import pytest
 
 import inferlab as lab
 from inferlab.engine.llama_server import llama_server
-from inferlab.measurement.http_serving import serve_over_http
-from inferlab.measurement.http_workloads import users
+from studies.serving.http_serving import serve_over_http
+from studies.serving.http_workloads import users
 
 pytestmark = [pytest.mark.engine, pytest.mark.timed]
 

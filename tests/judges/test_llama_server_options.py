@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from inferlab.engine.option_names import options
+from inferlab.options.names import options
 
 DEFAULTS = {"n_batch": "2048", "n_ubatch": "512", "port": "8080", "cache_ram": "8192", "n_ctx": "0",
             "temperature": "0.80", "top_k": "40", "top_p": "0.95", "min_p": "0.05", "typical_p": "1.00",

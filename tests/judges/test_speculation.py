@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from inferlab.engine.speculation import N_MAX, N_MIN, NONE, P_MIN, SIZE_FLAGS, SIZES, speculation_types
+from inferlab.options.speculation import N_MAX, N_MIN, NONE, P_MIN, SIZE_FLAGS, SIZES, speculation_types
 
 
 @pytest.fixture

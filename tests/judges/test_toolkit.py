@@ -5,12 +5,12 @@ import shutil
 import pytest
 
 import inferlab as lab
-from inferlab.measurement.benchmark_programs import compare_programs
-from inferlab.measurement.http_serving import HttpRequest
-from inferlab.measurement.served_answers import GREEDY, REQUESTS, Asked, served_answers
-from inferlab.measurement.serving_overhead import REQUESTS as OVERHEAD
-from inferlab.measurement.serving_overhead import compare_with_server
-from inferlab.measurement.watched_server import QUERIES, scrape_pairs, watch_server
+from studies.same_answer.served_answers import GREEDY, REQUESTS, Asked, served_answers
+from studies.sampling_cost.benchmark_programs import compare_programs
+from studies.sampling_cost.serving_overhead import REQUESTS as OVERHEAD
+from studies.sampling_cost.serving_overhead import compare_with_server
+from studies.serving.http_serving import HttpRequest
+from studies.serving.watched_server import QUERIES, scrape_pairs, watch_server
 
 pytestmark = pytest.mark.engine
 SETTINGS = lab.Settings(n_seq_max=2, n_ctx=4096, n_threads=1)

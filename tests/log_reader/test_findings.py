@@ -20,10 +20,10 @@ from written_logs import (
 )
 
 import inferlab as lab
-from inferlab.engine.option_names import options
 from inferlab.log_reader.advice import DONE, named, still_to_do
 from inferlab.log_reader.conditions import CONDITIONS
 from inferlab.log_reader.rules import SETTING, fix_for, rules
+from inferlab.options.names import options
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests" / "data" / "logs"

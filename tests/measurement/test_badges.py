@@ -8,13 +8,15 @@ from marks import needs_rpc
 
 import inferlab as lab
 from inferlab.engine.log import Buffer
-from inferlab.measurement import batching, continuous_batching, depth, prefix_cache, speculative
+from inferlab.measurement import batching, depth
 from inferlab.measurement.base import common_badge
-from inferlab.measurement.continuous_batching import Request
-from inferlab.measurement.speculative import PromptLookup
 from inferlab.model.kernels import Matrices
 from inferlab.settings import Settings
 from inferlab.units import MIB
+from studies.cache_and_batch import continuous_batching, prefix_cache
+from studies.cache_and_batch.continuous_batching import Request
+from studies.speculation import speculative
+from studies.speculation.speculative import PromptLookup
 
 FAR = (*BUFFERS, Buffer("RPC0[127.0.0.1:50052]", "weights", MIB))
 WORKLOAD = {"n_prompt": 8, "n_gen": 4}

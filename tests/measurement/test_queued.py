@@ -41,7 +41,8 @@ def test_every_measurement_that_reserves_an_engine_is_queued():
             if public and ".exclusive()" in ast.unparse(node):
                 decorated = "queued" in {ast.unparse(one) for one in node.decorator_list}
                 found[decorated].append(f"{path.stem}.{node.name}")
-    assert found[False] == ["memory.reserved_bytes"]  # opens a model, and times nothing
+    apart = {"memory.reserved_bytes", "tune.tune"}  # the first times nothing; a search for minutes would hold the queue
+    assert set(found[False]) == apart
     assert "run.measure" in found[True]
 
 

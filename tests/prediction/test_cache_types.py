@@ -12,7 +12,6 @@ from inferlab.engine import dry_run
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.decode_bound import token_bytes
-from inferlab.prediction.memory import kept
 from inferlab.prediction.memory.cache import (
     cache_layers,
     kv_cache_bytes,
@@ -24,6 +23,7 @@ from inferlab.prediction.memory.compute import most_compute_bytes, outputs_reser
 from inferlab.prediction.speed import PlacedModel
 from inferlab.settings import Settings
 from inferlab.units import MIB
+from studies.windows_and_states import kept
 
 PRINTED = 0.0051 * MIB  # llama.cpp prints the size of a cache to 0.01 MiB
 WINDOWED = ("gemma2", "gemma3", "gpt-oss", "cohere2")

@@ -8,10 +8,10 @@ import pytest
 from fakes import CARD, made_plan
 
 import inferlab as lab
-from inferlab.engine.option_lines import programs_for
-from inferlab.engine.option_lines.base import is_default
-from inferlab.engine.option_names import options, program_named, programs
 from inferlab.errors import InvalidSettings
+from inferlab.options.lines import programs_for
+from inferlab.options.lines.base import is_default
+from inferlab.options.names import options, program_named, programs
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.paste import Pasted, above_trained, lines_for

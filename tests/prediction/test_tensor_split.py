@@ -7,7 +7,6 @@ from small_models import write_model
 from inferlab.engine.loopback import loopback_device
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device, Machine
-from inferlab.measurement.several_cards import pair_of_devices
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
@@ -15,6 +14,7 @@ from inferlab.prediction.memory.tensor_split import TensorSplit
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.settings import NOT_DIVIDED, Settings
 from inferlab.units import GIB, MIB
+from studies.several_cards.device_use import pair_of_devices
 
 LLAMA, QWEN, TINY = shape("llama-3.1-8b"), shape("qwen3-30b-a3b"), shape("qwen2.5-0.5b")
 TWO = Machine("a processor", 8, 64 * GIB, "Linux", "3.11", None, devices=tuple(

@@ -28,12 +28,12 @@ from inferlab.engine.programs import built_program
 from inferlab.engine.protocol import Engine, Pass
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings, OutOfTime, RecordError
-from inferlab.experiments.sweep import Sweep, from_runs, sweep
 from inferlab.machine import Machine
 from inferlab.measurement.batching import BatchedDecode, batched_decode
 from inferlab.measurement.cold_start import ColdStart, cold_start
 from inferlab.measurement.llama_bench import import_llama_bench
 from inferlab.measurement.run import measure
+from inferlab.measurement.sweep import Sweep, from_runs, sweep
 from inferlab.model.synthetic_model import make_shape, shape
 from inferlab.prediction.calibrate import calibrate
 from inferlab.prediction.calibration import Calibration

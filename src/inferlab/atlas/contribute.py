@@ -19,7 +19,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from inferlab.errors import ContributionRefused, RecordError
-from inferlab.records import KINDS, SCHEMA, SEQUENCE, as_text, class_of, kind_of, record_fields, write_whole
+from inferlab.records import SCHEMA, SEQUENCE, as_text, class_of, kind_of, kinds, record_fields, write_whole
 from inferlab.records_v1 import upgrade
 
 # A path begins with a slash, a drive or "~" at the beginning of a word; "tokens/s" and "K/V" are no paths.
@@ -46,7 +46,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A record of inferlab",
-        "anyOf": [file for kind in KINDS for file in _file_schemas(kind, definitions)],
+        "anyOf": [file for kind in kinds() for file in _file_schemas(kind, definitions)],
         "$defs": definitions,
     }
 

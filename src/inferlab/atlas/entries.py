@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from inferlab.atlas.campaign import records_folder
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.errors import InferlabError, RecordError
 from inferlab.machine import Machine
@@ -33,8 +32,8 @@ from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import compare
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.predict import predict_memory, predict_speed
-from inferlab.prediction.validation import Accuracy, Checked, Point
-from inferlab.records import SEQUENCE, from_json, from_record, kind_of
+from inferlab.prediction.validation import POINTS, Accuracy, Checked, Point
+from inferlab.records import RECORDED, SEQUENCE, from_json, from_record, kind_of, recorded_below, shipped
 from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
 
@@ -127,26 +126,26 @@ def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
     Runs with injected faults come last. A sweep's anchors, which repeat its first point, are left out.
     Raises RecordError for a file that is not a record.
     """
-    root, found = _root(folder), []
-    for machine, files in groupby(_files(root), key=itemgetter(0)):
-        known = _calibration(root / machine)
+    found: list[Entry] = []
+    for machine, files in groupby(_files(folder), key=itemgetter(0)):
+        known = _calibration((Path(folder) if folder else RECORDED) / machine)
         with _Predictions(known) as predict:
             for _, path, data in files:
                 found += [predict.entry(machine, path, run) for run in _runs(data)]
-                if kind_of(data) == "speed point" and known:
+                if path.name == POINTS and known:
                     found += _speed_points(machine, path.parent, known)
     return tuple(sorted(found, key=lambda entry: (entry.machine, entry.record.startswith(DISTURBED), entry.disturbed)))
 
 
 def record_files(folder: str | Path | None = None) -> tuple[RecordFile, ...]:
     """Every file under a folder of machines (None: the repository's records), in their order."""
-    return tuple(_record_file(machine, path, data) for machine, path, data in _files(_root(folder)))
+    return tuple(_record_file(machine, path, data) for machine, path, data in _files(folder))
 
 
 def machines(folder: str | Path | None = None) -> dict[str, Machine]:
     """The machines of the repository, by the names of their folders."""
     found: dict[str, Machine] = {}
-    for name, _, data in _files(_root(folder)):
+    for name, _, data in _files(folder):
         fields = next(_values(data, "machine"), None)
         if fields and name not in found:
             found[name] = from_json(Machine, fields)
@@ -159,18 +158,15 @@ def gpu_names(found: dict[str, Machine]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def _root(folder: str | Path | None) -> Path:
-    return Path(folder) if folder else records_folder()
-
-
-def _files(root: Path) -> Iterator[tuple[str, Path, Any]]:
-    for path in sorted(root.glob("*/**/*.json")):
+def _files(folder: str | Path | None) -> Iterator[tuple[str, Path, Any]]:
+    """(machine, path, data) of every record under a folder of machines, or of all that ship."""
+    for name, path in (recorded_below(Path(folder)) if folder else shipped()).items():
         try:
             data = upgrade(json.loads(path.read_text(encoding="utf-8")))
             kind_of(data)
         except (OSError, ValueError, RecursionError, RecordError) as error:
             raise RecordError(f"{path} cannot be read as a record: {error}. Restore it, or take it away.") from error
-        yield path.relative_to(root).parts[0], path, data
+        yield name.partition("/")[0], path, data
 
 
 def _runs(data: Any) -> tuple[Run, ...]:

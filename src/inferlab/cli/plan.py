@@ -12,7 +12,6 @@ from typing import Any
 
 from inferlab.cli.options import add_placement, settings_from, size
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.option_lines import programs_for
 from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError, ModelNotFound
 from inferlab.machine import Machine
@@ -20,6 +19,7 @@ from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
+from inferlab.options.lines import programs_for
 from inferlab.prediction.cards import sized_card
 from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.drafter import DraftPlan, plan_drafter

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from inferlab.cli.options import add_placement, add_workload, limit, loopback, settings_from
-from inferlab.experiments.sweep import Point, Sweep, row, sweep
 from inferlab.measurement.llama_bench import to_rows
+from inferlab.measurement.sweep import Point, Sweep, row, sweep
 from inferlab.records import save
 from inferlab.units import bytes_text, rate_text, seconds_text
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from inferlab.engine import measurement_queue, openmp
 from inferlab.engine.log import Buffer, buffers_in
-from inferlab.engine.option_lines.base import is_default
-from inferlab.engine.option_lines.llama_server import flag
 from inferlab.engine.programs import built_program
 from inferlab.errors import EngineRefused, EngineTimeout, EngineUnavailable, InvalidSettings
+from inferlab.options.lines.base import is_default
+from inferlab.options.lines.llama_server import flag
 from inferlab.settings import Settings
 
 HOST = "127.0.0.1"

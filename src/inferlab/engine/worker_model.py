@@ -217,13 +217,13 @@ def _override_array(settings: dict[str, Any], devices: Devices) -> Any:
 
 
 def _require_devices(settings: dict[str, Any], devices: Devices) -> None:
-    """Refuse devices that llama.cpp would ignore without a word, or cannot compute on; see inferlab.engine.devices."""
+    """Refuse devices that llama.cpp would ignore without a word, or cannot compute on; see inferlab.options.devices."""
     asked_for = any(settings[name] for name in ("devices", "main_gpu", "tensor_split", "override_tensor"))
     if not asked_for and settings["split_mode"] != "tensor":
         return
-    from inferlab.engine.devices import require_buffers, used_devices
     from inferlab.errors import InvalidSettings
     from inferlab.machine import Device
+    from inferlab.options.devices import require_buffers, used_devices
     from inferlab.settings import Settings
 
     asked = Settings.from_dict(settings)

@@ -8,7 +8,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inferlab.experiments.sweep import Sweep
 from inferlab.figures.style import (
     DECODE,
     EDGE,
@@ -23,6 +22,7 @@ from inferlab.figures.style import (
 )
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
+from inferlab.measurement.sweep import Sweep
 from inferlab.statistics import least_squares
 from inferlab.units import count_text
 

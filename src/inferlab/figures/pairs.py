@@ -7,9 +7,9 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from inferlab.experiments.paired import Paired
 from inferlab.figures.style import DECODE, EDGE, LOG_MARKS, PREFILL, blank
 from inferlab.measurement.base import common_badge
+from inferlab.measurement.paired import Paired
 
 PHASES = {"prefill": (PREFILL, "circle"), "decode": (DECODE, "diamond")}
 ROW_PIXELS = 38

@@ -6,8 +6,8 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
-from inferlab.experiments.tune import Candidate, Tuning
 from inferlab.figures.style import EDGE, GREY, TEAL, blank, heading, value_text, y_from_zero
+from inferlab.measurement.tune import Candidate, Tuning
 from inferlab.units import count_text
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from inferlab.engine.option_names import options
 from inferlab.facts import read_table
 from inferlab.log_reader.advice import still_to_do
 from inferlab.log_reader.conditions import CONDITIONS, Found
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.report import SEVERITIES, LogFinding
 from inferlab.log_reader.text import Line
+from inferlab.options.names import options
 
 SETTING = re.compile(r"<(\w+)>")
 TWICE = re.compile(r"(`[^`]+`), \1")

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.devices import used_devices
 from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import DeviceUnavailable, InvalidSettings
@@ -25,6 +24,7 @@ from inferlab.machine import Device
 from inferlab.measurement.queued import queued
 from inferlab.measurement.telemetry.nvml import vram_used_bytes
 from inferlab.model.find import find_model, tiny_model
+from inferlab.options.devices import used_devices
 from inferlab.settings import Settings
 from inferlab.units import KIB
 

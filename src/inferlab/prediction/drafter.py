@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferlab.engine.speculation import Speculative
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Machine
 from inferlab.model.gguf import LazyArray, Model
+from inferlab.options.speculation import Speculative
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings

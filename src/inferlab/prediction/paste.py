@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferlab.engine.option_lines import check_program, option_lines
-from inferlab.engine.option_lines.base import ALWAYS, Part
 from inferlab.model.ggml_types import padded
+from inferlab.options.lines import check_program, option_lines
+from inferlab.options.lines.base import ALWAYS, Part
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
 from inferlab.prediction.memory.cache import WINDOWED
 from inferlab.prediction.rooms import SHARED

@@ -20,7 +20,7 @@ from inferlab.model.synthetic_model import parse_file_name, shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.speed import SpeedPlan
-from inferlab.records import RECORDED, from_json
+from inferlab.records import RECORDED, from_json, recorded_below, shipped
 from inferlab.results.reading import rows_of_run, runs_of
 from inferlab.results.result import Result, result_of
 from inferlab.settings import Settings
@@ -50,9 +50,10 @@ def known_results() -> tuple[Known, ...]:
     return tuple(Known(one["folder"], Result.from_dict(one["result"]), one["predicted"]) for one in entries)
 
 
-def table(folder: Path = RECORDED) -> list[dict[str, Any]]:
-    """The same as plain data, from the records under a folder of machines."""
-    return [entry for path in sorted(folder.glob("*/*.json")) for entry in _entries(path)]
+def table(folder: Path | None = None) -> list[dict[str, Any]]:
+    """The same as plain data, from the records under a folder of machines (None: those that ship)."""
+    paths = recorded_below(folder, pattern="*/*.json") if folder else shipped("*/*.json")
+    return [entry for path in paths.values() for entry in _entries(path, folder or RECORDED)]
 
 
 def same_model(known: Iterable[Known], result: Result) -> list[Known]:
@@ -72,7 +73,7 @@ def _predicted_by(result: Result) -> tuple[Any, ...]:
     return result.cpu, result.gpu, result.on_processor, result.workload, *settings
 
 
-def _entries(path: Path) -> Iterator[dict[str, Any]]:
+def _entries(path: Path, folder: Path) -> Iterator[dict[str, Any]]:
     data = json.loads(path.read_text(encoding="utf-8"))
     if data.get("record") not in KINDS:
         return
@@ -80,7 +81,7 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
     for run in runs_of(data):
         if run["settings"]["rpc_servers"]:
             continue
-        plan = _plan(path.parent, run)
+        plan = _plan(folder / path.parent.name, run)
         for row in _rows(run):
             result = result_of(row, name)
             predicted = plan and (plan.decode if result.is_decode else plan.prefill).tokens_per_second

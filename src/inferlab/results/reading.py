@@ -14,7 +14,7 @@ from json import JSONDecodeError
 from typing import Any
 
 from inferlab.errors import RecordError
-from inferlab.records import KINDS, SEQUENCE, flat_json
+from inferlab.records import SEQUENCE, flat_json
 from inferlab.records_v1 import upgrade
 from inferlab.results.result import Result, number, result_of
 
@@ -174,7 +174,8 @@ def runs_of(record: dict[str, Any]) -> list[dict[str, Any]]:
         raise RecordError(f"it is a damaged record: {type(error).__name__} {error}") from error
     kind = record.get("record")
     if kind not in ("run", "sweep"):
-        known = f"a record of the kind {kind!r}" if kind in [*KINDS] else f"no record: its kind is {kind!r:.80}"
+        is_record = isinstance(kind, str) and "schema" in record
+        known = f"a record of the kind {kind!r:.80}" if is_record else f"no record: its kind is {kind!r:.80}"
         raise RecordError(f"it is {known}; only run and sweep have rates of prompts and answers")
     several = record.get(SEQUENCE, [record]) if kind == "run" else record.get("points")
     if not isinstance(several, list):

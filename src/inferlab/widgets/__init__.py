@@ -1,30 +1,25 @@
 """Widgets for JupyterLab: controls that run a measurement, and questions to answer before its result is shown.
 
 A built page has no kernel, so the same calls return what was measured at build:
-`pipeline_lab`, `cache_lab` and `quantization_lab` a plain figure, `explore` and `split_lab` one with a slider,
+`pipeline_lab` and `cache_lab` a plain figure, `explore` and `split_lab` one with a slider,
 `ask` a question with its outcome folded away.
 """
 
-from inferlab.widgets.clinic import clinic_cases
 from inferlab.widgets.explorer import Explorer, explore
 from inferlab.widgets.kv_cache import CacheLab, cache_lab
 from inferlab.widgets.offload import SplitLab, split_lab
 from inferlab.widgets.pipeline import PipelineLab, pipeline_lab
-from inferlab.widgets.quantization import QuantizationLab, quantization_lab
 from inferlab.widgets.question import Question, ask
 
 __all__ = [
     "CacheLab",
     "Explorer",
     "PipelineLab",
-    "QuantizationLab",
     "Question",
     "SplitLab",
     "ask",
     "cache_lab",
-    "clinic_cases",
     "explore",
     "pipeline_lab",
-    "quantization_lab",
     "split_lab",
 ]

@@ -10,8 +10,8 @@ from inferlab import figures
 from inferlab.engine.protocol import Engine
 from inferlab.engine.protocol import Pass as EnginePass
 from inferlab.errors import MeasurementCancelled
-from inferlab.experiments.sweep import Point, Sweep
 from inferlab.measurement.run import Run
+from inferlab.measurement.sweep import Point, Sweep
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.settings import Settings
 

@@ -17,10 +17,10 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError
-from inferlab.experiments.sweep import Sweep
 from inferlab.machine import physical_cores
 from inferlab.measurement.base import with_context
 from inferlab.measurement.run import Run, measure
+from inferlab.measurement.sweep import Sweep
 from inferlab.model.find import find_model
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.prediction.calibrate import calibrate

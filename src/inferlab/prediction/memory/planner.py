@@ -14,11 +14,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from inferlab.engine import libraries
-from inferlab.engine.devices import require_buffers, used_devices
 from inferlab.errors import DeviceUnavailable, EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device, Machine
 from inferlab.model.gguf import Model
 from inferlab.model.repacking import NOT_REPACKED
+from inferlab.options.devices import require_buffers, used_devices
 from inferlab.prediction.memory.cache import batches, cache_layers, cells, layer_bytes
 from inferlab.prediction.memory.compute import (
     DENSE,

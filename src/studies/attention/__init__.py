@@ -1,0 +1,3 @@
+"""What does FlashAttention spare?"""
+
+RECORDS = {"attention timings": "torch_attention:Timings"}

@@ -1,0 +1,1 @@
+"""How does a block of quantized weights hold its values?"""

@@ -1,0 +1,141 @@
+"""Compares quantization methods of about four bits per weight in NumPy: absmax per row or group, k-means, and Q4_K.
+
+Q4_K is made as in ggml (quantize_q4_k.py), so that its bytes can be compared with those in a file. The other methods
+are often mistaken for it. `imatrix_effect` compares Q4_K without and with an importance matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from inferlab.errors import InvalidSettings
+from studies.block_formats.dequantize import TYPES, Q4KSuperBlock, Weights, dequantize, open_q4_k
+from studies.block_formats.quantize_q4_k import q4_k_bytes
+
+LLOYD_STEPS = 40
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Weights after rounding with one method, and its bits per weight."""
+
+    name: str
+    bits_per_weight: float
+    weights: Weights = field(repr=False)
+
+    def rmse(self, original: Weights) -> float:
+        """Root of the mean squared difference from the original weights, in their unit."""
+        difference = self.weights.reshape(-1).astype(np.float64) - original.reshape(-1)
+        return float(np.sqrt(np.mean(difference**2)))
+
+
+def absmax(weights: Weights, bits: int = 4, group: int | None = None) -> Rounding:
+    """Round to whole multiples of one 16-bit scale for each row, or each `group` of neighbours in a row.
+
+    The scale is the group's largest magnitude divided by the largest code, 2**(bits - 1) - 1; codes are symmetric.
+    Raises InvalidSettings when groups do not fill the rows.
+    """
+    width = weights.shape[-1]
+    group = group or width
+    grouped, top = _grouped(weights.reshape(-1, width), group), 2 ** (bits - 1) - 1
+    scale = (np.abs(grouped).max(axis=1, keepdims=True) / top).astype(np.float16).astype(np.float32)
+    codes = np.rint(np.divide(grouped, scale, out=np.zeros_like(grouped), where=scale > 0)).clip(-top, top)
+    name = "one scale a row" if group == width else f"one scale for {group}"
+    return Rounding(name, bits + 16 / group, (codes * scale).reshape(weights.shape))
+
+
+def k_means(weights: Weights, n_centroids: int = 16, group: int = 512) -> Rounding:
+    """Replace each weight by the nearest of `n_centroids` values, found by Lloyd's algorithm for each `group`.
+
+    The centroids, stored as 16-bit floats, count as bits: 16 of them for 512 weights are half a bit each.
+    Lloyd's algorithm repeats two steps: assign each value to its nearest centroid, move each centroid to its mean.
+    The start is halfway between quantiles and even spacing; the error ends within a few percent of the minimum.
+    """
+    grouped = np.sort(_grouped(weights.reshape(1, -1), group), axis=1)
+    middle = (np.arange(n_centroids) + 0.5) / n_centroids
+    even = grouped[:, :1] + (grouped[:, -1:] - grouped[:, :1]) * middle
+    centroids = (even + np.quantile(grouped, middle, axis=1).T) / 2
+    for _ in range(LLOYD_STEPS):
+        centroids = _means(grouped, _nearest(grouped, centroids), centroids)
+    stored = np.sort(centroids, axis=1).astype(np.float16).astype(np.float32)
+    grouped = weights.reshape(-1, group)
+    rounded = np.take_along_axis(stored, _nearest(grouped, stored), axis=1)
+    bits = np.log2(n_centroids) + 16 * n_centroids / group
+    return Rounding(f"k-means, {n_centroids} for {group:,}", float(bits), rounded.reshape(weights.shape))
+
+
+def stored(weights: Weights, type: str, data: bytes) -> Rounding:
+    """The weights in the bytes of a quantized tensor, to compare with the other methods."""
+    kind = TYPES[type]
+    return Rounding(type, kind.bits_per_weight, dequantize(data, type).reshape(weights.shape))
+
+
+def q4_k(weights: Weights, importance: Weights | None = None) -> Rounding:
+    """Q4_K as ggml rounds it, without or with an importance matrix, which has one number for each column."""
+    rounding = stored(weights, "Q4_K", q4_k_bytes(weights, importance))
+    return rounding if importance is None else replace(rounding, name="Q4_K, imatrix")
+
+
+@dataclass(frozen=True, eq=False)
+class ImatrixEffect:
+    """What an importance matrix changes in one Q4_K super-block of 256 weights.
+
+    importance   of the 256 columns
+    plain        the super-block as ggml makes it without the matrix
+    weighted     and with it
+    """
+
+    weights: Weights = field(repr=False)
+    importance: Weights = field(repr=False)
+    plain: Q4KSuperBlock
+    weighted: Q4KSuperBlock
+
+    @property
+    def n_codes_changed(self) -> int:
+        return int(np.sum(self.plain.codes != self.weighted.codes))
+
+    def squared_error(self, block: Q4KSuperBlock) -> float:
+        """The sum of (w - q)**2 over the weights w and their values q in one of the two super-blocks."""
+        return float(np.sum(self._squares(block)))
+
+    def weighted_squared_error(self, block: Q4KSuperBlock) -> float:
+        """The sum of a (w - q)**2, with the importance a of each weight's column.
+
+        It is the mean of the squared error of a dot product with activations x, if x_i x_j is 0 in the mean.
+        """
+        return float(np.sum(self.importance.astype(np.float64) * self._squares(block)))
+
+    def _squares(self, block: Q4KSuperBlock) -> np.ndarray:
+        return (self.weights - block.weights.reshape(-1).astype(np.float64)) ** 2
+
+
+def imatrix_effect(weights: Weights, importance: Weights) -> ImatrixEffect:
+    """One super-block of 256 weights without and with the importance of its columns.
+
+    Raises InvalidSettings for another number of weights or of importances.
+    """
+    plain, weighted = (open_q4_k(q4_k_bytes(weights, matrix)) for matrix in (None, importance))
+    return ImatrixEffect(weights, importance, plain, weighted)
+
+
+def _grouped(rows: Weights, group: int) -> Weights:
+    if group < 1 or rows.shape[-1] % group:
+        raise InvalidSettings(f"Groups of {group} do not fill {rows.shape[-1]} weights. Choose a divisor.")
+    return np.float32(rows).reshape(-1, group)
+
+
+def _nearest(values: Weights, centroids: Weights) -> np.ndarray:
+    """For each value the index of the nearest of its group's centroids, in ascending order."""
+    centroids = np.sort(centroids, axis=1)
+    between = (centroids[:, 1:] + centroids[:, :-1]) / 2
+    return sum((values >= edge[:, None]).astype(np.intp) for edge in between.T)
+
+
+def _means(values: Weights, owner: np.ndarray, centroids: Weights) -> Weights:
+    """The mean of each centroid's values; a centroid without values is unchanged."""
+    flat = (np.arange(len(values))[:, None] * centroids.shape[1] + owner).reshape(-1)
+    count = np.bincount(flat, minlength=centroids.size).reshape(centroids.shape)
+    total = np.bincount(flat, weights=values.reshape(-1), minlength=centroids.size).reshape(centroids.shape)
+    return np.where(count > 0, total / np.maximum(count, 1), centroids)

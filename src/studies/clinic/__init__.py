@@ -1,0 +1,1 @@
+"""What does a program say when it cannot load a model?"""

@@ -1,0 +1,78 @@
+"""The error clinic's findings: a block for each case, with llama.cpp's message, its cause and fix, and who knew."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+
+from inferlab.errors import UnreadableLog
+from inferlab.log_reader import LogFinding, explain
+from studies.clinic.clinic import Specimen
+
+CODE = re.compile(r"`([^`]*)`")
+NOTHING = "nothing"
+ENDS = {
+    "error": "an error; the process lives on",
+    "exit": "the end of the process",
+    "no error": "no error; the work went on",
+}
+HEAD = "text-align:left;vertical-align:top;width:9.5rem;padding:0.15rem 0.8rem 0.15rem 0;font-weight:400;opacity:0.8"
+CELL = "text-align:left;vertical-align:top;padding:0.15rem 0;overflow-wrap:anywhere;white-space:normal"
+NAME = "text-align:left;caption-side:top;padding:0.9rem 0 0.2rem"
+
+
+class ClinicCases:
+    """Provoked faults, a small table for each: (name, cause, [(what is told, text), …])."""
+
+    def __init__(self, cases: list[tuple[str, str, list[tuple[str, str]]]]) -> None:
+        self.cases = cases
+
+    def __repr__(self) -> str:
+        return "\n\n".join(
+            "\n".join([f"{name}: {cause}", *(f"  {told}: {text}" for told, text in rows)])
+            for name, cause, rows in self.cases
+        )
+
+    def _repr_html_(self) -> str:
+        return "".join(_block(*case) for case in self.cases)
+
+
+def clinic_cases(found: Mapping[str, Specimen], *names: str) -> ClinicCases:
+    """The named cases, all without a name; a case that `found` lacks is left out."""
+    return ClinicCases([(one.name, one.cause, _rows(one)) for one in _chosen(found, names)])
+
+
+def _chosen(found: Mapping[str, Specimen], names: tuple[str, ...]) -> list[Specimen]:
+    return [found[name] for name in names or found if name in found]
+
+
+def _rows(one: Specimen) -> list[tuple[str, str]]:
+    cause = first_finding(one)
+    return [
+        ("llama.cpp says", f"`{one.own_words}`" if one.own_words else NOTHING),
+        ("and it ends with", ENDS[one.ended]),
+        ("inferlab explain", cause.what if cause else NOTHING),
+        ("the fix", " ".join(cause.fix) if cause and cause.fix else "none is needed"),
+        ("before the load", one.before or NOTHING),
+    ]
+
+
+def first_finding(one: Specimen) -> LogFinding | None:
+    """What the log reader puts first; None where it finds nothing."""
+    try:
+        return next(iter(explain(one.log).findings), None)
+    except UnreadableLog:
+        return None
+
+
+def _block(name: str, cause: str, rows: list[tuple[str, str]]) -> str:
+    """A table whose caption is the case, so that it can be read on a phone too."""
+    body = "".join(f"<tr><th scope='row' style='{HEAD}'>{told}</th>{_cell(text)}</tr>" for told, text in rows)
+    caption = f"<strong>{html.escape(name)}</strong>: {html.escape(cause, quote=False)}"
+    return f"<table style='width:100%'><caption style='{NAME}'>{caption}</caption><tbody>{body}</tbody></table>"
+
+
+def _cell(text: str) -> str:
+    shown = CODE.sub(r"<code style='white-space:normal'>\1</code>", html.escape(text, quote=False))
+    return f"<td style='{CELL}'>{shown}</td>"

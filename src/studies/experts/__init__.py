@@ -1,0 +1,1 @@
+"""Where should a mixture's experts lie when not all fit on the card?"""

@@ -1,0 +1,1 @@
+"""Can a slow run be told from its numbers?"""

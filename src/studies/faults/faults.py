@@ -1,0 +1,235 @@
+"""Fault injection: runs with exactly one known fault, recorded with telemetry, to test a diagnosis.
+
+`observe(fault)` starts an engine with a loopback device, makes a first request that loads the model and more requests
+that do not, and returns the `Run`, with telemetry from before the load to the last token.
+The fault is in no field that a diagnosis uses: `experiments.diagnosis` uses samples and token times only.
+
+    cold page cache        the model's file is dropped from the page cache before it is loaded
+    one thread             the device computes with one thread
+    cache on the far side  the KV cache is in host RAM, and attention runs on the device (offload_kqv off)
+    wrong cache type       keys and values have a type whose conversion costs more time than its size saves
+    throttled link         the link between host and device is slow
+    competing load         other processes use the same cores
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.loopback import loopback_device
+from inferlab.engine.protocol import Pass
+from inferlab.engine.registry import close_engines_with_model
+from inferlab.errors import InvalidSettings
+from inferlab.machine import physical_cores
+from inferlab.measurement import page_cache
+from inferlab.measurement.base import common_fields, with_context
+from inferlab.measurement.run import Run
+from inferlab.measurement.telemetry.sampler import Sampler
+from inferlab.model.gguf import read_gguf
+from inferlab.prediction.diagnosis import agrees, diagnose
+from inferlab.records import load
+from inferlab.settings import Settings
+
+HEALTHY = "healthy"
+FAULTS = (
+    "cold page cache",
+    "one thread",
+    "cache on the far side",
+    "wrong cache type",
+    "throttled link",
+    "competing load",
+)
+INTERVAL_SECONDS = 0.05
+RECORDS, RECORDED = "xeon-2c/faults", (1, 2, 3)
+BUSY_LOOP = "import os\nwhile os.getppid() == {}: pass"
+
+
+@dataclass(frozen=True)
+class Severity:
+    """The degree of those faults that have one.
+
+    gigabytes_per_second  rate of the throttled link
+    kv_type               type of keys and values with the wrong cache type
+    n_competitors         competing processes (None: one per physical core)
+    """
+
+    gigabytes_per_second: float = 0.1
+    kv_type: str = "q5_1"
+    n_competitors: int | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """A recorded round: a healthy baseline, and one run for each cause, including healthy."""
+
+    baseline: Run
+    runs: dict[str, Run]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run to diagnose: `number` is shown to the reader, `cause` is the injected fault."""
+
+    number: int
+    run: Run
+    cause: str
+
+
+def observe(
+    fault: str | None = None,
+    model: str | Path | None = None,
+    n_prompt: int = 192,
+    n_gen: int = 160,
+    repeats: int = 2,
+    severity: Severity | None = None,
+) -> Run:
+    """Load a model and make `repeats` requests, with one fault or with none; returns the `Run`.
+
+    The first pass counts from before the load, so its time to the first token includes the load.
+    Without a fault the file is in the page cache, every core computes, and the link is not slowed.
+    The page cache can be emptied on Linux only.
+    Raises InvalidSettings for an unknown fault, or for a cold page cache on other systems; and what `measure` raises.
+    """
+    fault, severity = fault or HEALTHY, severity or Severity()
+    _require_known(fault)
+    path = Path(model) if model else _tiny()
+    with _device(fault, severity) as device, _competing_processes(fault, severity):
+        _prepare_page_cache(path, fault)
+        return first_requests(path, _settings(fault, severity, device), n_prompt, n_gen, repeats)
+
+
+def cases(
+    model: str | Path | None = None, seed: int | None = None, faults: Sequence[str] | None = None, **work: Any
+) -> tuple[Case, ...]:
+    """One run for each fault that is possible on this system, including healthy, in a random order set by `seed`."""
+    faults = faults or available()
+    order = random.Random(seed).sample(list(faults), len(faults))
+    return tuple(Case(number, observe(fault, model, **work), fault) for number, fault in enumerate(order, 1))
+
+
+def healthy_baseline(model: str | Path | None = None, tries: int = 4, **work: Any) -> Run:
+    """A healthy run that agrees within a quarter with the healthy run before it; the last of `tries` if none does."""
+    before = observe(HEALTHY, model, **work)
+    for _ in range(tries - 1):
+        run = observe(HEALTHY, model, **work)
+        if agrees(diagnose(run, before).comparison):
+            return run
+        before = run
+    return before
+
+
+def recorded_rounds() -> tuple[Round, ...]:
+    """The rounds under data/records that test the diagnosis; its rules were written before these were recorded."""
+    return tuple(
+        Round(
+            load(f"{RECORDS}/{number}-baseline"),
+            {cause: load(f"{RECORDS}/{number}-{slug(cause)}") for cause in (HEALTHY, *FAULTS)},
+        )
+        for number in RECORDED
+    )
+
+
+def slug(cause: str) -> str:
+    """A cause as it is written in a record's name."""
+    return cause.replace(" ", "-")
+
+
+def available() -> tuple[str, ...]:
+    """The causes that are possible on this system, healthy first: the page cache can be emptied on Linux only."""
+    return (HEALTHY, *(fault for fault in FAULTS if page_cache.ON_LINUX or fault != "cold page cache"))
+
+
+def first_requests(
+    model: str | Path, settings: Settings, n_prompt: int = 192, n_gen: int = 160, repeats: int = 2
+) -> Run:
+    """Start an engine, load the model and make `repeats` requests without a warm-up; returns the `Run`.
+
+    The first pass counts from before the load. Telemetry is taken from then to the end of the last pass.
+    """
+    path, engine = Path(model), LlamaEngine()
+    try:
+        engine.ready()
+        with Sampler(engine.pid, INTERVAL_SECONDS) as sampler:
+            called = time.perf_counter()
+            opening = engine.open(path, with_context(settings, n_prompt, n_gen))
+            prompt = engine.random_prompt(n_prompt)
+            waited = time.perf_counter() - called
+            passes = [engine.generate(prompt, n_gen) for _ in range(repeats)]
+        passes[0] = _with_load(passes[0], waited, called)
+        return Run(
+            **common_fields(engine, opening, read_gguf(path)),
+            n_prompt=n_prompt,
+            n_gen=n_gen,
+            passes=tuple(replace(pass_, began=pass_.began - called) for pass_ in passes),
+            settled=None,
+            load=opening.phases,
+            samples=tuple(replace(sample, seconds=sample.seconds - called) for sample in sampler.samples),
+            sampling=sampler.sampling,
+        )
+    finally:
+        engine.close()
+
+
+def _with_load(first: Pass, waited: float, called: float) -> Pass:
+    """The first pass with its times counted from `called`, `waited` seconds earlier, before the load."""
+    return replace(first, token_seconds=tuple(waited + seconds for seconds in first.token_seconds), began=called)
+
+
+def _require_known(fault: str) -> None:
+    if fault not in (HEALTHY, *FAULTS):
+        raise InvalidSettings(f"There is no fault {fault!r}. There are: {', '.join((HEALTHY, *FAULTS))}.")
+    if fault == "cold page cache" and not page_cache.ON_LINUX:
+        raise InvalidSettings("The page cache can be emptied on Linux only. Observe another fault.")
+
+
+def _device(fault: str, severity: Severity):
+    rate = severity.gigabytes_per_second if fault == "throttled link" else None
+    return loopback_device(rate, n_threads=1 if fault == "one thread" else physical_cores())
+
+
+def _settings(fault: str, severity: Severity, device: Any) -> Settings:
+    settings = device.settings(Settings(flash_attn="on"))
+    if fault == "cache on the far side":
+        return settings.but(offload_kqv=False)
+    if fault == "wrong cache type":
+        return settings.but(type_k=severity.kv_type, type_v=severity.kv_type)
+    return settings
+
+
+def _prepare_page_cache(path: Path, fault: str) -> None:
+    """Empty the page cache for the fault "cold page cache"; fill it for every other."""
+    if fault == "cold page cache":
+        close_engines_with_model(path)
+        page_cache.empty_cache(path)
+    else:
+        page_cache.fill_cache(path)
+
+
+@contextmanager
+def _competing_processes(fault: str, severity: Severity) -> Iterator[None]:
+    """Processes that keep a core busy; they end with the block, and with this process."""
+    n_processes = (severity.n_competitors or physical_cores()) if fault == "competing load" else 0
+    command = [sys.executable, "-S", "-c", BUSY_LOOP.format(os.getpid())]
+    processes = [subprocess.Popen(command) for _ in range(n_processes)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _tiny() -> Path:
+    from inferlab.model.find import tiny_model
+
+    return tiny_model()

@@ -1,0 +1,3 @@
+"""Which processor computes which operation?"""
+
+RECORDS = {"graph trace": "graph:GraphTrace"}

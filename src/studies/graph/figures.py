@@ -1,0 +1,109 @@
+"""A pass through the graph: which backend computes each part of each layer, and where tensors are copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import OLIVE, PURPLE, RED, TEAL, blank, heading
+from inferlab.units import bytes_text
+from studies.graph.graph import EMBEDDING, OUTPUT, PARTS, GraphPass, GraphTrace, Step
+
+HOST, DEVICE, BOTH, COPIES = OLIVE, TEAL, PURPLE, RED
+SIDES = {"host": HOST, "device": DEVICE, "both": BOTH}
+ROW_PIXELS = 26
+OFFSET = 0.5  # a copy is marked before the part that needs it
+
+
+def graph_walk(trace: GraphTrace, phase: str = "decode") -> go.Figure:
+    """One square for each part of each layer, coloured by where it is computed; diamonds are copies before a split.
+
+    phase  "decode", one token, or "prefill", the whole prompt in one batch
+    """
+    one: GraphPass = getattr(trace, phase)
+    rows = [EMBEDDING, *(f"layer {i}" for i in range(trace.n_layer)), OUTPUT]
+    figure = blank(trace.badge, f"{_finding(one)} {_rows_text(one, rows)}")
+    heading(figure, _finding(one))
+    cells = _cells(one)
+    for side, colour in SIDES.items():
+        shown = [(part, row, texts) for (part, row), (sides, texts) in cells.items() if _side(sides) == side]
+        _squares(figure, shown, side, colour)
+    _copies(figure, one)
+    more = figure.layout.margin.t + 40
+    figure.update_layout(showlegend=True, legend={"y": 1.17}, margin_t=more, height=190 + more + ROW_PIXELS * len(rows))
+    figure.update_xaxes(
+        range=[-0.8, len(PARTS) - 0.3], tickvals=list(range(len(PARTS))), ticktext=PARTS, tickangle=-45,
+        showgrid=False, zeroline=False,
+    )  # fmt: skip
+    figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], range=[-0.6, len(rows) - 0.4], showgrid=False)
+    return figure
+
+
+def _finding(one: GraphPass) -> str:
+    tokens = "1 token" if one.n_tokens == 1 else f"{one.n_tokens} tokens"
+    copied = f"{bytes_text(one.copied_bytes)} copied" if one.copied_bytes else "nothing copied"
+    splits = "1 split" if len(one.splits) == 1 else f"{len(one.splits)} splits"
+    return f"{tokens}: {splits}, {copied}."
+
+
+def _cells(one: GraphPass) -> dict[tuple[float, str], tuple[set[bool], list[str]]]:
+    """(column, row) -> whether host or device computes there, and the operations."""
+    cells: dict[tuple[float, str], tuple[set[bool], list[str]]] = {}
+    for step in one.steps:
+        sides, texts = cells.setdefault((_column(step), _row(step)), (set(), []))
+        sides.add(step.on_host)
+        texts.append(f"{step.node.op} {step.node.name}")
+    return cells
+
+
+def _side(sides: set[bool]) -> str:
+    return "both" if len(sides) == 2 else "host" if True in sides else "device"
+
+
+def _row(step: Step) -> str:
+    return f"layer {step.layer}" if step.layer is not None else step.part
+
+
+def _column(step: Step) -> float:
+    return PARTS.index(step.part) if step.layer is not None else 0
+
+
+def _squares(figure: go.Figure, shown: list, side: str, colour: str) -> None:
+    names = {"host": "computed on the host", "device": "on the device", "both": "on both"}
+    figure.add_scatter(
+        x=[part for part, _, _ in shown], y=[row for _, row, _ in shown], name=names[side], mode="markers",
+        marker={"symbol": "square", "size": 15, "color": colour}, customdata=["<br>".join(t) for _, _, t in shown],
+        hovertemplate="%{customdata}<extra>%{y}</extra>", visible=True, showlegend=bool(shown),
+    )  # fmt: skip
+
+
+def _copies(figure: go.Figure, one: GraphPass) -> None:
+    found = list(_first_steps(one))
+    figure.add_scatter(
+        x=[_column(step) - OFFSET for step, _, _ in found], y=[_row(step) for step, _, _ in found],
+        name="copies before", mode="markers", marker={"symbol": "diamond", "size": 9, "color": COPIES},
+        showlegend=bool(found), customdata=[text for _, text, _ in found],
+        hovertemplate="%{customdata}<extra>%{y}</extra>",
+    )  # fmt: skip
+
+
+def _first_steps(one: GraphPass) -> Iterator[tuple[Step, str, int]]:
+    """For each split with copies its first operation, what is copied, and the bytes."""
+    first: dict[int, Step] = {}
+    for step in one.steps:
+        first.setdefault(step.split, step)
+    for index, split in enumerate(one.splits):
+        if split.inputs and index in first:
+            to = "host" if split.on_host else "device"
+            names = "<br>".join(f"{copied.name}: {copied.n_bytes:,} bytes" for copied in split.inputs)
+            yield first[index], f"to the {to}:<br>{names}", split.copied_bytes
+
+
+def _rows_text(one: GraphPass, rows: list[str]) -> str:
+    """Which rows are computed where, in words."""
+    sides: dict[str, set[bool]] = {}
+    for step in one.steps:
+        sides.setdefault(_row(step), set()).add(step.on_host)
+    words = {"host": "the host", "device": "the device", "both": "both"}
+    return "; ".join(f"{row}: {words[_side(sides[row])]}" for row in rows if row in sides) + "."

@@ -1,0 +1,152 @@
+"""The graph of a pass as ggml's scheduler divides it: which backend computes which operation, and what is copied."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferlab.engine.client import LlamaEngine
+from inferlab.errors import InvalidSettings
+from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.queued import queued
+from inferlab.model.find import find_model
+from inferlab.model.gguf import read_gguf
+from inferlab.settings import Settings
+from studies.graph.graph_log import GRAPH_ENVIRONMENT, Node, Split, splits_in
+
+LAYER = re.compile(r"(?:-|_l)(\d+)\b")  # attn_norm-3, cache_k_l3
+EMBEDDING, OUTPUT = "embedding", "logits"
+PARTS = ("norm", "Q, K, V", "RoPE", "cache write", "attention", "output", "FFN norm", "FFN", "sums")
+"""The parts of a layer in the order of a figure; `EMBEDDING` and `OUTPUT` are outside of the layers."""
+BY_OP = {"ROPE": "RoPE", "SET_ROWS": "cache write", "GET_ROWS": "output"} | dict.fromkeys(
+    ("FLASH_ATTN", "SOFT_MAX"), "attention"
+)
+BY_NAME = (
+    *(("attn_norm", "norm"), ("ffn_norm", "FFN norm"), ("ffn_inp", "sums"), ("l_out", "sums"), ("ffn_", "FFN")),
+    *(("Qcur", "Q, K, V"), ("Kcur", "Q, K, V"), ("Vcur", "Q, K, V"), ("attn_out", "output"), ("kq", "attention")),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation with its place: the layer (None outside of the layers), the part, and the split that has it."""
+
+    node: Node
+    layer: int | None
+    part: str
+    split: int
+    on_host: bool
+
+
+@dataclass(frozen=True)
+class GraphPass:
+    """The graph of one pass: n_tokens computed together, in splits that run one after the other."""
+
+    n_tokens: int
+    splits: tuple[Split, ...]
+
+    @property
+    def n_nodes(self) -> int:
+        """Operations that compute something: views are not counted."""
+        return sum(len(split.nodes) for split in self.splits)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that the scheduler copies between backends for this pass, in both directions.
+
+        The result is not among them: llama.cpp fetches the logits after the last split.
+        """
+        return sum(split.copied_bytes for split in self.splits)
+
+    def n_on_host(self, op: str | None = None) -> int:
+        """Operations that the CPU computes: all, or those of one name."""
+        return sum(op in (None, node.op) for split in self.splits if split.on_host for node in split.nodes)
+
+    @property
+    def ops(self) -> dict[str, int]:
+        """ggml's names of the operations, and how many of each the pass has."""
+        return dict(Counter(node.op for split in self.splits for node in split.nodes).most_common())
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The operations in their order, each with its layer and its part."""
+        return tuple(self._steps())
+
+    def _steps(self) -> Iterator[Step]:
+        layer, nodes = None, [(i, split, node) for i, split in enumerate(self.splits) for node in split.nodes]
+        for place, (index, split, node) in enumerate(nodes):
+            layer = _layer(node, layer)
+            part = _part(node, nodes[place + 1][2] if place + 1 < len(nodes) else None, layer)
+            yield Step(node, None if part == OUTPUT else layer, part, index, split.on_host)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphTrace(Measurement):
+    """The graphs of a prompt and of one token after it, as the scheduler divided them."""
+
+    prefill: GraphPass
+    decode: GraphPass
+
+    @property
+    def n_layer(self) -> int:
+        """Layers of which the decode step has operations."""
+        return 1 + max((step.layer for step in self.decode.steps if step.layer is not None), default=-1)
+
+
+@queued
+def trace_graph(
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    n_prompt: int = 64,
+    engine: LlamaEngine | None = None,
+) -> GraphTrace:
+    """Compute a prompt in one batch and one token after it, and read how the scheduler divided both graphs.
+
+    engine  one that was started with engine.graph_log.GRAPH_ENVIRONMENT; None starts one and stops it afterwards
+    Raises InvalidSettings if the prompt does not fit one batch, ModelError, EngineRefused or EngineCrashed.
+    """
+    settings = settings or Settings()
+    if not 0 < n_prompt <= min(settings.n_batch, settings.n_ubatch):
+        raise InvalidSettings(
+            f"n_prompt={n_prompt} must be at least 1 and fit one batch: n_batch={settings.n_batch}, "
+            f"n_ubatch={settings.n_ubatch}. A longer prompt is several graphs."
+        )
+    own = None if engine else LlamaEngine(environment=GRAPH_ENVIRONMENT)
+    try:
+        return _traced(engine or own, find_model(model), with_context(settings, n_prompt, 1), n_prompt)
+    finally:
+        if own:
+            own.close()
+
+
+def _traced(engine: LlamaEngine, path: Path, settings: Settings, n_prompt: int) -> GraphTrace:
+    with engine.exclusive():
+        opening = engine.open(path, settings)
+        seen = engine.trace(engine.random_prompt(n_prompt))
+        prefill, decode = (splits_in(one["lines"], one["node_bytes"], one["copy_bytes"]) for one in seen)
+        common = common_fields(engine, opening, read_gguf(path))
+    return GraphTrace(**common, prefill=GraphPass(n_prompt, prefill), decode=GraphPass(1, decode))
+
+
+def _layer(node: Node, before: int | None) -> int | None:
+    """The layer in the node's name; a node without one belongs where the node before it does, but for the output."""
+    if node.name.startswith("result") or node.name == "embd":
+        return None
+    found = LAYER.search(node.name)
+    return int(found[1]) if found else before
+
+
+def _part(node: Node, following: Node | None, layer: int | None) -> str:
+    """The part of a layer that a node belongs to; a norm belongs to the product that follows it."""
+    if layer is None:
+        return EMBEDDING if node.op == "GET_ROWS" else OUTPUT
+    if node.op in BY_OP:  # the rows whose logits are wanted are chosen by GET_ROWS in the last layer
+        return BY_OP[node.op]
+    name = following.name if node.op == "RMS_NORM" and following else node.name
+    if name.startswith("result"):
+        return OUTPUT
+    otherwise = "sums" if node.op == "ADD" else "attention"
+    return next((part for start, part in BY_NAME if name.startswith(start)), otherwise)

@@ -1,0 +1,1 @@
+"""What does Ollama choose by itself?"""

@@ -1,0 +1,68 @@
+"""Several engines on the same weights: tokens per second of prefill and of decode, every turn a point.
+
+Time that the part of a model outside the card costs, computed in RAM or sent over a bus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import GREY, LOG_MARKS, OLIVE, PURPLE, RED, TEAL, blank, curves, from_zero
+from inferlab.prediction.link_rates import Rung
+from inferlab.units import GB, number_text
+from studies.other_engines.engine_choice import least_seconds
+from studies.other_engines.engine_comparison import EngineComparison, EngineRow
+
+COLOURS = {"llama.cpp": TEAL, "transformers": PURPLE, "OpenVINO": RED, "ONNX Runtime": OLIVE, "MLX": GREY}
+PHASES = {"prefill": "prompt tokens/s until the first token", "decode": "tokens/s after the first token"}
+ROW_PIXELS = 30
+
+
+def engine_rates(comparison: EngineComparison, phase: str) -> go.Figure:
+    """Tokens per second of each engine in one phase, "prefill" or "decode", on a logarithmic axis.
+
+    Every turn is a point and the median a mark; prefill counts the prompt's tokens over the time to the first token.
+    """
+    rates = {row.name: _rates(comparison, row, phase) for row in comparison.rows}
+    text = "; ".join(f"{name} {number_text(median(values))}" for name, values in rates.items())
+    figure = blank(comparison.badge, f"Median {PHASES[phase]}: {text}.", x=PHASES[phase])
+    dot, mark = {"size": 6, "opacity": 0.3}, {"size": 15, "symbol": "line-ns-open", "line": {"width": 3}}
+    for engine, colour in COLOURS.items():
+        names = [row.name for row in comparison.rows if row.engine == engine]
+        every = [(rate, name) for name in names for rate in rates[name]]
+        medians = [(median(rates[name]), name) for name in names]
+        for values, marker in ((every, dot), (medians, mark)):
+            figure.add_scatter(
+                x=[x for x, _ in values], y=[y for _, y in values], name=engine, mode="markers",
+                marker={**marker, "color": colour}, showlegend=False,
+                hovertemplate="%{x:.3g} tokens/s<extra>%{y}</extra>",
+            )  # fmt: skip
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(rates)[::-1])
+    figure.update_xaxes(type="log", tickvals=LOG_MARKS)
+    figure.update_layout(height=190 + ROW_PIXELS * len(rates))
+    return figure
+
+
+def _rates(comparison: EngineComparison, row: EngineRow, phase: str) -> list[float]:
+    if phase == "prefill":
+        return [comparison.n_prompt / seconds for seconds in row.first_seconds]
+    return [1 / seconds for seconds in row.step_seconds]
+
+
+BADGE = "computed from cited rates, which are upper bounds; nothing was run"
+
+
+def outside_the_card(rungs: Mapping[str, Rung], most_gb: int = 8) -> go.Figure:
+    """Least milliseconds of a pass against the GB that lie outside the card, a line for each way that they are read."""
+    most = {name: 1e3 * least_seconds(most_gb * GB, rung.bytes_per_second) for name, rung in rungs.items()}
+    text = "; ".join(f"{name} {value:.0f} ms" for name, value in most.items())
+    figure = blank(BADGE, f"Least time of a pass with {most_gb} GB outside the card: {text}.",
+                   x="GB outside the card", y="ms for a pass, at least")  # fmt: skip
+    lines = {name: [(0, 0), (most_gb, value)] for name, value in most.items()}
+    curves(figure, lines, "%{x:.1f} GB: %{y:.0f} ms")
+    figure.update_layout(showlegend=True)
+    figure.update_yaxes(from_zero(max(most.values())))
+    return figure

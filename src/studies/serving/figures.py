@@ -1,0 +1,256 @@
+"""Requests to a server over HTTP: a clock of each, waits and rates over users, pauses beside a long prompt.
+
+A server's dashboard: what Prometheus scraped, beside what the clients saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import plotly.graph_objects as go
+
+from inferlab.figures.style import (
+    DECODE,
+    EDGE,
+    GREY,
+    LOG_MARKS,
+    OLIVE,
+    PINK,
+    PREFILL,
+    PURPLE,
+    RED,
+    TEAL,
+    blank,
+    from_zero,
+    heading,
+    samples_and_medians,
+    tick_values,
+    y_from_zero,
+)
+from inferlab.measurement.base import common_badge
+from inferlab.units import seconds_text
+from studies.serving.http_serving import HttpReply, HttpServing
+from studies.serving.http_workloads import longest_pause
+from studies.serving.prometheus import Series
+from studies.serving.watched_server import QUERIES, WINDOW_SECONDS, WatchedServing
+
+SMALLEST_MS = 1.0
+ARM_PIXELS = 70
+
+
+def request_clock(one: HttpServing) -> go.Figure:
+    """Each request as a bar over time: the wait for a slot, then prefill, then decode."""
+    known = [reply for reply in one.replies if reply.queue_seconds is not None]
+    text = "; ".join(map(_clock_text, known))
+    alt = f"{len(known)} requests to a server with {one.settings.n_seq_max} slots: {text}."
+    figure = blank(one.badge, alt, x="seconds since the first request was sent")
+    parts = {
+        "queue": (GREY, [r.sent_seconds for r in known], [r.queue_seconds for r in known]),
+        "prefill": (PREFILL, [r.launched_seconds for r in known], [r.prefill_seconds for r in known]),
+        "decode": (DECODE, [r.event_seconds[0] for r in known], [r.decode_seconds for r in known]),
+    }
+    for name, (colour, base, seconds) in parts.items():
+        figure.add_bar(
+            y=[f"request {i}" for i in range(1, len(known) + 1)], x=seconds, base=base, orientation="h", name=name,
+            marker_color=colour, hovertemplate=f"{name}: %{{base:.3f}} to %{{x:.3f}} s<extra></extra>",
+        )  # fmt: skip
+    figure.update_layout(barmode="overlay", showlegend=True, height=210 + 26 * max(4, len(known)), bargap=0.25)
+    figure.update_yaxes(autorange="reversed", type="category")
+    return figure
+
+
+def _clock_text(reply: HttpReply) -> str:
+    times = map(seconds_text, (reply.queue_seconds, reply.prefill_seconds, reply.decode_seconds))
+    return "queue {}, prefill {}, decode {}".format(*times)
+
+
+def http_waits(servings: Sequence[HttpServing]) -> go.Figure:
+    """Time to the first token and queue wait against users who send at the same moment: medians of all requests."""
+    by_users = _by_users(servings)
+    first = {n: [1e3 * reply.ttft_seconds for reply in replies] for n, replies in by_users.items()}
+    queue = {n: [1e3 * r.queue_seconds for r in replies if r.queue_seconds is not None]
+             for n, replies in by_users.items()}  # fmt: skip
+    figure = blank(
+        common_badge(servings),
+        "Time to the first token, and the part of it that is queue wait, in the median of all requests: "
+        + "; ".join(f"{n} users {median(first[n]):.0f} ms, queue {median(queue[n]):.0f} ms" for n in first) + ".",
+        x="users who send at the same moment", y="milliseconds",
+    )  # fmt: skip
+    for name, found, colour in (("first token", first, PREFILL), ("queue wait", queue, GREY)):
+        _samples(figure, found, name, colour)
+    return _over_users(figure, list(by_users))
+
+
+def http_rates(servings: Sequence[HttpServing]) -> go.Figure:
+    """Tokens per second of each answer while it is written, and of all together with prompts and waiting."""
+    each = {n: [r.tokens_per_second for r in replies if r.tokens_per_second]
+            for n, replies in _by_users(servings).items()}  # fmt: skip
+    total = {n: [one.tokens_per_second for one in servings if len(one.replies) == n] for n in each}
+    figure = blank(
+        common_badge(servings),
+        "Tokens per second in the median: "
+        + "; ".join(f"{n} users {median(total[n]):.0f} together, {median(each[n]):.0f} each" for n in each) + ".",
+        x="users who send at the same moment", y="tokens per second",
+    )  # fmt: skip
+    _samples(figure, total, "together, prompts and waiting included", TEAL)
+    _samples(figure, each, "each, while decoding", DECODE)
+    return _over_users(figure, list(each))
+
+
+def _by_users(servings: Sequence[HttpServing]) -> dict[int, list[HttpReply]]:
+    sizes = sorted({len(one.replies) for one in servings})
+    return {n: [reply for one in servings if len(one.replies) == n for reply in one.replies] for n in sizes}
+
+
+def _samples(figure: go.Figure, found: Mapping[int, Sequence[float]], name: str, colour: str) -> None:
+    every = [(n, value) for n, values in found.items() for value in values]
+    samples_and_medians(figure, every, [(n, median(values)) for n, values in found.items()], name, colour)
+
+
+def _over_users(figure: go.Figure, sizes: Sequence[int]) -> go.Figure:
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(tickvals=tick_values(sizes), rangemode="tozero")
+    y_from_zero(figure)
+    return figure
+
+
+def ttft_over_http(servings: Sequence[HttpServing], claimed_ms: tuple[float, float] | None = None) -> go.Figure:
+    """Time to the first token against prompt length, both logarithmic; `claimed_ms` is drawn as a band."""
+    found: dict[int, list[float]] = {}
+    for one in servings:
+        found.setdefault(one.replies[0].request.n_prompt, []).append(1e3 * one.replies[0].ttft_seconds)
+    sizes, highest = sorted(found), max(map(max, found.values()))
+    figure = blank(
+        common_badge(servings),
+        "Time to the first token against prompt length: "
+        + "; ".join(f"{n} tokens {seconds_text(median(found[n]) / 1e3)}" for n in sizes) + ".",
+        x="prompt tokens", y="first token, ms",
+    )  # fmt: skip
+    if claimed_ms:
+        figure.add_hrect(*claimed_ms, fillcolor=GREY, opacity=0.2, line_width=0)
+        heading(figure, f"gray: what is claimed, {claimed_ms[0]:g} to {claimed_ms[1]:g} ms")
+    _samples(figure, {n: found[n] for n in sizes}, "first token", PREFILL)
+    figure.update_xaxes(type="log", tickvals=tick_values(sizes, log=True))
+    marks = [mark for mark in LOG_MARKS if SMALLEST_MS <= mark <= 2 * highest]
+    figure.update_yaxes(type="log", tickvals=marks, ticktext=[f"{mark:g}" for mark in marks])
+    return figure
+
+
+def running_answers(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
+    """Tokens of running answers as marks over time while a long prompt is read: a row of each server's middle run."""
+    middle = {name: sorted(several, key=longest_pause)[len(several) // 2] for name, several in arms.items()}
+    figure = blank(
+        common_badge(list(middle.values())),
+        "Tokens of running answers beside a long prompt. Longest pause: "
+        + "; ".join(f"{name} {seconds_text(longest_pause(one))}" for name, one in middle.items()) + ".",
+        x="seconds since the long prompt was sent",
+    )  # fmt: skip
+    names = [name.replace(", ", "<br>") for name in middle]
+    longs = [one.replies[-1] for one in middle.values()]
+    figure.add_bar(
+        y=names, x=[long.ttft_seconds for long in longs], base=[0] * len(longs), orientation="h", width=0.3,
+        name="long prompt until its first token", marker_color=PREFILL, opacity=0.45, hovertemplate="%{x:.2f} s",
+    )  # fmt: skip
+    marks = [(at - one.replies[-1].sent_seconds, name) for name, one in zip(names, middle.values(), strict=True)
+             for reply in one.replies[:-1] for at in reply.event_seconds]  # fmt: skip
+    figure.add_scatter(
+        x=[at for at, _ in marks], y=[name for _, name in marks], mode="markers", name="token of a running answer",
+        marker={"symbol": "line-ns", "size": 16, "line": {"width": 1.5, "color": DECODE}}, hovertemplate="%{x:.3f} s",
+    )  # fmt: skip
+    figure.update_layout(showlegend=True, height=230 + ARM_PIXELS * len(names), barmode="overlay")
+    figure.update_yaxes(autorange="reversed", type="category")
+    figure.update_xaxes(zeroline=True, zerolinecolor=EDGE)
+    return figure
+
+
+def longest_pauses(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
+    """For each server the longest pause of the running answers and the long prompt's first token: each run a point."""
+    figure = blank(
+        common_badge([one for several in arms.values() for one in several]),
+        "Beside a long prompt, medians: "
+        + "; ".join(
+            f"{name}: longest pause of a running answer {seconds_text(median(map(longest_pause, several)))}, "
+            f"first token of the long prompt {seconds_text(median(o.replies[-1].ttft_seconds for o in several))}"
+            for name, several in arms.items()
+        ) + ".",
+        y="seconds",
+    )  # fmt: skip
+    names = [name.replace(", ", "<br>") for name in arms]
+    what = {
+        "longest pause between two tokens": (longest_pause, DECODE),
+        "first token of the long prompt": (lambda one: one.replies[-1].ttft_seconds, PURPLE),
+    }
+    for label, (of, colour) in what.items():
+        every = [(name, of(one)) for name, several in zip(names, arms.values(), strict=True) for one in several]
+        middle = [(name, median(map(of, several))) for name, several in zip(names, arms.values(), strict=True)]
+        samples_and_medians(figure, every, middle, label, colour)
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(type="category")
+    y_from_zero(figure)
+    return figure
+
+
+STEP_SECONDS = 0.5
+PANEL_PIXELS, GAP_PIXELS, TOP_PIXELS = 130, 42, 96
+PANELS = (
+    ("requests", {"running": ("running", OLIVE), "waiting": ("waiting for a slot", PURPLE)}),
+    (
+        "answer tokens per second, mean of 5 s",
+        {"answers": ("rate of the counter", RED), "calls": ("calls times running", TEAL)},
+    ),
+    ("prompt tokens per second, mean of 5 s", {"prompts": ("rate of the prompts' counter", PINK)}),
+    ("predicted_tokens_seconds, tokens per second", {"gauge": ("the gauge", GREY)}),
+)
+"""Title of each panel -> name of each query in it, with its name in the legend and its colour."""
+
+
+def dashboard(one: WatchedServing) -> go.Figure:
+    """Requests, answer tokens per second and the gauge of the rate, over the time of the requests."""
+    figure = blank(one.badge, _alt(one))
+    heights = [PANEL_PIXELS] * len(PANELS)
+    inside = sum(heights) + GAP_PIXELS * (len(PANELS) - 1)
+    figure.set_subplots(rows=len(PANELS), cols=1, shared_xaxes=True, vertical_spacing=GAP_PIXELS / inside)
+    margin = figure.layout.margin
+    figure.update_layout(height=inside + TOP_PIXELS + margin.b, margin_t=TOP_PIXELS, showlegend=True, legend_y=1.07)
+    for row, (title, queries) in enumerate(PANELS, 1):
+        _panel(figure, row, title, [(*shown, one.of(name)) for name, shown in queries.items()])
+    _line(figure, 2, "tokens that the clients got", DECODE, _seen(one), "dot")
+    highest = max(max(one.of(name).values, default=0) for name in ("answers", "calls"))
+    figure.update_yaxes(from_zero(max(highest, *_seen(one).values), 0, 3), row=2, col=1)
+    figure.update_xaxes(range=[0, one.seconds], zeroline=False)
+    figure.update_xaxes(title_text="seconds since the first request", row=len(PANELS), col=1)
+    return figure
+
+
+def _seen(one: WatchedServing) -> Series:
+    at = [STEP_SECONDS * i for i in range(1 + int(one.seconds / STEP_SECONDS))]
+    return Series("", tuple(at), one.tokens_seen(at))
+
+
+def _panel(figure: go.Figure, row: int, title: str, lines: Sequence[tuple[str, str, Series]]) -> None:
+    for name, colour, series in lines:
+        _line(figure, row, name, colour, series)
+    figure.update_yaxes(from_zero(max(max(s.values, default=0) for *_, s in lines), 0, 3), row=row, col=1)
+    figure.add_annotation(
+        text=title, showarrow=False, font={"size": 12}, xref="paper", x=0, xanchor="left",
+        yref=f"y{row if row > 1 else ''} domain", y=1, yanchor="bottom",
+    )  # fmt: skip
+
+
+def _line(figure: go.Figure, row: int, name: str, colour: str, series: Series, dash: str = "solid") -> None:
+    figure.add_scatter(
+        x=series.seconds, y=series.values, name=name, mode="lines", line={"color": colour, "width": 2, "dash": dash},
+        hovertemplate=f"%{{x:.1f}} s: %{{y:.4g}}<extra>{name}</extra>", row=row, col=1,
+    )  # fmt: skip
+
+
+def _alt(one: WatchedServing) -> str:
+    most = {name: max(one.of(name).values, default=0) for name in QUERIES}
+    return (
+        f"{len(one.replies)} requests to a server in {one.seconds:.0f} s, scraped every {one.interval_seconds:g} s. "
+        f"At most {most['running']:.0f} run and {most['waiting']:.0f} wait. Answer tokens per second over "
+        f"{WINDOW_SECONDS} s: the clients got at most {max(_seen(one).values):.0f}, the rate of the counter is at most "
+        f"{most['answers']:.0f}, decode calls times running requests at most {most['calls']:.0f}. "
+        f"Prompt tokens per second are at most {most['prompts']:.0f}. The gauge is at most {most['gauge']:.0f}."
+    )

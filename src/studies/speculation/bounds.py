@@ -1,0 +1,86 @@
+"""When a draft cannot pay: bounds from the cost of verification, and a speed-up predicted before it is measured.
+
+Per pass of the model a drafter proposes n tokens at a cost of d each, and the pass over n + 1 tokens costs v; both in
+units of a pass over one token. With E expected tokens a pass,
+
+    speed-up S = E / (v + n d),    E = 1 + sum over k <= n of P(first k tokens accepted) <= n + 1
+
+so S <= (n + 1) / (v + n d), whatever is accepted. If each token is accepted with probability a, independently,
+E = (1 - a^(n + 1)) / (1 - a) < 1 / (1 - a), so S > 1 needs a > 1 - 1 / (v + n d). (Leviathan 2023, with v not 1.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from inferlab.errors import InvalidSettings
+from studies.speculation.speculative import VerifyCost, expected_tokens
+
+HALVINGS = 60
+
+
+def cost_at(costs: VerifyCost, n_tokens: int) -> float:
+    """Cost of a pass over n_tokens, in passes over one; between measured sizes on the straight line through them.
+
+    Raises InvalidSettings beyond the largest size that was measured.
+    """
+    sizes = sorted(costs.seconds)
+    if not sizes[0] <= n_tokens <= sizes[-1]:
+        raise InvalidSettings(f"Passes over {n_tokens} tokens were not measured, only over {sizes[0]} to {sizes[-1]}.")
+    above = next(size for size in sizes if size >= n_tokens)
+    if above == n_tokens:
+        return costs.cost(n_tokens)
+    below = max(size for size in sizes if size < n_tokens)
+    share = (n_tokens - below) / (above - below)
+    return (1 - share) * costs.cost(below) + share * costs.cost(above)
+
+
+def most_speedup(cost: float, n_draft: int, draft_cost: float = 0.0) -> float:
+    """The speed-up if every proposal is accepted: (n + 1) / (v + n d). At 1 or below no drafter of this cost pays."""
+    return (n_draft + 1) / (cost + n_draft * draft_cost)
+
+
+def least_acceptance(cost: float, n_draft: int, draft_cost: float = 0.0) -> float | None:
+    """The acceptance a at which the speed-up is 1: E(a) = v + n d; None where no acceptance reaches it.
+
+    E grows with a, so that halving the interval from 0 to 1 finds it.
+    """
+    if most_speedup(cost, n_draft, draft_cost) <= 1:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if expected_tokens(middle, n_draft) >= cost + n_draft * draft_cost else (middle, high)
+    return high
+
+
+def predicted_speedup(
+    cost: Callable[[int], float], rounds: Sequence[int], acceptance: float, draft_cost: float = 0.0
+) -> float:
+    """The speed-up with drafts of different lengths.
+
+        S = sum over n of rounds_n E(a, n) / sum over n of rounds_n (v(n + 1) + n d)
+
+    cost    v: the cost of a pass over so many tokens, such as `partial(cost_at, costs)`
+    rounds  passes by the number of tokens proposed for them, from 0
+    """
+    gained = sum(count * expected_tokens(acceptance, n) for n, count in enumerate(rounds) if count)
+    spent = sum(count * (cost(n + 1) + n * draft_cost) for n, count in enumerate(rounds) if count)
+    return gained / spent
+
+
+def bounds_text(costs: VerifyCost, draft_cost: float = 0.0) -> str:
+    """For each measured size from 2, a line: the cost of the pass, the most it can gain, and from which acceptance.
+
+    draft_cost  of one proposal, in passes over one token
+    """
+    return "\n".join(_bound_line(costs, size - 1, draft_cost) for size in sorted(costs.seconds) if size > 1)
+
+
+def _bound_line(costs: VerifyCost, n_draft: int, draft_cost: float) -> str:
+    cost = costs.cost(n_draft + 1)
+    least = least_acceptance(cost, n_draft, draft_cost)
+    pays = "no acceptance pays" if least is None else f"pays above {100 * least:.0f} % acceptance"
+    most = most_speedup(cost, n_draft, draft_cost)
+    plural = "" if n_draft == 1 else "s"
+    return f"{n_draft} proposal{plural}: the check costs {cost:.2f}, at most {most:.2f} times as fast, {pays}"

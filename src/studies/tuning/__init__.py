@@ -1,0 +1,1 @@
+"""Which setting changes a rate on one machine, and by how much?"""

@@ -1,0 +1,1 @@
+"""What does a utilization of 100 % say?"""

@@ -1,0 +1,118 @@
+"""Where a model lies on given parts, the bound that follows, and what another part gains."""
+
+from dataclasses import replace
+
+import pytest
+
+import inferlab as lab
+from inferlab.errors import InvalidSettings
+from inferlab.prediction.decode_bound import active_text, token_bytes
+from inferlab.units import GIB, bytes_text
+from studies.experts.sizing import Parts, cpu_lists, place, placings
+
+PARTS = Parts(vram_bytes=32 * GIB, vram_rate=1792e9, ram_bytes=120 * GIB, ram_rate=89.6e9)
+DENSE, MIXTURE = lab.shape("llama-3.1-70b", "Q4_K_M"), lab.shape("qwen3-235b-a22b", "Q3_K_M")
+
+
+def test_a_model_that_fits_reads_nothing_from_ram():
+    """But for a row of the embedding; the bound is then bandwidth over the bytes of a token."""
+    model = lab.shape("llama-3.1-8b", "Q8_0")
+    found = place(model, PARTS, 8192)
+    assert (found.in_ram, found.n_moved) == ("nothing", 0)
+    assert found.ram_read < 10_000
+    assert found.tokens_per_second(PARTS) == pytest.approx(PARTS.vram_rate / token_bytes(model), rel=1e-4)
+
+
+def test_a_bound_that_no_card_comes_near_is_marked():
+    """A token of a small mixture reads little, so starting its kernels takes longer than reading."""
+    small, dense = (place(lab.shape(*name), PARTS, 8192) for name in
+                    (("qwen3-30b-a3b", "Q4_K_M"), ("llama-3.1-8b", "Q8_0")))  # fmt: skip
+    assert small.launches_decide(PARTS)
+    assert not dense.launches_decide(PARTS)
+
+
+@pytest.mark.parametrize(("model", "moved"), [(DENSE, "layers"), (MIXTURE, "experts")])
+def test_the_card_is_filled_and_no_byte_is_lost(model, moved):
+    """The card has less room left than one more layer needs; both memories together read what a token needs."""
+    found = place(model, PARTS, 8192)
+    assert found.in_ram == moved
+    assert found.vram_read + found.ram_read == pytest.approx(token_bytes(model), rel=1e-6)
+    room = PARTS.vram_bytes - GIB - found.vram_bytes
+    assert 0 <= room < 2 * model.tensor_bytes / model.n_layer
+
+
+def test_the_slower_memory_takes_most_of_the_time():
+    """With layers in RAM, twice the rate of RAM gains more than twice the rate of VRAM, and both together double."""
+    found = place(DENSE, PARTS, 8192)
+    faster_ram, faster_card = (replace(PARTS, **{name: 2 * getattr(PARTS, name)}) for name in ("ram_rate", "vram_rate"))
+    both = replace(faster_ram, vram_rate=2 * PARTS.vram_rate)
+    assert found.tokens_per_second(faster_ram) > found.tokens_per_second(faster_card) > found.tokens_per_second(PARTS)
+    assert found.tokens_per_second(both) == pytest.approx(2 * found.tokens_per_second(PARTS))
+
+
+def test_experts_in_ram_cost_less_time_than_their_bytes():
+    """A token reads 8 of 128 experts, so of the bytes in RAM a sixteenth, but for the embedding."""
+    found = place(MIXTURE, PARTS, 8192)
+    experts = [t.n_bytes for t in MIXTURE.tensors if "_exps" in t.name and int(t.name.split(".")[1]) < found.n_moved]
+    assert found.ram_read == pytest.approx(sum(experts) / 16, rel=0.01)
+
+
+def test_active_bytes_are_told_apart_from_all():
+    """Of a mixture of experts both; a dense model's token reads all, so nothing is said."""
+    read, every = bytes_text(token_bytes(MIXTURE, depth=-1)), bytes_text(MIXTURE.tensor_bytes)
+    assert active_text(MIXTURE).endswith(f"8 of 128 experts in each layer: it reads {read} of the {every} of weights.")
+    assert active_text(DENSE) == ""
+
+
+def test_whole_layers_may_be_moved_instead():
+    """For a mixture of experts a token then reads more in RAM, and no byte is lost either."""
+    layers, experts = (place(MIXTURE, PARTS, 8192, whole_layers=whole) for whole in (True, False))
+    assert (layers.in_ram, experts.in_ram) == ("layers", "experts")
+    assert layers.ram_read > 1.1 * experts.ram_read
+    assert layers.vram_read + layers.ram_read == pytest.approx(token_bytes(MIXTURE), rel=1e-6)
+
+
+def test_ram_that_is_too_small_is_told():
+    """What left the card must fit into RAM."""
+    found = place(MIXTURE, PARTS, 8192)
+    assert found.fits(PARTS)
+    assert not found.fits(replace(PARTS, ram_bytes=32 * GIB))
+
+
+def test_parts_without_a_rate_and_cards_without_room_are_refused():
+    """Each error says what to change."""
+    with pytest.raises(InvalidSettings, match="ram_rate=0"):
+        replace(PARTS, ram_rate=0)
+    tiny_card = replace(PARTS, vram_bytes=2 * GIB)
+    with pytest.raises(InvalidSettings, match="less context"):
+        place(MIXTURE, tiny_card, 8192)
+    with pytest.raises(InvalidSettings, match="less context"):
+        place(DENSE, tiny_card, 131072)
+
+
+def test_each_side_gets_whole_cores():
+    """The second threads of the engine's cores belong to nobody."""
+    assert cpu_lists(16, 12) == ("0-11", "12-15,28-31")
+    assert cpu_lists(8, 6, threads_per_core=1) == ("0-5", "6-7")
+    with pytest.raises(InvalidSettings, match="n_engine=16"):
+        cpu_lists(16, 16)
+
+
+@pytest.mark.parametrize("in_ram", ["layers", "experts"])
+def test_every_placing_contains_the_one_that_fits(in_ram):
+    """One for each number of layers; the card holds less with each layer that leaves, and a token reads more in RAM."""
+    model = lab.shape("qwen3-30b-a3b", "Q4_K_M")
+    small = replace(PARTS, vram_bytes=8 * GIB)
+    every = placings(model, small, 8192, 100, in_ram)
+    found = place(model, small, 8192, 100, whole_layers=in_ram == "layers")
+    assert every[found.n_moved] == found
+    assert every[0].in_ram == "nothing"
+    assert len(every) == model.n_layer + (2 if in_ram == "layers" else 1)
+    assert [one.ram_read for one in every] == sorted(one.ram_read for one in every)
+    assert every[-1].vram_bytes < every[found.n_moved].vram_bytes < every[0].vram_bytes
+
+
+def test_a_dense_model_has_no_experts_to_place():
+    """The setting is refused, as llama.cpp would ignore it."""
+    with pytest.raises(InvalidSettings, match="has no experts"):
+        placings(DENSE, PARTS, 8192)

@@ -1,0 +1,90 @@
+"""What a run achieved under a machine's roofs, compared with sums done by hand."""
+
+from math import prod
+
+import pytest
+from fakes import made_run, scripted_pass
+
+from inferlab.machine import Ceiling
+from inferlab.model.synthetic_model import shape
+from inferlab.settings import Settings
+from studies.links_and_rates import figures, roofline
+
+SHAPE = shape("llama-3.2-1b", "F16", n_layer=2, n_vocab=512)
+BLOCKS = [t for t in SHAPE.tensors if t.name.startswith("blk.") and len(t.shape) > 1]
+LAST = sum(prod(t.shape) for t in BLOCKS if t.name.startswith("blk.1.ffn"))
+WEIGHTS, HEAD = sum(prod(t.shape) for t in BLOCKS) - LAST, 512 * 2048 + LAST  # for every token, for the last one
+CEILING = Ceiling("host", 2, 1e9, {"F16": 8e9})
+BATCHED = Settings(n_ctx=4096, n_batch=2048, n_ubatch=2048)
+
+
+def a_run(n_prompt, seconds, settings=BATCHED):
+    return made_run(n_prompt=n_prompt, settings=settings, passes=(scripted_pass(prefill=seconds, gaps=(0.125, 0.125)),))
+
+
+def test_a_prompt_counts_two_flop_for_each_weight_and_token():
+    """The output matrix works once in a pass, and so does the last block behind its attention; the rate is what was
+    counted over the measured time.
+    """
+    told = roofline.achieved([a_run(100, 2.0)], SHAPE)[0]
+    flop = 2 * 100 * WEIGHTS + 2 * HEAD
+    assert told.flops_per_second == pytest.approx(flop / 2.0)
+    assert told.flop_per_byte == pytest.approx(flop / (2 * (WEIGHTS + HEAD)), rel=1e-3)
+    assert told.bytes_per_second == pytest.approx(2 * (WEIGHTS + HEAD) / 2.0, rel=1e-3)
+
+
+def test_a_prompt_beyond_a_ubatch_reads_the_weights_again():
+    """The intensity is that of one pass: more tokens do not raise it."""
+    once, twice = (roofline.achieved([a_run(n, 1.0, Settings(n_ctx=4096))], SHAPE)[0] for n in (512, 1024))
+    assert once.flop_per_byte == twice.flop_per_byte
+    assert twice.flops_per_second == pytest.approx(2 * once.flops_per_second)
+
+
+def test_decode_is_a_pass_of_one_token():
+    """About one FLOP for each byte of F16, at the measured rate."""
+    told = roofline.achieved([a_run(16, 1.0), a_run(4, 1.0)], SHAPE)[-1]
+    assert (told.name, told.flop_per_byte) == ("decode", pytest.approx(1.0, rel=1e-3))
+    assert told.bytes_per_second == pytest.approx(2 * (WEIGHTS + HEAD) * 10, rel=1e-3)
+
+
+def test_shares_are_of_both_roofs():
+    """A gigabyte and eight GFLOP in a second are the roofs: half a GB/s and one GFLOP/s are a half and an eighth."""
+    assert roofline.Achieved("decode", 1, 2.0, 1e9).shares(CEILING, "F16") == (0.5, 0.125)
+
+
+def test_the_ridge_in_tokens_is_where_both_roofs_meet():
+    """Eight FLOP a byte, one a token and byte of F16: eight tokens."""
+    assert roofline.ridge_tokens(CEILING, "F16", SHAPE) == pytest.approx(8, rel=1e-3)
+
+
+def test_prefill_is_drawn_against_length_with_decode_at_one():
+    """Points stand where they were measured, the ridge is a line, and both axes are logarithmic."""
+    runs = [a_run(1, 0.1), a_run(64, 0.5)]
+    figure = figures.rates_against_length({"F16": runs}, {"F16": 8.0})
+    line = next(trace for trace in figure.data if trace.name == "prefill, F16")
+    assert (list(line.x), [round(y) for y in line.y]) == ([1, 64], [10, 128])
+    assert next(trace for trace in figure.data if trace.name == "decode, F16").y == (10.0,)
+    assert (figure.layout.shapes[0].x0, figure.layout.xaxis.type) == (8.0, "log")
+    assert "ridge for F16 lies at 8 tokens" in figure.layout.meta["alt"]
+    assert runs[0].badge in " ".join(n.text or "" for n in figure.layout.annotations).replace("<br>", " ")
+
+
+def test_names_of_ridges_and_roofs_stand_off_the_points():
+    """A ridge is named above the axes, to the left or right of its line; a roof in the legend, where no point lies."""
+    figure = figures.rates_against_length({"F16": [a_run(64, 0.5)]}, {"F16": 8.0, "Q4_K": 4.0})
+    names = {note.text: note for note in figure.layout.annotations if note.text.startswith("ridge")}
+    assert {name: note.xanchor for name, note in names.items()} == {"ridge, Q4_K": "right", "ridge, F16": "left"}
+    assert all((note.yref, note.y, note.yanchor) == ("paper", 1, "bottom") for note in names.values())
+    roofs = figures.roofline(CEILING, [("decode", 2.0, 1e9)])
+    assert [trace.name for trace in roofs.data if trace.showlegend is not False] == ["F16"]
+    assert not roofs.layout.annotations
+
+
+def test_one_length_is_picked_out_under_the_roofs():
+    """The figure shows its share of each roof, and its point at the measured values."""
+    found = roofline.achieved([a_run(1, 0.5), a_run(64, 0.5)], SHAPE)
+    figure = figures.roofline_at(CEILING, found, ("F16",), "measured: here", 64)
+    assert list(figure.data[-1].x) == [found[1].flop_per_byte]
+    share = 100 * found[1].flops_per_second / 8e9
+    assert f"prefill of 64 tokens: {100 * found[1].bytes_per_second / 1e9:.0f} %" in figure.layout.meta["alt"]
+    assert f"{share:.0f} % of that of F16" in figure.layout.meta["alt"]
