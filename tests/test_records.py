@@ -57,7 +57,7 @@ from studies.kernels.type_rates import TypeRate, TypeRates
 from studies.operating_system import waiting
 from studies.other_engines.engine_comparison import EngineComparison, EngineRow
 from studies.quantization.importance import Loss, MatrixLosses
-from studies.same_answer.served_answers import ServedAnswers
+from studies.same_answer.study import ServedAnswers
 from studies.sampling_cost.benchmark_programs import BenchmarkPrograms
 from studies.sampling_cost.sampling import ChainTimes, Sampling
 from studies.several_cards.device_use import DeviceUse, Use

@@ -1,7 +1,7 @@
 """The Sphinx extension of the book, and the functions that a page's cells call.
 
-In a cell (`cells`): `number` makes a value available to the prose, `table` is a table of values, and `build_facts` one
-about the book.
+In a cell (`cells`): `number` and `numbers` make values available to the prose, `table` is a table of values, and
+`build_facts` one about the book.
 In the kernel that executes a page (`page_kernel`): `load_ipython_extension` shows figures as the page's own HTML.
 In Sphinx: `setup` connects the parts.
 
@@ -29,9 +29,9 @@ machine, and `epub` and `pdf` bind it into one file.
 
 from __future__ import annotations
 
-from handbook.cells import build_facts, number, table
+from handbook.cells import build_facts, number, numbers, table
 
-__all__ = ["build_facts", "load_ipython_extension", "number", "setup", "table"]
+__all__ = ["build_facts", "load_ipython_extension", "number", "numbers", "setup", "table"]
 
 
 def load_ipython_extension(ipython) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import version
+from numbers import Integral
 
 from inferlab import units
 
@@ -30,10 +30,16 @@ def number(key: str, value: float | int | str) -> None:
     publish_display_data({f"{GLUED}text/plain": text}, {"scrapbook": {"name": key, "mime_prefix": GLUED}})
 
 
+def numbers(values: Mapping[str, float | int | str]) -> None:
+    """Make every value of a mapping available under its name: what the `numbers` of a study returns."""
+    for key, value in values.items():
+        number(key, value)
+
+
 def _as_python(value: float | int | str) -> float | int | str:
     if isinstance(value, str):
         return value
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Value]], searched: bool = True):

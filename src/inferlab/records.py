@@ -56,7 +56,7 @@ Record = TypeVar("Made")
 def kinds() -> dict[str, str]:
     """Every kind of record with its "module:class", those of the studies included."""
     found = dict(KINDS)
-    for folder in _studies():
+    for folder in studies():
         study = f"{STUDIES}.{folder.name}"
         found |= {kind: f"{study}.{place}" for kind, place in getattr(import_module(study), "RECORDS", {}).items()}
     return dict(sorted(found.items()))
@@ -64,7 +64,7 @@ def kinds() -> dict[str, str]:
 
 def shipped(pattern: str = "*/**/*.json") -> dict[str, Path]:
     """The records that ship with the library and its studies, by their names, e.g. "xeon-2c/split-layers"."""
-    return recorded_below(RECORDED, *(folder / "records" for folder in _studies()), pattern=pattern)
+    return recorded_below(RECORDED, *(folder / "records" for folder in studies()), pattern=pattern)
 
 
 def recorded_below(*folders: Path, pattern: str = "*/**/*.json") -> dict[str, Path]:
@@ -73,7 +73,7 @@ def recorded_below(*folders: Path, pattern: str = "*/**/*.json") -> dict[str, Pa
     return dict(sorted(found.items()))
 
 
-def _studies() -> list[Path]:
+def studies() -> list[Path]:
     """The studies' folders; none where the package is not installed, as in a page."""
     package = find_spec(STUDIES)
     places = package.submodule_search_locations if package else ()

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import inferlab as lab
-from studies.same_answer.served_answers import GREEDY, REQUESTS, Asked, served_answers
+from studies.same_answer.measure import GREEDY, REQUESTS, Asked, served_answers
 from studies.sampling_cost.benchmark_programs import compare_programs
 from studies.sampling_cost.serving_overhead import REQUESTS as OVERHEAD
 from studies.sampling_cost.serving_overhead import compare_with_server
@@ -39,7 +39,7 @@ def test_a_server_alone_repeats_its_answer(program):
     """Greedy and with a seed."""
     program("llama-server")
     asked = {name: one for name, one in REQUESTS.items() if name.endswith("asked again")}
-    found = served_answers("tiny", requests=asked, n_prompts=2, n_prompt=16, n_gen=8)
+    found = served_answers(asked, n_prompts=2, n_prompt=16, n_gen=8)
     assert {one.n_same for one in found.compared} == {(8, 8)}
 
 
@@ -67,5 +67,5 @@ def test_greedy_sampling_in_the_backend_picks_the_same_tokens(program):
     """The vocabulary's likeliest token is the same wherever it is looked for."""
     program("llama-server")
     asked = {"backend": Asked(GREEDY, {"backend_sampling": True})}
-    found = served_answers("tiny", requests=asked, n_prompts=2, n_prompt=16, n_gen=8)
+    found = served_answers(asked, n_prompts=2, n_prompt=16, n_gen=8)
     assert found.compared[0].n_same == (8, 8)

@@ -5,7 +5,7 @@ import pytest
 from http_server import answer, event, scripted_server
 
 from inferlab.errors import EngineRefused, EngineTimeout
-from inferlab.measurement.http_client import stream
+from inferlab.measurement.http_client import stream, whole_answer
 
 
 def ask(port, seconds=60.0):
@@ -63,3 +63,18 @@ def test_nobody_listens():
         pass
     with pytest.raises(EngineRefused, match="broke off"):
         ask(port)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"), [(b"[1]", 200), (b"no JSON", 200), (b'{"error": "no"}', 200), (b"{}", 500)]
+)
+def test_an_answer_that_is_no_answer_is_refused(said, status):
+    """A whole answer is one object without an error."""
+    with scripted_server([said], status, "application/json") as (port, _), pytest.raises(EngineRefused):
+        whole_answer("127.0.0.1", port, "/completion", {})
+
+
+def test_no_server_is_refused():
+    """The error names the address."""
+    with pytest.raises(EngineRefused, match=r"127\.0\.0\.1:9"):
+        whole_answer("127.0.0.1", 9, "/completion", {})

@@ -1,3 +1,3 @@
 """What changes an answer: threads, batches, cache types, slots?"""
 
-RECORDS = {"served answers": "served_answers:ServedAnswers"}
+RECORDS = {"served answers": "study:ServedAnswers"}

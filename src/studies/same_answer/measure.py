@@ -1,4 +1,4 @@
-"""Answers of a llama-server to the same prompts: greedy or drawn with a seed, alone or beside others.
+"""Answers to the same prompts before and after a change: in this process, or of a llama-server with a seed.
 
 A seed fixes the numbers that the sampler draws. It does not fix the probabilities: those depend on what is computed
 in the same batch, and on whether the prompt is computed or taken from the slot's cache.
@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.measurement.http_client import whole_answer
-from inferlab.measurement.queued import queued
-from inferlab.measurement.same_answer import Compared, SameAnswers, n_same, pieces
-from inferlab.model.find import find_model, held_out_text
+from inferlab.measurement.same_answer import Compared, n_same, pieces, same_answers
+from inferlab.model.find import held_out_text, tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
+from studies import recipes
+from studies.recipes import Recipe
+from studies.same_answer.study import ServedAnswers
 
 N_SLOTS = 4
 
@@ -52,35 +53,23 @@ REQUESTS: Mapping[str, Asked] = {
     "seed 7, every candidate, three others beside": Asked(EVERY, beside=3),
 }
 """The sampler has llama-server's defaults, or keeps every candidate."""
+IN_BACKEND: Mapping[str, Asked] = {
+    "greedy, sampled in the backend": Asked(GREEDY, {"backend_sampling": True}),
+    "default, sampled in the backend": Asked(DRAWN, {"backend_sampling": True}),
+}
+"""The second request leaves the choice of the token to llama.cpp's backend."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServedAnswers(SameAnswers):
-    """Pairs of equal requests to one server; nothing is scored, so `nats_apart` is empty."""
+def served_answers(requests: Mapping[str, Asked], n_prompts: int, n_prompt: int, n_gen: int) -> ServedAnswers:
+    """Send each request twice for `n_prompts` consecutive pieces of the held-out text; compare token by token.
 
-    made_with = "llama-server over HTTP"
-
-
-@queued
-def served_answers(
-    model: str | Path | None = None,
-    text: str | None = None,
-    requests: Mapping[str, Asked] = REQUESTS,
-    n_prompts: int = 8,
-    n_prompt: int = 320,
-    n_gen: int = 64,
-    program: str | Path | None = None,
-) -> ServedAnswers:
-    """Send each request twice for `n_prompts` consecutive pieces of a text, and compare the answers token by token.
-
-    text  None: the held-out text of the embedded model
-    Raises EngineUnavailable without llama-server, InvalidSettings for a short text, EngineRefused or EngineTimeout.
+    Raises EngineUnavailable without llama-server.
     """
-    path, engine = find_model(model), default_engine()
+    path, engine = tiny_model(), default_engine()
     engine.open_vocabulary(path)
-    prompts = pieces(engine.tokenize(text or held_out_text()), n_prompts, n_prompt)
+    prompts = pieces(engine.tokenize(held_out_text()), n_prompts, n_prompt)
     settings = Settings(n_seq_max=N_SLOTS, n_ctx=N_SLOTS * 2 * (n_prompt + n_gen))
-    with llama_server(path, settings, program=program) as server:
+    with llama_server(path, settings) as server:
         client = _Client(server, prompts, n_gen)
         found = tuple(Compared(name, (), client.compare(one)) for name, one in requests.items())
         return ServedAnswers(
@@ -112,3 +101,13 @@ class _Client:
         body = {"prompt": list(prompt), "n_predict": n_gen, "id_slot": slot, "ignore_eos": True, "return_tokens": True,
                 "cache_prompt": False} | more  # fmt: skip
         return whole_answer(HOST, self.server.port, "/completion", body)["tokens"]
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "same-answers": partial(same_answers, n_prompts=32, n_prompt=320, n_gen=128),
+    "served-answers": partial(served_answers, REQUESTS, n_prompts=32, n_prompt=320, n_gen=128),
+    "backend-answers": partial(served_answers, IN_BACKEND, n_prompts=8, n_prompt=320, n_gen=64),
+}
+
+if __name__ == "__main__":
+    recipes.main(RECIPES)

@@ -1,0 +1,75 @@
+"""How the records of a study are measured again: `python -m studies.<study>.measure`.
+
+A study's `measure` declares RECIPES: name of a record, without its machine -> a `partial` of the call that made it, or
+why it cannot be repeated. Called without names it lists them; with names it measures and writes records to a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from inferlab.records import save, studies
+
+
+class NotRepeatable(str):
+    """Why a record cannot be measured again: the end of a sentence that begins with "not repeatable, because"."""
+
+    __slots__ = ()
+
+
+Recipe = partial | NotRepeatable
+
+
+def recipes(study: str) -> Mapping[str, Recipe]:
+    """The recipes of one study, by the names of its records."""
+    return import_module(f"studies.{study}.measure").RECIPES
+
+
+def how_to_repeat(record: str) -> str | None:
+    """The command that measures a record again, or "not repeatable, because …"; None for a record of no study.
+
+    record  its name with its machine, e.g. "epyc-2c/waiting-tiny"
+    """
+    machine, _, name = record.partition("/")
+    study = next((one.name for one in studies() if (one / "records" / machine / f"{name}.json").is_file()), None)
+    if study is None:
+        return None
+    recipe = recipes(study)[name]
+    if isinstance(recipe, NotRepeatable):
+        return f"not repeatable, because {recipe}"
+    return f"python -m studies.{study}.measure {name}"
+
+
+def call_text(recipe: Recipe) -> str:
+    """A recipe as a line of Python, or its reason."""
+    if isinstance(recipe, NotRepeatable):
+        return f"not repeatable, because {recipe}"
+    words = [*map(repr, recipe.args), *(f"{name}={value!r}" for name, value in recipe.keywords.items())]
+    return f"{recipe.func.__name__}({', '.join(words)})"
+
+
+def main(found: Mapping[str, Recipe], words: Sequence[str] | None = None) -> None:
+    """Measure the named records again, one file each; without a name list what can be measured.
+
+    A record that is not repeatable ends the program with its reason, before anything is measured.
+    """
+    parser = argparse.ArgumentParser(description="Measure records of this study again; without a name, list them.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="records, without their machine")
+    parser.add_argument("--to", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)")
+    asked = parser.parse_args(words)
+    for name in asked.names:
+        if name not in found:
+            parser.error(f"there is no recipe {name!r}, only {', '.join(found)}")
+        if isinstance(found[name], NotRepeatable):
+            parser.error(f"{name} is {call_text(found[name])}")
+    for name in asked.names:
+        began = time.monotonic()
+        path = save(found[name](), asked.to / f"{name}.json")
+        print(f"{path}  ({time.monotonic() - began:.0f} s)")
+    for name, recipe in {} if asked.names else found.items():
+        print(f"{name}: {call_text(recipe)}")
