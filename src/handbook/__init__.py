@@ -11,8 +11,9 @@ In Sphinx: `setup` connects the parts.
   `predictions`, `atlas_table`, `settings_table`, `engine_table` and `speculation_table` make diagrams, claims on trial,
   questions to the reader, and the tables of the hardware atlas, of the settings of five programs, of the engines and
   of the types of speculation; `syllabus` makes the blocks and plans of a workshop, with their minutes; `gallery` shows
-  every diagram once, as files to take along; `key_facts` answers once what several pages tell; `tables` numbers
-  captioned tables, and `code_lines` makes the lines of code break well on a phone.
+  every diagram once, as files to take along; `key_facts` answers once what several pages tell; `repeat_directive` says
+  how a study is measured again, and `study_use` which pages show it; `tables` numbers captioned tables, and
+  `code_lines` makes the lines of code break well on a phone.
 - How it reaches the reader: `assets` gives a page its fonts, scripts and the one `stylesheet`; `accessibility` mends
   what a screen reader or a keyboard would stumble over.
 - What runs in it: `instruments` puts Python with the library, and llama.cpp, into the site, for a page's workers to
@@ -72,6 +73,7 @@ def setup(app) -> dict:
         page_kernel,
         predictions,
         recorded_runs,
+        repeat_directive,
         settings_table,
         speculation_table,
         syllabus,
@@ -81,7 +83,7 @@ def setup(app) -> dict:
     )
 
     tabled = (trials, predictions, atlas_table, settings_table, engine_table, speculation_table, tables, syllabus)
-    content = (*tabled, key_facts, diagrams, formulas, drawings, gallery, code_lines, translation)
+    content = (*tabled, key_facts, repeat_directive, diagrams, formulas, drawings, gallery, code_lines, translation)
     reaching = (page_kernel, assets, instruments, instrument_directive, findable, launch)
     for part in (accessibility, *content, *reaching, recorded_runs, incremental):
         part.setup(app)

@@ -1,9 +1,9 @@
 """Reuses the results of a page's last execution while nothing has changed that they can depend on.
 
-Results are kept in `_build/.executed`, one file for each page, with digests of the page's code cells and of the parts
-of `fingerprints.context`. The whole page is executed again if a digest differs, or if its last execution failed or
-wrote to standard error. A page that a busy machine disturbs shows an earlier run of the same code cells: the one kept
-here, whatever its context, else the recorded one.
+Results are kept in `_build/.executed`, one file for each page, with digests of the page's code cells, of the studies
+that they name, and of the parts of `fingerprints.context`. The whole page is executed again if a digest differs, or if
+its last execution failed or wrote to standard error. A page that a busy machine disturbs shows an earlier run of the
+same code cells: the one kept here, whatever its context, else the recorded one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import nbformat
 from myst_nb.core.execute import NotebookClientBase, NotebookClientDirect, create_client
 
-from handbook import fingerprints, recorded_runs
+from handbook import fingerprints, recorded_runs, study_use
 from handbook.page_execution import Ending, Execution, execute
 from inferlab.records import write_whole
 
@@ -69,28 +69,29 @@ class Executions:
         """Whether results of a page are kept, of whatever age."""
         return self._file(name).is_file()
 
-    def find(self, name: str, page: str) -> dict[str, Any] | None:
-        """The kept results of a page, if they were made with the same page and context."""
+    def find(self, name: str, page: Mapping[str, str]) -> dict[str, Any] | None:
+        """The kept results of a page, if they were made with the same `page_parts` and context."""
         kept = recorded_runs.read(self._file(name))
-        made_with = {**self.context, "page": page}
+        made_with = {**self.context, **page}
         if kept and kept["made_with"] == made_with:
             return kept
         self.because[name] = _why_executed(kept["made_with"], made_with) if kept else "no results kept"
         return None
 
-    def keep(self, name: str, page: str, notebook: nbformat.NotebookNode, execution: Execution) -> None:
+    def keep(self, name: str, page: Mapping[str, str], notebook: nbformat.NotebookNode, execution: Execution) -> None:
         """Keep what was executed, or nothing when it failed, wrote to standard error, or the library changed since."""
         result = execution.result
         self.executed[name] = result["runtime"]
         self._file(name).unlink(missing_ok=True)
-        if is_clean(notebook, result) and fingerprints.library_digest() == self.context["library"]:
-            made = {"made_with": {**self.context, "page": page}, "machine": self.machine, "engine": execution.engine}
+        same = fingerprints.library_digest() == self.context["library"] and page["studies"] == _studies(notebook)
+        if same and is_clean(notebook, result):
+            made = {"made_with": {**self.context, **page}, "machine": self.machine, "engine": execution.engine}
             write_whole(self._file(name), json.dumps({**made, "result": result, **outputs_of(notebook)}))
 
-    def earlier(self, name: str, page: str) -> dict[str, Any] | None:
+    def earlier(self, name: str, page: Mapping[str, str]) -> dict[str, Any] | None:
         """A run of the same code cells: this machine's last one, else the recorded one."""
         runs = (recorded_runs.read(self._file(name)), recorded_runs.recorded(name))
-        return next((run for run in runs if run and run["made_with"]["page"] == page), None)
+        return next((run for run in runs if run and run["made_with"]["page"] == page["page"]), None)
 
     def fail(self, name: str, ending: Ending) -> None:
         """Note in one sentence why a page failed, with the file that has the traceback."""
@@ -117,7 +118,7 @@ class CachingClient(NotebookClientDirect):
 
     def start_client(self) -> None:
         executions: Executions = self._kwargs["executions"]
-        name, page = executions.name(self.path), page_key(self.notebook, self.nb_config.execution_in_temp)
+        name, page = executions.name(self.path), page_parts(self.notebook, self.nb_config.execution_in_temp)
         if kept := executions.find(name, page):
             restore_outputs(self.notebook, kept)
             self.exec_metadata = kept["result"]
@@ -150,6 +151,15 @@ class CachingClient(NotebookClientDirect):
 
 def _why_executed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     return f"changed: {', '.join(part for part in now if before.get(part) != now[part])}"
+
+
+def page_parts(notebook: nbformat.NotebookNode, in_temp: bool = False) -> dict[str, str]:
+    """Digests of what a page's results depend on by itself: its cells, and the studies that they name."""
+    return {"page": page_key(notebook, in_temp), "studies": _studies(notebook)}
+
+
+def _studies(notebook: nbformat.NotebookNode) -> str:
+    return study_use.studies_digest("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code"))
 
 
 def page_key(notebook: nbformat.NotebookNode, in_temp: bool = False) -> str:

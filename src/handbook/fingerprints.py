@@ -19,7 +19,7 @@ from inferlab.errors import ModelNotFound
 from inferlab.machine import Machine
 from inferlab.model.find import find_model
 from inferlab.prediction.calibration import calibration_file
-from inferlab.records import to_json
+from inferlab.records import STUDIES, to_json
 
 ENVIRONMENT_PREFIXES = ("INFERLAB_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_", "OMP_", "GOMP_", "KMP_",
                         "XDG_CACHE_HOME")  # fmt: skip
@@ -34,7 +34,7 @@ RECORDED = "recorded"
 def context() -> dict[str, str]:
     """Digests of everything except the page itself, by part.
 
-    library    every file of `src` but the recorded runs: code, records, claims and the embedded model
+    library    every file of `src` but the recorded runs and the studies: code, records, claims, the embedded model
     llama.cpp  its shared libraries: names, sizes, dates of change
     packages   names and versions of what is installed
     machine    processor, cores, memory, devices and their backends
@@ -58,12 +58,12 @@ def llama_cpp_files(environment: Mapping[str, str]) -> list[Path]:
     return [path for folder in {libraries.folder(), preferred} if folder.is_dir() for path in folder.iterdir()]
 
 
-def library_digest(packages: Iterable[str] = ("inferlab", "studies", "handbook")) -> str:
-    """Digest of every file of these packages."""
+def library_digest(packages: Iterable[str] = ("inferlab", "handbook")) -> str:
+    """Digest of every file of these packages, and of what all studies share; a study counts for its own pages."""
     folders = {name: Path(str(files(name))) for name in packages}
-    return contents_digest(
-        (f"{name}/{file.relative_to(at)}", file) for name, at in folders.items() for file in files_below(at)
-    )
+    found = [(f"{name}/{file.relative_to(at)}", file) for name, at in folders.items() for file in files_below(at)]
+    shared = sorted(Path(str(files(STUDIES))).glob("*.py"))
+    return contents_digest([*found, *((f"{STUDIES}/{file.name}", file) for file in shared)])
 
 
 def files_below(folder: Path) -> list[Path]:

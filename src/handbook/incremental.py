@@ -1,10 +1,10 @@
 """Selects the pages that a build reads and writes again.
 
 Sphinx reads the pages that are newer than its last reading. Here a page is read again when its content differs,
-whatever its date. All pages are read again when anything differs that several pages can show (the library, styles,
-diagrams, sources), and when the last build had a warning or did not end. All pages are written again when something
-changed that pages show of each other: a title, a label, the number of a figure. Pages that are read again take their
-results from `execution_cache` where those are still valid.
+whatever its date, or a study that it names. All pages are read again when anything differs that several pages can show
+(the library, styles, diagrams, sources), and when the last build had a warning or did not end. All pages are written
+again when something changed that pages show of each other: a title, a label, the number of a figure. Pages that are
+read again take their results from `execution_cache` where those are still valid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from myst_nb.core.execute import create_client
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
-from handbook import fingerprints, recorded_runs
+from handbook import fingerprints, recorded_runs, study_use
 from handbook.execution_cache import Executions, failures
 
 LOGGER = logging.getLogger(__name__)
@@ -86,7 +86,9 @@ class Build:
         return fingerprints.digest([self.executions.context, fingerprints.contents_digest(beside)])
 
     def page_digest(self, env: Any, name: str) -> str:
-        return fingerprints.contents_digest([(name, Path(env.doc2path(name)))])
+        path = Path(env.doc2path(name))
+        shown = study_use.studies_digest(path.read_text(encoding="utf-8"))
+        return fingerprints.digest([fingerprints.contents_digest([(name, path)]), shown])
 
     def results_are_missing(self, env: Any, name: str) -> bool:
         """Whether a page was executed and its results were not kept, or are gone, or are those of an earlier run."""

@@ -18,7 +18,7 @@ import pytest
 from ipykernel.ipkernel import IPythonKernel
 
 from handbook import fingerprints, page_kernel
-from handbook.execution_cache import Executions, page_key
+from handbook.execution_cache import Executions, page_parts
 from handbook.page_execution import Execution
 
 Tested = list[tuple[pytest.Item, pytest.CallInfo]]
@@ -53,7 +53,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def keep(executions: Executions, path: Path, notebook: nbformat.NotebookNode, tested: Tested) -> None:
     """Put the outputs of a lab's cells into its notebook, and keep them as a build does."""
-    page = page_key(notebook)
+    page = page_parts(notebook)
     code_cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for item, _ in tested:
         code_cells[item.cell_num].outputs = item.test_outputs

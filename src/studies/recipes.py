@@ -30,19 +30,22 @@ def recipes(study: str) -> Mapping[str, Recipe]:
     return import_module(f"studies.{study}.measure").RECIPES
 
 
-def how_to_repeat(record: str) -> str | None:
-    """The command that measures a record again, or "not repeatable, because …"; None for a record of no study.
+def how_to_repeat(record: str) -> str:
+    """The command that measures a record again, or "not repeatable, because …". Raises KeyError without a recipe.
 
     record  its name with its machine, e.g. "epyc-2c/waiting-tiny"
     """
-    machine, _, name = record.partition("/")
-    study = next((one.name for one in studies() if (one / "records" / machine / f"{name}.json").is_file()), None)
-    if study is None:
-        return None
-    recipe = recipes(study)[name]
-    if isinstance(recipe, NotRepeatable):
-        return f"not repeatable, because {recipe}"
-    return f"python -m studies.{study}.measure {name}"
+    name = record.partition("/")[2]
+    for study in with_records():
+        if recipe := recipes(study).get(name):
+            repeatable = not isinstance(recipe, NotRepeatable)
+            return f"python -m studies.{study}.measure {name}" if repeatable else call_text(recipe)
+    raise KeyError(record)
+
+
+def with_records() -> list[str]:
+    """The studies that have recipes."""
+    return [folder.name for folder in studies() if (folder / "measure.py").is_file()]
 
 
 def call_text(recipe: Recipe) -> str:

@@ -6,18 +6,20 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from handbook import fingerprints
+from handbook import fingerprints, study_use
 from handbook.execution_cache import Executions, is_ci, is_clean, page_key, restore_outputs
 from handbook.page_execution import Execution
 
 RESULT = {"succeeded": True, "runtime": 1.5, "mtime": 1e9, "method": "force", "error": None, "traceback": None}
+PAGE = {"page": "page", "studies": "none"}
 CONTEXT = {"library": "as it is", "machine": "this one"}
 
 
 @pytest.fixture(autouse=True)
 def same_library(monkeypatch):
-    """The library stays as it is while a page is executed."""
+    """The library and the studies stay as they are while a page is executed."""
     monkeypatch.setattr(fingerprints, "library_digest", lambda: CONTEXT["library"])
+    monkeypatch.setattr(study_use, "studies_digest", lambda text: PAGE["studies"])
 
 
 def executions(folder, context=CONTEXT):
@@ -32,7 +34,7 @@ def notebook(*outputs, source="1 + 1", prose="As text", **metadata):
 def kept(folder, *outputs, result=RESULT):
     """Whether a page with these outputs is kept."""
     build = executions(folder)
-    build.keep("book/page", "page", notebook(*outputs), Execution(result))
+    build.keep("book/page", PAGE, notebook(*outputs), Execution(result))
     assert build.executed == {"book/page": 1.5}
     return build.has("book/page")
 
@@ -42,7 +44,7 @@ def test_results_are_used_with_the_same_page_and_context(tmp_path):
     glued = new_output("display_data", {"text/plain": "3"}, metadata={"scrapbook": {"name": "three"}})
     assert kept(tmp_path, glued, new_output("stream", name="stdout", text="hello\n"))
     later = executions(tmp_path)
-    found = later.find("book/page", "page")
+    found = later.find("book/page", PAGE)
     assert found["result"] == RESULT
     page = notebook()
     restore_outputs(page, found)
@@ -56,10 +58,11 @@ def test_results_are_used_with_the_same_page_and_context(tmp_path):
 @pytest.mark.parametrize(
     ("context", "page", "reason"),
     [
-        ({**CONTEXT, "library": "edited"}, "page", "changed: library"),
-        ({**CONTEXT, "machine": "another"}, "page", "changed: machine"),
-        ({**CONTEXT, "new part": "anything"}, "page", "changed: new part"),
-        (CONTEXT, "edited", "changed: page"),
+        ({**CONTEXT, "library": "edited"}, PAGE, "changed: library"),
+        ({**CONTEXT, "machine": "another"}, PAGE, "changed: machine"),
+        ({**CONTEXT, "new part": "anything"}, PAGE, "changed: new part"),
+        (CONTEXT, {**PAGE, "page": "edited"}, "changed: page"),
+        (CONTEXT, {**PAGE, "studies": "edited"}, "changed: studies"),
     ],
 )
 def test_results_of_anything_else_are_refused(tmp_path, context, page, reason):
@@ -89,7 +92,10 @@ def test_failed_and_noisy_executions_are_not_kept(tmp_path):
 
 
 def test_results_of_a_library_edited_meanwhile_are_not_kept(tmp_path, monkeypatch):
-    """A page that ran while its library was edited may have used either."""
+    """A page that ran while its library or its study was edited may have used either."""
+    with monkeypatch.context() as patched:
+        patched.setattr(study_use, "studies_digest", lambda text: "edited")
+        assert not kept(tmp_path)
     monkeypatch.setattr(fingerprints, "library_digest", lambda: "edited")
     assert not kept(tmp_path)
 
@@ -99,7 +105,7 @@ def test_a_damaged_file_counts_as_none(tmp_path, text):
     """What cannot be read is executed again."""
     assert kept(tmp_path)
     (tmp_path / ".executed/book/page.json").write_text(text)
-    assert executions(tmp_path).find("book/page", "page") is None
+    assert executions(tmp_path).find("book/page", PAGE) is None
 
 
 def test_a_page_is_what_its_kernel_gets():

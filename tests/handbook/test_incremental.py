@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
 
-from handbook import fingerprints
+from handbook import fingerprints, study_use
 from handbook.execution_cache import Executions
 from handbook.incremental import lock_build, summary
 
@@ -162,6 +162,18 @@ def test_a_changed_library_executes_every_page(book, monkeypatch):
     """Results made with another library are not used."""
     monkeypatch.setattr(fingerprints, "library_digest", lambda: "edited")
     assert book.build() == ["one", "two"]
+    assert book.build() == []
+
+
+def test_an_edit_in_a_study_executes_its_own_page_alone(book, monkeypatch):
+    """Another page keeps its results."""
+    book.edit("two", "import time", "import time, studies.training")
+    monkeypatch.setattr(study_use, "studies_digest", lambda text: "training" * ("studies.training" in text))
+    assert book.build() == ["one", "two"]
+    moment = book.moment("one")
+    monkeypatch.setattr(study_use, "studies_digest", lambda text: "edited" * ("studies.training" in text))
+    assert book.build() == ["two"]
+    assert book.moment("one") == moment
     assert book.build() == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from handbook import fingerprints
-from handbook.execution_cache import Executions, page_key
+from handbook.execution_cache import Executions, page_parts
 
 pytestmark = pytest.mark.engine  # what a page depends on includes the devices that llama.cpp finds
 
@@ -29,7 +29,7 @@ def kept(tmp_path):
         done = subprocess.run([*command, "-p", "handbook.tested_labs"], cwd=tmp_path, capture_output=True, text=True)
         build = Executions(tmp_path, tmp_path / "_build" / ".executed", fingerprints.context())
         as_read = nbformat.read(tmp_path / "labs" / "one.ipynb", as_version=4)
-        found = build.find("labs/one", page_key(as_read))
+        found = build.find("labs/one", page_parts(as_read))
         return found, f"{build.because}\n{done.stdout}{done.stderr}"
 
     return run
