@@ -306,9 +306,14 @@ def _dict_items(key: Any, value: Any, data: dict[str, Any], place: str) -> Itera
     for name, item in data.items():
         entry_place = f"{place}/{name}"
         yield (
-            (name if key is str else from_json(key, _number(name, entry_place), entry_place)),
+            (key(name) if is_text(key) else from_json(key, _number(name, entry_place), entry_place)),
             from_json(value, item, entry_place),
         )
+
+
+def is_text(hint: Any) -> bool:
+    """Whether a type hint is text, or a key that is text with parts."""
+    return isinstance(hint, type) and issubclass(hint, str)
 
 
 def _number(text: str, place: str) -> Any:

@@ -13,7 +13,7 @@ from inferlab.model.repacking import processor_kind
 from inferlab.prediction.compare import measured_bytes
 from inferlab.prediction.memory.host_weights import host_weights
 from inferlab.prediction.memory.placement import placed_layers
-from inferlab.prediction.memory.planner import planned_devices
+from inferlab.prediction.memory.request import planned_devices
 from inferlab.records import SEQUENCE, class_of, from_record, kinds, shipped
 from inferlab.results.contribution import contribution
 from inferlab.units import MIB

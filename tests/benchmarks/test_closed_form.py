@@ -11,8 +11,10 @@ from inferlab.errors import EngineError
 from inferlab.facts import read_table
 from inferlab.machine import Device
 from inferlab.model.gguf import read_gguf
+from inferlab.prediction.memory.bound import bound
 from inferlab.prediction.memory.compute import DENSE, compute_bytes, most_compute_bytes, outputs_reserved
-from inferlab.prediction.memory.planner import MemoryPlanner
+from inferlab.prediction.memory.request import MemoryRequest
+from inferlab.prediction.memory.simulated import host_attends_for_devices
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -197,14 +199,14 @@ def test_a_bound_holds_for_models_that_are_partly_on_a_device(tmp_path):
             settings = random_settings(random).but(
                 n_gpu_layers=random.randint(0, 8), offload_kqv=random.random() < 0.6, swa_full=random.random() < 0.5
             )
-            planner = MemoryPlanner(model, settings, there, per_sequence=False, simulate=False)
-            if planner.host_attends_for_devices:
+            request = MemoryRequest(model, settings, there, per_sequence=False, simulate=False)
+            if host_attends_for_devices(request):
                 continue
             try:
                 told = dry_run.simulate_stand_in(model, settings, 0).compute_bytes
             except EngineError:  # llama.cpp refuses some of these shapes
                 continue
             answered += 1
-            for name, (least, most) in planner.bound().compute_range.items():
+            for name, (least, most) in bound(request).compute_range.items():
                 assert least - PRINTED <= told.get(name, 0) <= most + PRINTED, (name, family, model.metadata, settings)
     assert answered > 200

@@ -125,7 +125,7 @@ def test_the_library_holds_what_instruments_need(tmp_path):
     instruments.write_library(tmp_path / "library.zip")
     with ZipFile(tmp_path / "library.zip") as archive:
         names = set(archive.namelist())
-    wanted = "instruments/views model/gguf prediction/memory/planner prediction/fit prediction/paste facts"
+    wanted = "instruments/views model/gguf prediction/memory/request prediction/fit prediction/paste facts"
     assert {f"inferlab/{name}.py" for name in wanted.split()} <= names
     assert {f"inferlab/data/facts/{path.name}" for path in (ROOT / "src/inferlab/data/facts").iterdir()} <= names
     unwanted = ("engine/worker", "engine/process", "engine/client", "figures/", "widgets/", "cli/", "tiny", "records/")

@@ -14,7 +14,7 @@ from inferlab.measurement.telemetry.samples import Sample
 from inferlab.prediction import diagnosis
 from inferlab.settings import Settings
 from inferlab.units import MIB
-from studies.faults import faults
+from studies.faults import study as faults
 
 N_PROMPT, N_GEN = 192, 120
 
@@ -133,7 +133,7 @@ def rounds():
     return faults.recorded_rounds()
 
 
-@pytest.mark.parametrize("number", range(len(faults.RECORDED)))
+@pytest.mark.parametrize("number", range(len(faults.ROUNDS)))
 def test_the_answer_does_not_depend_on_what_was_set(number):
     """With settings, buffers, links, load, model and date of another run, every recorded diagnosis stays the same."""
     one = rounds()[number]

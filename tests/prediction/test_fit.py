@@ -9,7 +9,7 @@ from marks import needs_rpc
 import inferlab as lab
 from inferlab.errors import InvalidSettings, ModelNotFound
 from inferlab.prediction import fit
-from inferlab.prediction.fit import machine_for, verdict
+from inferlab.prediction.fit import machine_for
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.search import largest_fitting
 from inferlab.units import GIB, MIB
@@ -26,26 +26,26 @@ BOUND = made_plan(
 @pytest.mark.parametrize(("room", "fits"), [(15, "yes"), (14, "unsure"), (12, "unsure"), (11, "no")])
 def test_a_bound_that_straddles_the_room_leaves_it_open(room, fits):
     """Yes from the safe end upwards, no below the least, unsure between: never a guess."""
-    assert verdict(BOUND, {"gpu0": room * MIB}) == fits
+    assert BOUND.fits({"gpu0": room * MIB}) == fits
 
 
 def test_every_device_must_fit():
     """One room that is too small is enough for no, whatever the others have."""
-    assert verdict(made_plan(), {"gpu0": GIB, "host": 5 * MIB}) == "no"
-    assert verdict(made_plan(), {"gpu0": GIB, "host": 6 * MIB}) == "yes"
+    assert made_plan().fits({"gpu0": GIB, "host": 5 * MIB}) == "no"
+    assert made_plan().fits({"gpu0": GIB, "host": 6 * MIB}) == "yes"
 
 
 def test_what_is_not_told_is_not_assumed():
     """A device that does not tell its memory, or a part without a range, makes a yes impossible; a no stays a no."""
     part_open = made_plan(devices={"gpu0": DeviceBytes(10 * MIB, 0, None, 0)})
-    assert verdict(made_plan(), {"gpu0": None}) == "unsure"
-    assert verdict(part_open, {"gpu0": GIB}) == "unsure"
-    assert verdict(part_open, {"gpu0": MIB}) == "no"
+    assert made_plan().fits({"gpu0": None}) == "unsure"
+    assert part_open.fits({"gpu0": GIB}) == "unsure"
+    assert part_open.fits({"gpu0": MIB}) == "no"
 
 
 def test_a_device_that_holds_nothing_fits():
     """A card that a plan leaves empty needs no room."""
-    assert verdict(made_plan(devices={"host": DeviceBytes(MIB)}), {"gpu0": MIB}) == "yes"
+    assert made_plan(devices={"host": DeviceBytes(MIB)}).fits({"gpu0": MIB}) == "yes"
 
 
 def test_a_card_of_the_readers_choice_stands_in_for_the_machine():

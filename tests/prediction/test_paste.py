@@ -14,8 +14,8 @@ from inferlab.options.lines.base import is_default
 from inferlab.options.names import options, program_named, programs
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import DeviceBytes
+from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.paste import Pasted, above_trained, lines_for
-from inferlab.prediction.rooms import SHARED
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 

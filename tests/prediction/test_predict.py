@@ -20,7 +20,7 @@ from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import measured_bytes
-from inferlab.prediction.memory import planner
+from inferlab.prediction.memory import request
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.validation import without_type
 from inferlab.settings import Settings
@@ -177,7 +177,7 @@ def test_without_llama_cpp_a_bound_is_made_of_closed_forms(monkeypatch):
     """Where it is not installed a half-offloaded model gets the same bound, to 1 MiB of a simulation's."""
     settings = Settings(n_ctx=4096, n_gpu_layers=9)
     simulated = predict_memory(MISTRAL, settings, ABSENT)
-    monkeypatch.setattr(planner, "can_simulate", lambda: False)
+    monkeypatch.setattr(request, "can_simulate", lambda: False)
     plan = predict_memory(MISTRAL, settings, ABSENT)
     assert (plan.method, plan.layers, plan.notes) == (simulated.method, simulated.layers, simulated.notes)
     for device, ends in simulated.compute_range.items():
@@ -212,7 +212,7 @@ def test_without_simulation_a_bound_holds_what_the_simulation_tells(name, asked)
 
 def test_without_llama_cpp_a_compute_buffer_without_a_formula_is_unknown(monkeypatch):
     """A cache of f32, which cards convert: weights and cache are exact, and no number is made up."""
-    monkeypatch.setattr(planner, "can_simulate", lambda: False)
+    monkeypatch.setattr(request, "can_simulate", lambda: False)
     plan = predict_memory(MISTRAL, Settings(n_ctx=4096, type_k="f32", type_v="f32"), ABSENT)
     assert (plan.method, plan.compute_range, plan.total_bytes) == ("partial", {}, None)
     assert {held.compute_bytes for held in plan.devices.values()} == {None}
@@ -246,11 +246,11 @@ def test_without_simulation_a_cache_without_a_formula_stays_an_error(tmp_path):
 @pytest.mark.engine
 def test_a_simulation_that_cannot_be_imported_is_an_engine_that_is_not_there(monkeypatch):
     """In a browser there are no processes: the planner knows, and a stand-in is refused with the reason."""
-    assert planner.can_simulate()
+    assert request.can_simulate()
     monkeypatch.setitem(sys.modules, "inferlab.engine.dry_run", None)
-    assert not planner.can_simulate()
+    assert not request.can_simulate()
     with pytest.raises(EngineUnavailable, match=r"llama.cpp cannot run here: .*dry_run"):
-        planner.require_simulation()
+        request.require_simulation()
 
 
 @pytest.mark.engine

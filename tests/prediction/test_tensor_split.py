@@ -14,7 +14,7 @@ from inferlab.prediction.memory.tensor_split import TensorSplit
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.settings import NOT_DIVIDED, Settings
 from inferlab.units import GIB, MIB
-from studies.several_cards.device_use import pair_of_devices
+from studies.several_cards.measure import pair_of_devices
 
 LLAMA, QWEN, TINY = shape("llama-3.1-8b"), shape("qwen3-30b-a3b"), shape("qwen2.5-0.5b")
 TWO = Machine("a processor", 8, 64 * GIB, "Linux", "3.11", None, devices=tuple(

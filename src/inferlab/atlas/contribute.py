@@ -19,7 +19,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from inferlab.errors import ContributionRefused, RecordError
-from inferlab.records import SCHEMA, SEQUENCE, as_text, class_of, kind_of, kinds, record_fields, write_whole
+from inferlab.records import SCHEMA, SEQUENCE, as_text, class_of, is_text, kind_of, kinds, record_fields, write_whole
 from inferlab.records_v1 import upgrade
 
 # A path begins with a slash, a drive or "~" at the beginning of a word; "tokens/s" and "K/V" are no paths.
@@ -99,7 +99,7 @@ def _type_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         pair = {"prefixItems": [_type_schema(member, definitions) for member in inner], "minItems": len(inner)}
         return {"type": "array", **({"items": _type_schema(inner[0], definitions)} if several else pair)}
     if origin is dict:
-        names = _string_schema() if inner[0] is str else {"pattern": NUMBER}
+        names = _string_schema() if is_text(inner[0]) else {"pattern": NUMBER}
         return {"type": "object", "propertyNames": names, "additionalProperties": _type_schema(inner[1], definitions)}
     plain = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
     return {"type": plain[hint], **(_string_schema() if hint is str else {})} if hint in plain else _scalar_schema()

@@ -25,13 +25,13 @@ from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.drafter import DraftPlan, plan_drafter
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
+from inferlab.prediction.free_memory import BACKENDS, DEFAULT_BACKEND, machine_for
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.cache import require_effect
-from inferlab.prediction.memory.plan import CLOSED_FORM
+from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text, verified_text
 from inferlab.prediction.paste import Pasted, lines_for
 from inferlab.prediction.predict import simulated_memory
-from inferlab.prediction.rooms import BACKENDS, DEFAULT_BACKEND, SHARED, devices_in, is_open, machine_for, most_bytes
 from inferlab.prediction.search import Answer
 from inferlab.settings import Settings
 from inferlab.units import GIB, KIB, MIB, bytes_text
@@ -241,7 +241,7 @@ def plan_table(found: Fit):
         room = "" if is_shared else cell_text(found.room_bytes.get(device))
         table.add_row(device, *parts, total, room)
     if is_shared:
-        exact, most = found.plan.total_bytes, None if is_open(found.plan, SHARED) else most_bytes(found.plan, SHARED)
+        exact, most = found.plan.total_bytes, None if found.plan.is_open(SHARED) else found.plan.most_bytes(SHARED)
         table.add_row(SHARED, "", "", "", "", cell_text(exact, most), cell_text(found.room_bytes[SHARED]))
     return table
 
@@ -288,22 +288,22 @@ def plan_bar(found: Fit, name: str):
 
 def bytes_of_a_sign(found: Fit) -> float:
     """Bytes of one sign of a bar: the largest device or room fills the line."""
-    most = [*(most_bytes(found.plan, name) for name in bar_names(found)), *filter(None, found.room_bytes.values())]
+    most = [*(found.plan.most_bytes(name) for name in bar_names(found)), *filter(None, found.room_bytes.values())]
     return max(most) / BAR
 
 
 def bar_parts(plan: MemoryPlan, name: str) -> list[tuple[str, str, int]]:
     """Sign, colour and bytes of each kind; a bound is drawn at its upper end, an unknown part not at all."""
-    devices = devices_in(plan, name)
+    devices = plan.devices_in(name)
     held = {kind: sum(plan.devices[device].parts[kind] or 0 for device in devices) for kind in SIGNS}
-    held["compute"] += most_bytes(plan, name) - sum(held.values())
+    held["compute"] += plan.most_bytes(name) - sum(held.values())
     return [(*SIGNS[kind], n) for kind, n in held.items()]
 
 
 def fit_margin_text(found: Fit) -> str:
     """How much is left or missing; where a compute buffer is unknown, it is not in that."""
     text = margin_text(found.margin_bytes)
-    unknown = any(is_open(found.plan, room) for room in found.room_bytes)
+    unknown = any(found.plan.is_open(room) for room in found.room_bytes)
     return f"{text} without the compute buffer" if text and unknown else text
 
 

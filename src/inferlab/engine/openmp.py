@@ -14,7 +14,7 @@ from inferlab.engine import linked
 
 SPIN_COUNT, WAIT_POLICY, BLOCK_TIME = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"
 BOUNDED = "2000"
-"""Chosen by the records of `experiments.waiting`, which the page on the operating system shows."""
+"""Chosen by the records `waiting-*` of the study `operating_system`, which the page on a CPU alone shows."""
 DEFAULT = "300000"
 """What libgomp takes by itself; on hybrid x86 processors newer ones take 1 (config/linux/x86/spincount.h)."""
 READ_BY = {

@@ -1,6 +1,6 @@
 """Quantize a model file with llama.cpp's own quantizer, in the worker.
 
-model.dequantize explains the types, model.quant_mixes which tensor gets which type.
+model.ggml_types has the types, model.quant_mixes which tensor gets which type.
 """
 
 from __future__ import annotations

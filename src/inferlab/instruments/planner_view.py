@@ -14,10 +14,9 @@ from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
-from inferlab.prediction.memory.plan import CLOSED_FORM
+from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
-from inferlab.prediction.rooms import SHARED, devices_in, fullest_room
 from inferlab.prediction.steps import Step
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB, bytes_text, count_text, rate_text
@@ -178,14 +177,14 @@ class Held:
 
 def held_by(found: Fit) -> list[Held]:
     """Each memory that the plan is compared with, and the host's where it is compared with none."""
-    rooms = [_held(found, room, devices_in(found.plan, room), n_bytes) for room, n_bytes in found.room_bytes.items()]
+    rooms = [_held(found, room, found.plan.devices_in(room), n_bytes) for room, n_bytes in found.room_bytes.items()]
     host = uncompared(found)
     return [*rooms, host] if host else rooms
 
 
 def uncompared(found: Fit) -> Held | None:
     """What the plan puts into RAM where it is compared with none."""
-    if any("host" in devices_in(found.plan, room) for room in found.room_bytes):
+    if any("host" in found.plan.devices_in(room) for room in found.room_bytes):
         return None
     return _held(found, "host", ("host",), None)
 
@@ -356,7 +355,7 @@ def _where(found: Fit) -> str:
     """The memory that the steps are compared in, as the head of a column."""
     if SHARED in found.room_bytes:
         return "Shared memory"
-    if fullest_room(found.plan, found.room_bytes) == "host":
+    if found.plan.fullest_room(found.room_bytes) == "host":
         return "RAM"
     return "On the card" if _n_cards(found) == 1 else "On the fullest card"
 

@@ -56,6 +56,17 @@ def repacked_bytes(tensor: Tensor, processor: str) -> int:
     return tensor.n_bytes if multiple and tensor.shape[1] % multiple == 0 else 0
 
 
+def takes_rows(tensor: Tensor, buffer: str, types: Collection[str]) -> bool:
+    """Whether a buffer of repacked weights takes a matrix with so many rows, where it was seen to take these types.
+
+    buffer  "CPU_REPACK", "AMX", or "" for none
+    """
+    if buffer == AMX:
+        return tensor.shape[1] % AMX_ROWS == 0
+    rows = next((rows for rows in ROWS.values() if set(types) <= rows.keys()), {}) if buffer else {}
+    return bool(multiple := rows.get(tensor.type)) and tensor.shape[1] % multiple == 0
+
+
 def _is_multiplied(tensor: Tensor) -> bool:
     """Whether it is a matrix of GGML_OP_MUL_MAT, or the experts' matrices of GGML_OP_MUL_MAT_ID."""
     stem, matrix = tensor.name.split(".")[0], len(tensor.shape) == 2 and tensor.shape[1] > 1

@@ -41,9 +41,9 @@ from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.kernels import KERNEL_OF_BUFFER
 from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.calibration import Calibration, Check, Timing
-from inferlab.prediction.memory.placement import placed_layers
+from inferlab.prediction.memory.placement import HOST, placed_layers
 from inferlab.prediction.rate_fits import attention_rates, matrix_rates
-from inferlab.prediction.rates import DeviceRates, LinkRates
+from inferlab.prediction.rates import LOOPBACK, DeviceKey, DeviceRates, LinkRates
 from inferlab.prediction.speed import PlacedModel, for_last_token, matrices
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -121,7 +121,7 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
     runs.measure_host(sorted({1, cores}))
     for gpu in machine.gpus:
         if gpu.backend != "RPC":
-            runs.measure_card(gpu.name, f"host/{cores}")
+            runs.measure_card(gpu.name, DeviceKey.of(HOST, cores))
     if "rpc" in libraries.backends():
         runs.measure_loopback()
     disk = ceilings.disk(check_path("wide"))
@@ -164,9 +164,11 @@ class _CalibrationRuns:
                 matrix_rates(p for p in products if p.n_threads == n),
                 attention_rates((a for a in attentions if a.n_threads == n), on_cpu=True),
             )  # fmt: skip
-            self.devices[f"host/{n}"] = self.with_overhead(rates, settings)
-        self.ceilings[f"host/{n}"] = ceilings.ceiling("host", n, CEILINGS, 0.1, self.engine)
-        self.check([(f"host/{n}", settings_of(request, n), request) for n in threads for request in HOST_REQUESTS])
+            self.devices[DeviceKey.of(HOST, n)] = self.with_overhead(rates, settings)
+        self.ceilings[DeviceKey.of(HOST, n)] = ceilings.ceiling("host", n, CEILINGS, 0.1, self.engine)
+        self.check(
+            [(DeviceKey.of(HOST, n), settings_of(request, n), request) for n in threads for request in HOST_REQUESTS]
+        )
 
     def measure_card(self, name: str, host: str) -> None:
         """Measure a card of this machine: memory of its context, rates, ceilings, link."""
@@ -194,17 +196,18 @@ class _CalibrationRuns:
         threads and nothing repacked.
         """
         with loopback_device() as device:
-            name, settings = f"loopback/{device.n_threads}", device.settings()
-            like_host = min((r for k, r in self.devices.items() if k.startswith("host/")),
+            name, settings = DeviceKey.of(LOOPBACK, device.n_threads), device.settings()
+            like_host = min((r for k, r in self.devices.items() if DeviceKey(k).place == HOST),
                             key=lambda rates: abs(rates.n_threads - device.n_threads))  # fmt: skip
-            own_layout = {key: rates for key, rates in like_host.matrices.items() if "/" not in key}
+            own_layout = {key: rates for key, rates in like_host.matrices.items() if not key.buffer}
             rates = replace(
                 like_host, name=name, matrices=own_layout, step_seconds=0.0, block_seconds=0.0, value_seconds=0.0
             )
             self.devices[name] = self.with_overhead(rates, settings)
-            device_and_host = self.devices[name], self.devices["host/1"]
+            one_thread = DeviceKey.of(HOST, 1)
+            device_and_host = self.devices[name], self.devices[one_thread]
             self.links[name] = self.link(name, settings, *device_and_host, device.endpoint)
-            self.check([(name, settings.but(**request.changes), request) for request in DEVICE_REQUESTS], "host/1")
+            self.check([(name, settings.but(**request.changes), request) for request in DEVICE_REQUESTS], one_thread)
         self.links[name] = self.relayed_link(name, self.links[name], *device_and_host)
 
     # --- operations -----------------------------------------------------------------------------

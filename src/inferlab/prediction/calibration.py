@@ -11,7 +11,7 @@ from inferlab.machine import Ceiling, Device, Link, Machine
 from inferlab.measurement.operations import Attention, Product
 from inferlab.model.find import cache_folder
 from inferlab.prediction.memory.placement import HOST
-from inferlab.prediction.rates import DeviceRates, LinkRates
+from inferlab.prediction.rates import LOOPBACK, DeviceKey, DeviceRates, LinkRates
 from inferlab.records import load, save
 from inferlab.settings import Settings
 from inferlab.shown import Shown
@@ -68,7 +68,7 @@ class Check:
 
     @property
     def place(self) -> str:
-        return place_of(self.device)
+        return DeviceKey(self.device).place
 
     def ratio(self, phase: str) -> float:
         """Measured over predicted seconds, from the median round."""
@@ -83,7 +83,7 @@ class Check:
 class Calibration(Shown):
     """A machine's rates and ceilings, the date, and the measurements that they were computed from.
 
-    devices  "host/2" is the host with two threads, "loopback/1" a loopback device with one, others ggml's names
+    devices  by `DeviceKey`: the host and a loopback device with their threads, others by ggml's names
     checks   models of other shapes, from which the corrections and the bands of plans follow
     timings  runs of small models; products and attentions are single operations
     disk_bytes_per_second  reading a file that is not in the page cache; None where it cannot be dropped from it
@@ -122,7 +122,7 @@ class Calibration(Shown):
 
         `device` is a name such as "loopback/1" or "CUDA0", or "host" for the host alone; its threads do not matter.
         """
-        return median([check.ratio(phase) for check in self.checks if check.place == place_of(device)] or [1.0])
+        return median([check.ratio(phase) for check in self.checks if check.place == DeviceKey(device).place] or [1.0])
 
     def errors(self, phase: str) -> list[float]:
         """How far each check is from its prediction, corrected by the others on its device: 0.2 is a fifth either way.
@@ -157,7 +157,7 @@ class Calibration(Shown):
 
     def host(self, n_threads: int | None) -> DeviceRates:
         """Rates of the host with n_threads, or with the nearest number that was measured (None: the most)."""
-        known = {int(name.split("/")[1]): name for name in self.devices if name.startswith("host/")}
+        known = {key.n_threads: key for key in map(DeviceKey, self.devices) if key.place == HOST}
         nearest = max(known) if n_threads is None else min(known, key=lambda n: abs(n - n_threads))
         return self.devices[known[nearest]]
 
@@ -169,7 +169,7 @@ class Calibration(Shown):
 
     def calibrated_name(self, device: Device) -> str:
         """The name under which a device was calibrated; an RPC device uses the loopback device's."""
-        loopbacks = [name for name in self.devices if name.startswith("loopback/")]
+        loopbacks = [key for key in map(DeviceKey, self.devices) if key.place == LOOPBACK]
         return loopbacks[0] if device.backend == "RPC" and loopbacks else device.name
 
     def link(self, name: str, link: Link | None = None) -> LinkRates:
@@ -198,11 +198,6 @@ class Calibration(Shown):
             return load(path if path.exists() or not name else f"{name}/calibration", cls)
         except RecordError as error:
             raise RecordError(f"{error} lab.calibrate() measures this machine in about four minutes.") from error
-
-
-def place_of(device: str) -> str:
-    """A device's name without its number of threads."""
-    return device.split("/")[0]
 
 
 def calibration_file() -> Path:

@@ -11,9 +11,8 @@ from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cell_bytes
 from inferlab.prediction.memory.placement import EMBEDDING, HOST, OUTPUT_MATRIX, layer_of
-from inferlab.prediction.memory.plan import MemoryPlan
+from inferlab.prediction.memory.plan import SHARED, MemoryPlan
 from inferlab.prediction.memory.recurrent import STATE_BYTES
-from inferlab.prediction.rooms import SHARED
 from inferlab.units import bytes_text
 
 

@@ -21,7 +21,7 @@ def extrapolations(placed: PlacedModel, calibration: Calibration, n_tokens: int)
 
 
 def _of_weights(placed: PlacedModel, calibration: Calibration) -> Iterator[str]:
-    known = {key.split("/")[0] for rates in placed.rates.values() for key in rates.matrices}
+    known = set().union(*(rates.types for rates in placed.rates.values()))
     for type in sorted({tensor.type for tensor, _ in placed.tensors()} - known):
         nearest = next(iter(placed.rates.values())).nearest_type(type)
         yield f"{type} has no rates of its own, so {nearest}, the nearest type in size, stands for it"

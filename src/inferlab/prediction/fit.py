@@ -19,19 +19,10 @@ from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.synthetic_model import parse_file_name, shape
+from inferlab.prediction.free_memory import DEFAULT_BACKEND, Size, compared_with, free_bytes, machine_for, usable_bytes
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.placement import has_experts
 from inferlab.prediction.predict import predict_memory
-from inferlab.prediction.rooms import (
-    DEFAULT_BACKEND,
-    Size,
-    compared_with,
-    free_bytes,
-    machine_for,
-    margin,
-    usable_bytes,
-    verdict,
-)
 from inferlab.prediction.search import Answer, PlanFor, Search
 from inferlab.prediction.steps import WEIGHT_TYPES, Step, neighbouring_types, steps
 from inferlab.settings import Settings
@@ -81,7 +72,7 @@ class Fit(Shown):
     @property
     def fits(self) -> str:
         """ "yes", "no" or "unsure" for the requested settings."""
-        return verdict(self.plan, self.room_bytes)
+        return self.plan.fits(self.room_bytes)
 
     @property
     def room_bytes(self) -> dict[str, int | None]:
@@ -91,7 +82,7 @@ class Fit(Shown):
     @property
     def margin_bytes(self) -> int | None:
         """Bytes left in the fullest room, negative where bytes are missing; None where free memory is unknown."""
-        return margin(self.plan, self.room_bytes)
+        return self.plan.margin(self.room_bytes)
 
     @property
     def compared_with(self) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory.plan import DeviceBytes
-from inferlab.prediction.rooms import devices_in, least_bytes, most_bytes
 from inferlab.prediction.search import Answer
 from inferlab.prediction.steps import Step
 
@@ -50,12 +49,12 @@ def _device_fields(held: DeviceBytes) -> dict[str, int | None]:
 
 
 def _room_fields(found: Fit, room: str) -> dict[str, Any]:
-    usable, most = found.room_bytes[room], most_bytes(found.plan, room)
+    usable, most = found.room_bytes[room], found.plan.most_bytes(room)
     return {
-        "devices": list(devices_in(found.plan, room)),
+        "devices": list(found.plan.devices_in(room)),
         "free_bytes": found.free_bytes[room],
         "room_bytes": usable,
-        "least_bytes": least_bytes(found.plan, room),
+        "least_bytes": found.plan.least_bytes(room),
         "most_bytes": most,
         "margin_bytes": None if usable is None else usable - most,
     }

@@ -14,7 +14,7 @@ from inferlab.options.lines import check_program, option_lines
 from inferlab.options.lines.base import ALWAYS, Part
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
 from inferlab.prediction.memory.cache import WINDOWED
-from inferlab.prediction.rooms import SHARED
+from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.search import MOST_N_CTX, Answer
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import MIB, bytes_text, count_text

@@ -23,8 +23,11 @@ from inferlab.model.repacking import processor_kind
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.extrapolation import extrapolations
 from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.assembly import closed_form
+from inferlab.prediction.memory.bound import bound
 from inferlab.prediction.memory.placement import HOST
-from inferlab.prediction.memory.planner import MemoryPlanner, planned_devices
+from inferlab.prediction.memory.request import MemoryRequest, planned_devices
+from inferlab.prediction.memory.simulated import from_simulation
 from inferlab.prediction.speed import PlacedModel, SpeedPlan, StepPlan, Term, weight_limits
 from inferlab.settings import Settings
 
@@ -50,8 +53,8 @@ def predict_memory(
     Raises InvalidSettings without n_ctx, UnsupportedArchitecture where neither closed form nor simulation is valid for
     the KV cache, or a card's backend was never compared.
     """
-    planner = _planner(model_named(model), settings, machine, reserve, simulate, as_cuda)
-    return planner.closed_form() or planner.from_simulation() or planner.bound()
+    request = _request(model_named(model), settings, machine, reserve, simulate, as_cuda)
+    return closed_form(request) or from_simulation(request) or bound(request)
 
 
 def simulated_memory(
@@ -61,19 +64,19 @@ def simulated_memory(
 
     None where no simulation is valid or llama.cpp cannot be asked. Raises as `predict_memory`, and EngineError.
     """
-    return _planner(model_named(model), settings, machine, RESERVES[0], True, as_cuda).from_simulation()
+    return from_simulation(_request(model_named(model), settings, machine, RESERVES[0], True, as_cuda))
 
 
-def _planner(
+def _request(
     model: Model, settings: Settings, machine: Machine | None, reserve: str, simulate: bool, as_cuda: bool
-) -> MemoryPlanner:
+) -> MemoryRequest:
     if reserve not in RESERVES:
         raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
     _require_layers(model)
     settings.require_model(model)
     gpus = planned_devices(settings, machine)
     processor = processor_kind(machine.instruction_sets) if machine else None
-    return MemoryPlanner(model, settings, gpus, reserve == "llama-server", processor, simulate, as_cuda)
+    return MemoryRequest(model, settings, gpus, reserve == "llama-server", processor, simulate, as_cuda)
 
 
 def predict_speed(
@@ -99,8 +102,8 @@ def predict_speed(
     calibration = calibration or Calibration.load()
     settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
     gpus = planned_devices(settings, machine)
-    planner = MemoryPlanner(model, settings, gpus, False)
-    if planner.shares_tensors:
+    request = MemoryRequest(model, settings, gpus, False)
+    if request.shares_tensors:
         raise InvalidSettings(
             "split_mode='tensor' cannot be timed in advance: the sums between devices in each layer have no measured "
             "rate here. Predict the memory, or predict the speed with split_mode='layer'."
@@ -111,7 +114,7 @@ def predict_speed(
         device: calibration.rates(name) for device, name in names.items()
     }
     links = {device: calibration.link(name, link) for device, name in names.items()}
-    placed_model = PlacedModel(model, settings, planner.layer_devices(), rates, links, planner.moved)
+    placed_model = PlacedModel(model, settings, request.layer_devices(), rates, links, request.moved)
     place = next(iter(names.values()), HOST)
     decode = _step(calibration, place, "decode", 1, placed_model.decode(n_prompt + n_gen // 2))
     overlap = placed_model.overlap(n_prompt)

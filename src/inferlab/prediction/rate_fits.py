@@ -13,21 +13,17 @@ from collections.abc import Iterable, Sequence
 
 from inferlab.measurement.operations import Attention, Product
 from inferlab.model.kernels import KERNEL_OF_BUFFER
-from inferlab.prediction.rates import TILED_CACHES, AttentionRates, MatrixRates, attended_cells
+from inferlab.prediction.rates import TILED_CACHES, AttentionKey, AttentionRates, MatrixKey, MatrixRates, attended_cells
 from inferlab.statistics import nonnegative_fit
 
 
-def matrix_rates(products: Iterable[Product]) -> dict[str, MatrixRates]:
-    """Rates by "<type>" or "<type>/<buffer>", from products with one token and with many."""
-    groups: dict[str, list[Product]] = {}
+def matrix_rates(products: Iterable[Product]) -> dict[MatrixKey, MatrixRates]:
+    """Rates by type and extra buffer, from products with one token and with many."""
+    groups: dict[MatrixKey, list[Product]] = {}
     for product in products:
-        groups.setdefault(matrix_key(product.type, product.buffer), []).append(product)
+        extra = product.buffer if product.buffer in KERNEL_OF_BUFFER else ""
+        groups.setdefault(MatrixKey.of(product.type, extra), []).append(product)
     return {key: _matrix_rates(group) for key, group in groups.items()}
-
-
-def matrix_key(type: str, buffer: str) -> str:
-    """The key of a type's rates in a buffer."""
-    return f"{type}/{buffer}" if buffer in KERNEL_OF_BUFFER else type
 
 
 def _matrix_rates(products: Sequence[Product]) -> MatrixRates:
@@ -47,12 +43,12 @@ def _batch_terms(product: Product) -> tuple[float, ...]:
     return n_weights, n_weights * n_tokens, n_tokens * product.n_cols, n_tokens * product.n_rows
 
 
-def attention_rates(operations: Iterable[Attention], on_cpu: bool) -> dict[str, AttentionRates]:
-    """Rates by "<type>/<path>/<values of a head>", from one query over shared and unshared heads, and a batch."""
-    groups: dict[str, list[Attention]] = {}
+def attention_rates(operations: Iterable[Attention], on_cpu: bool) -> dict[AttentionKey, AttentionRates]:
+    """Rates by type, path and values of a head, from one query over shared and unshared heads, and a batch."""
+    groups: dict[AttentionKey, list[Attention]] = {}
     for one in operations:
         path = "flash" if one.flash else "plain"
-        groups.setdefault(f"{one.type_k.lower()}/{path}/{one.head_dim}", []).append(one)
+        groups.setdefault(AttentionKey.of(one.type_k.lower(), path, one.head_dim), []).append(one)
     return {key: _attention_rates(group, on_cpu) for key, group in groups.items()}
 
 

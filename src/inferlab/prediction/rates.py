@@ -10,11 +10,69 @@ from dataclasses import dataclass, field
 
 from inferlab.model.ggml_types import TYPES
 
+LOOPBACK = "loopback"  # the place of a loopback device
 ACTIVATION = 4  # bytes of one value between layers
 TILE = 64  # queries and cells that flash attention computes together on a CPU (GGML_FA_TILE_Q, _KV; ggml-cpu/common.h)
 TILED_CACHES = ("f16", "f32")  # keys and values that have tiles, and a decode shared by cells (ops.cpp:9490, 9547)
 SPLIT_CELLS_FROM = 512  # cells from which threads share the cells of one query (ops.cpp:9491)
 REPACK_TOKENS = 4  # tokens that a repacked kernel multiplies together; the rest go one by one (repack.cpp:4638)
+
+
+class MatrixKey(str):
+    """A type of weights and, where they are repacked, the buffer that holds them: "Q4_K" or "Q4_K/CPU_REPACK"."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, type: str, buffer: str = "") -> MatrixKey:
+        return cls(f"{type}/{buffer}" if buffer else type)
+
+    @property
+    def type(self) -> str:
+        return self.partition("/")[0]
+
+    @property
+    def buffer(self) -> str:
+        """The extra buffer; "" for the file's own layout."""
+        return self.partition("/")[2]
+
+
+class AttentionKey(str):
+    """The type of keys and values, the path and the values of a head: "f16/flash/128"."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, type: str, path: str, head_dim: int) -> AttentionKey:
+        return cls(f"{type}/{path}/{head_dim}")
+
+    @property
+    def type_and_path(self) -> tuple[str, str]:
+        return tuple(self.split("/")[:2])
+
+    @property
+    def head_dim(self) -> int:
+        return int(self.split("/")[2])
+
+
+class DeviceKey(str):
+    """A calibrated device: "host/2" is the host with two threads, "loopback/1" such a device, "CUDA0" a card."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, place: str, n_threads: int) -> DeviceKey:
+        return cls(f"{place}/{n_threads}")
+
+    @property
+    def place(self) -> str:
+        """The device without its number of threads."""
+        return self.partition("/")[0]
+
+    @property
+    def n_threads(self) -> int | None:
+        threads = self.partition("/")[2]
+        return int(threads) if threads else None
 
 
 @dataclass(frozen=True)
@@ -68,8 +126,8 @@ class AttentionRates:
 class DeviceRates:
     """Measured rates of one device.
 
-    matrices        rates by type, or by "<type>/<buffer>" where weights are repacked
-    attention       rates by "<type of keys and values>/flash/<values of a head>" or ".../plain/..."
+    matrices        rates by type, and by the buffer where weights are repacked
+    attention       rates by type of keys and values, "flash" or "plain", and values of a head
     block_seconds   for each block of a step, beside its matrices and attention
     step_seconds    once for each step
     value_seconds   for each token and each value that enters or leaves a matrix: norms, additions, rotations
@@ -80,28 +138,44 @@ class DeviceRates:
     n_threads: int | None
     on_cpu: bool
     bandwidth_bytes_per_second: float
-    matrices: dict[str, MatrixRates]
-    attention: dict[str, AttentionRates] = field(default_factory=dict)
+    matrices: dict[MatrixKey, MatrixRates]
+    attention: dict[AttentionKey, AttentionRates] = field(default_factory=dict)
     block_seconds: float = 0.0
     step_seconds: float = 0.0
     value_seconds: float = 0.0
 
     def matrix(self, type: str, repacked: bool) -> MatrixRates | None:
         """Rates of a type, in an extra buffer where that was measured and `repacked`; None if not calibrated."""
-        buffers = [key for key in self.matrices if repacked and key.startswith(f"{type}/")]
-        return self.matrices.get(buffers[0] if buffers else type)
+        extra = self.extra_buffer(type) if repacked else ""
+        return self.matrices.get(MatrixKey.of(type, extra))
+
+    def extra_buffer(self, type: str) -> str:
+        """The buffer of repacked weights in which a type was measured; "" for none."""
+        return next((key.buffer for key in self._keys if key.type == type and key.buffer), "")
+
+    @property
+    def repacked_types(self) -> set[str]:
+        """The types that were measured in an extra buffer."""
+        return {key.type for key in self._keys if key.buffer}
+
+    @property
+    def types(self) -> set[str]:
+        """The types that were measured."""
+        return {key.type for key in self._keys}
+
+    @property
+    def _keys(self) -> list[MatrixKey]:
+        return [*map(MatrixKey, self.matrices)]
 
     def nearest_type(self, type: str) -> str:
         """The calibrated type whose weights are nearest in size."""
         bits = TYPES[type].bits_per_weight
-        return min((key.split("/")[0] for key in self.matrices), key=lambda t: abs(TYPES[t].bits_per_weight - bits))
+        return min((key.type for key in self._keys), key=lambda t: abs(TYPES[t].bits_per_weight - bits))
 
     def attention_of(self, type: str, path: str, head_dim: int) -> AttentionRates | None:
         """Rates for heads of a size, between the nearest measured ones; None for a type that was not measured."""
-        prefix = f"{type}/{path}/"
-        found = [
-            (int(key.removeprefix(prefix)), self.attention[key]) for key in self.attention if key.startswith(prefix)
-        ]
+        keys = [key for key in map(AttentionKey, self.attention) if key.type_and_path == (type, path)]
+        found = [(key.head_dim, self.attention[key]) for key in keys]
         return _interpolated(found, head_dim) if found else None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from inferlab.errors import EngineRefused, InvalidSettings, UnsupportedArchitecture
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.rooms import SHARED, Rooms, is_open, margin, shortfall_text, verdict
+from inferlab.prediction.memory.plan import SHARED, Rooms
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import count_text
 
@@ -63,7 +63,7 @@ class Search:
         return self.plans[settings]
 
     def fits(self, settings: Settings) -> bool:
-        return verdict(self.plan(settings), self.room_bytes) == "yes"
+        return self.plan(settings).fits(self.room_bytes) == "yes"
 
     @property
     def n_blocks(self) -> int:
@@ -170,10 +170,10 @@ class Search:
             return weights[smallest_first[n - 1]](whole)
 
         def shortfall(n: int) -> str:
-            return shortfall_text(plan(n), self.room_bytes)
+            return plan(n).shortfall(self.room_bytes)
 
         try:
-            best = largest_fitting(lambda n: verdict(plan(n), self.room_bytes) == "yes", len(weights))
+            best = largest_fitting(lambda n: plan(n).fits(self.room_bytes) == "yes", len(weights))
         except (InvalidSettings, UnsupportedArchitecture) as error:
             return Answer(question, None, None, str(error))
         if not best:
@@ -181,7 +181,7 @@ class Search:
         why = "It is the largest type of the list."
         if best < len(weights):
             why = f"{smallest_first[best]} is too much: {shortfall(best + 1)}."
-        return Answer(question, smallest_first[best - 1], margin(plan(best), self.room_bytes), why, whole, plan(best))
+        return Answer(question, smallest_first[best - 1], plan(best).margin(self.room_bytes), why, whole, plan(best))
 
     def with_cache(self, name: str) -> Settings | None:
         """The settings with this type of keys and values; None where flash attention is off and the type needs it."""
@@ -208,7 +208,7 @@ class Search:
     def _found(self, question: str, value: int | str, why: str, settings: Settings) -> Answer:
         """An answer with settings that fit, and what they leave."""
         plan = self.plan(settings)
-        return Answer(question, value, margin(plan, self.room_bytes), why, settings, plan)
+        return Answer(question, value, plan.margin(self.room_bytes), why, settings, plan)
 
     def _with(self, setting: str, value: int) -> Settings:
         return self.with_layers(value) if setting == "n_gpu_layers" else self.settings.but(**{setting: value})
@@ -217,9 +217,9 @@ class Search:
         """Where compute buffers are unknown, the most that weights and cache alone would allow, in a sentence."""
 
         def may_fit(n: int) -> bool:
-            return verdict(self.plan(self._with(setting, n * step)), self.room_bytes) != "no"
+            return self.plan(self._with(setting, n * step)).fits(self.room_bytes) != "no"
 
-        if not any(is_open(self.plan(first), room) for room in self.room_bytes) or not may_fit(1):
+        if not any(self.plan(first).is_open(room) for room in self.room_bytes) or not may_fit(1):
             return ""
         limit = largest_fitting(may_fit, most // step) * step
         return f" Weights and KV cache alone leave room for {setting}={limit:,}."
@@ -253,11 +253,11 @@ class Search:
 
     def _too_much(self, settings: Settings) -> str:
         """Why the smallest that was tried is not known to fit: the end of a sentence."""
-        sure = " is sure to fit" if verdict(self.plan(settings), self.room_bytes) == "unsure" else ""
+        sure = " is sure to fit" if self.plan(settings).fits(self.room_bytes) == "unsure" else ""
         return f"{sure}: {self._shortfall_text(settings)}."
 
     def _shortfall_text(self, settings: Settings) -> str:
-        return shortfall_text(self.plan(settings), self.room_bytes)
+        return self.plan(settings).shortfall(self.room_bytes)
 
 
 def _one_expert_more(settings: Settings) -> Settings:

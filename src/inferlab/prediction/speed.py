@@ -24,6 +24,7 @@ from math import prod
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.ggml_types import row_bytes
 from inferlab.model.gguf import Model, ModelCard, Tensor
+from inferlab.model.repacking import takes_rows
 from inferlab.prediction.memory.cache import CacheLayer, batches, cache_layers, cell_bytes, cells_read
 from inferlab.prediction.memory.compute import uses_flash_attention
 from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of
@@ -45,7 +46,6 @@ from inferlab.units import number_text, rate_text
 HOST = "host"
 FLASH, PLAIN = "flash", "plain"
 STREAMS_FROM = 32  # tokens from which a card multiplies host weights itself (ggml-cuda.cu, op_offload_min_batch_size)
-REPACKED_ROWS = 8  # a matrix is repacked if its rows are a multiple of this (repack.cpp, x86)
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ class PlacedModel:
         """Whether a host matrix is in an extra buffer: with a card, only if its host buffer is not used."""
         on_card = any(not rates.on_cpu for rates in self.rates.values())
         allowed = device == HOST and self.settings.use_extra_bufts and (self.settings.no_host or not on_card)
-        measured = any(key.startswith(f"{tensor.type}/") for key in self.rates[device].matrices)
-        return allowed and measured and tensor.shape[1] % REPACKED_ROWS == 0
+        rates = self.rates[device]
+        return allowed and takes_rows(tensor, rates.extra_buffer(tensor.type), rates.repacked_types)
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, and the device of each; norms are part of the overhead."""

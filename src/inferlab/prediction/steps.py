@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.quant_mixes import MIXES
-from inferlab.prediction.rooms import fullest_room, is_open, least_bytes, most_bytes, verdict
 from inferlab.prediction.search import CACHE_TYPES, MOST_N_CTX, PlanFor, Search
 from inferlab.settings import Settings
 
@@ -46,20 +45,20 @@ def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) ->
     left out.
     """
     planned = search.plan(search.settings)
-    room = fullest_room(planned, search.room_bytes)
+    room = planned.fullest_room(search.room_bytes)
     found = []
     for setting, value, settings, plan_for in _changes(search, other_weights or {}):
         try:
             plan = plan_for(settings)
         except (InvalidSettings, UnsupportedArchitecture):
             continue
-        difference = most_bytes(plan, room) - most_bytes(planned, room)
-        if difference and is_open(plan, room) == is_open(planned, room):
+        difference = plan.most_bytes(room) - planned.most_bytes(room)
+        if difference and plan.is_open(room) == planned.is_open(room):
             ends = (
-                least_bytes(plan, room) - most_bytes(planned, room),
-                most_bytes(plan, room) - least_bytes(planned, room),
+                plan.least_bytes(room) - planned.most_bytes(room),
+                plan.most_bytes(room) - planned.least_bytes(room),
             )
-            found.append(Step(setting, value, settings, difference, *ends, verdict(plan, search.room_bytes)))
+            found.append(Step(setting, value, settings, difference, *ends, plan.fits(search.room_bytes)))
     return tuple(found)
 
 

@@ -18,6 +18,7 @@ from inferlab.model.quant_mixes import base_type
 from inferlab.model.synthetic_model import make_shape, shape
 from inferlab.prediction.calibration import PHASES, Calibration
 from inferlab.prediction.predict import predict_speed
+from inferlab.prediction.rates import MatrixKey
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.records import RECORDED, load, save
 from inferlab.settings import Settings
@@ -197,7 +198,7 @@ def repeatability(points: Iterable[Point], phase: str) -> float:
 def without_type(calibration: Calibration, type: str) -> Calibration:
     """The calibration as if this type of weights had not been measured."""
     devices = {
-        name: replace(rates, matrices={k: v for k, v in rates.matrices.items() if k.split("/")[0] != type})
+        name: replace(rates, matrices={k: v for k, v in rates.matrices.items() if MatrixKey(k).type != type})
         for name, rates in calibration.devices.items()
     }
     return replace(calibration, devices=devices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,6 +13,12 @@ from inferlab.shown import Shown
 from inferlab.units import bytes_text
 
 CLOSED_FORM, SIMULATED, BOUND, PARTIAL = "closed form", "oracle", "bound", "partial"
+SHARED = "shared"
+"""The room that host and GPU have together; every other room has the name of a device."""
+NAMES = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output"}
+
+Rooms = Mapping[str, int | None]
+"""Bytes that may be used, by room; None where they are not known."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +133,70 @@ class MemoryPlan(Shown):
         """The device of each block and, last, of the output."""
         return tuple(row.device for row in self.layers[1:])
 
-    def least_bytes(self, device: str) -> int:
-        """Bytes that the device needs in any case."""
-        return self._total(device, 0)
+    # --- what it needs in a room ------------------------------------------------------------
 
-    def most_bytes(self, device: str) -> int:
-        """Bytes that suffice; equal to `least_bytes` unless the plan is a bound."""
-        return self._total(device, 1)
+    def devices_in(self, room: str) -> tuple[str, ...]:
+        """The devices whose bytes lie in a room."""
+        return tuple(self.devices) if room == SHARED else (room,) if room in self.devices else ()
 
-    def is_open(self, device: str) -> bool:
-        """Whether the plan leaves bytes of the device unknown, without a range for them."""
-        return None in self.devices[device].parts.values() and device not in self.compute_range
+    def least_bytes(self, room: str) -> int:
+        """Bytes that a room, or a device, needs in any case."""
+        return sum(self._total(device, 0) for device in self.devices_in(room))
+
+    def most_bytes(self, room: str) -> int:
+        """Bytes that suffice, without what is left open; equal to `least_bytes` unless the plan is a bound."""
+        return sum(self._total(device, 1) for device in self.devices_in(room))
+
+    def is_open(self, room: str) -> bool:
+        """Whether the plan leaves bytes in the room unknown, without a range for them."""
+        return any(None in self.devices[device].parts.values() and device not in self.compute_range
+                   for device in self.devices_in(room))  # fmt: skip
+
+    def fits(self, rooms: Rooms) -> str:
+        """ "yes" if every room is large enough for the most that is needed, "no" if one is too small for the least.
+
+        "unsure" otherwise: the usable bytes lie inside a bound, or memory or a compute buffer is not known.
+        """
+        if any(n is not None and self.least_bytes(room) > n for room, n in rooms.items()):
+            return "no"
+        fits = all(n is not None and self.most_bytes(room) <= n for room, n in rooms.items())
+        return "yes" if fits and not any(map(self.is_open, rooms)) else "unsure"
+
+    def fullest_room(self, rooms: Rooms) -> str:
+        """The room of which the most that may be needed leaves least; the first where no room is known."""
+        known = {room: n for room, n in rooms.items() if n is not None}
+        return min(known, key=lambda room: known[room] - self.most_bytes(room)) if known else next(iter(rooms))
+
+    def margin(self, rooms: Rooms) -> int | None:
+        """Bytes left in the fullest room by the most that may be needed; None where free memory is unknown.
+
+        A compute buffer of unknown size is not in it.
+        """
+        if None in rooms.values():
+            return None
+        room = self.fullest_room(rooms)
+        return rooms[room] - self.most_bytes(room)
+
+    def shortfall(self, rooms: Rooms) -> str:
+        """The bytes missing in the fullest room, or why it is not known whether they are, in a clause."""
+        unknown = [room for room, n in rooms.items() if n is None]
+        if unknown:
+            return f"{unknown[0]} does not tell how much memory is free"
+        room = self.fullest_room(rooms)
+        missing = self.most_bytes(room) - rooms[room]
+        at_most = "up to " if any(device in self.compute_range for device in self.devices_in(room)) else ""
+        contents = ", ".join(self._contents(room))
+        if missing <= 0:
+            return f"{room} would hold {contents}{', and ' if contents else ''}a compute buffer of unknown size"
+        return f"{room} would hold {contents}, {at_most}{bytes_text(missing)} too much"
+
+    def _contents(self, room: str) -> list[str]:
+        """The bytes of each kind in a room, in words; for a bound the most that the compute buffers may need."""
+        devices = self.devices_in(room)
+        held = {kind: sum(self.devices[device].parts[kind] or 0 for device in devices) for kind in NAMES}
+        texts = [f"{bytes_text(n)} of {NAMES[kind]}" for kind, n in held.items() if n]
+        bounds = [self.compute_range[device][1] for device in devices if device in self.compute_range]
+        return [*texts, *(f"up to {bytes_text(sum(bounds))} of {NAMES['compute']}",) * bool(bounds)]
 
     def bytes_of(self, kind: str) -> int | None:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output; None if one is unknown."""

@@ -5,17 +5,9 @@ from fakes import CPU_ONLY, WITH_GPU, made_plan
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings
+from inferlab.prediction.free_memory import free_bytes, machine_for
 from inferlab.prediction.memory import DeviceBytes
-from inferlab.prediction.rooms import (
-    SHARED,
-    devices_in,
-    free_bytes,
-    fullest_room,
-    machine_for,
-    margin,
-    shortfall_text,
-    verdict,
-)
+from inferlab.prediction.memory.plan import SHARED
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 
@@ -37,10 +29,10 @@ def test_several_sizes_are_as_many_cards():
 def test_shared_memory_holds_every_device():
     """Host and GPU lie in one room: it is compared with the sum of their bytes."""
     plan = made_plan()
-    assert devices_in(plan, SHARED) == ("host", "gpu0")
-    assert margin(plan, {SHARED: 20 * MIB}) == 20 * MIB - PLANNED
-    assert [verdict(plan, {SHARED: room * MIB}) for room in (17, 16)] == ["yes", "no"]
-    assert shortfall_text(plan, {SHARED: 16 * MIB}) == (
+    assert plan.devices_in(SHARED) == ("host", "gpu0")
+    assert plan.margin({SHARED: 20 * MIB}) == 20 * MIB - PLANNED
+    assert [plan.fits({SHARED: room * MIB}) for room in (17, 16)] == ["yes", "no"]
+    assert plan.shortfall({SHARED: 16 * MIB}) == (
         "shared would hold 12.00 MiB of weights, 3.00 MiB of KV cache, 1.50 MiB of compute buffer, 512.00 KiB too much"
     )
 
@@ -58,8 +50,8 @@ def test_a_model_in_unified_memory_is_compared_with_its_sum():
 
 def test_a_compute_buffer_of_unknown_size_leaves_a_fit_open():
     """What is known decides a no; else the answer is unsure, and the reason names what is not known."""
-    assert [verdict(OPEN, {SHARED: room * MIB}) for room in (10, 1000)] == ["no", "unsure"]
-    assert shortfall_text(OPEN, {"gpu0": GIB}).endswith("10.00 MiB of weights, and a compute buffer of unknown size")
+    assert [OPEN.fits({SHARED: room * MIB}) for room in (10, 1000)] == ["no", "unsure"]
+    assert OPEN.shortfall({"gpu0": GIB}).endswith("10.00 MiB of weights, and a compute buffer of unknown size")
     found = lab.fit("gemma-3-4b", Settings(type_k="f32", type_v="f32"), vram="8GiB", simulate=False)
     assert (found.fits, found.largest_n_ctx.value) == ("unsure", None)
     assert "Weights and KV cache alone leave room for n_ctx=" in found.largest_n_ctx.reason
@@ -67,8 +59,8 @@ def test_a_compute_buffer_of_unknown_size_leaves_a_fit_open():
 
 def test_the_fullest_room_has_least_left():
     """Not the one that holds most, and never one whose memory is unknown while another is known."""
-    assert fullest_room(made_plan(), {"host": 6 * MIB, "gpu0": 100 * MIB}) == "host"
-    assert fullest_room(made_plan(), {"host": None, "gpu0": 100 * MIB}) == "gpu0"
+    assert made_plan().fullest_room({"host": 6 * MIB, "gpu0": 100 * MIB}) == "host"
+    assert made_plan().fullest_room({"host": None, "gpu0": 100 * MIB}) == "gpu0"
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,27 @@
-"""The memory that plans are compared with: rooms by name, their free bytes, and what a plan leaves of them.
+"""The memory that plans are compared with: free bytes by room.
 
 A room has the name of a plan's device, "gpu0", ... or "host", and holds that device; or it is `SHARED`, one memory that
-host and GPU have together, and holds every device of a plan.
+host and GPU have together, and holds every device of a plan. `MemoryPlan` says what it leaves of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from inferlab.engine.registry import limit_on
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device, Machine, read_host
-from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.memory.planner import planned_devices
+from inferlab.prediction.memory.plan import SHARED, Rooms
+from inferlab.prediction.memory.request import planned_devices
 from inferlab.settings import Settings
 from inferlab.units import bytes_from_text, bytes_text
 
-SHARED = "shared"
 BACKENDS = {"cuda": "CUDA", "rocm": "ROCm", "metal": "MTL", "vulkan": "Vulkan", "sycl": "SYCL"}
 """The backend of a card that is not here -> its name in ggml (GGML_CUDA_NAME, ggml-cuda.h, and the like)."""
 DEFAULT_BACKEND = "cuda"
-NAMES = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output"}
 
 Size = int | str
-Rooms = Mapping[str, int | None]
 
 
 # --- machines and their free memory -------------------------------------------------------------
@@ -96,80 +93,6 @@ def compared_with(free: Rooms, reserve_bytes: int) -> str:
     """Free memory of each room and the reserve, in a sentence."""
     texts = ", ".join(f"{room} {bytes_text(n)} free" for room, n in free.items())
     return f"{texts}, of which {bytes_text(reserve_bytes)} stay in reserve"
-
-
-# --- plans in rooms -----------------------------------------------------------------------------
-
-
-def devices_in(plan: MemoryPlan, room: str) -> tuple[str, ...]:
-    """The plan's devices whose bytes lie in a room."""
-    return tuple(plan.devices) if room == SHARED else (room,) if room in plan.devices else ()
-
-
-def least_bytes(plan: MemoryPlan, room: str) -> int:
-    """Bytes that a plan needs in a room in any case."""
-    return sum(map(plan.least_bytes, devices_in(plan, room)))
-
-
-def most_bytes(plan: MemoryPlan, room: str) -> int:
-    """Bytes that a plan needs in a room at most, without what it leaves open."""
-    return sum(map(plan.most_bytes, devices_in(plan, room)))
-
-
-def is_open(plan: MemoryPlan, room: str) -> bool:
-    """Whether a plan leaves bytes in the room unknown, without a range for them."""
-    return any(map(plan.is_open, devices_in(plan, room)))
-
-
-def verdict(plan: MemoryPlan, room_bytes: Rooms) -> str:
-    """ "yes" if every room is large enough for the most that is needed, "no" if one is too small for the least.
-
-    "unsure" otherwise: the usable bytes lie inside a bound, or memory or a compute buffer is not known.
-    """
-    if any(n is not None and least_bytes(plan, room) > n for room, n in room_bytes.items()):
-        return "no"
-    fits = all(n is not None and most_bytes(plan, room) <= n for room, n in room_bytes.items())
-    return "yes" if fits and not any(is_open(plan, room) for room in room_bytes) else "unsure"
-
-
-def fullest_room(plan: MemoryPlan, room_bytes: Rooms) -> str:
-    """The room of which the most that a plan may need leaves least; the first where no room is known."""
-    known = {room: n for room, n in room_bytes.items() if n is not None}
-    return min(known, key=lambda room: known[room] - most_bytes(plan, room)) if known else next(iter(room_bytes))
-
-
-def margin(plan: MemoryPlan, room_bytes: Rooms) -> int | None:
-    """Bytes left in the fullest room by the most that the plan may need; None where free memory is unknown.
-
-    A compute buffer of unknown size is not in it.
-    """
-    if None in room_bytes.values():
-        return None
-    room = fullest_room(plan, room_bytes)
-    return room_bytes[room] - most_bytes(plan, room)
-
-
-def shortfall_text(plan: MemoryPlan, room_bytes: Rooms) -> str:
-    """The bytes missing in the fullest room, or why it is not known whether they are, in a clause."""
-    unknown = [room for room, n in room_bytes.items() if n is None]
-    if unknown:
-        return f"{unknown[0]} does not tell how much memory is free"
-    room = fullest_room(plan, room_bytes)
-    missing = most_bytes(plan, room) - room_bytes[room]
-    at_most = "up to " if any(device in plan.compute_range for device in devices_in(plan, room)) else ""
-    contents = ", ".join(_contents(plan, room))
-    if missing <= 0:
-        return f"{room} would hold {contents}{', and ' if contents else ''}a compute buffer of unknown size"
-    return f"{room} would hold {contents}, {at_most}{bytes_text(missing)} too much"
-
-
-def _contents(plan: MemoryPlan, room: str) -> list[str]:
-    """The bytes of each kind in a room, in words; for a bound the most that the compute buffers may need."""
-    devices = devices_in(plan, room)
-    held = {kind: sum(plan.devices[device].parts[kind] or 0 for device in devices) for kind in NAMES}
-    texts = [f"{bytes_text(n)} of {NAMES[kind]}" for kind, n in held.items() if n]
-    bounds = [plan.compute_range[device][1] for device in devices if device in plan.compute_range]
-    return [*texts, *(f"up to {bytes_text(sum(bounds))} of {NAMES['compute']}",) * bool(bounds)]
 
 
 # --- parts ----------------------------------------------------------------------------------------

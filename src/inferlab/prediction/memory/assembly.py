@@ -1,0 +1,125 @@
+"""Assembles a memory plan from the bytes of its layers and its compute buffers; the plan by formulas alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inferlab.model.repacking import NOT_REPACKED
+from inferlab.prediction.memory.compute import compute_bytes, output_bytes
+from inferlab.prediction.memory.host_weights import HostWeights, host_weights
+from inferlab.prediction.memory.placement import HOST, layer_of, tied_output_bytes
+from inferlab.prediction.memory.plan import CLOSED_FORM, DeviceBytes, LayerBytes, MemoryPlan
+from inferlab.prediction.memory.request import MemoryRequest
+from inferlab.prediction.memory.tensor_split import split_weights
+from inferlab.units import bytes_text
+
+REPACKED_NOTE = (
+    "llama.cpp keeps a second, repacked copy of {n_bytes} of the host's weights beside the mapped file (its buffers "
+    "AMX and CPU_REPACK). That copy is not in this plan."
+)
+UNKNOWN_PROCESSOR_NOTE = (
+    "llama.cpp may keep a second, repacked copy of some host weights beside the mapped file (its buffers AMX and "
+    "CPU_REPACK): up to {n_bytes}, depending on the processor. That copy is not in this plan."
+)
+AS_CUDA_NOTE = (
+    "Compute buffers were compared with real loads for CUDA only, and this plan has them as CUDA's backend allocates. "
+    "Weights and KV cache are the same on every card."
+)
+SUMS_NOTE = (
+    "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. No line of "
+    "llama.cpp's log has them; the upper end of a range here has, an exact compute buffer has not."
+)
+
+
+def closed_form(request: MemoryRequest) -> MemoryPlan | None:
+    """The plan by formulas, for the host alone or everything on one device; None where they are not exact."""
+    one_card = request.all_on_one_device and request.is_verified and not request.shares_tensors
+    if request.cache_bytes is None or (request.gpus and not one_card):
+        return None
+    compute = compute_bytes(request.model, request.settings, request.n_outputs, bool(request.gpus))
+    return compute and assembled(request, CLOSED_FORM, request.layer_devices(), request.cache_bytes, compute)
+
+
+def assembled(
+    request: MemoryRequest,
+    method: str,
+    layers: Sequence[str],
+    cache_bytes: Sequence[int],
+    compute: dict[str, int | None],
+    notes: tuple[str, ...] = (),
+    ranges: dict[str, tuple[int, int]] | None = None,
+) -> MemoryPlan:
+    """A plan from the device of each layer, the bytes of each block's cache, and the compute bytes of each device."""
+    rows = _layer_rows(request, layers, cache_bytes)
+    devices = {name: _device_bytes(request, name, rows, compute.get(name, 0)) for name in request.device_names}
+    held = host_weights(request.model, layers, request.settings, request.gpus, request.processor, request.moved)
+    in_place = held.get(request.processor or NOT_REPACKED) or held[NOT_REPACKED]
+    devices[HOST] = replace(devices[HOST], weights_bytes=in_place.n_bytes)
+    return MemoryPlan(
+        request.model.card(), request.rounded_settings, method, devices, rows,
+        notes + _sums_note(request) + _copies_note(held) + (AS_CUDA_NOTE,) * request.is_taken_for_cuda,
+        ranges or {}, held, request.moved,
+    )  # fmt: skip
+
+
+def _device_bytes(
+    request: MemoryRequest, name: str, rows: Sequence[LayerBytes], compute: int | None
+) -> DeviceBytes:
+    return DeviceBytes(
+        sum(row.weights_on(name) for row in rows),
+        sum(row.cache_by_device.get(name, 0) for row in rows),
+        compute,
+        output_bytes(request.model, request.settings) if name == HOST else 0,
+    )
+
+
+def _layer_rows(request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequence[int]) -> tuple[LayerBytes, ...]:
+    """The input, each block, the output; tensors that every device copies count with the device's first block."""
+    input_bytes, weights, shared = request.weights_of_layers
+    tied = tied_output_bytes(request.model) if layers[-1] != HOST else 0
+    rows = [_without_moved(request, -1, LayerBytes("input", HOST, input_bytes, HOST, 0))]
+    for i, (device, cache) in enumerate(zip(layers[:-1], cache_bytes, strict=True)):
+        copied = shared if device not in layers[:i] else 0
+        cache_device = device if request.settings.offload_kqv else HOST
+        whole = LayerBytes(f"block {i}", device, weights[i] + copied, cache_device, cache, i)
+        rows.append(_shared_out(request, i, _without_moved(request, i, whole), copied))
+    n_layer, output = request.model.n_layer, LayerBytes("output", layers[-1], weights[-1] + tied, layers[-1], 0)
+    return (*rows, _shared_out(request, n_layer, _without_moved(request, n_layer, output), tied))
+
+
+def _without_moved(request: MemoryRequest, layer: int, whole: LayerBytes) -> LayerBytes:
+    """A layer with the bytes that overrides put elsewhere told apart."""
+    moved = dict(request.bytes_moved.get(layer, {}))
+    return replace(whole, weights_bytes=whole.weights_bytes - sum(moved.values()), moved_bytes=moved)
+
+
+def _shared_out(request: MemoryRequest, layer: int, row: LayerBytes, mirrored: int) -> LayerBytes:
+    """A layer as the devices share it, where they share every matrix; `mirrored` bytes are on each of them."""
+    if not request.shares_tensors or row.device == HOST:
+        return row
+    tensors = [
+        t for t in request.model.tensors
+        if t.name not in request.moved and (at := layer_of(t, request.model)) is not None
+        and min(at, request.model.n_layer) == layer
+    ]  # fmt: skip
+    weights = split_weights(request.tensor_split, tensors)
+    weights.update(dict.fromkeys(request.device_names[1:], mirrored))
+    on_devices = row.kv_cache_device != HOST and row.index is not None
+    parts = request.tensor_split.cache(layer, request.settings) if on_devices else ()
+    return replace(
+        row, weights_bytes=weights.total(), shared_weights=dict(weights),
+        shared_cache={f"gpu{i}": n_bytes for i, n_bytes in enumerate(parts)},
+    )  # fmt: skip
+
+
+def _sums_note(request: MemoryRequest) -> tuple[str, ...]:
+    """A note on the buffers that are allocated with the first batch, where devices share every matrix."""
+    return (SUMS_NOTE.format(n_bytes=bytes_text(request.sums_bytes)),) if request.sums_bytes else ()
+
+
+def _copies_note(held: dict[str, HostWeights]) -> tuple[str, ...]:
+    """A note on second copies of host weights, if there can be any."""
+    most = max((weights.repacked_bytes for weights in held.values() if weights.mapped), default=0)
+    note = UNKNOWN_PROCESSOR_NOTE if len(held) > 1 else REPACKED_NOTE
+    return (note.format(n_bytes=bytes_text(most)),) if most else ()

@@ -1,0 +1,231 @@
+"""The request that a memory plan answers: its devices, where its layers and moved tensors lie, what is reserved."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from inferlab.engine import libraries
+from inferlab.errors import EngineUnavailable, InvalidSettings, UnsupportedArchitecture
+from inferlab.machine import Device, Machine
+from inferlab.model.gguf import Model
+from inferlab.options.devices import require_buffers, used_devices
+from inferlab.prediction.memory.cache import batches, cache_layers, cells, layer_bytes
+from inferlab.prediction.memory.compute import outputs_reserved, tokens_reserved, uses_flash_attention
+from inferlab.prediction.memory.placement import (
+    HOST,
+    bytes_moved,
+    device_overrides,
+    layer_of,
+    moved_tensors,
+    placed_layers,
+    weights_of_layers,
+)
+from inferlab.prediction.memory.tensor_split import TensorSplit
+from inferlab.settings import UNQUANTIZED, Settings
+
+COPIES_IN_FLIGHT = 4  # GGML_SCHED_MAX_COPIES, ggml-backend.cpp: batches in the pipeline of several cards
+EXPERT_SUMS = re.compile(r"blk\.\d+\.ffn_down_exps\.weight")
+VERIFIED_BACKENDS = frozenset(["CUDA", "RPC"])  # backends whose real loads agreed with the plans
+# (head_dim_k, head_dim_v) that CUDA's flash attention takes; with others llama.cpp turns it off (fattn.cu:576-620).
+CUDA_HEADS = {(n, n) for n in (40, 64, 72, 80, 96, 112, 128, 256, 512)} | {(192, 128), (320, 256), (576, 512)}
+
+
+def planned_devices(settings: Settings, machine: Machine | None) -> tuple[Device, ...]:
+    """The devices that a plan calls gpu0, gpu1, ...: those of `settings.rpc_servers`, then the machine's own.
+
+    Raises InvalidSettings for what `used_devices` refuses.
+    """
+    far = [Device(f"RPC{i}", endpoint, "gpu", backend="RPC") for i, endpoint in enumerate(settings.rpc_servers)]
+    near = [device for device in (machine.devices if machine else ()) if device.backend != "RPC"]
+    found = tuple(device for device in used_devices(settings, [*near, *far]) if device.kind in ("gpu", "igpu"))
+    if settings.split_mode == "row":
+        raise InvalidSettings("split_mode='row' cannot be planned: its plan was never compared with a load. Use "
+                              "'layer'.")  # fmt: skip
+    require_buffers(settings, found)
+    return found
+
+
+def require_simulation() -> None:
+    """Raise EngineUnavailable where llama.cpp cannot simulate: it is not installed, or no process can be started."""
+    try:
+        libraries.folder()
+        import inferlab.engine.dry_run  # noqa: F401
+    except ImportError as error:
+        raise EngineUnavailable(f"llama.cpp cannot run here: {error}. Its simulation needs a process.") from error
+
+
+def can_simulate() -> bool:
+    """Whether llama.cpp can simulate here."""
+    try:
+        require_simulation()
+    except EngineUnavailable:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class MemoryRequest:
+    """What is planned: a model with settings on given devices; and what follows of them alone.
+
+    per_sequence  whether logits are reserved for one token of each sequence, not for each token of a batch
+    processor     the kind of the host's processor by `model.repacking`; None where it is not known
+    simulate      whether llama.cpp may be asked
+    as_cuda       whether cards of backends that were never compared are planned as CUDA's, with a note
+    """
+
+    model: Model
+    settings: Settings
+    gpus: tuple[Device, ...]
+    per_sequence: bool
+    processor: str | None = None
+    simulate: bool = True
+    as_cuda: bool = False
+
+    @property
+    def n_outputs(self) -> int:
+        return outputs_reserved(self.settings, self.per_sequence)
+
+    @property
+    def n_outputs_max(self) -> int:
+        return self.settings.n_seq_max if self.per_sequence else 0
+
+    def layer_devices(self) -> tuple[str, ...]:
+        return placed_layers(self.model.n_layer, self.settings, self.shares)
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of the layers for each device: tensor_split, or its free memory in bytes.
+
+        Devices that share every matrix are one device to the layers.
+        """
+        if self.shares_tensors:
+            return [1.0]
+        if self.settings.tensor_split is not None:
+            return list(self.settings.tensor_split) if len(self.gpus) > 1 else [1.0]
+        free = [device.free_bytes or device.memory_bytes for device in self.gpus]
+        if len(free) > 1 and None in free:
+            raise InvalidSettings("Several devices share a model by their free memory, but one does not report it. "
+                                  "Give the shares with tensor_split.")  # fmt: skip
+        return [float(n or 1) for n in free]
+
+    @property
+    def offloads_all(self) -> bool:
+        """Whether every layer is on a device, the output included."""
+        return self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
+
+    @property
+    def copies_in_flight(self) -> int:
+        """Copies of each input that several devices keep, so that one computes while another still reads.
+
+        GGML_SCHED_MAX_COPIES with whole layers on several devices, everything on them, and no overrides; else 1
+        (llama-context.cpp:430-455). A backend without events has 1, too; CUDA and RPC have them.
+        """
+        pipeline = len(self.gpus) > 1 and self.settings.split_mode == "layer" and self.offloads_all
+        return COPIES_IN_FLIGHT if pipeline and self.settings.offload_kqv and not self.settings.tensor_overrides else 1
+
+    @property
+    def shares_tensors(self) -> bool:
+        """Whether the devices share every matrix, instead of having layers of their own."""
+        return bool(self.gpus) and self.settings.split_mode == "tensor"
+
+    @cached_property
+    def tensor_split(self) -> TensorSplit:
+        return TensorSplit(self.model, len(self.gpus), self.settings.tensor_split)
+
+    @cached_property
+    def moved(self) -> dict[str, str]:
+        """The device of each tensor that an override puts elsewhere than its layer, by the tensor's name."""
+        return moved_tensors(self.model, self.layer_devices(), device_overrides(self.settings, self.gpus))
+
+    @cached_property
+    def bytes_moved(self) -> dict[int, Counter[str]]:
+        return bytes_moved(self.model, self.moved)
+
+    @cached_property
+    def weights_of_layers(self) -> tuple[int, tuple[int, ...], int]:
+        return weights_of_layers(self.model)
+
+    @cached_property
+    def cache_bytes(self) -> tuple[int, ...] | None:
+        """Bytes of each block's cache; None where only the simulation knows them."""
+        try:
+            return tuple(layer_bytes(layer, self.settings) for layer in cache_layers(self.model))
+        except UnsupportedArchitecture:
+            return None
+
+    @property
+    def rounded_settings(self) -> Settings:
+        """The settings with n_ctx and batch sizes as llama.cpp rounds them."""
+        streams, n_cells = cells(self.settings)
+        n_batch, n_ubatch = batches(self.settings)
+        sequences = self.settings.n_seq_max if streams > 1 else 1
+        return self.settings.but(n_ctx=sequences * n_cells, n_batch=n_batch, n_ubatch=n_ubatch)
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        return (HOST, *(f"gpu{i}" for i in range(len(self.gpus))))
+
+    @property
+    def cache_is_quantized(self) -> bool:
+        return not {self.settings.type_k, self.settings.type_v} <= set(UNQUANTIZED)
+
+    @property
+    def all_on_one_device(self) -> bool:
+        return len(self.gpus) == 1 and self.offloads_all and self.settings.offload_kqv and not self.moved
+
+    @property
+    def backends(self) -> frozenset[str | None]:
+        """The backends of all devices, as they are planned."""
+        return frozenset("CUDA" if self.as_cuda and d.backend != "RPC" else d.backend for d in self.gpus)
+
+    @property
+    def is_taken_for_cuda(self) -> bool:
+        """Whether a card is planned as CUDA's although its backend is another."""
+        return self.backends != {device.backend for device in self.gpus}
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether plans were compared with real loads for the backends of all devices and for this size of heads."""
+        heads = self.model.head_dim_k, self.model.head_dim_v
+        cuda = "CUDA" in self.backends
+        flash = not cuda or not uses_flash_attention(self.settings) or None in heads or heads in CUDA_HEADS
+        return flash and self.backends <= VERIFIED_BACKENDS
+
+    def require_verified(self) -> None:
+        """Raise UnsupportedArchitecture for a card whose backend was never compared with a plan."""
+        if not self.is_verified:
+            cards = ", ".join(f"{device.name} ({device.backend}, {device.description})" for device in self.gpus)
+            raise UnsupportedArchitecture(
+                f"{cards} is not on this machine, and how its backend allocates for {self.model.name} is not known "
+                "here. Plan on the machine that has it, or for a CUDA card; weights and cache are the same."
+            )
+
+    @property
+    def can_simulate(self) -> bool:
+        return self.simulate and can_simulate()
+
+    @property
+    def no_simulation(self) -> str:
+        """Why nothing was simulated, in a clause."""
+        why = "is not installed here" if self.simulate else "was not asked"
+        return f"llama.cpp's simulation, which could tell, {why}"
+
+    @property
+    def sums_bytes(self) -> int:
+        """Bytes of each device's buffers for partial sums of the others; 0 where devices have layers of their own.
+
+        Experts of the last block count for nothing: it computes only the tokens whose logits are wanted.
+        """
+        layers = self.layer_devices()
+        if not self.shares_tensors or all(layer == HOST for layer in layers):
+            return 0
+        on_devices = {i for i, layer in enumerate(layers[:-2]) if layer != HOST}
+        experts = any(
+            tensor.name not in self.moved and layer_of(tensor, self.model) in on_devices
+            for tensor in self.model.tensors
+            if EXPERT_SUMS.fullmatch(tensor.name)
+        )
+        return self.tensor_split.sum_buffer_bytes(tokens_reserved(self.settings), experts)
