@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 from inferlab.errors import InvalidSettings
+from inferlab.model.architecture_table import architecture
 from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import Model
 
@@ -19,13 +20,6 @@ FLASH_ATTN = ("auto", "on", "off")
 LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 MAX_COUNT = 2**31 - 1  # llama.cpp keeps counts in 32 bits
-NOT_DIVIDED = frozenset([
-    "grok", "mpt", "plamo2", "minicpm3", "gemma3n", "mamba", "mamba2", "jamba", "falcon-h1", "olmo2", "olmoe",
-    "deepseek2", "deepseek32", "hy_v4", "dots3note", "glm-dsa", "bitnet", "t5", "nemotron_h", "nemotron_h_moe",
-    "granitehybrid", "minimax-01", "minimax-m2", "minimax-m3", "mistral4", "kimi-linear", "bailingmoe3", "kimi-k3",
-    "glm5-next", "qwen3tts", "qwen4exp",
-])  # fmt: skip
-"""Architectures that llama.cpp does not load with split_mode "tensor" (llama-arch.cpp:1142-1179)."""
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # LLM_FFN_EXPS_REGEX, common/common.h:1198
 HOST_BUFFER = "CPU"  # ggml's name for host memory
 WITHOUT_OVERRIDES = {"n_cpu_moe": 0, "cpu_moe": False, "override_tensor": ()}
@@ -164,7 +158,7 @@ class Settings:
         """
         self._require_types(model)
         self._require_experts(model)
-        if self.split_mode == "tensor" and model.architecture in NOT_DIVIDED:
+        if self.split_mode == "tensor" and not architecture(model.architecture).tensor_split:
             raise InvalidSettings(
                 f"split_mode='tensor': llama.cpp has no rule for dividing the matrices of {model.name} "
                 f"({model.architecture}), and would not load it. Use split_mode='layer'."

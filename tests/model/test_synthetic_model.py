@@ -17,7 +17,7 @@ import inferlab as lab
 from inferlab.engine.libraries import shared_library
 from inferlab.errors import InvalidSettings, NotEnoughDisk
 from inferlab.model import synthetic_data, synthetic_model
-from inferlab.model.architectures import LAYOUTS
+from inferlab.model.architectures import layout_of
 from inferlab.model.catalog import known_models
 from inferlab.model.ggml_types import TYPE_IDS, TYPES
 from inferlab.model.quant_mixes import MIXES
@@ -45,7 +45,7 @@ FEW_LAYERS = {"n_layer": 2, "n_vocab": 512}  # a state-space model keeps its wid
 def small(name: str) -> dict[str, int]:
     """Dimensions of a few megabytes at most that the architecture accepts."""
     known = lab.known_model(name)
-    if LAYOUTS[known.architecture].mixer:
+    if layout_of(known).mixer:
         return FEW_LAYERS | ({"attention_layers": (1,)} if known.attention_layers else {})
     return SMALL | (FEW_EXPERTS if known.n_expert else {}) | ({"n_ff_expert": 256} if known.n_ff_expert else {})
 

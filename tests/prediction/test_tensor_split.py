@@ -7,12 +7,13 @@ from small_models import write_model
 from inferlab.engine.loopback import loopback_device
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Device, Machine
+from inferlab.model.architecture_table import architecture
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory.tensor_split import TensorSplit
 from inferlab.prediction.predict import predict_memory, predict_speed
-from inferlab.settings import NOT_DIVIDED, Settings
+from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 from studies.several_cards.measure import pair_of_devices
 
@@ -83,7 +84,7 @@ def test_the_plan_tells_of_the_buffers_for_sums():
 def test_what_llama_cpp_cannot_divide_is_refused():
     """An architecture without a rule; and no rate is predicted for sums that nobody measured."""
     olmo = shape("olmo-2-7b")
-    assert olmo.architecture in NOT_DIVIDED
+    assert not architecture(olmo.architecture).tensor_split
     with pytest.raises(InvalidSettings, match="no rule for dividing the matrices"):
         predict_memory(olmo, Settings(n_ctx=512, split_mode="tensor", rpc_servers=BOTH))
     with pytest.raises(InvalidSettings, match="cannot be timed"):

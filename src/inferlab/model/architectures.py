@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.architecture_table import architecture, architectures
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import DEFAULT_ALIGNMENT, Tensor
@@ -44,30 +45,6 @@ class Layout:
     suffixless: tuple[str, ...] = ()  # norms whose name does not end in .weight
 
 
-FOUR_NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
-LAYOUTS = {
-    "llama": Layout(),
-    "qwen2": Layout(qkv_bias=True, square=True),
-    "qwen3": Layout(qk_norm="head"),
-    "qwen3moe": Layout(qk_norm="head", experts=True),
-    "gemma2": Layout(norms=FOUR_NORMS),
-    "gemma3": Layout(norms=FOUR_NORMS, qk_norm="head"),
-    "olmo2": Layout(norms=("post_attention_norm", "post_ffw_norm"), qk_norm="all", square=True),
-    "phi3": Layout(fused=True, square=True),
-    "granite": Layout(),
-    "granitemoe": Layout(experts=True, own_expert_width=False),
-    "starcoder2": Layout(
-        gated=False, qkv_bias=True, every_bias=True, square=True, norm_key="attention.layer_norm_epsilon"
-    ),
-    "mamba2": Layout(norms=("attn_norm",), mixer="mamba2", attention="none", feed_forward=False),
-    "granitehybrid": Layout(mixer="mamba2", attention="listed"),
-    "falcon-h1": Layout(mixer="mamba2", ssm_norm=False, suffixless=("ffn_norm",)),
-    "lfm2": Layout(
-        qk_norm="head", square=True, mixer="shortconv", attention="listed", output_norm="token_embd_norm.weight"
-    ),
-}  # fmt: skip
-
-
 def tensors(known: KnownModel) -> tuple[Tensor, ...]:
     """All tensors of the model as converted to F16, in the order of a quantized file: by layer, then by name.
 
@@ -89,11 +66,13 @@ def n_params(known: KnownModel) -> int:
 
 def layout_of(known: KnownModel) -> Layout:
     """The layout of the model's architecture. Raises UnsupportedArchitecture where there is none."""
-    if known.architecture not in LAYOUTS:
+    told = architecture(known.architecture).layout
+    if told is None:
+        described = (name for name, one in architectures().items() if one.layout is not None)
         raise UnsupportedArchitecture(
-            f"{known.name} is of architecture {known.architecture!r}; shapes are known for {', '.join(LAYOUTS)}."
+            f"{known.name} is of architecture {known.architecture!r}; shapes are known for {', '.join(described)}."
         )
-    return LAYOUTS[known.architecture]
+    return Layout(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
 
 
 def with_offsets(specifications: Iterable[tuple[str, tuple[int, ...], str]]) -> tuple[Tensor, ...]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferlab.model.architecture_table import architecture
 from inferlab.model.ggml_types import padded
 from inferlab.options.lines import check_program, option_lines
 from inferlab.options.lines.base import ALWAYS, Part
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
-from inferlab.prediction.memory.cache import WINDOWED
 from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.search import MOST_N_CTX, Answer
 from inferlab.settings import UNQUANTIZED, Settings
@@ -203,7 +203,7 @@ def requested(found: Fit, settings: Settings) -> dict[str, Any]:
         values["flash_attn"] = "on"
     if settings.n_seq_max > 1:
         values["kv_unified"] = settings.kv_unified
-    if found.plan.model.architecture in WINDOWED:
+    if architecture(found.plan.model.architecture).window_every:
         values["swa_full"] = settings.swa_full
     return values
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inferlab.model.architecture_table import architecture
 from inferlab.prediction.memory.assembly import assembled
 from inferlab.prediction.memory.cache import cache_layers, layer_bytes
-from inferlab.prediction.memory.compute import DENSE, compute_bytes, embedded_bytes, head_bytes, most_compute_bytes
+from inferlab.prediction.memory.compute import compute_bytes, embedded_bytes, head_bytes, most_compute_bytes
 from inferlab.prediction.memory.placement import HOST, tied_output_bytes
 from inferlab.prediction.memory.plan import BOUND, PARTIAL, MemoryPlan
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, MemoryRequest
@@ -87,7 +88,8 @@ def compute_range_of(
     """Least and most compute bytes of one card, see `compute_ranges`."""
     name = "gpu0" if request.shares_tensors else name  # to the layers the cards are one
     head = head_bytes(request.model, request.n_outputs) if layers[-1] == name else 0
-    gated = request.model.architecture in DENSE and not request.model.number("expert_count") and not request.moved
+    simple = architecture(request.model.architecture).simple_compute
+    gated = simple and not request.model.number("expert_count") and not request.moved
     embedded = embedded_bytes(request.model, request.settings)
     feed_forward = 3 * request.model.n_ff * embedded // request.model.n_embd if gated and name in layers[:-2] else 0
     least = max(feed_forward, head)

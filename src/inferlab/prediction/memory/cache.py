@@ -17,21 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.architecture_table import LATENT, STATE, architecture, architectures
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.model.gguf import LazyArray, Model
-from inferlab.prediction.memory.recurrent import RECURRENT, STATE_BYTES, has_state, kv_heads, state_values
+from inferlab.prediction.memory.recurrent import STATE_BYTES, has_state, kv_heads, state_values
 from inferlab.settings import Settings
-
-# Architectures whose computed cache was compared with llama.cpp's (test_plan_exact.py, test_cache_types.py in tests).
-FULL_CONTEXT = frozenset(
-    ["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "granite", "granitemoe", "phi3", "starcoder2", "olmo2"]
-)
-# Every n-th layer keeps the whole context, the others a window: (n, window that llama.cpp assumes; None: no window).
-WINDOWED = {"gemma2": (2, 4096), "gemma3": (6, None), "olmo2": (4, None), "gpt-oss": (2, None),
-            "cohere2": (4, None)}  # fmt: skip
-LATENT = frozenset(["deepseek2"])
-VERIFIED = FULL_CONTEXT | frozenset(WINDOWED) | LATENT | RECURRENT
 
 
 @dataclass(frozen=True)
@@ -50,19 +41,19 @@ class CacheLayer:
 def cache_layers(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
     """One CacheLayer for each block. Raises UnsupportedArchitecture for a cache that has no formula here."""
     if not isinstance(model, Model):
-        if model.architecture in RECURRENT:
+        if architecture(model.architecture).cache == STATE:
             return _recurrent(model)
-        return _windowed(model, model.n_layer, model.architecture, model.n_swa)
+        return _windowed(model, model.n_swa)
     if unsupported := _unsupported_cache(model):
         raise UnsupportedArchitecture(
             f"{model.name} ({model.architecture}) has {unsupported}; "
             "the closed form for the KV cache does not hold for it."
         )
-    if model.architecture in RECURRENT:
+    if architecture(model.architecture).cache == STATE:
         return _recurrent(model)
-    if model.architecture in LATENT:
+    if architecture(model.architecture).cache == LATENT:
         return (CacheLayer(model.n_head_kv * model.head_dim_k, 0),) * model.n_layer
-    return _windowed(model, model.n_layer, model.architecture, _window(model))
+    return _windowed(model, _window(model))
 
 
 def cells(settings: Settings) -> tuple[int, int]:
@@ -154,13 +145,13 @@ def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", typ
     return sum(cell_bytes(layer, type_k, type_v) for layer in cache_layers(model))
 
 
-def _windowed(model: Model | KnownModel, n_layer: int, architecture: str, window: int) -> tuple[CacheLayer, ...]:
+def _windowed(model: Model | KnownModel, window: int) -> tuple[CacheLayer, ...]:
     """The layers with and without a sliding window, in their pattern: set_swa_pattern, llama-hparams.cpp:8-22."""
     widths = model.n_head_kv * model.head_dim_k, model.n_head_kv * model.head_dim_v
-    if not window or architecture not in WINDOWED:
-        return (CacheLayer(*widths),) * n_layer
-    period = WINDOWED[architecture][0]
-    return tuple(CacheLayer(*widths, window if i % period < period - 1 else 0) for i in range(n_layer))
+    period = architecture(model.architecture).window_every
+    if not window or not period:
+        return (CacheLayer(*widths),) * model.n_layer
+    return tuple(CacheLayer(*widths, window if i % period < period - 1 else 0) for i in range(model.n_layer))
 
 
 def _recurrent(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
@@ -171,14 +162,13 @@ def _recurrent(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
 
 def _window(model: Model) -> int:
     """Tokens of the sliding window; llama.cpp assumes one for some architectures and ignores the key for others."""
-    if model.architecture not in WINDOWED:
-        return 0
-    return model.number("attention.sliding_window", WINDOWED[model.architecture][1]) or 0
+    known = architecture(model.architecture)
+    return (model.number("attention.sliding_window", known.assumed_window) or 0) if known.window_every else 0
 
 
 def _has_standard_window_pattern(model: Model) -> bool:
     """Whether the file's own pattern of windows, a number or one flag for each layer, is its architecture's."""
-    period = WINDOWED[model.architecture][0]
+    period = architecture(model.architecture).window_every
     key = f"{model.architecture}.attention.sliding_window_pattern"
     if isinstance(model.metadata.get(key), LazyArray):
         return [bool(flag) for flag in model.array(key)] == [i % period < period - 1 for i in range(model.n_layer)]
@@ -199,9 +189,10 @@ def _unsupported_cache(model: Model) -> str | None:
     """Why no formula here is valid for this model's cache; None where one is."""
     per_layer = ("attention.head_count_kv", "attention.head_count", "attention.key_length", "attention.value_length")
     arrays = [k for k in per_layer if isinstance(model.metadata.get(f"{model.architecture}.{k}"), LazyArray)]
-    if model.architecture not in VERIFIED:
-        return "an architecture that is not among " + ", ".join(sorted(VERIFIED))
-    if model.architecture in RECURRENT:
+    if not architecture(model.architecture).is_known:
+        known = sorted(name for name, one in architectures().items() if one.is_known)
+        return "an architecture that is not among " + ", ".join(known)
+    if architecture(model.architecture).cache == STATE:
         return _unsupported_state(model)
     if arrays:
         return f"{arrays[0]} for each layer"
@@ -211,6 +202,6 @@ def _unsupported_cache(model: Model) -> str | None:
         return "a pattern of sliding windows of its own"
     if model.number("nextn_predict_layers"):
         return "layers that predict several tokens"
-    if model.architecture in LATENT and not model.number("attention.key_length_mla"):
+    if architecture(model.architecture).cache == LATENT and not model.number("attention.key_length_mla"):
         return "keys and values that its file leaves unsplit"
     return None

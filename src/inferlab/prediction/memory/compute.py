@@ -29,13 +29,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inferlab.model.architecture_table import FULL, STATE, architecture
 from inferlab.model.gguf import Model
 from inferlab.prediction.memory.allocation import Batch, buffer_bytes
-from inferlab.prediction.memory.cache import FULL_CONTEXT, WINDOWED, batches, cells
-from inferlab.prediction.memory.recurrent import RECURRENT, STATE_BYTES, kv_heads, state_values
+from inferlab.prediction.memory.cache import batches, cells
+from inferlab.prediction.memory.recurrent import STATE_BYTES, kv_heads, state_values
 from inferlab.settings import Settings
 
-DENSE = frozenset(["llama", "qwen2", "qwen3", "gemma", "granite"])
 F32, F16, IDS = 4, 2, 4
 BOUNDED_CACHES = frozenset(["f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])  # types that were tried
 SMALL_INPUTS = 2**16  # bytes of what no stage counts
@@ -137,13 +137,13 @@ def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_devi
     The rotation matrices of a quantized cache are no wider than a head. With sliding windows there is a second mask,
     and a second set of inputs. None for other architectures, and for a cache of f32 or bf16.
     """
-    if model.architecture in RECURRENT:
+    if architecture(model.architecture).cache == STATE:
         return _most_with_states(model, settings, n_outputs, on_device)
     if not _has_stages(model, settings):
         return None
     needed = stages(model, settings, n_outputs)
     rotation = F32 * (model.head_dim_k**2 + model.head_dim_v**2) + SMALL_INPUTS
-    windowed = model.architecture in WINDOWED
+    windowed = bool(architecture(model.architecture).window_every)
     more = rotation + (needed.mask + needed.inputs) * windowed
     q, kv = model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
     heads = 2 * F32 * tokens_reserved(settings) * max(0, q + kv - model.n_embd)
@@ -231,9 +231,10 @@ def _has_stages(model: Model, settings: Settings) -> bool:
     experts = model.number("expert_count"), model.number("expert_used_count")
     n_ff = model.number("expert_feed_forward_length") or model.n_ff if any(experts) else model.n_ff
     known = None not in (*_widths(model), n_ff, n_vocab(model)) and (all(experts) or not any(experts))
-    return (
+    kind = architecture(model.architecture)
+    return bool(
         known
-        and model.architecture in FULL_CONTEXT | set(WINDOWED)
+        and (kind.cache == FULL or kind.window_every)
         and model.head_dim_k == model.head_dim_v
         and {settings.type_k, settings.type_v} <= BOUNDED_CACHES
     )
@@ -246,7 +247,7 @@ def _widths(model: Model) -> tuple[int | None, ...]:
 
 def _in_exact_range(model: Model, settings: Settings) -> bool:
     """Whether the order of the operations and the types are those that `allocation` replays."""
-    if model.architecture not in DENSE or model.number("expert_count"):
+    if not architecture(model.architecture).simple_compute or model.number("expert_count"):
         return False
     if None in (*_widths(model), model.n_ff, n_vocab(model)):
         return False

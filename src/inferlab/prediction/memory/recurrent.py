@@ -13,34 +13,36 @@ Sources: llama-hparams.cpp:166-230, llama-memory-recurrent.cpp:98-101, llama-mod
 
 from __future__ import annotations
 
+from inferlab.model.architecture_table import (
+    BESIDE_ATTENTION,
+    BUT_EVERY_NTH,
+    EVERY_LAYER,
+    WITHOUT_HEADS,
+    architecture,
+)
 from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 
 STATE_BYTES = 4  # GGML_TYPE_F32 for R and S, llama-model.cpp:2664
-# Where the state is: in all layers, in those without KV heads, in all layers beside attention, or in all but every
-# n-th. Each was compared with llama.cpp's log (tests/prediction/test_cache_types.py).
-EVERY_LAYER = frozenset(["mamba2"])
-WITHOUT_HEADS = frozenset(["granitehybrid", "lfm2"])
-BESIDE_ATTENTION = frozenset(["falcon-h1"])
-BUT_EVERY_NTH = {"qwen35": 4, "qwen3next": 4}
-RECURRENT = EVERY_LAYER | WITHOUT_HEADS | BESIDE_ATTENTION | frozenset(BUT_EVERY_NTH)
 
 
 def kv_heads(model: Model | KnownModel) -> tuple[int, ...] | None:
     """KV heads of each layer of a recurrent model, 0 for a layer without a KV cache; None where they are not known."""
-    if model.architecture in EVERY_LAYER:
+    state = architecture(model.architecture).state
+    if state == EVERY_LAYER:
         return (0,) * model.n_layer
-    if model.architecture in BUT_EVERY_NTH:
+    if state == BUT_EVERY_NTH:
         return _every_nth(model)
     if isinstance(model, Model):
         return model.per_layer("attention.head_count_kv")
-    listed = model.attention_layers if model.architecture in WITHOUT_HEADS else range(model.n_layer)
+    listed = model.attention_layers if state == WITHOUT_HEADS else range(model.n_layer)
     return tuple(model.n_head_kv * (i in listed) for i in range(model.n_layer))
 
 
 def _every_nth(model: Model) -> tuple[int, ...] | None:
     """Heads in every n-th layer (qwen35.cpp:18-26); None for a list of layers of the file's own."""
-    n, period = model.n_head_kv, model.number("full_attention_interval", BUT_EVERY_NTH[model.architecture])
+    n, known = model.n_head_kv, architecture(model.architecture)
+    period = model.number("full_attention_interval", known.attention_every)
     if not period or n is None or f"{model.architecture}.attention.recurrent_layers" in model.metadata:
         return None
     return tuple(n * ((i + 1) % period == 0) for i in range(model.n_layer))
@@ -59,9 +61,9 @@ def state_values(model: Model | KnownModel) -> int | None:
     return (kernel - 1) * (inner + 2 * groups * state) + state * inner
 
 
-def has_state(architecture: str, n_kv_heads: int) -> bool:
+def has_state(name: str, n_kv_heads: int) -> bool:
     """Whether a layer of a recurrent architecture with so many KV heads keeps a state."""
-    return architecture in EVERY_LAYER | BESIDE_ATTENTION or not n_kv_heads
+    return architecture(name).state in (EVERY_LAYER, BESIDE_ATTENTION) or not n_kv_heads
 
 
 def _number(model: Model | KnownModel, key: str) -> int | None:
