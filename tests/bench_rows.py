@@ -14,7 +14,7 @@ from inferlab.instruments.dropped import DroppedFiles
 from inferlab.instruments.views import html_of
 
 PRINTED = Path(__file__).parent / "data" / "llama-bench.jsonl"
-RECORDS = Path(__file__).parents[1] / "src" / "inferlab" / "data" / "records" / "xeon-2c"
+RECORDS = Path(__file__).parents[1] / "src" / "studies" / "quantization" / "records" / "xeon-2c"
 LONGEST_SECONDS = 2.0  # of processor time, many times what the slowest takes
 ODD = (None, True, -1, 0, 1e999, 10**30, "", "x", "9" * 400, [], {}, [None], "<b>", "\ud800", float("nan"), 1e-320)
 

@@ -23,10 +23,10 @@ from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory import DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.settings import Settings
 from inferlab.units import MIB
-from studies.graph.graph import GraphPass, GraphTrace
+from studies.cold_start.load_memory import Held, LoadMemory
 from studies.graph.graph_log import Copied, Node, Split
-from studies.journey.load_memory import Held, LoadMemory
-from studies.links_and_rates.link_rates import CacheLevel, DeviceRates, LinkRates, ReadPoint
+from studies.graph.study import GraphPass, GraphTrace
+from studies.links_and_rates.study import CacheLevel, DeviceRates, LinkRates, ReadPoint
 
 CPU_ONLY = Machine(
     cpu="Example CPU",

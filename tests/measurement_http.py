@@ -8,9 +8,8 @@ from http_server import TIMINGS
 from inferlab.engine.llama_server import Launch
 from inferlab.measurement.http_client import Event, Stream
 from inferlab.settings import Settings
-from studies.serving.http_serving import HttpRequest, HttpServing, replies_of
-from studies.serving.prometheus import Series
-from studies.serving.watched_server import QUERIES, WatchedServing
+from studies.serving.over_http import replies_of
+from studies.serving.study import QUERIES, HttpRequest, HttpServing, Series, WatchedServing
 
 
 def a_stream(sent=10.0, first=10.5, n_done=(1, 2, 4), slot=0, step=0.1):

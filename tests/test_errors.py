@@ -26,8 +26,7 @@ from inferlab.measurement import pytorch
 from inferlab.model.find import tiny_model
 from inferlab.settings import Settings
 from inferlab.widgets.attempts import CancellableEngine
-from studies.other_engines.engines.client import OtherEngine
-from studies.other_engines.engines.protocol import Request
+from studies.other_engines.client import OtherEngine, Request
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls)}
 LEAVES = {name for name, cls in CLASSES.items() if not cls.__subclasses__()}

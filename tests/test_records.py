@@ -47,29 +47,29 @@ from inferlab.prediction.validation import Point
 from inferlab.records import class_of, from_json, from_record, kind_of, kinds, load, save, to_json, to_record
 from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
-from studies.attention.torch_attention import Timing, Timings
+from studies.attention.study import Timing, Timings
 from studies.cache_and_batch import continuous_batching, prefix_cache
 from studies.cache_and_batch.continuous_batching import Request
-from studies.fit_params.fit_params import BASE, BothAnswers, FitAnswers, Placement, Question
-from studies.journey.journey import Journey
-from studies.kernels.repacking import Pairs
+from studies.fit_params.study import BASE, BothAnswers, FitAnswers, Placement, Question
+from studies.journey.study import Journey
+from studies.kernels.study import Pairs
 from studies.kernels.type_rates import TypeRate, TypeRates
-from studies.operating_system import waiting
-from studies.other_engines.engine_comparison import EngineComparison, EngineRow
-from studies.quantization.importance import Loss, MatrixLosses
+from studies.operating_system import study as operating_system
+from studies.other_engines.study import EngineComparison, EngineRow
+from studies.quantization.study import Loss, MatrixLosses
 from studies.same_answer.study import ServedAnswers
-from studies.sampling_cost.benchmark_programs import BenchmarkPrograms
-from studies.sampling_cost.sampling import ChainTimes, Sampling
-from studies.several_cards.device_use import DeviceUse, Use
-from studies.several_cards.several_cards import Case, SeveralCards
+from studies.sampling_cost.study import BenchmarkPrograms, ChainTimes, Sampling
+from studies.several_cards.study import Case, DeviceUse, SeveralCards, Use
 from studies.speculation import speculative
-from studies.speculation.acceptance import measure_acceptance
-from studies.speculation.served_speculation import ServedCase, ServedSpeculation
 from studies.speculation.speculative import PromptLookup
-from studies.training.training_ledger import LedgerRow, TrainingLedger
-from studies.windows_and_states.kept_prompts import KeptPrompts, KeptTurn
+from studies.speculation.study import Acceptance, AcceptanceCase, DraftedAnswer, ServedCase, ServedSpeculation
+from studies.training.study import LedgerRow, TrainingLedger
+from studies.windows_and_states.study import KeptPrompts, KeptTurn
 
-WAITED = (waiting.Case("idle", 100, (10.0, None), (5.0, None)), waiting.Case("idle", None, (1.0, 2.0), (3.0, 4.0)))
+WAITED = (
+    operating_system.Case("idle", 100, (10.0, None), (5.0, None)),
+    operating_system.Case("idle", None, (1.0, 2.0), (3.0, 4.0)),
+)
 LINK = Link("127.0.0.1:4000", 1.0, 0.001, 0.98, 2e-3)
 OLD = json.loads((Path(__file__).parent / "data" / "records-v1.json").read_text(encoding="utf-8"))
 
@@ -144,8 +144,9 @@ def tuned():
 
 
 def an_acceptance():
-    prompts = {"counting": [[3, 4], [9, 10]]}
-    return measure_acceptance({"lookup": PromptLookup}, "tiny", prompts=prompts, n_gen=4, engine=BatchEngine())
+    answer = DraftedAnswer((1, 1), (1,), (1,), 4, 0, 0.3, 0.1, 0.2, (0.1, 0.1))
+    cases = (AcceptanceCase("prose", "lookup", (answer,)),)
+    return Acceptance(**shared(), n_draft=1, n_prompt=8, n_gen=4, cases=cases)
 
 
 def a_served_speculation():
@@ -173,7 +174,10 @@ EXAMPLES = {
     "load memory": made_load,
     "http serving": lambda: a_serving([a_stream(), a_stream(slot=1)], [Launch(10.2, 0)]),
     "matrix losses": lambda: MatrixLosses(
-        model=made_run().model, machine=CPU_ONLY, date="2026-11-26", n_tokens=255,
+        model=made_run().model,
+        machine=CPU_ONLY,
+        date="2026-11-26",
+        n_tokens=255,
         losses=(
             Loss("Q2_K", "", 5000, Estimate(0.1, 0.01), Estimate(0.05, 0.01), Estimate(0.7, 0.02)),
             Loss("Q2_K", "training", 5000, *[Estimate(0.08, 0.01)] * 3, Estimate(-0.02, 0.003)),
@@ -203,11 +207,17 @@ EXAMPLES = {
     "training ledger": a_ledger,
     "tuning": tuned,
     "type rates": lambda: TypeRates(
-        model=made_run().model, machine=CPU_ONLY, date="2026-11-26", n_prompt=8, n_gen=4,
+        model=made_run().model,
+        machine=CPU_ONLY,
+        date="2026-11-26",
+        n_prompt=8,
+        n_gen=4,
         rates=(TypeRate("Q8_0", 5000, (0.1, 0.2), (0.3, 0.4), {"tiled": 0.7, "plain": 0.3}, {"plain": 1.0}),),
     ),
     "verification cost": lambda: speculative.time_verification("tiny", sizes=(1, 2), repeats=2, engine=BatchEngine()),
-    "waiting threads": lambda: waiting.Waiting(**shared(), n_prompt=8, n_gen=4, limit_seconds=6.0, cases=WAITED),
+    "waiting threads": lambda: operating_system.Waiting(
+        **shared(), n_prompt=8, n_gen=4, limit_seconds=6.0, cases=WAITED
+    ),
     "watched serving": watched,
 }
 

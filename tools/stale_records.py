@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.atlas.campaign import WITH_GPU, WITHOUT_GPU, stages_of
-from inferlab.records import KINDS, RECORDED, kind_of
+from inferlab.prediction.validation import POINTS
+from inferlab.records import shipped
+from studies.recipes import how_to_repeat
 
 ROOT = Path(__file__).parents[1]
 VERSION = "llama_cpp_python"
@@ -24,7 +26,7 @@ VERSION = "llama_cpp_python"
 
 @dataclass(frozen=True)
 class Stale:
-    """A record, the versions that measured it, the command or module that measures it again, what uses it."""
+    """A record, the versions that measured it, the command that measures it again or why there is none, its uses."""
 
     name: str
     versions: tuple[str, ...]
@@ -37,15 +39,14 @@ def pinned(pyproject: str) -> str:
     return re.search(r'"llama-cpp-python==([^"]+)"', pyproject)[1]
 
 
-def stale(folder: Path, version: str, texts: dict[str, str]) -> list[Stale]:
-    """The records in a folder that another version measured; `texts` are sources by their paths."""
+def stale(records: dict[str, Path], version: str, texts: dict[str, str]) -> list[Stale]:
+    """The records that another version measured; `texts` are sources by their paths."""
     found = []
-    for path in sorted(folder.rglob("*.json")):
-        record, name = json.loads(path.read_text(encoding="utf-8")), path.relative_to(folder).with_suffix("").as_posix()
-        versions = tuple(sorted(set(_versions(record))))
+    for name, path in records.items():
+        versions = tuple(sorted(set(_versions(json.loads(path.read_text(encoding="utf-8"))))))
         if set(versions) - {version}:
             used_in = tuple(place for place, text in texts.items() if path.stem in text)
-            found.append(Stale(name, versions, _again(path.stem, kind_of(record)), used_in))
+            found.append(Stale(name, versions, again(name), used_in))
     return found
 
 
@@ -59,8 +60,15 @@ def _versions(value: Any) -> Iterator[str]:
             yield from _versions(item)
 
 
-def _again(stem: str, kind: str) -> str:
-    return "make reference" if stem in _stages() else KINDS[kind].partition(":")[0]
+def again(name: str) -> str:
+    """The command that measures a record again, to be called in the repository, or why it is not repeatable."""
+    stem = name.rpartition("/")[2]
+    if stem in _stages():
+        return f"make reference REFERENCE_OPTIONS={stem}"
+    if f"{stem}.json" == POINTS:
+        return "INFERLAB_SPEED_RECORD=FOLDER .venv/bin/pytest tests/benchmarks/test_speed_model.py"
+    told = how_to_repeat(name)
+    return told if told.startswith("not repeatable") else f".venv/bin/{told}"
 
 
 @cache
@@ -80,7 +88,7 @@ def sources() -> dict[str, str]:
 
 def main(words: list[str]) -> None:
     version = words[0] if words else pinned((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    found, n_records = stale(RECORDED, version, sources()), len(list(RECORDED.rglob("*.json")))
+    found, n_records = stale(shipped(), version, sources()), len(shipped())
     for one in found:
         print(f"{one.name}\n  measured with {', '.join(one.versions)}; again: {one.again}")
         print(f"  used in: {', '.join(one.used_in) or 'nothing that names it'}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from inferlab.records import RECORDED, load, save
+from inferlab.records import load, save, shipped
 
 
 def main(places: list[Path]) -> None:
@@ -19,4 +19,4 @@ def main(places: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main([Path(one) for one in sys.argv[1:]] or [RECORDED])
+    main([Path(one) for one in sys.argv[1:]] or list(shipped().values()))

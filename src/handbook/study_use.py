@@ -16,12 +16,16 @@ EVERY_RECORD = re.compile(r"\batlas(_table)?\b.*\bimport\b|\bimport\b.*\batlas(_
 
 
 def studies_named(text: str) -> list[str]:
-    """The studies that a page's text or cells name, or whose records they load; all of them for the atlas."""
+    """The studies that a page's text or cells name, or whose records they load; all of them for the atlas.
+
+    With those whose records they load themselves.
+    """
     known = {path.name: path for path in studies()}
     if EVERY_RECORD.search(text):
         return sorted(known)
-    named = {name for found in NAMED.findall(text) for name in found if name}
-    return sorted((named | _studies_of_records(text)) & known.keys())
+    named = {name for found in NAMED.findall(text) for name in found if name} & known.keys()
+    code = (file.read_text(encoding="utf-8") for name in named for file in known[name].glob("*.py"))
+    return sorted(named | _studies_of_records("\n".join([text, *code])))
 
 
 def _studies_of_records(text: str) -> set[str]:

@@ -14,11 +14,12 @@ from inferlab.engine.llama_server import (
     chosen_settings,
     launches_in,
     llama_server,
+    refuse_ignored,
     require_program,
     server_line,
 )
 from inferlab.engine.programs import built_program
-from inferlab.errors import EngineRefused, EngineTimeout, EngineUnavailable
+from inferlab.errors import EngineRefused, EngineTimeout, EngineUnavailable, InvalidSettings
 from inferlab.settings import Settings
 
 SERVES = """
@@ -136,3 +137,19 @@ def test_numbers_that_the_server_chose_are_recorded():
     chosen = chosen_settings(Settings(), log)
     assert (chosen.n_threads, chosen.n_threads_batch, chosen.n_ctx) == (2, 3, 8192)
     assert chosen_settings(Settings(), "") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--cache-reuse", "srv load_model: cache_reuse is not supported by this context, it will be disabled"),
+        ("--swa-full", "srv load_model: swa_full is not supported by this model, it will be disabled"),
+        ("--context-shift", "srv load_model: ctx_shift is not supported by multimodal, it will be disabled"),
+    ],
+)
+def test_an_option_that_the_server_turns_off_is_refused(option, line):
+    """The server warns and goes on without it; without the option there is nothing to refuse."""
+    with pytest.raises(InvalidSettings, match=f"{option} is not supported by .*llama-server would go on without it"):
+        refuse_ignored((option, "1"), line)
+    refuse_ignored((), line)
+    refuse_ignored((option,), "srv load_model: ready")

@@ -106,7 +106,7 @@ def test_ttft_shows_every_pass_and_joins_the_medians():
 
 def test_each_series_has_a_symbol_of_its_own_for_decode():
     """Decode is orange everywhere, so the symbol tells two series apart."""
-    figure = links_and_rates_figures.rates_against_length({"Q4_K_M": [RUN], "F16": [RUN]})
+    figure = links_and_rates_figures.rates_against_length({"Q4_K_M": [RUN], "F16": [RUN]}, {})
     symbols = [trace.marker.symbol for trace in figure.data if trace.name.startswith("decode")]
     assert len(set(symbols)) == 2
 

@@ -1,4 +1,4 @@
-"""Figures of options, tuning, resident memory and attention: they draw what the records say, and say it in words."""
+"""Figures of options, tuning and resident memory: they draw what the records say, and say it in words."""
 
 import pytest
 from fakes import CARD, CPU_ONLY, made_run, scripted_pass
@@ -10,8 +10,6 @@ from inferlab.measurement.sweep import Point, Sweep
 from inferlab.measurement.tune import Candidate, Pair, Tuning
 from inferlab.settings import Settings
 from inferlab.units import MIB
-from studies.attention import figures as attention_figures
-from studies.attention.torch_attention import Timing, Timings
 
 
 def a_run(gap):
@@ -107,15 +105,6 @@ def test_resident_pages_are_stacked():
     one = Residence(10 * MIB, 5 * MIB, 6 * MIB, 2 * MIB, 4 * MIB, 0)
     figure = figures.resident_memory({"mmap": one}, "badge")
     assert [trace.x[0] for trace in figure.data] == [6, 4, 4, 2]
-
-
-def test_attention_is_drawn_both_ways():
-    """A length for which nothing is known is left out."""
-    timings = (Timing("flash", 64, (0.1,), MIB), Timing("math", 64, (0.2,), 8 * MIB), Timing("math", 128, (0.4,), None))
-    made = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, timings)
-    assert [list(trace.y) for trace in attention_figures.attention_against_tokens(made).data] == [[1.0], [8.0]]
-    seconds = attention_figures.attention_against_tokens(made, "seconds")
-    assert [list(trace.y) for trace in seconds.data] == [[0.1], [0.2, 0.4]]
 
 
 RECORDED = [

@@ -5,8 +5,8 @@ import pytest
 import inferlab as lab
 from inferlab.engine.llama_server import llama_server
 from inferlab.errors import EngineRefused
-from studies.serving.http_serving import HttpRequest, serve_over_http
-from studies.serving.http_workloads import one_after_another
+from studies.serving.over_http import one_after_another, serve_over_http
+from studies.serving.study import HttpRequest
 
 pytestmark = [pytest.mark.engine, pytest.mark.timed]
 SETTINGS = lab.Settings(n_seq_max=2, n_ctx=1024, n_threads=1)

@@ -8,20 +8,14 @@ from inferlab.errors import InvalidSettings
 from inferlab.settings import Settings
 from inferlab.units import KIB
 from studies.windows_and_states.kept import checkpoint_bytes, copy_bytes
-from studies.windows_and_states.kept_prompts import (
-    DEFAULTS,
-    EDIT,
-    GO_ON,
-    NEW,
-    NO_CHECKPOINTS,
-    WHOLE_CACHE,
-    keep_in_variants,
-)
+from studies.windows_and_states.measure import NO_CHECKPOINTS, keep_prompts
+from studies.windows_and_states.study import EDIT, GO_ON, NEW
 
 pytestmark = pytest.mark.engine
 SMALL = {"n_layer": 6, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 1, "head_dim": 64,
          "n_swa": 128}  # fmt: skip
-TURNS = {"kinds": (NEW, GO_ON, EDIT, NEW), "n_first": 1200, "n_new": 40, "n_gen": 4, "n_ctx": 2048, "progress": False}
+TURNS = {"kinds": (NEW, GO_ON, EDIT, NEW), "n_first": 1200, "n_new": 40, "n_gen": 4}
+WINDOWS = Settings(n_ctx=2048, swa_full=False)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +27,9 @@ def windowed(tmp_path_factory):
 def test_an_edit_before_the_window_needs_the_whole_prompt(windowed, program):
     """Unless the cache is whole; going on needs nothing again in any case, and copies are as large as computed."""
     program("llama-server")
-    default, without, whole = keep_in_variants(windowed, (DEFAULTS, NO_CHECKPOINTS, WHOLE_CACHE), **TURNS)
-    assert [one.variant for one in (default, without, whole)] == [DEFAULTS, NO_CHECKPOINTS, WHOLE_CACHE]
+    default = keep_prompts(windowed, settings=WINDOWS, **TURNS)
+    without = keep_prompts(windowed, settings=WINDOWS, options=NO_CHECKPOINTS, **TURNS)
+    whole = keep_prompts(windowed, settings=WINDOWS.but(swa_full=True), **TURNS)
     for one in (default, without):
         assert (one.turns[2].forced, one.turns[2].n_cached) == (True, 0)
     assert (whole.turns[2].forced, whole.turns[2].n_cached) == (False, 1244 // 3)
@@ -52,7 +47,7 @@ def test_a_checkpoint_of_a_hybrid_has_the_bytes_of_its_states(program, tmp_path)
     program("llama-server")
     few = {"n_layer": 3, "attention_layers": (1,), "n_vocab": 512}
     path = lab.make_shape("granite-4.0-h-350m", "Q8_0", tmp_path / "hybrid.gguf", **few)
-    (found,) = keep_in_variants(path, (DEFAULTS,), **TURNS)
+    found = keep_prompts(path, settings=WINDOWS, **TURNS)
     made = [n for turn in found.turns for n in turn.checkpoints]
     assert made
     assert max(abs(n - checkpoint_bytes(lab.read_gguf(path), found.settings)) for n in made) < 2 * KIB

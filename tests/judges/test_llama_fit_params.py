@@ -9,8 +9,9 @@ import inferlab as lab
 from inferlab.engine.loopback import loopback_device
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
-from studies.fit_params.fit_params import Question, both_answers, compare_fits
+from studies.fit_params.measure import both_answers, compare_fits
 from studies.fit_params.reported_memory import reporting_memory
+from studies.fit_params.study import Question
 
 pytestmark = pytest.mark.engine
 

@@ -4,8 +4,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.engine.llama_server import llama_server
-from studies.serving.http_serving import serve_over_http
-from studies.serving.http_workloads import users
+from studies.serving.over_http import serve_over_http, users
 
 pytestmark = [pytest.mark.engine, pytest.mark.timed]
 

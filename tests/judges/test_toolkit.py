@@ -6,11 +6,9 @@ import pytest
 
 import inferlab as lab
 from studies.same_answer.measure import GREEDY, REQUESTS, Asked, served_answers
-from studies.sampling_cost.benchmark_programs import compare_programs
-from studies.sampling_cost.serving_overhead import REQUESTS as OVERHEAD
-from studies.sampling_cost.serving_overhead import compare_with_server
-from studies.serving.http_serving import HttpRequest
-from studies.serving.watched_server import QUERIES, scrape_pairs, watch_server
+from studies.sampling_cost import measure as sampling_cost
+from studies.serving.measure import scrape_pairs, watch_server
+from studies.serving.study import QUERIES, HttpRequest
 
 pytestmark = pytest.mark.engine
 SETTINGS = lab.Settings(n_seq_max=2, n_ctx=4096, n_threads=1)
@@ -22,7 +20,7 @@ def test_prometheus_scrapes_a_server_that_answers(program):
     if not shutil.which("prometheus"):
         pytest.skip("prometheus is not installed")
     requests = [HttpRequest(16, 300, seed=seed) for seed in range(3)] + [HttpRequest(16, 1, 6.0)]
-    found = watch_server(requests, "tiny", SETTINGS, interval_seconds=0.5)
+    found = watch_server(requests, lab.tiny_model(), SETTINGS, interval_seconds=0.5)
     assert [one.query for one in found.series] == list(QUERIES.values())
     assert max(found.of("answers").values) > 0
     assert found.prometheus
@@ -31,7 +29,7 @@ def test_prometheus_scrapes_a_server_that_answers(program):
 def test_a_reader_of_the_metrics_leaves_answers_whole(program):
     """Pairs come in the order without, with."""
     program("llama-server")
-    found = scrape_pairs("tiny", SETTINGS, every_seconds=0.02, n_pairs=2, n_gen=20)
+    found = scrape_pairs(lab.tiny_model(), SETTINGS, every_seconds=0.02, n_pairs=2, n_gen=20)
     assert [one.replies[0].n_tokens for one in found] == [20] * 4
 
 
@@ -46,7 +44,7 @@ def test_a_server_alone_repeats_its_answer(program):
 def test_the_programs_of_llama_cpp_print_what_is_read(program):
     """Prefill and decode of each."""
     program("llama-bench"), program("llama-batched-bench")
-    found = compare_programs("tiny", n_prompt=32, n_gen=8, turns=1, progress=False)
+    found = sampling_cost.programs(None, n_prompt=32, n_gen=8, turns=1)
     assert len(found.rates) == 9
     assert all(found.rate(name) > 0 for name in found.rates)
 
@@ -54,8 +52,9 @@ def test_the_programs_of_llama_cpp_print_what_is_read(program):
 def test_the_server_is_timed_beside_the_bench(program):
     """Every request has a rate of the server, and what streams one of the client; words change a greedy answer."""
     program("llama-bench"), program("llama-server")
-    asked = {name: OVERHEAD[name] for name in ("one candidate, not streamed", "default", "grammar of words")}
-    found = compare_with_server("tiny", requests=asked, n_prompt=16, n_gen=8, turns=1, progress=False)
+    names = "one candidate, not streamed", "default", "grammar of words"
+    asked = {name: sampling_cost.REQUESTS[name] for name in names}
+    found = sampling_cost.beside_server(None, n_prompt=16, n_gen=8, turns=1, requests=asked)
     assert set(found.rates) == {
         "llama-bench", "this book", *(f"{of}: {name}" for of in ("server", "prefill") for name in asked),
         "client: default", "client: grammar of words",

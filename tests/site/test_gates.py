@@ -87,7 +87,8 @@ def leaks(cells: list[ast.Module]) -> list[str]:
 
 
 def gives_away(cell: ast.Module) -> bool:
-    return any(name.startswith("figures.") or name.rpartition(".")[2] in MEASURES for name in called(cell))
+    names = called(cell)
+    return any(name.partition(".")[0].endswith("figures") or name.rpartition(".")[2] in MEASURES for name in names)
 
 
 @pytest.mark.parametrize("path", gated_labs(), ids=lambda path: path.stem)
@@ -113,6 +114,7 @@ def test_every_prediction_has_an_outcome_after_it(path):
         ["run = lab.measure()", "a = widgets.ask('?', 'yn')", "a.reveal('y')"],
         ["a = widgets.ask('?', 'yn')", "run = lab.measure()\nrun.ttft_seconds", "a.reveal('y')"],
         ["a = widgets.ask('?', 'yn')", "figures.timeline(run)", "a.reveal('y')"],
+        ["a = widgets.ask('?', 'yn')", "serving_figures.http_rates(run)", "a.reveal('y')"],
     ],
 )
 def test_a_leak_is_noticed(leaking):

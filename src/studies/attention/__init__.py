@@ -1,3 +1,3 @@
 """What does FlashAttention spare?"""
 
-RECORDS = {"attention timings": "torch_attention:Timings"}
+RECORDS = {"attention timings": "study:Timings"}

@@ -6,15 +6,18 @@ are often mistaken for it. `imatrix_effect` compares Q4_K without and with an im
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from inferlab.errors import InvalidSettings
-from studies.block_formats.dequantize import TYPES, Q4KSuperBlock, Weights, dequantize, open_q4_k
+from inferlab.model.ggml_types import TYPES
+from studies.block_formats.dequantize import Q4KSuperBlock, Weights, open_q4_k, q4_k_weights
 from studies.block_formats.quantize_q4_k import q4_k_bytes
 
+N_CENTROIDS = 16
 LLOYD_STEPS = 40
+GREATEST_CODE = 7
 
 
 @dataclass(frozen=True)
@@ -31,30 +34,31 @@ class Rounding:
         return float(np.sqrt(np.mean(difference**2)))
 
 
-def absmax(weights: Weights, bits: int = 4, group: int | None = None) -> Rounding:
+def absmax(weights: Weights, group: int | None = None) -> Rounding:
     """Round to whole multiples of one 16-bit scale for each row, or each `group` of neighbours in a row.
 
-    The scale is the group's largest magnitude divided by the largest code, 2**(bits - 1) - 1; codes are symmetric.
+    The scale is the group's largest magnitude divided by the largest code of four bits; codes are symmetric, -7 to 7.
     Raises InvalidSettings when groups do not fill the rows.
     """
     width = weights.shape[-1]
     group = group or width
-    grouped, top = _grouped(weights.reshape(-1, width), group), 2 ** (bits - 1) - 1
-    scale = (np.abs(grouped).max(axis=1, keepdims=True) / top).astype(np.float16).astype(np.float32)
-    codes = np.rint(np.divide(grouped, scale, out=np.zeros_like(grouped), where=scale > 0)).clip(-top, top)
+    grouped = _grouped(weights.reshape(-1, width), group)
+    scale = (np.abs(grouped).max(axis=1, keepdims=True) / GREATEST_CODE).astype(np.float16).astype(np.float32)
+    codes = np.rint(np.divide(grouped, scale, out=np.zeros_like(grouped), where=scale > 0))
+    codes = codes.clip(-GREATEST_CODE, GREATEST_CODE)
     name = "one scale a row" if group == width else f"one scale for {group}"
-    return Rounding(name, bits + 16 / group, (codes * scale).reshape(weights.shape))
+    return Rounding(name, 4 + 16 / group, (codes * scale).reshape(weights.shape))
 
 
-def k_means(weights: Weights, n_centroids: int = 16, group: int = 512) -> Rounding:
-    """Replace each weight by the nearest of `n_centroids` values, found by Lloyd's algorithm for each `group`.
+def k_means(weights: Weights, group: int = 512) -> Rounding:
+    """Replace each weight by the nearest of sixteen values, found by Lloyd's algorithm for each `group`.
 
     The centroids, stored as 16-bit floats, count as bits: 16 of them for 512 weights are half a bit each.
     Lloyd's algorithm repeats two steps: assign each value to its nearest centroid, move each centroid to its mean.
     The start is halfway between quantiles and even spacing; the error ends within a few percent of the minimum.
     """
     grouped = np.sort(_grouped(weights.reshape(1, -1), group), axis=1)
-    middle = (np.arange(n_centroids) + 0.5) / n_centroids
+    middle = (np.arange(N_CENTROIDS) + 0.5) / N_CENTROIDS
     even = grouped[:, :1] + (grouped[:, -1:] - grouped[:, :1]) * middle
     centroids = (even + np.quantile(grouped, middle, axis=1).T) / 2
     for _ in range(LLOYD_STEPS):
@@ -62,20 +66,14 @@ def k_means(weights: Weights, n_centroids: int = 16, group: int = 512) -> Roundi
     stored = np.sort(centroids, axis=1).astype(np.float16).astype(np.float32)
     grouped = weights.reshape(-1, group)
     rounded = np.take_along_axis(stored, _nearest(grouped, stored), axis=1)
-    bits = np.log2(n_centroids) + 16 * n_centroids / group
-    return Rounding(f"k-means, {n_centroids} for {group:,}", float(bits), rounded.reshape(weights.shape))
+    bits = np.log2(N_CENTROIDS) + 16 * N_CENTROIDS / group
+    return Rounding(f"k-means, {N_CENTROIDS} for {group:,}", float(bits), rounded.reshape(weights.shape))
 
 
-def stored(weights: Weights, type: str, data: bytes) -> Rounding:
-    """The weights in the bytes of a quantized tensor, to compare with the other methods."""
-    kind = TYPES[type]
-    return Rounding(type, kind.bits_per_weight, dequantize(data, type).reshape(weights.shape))
-
-
-def q4_k(weights: Weights, importance: Weights | None = None) -> Rounding:
-    """Q4_K as ggml rounds it, without or with an importance matrix, which has one number for each column."""
-    rounding = stored(weights, "Q4_K", q4_k_bytes(weights, importance))
-    return rounding if importance is None else replace(rounding, name="Q4_K, imatrix")
+def q4_k(weights: Weights) -> Rounding:
+    """Q4_K as ggml rounds it, without an importance matrix."""
+    restored = q4_k_weights(q4_k_bytes(weights))
+    return Rounding("Q4_K", TYPES["Q4_K"].bits_per_weight, restored.reshape(weights.shape))
 
 
 @dataclass(frozen=True, eq=False)

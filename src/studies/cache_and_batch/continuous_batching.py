@@ -168,3 +168,16 @@ def schedule(
         step_seconds=tuple(scheduler.step_seconds),
         running=tuple(scheduler.running),
     )
+
+
+def requests(n_prompt: int, answers: Sequence[int]) -> list[Request]:
+    """A request for each answer's number of tokens, with prompts of equal length."""
+    return [Request(n_prompt, n_gen) for n_gen in answers]
+
+
+def both_ways(
+    waiting: Sequence[Request], model: str | Path, settings: Settings, n_slots: int, engine: Engine | None = None
+) -> dict[str, Schedule]:
+    """The same requests served with "static" and then with "continuous" batching; raises what `schedule` raises."""
+    ways = {"static": False, "continuous": True}
+    return {name: schedule(waiting, model, settings, n_slots, way, engine) for name, way in ways.items()}

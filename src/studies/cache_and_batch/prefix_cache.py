@@ -12,7 +12,7 @@ from statistics import median
 
 from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
-from inferlab.errors import InvalidSettings
+from inferlab.errors import EngineRefused, InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
@@ -107,3 +107,26 @@ def _time_reuse(engine: Engine, prompt: Sequence[int], n_shared: int) -> tuple[f
     step = engine.step(entries_of(prompt[n_shared:], n_shared, sequence=1))
     engine.keep(0, 1)
     return share + step.seconds, step.picks[-1], share
+
+
+def pool_text(model: str | Path, settings: Settings, engine: Engine | None = None) -> str:
+    """Four sequences of 410 tokens in one pool of 512 cells: with 400 tokens shared, and each on its own.
+
+    Two lines: whether the first tokens are equal, and which sequence was refused. Raises ModelError or EngineCrashed.
+    """
+    engine, sequences = engine or default_engine(), range(4)
+    engine.open(find_model(model), settings.but(n_ctx=512, n_seq_max=len(sequences), kv_unified=True))
+    prompt = engine.random_prompt(410)
+    engine.keep(0)
+    engine.step(entries_of(prompt[:400]))
+    for other in sequences[1:]:
+        engine.share(0, other)
+    first = {engine.step(entries_of(prompt[400:], 400, one)).picks[0] for one in sequences}
+    lines = [f"shared: the four first tokens {'are equal' if len(first) == 1 else 'differ'}"]
+    engine.keep(0)
+    for one in sequences:
+        try:
+            engine.step(entries_of(prompt, 0, one))
+        except EngineRefused as refused:
+            return "\n".join([*lines, f"not shared, sequence {one + 1}: {str(refused).split(':')[0]}"])
+    return "\n".join([*lines, "not shared: none was refused"])

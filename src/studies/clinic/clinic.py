@@ -103,6 +103,11 @@ def provoke(name: str) -> Specimen:
     return Specimen(name, case.cause, words, log, ended, before, placed, seconds)
 
 
+def provoke_all() -> dict[str, Specimen]:
+    """Every fault that this machine can provoke, by its name."""
+    return {name: provoke(name) for name in possible()}
+
+
 def possible() -> list[str]:
     """Names of the cases that this machine can provoke.
 

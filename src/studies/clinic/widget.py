@@ -6,9 +6,8 @@ import html
 import re
 from collections.abc import Mapping
 
-from inferlab.errors import UnreadableLog
-from inferlab.log_reader import LogFinding, explain
 from studies.clinic.clinic import Specimen
+from studies.clinic.study import first_finding
 
 CODE = re.compile(r"`([^`]*)`")
 NOTHING = "nothing"
@@ -56,14 +55,6 @@ def _rows(one: Specimen) -> list[tuple[str, str]]:
         ("the fix", " ".join(cause.fix) if cause and cause.fix else "none is needed"),
         ("before the load", one.before or NOTHING),
     ]
-
-
-def first_finding(one: Specimen) -> LogFinding | None:
-    """What the log reader puts first; None where it finds nothing."""
-    try:
-        return next(iter(explain(one.log).findings), None)
-    except UnreadableLog:
-        return None
 
 
 def _block(name: str, cause: str, rows: list[tuple[str, str]]) -> str:

@@ -1,1 +1,1 @@
-"""Where should a mixture's experts lie when not all fit on the card?"""
+"""Where should a model's weights lie when not all fit on the card: whole layers in RAM, or a mixture's experts?"""

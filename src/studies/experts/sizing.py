@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from inferlab.errors import InvalidSettings
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import decode_bytes
 from inferlab.prediction.fit import RESERVE_BYTES
+from inferlab.prediction.free_memory import free_bytes, machine_for, usable_bytes
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.placement import HOST, has_experts
 from inferlab.prediction.predict import predict_memory
-from inferlab.prediction.rooms import free_bytes, machine_for, usable_bytes
 from inferlab.prediction.search import Search
 from inferlab.settings import Settings
 
@@ -37,11 +36,6 @@ class Parts:
     vram_rate: float
     ram_bytes: int
     ram_rate: float
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value <= 0:
-                raise InvalidSettings(f"{name}={value!r} is no size and no rate. It must be more than 0.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,32 +70,21 @@ class Placing:
         return self.tokens_per_second(parts) > MOST_TELLING
 
 
-def place(
-    model: Model,
-    parts: Parts,
-    n_ctx: int,
-    depth: int = 0,
-    reserve_bytes: int = RESERVE_BYTES,
-    whole_layers: bool = False,
-) -> Placing:
+def place(model: Model, parts: Parts, n_ctx: int, depth: int = 0, whole_layers: bool = False) -> Placing:
     """Everything on the card if it fits; else the experts of the first layers in RAM, or else the first layers.
 
     n_ctx         cells of a cache in F16, all of them allocated; depth of them are read for a token
     whole_layers  whether layers are moved as a whole even where they have experts
     Experts of a layer as `n_cpu_moe` moves them, layers as `n_gpu_layers` does, as few as the reserve of the card
     allows. RAM holds the part of the mapped file from the first to the last tensor that lies there.
-    Raises InvalidSettings where even that is not enough, UnsupportedArchitecture for a cache without a formula.
     """
     settings, machine = Settings(n_ctx=n_ctx, flash_attn="on"), machine_for(vram=parts.vram_bytes)
-    rooms = usable_bytes({CARD: free_bytes(machine, settings)[CARD]}, reserve_bytes)
+    rooms = usable_bytes({CARD: free_bytes(machine, settings)[CARD]}, RESERVE_BYTES)
     search = Search(partial(predict_memory, model, machine=machine, simulate=False), settings, rooms)
     if search.fits(settings):
         return _placing(search.plan(settings), model, NOTHING, 0, depth)
     experts = has_experts(model) and not whole_layers
     in_ram, answer = (EXPERTS, search.expert_layers()) if experts else (LAYERS, search.most_layers())
-    if not answer.value:
-        raise InvalidSettings(f"{model.name} does not fit on the card with n_ctx={n_ctx}, whatever lies in RAM: "
-                              f"{answer.reason} Give less context.")  # fmt: skip
     n_moved = answer.value if in_ram == EXPERTS else model.n_layer + 1 - answer.value
     return _placing(answer.plan, model, in_ram, n_moved, depth)
 
@@ -130,16 +113,3 @@ def _placing(plan: MemoryPlan, model: Model, in_ram: str, n_moved: int, depth: i
         vram_read=decode_bytes(plan, model, depth, frozenset({CARD})),
         ram_read=decode_bytes(plan, model, depth, frozenset({HOST})),
     )
-
-
-def cpu_lists(n_cores: int, n_engine: int, threads_per_core: int = 2) -> tuple[str, str]:
-    """Logical processors for an engine and for all else, as systemd and taskset take them: ("0-11", "12-15,28-31").
-
-    The engine gets the first thread of its cores, and the others of these cores stay idle. Thread t of core i has the
-    number i + t * n_cores, as Linux counts on many desktop processors; `lscpu -e` shows it.
-    Raises InvalidSettings unless both get a core.
-    """
-    if not 0 < n_engine < n_cores:
-        raise InvalidSettings(f"n_engine={n_engine} of n_cores={n_cores} leaves one side without a core.")
-    rest = (f"{t * n_cores + n_engine}-{(t + 1) * n_cores - 1}" for t in range(threads_per_core))
-    return f"0-{n_engine - 1}", ",".join(rest)

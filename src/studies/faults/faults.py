@@ -1,15 +1,8 @@
-"""Fault injection: runs with exactly one known fault, recorded with telemetry, to test a diagnosis.
+"""Fault injection: runs with exactly one known fault, with telemetry, to test a diagnosis.
 
-`observe(fault)` starts an engine with a loopback device, makes a first request that loads the model and more requests
-that do not, and returns the `Run`, with telemetry from before the load to the last token.
-The fault is in no field that a diagnosis uses: `experiments.diagnosis` uses samples and token times only.
-
-    cold page cache        the model's file is dropped from the page cache before it is loaded
-    one thread             the device computes with one thread
-    cache on the far side  the KV cache is in host RAM, and attention runs on the device (offload_kqv off)
-    wrong cache type       keys and values have a type whose conversion costs more time than its size saves
-    throttled link         the link between host and device is slow
-    competing load         other processes use the same cores
+`observe(fault, model)` starts an engine with a loopback device, makes a first request that loads the model and more
+requests that do not, and returns the `Run`, with telemetry from before the load to the last token.
+The fault is in no field that a diagnosis uses: it uses samples and token times only.
 """
 
 from __future__ import annotations
@@ -19,7 +12,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,20 +30,10 @@ from inferlab.measurement.run import Run
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.model.gguf import read_gguf
 from inferlab.prediction.diagnosis import agrees, diagnose
-from inferlab.records import load
 from inferlab.settings import Settings
+from studies.faults.study import FAULTS, HEALTHY
 
-HEALTHY = "healthy"
-FAULTS = (
-    "cold page cache",
-    "one thread",
-    "cache on the far side",
-    "wrong cache type",
-    "throttled link",
-    "competing load",
-)
 INTERVAL_SECONDS = 0.05
-RECORDS, RECORDED = "xeon-2c/faults", (1, 2, 3)
 BUSY_LOOP = "import os\nwhile os.getppid() == {}: pass"
 
 
@@ -60,20 +43,10 @@ class Severity:
 
     gigabytes_per_second  rate of the throttled link
     kv_type               type of keys and values with the wrong cache type
-    n_competitors         competing processes (None: one per physical core)
     """
 
     gigabytes_per_second: float = 0.1
     kv_type: str = "q5_1"
-    n_competitors: int | None = None
-
-
-@dataclass(frozen=True)
-class Round:
-    """A recorded round: a healthy baseline, and one run for each cause, including healthy."""
-
-    baseline: Run
-    runs: dict[str, Run]
 
 
 @dataclass(frozen=True)
@@ -86,8 +59,8 @@ class Case:
 
 
 def observe(
-    fault: str | None = None,
-    model: str | Path | None = None,
+    fault: str,
+    model: str | Path,
     n_prompt: int = 192,
     n_gen: int = 160,
     repeats: int = 2,
@@ -100,24 +73,21 @@ def observe(
     The page cache can be emptied on Linux only.
     Raises InvalidSettings for an unknown fault, or for a cold page cache on other systems; and what `measure` raises.
     """
-    fault, severity = fault or HEALTHY, severity or Severity()
+    severity, path = severity or Severity(), Path(model)
     _require_known(fault)
-    path = Path(model) if model else _tiny()
-    with _device(fault, severity) as device, _competing_processes(fault, severity):
+    with _device(fault, severity) as device, _competing_processes(fault):
         _prepare_page_cache(path, fault)
-        return first_requests(path, _settings(fault, severity, device), n_prompt, n_gen, repeats)
+        return _first_requests(path, _settings(fault, severity, device), n_prompt, n_gen, repeats)
 
 
-def cases(
-    model: str | Path | None = None, seed: int | None = None, faults: Sequence[str] | None = None, **work: Any
-) -> tuple[Case, ...]:
+def cases(model: str | Path, seed: int | None = None) -> tuple[Case, ...]:
     """One run for each fault that is possible on this system, including healthy, in a random order set by `seed`."""
-    faults = faults or available()
-    order = random.Random(seed).sample(list(faults), len(faults))
-    return tuple(Case(number, observe(fault, model, **work), fault) for number, fault in enumerate(order, 1))
+    faults = available()
+    order = random.Random(seed).sample(faults, len(faults))
+    return tuple(Case(number, observe(fault, model), fault) for number, fault in enumerate(order, 1))
 
 
-def healthy_baseline(model: str | Path | None = None, tries: int = 4, **work: Any) -> Run:
+def healthy_baseline(model: str | Path, tries: int = 4, **work: Any) -> Run:
     """A healthy run that agrees within a quarter with the healthy run before it; the last of `tries` if none does."""
     before = observe(HEALTHY, model, **work)
     for _ in range(tries - 1):
@@ -128,35 +98,17 @@ def healthy_baseline(model: str | Path | None = None, tries: int = 4, **work: An
     return before
 
 
-def recorded_rounds() -> tuple[Round, ...]:
-    """The rounds under data/records that test the diagnosis; its rules were written before these were recorded."""
-    return tuple(
-        Round(
-            load(f"{RECORDS}/{number}-baseline"),
-            {cause: load(f"{RECORDS}/{number}-{slug(cause)}") for cause in (HEALTHY, *FAULTS)},
-        )
-        for number in RECORDED
-    )
-
-
-def slug(cause: str) -> str:
-    """A cause as it is written in a record's name."""
-    return cause.replace(" ", "-")
-
-
 def available() -> tuple[str, ...]:
     """The causes that are possible on this system, healthy first: the page cache can be emptied on Linux only."""
     return (HEALTHY, *(fault for fault in FAULTS if page_cache.ON_LINUX or fault != "cold page cache"))
 
 
-def first_requests(
-    model: str | Path, settings: Settings, n_prompt: int = 192, n_gen: int = 160, repeats: int = 2
-) -> Run:
-    """Start an engine, load the model and make `repeats` requests without a warm-up; returns the `Run`.
+def _first_requests(path: Path, settings: Settings, n_prompt: int, n_gen: int, repeats: int) -> Run:
+    """Start an engine, load the model and make the requests without a warm-up.
 
     The first pass counts from before the load. Telemetry is taken from then to the end of the last pass.
     """
-    path, engine = Path(model), LlamaEngine()
+    engine = LlamaEngine()
     try:
         engine.ready()
         with Sampler(engine.pid, INTERVAL_SECONDS) as sampler:
@@ -216,9 +168,9 @@ def _prepare_page_cache(path: Path, fault: str) -> None:
 
 
 @contextmanager
-def _competing_processes(fault: str, severity: Severity) -> Iterator[None]:
-    """Processes that keep a core busy; they end with the block, and with this process."""
-    n_processes = (severity.n_competitors or physical_cores()) if fault == "competing load" else 0
+def _competing_processes(fault: str) -> Iterator[None]:
+    """One process for each core that keeps it busy; they end with the block, and with this process."""
+    n_processes = physical_cores() if fault == "competing load" else 0
     command = [sys.executable, "-S", "-c", BUSY_LOOP.format(os.getpid())]
     processes = [subprocess.Popen(command) for _ in range(n_processes)]
     try:
@@ -227,9 +179,3 @@ def _competing_processes(fault: str, severity: Severity) -> Iterator[None]:
         for process in processes:
             process.kill()
             process.wait()
-
-
-def _tiny() -> Path:
-    from inferlab.model.find import tiny_model
-
-    return tiny_model()

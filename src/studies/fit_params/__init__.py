@@ -1,3 +1,3 @@
 """Does llama.cpp's `--fit` choose what this library's `fit` chooses?"""
 
-RECORDS = {"fits": "fit_params:FitAnswers"}
+RECORDS = {"fits": "study:FitAnswers"}

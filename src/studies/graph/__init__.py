@@ -1,3 +1,3 @@
 """Which processor computes which operation?"""
 
-RECORDS = {"graph trace": "graph:GraphTrace"}
+RECORDS = {"graph trace": "study:GraphTrace"}

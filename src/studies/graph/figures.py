@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import plotly.graph_objects as go
 
+from inferlab.figures.sliders import slider
 from inferlab.figures.style import OLIVE, PURPLE, RED, TEAL, blank, heading
 from inferlab.units import bytes_text
-from studies.graph.graph import EMBEDDING, OUTPUT, PARTS, GraphPass, GraphTrace, Step
+from studies.graph.study import EMBEDDING, OUTPUT, PARTS, GraphPass, GraphTrace, Placement, Step, placements
 
 HOST, DEVICE, BOTH, COPIES = OLIVE, TEAL, PURPLE, RED
 SIDES = {"host": HOST, "device": DEVICE, "both": BOTH}
@@ -16,12 +17,9 @@ ROW_PIXELS = 26
 OFFSET = 0.5  # a copy is marked before the part that needs it
 
 
-def graph_walk(trace: GraphTrace, phase: str = "decode") -> go.Figure:
-    """One square for each part of each layer, coloured by where it is computed; diamonds are copies before a split.
-
-    phase  "decode", one token, or "prefill", the whole prompt in one batch
-    """
-    one: GraphPass = getattr(trace, phase)
+def graph_walk(trace: GraphTrace) -> go.Figure:
+    """A decode step: one square for each part of each layer, coloured by where it is computed; diamonds are copies."""
+    one = trace.decode
     rows = [EMBEDDING, *(f"layer {i}" for i in range(trace.n_layer)), OUTPUT]
     figure = blank(trace.badge, f"{_finding(one)} {_rows_text(one, rows)}")
     heading(figure, _finding(one))
@@ -40,11 +38,17 @@ def graph_walk(trace: GraphTrace, phase: str = "decode") -> go.Figure:
     return figure
 
 
+def walks(traces: Mapping[Placement, GraphTrace]) -> go.Figure:
+    """The decode step of every placement, with controls; shown first is everything on the device but the cache."""
+    over = placements()
+    start = [*traces].index((over["n_gpu_layers"][-1], False, "on"))
+    return slider(lambda **values: graph_walk(traces[tuple(values.values())]), over, start)
+
+
 def _finding(one: GraphPass) -> str:
-    tokens = "1 token" if one.n_tokens == 1 else f"{one.n_tokens} tokens"
     copied = f"{bytes_text(one.copied_bytes)} copied" if one.copied_bytes else "nothing copied"
     splits = "1 split" if len(one.splits) == 1 else f"{len(one.splits)} splits"
-    return f"{tokens}: {splits}, {copied}."
+    return f"1 token: {splits}, {copied}."
 
 
 def _cells(one: GraphPass) -> dict[tuple[float, str], tuple[set[bool], list[str]]]:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from inferlab.engine.client import LlamaEngine
+from inferlab.engine.linked import linked_libraries
+from inferlab.engine.loopback import loopback_device
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.queued import queued
-from inferlab.model.find import find_model
+from inferlab.measurement.run import Run
+from inferlab.measurement.sweep import Sweep
+from inferlab.model.find import find_model, tiny_model
 from inferlab.model.gguf import read_gguf
+from inferlab.records import load
 from inferlab.settings import Settings
+from inferlab.units import KIB, MIB
 from studies.graph.graph_log import GRAPH_ENVIRONMENT, Node, Split, splits_in
+
+Table = tuple[Sequence[str], list[Sequence[str | int]]]
+Placement = tuple[int, bool, str]
+"""n_gpu_layers, offload_kqv and flash_attn."""
 
 LAYER = re.compile(r"(?:-|_l)(\d+)\b")  # attn_norm-3, cache_k_l3
 EMBEDDING, OUTPUT = "embedding", "logits"
@@ -28,6 +41,22 @@ BY_NAME = (
     *(("attn_norm", "norm"), ("ffn_norm", "FFN norm"), ("ffn_inp", "sums"), ("l_out", "sums"), ("ffn_", "FFN")),
     *(("Qcur", "Q, K, V"), ("Kcur", "Q, K, V"), ("Vcur", "Q, K, V"), ("attn_out", "output"), ("kq", "attention")),
 )
+SAID = {
+    EMBEDDING: "copies the row of the token id out of the table",
+    "norm": "scales the hidden state",
+    "Q, K, V": "three products with matrices",
+    "RoPE": "turns query and key by the position",
+    "cache write": "writes key and value into one cell",
+    "attention": "compares the query with the cells in use, mixes values",
+    "output": "a product; in the last layer also the choice of rows",
+    "FFN norm": "scales again",
+    "FFN": "three products and a gate",
+    "sums": "the two residual sums",
+    OUTPUT: "last norm, and a product with one row per entry of the vocabulary",
+}
+"""What each part does, in the order of a token."""
+SOME = 3
+"""Layers on the device in the page's middle case."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +89,6 @@ class GraphPass:
         The result is not among them: llama.cpp fetches the logits after the last split.
         """
         return sum(split.copied_bytes for split in self.splits)
-
-    def n_on_host(self, op: str | None = None) -> int:
-        """Operations that the CPU computes: all, or those of one name."""
-        return sum(op in (None, node.op) for split in self.splits if split.on_host for node in split.nodes)
-
-    @property
-    def ops(self) -> dict[str, int]:
-        """ggml's names of the operations, and how many of each the pass has."""
-        return dict(Counter(node.op for split in self.splits for node in split.nodes).most_common())
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -105,7 +125,7 @@ def trace_graph(
 ) -> GraphTrace:
     """Compute a prompt in one batch and one token after it, and read how the scheduler divided both graphs.
 
-    engine  one that was started with engine.graph_log.GRAPH_ENVIRONMENT; None starts one and stops it afterwards
+    engine  one that was started with graph_log.GRAPH_ENVIRONMENT; None starts one and stops it afterwards
     Raises InvalidSettings if the prompt does not fit one batch, ModelError, EngineRefused or EngineCrashed.
     """
     settings = settings or Settings()
@@ -150,3 +170,84 @@ def _part(node: Node, following: Node | None, layer: int | None) -> str:
         return OUTPUT
     otherwise = "sums" if node.op == "ADD" else "attention"
     return next((part for start, part in BY_NAME if name.startswith(start)), otherwise)
+
+
+# --- the page's runs --------------------------------------------------------------------------
+
+
+def placements() -> dict[str, tuple[Any, ...]]:
+    """The values of each setting that the page combines; the embedded model's layers and its output matrix are last."""
+    n_layer = read_gguf(tiny_model()).n_layer
+    return {
+        "n_gpu_layers": (0, SOME, n_layer, n_layer + 1),
+        "offload_kqv": (True, False),
+        "flash_attn": ("on", "off"),
+    }
+
+
+def traced_placements() -> dict[Placement, GraphTrace]:
+    """The embedded model's graphs on a loopback device, for every placement; takes seconds.
+
+    Raises DeviceUnavailable where no loopback device starts.
+    """
+    with loopback_device() as device, closing(LlamaEngine(environment=GRAPH_ENVIRONMENT)) as engine:
+        found = {}
+        for values in product(*placements().values()):
+            asked = Settings(n_ctx=512, **dict(zip(placements(), values, strict=True)))
+            found[values] = trace_graph(settings=device.settings(asked), engine=engine)
+        return found
+
+
+def numbers(traces: Mapping[Placement, GraphTrace]) -> dict[str, float | int]:
+    """Splits of a decode step and KiB that are copied for a token and for the prompt, of five placements."""
+    every = placements()["n_gpu_layers"][-1]
+    named = {
+        "device": traces[every, True, "on"],
+        "ram": traces[every, False, "on"],
+        "plain": traces[every, False, "off"],
+        "host": traces[0, True, "on"],
+        "partly": traces[SOME, True, "on"],
+    }
+    return {
+        **{f"{name}_splits": len(one.decode.splits) for name, one in named.items()},
+        **{f"{name}_kib": one.decode.copied_bytes / KIB for name, one in named.items()},
+        **{f"{name}_prefill_kib": one.prefill.copied_bytes / KIB for name, one in named.items()},
+        "n_prompt": named["device"].prefill.n_tokens,
+        "n_nodes": named["device"].decode.n_nodes,
+    }
+
+
+def operations_table(trace: GraphTrace) -> Table:
+    """Heads and rows: the operations of each part of a decode step, for the last layer, and what they do."""
+    found = {part: Counter() for part in SAID}
+    for step in trace.decode.steps:
+        if step.layer in (None, trace.n_layer - 1):
+            found[step.part][step.node.op] += 1
+    heads = "part", "operations in ggml", "what it does"
+    return heads, [(part, ", ".join(map(_times, ops.items())), SAID[part]) for part, ops in found.items()]
+
+
+def _times(counted: tuple[str, int]) -> str:
+    op, n = counted
+    return f"{n} \N{MULTIPLICATION SIGN} `{op}`" if n > 1 else f"`{op}`"
+
+
+def division_table() -> Table:
+    """Heads and rows: MiB on the CPU and on a device by the number of layers requested, from a recorded sweep."""
+    heads = "layers on the device", "weights on the CPU", "weights on the device", "KV cache on the CPU"
+    columns = ("weights", "CPU"), ("weights", "RPC"), ("kv_cache", "CPU")
+    return heads, [
+        (run.settings.n_gpu_layers, *(f"{_bytes_on(run, *column) / MIB:.0f}" for column in columns))
+        for run in load("epyc-2c/split-layers", Sweep).runs[::3]
+    ]
+
+
+def _bytes_on(run: Run, kind: str, place: str) -> int:
+    return sum(b.n_bytes for b in run.buffers if b.kind == kind and b.device.startswith(place))
+
+
+def libraries_table() -> Table:
+    """Heads and rows: llama.cpp's shared libraries here, and what each is linked to."""
+    return ("library", "linked to, on the machine that built this page"), [
+        (f"`{name}`", ", ".join(f"`{one}`" for one in needed)) for name, needed in linked_libraries().items()
+    ]

@@ -3,7 +3,7 @@
 Two answers, which must not be mixed:
 
 bound       what cited rates of links and memories allow at least; arithmetic, launches and waits only add to it
-prediction  from a calibrated machine: `cold_start` for the start, `predict_speed` for prompt and answer
+prediction  from a calibrated machine: fitted rates for the start, `predict_speed` for prompt and answer
 
     least token    card bytes / card + host bytes / RAM + cache bytes in RAM of the card's layers / slower of bus, RAM
     least prompt   ubatches * bytes of the matrices that every ubatch needs / card
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inferlab.errors import InvalidSettings
 from inferlab.model.gguf import Model
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.decode_bound import decode_bytes
@@ -24,7 +23,6 @@ from inferlab.prediction.memory.plan import MemoryPlan
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.speed import for_last_token, matrices
 from inferlab.settings import Settings
-from studies.journey.cold_start import Rate, StartRates
 
 CARD = "gpu0"
 PARTS = 4  # in which an answer is predicted, each at the depth of its middle token
@@ -49,12 +47,7 @@ def least_start(plan: MemoryPlan, model: Model, places: Places) -> dict[str, flo
 
 
 def least_prompt(plan: MemoryPlan, model: Model, n_tokens: int, places: Places) -> float:
-    """Least seconds of a prompt with all layers on the card, from its memory's rate alone: see the equation above.
-
-    Raises InvalidSettings where blocks are on the host.
-    """
-    if any(row.device == HOST for row in plan.layers if row.index is not None):
-        raise InvalidSettings("Blocks lie on the host, and this bound counts the card alone. Place all layers on it.")
+    """Least seconds of a prompt with all layers on the card, from its memory's rate alone: see the equation above."""
     every = sum(tensor.n_bytes for tensor, _ in matrices(model) if not for_last_token(tensor, model))
     return -(-n_tokens // batches(plan.settings)[1]) * places.card.seconds(every)
 
@@ -68,12 +61,7 @@ def least_token(plan: MemoryPlan, model: Model, depth: int, places: Places) -> f
 
 
 def least_answer(plan: MemoryPlan, model: Model, depth: int, n_tokens: int, places: Places) -> float:
-    """Least seconds of n_tokens on top of `depth` cells: bytes grow evenly, so the mean of first and last counts.
-
-    Raises InvalidSettings for a model with sliding windows, whose bytes do not.
-    """
-    if any(layer.window for layer in cache_layers(model)):
-        raise InvalidSettings(f"{model.name} has sliding windows, so its bytes do not grow evenly. Sum `least_token`.")
+    """Least seconds of n_tokens on top of `depth` cells of a model without windows: the mean of first and last."""
     ends = (least_token(plan, model, at, places) for at in (depth, depth + n_tokens - 1))
     return n_tokens * sum(ends) / 2
 
@@ -83,41 +71,36 @@ def least_clock(plan: MemoryPlan, model: Model, n_new: int, n_answer: int, place
 
     Whole turns of n_new and n_answer tokens, as many as n_ctx has room for.
     """
-    at, points = sum(least_start(plan, model, places).values()), []
-    for depth in range(0, plan.settings.n_ctx - n_new - n_answer + 1, n_new + n_answer):
-        points.append((at, depth))
+    at, depth = sum(least_start(plan, model, places).values()), 0
+    points = [(at, depth)]
+    while depth + n_new + n_answer <= plan.settings.n_ctx:
         at += least_prompt(plan, model, n_new, places)
         points.append((at, depth + n_new))
         at += least_answer(plan, model, depth + n_new, n_answer, places)
-    return [*points, (at, points[-1][1] + n_answer)] if points else [(at, 0)]
+        depth += n_new + n_answer
+        points.append((at, depth))
+    return points
 
 
 def predicted_phases(
-    model: Model,
-    settings: Settings,
-    calibration: Calibration,
-    starts: StartRates,
-    place: Rate,
-    n_prompt: int,
-    n_gen: int,
+    model: Model, settings: Settings, calibration: Calibration, start: float, n_prompt: int, n_gen: int
 ) -> dict[str, float]:
-    """Seconds of start, prefill and decode of one request on a calibrated machine; nothing is loaded.
+    """Seconds of start, prefill and decode of one request on a calibrated machine, and of the whole.
 
-    place  the rate at which the file is read. The bytes of a device cross the calibrated link.
-    The start ends with a pass of one token, as `cold_start` counts it. Raises what `predict_speed` raises.
+    start  seconds of a start on the host; the bytes of a device cross the calibrated link besides
     """
     device = predict_memory(model, settings, simulate=False).devices.get(CARD)
-    link = Rate(next(iter(calibration.links.values())).bytes_per_second, "calibrated") if device else None
-    n_bytes = device.weights_bytes if device else 0
+    link = next(iter(calibration.links.values()))
     each = (n_gen - 1) / PARTS
     parts = [
         predict_speed(model, settings, calibration, n_prompt + round(part * each), round(each)) for part in range(PARTS)
     ]
-    return {
-        "start": starts.seconds(model.file_bytes, model.n_vocab, place, link, n_bytes),
+    found = {
+        "start": start + (device.weights_bytes / link.bytes_per_second if device else 0.0),
         "prefill": parts[0].prefill.seconds,
         "decode": each * sum(part.decode.seconds for part in parts),
     }
+    return found | {"whole": sum(found.values())}
 
 
 def _crossing_bytes(plan: MemoryPlan, model: Model, depth: int) -> int:

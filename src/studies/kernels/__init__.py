@@ -1,3 +1,3 @@
 """Which kernel multiplies a quantized matrix, and how fast?"""
 
-RECORDS = {"repacking": "repacking:Pairs", "type rates": "type_rates:TypeRates"}
+RECORDS = {"repacking": "study:Pairs", "type rates": "type_rates:TypeRates"}

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from inferlab.figures.style import EDGE, GREY, PURPLE, RED, TEAL, blank
 from inferlab.measurement.run import Run
 from inferlab.model.kernels import AMX, PLAIN, REPACKED, TILED
-from studies.kernels.repacking import Pairs
+from studies.kernels.study import Pairs
 
 UNKNOWN = "kernel not recorded"
 KERNEL_COLOURS = {PLAIN: GREY, TILED: TEAL, REPACKED: PURPLE, AMX: RED, UNKNOWN: "rgba(128,128,128,0.6)"}

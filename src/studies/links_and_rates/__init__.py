@@ -1,3 +1,3 @@
 """How fast can a machine's memory, links and arithmetic be?"""
 
-RECORDS = {"link rates": "link_rates:LinkRates"}
+RECORDS = {"link rates": "study:LinkRates"}

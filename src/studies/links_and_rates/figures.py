@@ -1,7 +1,4 @@
-"""The ladder of link rates: cited and measured rungs on one logarithmic axis.
-
-Rooflines, and the rates of prefill and decode against the number of tokens in a pass.
-"""
+"""The ladder of link rates, rooflines, and rates of prefill and decode against the number of tokens in a pass."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ ROOM = 0.25  # of a decade beyond the outer rungs
 
 
 def link_ladder(rungs: Sequence[Rung], badge: str) -> go.Figure:
-    """Rungs in GB/s, the fastest on top; cited ones are open diamonds, measured ones filled circles.
-
-    badge  of the measured rungs; the cited ones have their sources in the page's table
-    """
+    """Rungs in GB/s, the fastest on top; cited ones are open diamonds, measured ones, of the badge, filled circles."""
     rungs = sorted(rungs, key=lambda rung: rung.bytes_per_second)
     text = "; ".join(f"{one.name} {one.bytes_per_second / GB:.3g}, {MARKS[one.measured][0]}" for one in rungs)
     figure = blank(badge, f"Rates of links and memories in GB/s, from the slowest: {text}.", x="GB/s")
@@ -53,17 +47,13 @@ UNDER_THE_ROOFS = {"orientation": "v", "x": 1, "xanchor": "right", "y": 0, "yanc
 
 
 def roofline(
-    ceiling: Ceiling,
-    points: Sequence[tuple[str, float, float]] = (),
-    types: Sequence[str] = (),
-    badge: str | None = None,
+    ceiling: Ceiling, points: Sequence[tuple[str, float, float]], types: Sequence[str], badge: str
 ) -> go.Figure:
     """A device's roofs, and what was achieved under them.
 
     points  (name, FLOP per byte read, FLOP per second) of each measurement; `speed.intensity` counts the first
-    types   whose matrix roofs to draw (none given: all that were measured)
+    types   whose matrix roofs to draw
     """
-    types = list(types) or list(ceiling.matrix_flops_per_second)
     alt = (
         f"Roofline of {ceiling.device}: memory roof {ceiling.bandwidth_bytes_per_second / 1e9:.3g} GB/s, ridges at "
         + ", ".join(f"{ceiling.ridge(type):.3g} FLOP per byte for {roof_name(ceiling, type)}" for type in types)
@@ -78,7 +68,7 @@ def roofline(
         figure.data[-1].update(
             line_dash=dash, opacity=0.7, hovertemplate=f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s"
         )
-    names, x, y = zip(*points, strict=True) if points else ((), (), ())
+    names, x, y = zip(*points, strict=True)
     marker = {"color": [_phase_colour(name) for name in names], "size": 9}
     figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
                        showlegend=False, hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
@@ -103,19 +93,14 @@ def _roof(ceiling: Ceiling, type: str, most: float) -> list[tuple[float, float]]
     return [(least, least * ceiling.bandwidth_bytes_per_second / 1e9), (ridge, flat), (max(most, 2 * ridge), flat)]
 
 
-def rates_against_length(
-    series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float] | None = None, badge: str | None = None
-) -> go.Figure:
+def rates_against_length(series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float]) -> go.Figure:
     """Prefill rate against prompt length on two logarithmic axes, a line for each series, every pass a point.
 
     ridges  tokens from which arithmetic takes longer than reading: a vertical line each
-    badge   of the first run, if none is given
     Decode is one token at a time: its rate, of the shortest prompt of each series, stands at one.
     """
     runs = [run for each in series.values() for run in each]
-    figure = blank(
-        badge or common_badge(runs), _text(series, ridges or {}), "tokens in the prompt", "tokens per second"
-    )
+    figure = blank(common_badge(runs), _text(series, ridges), "tokens in the prompt", "tokens per second")
     for (name, each), dash, symbol in zip(series.items(), DASHES, SYMBOLS, strict=False):
         each = sorted(each, key=lambda run: run.n_prompt)
         rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
@@ -127,13 +112,13 @@ def rates_against_length(
         if decode:
             figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers",
                                marker={"color": DECODE, "size": 11, "symbol": symbol})  # fmt: skip
-    for line_at, (name, tokens) in enumerate(sorted((ridges or {}).items(), key=lambda ridge: ridge[1])):
+    for line_at, (name, tokens) in enumerate(sorted(ridges.items(), key=lambda ridge: ridge[1])):
         figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"})
         figure.add_annotation(
             text=f"ridge, {name}", x=log10(tokens), y=1, yref="paper", yanchor="bottom", showarrow=False,
             xanchor="left" if line_at else "right",
         )  # fmt: skip
-    figure.update_layout(showlegend=True, height=460, margin_t=90, legend_y=1.09 if ridges else 1.02)
+    figure.update_layout(showlegend=True, height=460, margin_t=90, legend_y=1.09)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure

@@ -6,15 +6,28 @@ Attention, norms and activations are left out of both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from inferlab.engine.session import this_machine
 from inferlab.machine import Ceiling
-from inferlab.measurement.ceilings import COLUMNS
-from inferlab.measurement.run import Run
-from inferlab.model.gguf import Model
+from inferlab.measurement.ceilings import COLUMNS, allowed, ceiling, highest
+from inferlab.measurement.run import Run, measure, measure_each
+from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.kernels import kernel
+from inferlab.model.synthetic_model import cache_note, make_shape
 from inferlab.prediction.speed import intensity, matrices
+from inferlab.settings import Settings
+
+Rows = tuple[Sequence[str], list[Sequence[str | float]]]
+
+KINDS = {"F16": "F16", "Q4_K_M": "Q4_K"}
+"""Mix of a file -> the type of most of its weights."""
+LENGTHS = {"Q4_K_M": (1, 2, 4, 8, 16, 32, 64, 256), "F16": (1, 8, 256)}
+WIDE = Settings(n_batch=2048, n_ubatch=2048, flash_attn="on")
+CLOSE = 75
+"""Per cent of the memory roof from which decode runs close to it."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +55,15 @@ class Achieved:
         return self.bytes_per_second / memory, self.flops_per_second / matrix
 
 
-def achieved(runs: Iterable[Run], model: Model, decode: bool = True) -> list[Achieved]:
-    """The prefill of every run and, with `decode`, the decode of the run with the fewest cells in use.
+def achieved(runs: Iterable[Run], model: Model) -> list[Achieved]:
+    """The prefill of every run, then the decode of the run with the fewest cells in use.
 
     `model` is the model of the runs: its file read, or `lab.shape` of the same name.
     """
     runs = sorted(runs, key=lambda run: run.n_prompt)
     found = [_prefill(run, model) for run in runs]
     with_decode = [run for run in runs if run.decode_tokens_per_second]
-    return [*found, _decode(with_decode[0], model)] if decode and with_decode else found
+    return [*found, _decode(with_decode[0], model)] if with_decode else found
 
 
 def _prefill(run: Run, model: Model) -> Achieved:
@@ -81,3 +94,144 @@ def kernel_of(ceiling: Ceiling, type: str) -> str | None:
 def ridge_tokens(ceiling: Ceiling, type: str, model: Model) -> float:
     """Tokens in a pass above which arithmetic takes longer than reading the weights."""
     return ceiling.ridge(type) / intensity(model, 1)
+
+
+# --- the run of a page -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Prompts of several lengths with weights in two types, and the ceilings of the host before and after them.
+
+    models, runs  by mix
+    """
+
+    before: Ceiling
+    after: Ceiling
+    models: Mapping[str, Model]
+    runs: Mapping[str, Sequence[Run]]
+
+    @property
+    def roof(self) -> Ceiling:
+        """The higher of both values of each rate."""
+        return highest(self.before, self.after)
+
+    @property
+    def ridges(self) -> dict[str, float]:
+        """Mix -> tokens at the ridge."""
+        return {mix: ridge_tokens(self.roof, kind, self.models[mix]) for mix, kind in KINDS.items()}
+
+    @property
+    def quantized(self) -> list[Achieved]:
+        """The passes with Q4_K_M, decode last."""
+        return achieved(self.runs["Q4_K_M"], self.models["Q4_K_M"])
+
+    @property
+    def full(self) -> list[Achieved]:
+        """The passes with F16, which their names say."""
+        found = achieved(self.runs["F16"], self.models["F16"])
+        return [replace(one, name=f"F16, {one.name}") for one in found]
+
+
+def shape_path(mix: str) -> Path:
+    """Four layers of Llama 3.2 1B in a mix."""
+    return make_shape("llama-3.2-1b", mix, n_layer=4, n_vocab=8192)
+
+
+def measured() -> Measured:
+    """Measure prompts and ceilings on this machine, in about half a minute.
+
+    Raises EngineRefused or EngineCrashed.
+    """
+    paths, types = {mix: shape_path(mix) for mix in KINDS}, ("Q4_K", "F16")
+    before = ceiling(types=types)
+    runs = {mix: measure_each(paths[mix], WIDE, lengths, n_gen=5, repeats=3) for mix, lengths in LENGTHS.items()}
+    return Measured(before, ceiling(types=types), {mix: read_gguf(path) for mix, path in paths.items()}, runs)
+
+
+def with_half_the_threads() -> tuple[Run, Run]:
+    """A short prompt and some tokens with Q4_K_M, on all cores and on half of them."""
+    path, cores = shape_path("Q4_K_M"), this_machine().n_cores or 2
+    threads = cores, max(1, cores // 2)
+    whole, half = (measure(path, WIDE.but(n_threads=n), n_prompt=64, n_gen=9, repeats=2) for n in threads)
+    return whole, half
+
+
+def roof_table(found: Measured) -> Rows:
+    """Heads and rows: the rate of memory and of each type's products, and the ridge in tokens."""
+    roof, ridges = found.roof, found.ridges
+    rows: list[Sequence[str | float]] = [("memory", "", f"{roof.bandwidth_bytes_per_second / 1e9:.1f} GB/s", "")]
+    for mix, kind in KINDS.items():
+        rate = f"{roof.matrix_flops_per_second[kind] / 1e9:.0f} GFLOP/s"
+        rows.append((f"arithmetic, {kind}", kernel_of(roof, kind) or "not recorded", rate, f"{ridges[mix]:.1f}"))
+    return ("limit", "kernel", "rate", "ridge, tokens"), rows
+
+
+def threads_table(runs: Sequence[Run]) -> Rows:
+    """Heads and rows: both rates of each run by its threads."""
+    rows = [(run.settings.n_threads, run.prefill_tokens_per_second, run.decode_tokens_per_second) for run in runs]
+    return ("threads", "prefill of 64, tokens/s", "decode, tokens/s"), rows
+
+
+def numbers(found: Measured) -> dict[str, float | str]:
+    """The numbers of the page's own run."""
+    quantized, full = (found.models[mix].tensor_bytes for mix in ("Q4_K_M", "F16"))
+    rates = found.roof.matrix_flops_per_second
+    note = cache_note(found.models["Q4_K_M"], found.runs["Q4_K_M"][0].machine)
+    return {
+        "bytes_ratio": full / quantized,
+        "rates_ratio": rates["Q4_K"] / rates["F16"],
+        "roofs_apart": _apart_text(found.before, found.after),
+        "roof_remark": _above_text(found),
+        "cache_note": note or "The weights exceed eight times this machine's last-level cache.",
+        **_share_numbers(found),
+        **_length_numbers(found.runs),
+    }
+
+
+def _length_numbers(runs: Mapping[str, Sequence[Run]]) -> dict[str, float | str]:
+    rate = {run.n_prompt: run.prefill_tokens_per_second for run in runs["Q4_K_M"]}
+    return {
+        "sixteen_in_eight": rate[8] / rate[16] * 2,
+        "first_octave": rate[8] / rate[1],
+        "last_octave": rate[256] / rate[32],
+        "two_in_one": rate[1] / rate[2] * 2,
+        "eight_in_one": rate[1] / rate[8] * 8,
+        "plateau": runs["Q4_K_M"][-1].prefill_tokens_per_second / runs["F16"][-1].prefill_tokens_per_second,
+    }
+
+
+def _share_numbers(found: Measured) -> dict[str, float | str]:
+    """Per cent of each roof that the longest prompt and decode reached with Q4_K_M."""
+    *prefills, decoded = found.quantized
+    numbers: dict[str, float | str] = {}
+    for name, one in (("longest", prefills[-1]), ("decoded", decoded)):
+        reads, works = (100 * share for share in one.shares(found.roof, "Q4_K"))
+        numbers |= {f"{name}_reads": reads, f"{name}_works": works}
+    return numbers | {"decode_remark": _decode_text(reads, works)}
+
+
+def _decode_text(reads: float, works: float) -> str:
+    if works >= reads:
+        return "Decode is nearer to the arithmetic roof here: bandwidth is only its upper limit"
+    if reads >= CLOSE:
+        return "Decode runs close to the memory roof here"
+    return "Decode is nearer to the memory roof here, but other costs than reading take a large part of its time"
+
+
+def _above_text(found: Measured) -> str:
+    """How many points lie above the roofs."""
+    roof, drawn = found.roof, [("Q4_K", one) for one in found.quantized] + [("F16", one) for one in found.full]
+    above = sum(one.flops_per_second > allowed(roof, kind, one.flop_per_byte) for kind, one in drawn)
+    if not above:
+        return f"Here none of the {len(drawn)} points does"
+    return f"Here {above} of the {len(drawn)} points {'lies' if above == 1 else 'lie'} above the roof"
+
+
+def _apart_text(before: Ceiling, after: Ceiling) -> str:
+    """How far both values of each rate lie apart, in per cent of the lower one."""
+    one, other = (
+        {"memory": each.bandwidth_bytes_per_second, **each.matrix_flops_per_second} for each in (before, after)
+    )
+    apart = {name: max(one[name], other[name]) / min(one[name], other[name]) - 1 for name in one}
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in apart.items())

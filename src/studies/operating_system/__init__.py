@@ -1,3 +1,3 @@
 """What do cores, priorities, builds and waiting threads change?"""
 
-RECORDS = {"waiting threads": "waiting:Waiting"}
+RECORDS = {"waiting threads": "study:Waiting"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from inferlab.figures.style import SERIES_COLOURS, blank, line, points, y_from_zero
-from studies.operating_system.waiting import Waiting
+from studies.operating_system.study import Waiting
 
 
 def decode_against_spin(found: Waiting) -> go.Figure:
@@ -15,16 +15,15 @@ def decode_against_spin(found: Waiting) -> go.Figure:
     """
     lines = {name: [case for case in found.cases if case.situation == name] for name in found.situations}
     text = "; ".join(
-        f"{name}: " + ", ".join(f"{case.label} {case.rate('decode'):.3g}" for case in cases)
-        for name, cases in lines.items()
+        f"{name}: " + ", ".join(f"{case.label} {case.rate:.3g}" for case in cases) for name, cases in lines.items()
     )
     figure = blank(
         found.badge, f"Decode rate in tokens per second. {text}.", x="GOMP_SPINCOUNT", y="decode, tokens per second"
     )
     for (name, cases), colour in zip(lines.items(), SERIES_COLOURS, strict=False):
-        points(figure, [(case.label, rate) for case in cases for rate in case.rates("decode")], name, colour)
+        points(figure, [(case.label, rate) for case in cases for rate in case.rates], name, colour)
         figure.data[-1].update(showlegend=False)
-        line(figure, [(case.label, case.rate("decode")) for case in cases], name, colour)
+        line(figure, [(case.label, case.rate) for case in cases], name, colour)
     figure.update_layout(showlegend=True, xaxis_type="category", margin_t=72, height=440)
     y_from_zero(figure)
     return figure

@@ -1,3 +1,3 @@
 """How do other engines run the same weights, and which one fits a purpose?"""
 
-RECORDS = {"engine comparison": "engine_comparison:EngineComparison"}
+RECORDS = {"engine comparison": "study:EngineComparison"}

@@ -1,7 +1,4 @@
-"""Several engines on the same weights: tokens per second of prefill and of decode, every turn a point.
-
-Time that the part of a model outside the card costs, computed in RAM or sent over a bus.
-"""
+"""Tokens per second of engines, every turn a point; and the time that weights outside the card cost."""
 
 from __future__ import annotations
 
@@ -13,22 +10,19 @@ import plotly.graph_objects as go
 from inferlab.figures.style import GREY, LOG_MARKS, OLIVE, PURPLE, RED, TEAL, blank, curves, from_zero
 from inferlab.prediction.link_rates import Rung
 from inferlab.units import GB, number_text
-from studies.other_engines.engine_choice import least_seconds
-from studies.other_engines.engine_comparison import EngineComparison, EngineRow
+from studies.other_engines.study import EngineComparison
 
 COLOURS = {"llama.cpp": TEAL, "transformers": PURPLE, "OpenVINO": RED, "ONNX Runtime": OLIVE, "MLX": GREY}
-PHASES = {"prefill": "prompt tokens/s until the first token", "decode": "tokens/s after the first token"}
+DECODE = "tokens/s after the first token"
 ROW_PIXELS = 30
+BADGE = "computed from cited rates, which are upper bounds; nothing was run"
 
 
-def engine_rates(comparison: EngineComparison, phase: str) -> go.Figure:
-    """Tokens per second of each engine in one phase, "prefill" or "decode", on a logarithmic axis.
-
-    Every turn is a point and the median a mark; prefill counts the prompt's tokens over the time to the first token.
-    """
-    rates = {row.name: _rates(comparison, row, phase) for row in comparison.rows}
+def decode_rates(comparison: EngineComparison) -> go.Figure:
+    """Tokens per second of each engine in decode, on a logarithmic axis: every turn a point, the median a mark."""
+    rates = {row.name: [1 / seconds for seconds in row.step_seconds] for row in comparison.rows}
     text = "; ".join(f"{name} {number_text(median(values))}" for name, values in rates.items())
-    figure = blank(comparison.badge, f"Median {PHASES[phase]}: {text}.", x=PHASES[phase])
+    figure = blank(comparison.badge, f"Median {DECODE}: {text}.", x=DECODE)
     dot, mark = {"size": 6, "opacity": 0.3}, {"size": 15, "symbol": "line-ns-open", "line": {"width": 3}}
     for engine, colour in COLOURS.items():
         names = [row.name for row in comparison.rows if row.engine == engine]
@@ -46,18 +40,9 @@ def engine_rates(comparison: EngineComparison, phase: str) -> go.Figure:
     return figure
 
 
-def _rates(comparison: EngineComparison, row: EngineRow, phase: str) -> list[float]:
-    if phase == "prefill":
-        return [comparison.n_prompt / seconds for seconds in row.first_seconds]
-    return [1 / seconds for seconds in row.step_seconds]
-
-
-BADGE = "computed from cited rates, which are upper bounds; nothing was run"
-
-
 def outside_the_card(rungs: Mapping[str, Rung], most_gb: int = 8) -> go.Figure:
     """Least milliseconds of a pass against the GB that lie outside the card, a line for each way that they are read."""
-    most = {name: 1e3 * least_seconds(most_gb * GB, rung.bytes_per_second) for name, rung in rungs.items()}
+    most = {name: 1e3 * rung.seconds(most_gb * GB) for name, rung in rungs.items()}
     text = "; ".join(f"{name} {value:.0f} ms" for name, value in most.items())
     figure = blank(BADGE, f"Least time of a pass with {most_gb} GB outside the card: {text}.",
                    x="GB outside the card", y="ms for a pass, at least")  # fmt: skip

@@ -1,3 +1,3 @@
 """What do fewer bits cost in fidelity, and what does an importance matrix win back?"""
 
-RECORDS = {"matrix losses": "importance:MatrixLosses"}
+RECORDS = {"matrix losses": "study:MatrixLosses"}

@@ -12,21 +12,13 @@ import plotly.graph_objects as go
 from inferlab.facts import PublishedTable
 from inferlab.figures.style import DECODE, EDGE, GREY, OLIVE, PINK, PREFILL, PURPLE, RED, TEAL, blank, line
 from inferlab.units import GIB, MIB
-from studies.quantization.importance import EVEN, LEAKED, MATRICES, NONE, RIGHT, Loss, MatrixLosses
 from studies.quantization.quant_tradeoffs import Choice, Losses, Row, front
+from studies.quantization.study import EVEN, LEAKED, MATRICES, MATRIX_NAMES, NONE, RIGHT, Loss, MatrixLosses
 
-ROW_PIXELS = 24
-MATRIX_NAMES = {
-    NONE: "no matrix",
-    RIGHT: "training text",
-    "one-chunk": "512 tokens of it",
-    "code": "code examples",
-    "random": "random tokens",
-    EVEN: "all columns alike",
-    "shuffled": "columns shuffled",
-    LEAKED: "the test text itself",
-}
-"""Names of the matrices for readers."""
+VISIBLE_ERROR = 0.15  # of the value: a smaller bar is hidden by its dot on an axis of several powers of ten
+LEAST_SHOWN = 1e-6  # nats: drawn in place of 0, which a logarithmic axis cannot show
+MATRIX_ROW_PIXELS, ROW_PIXELS = 24, 22
+KEPT, DROPPED = TEAL, GREY
 MARKS = {
     NONE: (GREY, "circle-open"),
     RIGHT: (TEAL, "circle"),
@@ -39,23 +31,23 @@ MARKS = {
 }
 
 
-def losses_with_matrix(losses: MatrixLosses, matrix: str = RIGHT) -> go.Figure:
-    """Divergence of every quantization without an importance matrix and with one, a row each, most bits on top."""
+def losses_with_matrix(losses: MatrixLosses) -> go.Figure:
+    """Divergence of every type without a matrix and with the training text's, a row each, most bits on top."""
     types = sorted(
-        dict.fromkeys((*losses.types(NONE), *losses.types(matrix))),
-        key=lambda type: -losses.bits_per_weight(_either(losses, type, matrix)),
+        dict.fromkeys((*losses.types(NONE), *losses.types(RIGHT))),
+        key=lambda type: -losses.bits_per_weight(_either(losses, type)),
     )
-    rows = {type: f"{type}, {losses.bits_per_weight(_either(losses, type, matrix)):.2f} bits" for type in types}
-    text = "; ".join(f"{rows[type]}: {_both_text(losses, type, matrix)}" for type in types)
+    rows = {type: f"{type}, {losses.bits_per_weight(_either(losses, type)):.2f} bits" for type in types}
+    text = "; ".join(f"{rows[type]}: {_both_text(losses, type)}" for type in types)
     figure = blank(losses.badge, f"KL divergence from F16. {text}.", x="KL divergence, nats a token")
     for type in types:
-        ends = [losses.of(type), losses.of(type, matrix)]
+        ends = [losses.of(type), losses.of(type, RIGHT)]
         if None not in ends:
             figure.add_scatter(
                 x=[one.kl_divergence.value for one in ends], y=[rows[type]] * 2, mode="lines",
                 line={"color": EDGE, "width": 3}, showlegend=False, hoverinfo="skip",
             )  # fmt: skip
-    for name in (NONE, matrix):
+    for name in (NONE, RIGHT):
         _add_losses(figure, [losses.of(type, name) for type in types if losses.of(type, name)], rows, name)
     figure.update_xaxes(type="log", dtick=1, exponentformat="power")
     return _rows(figure, list(rows.values()))
@@ -85,12 +77,12 @@ def _relative_text(losses: MatrixLosses, type: str, names: Sequence[str]) -> str
     return ", ".join(f"{MATRIX_NAMES[name]} {ratio:.2f}" for name, ratio in ratios.items())
 
 
-def _either(losses: MatrixLosses, type: str, matrix: str) -> Loss:
-    return losses.of(type, matrix) or losses.of(type)
+def _either(losses: MatrixLosses, type: str) -> Loss:
+    return losses.of(type, RIGHT) or losses.of(type)
 
 
-def _both_text(losses: MatrixLosses, type: str, matrix: str) -> str:
-    ends = {MATRIX_NAMES[name]: losses.of(type, name) for name in (NONE, matrix)}
+def _both_text(losses: MatrixLosses, type: str) -> str:
+    ends = {MATRIX_NAMES[name]: losses.of(type, name) for name in (NONE, RIGHT)}
     return ", ".join(f"{name} {one.kl_divergence.value:.2g}" for name, one in ends.items() if one)
 
 
@@ -115,15 +107,9 @@ def _add_losses(
 
 
 def _rows(figure: go.Figure, names: list[str]) -> go.Figure:
-    figure.update_layout(showlegend=True, height=240 + ROW_PIXELS * len(names))
+    figure.update_layout(showlegend=True, height=240 + MATRIX_ROW_PIXELS * len(names))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=names, autorange="reversed")
     return figure
-
-
-VISIBLE_ERROR = 0.15  # of the value: a smaller bar is hidden by its dot on an axis of several powers of ten
-LEAST_SHOWN = 1e-6  # nats: drawn in place of 0, which a logarithmic axis cannot show
-ROW_PIXELS = 22
-KEPT, DROPPED = TEAL, GREY
 
 
 def published_mix_rates(table: PublishedTable) -> go.Figure:

@@ -77,19 +77,14 @@ class Row:
         return self.kl_divergence, -self.decode_tokens_per_second
 
 
-def type_losses(
-    model: str | Path | None = None,
-    types: Sequence[str] = TYPES,
-    n_chunks: int | None = None,
-    engine: LlamaEngine | None = None,
-) -> Losses:
+def type_losses(model: str | Path | None = None, types: Sequence[str] = TYPES, n_chunks: int | None = None) -> Losses:
     """Quantize `model` into each type, in the cache folder, and compare each file with `model`.
 
     n_chunks is the number of 512-token chunks of the held-out text that are used (None: all).
     """
-    engine, full = engine or default_engine(), find_model(model)
-    files = {name: quantize(full, name, engine=engine) for name in types}
-    found = fidelities([(file, None) for file in files.values()], full, n_chunks=n_chunks, engine=engine)
+    full = find_model(model)
+    files = {name: quantize(full, name) for name in types}
+    found = fidelities([(file, None) for file in files.values()], full, n_chunks=n_chunks)
     return Losses(dict(zip(files, found, strict=True)))
 
 
@@ -118,7 +113,6 @@ def type_rates(
     n_prompt: int = 64,
     n_gen: int = 8,
     repeats: int = 3,
-    engine: LlamaEngine | None = None,
     **size: int,
 ) -> dict[str, Run]:
     """Prefill and decode of a published model's shape in each type; the files are made once, in the cache folder.
@@ -126,7 +120,7 @@ def type_rates(
     `size` changes the shape, such as n_layer.
     """
     files = {name: make_shape(shape, name, **size) for name in types}
-    return {name: measure(file, None, n_prompt, n_gen, repeats, engine=engine) for name, file in files.items()}
+    return {name: measure(file, None, n_prompt, n_gen, repeats) for name, file in files.items()}
 
 
 def rows(losses: Losses, runs: Mapping[str, Run]) -> tuple[Row, ...]:

@@ -16,8 +16,8 @@ from inferlab.settings import KV_TYPES
 from inferlab.units import bytes_text
 from inferlab.widgets.live_lab import OneButtonLab
 from studies.quantization import figures as quantization_figures
-from studies.quantization.importance import MATRICES
 from studies.quantization.quant_tradeoffs import AS_IT_IS, TYPES, Choice, choose
+from studies.quantization.study import MATRICES
 
 TABLE_TYPES = ("IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M")
 WITHOUT = "none"

@@ -105,6 +105,7 @@ class _Client:
 
 RECIPES: Mapping[str, Recipe] = {
     "same-answers": partial(same_answers, n_prompts=32, n_prompt=320, n_gen=128),
+    "same-answers-again": partial(same_answers, n_prompts=32, n_prompt=320, n_gen=128),
     "served-answers": partial(served_answers, REQUESTS, n_prompts=32, n_prompt=320, n_gen=128),
     "backend-answers": partial(served_answers, IN_BACKEND, n_prompts=8, n_prompt=320, n_gen=64),
 }

@@ -34,6 +34,18 @@ def recorded() -> tuple[SameAnswers, ServedAnswers]:
     return load("epyc-2c/same-answers", SameAnswers), load("epyc-2c/served-answers", ServedAnswers)
 
 
+def again_numbers() -> dict[str, int | str]:
+    """What the same call gave when it was repeated: changes whose bits or answers are others than before."""
+    before, _ = recorded()
+    again = load("epyc-2c/same-answers-again", SameAnswers)
+    return {
+        "again_date": again.date,
+        "first_date": before.date,
+        "again_other": sum(one != again.of(one.change) for one in before.compared),
+        "again_changes": len(again.compared),
+    }
+
+
 def numbers() -> dict[str, int | str]:
     """The numbers of the page *The same answer twice*."""
     found, served = recorded()

@@ -1,3 +1,3 @@
 """What does choosing a token cost?"""
 
-RECORDS = {"benchmark programs": "benchmark_programs:BenchmarkPrograms", "sampling": "sampling:Sampling"}
+RECORDS = {"benchmark programs": "study:BenchmarkPrograms", "sampling": "study:Sampling"}

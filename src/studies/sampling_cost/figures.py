@@ -8,15 +8,14 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import DECODE, GREY, OLIVE, PURPLE, TEAL, blank, stacked
 from inferlab.measurement.base import common_badge
-from studies.sampling_cost.benchmark_programs import BenchmarkPrograms
-from studies.sampling_cost.serving_overhead import token_parts
+from studies.sampling_cost.study import SPLIT, BenchmarkPrograms
 
 COLOURS = {"decode": DECODE, "server's loop": GREY, "streaming": TEAL, "sampling": PURPLE, "way to the client": OLIVE}
 
 
-def token_split(found: BenchmarkPrograms, requests: Sequence[str]) -> go.Figure:
+def token_split(found: BenchmarkPrograms, requests: Sequence[str] = SPLIT) -> go.Figure:
     """A bar for each kind of request, in microseconds for a token; a part that is no longer than noise is left out."""
-    parts = {name: {part: 1e6 * s for part, s in token_parts(found, name).items()} for name in requests}
+    parts = {name: {part: 1e6 * s for part, s in found.token_parts(name).items()} for name in requests}
     text = "; ".join(f"{name}: {_words(one)}" for name, one in parts.items())
     figure = blank(common_badge([found]), f"Microseconds of a token over HTTP. {text}.", x="microseconds for a token")
     for part, colour in COLOURS.items():

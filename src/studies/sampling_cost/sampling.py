@@ -1,36 +1,30 @@
 """What a chain of samplers costs for each token, beside the decode step before it.
 
-A grammar that follows every token of a large vocabulary allocates memory for each; malloc gives it back to the system
-after the token and takes it again for the next, unless KEEP_FREED is in the environment of the program.
-
 Every chain is called in turn, each after a decode step of its own, on logits with a known distribution; a large
 vocabulary, not the model, decides the time. llama-server calls the same function of llama.cpp for every answer.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Sampler
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.base import common_fields, with_context
 from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
+from studies.sampling_cost.study import FLAT, SHARP, ChainTimes, Sampling
 
-FLAT, SHARP = 1.0, 2.0
+N_PROMPT = 128
 SEED = 42
 CUT = (Sampler("top_p", (0.95,)), Sampler("min_p", (0.05,)), Sampler("temperature", (0.8,)), Sampler("dist", (SEED,)))
 TOP_K, DRAW = Sampler("top_k", (40,)), CUT[3]
-DEFAULT = (TOP_K, *CUT)
+DEFAULT_CHAIN = (TOP_K, *CUT)
 REPEAT, DRY = Sampler("penalties", (64, 1.1, 0.0, 0.0)), Sampler("dry", (0.8, 1.75, 2, 64))
 SIGMA, TYPICAL, XTC = Sampler("top_n_sigma", (1.0,)), Sampler("typ_p", (0.9,)), Sampler("xtc", (1.0, 0.1, SEED))
 NINE = (
@@ -40,15 +34,15 @@ NINE = (
 """llama-server's whole list in its order, with its values (common/common.h:226); five of the nine are off."""
 ANY_TEXT, WORDS = r"root ::= [^\x00]*", 'root ::= ("yes" | "no" | "maybe") ("," root)?'
 CHAINS: dict[str, tuple[Sampler, ...]] = {
-    "default": DEFAULT,
+    "default": DEFAULT_CHAIN,
     "all nine, five off": NINE,
     "likeliest token": (Sampler("greedy"),),
     "other temperature and seed": (TOP_K, *CUT[:2], Sampler("temperature", (1.2,)), Sampler("dist", (SEED + 1,))),
-    "penalty of 1": (NINE[0], *DEFAULT),
-    "repeat penalty": (REPEAT, *DEFAULT),
+    "penalty of 1": (NINE[0], *DEFAULT_CHAIN),
+    "repeat penalty": (REPEAT, *DEFAULT_CHAIN),
     "repeat penalty after top-k": (TOP_K, REPEAT, *CUT),
-    "DRY": (DRY, *DEFAULT),
-    "top-n-sigma": (SIGMA, *DEFAULT),
+    "DRY": (DRY, *DEFAULT_CHAIN),
+    "top-n-sigma": (SIGMA, *DEFAULT_CHAIN),
     "typical-p": (TOP_K, TYPICAL, *CUT),
     "XTC": (TOP_K, *CUT[:2], XTC, *CUT[2:]),
     "top-k off": CUT,
@@ -65,17 +59,15 @@ CHAINS: dict[str, tuple[Sampler, ...]] = {
     "only top-n-sigma": (SIGMA, DRAW),
     "only typical-p": (TYPICAL, DRAW),
     "only XTC": (XTC, DRAW),
-    "grammar, token allowed": (*DEFAULT, Sampler("grammar_check", (ANY_TEXT,))),
-    "grammar, token rejected": (*DEFAULT, Sampler("grammar_check", (WORDS,))),
-    "grammar before top-k, any text": (Sampler("grammar", (ANY_TEXT,)), *DEFAULT),
-    "grammar before top-k, words": (Sampler("grammar", (WORDS,)), *DEFAULT),
+    "grammar, token allowed": (*DEFAULT_CHAIN, Sampler("grammar_check", (ANY_TEXT,))),
+    "grammar, token rejected": (*DEFAULT_CHAIN, Sampler("grammar_check", (WORDS,))),
+    "grammar before top-k, any text": (Sampler("grammar", (ANY_TEXT,)), *DEFAULT_CHAIN),
+    "grammar before top-k, words": (Sampler("grammar", (WORDS,)), *DEFAULT_CHAIN),
 }
 """Chains by name, in the order of common/common.h; `default` is llama-server's, without the samplers that are off.
 
 The logits are made, so a text in WORDS is never the choice and ANY_TEXT always: each is one of the grammar's two cases.
 """
-KEEP_FREED = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
-"""Variables of glibc's malloc (mallopt(3)): freed memory below 1 GB stays with the process."""
 INFINITE = float("inf")
 RANGES: dict[str, tuple[tuple[str, float, float, str], ...]] = {
     "temperature": (("temperature", 0, INFINITE, "take the likeliest token, as at 0 (src/llama-sampler.cpp:270)"),),
@@ -107,56 +99,12 @@ def chains_named(*names: str) -> dict[str, tuple[Sampler, ...]]:
     return {name: CHAINS[name] for name in names}
 
 
-@dataclass(frozen=True)
-class ChainTimes:
-    """One chain on logits of one exponent: seconds of each call, in turns with the other chains."""
-
-    name: str
-    samplers: tuple[Sampler, ...]
-    exponent: float
-    seconds: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling(Measurement):
-    """Chains of samplers on one model's vocabulary.
-
-    n_prompt        tokens in the cache at each decode step
-    decode_seconds  engine time of the decode step before each call of a chain
-    allocator       the environment variables of malloc that were set, with their values
-    """
-
-    n_vocab: int
-    n_prompt: int
-    chains: tuple[ChainTimes, ...]
-    decode_seconds: tuple[float, ...]
-    allocator: dict[str, str] = field(default_factory=dict)
-
-    def seconds(self, name: str, exponent: float = SHARP) -> float:
-        """Median seconds of a chain. Raises InvalidSettings for one that was not measured."""
-        for one in self.chains:
-            if (one.name, one.exponent) == (name, exponent):
-                return median(one.seconds)
-        raise InvalidSettings(f"There is no chain {name!r} on logits of exponent {exponent} in this measurement.")
-
-    @property
-    def step_seconds(self) -> float:
-        """Median engine time of a decode step, without sampling."""
-        return median(self.decode_seconds)
-
-    def share(self, name: str, exponent: float = SHARP) -> float:
-        """Share of the chain in the time of a token: t / (step + t)."""
-        seconds = self.seconds(name, exponent)
-        return seconds / (self.step_seconds + seconds)
-
-
 @queued
 def sample_times(
     model: str | Path | None = None,
     settings: Settings | None = None,
     chains: Mapping[str, Sequence[Sampler]] = CHAINS,
     exponents: Sequence[float] = (SHARP, FLAT),
-    n_prompt: int = 128,
     repeats: int = 30,
     engine: LlamaEngine | None = None,
 ) -> Sampling:
@@ -164,19 +112,19 @@ def sample_times(
 
     Values outside of RANGES are refused, and so is a text that is no grammar, by llama.cpp.
     """
-    if not chains or not exponents or min(n_prompt, repeats) < 1:
-        raise InvalidSettings("Give at least one chain and one exponent, and n_prompt and repeats of at least 1.")
+    if not chains or not exponents or repeats < 1:
+        raise InvalidSettings("Give at least one chain and one exponent, and repeats of at least 1.")
     require_sampling([one for samplers in chains.values() for one in samplers])
     engine, path = engine or default_engine(), find_model(model)
     with engine.exclusive():
-        opening = engine.open(path, with_context(settings or Settings(), n_prompt, 1))
-        prompt = engine.random_prompt(n_prompt)
+        opening = engine.open(path, with_context(settings or Settings(), N_PROMPT, 1))
+        prompt = engine.random_prompt(N_PROMPT)
         found = [engine.sample(prompt, list(chains.values()), exponent, repeats) for exponent in exponents]
         header = read_gguf(path)
         return Sampling(
             **common_fields(engine, opening, header),
             n_vocab=header.n_vocab,
-            n_prompt=n_prompt,
+            n_prompt=N_PROMPT,
             chains=tuple(
                 ChainTimes(name, tuple(samplers), exponent, tuple(round(one, 8) for one in seconds))
                 for exponent, (every, _) in zip(exponents, found, strict=True)
@@ -184,54 +132,6 @@ def sample_times(
             ),
             decode_seconds=tuple(step for _, steps in found for step in steps),
         )
-
-
-@queued
-def compare_allocators(
-    model: str | Path | None = None,
-    settings: Settings | None = None,
-    chains: Mapping[str, Sequence[Sampler]] = CHAINS,
-    turns: int = 15,
-) -> tuple[Sampling, Sampling]:
-    """Time chains on sharp logits in turns by two engines: malloc as it is, and with KEEP_FREED (glibc on Linux).
-
-    Raises InvalidSettings, ModelError, EngineError.
-    """
-    if turns < 1:
-        raise InvalidSettings("Give at least one turn.")
-    engines = (LlamaEngine(), LlamaEngine())
-    try:
-        found: tuple[list[Sampling], list[Sampling]] = ([], [])
-        for turn in range(turns + 1):
-            for side in (0, 1) if turn % 2 == 0 else (1, 0):
-                with _environment(KEEP_FREED if side else {}):
-                    found[side].append(sample_times(model, settings, chains, (SHARP,), 128, 1, engines[side]))
-        return _joined(found[0][1:], {}), _joined(found[1][1:], KEEP_FREED)
-    finally:
-        for engine in engines:
-            engine.close()
-
-
-@contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """The environment with more variables, which an engine that starts in the block takes over."""
-    before = dict(os.environ)
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def _joined(found: Sequence[Sampling], allocator: Mapping[str, str]) -> Sampling:
-    """The turns of one engine as one measurement; the first turn starts the engine and is left out."""
-    chains = tuple(
-        replace(one, seconds=tuple(turn.chains[i].seconds[0] for turn in found))
-        for i, one in enumerate(found[0].chains)
-    )
-    steps = tuple(round(step, 7) for turn in found for step in turn.decode_seconds)
-    return replace(found[0], chains=chains, decode_seconds=steps, allocator=dict(allocator))
 
 
 def require_sampling(samplers: Sequence[Sampler]) -> None:

@@ -30,10 +30,16 @@ from inferlab.figures.style import (
 )
 from inferlab.measurement.base import common_badge
 from inferlab.units import seconds_text
-from studies.serving.http_serving import HttpReply, HttpServing
-from studies.serving.http_workloads import longest_pause
-from studies.serving.prometheus import Series
-from studies.serving.watched_server import QUERIES, WINDOW_SECONDS, WatchedServing
+from studies.serving.study import (
+    CLAIMED_MS,
+    QUERIES,
+    WINDOW_SECONDS,
+    HttpReply,
+    HttpServing,
+    Series,
+    WatchedServing,
+    longest_pause,
+)
 
 SMALLEST_MS = 1.0
 ARM_PIXELS = 70
@@ -115,8 +121,8 @@ def _over_users(figure: go.Figure, sizes: Sequence[int]) -> go.Figure:
     return figure
 
 
-def ttft_over_http(servings: Sequence[HttpServing], claimed_ms: tuple[float, float] | None = None) -> go.Figure:
-    """Time to the first token against prompt length, both logarithmic; `claimed_ms` is drawn as a band."""
+def ttft_over_http(servings: Sequence[HttpServing]) -> go.Figure:
+    """Time to the first token against prompt length, both logarithmic; CLAIMED_MS is drawn as a band."""
     found: dict[int, list[float]] = {}
     for one in servings:
         found.setdefault(one.replies[0].request.n_prompt, []).append(1e3 * one.replies[0].ttft_seconds)
@@ -127,9 +133,8 @@ def ttft_over_http(servings: Sequence[HttpServing], claimed_ms: tuple[float, flo
         + "; ".join(f"{n} tokens {seconds_text(median(found[n]) / 1e3)}" for n in sizes) + ".",
         x="prompt tokens", y="first token, ms",
     )  # fmt: skip
-    if claimed_ms:
-        figure.add_hrect(*claimed_ms, fillcolor=GREY, opacity=0.2, line_width=0)
-        heading(figure, f"gray: what is claimed, {claimed_ms[0]:g} to {claimed_ms[1]:g} ms")
+    figure.add_hrect(*CLAIMED_MS, fillcolor=GREY, opacity=0.2, line_width=0)
+    heading(figure, "gray: what is claimed, {:g} to {:g} ms".format(*CLAIMED_MS))
     _samples(figure, {n: found[n] for n in sizes}, "first token", PREFILL)
     figure.update_xaxes(type="log", tickvals=tick_values(sizes, log=True))
     marks = [mark for mark in LOG_MARKS if SMALLEST_MS <= mark <= 2 * highest]

@@ -1,3 +1,3 @@
 """What lies on each of several cards, and what travels between them?"""
 
-RECORDS = {"several cards": "several_cards:SeveralCards"}
+RECORDS = {"several cards": "study:SeveralCards"}

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 from inferlab.figures.allocations import KINDS
 from inferlab.figures.style import OLIVE, blank, from_zero, stacked
 from inferlab.units import MIB, bytes_text
-from studies.several_cards.several_cards import KINDS as PLANNED_KINDS
-from studies.several_cards.several_cards import Case, SeveralCards
+from studies.several_cards.study import KINDS as PLANNED_KINDS
+from studies.several_cards.study import Case, SeveralCards
 
 SUMS = "room for sums"
 

@@ -37,7 +37,6 @@ class Watched:
     cleared    buffers that were set to zero as a whole: caches
     filled     buffers into which tensors were written
     moved      bytes of tensors by direction, "to device" and "from device"; headers of messages do not count
-    commands   how often each command was sent
     """
 
     endpoint: str
@@ -45,7 +44,6 @@ class Watched:
     cleared: set[int] = field(default_factory=set)
     filled: set[int] = field(default_factory=set)
     moved: Counter[str] = field(default_factory=Counter)
-    commands: Counter[int] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def bytes_by_kind(self) -> dict[str, int]:
@@ -69,9 +67,8 @@ class Watched:
     # --- what the relay sees ------------------------------------------------------------------
 
     def sent(self, command: int, head: bytes) -> None:
-        """Count a command whose message begins with `head`."""
+        """Note a command whose message begins with `head`."""
         with self.lock:
-            self.commands[command] += 1
             if command == FREE_BUFFER:
                 self.live.pop(SIZE.unpack_from(head)[0], None)
             elif command == BUFFER_CLEAR:

@@ -1,8 +1,8 @@
 """When does a draft pay, and who drafts best?"""
 
 RECORDS = {
-    "acceptance": "acceptance:Acceptance",
-    "served speculation": "served_speculation:ServedSpeculation",
+    "acceptance": "study:Acceptance",
+    "served speculation": "study:ServedSpeculation",
     "speculation": "speculative:Speculation",
     "verification cost": "speculative:VerifyCost",
 }

@@ -13,26 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from inferlab.errors import InvalidSettings
 from studies.speculation.speculative import VerifyCost, expected_tokens
 
 HALVINGS = 60
-
-
-def cost_at(costs: VerifyCost, n_tokens: int) -> float:
-    """Cost of a pass over n_tokens, in passes over one; between measured sizes on the straight line through them.
-
-    Raises InvalidSettings beyond the largest size that was measured.
-    """
-    sizes = sorted(costs.seconds)
-    if not sizes[0] <= n_tokens <= sizes[-1]:
-        raise InvalidSettings(f"Passes over {n_tokens} tokens were not measured, only over {sizes[0]} to {sizes[-1]}.")
-    above = next(size for size in sizes if size >= n_tokens)
-    if above == n_tokens:
-        return costs.cost(n_tokens)
-    below = max(size for size in sizes if size < n_tokens)
-    share = (n_tokens - below) / (above - below)
-    return (1 - share) * costs.cost(below) + share * costs.cost(above)
 
 
 def most_speedup(cost: float, n_draft: int, draft_cost: float = 0.0) -> float:
@@ -61,7 +44,7 @@ def predicted_speedup(
 
         S = sum over n of rounds_n E(a, n) / sum over n of rounds_n (v(n + 1) + n d)
 
-    cost    v: the cost of a pass over so many tokens, such as `partial(cost_at, costs)`
+    cost    v: the cost of a pass over so many tokens, such as `VerifyCost.cost`
     rounds  passes by the number of tokens proposed for them, from 0
     """
     gained = sum(count * expected_tokens(acceptance, n) for n, count in enumerate(rounds) if count)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
@@ -173,8 +173,19 @@ def speculate(
         engine.open_vocabulary(path)
         tokens = engine.tokenize(prompt)
         opening = _opened(engine, path, settings, len(tokens) + n_gen + n_draft)
-        found = _in_turns(engine, opening, path, tokens, drafter, n_draft, n_gen, repeats)
-        return replace(found[0], text=engine.detokenize(found[1]))
+        _decode_drafted(engine, drafter, tokens, n_draft, min(n_gen, 2 * n_draft))  # not counted: it warms up
+        turns = [answers_in_turn(engine, drafter, tokens, n_draft, n_gen) for _ in range(repeats)]
+        common, text = common_fields(engine, opening, read_gguf(path)), engine.detokenize(turns[-1][2])
+    plain_answers, plain_seconds, drafted_answers, rounds = zip(*turns, strict=True)
+    return Speculation(
+        **common,
+        drafter=drafter.name,
+        n_draft=n_draft,
+        rounds=rounds,
+        plain_seconds=plain_seconds,
+        same_tokens=all(answer == plain_answers[0] for answer in (*plain_answers, *drafted_answers)),
+        text=text,
+    )
 
 
 @queued
@@ -240,27 +251,6 @@ def _opened(engine: Engine, path: Path, settings: Settings | None, n_tokens: int
     return engine.open(path, settings.but(n_ctx=settings.n_ctx or padded(n_tokens)))
 
 
-def _in_turns(
-    engine: Engine, opening: Opening, path: Path, prompt: Sequence[int], drafter: Drafter, n_draft: int, n_gen: int,
-    repeats: int,
-) -> tuple[Speculation, list[int]]:  # fmt: skip
-    """The measurement without its text, and the last answer; a short answer before the turns is not counted."""
-    _decode_drafted(engine, drafter, prompt, n_draft, min(n_gen, 2 * n_draft))
-    turns = [answers_in_turn(engine, drafter, prompt, n_draft, n_gen) for _ in range(repeats)]
-    plain_answers, plain_seconds, drafted_answers, rounds = zip(*turns, strict=True)
-    same = all(answer == plain_answers[0] for answer in (*plain_answers, *drafted_answers))
-    found = Speculation(
-        **common_fields(engine, opening, read_gguf(path)),
-        drafter=drafter.name,
-        n_draft=n_draft,
-        rounds=rounds,
-        plain_seconds=plain_seconds,
-        same_tokens=same,
-    )
-    return found, turns[-1][2]
-
-
-@queued
 def answers_in_turn(
     engine: Engine, drafter: Drafter, prompt: Sequence[int], n_draft: int, n_gen: int
 ) -> tuple[list[int], float, list[int], tuple[Round, ...]]:
@@ -318,8 +308,19 @@ class VerifyCost(Measurement):
     seconds: dict[int, tuple[float, ...]]
 
     def cost(self, n_tokens: int) -> float:
-        """Time of a pass over n_tokens, in units of a pass over one token: the median of `ratios`."""
-        return median(self.ratios(n_tokens))
+        """Time of a pass over n_tokens, in units of a pass over one token: the median of `ratios`.
+
+        Between measured sizes it lies on the straight line through them. Raises InvalidSettings beyond the largest.
+        """
+        sizes = sorted(self.seconds)
+        if not sizes[0] <= n_tokens <= sizes[-1]:
+            known = f"{sizes[0]} to {sizes[-1]}"
+            raise InvalidSettings(f"Passes over {n_tokens} tokens were not measured, only over {known}.")
+        if n_tokens in self.seconds:
+            return median(self.ratios(n_tokens))
+        below, above = max(n for n in sizes if n < n_tokens), min(n for n in sizes if n > n_tokens)
+        share = (n_tokens - below) / (above - below)
+        return (1 - share) * self.cost(below) + share * self.cost(above)
 
     def ratios(self, n_tokens: int) -> tuple[float, ...]:
         """Time of a pass over n_tokens over that of a pass over one token, turn by turn."""

@@ -1,3 +1,3 @@
 """What does a training step keep that inference does not?"""
 
-RECORDS = {"training ledger": "training_ledger:TrainingLedger"}
+RECORDS = {"training ledger": "study:TrainingLedger"}

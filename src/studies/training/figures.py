@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import GREY, OLIVE, PINK, PURPLE, RED, TEAL, blank, stacked
 from inferlab.units import MIB, bytes_text
-from studies.training.training_ledger import LedgerRow, TrainingLedger
+from studies.training.study import LedgerRow, TrainingLedger
 
 STEP_NAMES = {
     "engine_decode": "llama.cpp decode",

@@ -13,15 +13,14 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from subprocess import run
 from typing import Any
 
-from inferlab.errors import PyTorchUnavailable
 from inferlab.measurement.pytorch import peak_growth, required
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.units import KIB
@@ -60,8 +59,8 @@ class TorchSteps:
 
     def seconds(self, step: str) -> float:
         """Make a step; its wall time."""
-        prepare = self.fill_caches if step == "decode" else lambda: None
-        prepare()
+        if step == "decode":
+            self.fill_caches()
         began = time.perf_counter()
         getattr(self, step)()
         return time.perf_counter() - began
@@ -123,19 +122,14 @@ def n_bytes(tensors: Iterable[Any]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def held_apart(step: str, model: Path, tokens: Sequence[int], n_threads: int, start: Callable[..., Any] = run) -> Held:
-    """Make one step in a fresh process: what it kept, and by how much the process grew.
-
-    Raises PyTorchUnavailable with the process's last line where it fails.
-    """
+def held_apart(step: str, model: Path, tokens: Sequence[int], n_threads: int) -> Held:
+    """Make one step in a fresh process: what it kept, and by how much the process grew."""
     asked = json.dumps({"step": step, "model": str(model), "tokens": list(tokens), "n_threads": n_threads})
-    command = [sys.executable, "-m", __name__]
-    environment = {**os.environ, **RETURN_FREED}
-    done = start(command, input=asked, capture_output=True, text=True, encoding="utf-8", env=environment)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing was written"])[-1]
-        raise PyTorchUnavailable(f"The step {step!r} ended with exit status {done.returncode}: {last}")
-    return Held(**json.loads(done.stdout))
+    command, environment = [sys.executable, "-m", __name__], {**os.environ, **RETURN_FREED}
+    told = subprocess.run(
+        command, input=asked, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment, check=True
+    )
+    return Held(**json.loads(told.stdout))
 
 
 def main() -> None:

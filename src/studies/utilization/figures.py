@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import SERIES_COLOURS, blank, dashed_line
 from inferlab.measurement.telemetry.samples import Sample
-from studies.utilization.utilization import averaged
+from studies.utilization.study import averaged
 
 DASHES = ("solid", "dash", "dot")
 

@@ -3,8 +3,9 @@
     cells in blocks     sum over conversations of ceil(tokens / block) * block
     cells in slots      conversations * ceil256(n_ctx of a slot)
     bytes for a pool    share * memory of the card - weights
+    steps of a prompt   ceil(tokens / (budget of a step - running answers))
 
-The last is an upper bound: vLLM also takes off what a test run needs for activations, and CUDA graphs.
+The pool is an upper bound: vLLM also takes off what a test run needs for activations, and CUDA graphs.
 Block and share are vLLM's defaults, in data/facts/vllm.toml with their source; ceil256 is llama.cpp's (`memory.cache`).
 """
 
@@ -13,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferlab.errors import InvalidSettings
 from inferlab.facts import cited_facts
 from inferlab.prediction.memory.cache import cells
 from inferlab.settings import Settings
@@ -24,42 +24,34 @@ def default(name: str) -> float:
     return cited_facts("vllm")[name].value
 
 
-def cells_in_blocks(lengths: Sequence[int], block_tokens: int | None = None) -> int:
-    """Cells of the blocks that hold conversations of so many tokens, each beginning a block of its own.
+def block_tokens() -> int:
+    """Tokens of a block."""
+    return int(default("block-tokens"))
 
-    Raises InvalidSettings for a block of no tokens.
-    """
-    block = int(default("block-tokens")) if block_tokens is None else block_tokens
-    if block < 1:
-        raise InvalidSettings(f"block_tokens={block} holds no token. A block holds at least one.")
+
+def cells_in_blocks(lengths: Sequence[int]) -> int:
+    """Cells of the blocks that hold conversations of so many tokens, each beginning a block of its own."""
+    block = block_tokens()
     return sum(-(-n // block) * block for n in lengths)
 
 
 def cells_in_slots(lengths: Sequence[int], n_ctx: int) -> int:
-    """Cells that llama.cpp reserves for a slot of `n_ctx` tokens for each conversation, whatever its length.
-
-    Raises InvalidSettings where a conversation is longer than its slot.
-    """
-    if not lengths:
-        return 0
-    if max(lengths) > n_ctx:
-        raise InvalidSettings(f"A conversation of {max(lengths)} tokens does not fit a slot of {n_ctx}. Raise n_ctx.")
+    """Cells that llama.cpp reserves for a slot of `n_ctx` tokens for each conversation, whatever its length."""
     streams, each = cells(Settings(n_ctx=n_ctx * len(lengths), n_seq_max=len(lengths)))
     return streams * each
 
 
 @dataclass(frozen=True)
 class MemoryShare:
-    """A card of which vLLM takes a share, and a model's weights on it; all in bytes but the share."""
+    """A card of which vLLM takes its default share, and a model's weights on it, in bytes."""
 
     card_bytes: int
     weights_bytes: int
-    share: float
 
     @property
     def share_bytes(self) -> int:
         """Bytes that the process may use: `gpu_memory_utilization` times the card's memory."""
-        return round(self.share * self.card_bytes)
+        return round(default("memory-share") * self.card_bytes)
 
     @property
     def pool_bytes(self) -> int:
@@ -76,25 +68,16 @@ class MemoryShare:
         """Bytes of the share over bytes of the weights."""
         return self.share_bytes / self.weights_bytes
 
-    def tokens(self, bytes_per_token: int, block_tokens: int | None = None) -> int:
+    def tokens(self, bytes_per_token: int) -> int:
         """Most tokens in whole blocks that the pool holds, before activations take their part."""
-        block = block_tokens or int(default("block-tokens"))
-        return self.pool_bytes // (block * bytes_per_token) * block
+        return tokens_in(self.pool_bytes, bytes_per_token)
 
 
-def memory_share(card_bytes: int, weights_bytes: int, share: float | None = None) -> MemoryShare:
-    """The share of a card that vLLM takes; without `share` its default. Raises InvalidSettings outside 0 to 1."""
-    share = default("memory-share") if share is None else share
-    if not 0 < share <= 1:
-        raise InvalidSettings(f"share={share} is no share of a card's memory. It lies above 0 and is at most 1.")
-    return MemoryShare(card_bytes, weights_bytes, share)
+def tokens_in(n_bytes: int, bytes_per_token: int) -> int:
+    """Most tokens in whole blocks that a pool of so many bytes holds."""
+    return n_bytes // (block_tokens() * bytes_per_token) * block_tokens()
 
 
-def steps_of_prompt(n_prompt: int, budget: int, n_running: int = 0) -> int:
-    """Steps that read a prompt while `n_running` answers take one token each of a budget of tokens for a step.
-
-    ceil(n_prompt / (budget - n_running)). Raises InvalidSettings where the answers leave nothing.
-    """
-    if budget <= n_running:
-        raise InvalidSettings(f"{n_running} answers leave nothing of {budget} tokens for a step. Raise the budget.")
+def steps_of_prompt(n_prompt: int, budget: int, n_running: int) -> int:
+    """Steps that read a prompt while `n_running` answers take one token each of a budget of tokens for a step."""
     return -(-n_prompt // (budget - n_running))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from inferlab.errors import InvalidSettings
 from inferlab.facts import read_table
 from inferlab.model.architectures import tensors
 from inferlab.model.catalog import KnownModel
@@ -48,19 +47,9 @@ def weight_formats() -> dict[str, WeightFormat]:
     return {name: WeightFormat(**entry) for name, entry in read_table("weight_formats").items()}
 
 
-def weight_format(name: str) -> WeightFormat:
-    """A format by its short name, e.g. `weight_format("awq")`. Raises InvalidSettings for another name."""
-    if name not in weight_formats():
-        raise InvalidSettings(f"There is no weight format {name!r} here. There are: {', '.join(weight_formats())}.")
-    return weight_formats()[name]
-
-
 def weights_bytes(known: KnownModel, name: str | None = None) -> int:
-    """Bytes of a model's weights in a format, or in 16 bits where `name` is None.
-
-    Raises InvalidSettings for an unknown format, UnsupportedArchitecture for a model without a layout.
-    """
-    chosen = None if name is None else weight_format(name)
+    """Bytes of a model's weights in a format by its short name, or in 16 bits where `name` is None."""
+    chosen = weight_formats()[name] if name else None
     return round(sum(prod(tensor.shape) * _bits(tensor, chosen) for tensor in tensors(known)) / 8)
 
 

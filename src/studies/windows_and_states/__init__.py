@@ -1,3 +1,3 @@
 """What does a server keep of a conversation with windows or recurrent states?"""
 
-RECORDS = {"kept prompts": "kept_prompts:KeptPrompts"}
+RECORDS = {"kept prompts": "study:KeptPrompts"}

@@ -144,7 +144,6 @@ def test_k_means_finds_what_is_there():
     kept = quantize_numpy.k_means(weights)
     assert kept.rmse(weights) < 2e-4
     assert kept.bits_per_weight == 4.5
-    assert quantize_numpy.k_means(weights, 4).rmse(weights) > kept.rmse(weights)
 
 
 def best_clusters(values: np.ndarray, count: int) -> float:
@@ -172,10 +171,10 @@ def test_even_the_best_clusters_lose():
 def test_even_importances_are_not_no_importances():
     """A matrix of ones changes the search all the same: other weights of errors, more trials, searched units."""
     weights = trained("blk.0.ffn_down.weight")
-    even = quantize_numpy.q4_k(weights, np.ones(weights.shape[1], np.float32))
-    plain = quantize_numpy.q4_k(weights)
-    assert (even.name, plain.name) == ("Q4_K, imatrix", "Q4_K")
-    assert 0.95 * plain.rmse(weights) < even.rmse(weights) < plain.rmse(weights)
+    ones = np.ones(weights.shape[1], np.float32)
+    even, plain = (dequantize.q4_k_weights(quantize_q4_k.q4_k_bytes(weights, matrix)) for matrix in (ones, None))
+    errors = [np.sqrt(np.mean((some - weights.reshape(-1)) ** 2)) for some in (even, plain)]
+    assert 0.95 * errors[1] < errors[0] < errors[1]
 
 
 def test_a_matrix_moves_the_error_to_columns_that_matter_less():

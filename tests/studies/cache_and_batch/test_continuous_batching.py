@@ -5,7 +5,8 @@ from fakes import BatchEngine
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.errors import InvalidSettings
-from studies.cache_and_batch.continuous_batching import Request, schedule
+from inferlab.settings import Settings
+from studies.cache_and_batch.continuous_batching import Request, both_ways, requests, schedule
 
 CROWD = [Request(2, n) for n in (1, 4, 2, 3)]
 
@@ -40,6 +41,14 @@ def test_every_answer_is_complete_and_on_a_clock():
     assert sum(engine.steps) == sum(one.n_prompt + one.n_gen - 1 for one in CROWD)
 
 
+def test_both_ways_serve_the_same_requests():
+    """Static first, and each with every request."""
+    waiting = requests(2, (1, 4, 2, 3))
+    ways = both_ways(waiting, "tiny", Settings(), n_slots=2, engine=BatchEngine(lambda n: 1.0))
+    assert waiting == CROWD
+    assert {name: one.seconds for name, one in ways.items()} == {"static": 7, "continuous": 6}
+
+
 def test_with_one_slot_both_methods_are_equal():
     """A negative control: with one slot no request waits for another one of its batch."""
     assert served(True, n_slots=1).seconds == served(False, n_slots=1).seconds == 10
@@ -57,9 +66,7 @@ def test_llama_cpp_serves_by_both_methods():
     """The same requests take fewer steps when each slot is refilled as soon as it is free."""
     engine = LlamaEngine()
     requests = [Request(8, n) for n in (2, 9, 2, 9)]
-    static, continuous = (
-        schedule(requests, n_slots=2, continuous=way, engine=engine) for way in (False, True)
-    )
+    static, continuous = (schedule(requests, n_slots=2, continuous=way, engine=engine) for way in (False, True))
     engine.close()
     assert len(continuous.running) < len(static.running)
     assert [one.number for one in continuous.answered] == [1, 2, 3, 4]

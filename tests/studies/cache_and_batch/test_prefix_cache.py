@@ -6,7 +6,7 @@ from fakes import BatchEngine
 import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.errors import InvalidSettings
-from studies.cache_and_batch.prefix_cache import reuse_prefix
+from studies.cache_and_batch.prefix_cache import pool_text, reuse_prefix
 
 
 def test_only_what_is_new_is_read():
@@ -35,3 +35,13 @@ def test_nothing_to_share_is_refused(asked):
     """At least one shared token, one own one, one repetition."""
     with pytest.raises(InvalidSettings, match="at least 1"):
         reuse_prefix(engine=BatchEngine(), **asked)
+
+
+@pytest.mark.engine
+def test_a_pool_holds_four_sequences_that_share_a_beginning():
+    """440 of 512 cells where they share it; without, the second sequence has no room for its 410."""
+    engine = LlamaEngine()
+    shared, apart = pool_text("tiny", lab.Settings(flash_attn="on"), engine).splitlines()
+    engine.close()
+    assert shared == "shared: the four first tokens are equal"
+    assert apart.startswith("not shared, sequence 2: ")

@@ -8,7 +8,7 @@ import inferlab as lab
 from inferlab.errors import InvalidSettings
 from inferlab.prediction.decode_bound import active_text, token_bytes
 from inferlab.units import GIB, bytes_text
-from studies.experts.sizing import Parts, cpu_lists, place, placings
+from studies.experts.sizing import Parts, place, placings
 
 PARTS = Parts(vram_bytes=32 * GIB, vram_rate=1792e9, ram_bytes=120 * GIB, ram_rate=89.6e9)
 DENSE, MIXTURE = lab.shape("llama-3.1-70b", "Q4_K_M"), lab.shape("qwen3-235b-a22b", "Q3_K_M")
@@ -77,25 +77,6 @@ def test_ram_that_is_too_small_is_told():
     found = place(MIXTURE, PARTS, 8192)
     assert found.fits(PARTS)
     assert not found.fits(replace(PARTS, ram_bytes=32 * GIB))
-
-
-def test_parts_without_a_rate_and_cards_without_room_are_refused():
-    """Each error says what to change."""
-    with pytest.raises(InvalidSettings, match="ram_rate=0"):
-        replace(PARTS, ram_rate=0)
-    tiny_card = replace(PARTS, vram_bytes=2 * GIB)
-    with pytest.raises(InvalidSettings, match="less context"):
-        place(MIXTURE, tiny_card, 8192)
-    with pytest.raises(InvalidSettings, match="less context"):
-        place(DENSE, tiny_card, 131072)
-
-
-def test_each_side_gets_whole_cores():
-    """The second threads of the engine's cores belong to nobody."""
-    assert cpu_lists(16, 12) == ("0-11", "12-15,28-31")
-    assert cpu_lists(8, 6, threads_per_core=1) == ("0-5", "6-7")
-    with pytest.raises(InvalidSettings, match="n_engine=16"):
-        cpu_lists(16, 16)
 
 
 @pytest.mark.parametrize("in_ram", ["layers", "experts"])

@@ -8,9 +8,10 @@ import pytest
 from marks import needs_rpc
 
 from inferlab.errors import InvalidSettings
+from inferlab.machine import physical_cores
 from inferlab.measurement import page_cache
+from inferlab.model.find import tiny_model
 from inferlab.prediction.diagnosis import Comparison
-from inferlab.settings import Settings
 from studies.faults import faults
 from studies.faults.faults import Severity
 
@@ -51,12 +52,12 @@ def test_a_fault_of_the_device_is_put_into_the_device(monkeypatch, fault, asked)
 
 
 def test_competing_processes_end_with_the_observation():
-    """Competing processes run during the block, as many as asked for, and are gone after it; others have none."""
+    """Competing processes run during the block, one for each core, and are gone after it; others have none."""
     before = children()
-    with faults._competing_processes("competing load", Severity(n_competitors=2)):
-        assert len(children() - before) == 2
+    with faults._competing_processes("competing load"):
+        assert len(children() - before) == physical_cores()
     assert children() == before
-    with faults._competing_processes("one thread", Severity()):
+    with faults._competing_processes("one thread"):
         assert children() == before
 
 
@@ -69,21 +70,21 @@ def children() -> set[str]:
 def test_an_unknown_fault_is_refused_with_the_known_ones():
     """The error lists what there is."""
     with pytest.raises(InvalidSettings, match=r"no fault 'gremlins'\. There are: healthy, cold page cache"):
-        faults.observe("gremlins")
+        faults.observe("gremlins", "model.gguf")
 
 
 def test_a_page_cache_that_cannot_be_emptied_is_refused(monkeypatch):
     """Where the page cache cannot be emptied, the fault is refused."""
     monkeypatch.setattr(page_cache, "ON_LINUX", False)
     with pytest.raises(InvalidSettings, match="on Linux only"):
-        faults.observe("cold page cache")
+        faults.observe("cold page cache", "model.gguf")
 
 
 @pytest.mark.engine
 @needs_rpc
 def test_the_first_request_waits_for_the_load():
     """The first pass counts from before the load, the second from its own call, and samples cover both."""
-    run = faults.observe("cache on the far side", n_prompt=16, n_gen=4)
+    run = faults.observe("cache on the far side", tiny_model(), n_prompt=16, n_gen=4)
     first, second = run.passes
     assert first.began == 0
     assert run.load_seconds < first.token_seconds[0] < first.token_seconds[-1] <= second.began
@@ -102,8 +103,8 @@ def test_an_unavailable_fault_is_no_case(monkeypatch):
 def test_the_order_of_cases_follows_from_the_seed(monkeypatch):
     """Every fault comes once, in an order that a seed repeats; the number says nothing about the cause."""
     monkeypatch.setattr(page_cache, "ON_LINUX", True)
-    monkeypatch.setattr(faults, "observe", lambda fault, model, **work: fault)
-    first, again, other = (faults.cases(None, seed) for seed in (1, 1, 2))
+    monkeypatch.setattr(faults, "observe", lambda fault, model: fault)
+    first, again, other = (faults.cases("model.gguf", seed) for seed in (1, 1, 2))
     assert first == again != other
     assert {one.cause for one in first} == {"healthy", *faults.FAULTS}
     assert [one.number for one in first] == list(range(1, 8))
@@ -117,13 +118,8 @@ def test_a_baseline_agrees_with_the_run_before_it(monkeypatch, prefills, taken):
     runs = iter(prefills)
     monkeypatch.setattr(faults, "observe", lambda fault, model: next(runs))
     monkeypatch.setattr(faults, "diagnose", lambda run, before: SimpleNamespace(comparison=ratio_of(run / before)))
-    assert faults.healthy_baseline(tries=4) == taken
+    assert faults.healthy_baseline("model.gguf", tries=4) == taken
 
 
 def ratio_of(prefill: float) -> Comparison:
     return Comparison(disk_bytes=0, load=1, prefill=prefill, token=1, step=0, jitter=0, busy=1)
-
-
-def test_settings_without_a_context_get_one():
-    """The context is made just long enough, so that a fault never runs over its end."""
-    assert faults.with_context(Settings(), 192, 160).n_ctx == 512

@@ -1,10 +1,11 @@
-"""The walk of a pass through the graph, and memory while loading: what is drawn, and that the text says it."""
+"""The walk of a pass through the graph: what is drawn, and that the text says it."""
 
-from fakes import made_graph_trace, made_load
+from itertools import product
+
+from fakes import made_graph_trace
 
 from studies.graph import figures as graph_figures
-from studies.graph.graph import PARTS
-from studies.journey import figures as journey_figures
+from studies.graph.study import PARTS, placements
 
 
 def by_name(figure):
@@ -30,22 +31,15 @@ def test_copies_stand_before_the_part_that_needs_them():
 
 def test_the_text_alternative_says_what_the_walk_shows():
     """Splits, bytes, and the side of every row."""
-    assert graph_figures.graph_walk(made_graph_trace(), "prefill").layout.meta["alt"] == (
-        "8 tokens: 4 splits, 1.52 KiB copied. embedding: the host; layer 0: both; logits: the device."
+    assert graph_figures.graph_walk(made_graph_trace()).layout.meta["alt"] == (
+        "1 token: 4 splits, 1.52 KiB copied. embedding: the host; layer 0: both; logits: the device."
     )
 
 
-def test_memory_while_loading_is_drawn_over_the_memory_before():
-    """Lines start at 0, and the phases that take long enough are named."""
-    figure = journey_figures.load_memory(made_load())
-    assert by_name(figure)["pages of the file"].y == (0, 300, 300, 300)
-    assert by_name(figure)["locked"].y == (0, 0, 300, 300)
-    assert [one.text for one in figure.layout.annotations][-3:] == ["map, buffers", "weights", "cache, compute"]
-    assert "peak 402 MiB, 400 MiB left" in figure.layout.meta["alt"]
-
-
-def test_peaks_are_compared_with_what_is_left():
-    """One pair of bars for each load."""
-    figure = journey_figures.load_peaks((made_load(),))
-    assert [(trace.name, trace.x) for trace in figure.data] == [("peak", (402,)), ("left", (400,))]
-    assert "mmap_mlock, host: peak 402, left 400" in figure.layout.meta["alt"]
+def test_every_placement_has_its_position():
+    """The control begins with everything on the device but the cache."""
+    traces = dict.fromkeys(product(*placements().values()), made_graph_trace())
+    meta = graph_figures.walks(traces).layout.meta
+    shown = {one["name"]: one["values"][one["start"]] for one in meta["controls"]}
+    assert len(meta["positions"]) == len(traces) == 16
+    assert shown == {"n_gpu_layers": str(placements()["n_gpu_layers"][-1]), "offload_kqv": "off", "flash_attn": "on"}

@@ -75,9 +75,9 @@ def test_names_of_ridges_and_roofs_stand_off_the_points():
     names = {note.text: note for note in figure.layout.annotations if note.text.startswith("ridge")}
     assert {name: note.xanchor for name, note in names.items()} == {"ridge, Q4_K": "right", "ridge, F16": "left"}
     assert all((note.yref, note.y, note.yanchor) == ("paper", 1, "bottom") for note in names.values())
-    roofs = figures.roofline(CEILING, [("decode", 2.0, 1e9)])
+    roofs = figures.roofline(CEILING, [("decode", 2.0, 1e9)], ["F16"], "badge")
     assert [trace.name for trace in roofs.data if trace.showlegend is not False] == ["F16"]
-    assert not roofs.layout.annotations
+    assert [note.name for note in roofs.layout.annotations] == ["badge"]
 
 
 def test_one_length_is_picked_out_under_the_roofs():
@@ -88,3 +88,76 @@ def test_one_length_is_picked_out_under_the_roofs():
     share = 100 * found[1].flops_per_second / 8e9
     assert f"prefill of 64 tokens: {100 * found[1].bytes_per_second / 1e9:.0f} %" in figure.layout.meta["alt"]
     assert f"{share:.0f} % of that of F16" in figure.layout.meta["alt"]
+
+
+HOST = Ceiling("host", 2, 20e9, {"F16": 200e9, "Q4_K": 600e9})
+POINTS = [("1 token", 2, 30e9), ("512 tokens", 900, 150e9)]
+
+
+def test_a_roof_bends_at_its_ridge():
+    """Left of the ridge the roof is bandwidth times intensity, right of it the matrix rate."""
+    roof = figures.roofline(HOST, POINTS, ["F16"], "badge").data[0]
+    assert roof.y[0] == pytest.approx(roof.x[0] * 20)
+    assert (roof.x[1], roof.y[1]) == (10, 200)
+    assert roof.y[2] == 200
+
+
+def test_points_stand_under_the_roofs_with_their_names():
+    """Each measurement is one point in GFLOP per second, and both axes are logarithmic."""
+    figure = figures.roofline(HOST, POINTS, ["F16", "Q4_K"], "badge")
+    assert list(figure.data[-1].y) == [30, 150]
+    assert list(figure.data[-1].text) == ["1 token", "512 tokens"]
+    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    assert [roof.name for roof in figure.data[:-1]] == ["F16", "Q4_K"]
+    assert "ridges at 10 FLOP per byte for F16" in figure.layout.meta["alt"]
+    assert figure.data[0].x[2] > 900
+
+
+def a_page_run(after=HOST):
+    """Prompts at round rates: 100 tokens a second and more, in both types."""
+    models = {mix: shape("llama-3.2-1b", mix, n_layer=2, n_vocab=512) for mix in roofline.KINDS}
+    runs = {
+        mix: [a_run(n, (n + 50 * k) / 10_000) for n in lengths]
+        for k, (mix, lengths) in enumerate(roofline.LENGTHS.items(), 1)
+    }
+    return roofline.Measured(HOST, after, models, runs)
+
+
+def test_the_numbers_of_a_run_compare_its_rates():
+    """Rates grow with the prompt here, by hand: n tokens in n + 50 steps of time with Q4_K_M, n + 100 with F16."""
+    found = roofline.numbers(a_page_run())
+    assert found["first_octave"] == pytest.approx(8 / 58 * 51)
+    assert found["eight_in_one"] == pytest.approx(58 / 51)
+    assert found["sixteen_in_eight"] == pytest.approx(66 / 58)
+    assert found["plateau"] == pytest.approx(356 / 306)
+    assert found["rates_ratio"] == 3
+    assert found["roofs_apart"] == "memory 0 %, F16 0 %, Q4_K 0 %"
+
+
+def test_the_higher_roof_counts_and_a_difference_is_told():
+    """Half of the bandwidth after the prompts changes no roof."""
+    slow = Ceiling("host", 2, 10e9, HOST.matrix_flops_per_second)
+    found = a_page_run(slow)
+    assert found.roof.bandwidth_bytes_per_second == 20e9
+    assert roofline.numbers(found)["roofs_apart"].startswith("memory 100 %")
+    heads, rows = roofline.roof_table(found)
+    assert [row[2] for row in rows] == ["20.0 GB/s", "200 GFLOP/s", "600 GFLOP/s"]
+    assert all(len(row) == len(heads) for row in rows)
+
+
+@pytest.mark.parametrize(("reads", "works", "said"), [(50, 60, "nearer to the arithmetic"), (80, 60, "runs close to"),
+                                                      (60, 20, "other costs than reading")])  # fmt: skip
+def test_what_limits_decode_is_told_by_its_shares(reads, works, said):
+    """The nearer roof, and whether it is near."""
+    assert said in roofline._decode_text(reads, works)
+
+
+def test_points_above_a_roof_are_counted():
+    """None lies above high roofs, and all above low ones."""
+    low = Ceiling("host", 2, 1.0, {"F16": 1.0, "Q4_K": 1.0})
+    high = Ceiling("host", 2, 1e30, {"F16": 1e30, "Q4_K": 1e30})
+    run = a_page_run()
+    texts = [
+        roofline.numbers(roofline.Measured(roof, roof, run.models, run.runs))["roof_remark"] for roof in (low, high)
+    ]
+    assert texts == ["Here 13 of the 13 points lie above the roof", "Here none of the 13 points does"]

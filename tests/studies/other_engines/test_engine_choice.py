@@ -2,11 +2,9 @@
 
 import pytest
 
-from inferlab.errors import InvalidSettings
+from inferlab.facts import cited_facts
 from inferlab.options.names import option_named, programs
-from inferlab.units import GB
-from studies.other_engines.engine_choice import LARGER, known_engines, least_seconds
-from studies.vllm import block_pool
+from studies.other_engines.engine_choice import COMPUTED, REFUSED, SENT, known_engines
 
 ENGINES = known_engines()
 WORDS = ("title", "hardware", "weights", "offload", "serving", "api", "licence", "defaults", "version")
@@ -17,7 +15,7 @@ def test_a_description_is_whole(key):
     """Every field has words, and the fate of a larger model is one of three."""
     one = ENGINES[key]
     assert all(getattr(one, field).strip() for field in WORDS)
-    assert one.larger in LARGER
+    assert one.larger in (COMPUTED, SENT, REFUSED)
     assert all(text.count("`") % 2 == 0 for text in vars(one).values() if isinstance(text, str))
 
 
@@ -31,15 +29,7 @@ def test_both_tables_of_programs_were_read_in_the_same_version(key, program):
 
 def test_vllm_is_described_with_the_numbers_that_are_cited():
     """Share, sequences and compute capability are those of data/facts/vllm.toml."""
-    one = ENGINES["vllm"]
-    assert f"{100 * block_pool.default('memory-share'):.0f} % of the card" in one.defaults
-    assert f"{block_pool.default('sequences'):.0f} sequences" in one.serving
-    assert f"NVIDIA from {block_pool.default('compute-capability'):.1f}" in one.hardware
-
-
-def test_bytes_outside_the_card_cross_a_link_once():
-    """Bytes over rate; nothing outside costs nothing; a rate of zero is refused."""
-    assert least_seconds(4 * GB, 32 * GB) == 0.125
-    assert least_seconds(0, 32 * GB) == 0
-    with pytest.raises(InvalidSettings, match="no rate"):
-        least_seconds(1, 0)
+    one, cited = ENGINES["vllm"], {name: fact.value for name, fact in cited_facts("vllm").items()}
+    assert f"{100 * cited['memory-share']:.0f} % of the card" in one.defaults
+    assert f"{cited['sequences']:.0f} sequences" in one.serving
+    assert f"NVIDIA from {cited['compute-capability']:.1f}" in one.hardware

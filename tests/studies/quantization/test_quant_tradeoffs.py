@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fakes import CARD, ScriptedEngine, made_fidelity, made_run
+from fakes import CARD, made_fidelity, made_run
 
 import inferlab as lab
 from inferlab.engine.log import Buffer
@@ -48,11 +48,11 @@ def test_turning_the_cache_helps():
     assert 0 < rotated < plain
 
 
+@pytest.mark.engine
 def test_rates_are_those_of_a_shape(tmp_path, monkeypatch):
     """Each type's file is made and measured; the runs say that the weights are made up."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
-    engine, size = ScriptedEngine(), {"n_layer": 1, "n_vocab": 512}
-    runs = quant_tradeoffs.type_rates(types=("F16", "Q8_0"), n_prompt=8, n_gen=2, repeats=1, engine=engine, **size)
+    runs = quant_tradeoffs.type_rates(types=("F16", "Q8_0"), n_prompt=8, n_gen=2, repeats=1, n_layer=1, n_vocab=512)
     assert list(runs) == ["F16", "Q8_0"]
     assert all(run.model.synthetic for run in runs.values())
 

@@ -1,7 +1,5 @@
 """Time of sampler chains: which chains are called, and what share of a token they take."""
 
-import os
-
 import pytest
 from fakes import ScriptedEngine
 
@@ -10,14 +8,12 @@ from inferlab.engine.protocol import Sampler
 from inferlab.errors import EngineRefused, InvalidSettings
 from studies.sampling_cost.sampling import (
     CHAINS,
-    DEFAULT,
+    DEFAULT_CHAIN,
     FLAT,
-    KEEP_FREED,
     NINE,
     RANGES,
     SHARP,
     chains_named,
-    compare_allocators,
     require_sampling,
     sample_times,
 )
@@ -39,16 +35,16 @@ def test_a_share_counts_the_chain_and_the_step_before_it():
     assert found.chains[0].samplers == CHAINS["default"]
 
 
-@pytest.mark.parametrize("asked", [{"chains": {}}, {"exponents": ()}, {"repeats": 0}, {"n_prompt": 0}])
+@pytest.mark.parametrize("asked", [{"chains": {}}, {"exponents": ()}, {"repeats": 0}])
 def test_nothing_to_time_is_refused(asked):
-    """At least one chain, one distribution, one repetition, one token."""
+    """At least one chain, one distribution, one repetition."""
     with pytest.raises(InvalidSettings, match="at least"):
         sample_times(engine=SamplingEngine(), **asked)
 
 
 def test_some_chains_are_chosen_by_their_names():
     """An unknown one is refused with the known ones."""
-    assert chains_named("default", "DRY") == {"default": DEFAULT, "DRY": CHAINS["DRY"]}
+    assert chains_named("default", "DRY") == {"default": DEFAULT_CHAIN, "DRY": CHAINS["DRY"]}
     with pytest.raises(InvalidSettings, match="no chain 'mirostat'"):
         chains_named("mirostat")
 
@@ -85,7 +81,7 @@ def test_every_chain_of_the_table_is_sensible():
     """The values that switch a sampler off are allowed: the whole list of llama-server has five of them."""
     require_sampling([one for chain in CHAINS.values() for one in chain])
     assert {one.name for one in NINE} == {*RANGES, "top_n_sigma", "dist"}
-    assert [one for one in NINE if one in DEFAULT] == list(DEFAULT)
+    assert [one for one in NINE if one in DEFAULT_CHAIN] == list(DEFAULT_CHAIN)
 
 
 @pytest.mark.engine
@@ -99,7 +95,7 @@ def test_llama_cpp_times_every_chain():
     with pytest.raises(EngineRefused, match="no sampler 'wish'"):
         engine.sample([1, 2], [[Sampler("wish")]], SHARP, 1)
     with pytest.raises(EngineRefused, match="made no grammar"):
-        engine.sample([1, 2], [[*DEFAULT, Sampler("grammar_check", ("root ::= nothing",))]], SHARP, 1)
+        engine.sample([1, 2], [[*DEFAULT_CHAIN, Sampler("grammar_check", ("root ::= nothing",))]], SHARP, 1)
     with pytest.raises(EngineRefused, match="no cell for the next"):
         engine.sample([1] * 256, [[Sampler("greedy")]], SHARP, 1)
     engine.close()
@@ -109,13 +105,3 @@ def test_llama_cpp_times_every_chain():
     assert found.settings.n_ctx == 256
     assert found.seconds("grammar, token rejected") > found.seconds("grammar, token allowed")
     assert found.seconds("grammar before top-k, any text") > found.seconds("grammar, token allowed")
-
-
-@pytest.mark.engine
-def test_two_allocators_take_turns(monkeypatch):
-    """One engine starts with the variables of malloc, the other without, and this process keeps its own."""
-    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    plain, kept = compare_allocators("tiny", chains=chains_named("default"), turns=2)
-    assert (plain.allocator, kept.allocator) == ({}, KEEP_FREED)
-    assert [len(one.chains[0].seconds) for one in (plain, kept)] == [2, 2]
-    assert "MALLOC_TRIM_THRESHOLD_" not in os.environ

@@ -135,6 +135,14 @@ def test_a_cost_is_counted_in_passes_over_one_token():
     assert costs.speedup(1.0, n_draft=3, draft_cost=0.8) == 1.0
 
 
+def test_a_cost_between_two_sizes_lies_on_the_line():
+    """Sizes 4 and 8 cost 1.6 and 2.4; 6 lies in the middle. Beyond the sizes nothing is guessed."""
+    costs = time_verification(sizes=(1, 4, 8), repeats=2, engine=BatchEngine())
+    assert costs.cost(6) == pytest.approx(2.0)
+    with pytest.raises(InvalidSettings, match="only over 1 to 8"):
+        costs.cost(9)
+
+
 def test_the_measured_speedup_is_that_of_the_formula():
     """With drafts accepted by chance, the speed-up is the one computed from the costs, within random variation."""
     found = speculate_at(0.7, n_draft=3, n_gen=900, repeats=1, engine=BatchEngine())

@@ -3,20 +3,19 @@
 import pytest
 
 import inferlab as lab
-from inferlab.errors import InvalidSettings
 from inferlab.model.architectures import n_params
-from studies.vllm.weight_formats import weight_format, weight_formats, weights_bytes
+from studies.vllm.weight_formats import weight_formats, weights_bytes
 
 
 @pytest.mark.parametrize(("name", "bits"), [("awq", 4 + 20 / 128), ("gptq", 4 + 20 / 128), ("fp8", 8 + 32 / 4096)])
 def test_scale_and_zero_point_are_shared_by_a_group(name, bits):
     """Four bits in groups of 128 are 4.16 bits a weight; a scale for a whole row adds almost nothing."""
-    assert weight_format(name).bits_per_weight() == bits
+    assert weight_formats()[name].bits_per_weight() == bits
 
 
 def test_a_shorter_row_pays_more_for_its_scale():
     """A scale for each row costs more where the row is short; one for each group does not depend on the row."""
-    fp8, awq = weight_format("fp8"), weight_format("awq")
+    fp8, awq = weight_formats()["fp8"], weight_formats()["awq"]
     assert fp8.bits_per_weight(1024) > fp8.bits_per_weight(4096)
     assert awq.bits_per_weight(1024) == awq.bits_per_weight(4096)
 
@@ -32,9 +31,3 @@ def test_embedding_and_output_keep_sixteen_bits():
     small, large = lab.known_model("mistral-7b"), lab.known_model("mistral-7b-v0.3")
     added = 2 * 768 * 4096 * 2
     assert {weights_bytes(large, name) - weights_bytes(small, name) for name in weight_formats()} == {added}
-
-
-def test_an_unknown_format_is_answered_with_the_known_ones():
-    """The error lists what there is."""
-    with pytest.raises(InvalidSettings, match="There are: fp8, int8, awq, gptq"):
-        weight_format("exl3")

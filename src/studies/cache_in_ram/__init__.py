@@ -1,0 +1,1 @@
+"""What does a KV cache in the host's RAM cost a token?"""

@@ -1,0 +1,1 @@
+"""Why does decode slow down as a conversation grows?"""

@@ -1,0 +1,1 @@
+"""What was measured for the book, and on which machines?"""

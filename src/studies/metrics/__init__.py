@@ -1,0 +1,1 @@
+"""Which numbers describe a request, and which of them a person notices?"""

@@ -1,0 +1,233 @@
+"""Sampler chains on several vocabularies; decode by llama-bench, llama-batched-bench, this library and llama-server.
+
+llama-bench takes random tokens and no sampler, and starts `tg` from an empty cache unless it gets a depth (-d).
+llama-batched-bench gives every sequence a prompt of its own; its rate counts the tokens of all sequences.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from inferlab.engine import openmp
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
+from inferlab.engine.programs import FOLDER
+from inferlab.engine.protocol import Engine, entries_of
+from inferlab.engine.session import default_engine
+from inferlab.measurement.base import common_fields, with_context
+from inferlab.measurement.batching import batched_decode
+from inferlab.measurement.http_client import stream, whole_answer
+from inferlab.measurement.run import measure
+from inferlab.model.find import held_out_text, tiny_model
+from inferlab.model.gguf import read_gguf
+from inferlab.model.synthetic_model import make_shape
+from inferlab.settings import Settings
+from studies import recipes
+from studies.recipes import Recipe
+from studies.sampling_cost.sampling import ANY_TEXT, WORDS, chains_named, sample_times
+from studies.sampling_cost.study import BENCH, CLIENT, SERVER, SHARP, BenchmarkPrograms, Sampling
+
+SETTINGS, FLASH = Settings(n_threads=2, n_threads_batch=2), Settings(flash_attn="on")
+PROMPT, SEED = "prefill: {}", 7
+KEEP_FREED = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
+"""Variables of glibc's malloc (mallopt(3)): freed memory below 1 GB stays with the process."""
+MALLOC_CHAINS = (
+    "default", "grammar, token rejected", "grammar before top-k, any text", "grammar before top-k, words",
+)  # fmt: skip
+GREEDY, BACKEND = {"temperature": 0}, {"backend_sampling": True}
+SCHEMA = {"json_schema": {"type": "array", "items": {"type": "string"}, "minItems": 100}, "ignore_eos": False}
+REQUESTS: Mapping[str, Mapping[str, Any]] = {
+    "one candidate": {"samplers": ["top_k"], "top_k": 1},
+    "one candidate, not streamed": {"samplers": ["top_k"], "top_k": 1, "stream": False},
+    "default": {},
+    "default again": {},
+    "greedy": GREEDY,
+    "greedy, only temperature": {**GREEDY, "samplers": ["temperature"]},
+    "top-k off": {"top_k": 0},
+    "repeat penalty": {"repeat_penalty": 1.1},
+    "log probabilities": {"n_probs": 1},
+    "grammar of any text": {"grammar": ANY_TEXT},
+    "grammar of words": {"grammar": WORDS},
+    "JSON schema": SCHEMA,
+    "default, in the backend": BACKEND,
+    "greedy, in the backend": {**GREEDY, **BACKEND},
+    "top-k off, in the backend": {"top_k": 0, **BACKEND},
+    "repeat penalty, in the backend": {"repeat_penalty": 1.1, **BACKEND},
+}
+"""Fields of llama-server's /completion; the rest are its defaults. `default again` is the control."""
+
+
+Dimensions = Mapping[str, int] | None
+
+
+def file_of(dimensions: Dimensions) -> Path:
+    """Llama 3.2 1B in Q4_K_M with other dimensions; the embedded model for None."""
+    return tiny_model() if dimensions is None else make_shape("llama-3.2-1b", "Q4_K_M", **dimensions)
+
+
+def chains(works: Sequence[tuple[Dimensions, int]]) -> tuple[Sampling, ...]:
+    """Every chain on each model so many times; every fifth of the decode steps is kept."""
+    found = [sample_times(file_of(dimensions), FLASH, repeats=repeats) for dimensions, repeats in works]
+    return tuple(replace(one, decode_seconds=one.decode_seconds[::5]) for one in found)
+
+
+def allocators(names: Sequence[str], turns: int) -> tuple[Sampling, Sampling]:
+    """Chains on sharp logits in turns by two engines: malloc as it is, and with KEEP_FREED (glibc on Linux)."""
+    path, chosen = file_of({}), chains_named(*names)
+    found: tuple[list[Sampling], list[Sampling]] = ([], [])
+    with closing(LlamaEngine()) as plain, closing(LlamaEngine(environment=KEEP_FREED)) as kept:
+        for turn in range(turns + 1):
+            for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                found[side].append(sample_times(path, FLASH, chosen, (SHARP,), 1, (plain, kept)[side]))
+    return _joined(found[0][1:], {}), _joined(found[1][1:], KEEP_FREED)
+
+
+def _joined(found: Sequence[Sampling], allocator: Mapping[str, str]) -> Sampling:
+    """The turns of one engine as one measurement; the first turn starts the engine and is left out."""
+    each = [
+        replace(one, seconds=tuple(turn.chains[i].seconds[0] for turn in found))
+        for i, one in enumerate(found[0].chains)
+    ]
+    steps = tuple(round(step, 7) for turn in found for step in turn.decode_seconds)
+    return replace(found[0], chains=tuple(each), decode_seconds=steps, allocator=dict(allocator))
+
+
+def programs(dimensions: Dimensions, n_prompt: int, n_gen: int, turns: int) -> BenchmarkPrograms:
+    """Prefill and decode by this library and the two programs of `make tools`, one after the other, `turns` times."""
+    path, rates = file_of(dimensions), {}
+    for _ in range(turns):
+        for ask in (_of_this_book, _of_llama_bench, _of_batched_bench):
+            for name, rate in ask(path, n_prompt, n_gen).items():
+                rates.setdefault(name, []).append(rate)
+    return _record(path, n_prompt, n_gen, rates)
+
+
+def _of_this_book(path: Path, n_prompt: int, n_gen: int) -> dict[str, float]:
+    run = measure(path, SETTINGS, n_prompt, n_gen, repeats=1, progress=False)
+    several = batched_decode(path, SETTINGS, (1, 4), n_prompt, n_gen, repeats=1, progress=False)
+    decode = {f"this book: decode, {size} at once": several.at(size).tokens_per_second for size in (1, 4)}
+    return {"this book: prefill": run.prefill_tokens_per_second, **decode}
+
+
+def _of_llama_bench(path: Path, n_prompt: int, n_gen: int) -> dict[str, float]:
+    prefill, empty = _bench(path, "-p", n_prompt, "-n", n_gen)
+    (filled,) = _bench(path, "-p", 0, "-n", n_gen, "-d", n_prompt)
+    return {
+        "llama-bench: prefill": prefill,
+        "llama-bench: decode, 1 at once": filled,
+        "llama-bench: decode from an empty cache": empty,
+    }
+
+
+def _bench(path: Path, *arguments: object) -> list[float]:
+    """Tokens per second of each test of llama-bench."""
+    rows = _printed("llama-bench", "-m", path, "-t", 2, "-r", 1, "-o", "jsonl", *arguments)
+    return [row["avg_ts"] for row in rows]
+
+
+def _of_batched_bench(path: Path, n_prompt: int, n_gen: int) -> dict[str, float]:
+    work = "-c", 4 * (n_prompt + n_gen), "-npp", n_prompt, "-ntg", n_gen, "-npl", "1,4", "--output-format", "jsonl"
+    rows = _printed("llama-batched-bench", "-m", path, "-t", 2, "-tb", 2, *work)
+    decode = {f"llama-batched-bench: decode, {row['pl']} at once": row["speed_tg"] for row in rows}
+    return {"llama-batched-bench: prefill": rows[0]["speed_pp"], **decode}
+
+
+def _printed(name: str, *arguments: object) -> list[dict[str, Any]]:
+    """The JSON objects that a program of llama.cpp printed, one on each line."""
+    command, environment = [FOLDER / name, *map(str, arguments)], openmp.bounded(os.environ)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def beside_server(
+    dimensions: Dimensions, n_prompt: int, n_gen: int, turns: int, requests: Mapping[str, Mapping[str, Any]] = REQUESTS
+) -> BenchmarkPrograms:
+    """Decode by llama-bench, this library and each request to llama-server, one after the other, `turns` times.
+
+    The prompt is the beginning of the embedded model's held-out text. Needs the programs that `make tools` compiles.
+    """
+    path, engine, rates = file_of(dimensions), default_engine(), {}
+    settings = with_context(SETTINGS, n_prompt, n_gen)
+    engine.open(path, settings)
+    prompt = engine.tokenize(held_out_text())[:n_prompt]
+    with llama_server(path, settings) as server:
+        client = _Client(server, prompt, n_gen)
+        client.rates({})
+        for _ in range(turns):
+            once = measure(path, settings, n_prompt, n_gen, repeats=1, progress=False)
+            # llama-bench decodes n_gen tokens, the server after the first n_gen - 1
+            rates.setdefault(BENCH, []).extend(_bench(path, "-fa", "auto", "-p", 0, "-n", n_gen - 1, "-d", n_prompt))
+            rates.setdefault("this book", []).append(once.decode_tokens_per_second)
+            for name, more in requests.items():
+                for of, rate in client.rates(more).items():
+                    rates.setdefault(of.format(name), []).append(rate)
+        limited = {name: more for name, more in requests.items() if {"grammar", "json_schema"} & set(more)}
+        changed = {name: client.changed(engine, more) for name, more in limited.items()}
+    rounded = {name: [round(one, 3) for one in each] for name, each in rates.items()}
+    return _record(path, n_prompt, n_gen, rounded, changed)
+
+
+def _record(
+    path: Path, n_prompt: int, n_gen: int, rates: Mapping[str, Sequence[float]], changed: Mapping[str, float] = {}
+) -> BenchmarkPrograms:
+    engine = default_engine()
+    common = common_fields(engine, engine.open(path, with_context(SETTINGS, n_prompt, n_gen)), read_gguf(path))
+    found = {name: tuple(each) for name, each in rates.items()}
+    return BenchmarkPrograms(**common, n_prompt=n_prompt, n_gen=n_gen, rates=found, changed=dict(changed))
+
+
+class _Client:
+    """Sends requests to one slot, always with the same prompt."""
+
+    def __init__(self, server: LlamaServer, prompt: Sequence[int], n_gen: int) -> None:
+        self.server, self.n_gen = server, n_gen
+        self.body = {"prompt": list(prompt), "n_predict": n_gen, "ignore_eos": True, "cache_prompt": False,
+                     "seed": SEED}  # fmt: skip
+
+    def rates(self, more: Mapping[str, Any]) -> dict[str, float]:
+        """Tokens per second of one answer: by the server, by the client, and of its prefill."""
+        body = {"stream": True, **self.body, **more}
+        if not body["stream"]:
+            return _of_server(whole_answer(HOST, self.server.port, "/completion", body)["timings"])
+        events = stream(HOST, self.server.port, "/completion", body).events
+        with_text = [event for event in events if not event.data["stop"]]
+        n_after = with_text[-1].data["tokens_predicted"] - with_text[0].data["tokens_predicted"]
+        seconds = with_text[-1].seconds - with_text[0].seconds
+        return {**_of_server(events[-1].data["timings"]), CLIENT: n_after / seconds}
+
+    def changed(self, engine: Engine, more: Mapping[str, Any]) -> float:
+        """Share of a greedy answer's tokens that are not the likeliest at their place."""
+        body = {**self.body, **more, **GREEDY, "return_tokens": True}
+        answer = whole_answer(HOST, self.server.port, "/completion", body)["tokens"]
+        known = [*self.body["prompt"], *answer]
+        first = len(known) - len(answer)
+        engine.keep(0)
+        engine.step(entries_of(known[: first - 1]))
+        picks = [
+            engine.step(entries_of([token], first - 1 + i)).picks[0] for i, token in enumerate(known[first - 1 : -1])
+        ]
+        return sum(pick != token for pick, token in zip(picks, answer, strict=True)) / len(answer)
+
+
+def _of_server(timings: Mapping[str, Any]) -> dict[str, float]:
+    return {SERVER: timings["predicted_per_second"], PROMPT: timings["prompt_per_second"]}
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "sampling": partial(chains, [(None, 40), ({"n_vocab": 32768}, 14), ({}, 14), ({"n_vocab": 262144}, 14)]),
+    "sampling-malloc": partial(allocators, MALLOC_CHAINS, turns=15),
+    "benchmark-programs": partial(programs, {"n_layer": 4, "n_vocab": 8192}, n_prompt=512, n_gen=64, turns=15),
+    "server-and-bench-tiny": partial(beside_server, None, n_prompt=128, n_gen=192, turns=20),
+    "server-and-bench-shape": partial(beside_server, {"n_layer": 1}, n_prompt=32, n_gen=10, turns=15),
+}
+
+if __name__ == "__main__":
+    recipes.main(RECIPES)

@@ -1,0 +1,1 @@
+"""What fits a smaller machine, and how fast can it be?"""

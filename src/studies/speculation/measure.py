@@ -1,0 +1,222 @@
+"""Passes, drafts and answers of the embedded model and of a shape, in this process or from two llama-servers.
+
+The embedded model answers pieces of three texts: prose that its training never saw, the same prose with its beginning
+repeated at the end of the prompt, and source code. Two servers run at once, and only one of them has a request at a
+time; seconds and drafted tokens are those that llama-server reports with an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from inferlab import progress, statistics, units
+from inferlab.engine.client import LlamaEngine
+from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
+from inferlab.engine.quantize import quantize
+from inferlab.engine.session import default_engine, this_machine
+from inferlab.measurement.base import common_fields
+from inferlab.measurement.http_client import whole_answer
+from inferlab.measurement.same_answer import n_same, pieces
+from inferlab.model.find import held_out_text, tiny_model
+from inferlab.model.ggml_types import padded
+from inferlab.model.gguf import read_gguf
+from inferlab.model.synthetic_model import make_shape
+from inferlab.settings import Settings
+from studies import recipes
+from studies.recipes import Recipe
+from studies.speculation.speculative import (
+    Drafter,
+    DraftModel,
+    PromptLookup,
+    Speculation,
+    VerifyCost,
+    answers_in_turn,
+    speculate_at,
+    time_verification,
+)
+from studies.speculation.study import (
+    CODE,
+    PENALIZED,
+    PROSE,
+    REPEATING,
+    Acceptance,
+    AcceptanceCase,
+    DraftedAnswer,
+    ServedCase,
+    ServedSpeculation,
+    by_position,
+)
+
+SHAPE = "llama-3.2-1b"
+SIZES = 1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 32
+"""Tokens in a pass."""
+SOURCES = statistics, units, progress
+"""Modules of the library, whose text is the code: a record made later has another text."""
+N_AGAIN = 24
+"""Tokens of its beginning that a repeating prompt has once more at its end."""
+DRAFTERS: Mapping[str, Callable[[], Drafter]] = {
+    "copy in Q4_K_M": lambda: DraftModel(quantize("tiny", "Q4_K_M")),
+    "copy in Q2_K": lambda: DraftModel(quantize("tiny", "Q2_K")),
+    "lookup of 2": lambda: PromptLookup(2),
+    "lookup of 4": lambda: PromptLookup(4),
+}
+REQUESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    REPEATING: (REPEATING, {}),
+    PROSE: (PROSE, {}),
+    PENALIZED: (PROSE, {"repeat_penalty": 1.3, "repeat_last_n": 512}),
+}
+"""Name of a task -> which prompts, and further fields of its requests. A penalty keeps greedy decode from repeating."""
+KINDS: Mapping[str, Sequence[str]] = {
+    "ngram-simple": ("ngram-simple",),
+    "ngram-simple 4/8": ("ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "8"),
+    "ngram-map-k": ("ngram-map-k",),
+    "ngram-map-k4v": ("ngram-map-k4v",),
+    "ngram-mod": ("ngram-mod",),
+    "ngram-cache": ("ngram-cache",),
+    "draft-simple, copy in Q4_K_M": ("draft-simple", "-md", "{copy}"),
+}
+"""Name of a kind -> its type and further flags; sizes are the server's defaults unless the name has others."""
+
+
+def verify(model: str, cases: Sequence[tuple[str, bool]], repeats: int) -> tuple[VerifyCost, ...]:
+    """Time passes of the embedded model ("tiny") or of a shape for each (type, whether weights may be repacked)."""
+    settings = Settings(n_ctx=256, flash_attn="on")
+    return tuple(
+        time_verification(_file(model, mix), settings.but(use_extra_bufts=repacked), SIZES, repeats=repeats)
+        for mix, repacked in cases
+    )
+
+
+def _file(model: str, mix: str) -> Path:
+    if model != "tiny":
+        return make_shape(model, mix)
+    return tiny_model() if mix == "F16" else quantize("tiny", mix)
+
+
+def fixed_acceptance(cases: Sequence[tuple[float, int]], n_gen: int, repeats: int) -> tuple[Speculation, ...]:
+    """Time decode of the shape, without repacked weights, for each (acceptance, proposals a pass)."""
+    path, settings = make_shape(SHAPE, "Q4_K_M"), Settings(n_ctx=256, flash_attn="on", use_extra_bufts=False)
+    return tuple(speculate_at(rate, path, settings, n_draft, n_gen, repeats) for rate, n_draft in cases)
+
+
+def prompts_of(engine: LlamaEngine, n_prompts: int, n_prompt: int) -> dict[str, list[Sequence[int]]]:
+    """Prompts of each kind of text, as tokens; `engine` has the vocabulary open."""
+    prose = pieces(engine.tokenize(held_out_text()), n_prompts, n_prompt)
+    sources = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in SOURCES)
+    code = pieces(engine.tokenize(sources), n_prompts, n_prompt)
+    return {PROSE: prose, REPEATING: [[*one[: n_prompt - N_AGAIN], *one[:N_AGAIN]] for one in prose], CODE: code}
+
+
+def n_repeated(answer: Sequence[int]) -> int:
+    """Tokens of an answer that follow the same four tokens as once before in it: how much it repeats itself."""
+    seen = [tuple(answer[i : i + 5]) for i in range(len(answer) - 4)]
+    return len(seen) - len(set(seen))
+
+
+def acceptance(n_draft: int, n_gen: int, n_prompts: int, n_prompt: int) -> Acceptance:
+    """Answer each prompt without a drafter and with it, in turn, and count what was accepted."""
+    path, engine = tiny_model(), default_engine()
+    with engine.exclusive():
+        engine.open_vocabulary(path)
+        prompts = prompts_of(engine, n_prompts, n_prompt)
+        opening = engine.open(path, Settings(n_ctx=padded(n_prompt + n_gen + n_draft), flash_attn="on"))
+        cases = tuple(
+            _case(engine, drafter, text, some, n_draft, n_gen) for drafter in DRAFTERS for text, some in prompts.items()
+        )
+        common = common_fields(engine, opening, read_gguf(path))
+    return Acceptance(**common, n_draft=n_draft, n_prompt=n_prompt, n_gen=n_gen, cases=cases)
+
+
+def _case(
+    engine: LlamaEngine, name: str, text: str, prompts: Sequence[Sequence[int]], n_draft: int, n_gen: int
+) -> AcceptanceCase:
+    drafter = DRAFTERS[name]()
+    answers_in_turn(engine, drafter, prompts[0], n_draft, 2 * n_draft)  # not counted: the first passes are slow
+    answers = tuple(_answer(engine, drafter, prompt, n_draft, n_gen) for prompt in prompts)
+    drafter.close()
+    return AcceptanceCase(text, name, answers)
+
+
+def _answer(engine: LlamaEngine, drafter: Drafter, prompt: Sequence[int], n_draft: int, n_gen: int) -> DraftedAnswer:
+    plain, plain_seconds, drafted, rounds = answers_in_turn(engine, drafter, prompt, n_draft, n_gen)
+    tried, accepted = by_position(rounds, n_draft)
+    return DraftedAnswer(
+        rounds=tuple(sum(one.proposed == n for one in rounds) for n in range(n_draft + 1)),
+        tried=tried, accepted=accepted, n_same=n_same(plain, drafted), n_repeated=n_repeated(plain),
+        plain_seconds=plain_seconds,
+        draft_seconds=sum(one.draft_seconds for one in rounds), check_seconds=sum(one.check_seconds for one in rounds),
+        checks=tuple(sum(one.check_seconds for one in rounds if one.proposed == n) for n in range(n_draft + 1)),
+    )  # fmt: skip
+
+
+def served_speculation(n_prompts: int, n_prompt: int, n_gen: int) -> ServedSpeculation:
+    """Decode answers with each kind of speculation and without, prompt by prompt in turn; needs llama-server."""
+    path, engine = tiny_model(), default_engine()
+    engine.open_vocabulary(path)
+    prompts = prompts_of(engine, n_prompts, n_prompt)
+    settings = Settings(n_seq_max=1, n_ctx=2 * (n_prompt + n_gen), flash_attn="on")
+    copy, cases = str(quantize("tiny", "Q4_K_M")), []
+    with llama_server(path, settings) as plain:
+        for kind, flags in KINDS.items():
+            with llama_server(path, settings, ["--spec-type", *(flag.format(copy=copy) for flag in flags)]) as drafting:
+                client = _Client(plain, drafting, n_gen)
+                cases += [client.compare(kind, task, prompts[text], body) for task, (text, body) in REQUESTS.items()]
+        return ServedSpeculation(
+            model=read_gguf(path).card(), settings=plain.settings, machine=this_machine(),
+            date=date.today().isoformat(), buffers=plain.buffers, n_prompt=n_prompt, n_gen=n_gen, cases=tuple(cases),
+        )  # fmt: skip
+
+
+class _Client:
+    """Sends each prompt to both servers, the first one alternating."""
+
+    def __init__(self, plain: LlamaServer, drafting: LlamaServer, n_gen: int) -> None:
+        self.servers, self.n_gen = (plain, drafting), n_gen
+
+    def compare(self, kind: str, task: str, prompts: Sequence[Sequence[int]], body: Mapping[str, Any]) -> ServedCase:
+        """All prompts of a task; the first is asked once before, and that is not counted."""
+        self._pair(prompts[0], body, 0)
+        pairs = [self._pair(prompt, body, number) for number, prompt in enumerate(prompts)]
+        plain, drafted = zip(*pairs, strict=True)
+        return ServedCase(
+            kind, task, tuple(map(_seconds, plain)), tuple(map(_seconds, drafted)),
+            tuple(one["timings"].get("draft_n", 0) for one in drafted),
+            tuple(one["timings"].get("draft_n_accepted", 0) for one in drafted),
+            tuple(n_same(a["tokens"], b["tokens"]) for a, b in pairs), tuple(n_repeated(a["tokens"]) for a in plain),
+        )  # fmt: skip
+
+    def _pair(self, prompt: Sequence[int], body: Mapping[str, Any], number: int) -> tuple[dict, dict]:
+        """The answers without speculation and with it."""
+        turns = self.servers if number % 2 == 0 else self.servers[::-1]
+        answers = {id(server): self._answer(server, prompt, body) for server in turns}
+        plain, drafted = (answers[id(server)] for server in self.servers)
+        return plain, drafted
+
+    def _answer(self, server: LlamaServer, prompt: Sequence[int], body: Mapping[str, Any]) -> dict[str, Any]:
+        fixed = {"prompt": list(prompt), "n_predict": self.n_gen, "temperature": 0, "ignore_eos": True,
+                 "return_tokens": True, "cache_prompt": False}  # fmt: skip
+        return whole_answer(HOST, server.port, "/completion", {**fixed, **body})
+
+
+def _seconds(answer: Mapping[str, Any]) -> float:
+    return answer["timings"]["predicted_ms"] / 1e3
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "verify-tiny": partial(
+        verify, "tiny", [("F16", True), ("Q8_0", True), ("Q4_K_M", True), ("Q4_K_M", False)], repeats=25
+    ),
+    "verify-shape": partial(
+        verify, SHAPE, [("Q4_K_M", True), ("Q4_K_M", False), ("Q8_0", True), ("F16", True)], repeats=15
+    ),
+    "fixed-acceptance": partial(fixed_acceptance, [(1.0, 1), (1.0, 15), (1.0, 3), (0.8, 15)], n_gen=33, repeats=15),
+    "acceptance": partial(acceptance, n_draft=8, n_gen=64, n_prompts=30, n_prompt=128),
+    "served-speculation": partial(served_speculation, n_prompts=16, n_prompt=256, n_gen=128),
+}
+
+if __name__ == "__main__":
+    recipes.main(RECIPES)

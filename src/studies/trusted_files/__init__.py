@@ -1,0 +1,1 @@
+"""What can a model file do to the program that reads it?"""
