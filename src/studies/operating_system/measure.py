@@ -212,6 +212,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "os-build-native": partial(build, "build-native", "-DGGML_NATIVE=on"),
     "waiting-tiny": partial(tiny_waiting, n_prompt=128, n_gen=32),
+    "waiting-tiny-again": partial(tiny_waiting, n_prompt=128, n_gen=32),
     "waiting-shape": partial(shape_waiting, n_prompt=64, n_gen=16),
 }  # fmt: skip
 

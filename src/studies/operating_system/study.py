@@ -185,6 +185,22 @@ def spin_numbers() -> dict[str, float | int | str]:
     }
 
 
+def again_numbers() -> dict[str, float | str]:
+    """Our workers' spin over libgomp's own for the embedded model: as recorded first, and as repeated."""
+    before, again = waiting_threads()["tiny"], load("epyc-2c/waiting-tiny-again", Waiting)
+    bound = int(openmp.BOUNDED)
+    texts = {"first": before, "again": again}
+    return {
+        "waiting_first": before.date,
+        "waiting_again": again.date,
+        **{
+            f"{key}_{place}": found.ratio_text(situation, bound, None)
+            for key, found in texts.items()
+            for place, situation in zip(PLACES, found.situations, strict=True)
+        },
+    }
+
+
 def bound_numbers() -> dict[str, float]:
     """What two channels of DDR5-5600 allow: GB/s, and tokens per second of a dense model and of a mixture."""
     ram = next(rung for rung in cited_rungs() if rung.name == "DDR5-5600, two channels")

@@ -77,7 +77,7 @@ def measure_mix(mix: str) -> Run:
 
 MIXES = ("F16", "Q2_K", "Q3_K_M", "Q4_0", "Q4_K_M", "Q5_0", "Q5_K_M", "Q6_K", "Q8_0")
 RECIPES: Mapping[str, Recipe] = {
-    "matrix-losses": partial(matrix_losses, TRIED),
+    **dict.fromkeys(("matrix-losses", "matrix-losses-again"), partial(matrix_losses, TRIED)),
     **{f"llama-3.2-1b-{mix}": partial(measure_mix, mix) for mix in MIXES},
 }
 

@@ -240,6 +240,18 @@ def cache_numbers(caches: Losses, weights: Losses) -> dict[str, float]:
 # --- inside a quantized file ----------------------------------------------------------------------------------------
 
 
+def again_numbers() -> dict[str, int | str]:
+    """What the same call gave when it was repeated: how many losses were others, to the last digit."""
+    before, again = recorded(), load("epyc-2c/matrix-losses-again", MatrixLosses)
+    pairs = zip(before.losses, again.losses, strict=True)
+    return {
+        "losses_first": before.date,
+        "losses_again": again.date,
+        "losses_n": len(again.losses),
+        "losses_other": sum(one != two for one, two in pairs),
+    }
+
+
 def matrix_numbers() -> dict[str, float | int | str]:
     """What matrices of the right text, of a wrong one and of none change of the divergence, in percent."""
     losses, matrix = recorded(), read_imatrix(tiny_imatrix())

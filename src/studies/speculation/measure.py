@@ -215,6 +215,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "fixed-acceptance": partial(fixed_acceptance, [(1.0, 1), (1.0, 15), (1.0, 3), (0.8, 15)], n_gen=33, repeats=15),
     "acceptance": partial(acceptance, n_draft=8, n_gen=64, n_prompts=30, n_prompt=128),
+    "acceptance-again": partial(acceptance, n_draft=8, n_gen=64, n_prompts=30, n_prompt=128),
     "served-speculation": partial(served_speculation, n_prompts=16, n_prompt=256, n_gen=128),
 }
 

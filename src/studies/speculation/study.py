@@ -306,6 +306,29 @@ def acceptance_numbers() -> dict[str, float | int]:
     }
 
 
+def again_numbers() -> dict[str, float | int | str]:
+    """What the same drafts gave when they were repeated with threads that spin for a bounded time.
+
+    again_equal      answers whose rounds drafted and accepted as before, of the prompts that are still the same
+    first_cost, again_cost  of a proposal of a copy, in tokens: the median over copies and kinds of text
+    again_lost       copies and kinds of text whose median answer took longer than without a drafter
+    """
+    before, again = accepted(), load("epyc-2c/acceptance-again", Acceptance)
+    pairs = [pair for pair in zip(before.cases, again.cases, strict=True) if pair[0].text != CODE]
+    answers = [both for pair in pairs for both in zip(*(case.answers for case in pair), strict=True)]
+    copies = [pair for pair in zip(before.cases, again.cases, strict=True) if pair[0].drafter.startswith("copy")]
+    first, second = (median(pair[side].draft_cost(before.n_gen) for pair in copies) for side in (0, 1))
+    return {
+        "again_date": again.date,
+        "again_answers": len(answers),
+        "again_equal": sum((one.rounds, one.accepted) == (two.rounds, two.accepted) for one, two in answers),
+        "first_cost": first,
+        "again_cost": second,
+        "again_copies": len(copies),
+        "again_lost": sum(median(answer.speedup for answer in pair[1].answers) < 1 for pair in copies),
+    }
+
+
 def _repeated(found: Acceptance, text: str) -> float:
     """Percent of the tokens of the median answer that repeat it; the first five cannot. The drafter changes none."""
     case = next(one for one in found.cases if one.text == text)

@@ -21,7 +21,7 @@ FOUND = {
         a_specimen("last", f"{LATER}\nerror: it ended so", "error: it ended so", ended="exit"),
         a_specimen("first", f"loading\n{MAGIC}\n  {LATER}\n", MAGIC, before="it is a web page"),
         a_specimen("reply alone", LATER, "no words in the log"),
-        a_specimen(study.CONTROL, "all is well"),
+        a_specimen(study.CONTROL, "llama_model_loader: loaded meta data with 20 key-value pairs and 38 tensors"),
     )
 }
 

@@ -1,0 +1,1 @@
+"""How near do plans of memory and speed come to every measurement of the repository?"""
