@@ -21,7 +21,7 @@ def studies_named(text: str) -> list[str]:
     With those whose records they load themselves.
     """
     known = {path.name: path for path in studies()}
-    if EVERY_RECORD.search(text):
+    if EVERY_RECORD.search(text) or any(name.endswith("/") for name in _records_quoted(text)):
         return sorted(known)
     named = {name for found in NAMED.findall(text) for name in found if name} & known.keys()
     code = (file.read_text(encoding="utf-8") for name in named for file in known[name].glob("*.py"))
@@ -29,10 +29,17 @@ def studies_named(text: str) -> list[str]:
 
 
 def _studies_of_records(text: str) -> set[str]:
-    """The studies of records that are named in quotes, also by their beginning before a part in braces."""
-    quoted = re.findall(rf"[\"'](?:{'|'.join(_machines())})/[^\"'{{]*", text)
-    asked = tuple(one[1:] for one in quoted)
+    """The studies of records that are named in quotes, also by their beginning before a part in braces.
+
+    A machine alone before the braces names a study's own records.
+    """
+    asked = tuple(name for name in _records_quoted(text) if not name.endswith("/"))
     return {study for record, study in _study_of().items() if asked and record.startswith(asked)}
+
+
+def _records_quoted(text: str) -> list[str]:
+    """Names of records in quotes, up to a part in braces."""
+    return [one[1:] for one in re.findall(rf"[\"'](?:{'|'.join(_machines())})/[^\"'{{]*", text)]
 
 
 @cache

@@ -32,6 +32,12 @@ def test_the_atlas_depends_on_every_study():
         assert studies_named(text) == every
 
 
+def test_a_study_that_names_a_machine_alone_loads_its_own_records():
+    """A page that does so may load any."""
+    assert studies_named("from studies.kernels import study") == ["kernels"]
+    assert len(studies_named('lab.load(f"epyc-2c/{name}")')) == len(studies())
+
+
 def test_an_edit_in_a_study_counts_for_those_who_name_it(tmp_path, monkeypatch):
     """And for no other page."""
     for name in ("serving", "training"):
