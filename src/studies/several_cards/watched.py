@@ -14,9 +14,10 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from inferlab.engine.loopback import LoopbackDevice
-from inferlab.engine.loopback.relay import ADDRESS, PIECE_BYTES
+from inferlab.engine.loopback.relay import PIECE_BYTES, read_whole, relaying
 
 HEADER = struct.Struct("<BQ")  # a command and the bytes of its message
 SIZE = struct.Struct("<Q")
@@ -39,7 +40,7 @@ class Watched:
     moved      bytes of tensors by direction, "to device" and "from device"; headers of messages do not count
     """
 
-    endpoint: str
+    endpoint: str = ""
     live: dict[int, int] = field(default_factory=dict)
     cleared: set[int] = field(default_factory=set)
     filled: set[int] = field(default_factory=set)
@@ -97,40 +98,28 @@ def watching(device: LoopbackDevice) -> Iterator[Watched]:
 
     The client's engine must be closed, or the device's, before the block ends.
     """
-    with socket.create_server((ADDRESS, 0)) as listener:
-        seen = Watched(f"{ADDRESS}:{listener.getsockname()[1]}")
-        threading.Thread(target=_serve, args=(listener, device.endpoint, seen), daemon=True).start()
-        try:
-            yield seen
-        finally:
-            with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # ends the wait for a next client
+    seen = Watched()
+    with relaying(device.endpoint, partial(_carry, seen=seen)) as seen.endpoint:
+        yield seen
 
 
-def _serve(listener: socket.socket, endpoint: str, seen: Watched) -> None:
-    """Serve one client after another, as the device does, until the listener is closed or the device is gone."""
-    host, port = endpoint.split(":")
+def _carry(client: socket.socket, device: socket.socket, seen: Watched) -> None:
+    """Carry one client's commands and the device's answers, and count them."""
+    pending: deque[int] = deque()
+    answers = threading.Thread(target=_carry_answers, args=(device, client, pending, seen), daemon=True)
+    answers.start()
     with suppress(OSError):
-        while True:
-            client, _ = listener.accept()
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with client, socket.create_connection((host, int(port))) as device:
-                device.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                pending: deque[int] = deque()
-                answers = threading.Thread(target=_carry_answers, args=(device, client, pending, seen), daemon=True)
-                answers.start()
-                with suppress(OSError):
-                    _carry_commands(client, device, pending, seen)
-                with suppress(OSError):
-                    device.shutdown(socket.SHUT_RDWR)  # the other thread still reads, so that closing is not enough
-                answers.join()
+        _carry_commands(client, device, pending, seen)
+    with suppress(OSError):
+        device.shutdown(socket.SHUT_RDWR)  # the other thread still reads, so that closing is not enough
+    answers.join()
 
 
 def _carry_commands(client: socket.socket, device: socket.socket, pending: deque[int], seen: Watched) -> None:
     """Carry each command to the device and count it."""
-    while header := _read(client, HEADER.size):
+    while header := read_whole(client, HEADER.size):
         command, n_left = HEADER.unpack(header)
-        head = _read(client, min(n_left, RPC_TENSOR_BYTES))
+        head = read_whole(client, min(n_left, RPC_TENSOR_BYTES))
         seen.sent(command, head)
         if command == SET_TENSOR:
             seen.carried("to device", n_left - BEFORE_DATA_BYTES)
@@ -146,10 +135,10 @@ def _carry_commands(client: socket.socket, device: socket.socket, pending: deque
 def _carry_answers(device: socket.socket, client: socket.socket, pending: deque[int], seen: Watched) -> None:
     """Carry each answer to the client, and count what it says; a client of a device that ended is told so."""
     with suppress(OSError):
-        while header := _read(device, SIZE.size):
+        while header := read_whole(device, SIZE.size):
             n_left = SIZE.unpack(header)[0]
             command = pending.popleft()
-            head = _read(device, min(n_left, RPC_TENSOR_BYTES))
+            head = read_whole(device, min(n_left, RPC_TENSOR_BYTES))
             seen.answered(command, head)
             if command == GET_TENSOR:
                 seen.carried("from device", n_left)
@@ -160,9 +149,3 @@ def _carry_answers(device: socket.socket, client: socket.socket, pending: deque[
                 n_left -= len(piece)
     with suppress(OSError):
         client.shutdown(socket.SHUT_RDWR)
-
-
-def _read(end: socket.socket, n_bytes: int) -> bytes:
-    """So many bytes, or b"" where the other end has closed."""
-    data = end.recv(n_bytes, socket.MSG_WAITALL) if n_bytes else b""
-    return data if len(data) == n_bytes else b""

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from inferlab.machine import usable_cpus
 
@@ -116,6 +117,40 @@ def serve(listener: socket.socket, ports: Iterable[int], bytes_per_second: float
         client, _ = listener.accept()
         with client, socket.create_connection((ADDRESS, port), TIMEOUT_SECONDS) as server:
             carry(client, server, bytes_per_second, latency_seconds)
+
+
+@contextmanager
+def relaying(endpoint: str, carry_client: Callable[[socket.socket, socket.socket], None]) -> Iterator[str]:
+    """The endpoint of a relay to a device, which serves one client after another while the block runs.
+
+    carry_client(client, device) carries one client's bytes both ways, until either end has closed.
+    """
+    with socket.create_server((ADDRESS, 0)) as listener:
+        threading.Thread(target=_accept, args=(listener, endpoint, carry_client), daemon=True).start()
+        try:
+            yield f"{ADDRESS}:{listener.getsockname()[1]}"
+        finally:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # ends the wait for a next client
+
+
+def _accept(
+    listener: socket.socket, endpoint: str, carry_client: Callable[[socket.socket, socket.socket], None]
+) -> None:
+    host, port = endpoint.split(":")
+    with suppress(OSError):
+        while True:
+            client, _ = listener.accept()
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with client, socket.create_connection((host, int(port))) as device:
+                device.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                carry_client(client, device)
+
+
+def read_whole(end: socket.socket, n_bytes: int) -> bytes:
+    """So many bytes, or b"" where the other end has closed."""
+    data = end.recv(n_bytes, socket.MSG_WAITALL) if n_bytes else b""
+    return data if len(data) == n_bytes else b""
 
 
 def _close_for_writing(sink: socket.socket) -> None:
