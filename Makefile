@@ -96,8 +96,9 @@ test: $(READY) lint  ## everything: unit tests, labs, the strict build, the buil
 	$(call asked_twice,site-timed,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
 	@$(BIN)/python tools/durations.py $(DURATIONS)
 
-lint: $(PYTHON_READY)  ## the style of the code, and no stray outputs in the labs
+lint: $(PYTHON_READY)  ## the style and the types of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/nbstripout --keep-count --verify labs/*.ipynb
 
 lab: $(READY)  ## open JupyterLab on a page that lists the labs

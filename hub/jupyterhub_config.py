@@ -78,8 +78,15 @@ c.Spawner.environment = {
     "JUPYTERLAB_DIR": str(ENVIRONMENT / "share" / "jupyter" / "lab"),
 }
 c.Spawner.env_keep = [
-    "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "INFERLAB_MODEL", "HF_HOME", "CUDA_VISIBLE_DEVICES",
-]  # fmt: skip
+    "PATH",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "LANG",
+    "LC_ALL",
+    "INFERLAB_MODEL",
+    "HF_HOME",
+    "CUDA_VISIBLE_DEVICES",
+]
 
 limits = in_words(Limits(MEMORY_BYTES, tuple(USABLE[:N_CORES])), groups)
 print(f"{len(students.names)} names; {limits}.\nFolders: {FOLDER / 'students'}", flush=True)

@@ -14,8 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 BOOK = Path(__file__).resolve().parent.parent
-START_PAGE = "import sys; from pathlib import Path; from handbook.lab_room import start_page\n" \
-             "print(start_page(Path(sys.argv[1])), end='')"  # fmt: skip
+START_PAGE = (
+    "import sys; from pathlib import Path; from handbook.lab_room import start_page\n"
+    "print(start_page(Path(sys.argv[1])), end='')"
+)
 
 
 def fill(folder: Path, book: Path = BOOK) -> list[Path]:

@@ -43,7 +43,19 @@ def results(plan: dict, **changes: object) -> dict:
         for n_prompt, n_gen in ((plan["n_prompt"], 0), (0, plan["n_gen"]))
     ]
     return {
-        "plan": plan, "step": "measure", "build": "b11364-46ca246", "compat": False, "isolated": True, "mmap": False,
-        "n_processors": 8, "n_threads": 4, "n_batch": 1024, "n_ubatch": 512, "user_agent": "A browser", "gpu": "",
-        "model": "tiny.gguf", "date": "2026-11-23T09:00:00Z", "samples": samples,
-    } | changes  # fmt: skip
+        "plan": plan,
+        "step": "measure",
+        "build": "b11364-46ca246",
+        "compat": False,
+        "isolated": True,
+        "mmap": False,
+        "n_processors": 8,
+        "n_threads": 4,
+        "n_batch": 1024,
+        "n_ubatch": 512,
+        "user_agent": "A browser",
+        "gpu": "",
+        "model": "tiny.gguf",
+        "date": "2026-11-23T09:00:00Z",
+        "samples": samples,
+    } | changes

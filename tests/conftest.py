@@ -116,8 +116,11 @@ def require_marker(item: pytest.Item) -> None:
     if looked_for.exists():
         processes = looked_for.read_text(encoding="utf-8")
         looked_for.unlink()
-        pytest.fail(f"{item.nodeid} needs llama.cpp and lacks the marker `engine`. Add `@pytest.mark.engine`.\n"
-                    f"llama_cpp was looked for by:\n{processes}", pytrace=False)  # fmt: skip
+        pytest.fail(
+            f"{item.nodeid} needs llama.cpp and lacks the marker `engine`. Add `@pytest.mark.engine`.\n"
+            f"llama_cpp was looked for by:\n{processes}",
+            pytrace=False,
+        )
 
 
 @pytest.fixture(scope="module")

@@ -251,10 +251,16 @@ def made_link_rates(**changes) -> LinkRates:
     """Round rates of a machine with two caches, a disk and a loopback device."""
     sweep = tuple(ReadPoint(2**n, rate * 1e9) for n, rate in ((14, 100), (19, 80), (28, 20)))
     facts = {
-        "machine": CPU_ONLY, "date": "2026-01-31", "disk": 2e9, "page_cache": 10e9, "host_ram": 40e9, "threads": 2,
-        "caches": (CacheLevel(1, 2**15), CacheLevel(2, 2**20)), "sweep": sweep,
+        "machine": CPU_ONLY,
+        "date": "2026-01-31",
+        "disk": 2e9,
+        "page_cache": 10e9,
+        "host_ram": 40e9,
+        "threads": 2,
+        "caches": (CacheLevel(1, 2**15), CacheLevel(2, 2**20)),
+        "sweep": sweep,
         "devices": (DeviceRates("loopback device", 1e9, 1.5e9),),
-    }  # fmt: skip
+    }
     return LinkRates(**{**facts, **changes})
 
 

@@ -90,9 +90,17 @@ def first_visit(browser, home: str, page: str, *, scheme="light", size=WIDE, net
 
 @contextmanager
 def opened(
-    browser, home: str, page: str, *, scheme="light", size=WIDE, network=None, settle=300,
-    listen: Callable[[Page], None] = lambda tab: None, **options,
-):  # fmt: skip
+    browser,
+    home: str,
+    page: str,
+    *,
+    scheme="light",
+    size=WIDE,
+    network=None,
+    settle=300,
+    listen: Callable[[Page], None] = lambda tab: None,
+    **options,
+):
     """The same, with the page left open: a pair of playwright's page and the `FirstVisit`.
 
     `listen` is called with the empty page. A page that leads on to another is followed there.

@@ -13,9 +13,19 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter
 
 SMALL = {
-    "n_layer": 4, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 2, "head_dim": 64,
-    "n_expert": 8, "n_expert_used": 2, "n_ff_exp": 256, "n_swa": 256, "type": "F16",
-}  # fmt: skip
+    "n_layer": 4,
+    "n_embd": 256,
+    "n_ff": 512,
+    "n_vocab": 512,
+    "n_head": 4,
+    "n_head_kv": 2,
+    "head_dim": 64,
+    "n_expert": 8,
+    "n_expert_used": 2,
+    "n_ff_exp": 256,
+    "n_swa": 256,
+    "type": "F16",
+}
 DELTA_HEADS, DELTA_GROUPS, DELTA_STATE = 4, 2, 64  # of a gated delta net
 # family: (architecture, dimensions of its own, whether the output matrix is the embedding)
 FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
@@ -31,8 +41,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "gemma": ("gemma", {"head_dim": 128, "n_head_kv": 1}, True),
     "gemma2": ("gemma2", {"head_dim": 128, "post_norm": True, "swa": True}, True),
     "gemma3": ("gemma3", {"n_layer": 7, "head_dim": 128, "post_norm": True, "qk_norm": True, "swa": True}, True),
-    "gpt-oss": ("gpt-oss", {"post_norm": "attention", "swa": True, "moe": "biased", "bias": "qkvo", "sinks": True,
-                               "n_ff_exp": 256}, False),
+    "gpt-oss": (
+        "gpt-oss",
+        {"post_norm": "attention", "swa": True, "moe": "biased", "bias": "qkvo", "sinks": True, "n_ff_exp": 256},
+        False,
+    ),
     "cohere2": ("cohere2", {"swa": True, "ffn_norm": False}, True),
     "phi3": ("phi3", {"fused": True}, False),
     "olmo2": ("olmo2", {"qk_norm": "whole", "post_norm": "only"}, False),
@@ -42,10 +55,12 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
     "deepseek2": ("deepseek2", {"mla": True, "moe": "shared", "n_head_kv": 1}, False),
     "qwen35": ("qwen35", {"qk_norm": True, "post_norm": "attention", "delta": 4, "n_layer": 5}, False),
     "qwen3next": (
-        "qwen3next", {"qk_norm": True, "post_norm": "attention", "delta": 4, "n_layer": 5, "moe": "shared all"}, False
+        "qwen3next",
+        {"qk_norm": True, "post_norm": "attention", "delta": 4, "n_layer": 5, "moe": "shared all"},
+        False,
     ),
     "lfm2": ("lfm2", {"qk_norm": True, "recurrent": (0, 1)}, True),
-}  # fmt: skip
+}
 
 
 def write_model(path: Path, family: str, **dimensions: Any) -> Path:

@@ -36,8 +36,9 @@ def device_rates(name, n_threads, slowness, step_seconds, repacked=True):
     keys = {**{type: 1 + i / 10 for i, type in enumerate([*TYPES, "F32"])}, **(REPACKED if repacked else {})}
     matrices = {key: matrix_rates(share * slowness) for key, share in keys.items()}
     paths = [f"{type.lower()}/{'flash' if flash else 'plain'}" for type, flash in CACHES]
-    attention = {f"{path}/{size}": attention_rates((1 + i) * slowness * size)
-                 for i, path in enumerate(paths) for size in HEADS}  # fmt: skip
+    attention = {
+        f"{path}/{size}": attention_rates((1 + i) * slowness * size) for i, path in enumerate(paths) for size in HEADS
+    }
     return DeviceRates(
         name, n_threads, True, 1e10, matrices, attention, slowness * 2e-5, step_seconds, slowness * 1e-10
     )
@@ -58,8 +59,16 @@ TRUTH = {
     "loopback/1": device_rates("loopback/1", 1, 2.0, 6e-4, repacked=False),
 }
 RELAYED = 2e-4  # seconds through a relay and back
-LINK = LinkRates(2e9, 1e-4, split_seconds=3e-4, split_waits=2.0, split_bytes=12_000.0, relay_round_trip_seconds=RELAYED,
-                 relay_step_seconds=1e-3, relay_split_seconds=2e-4)  # fmt: skip
+LINK = LinkRates(
+    2e9,
+    1e-4,
+    split_seconds=3e-4,
+    split_waits=2.0,
+    split_bytes=12_000.0,
+    relay_round_trip_seconds=RELAYED,
+    relay_step_seconds=1e-3,
+    relay_split_seconds=2e-4,
+)
 DIRECT = replace(LINK, relay_step_seconds=0.0, relay_split_seconds=0.0)
 
 

@@ -124,10 +124,16 @@ def test_make_stops_before_it_creates_anything(tmp_path):
 
 def test_make_test_executes_everything_once():
     """What was kept goes first, nbval keeps the labs, the book executes the rest; `make book` uses what is kept."""
-    calls = {target: subprocess.run([MAKE, "-n", target], cwd=ROOT, capture_output=True, text=True).stdout
-             for target in ("test", "book", "watch")}  # fmt: skip
-    steps = ["rm -rf _build/.executed", "pytest labs --nbval-lax -p handbook.tested_labs", "jupyter-book build",
-             "handbook.recorded_runs check"]  # fmt: skip
+    calls = {
+        target: subprocess.run([MAKE, "-n", target], cwd=ROOT, capture_output=True, text=True).stdout
+        for target in ("test", "book", "watch")
+    }
+    steps = [
+        "rm -rf _build/.executed",
+        "pytest labs --nbval-lax -p handbook.tested_labs",
+        "jupyter-book build",
+        "handbook.recorded_runs check",
+    ]
     places = [calls["test"].index(step) for step in steps]
     assert places == sorted(places)
     assert "rm -rf" not in calls["book"] + calls["watch"]
@@ -201,10 +207,12 @@ def test_with_a_mirror_npm_is_not_called(words, npm):
     ("words", "told"),
     [
         ([], "tools/fill_mirror.py  -- 'mirror' "),
-        (["TO=/media/stick", "PLATFORMS=linux-x86_64 macos-arm64"],
-         "tools/fill_mirror.py --platform linux-x86_64 --platform macos-arm64 -- '/media/stick' "),
+        (
+            ["TO=/media/stick", "PLATFORMS=linux-x86_64 macos-arm64"],
+            "tools/fill_mirror.py --platform linux-x86_64 --platform macos-arm64 -- '/media/stick' ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_make_mirror_takes_a_folder_and_platforms(words, told):
     """mirror/ and all platforms unless named; llama.cpp gets the options that an installation gives it."""
     calls = subprocess.run([MAKE, "-n", "mirror", *words], cwd=ROOT, capture_output=True, text=True).stdout

@@ -98,8 +98,14 @@ def test_measures_no_time(n_asked):
     assert n_asked == 2
 """
 MARKED = {"declares_it", "uses_the_shared_engine"}
-LACKING = ("starts_a_worker", "swallows_the_failure", "starts_a_process_that_imports_llama_cpp",
-           "starts_a_worker_from_another_process", "starts_a_worker_in_a_fixture", "asks_for_a_library")  # fmt: skip
+LACKING = (
+    "starts_a_worker",
+    "swallows_the_failure",
+    "starts_a_process_that_imports_llama_cpp",
+    "starts_a_worker_from_another_process",
+    "starts_a_worker_in_a_fixture",
+    "asks_for_a_library",
+)
 
 
 def printed_by_pytest(folder: Path, *options: str, samples: str = SAMPLES) -> list[str]:
@@ -139,7 +145,10 @@ def test_what_measures_time_is_asked_again_and_can_fail(tmp_path):
     printed = printed_by_pytest(tmp_path, "-v", samples=TIMED)
     outcomes = {line.split()[0].split("::test_")[1]: line.split()[1] for line in printed if "%]" in line}
     assert outcomes == {
-        "disturbed_twice": "PASSED", "always_too_slow": "FAILED", "quiet": "PASSED", "measures_no_time": "FAILED",
-    }  # fmt: skip
+        "disturbed_twice": "PASSED",
+        "always_too_slow": "FAILED",
+        "quiet": "PASSED",
+        "measures_no_time": "FAILED",
+    }
     assert sum("try 2 failed, so it is asked again" in line for line in printed) == 2
     assert any("E       assert 3 == 4" in line for line in printed)

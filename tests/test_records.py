@@ -277,9 +277,18 @@ def test_a_record_is_readable_text(tmp_path):
 def test_measurements_are_all_of_one_kind():
     """A measurement of a model derives from `Measurement`, whose badge and fields it shares."""
     apart = {
-        "attention timings", "calibration", "fits", "link rates", "matrix losses", "pairs", "repacking",
-        "several cards", "speed point", "sweep", "type rates",
-    }  # fmt: skip
+        "attention timings",
+        "calibration",
+        "fits",
+        "link rates",
+        "matrix losses",
+        "pairs",
+        "repacking",
+        "several cards",
+        "speed point",
+        "sweep",
+        "type rates",
+    }
     assert {kind for kind in kinds() if not issubclass(class_of(kind), Measurement)} == apart
 
 
@@ -318,15 +327,24 @@ def test_an_old_record_is_still_read(kind, tmp_path):
 def test_rates_of_types_become_rates_of_matrices():
     """A value that enters or leaves costs the same; a head's cell costs 2 * 64 values, or as many as the key says."""
     weights = {"seconds_per_byte": 1.0, "seconds_per_weight_token": 2.0, "seconds_per_value_token": 3.0}
-    known = {"types": {"F16": weights},
-             "attention": {way: {"seconds_per_value": 4.0, "seconds_per_batch_value": 5.0}
-                           for way in ("f16/flash", "f16/flash/128")}, "name": "host"}  # fmt: skip
+    known = {
+        "types": {"F16": weights},
+        "attention": {
+            way: {"seconds_per_value": 4.0, "seconds_per_batch_value": 5.0} for way in ("f16/flash", "f16/flash/128")
+        },
+        "name": "host",
+    }
     new = upgrade({"record": "calibration", "schema": 2, "devices": {"host/1": known}})["devices"]["host/1"]
-    assert new["matrices"]["F16"] == {"seconds_per_byte": 1.0, "seconds_per_weight_token": 2.0,
-                                      "seconds_per_input": 3.0, "seconds_per_output": 3.0}  # fmt: skip
+    assert new["matrices"]["F16"] == {
+        "seconds_per_byte": 1.0,
+        "seconds_per_weight_token": 2.0,
+        "seconds_per_input": 3.0,
+        "seconds_per_output": 3.0,
+    }
     assert {key: one["seconds_per_head_cell"] for key, one in new["attention"].items()} == {
-        "f16/flash/64": 512.0, "f16/flash/128": 1024.0,
-    }  # fmt: skip
+        "f16/flash/64": 512.0,
+        "f16/flash/128": 1024.0,
+    }
     assert new["name"] == "host"
 
 
@@ -428,18 +446,26 @@ def test_a_record_of_another_kind_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", "Expecting value"), ("{", "Expecting"), ("[]", "no kind"), ("3", "no kind"), ("null", "no kind"),
-        ('{"format": 2, "x": 1}', "unknown field 'x' of Calibration"), ("[" * 100_000, "recursion"),
+        ("", "Expecting value"),
+        ("{", "Expecting"),
+        ("[]", "no kind"),
+        ("3", "no kind"),
+        ("null", "no kind"),
+        ('{"format": 2, "x": 1}', "unknown field 'x' of Calibration"),
+        ("[" * 100_000, "recursion"),
         ("\x00", "Expecting"),
-        ('[["format", 1]]', "no kind"), ('{"format": 1, "a": 2}', "no kind"), ('{"record": "walk"}', "must be one of"),
-        ('{"record": ["run"]}', "no kind"), ('{"record": "run"}', '"schema" is None, not 2'),
+        ('[["format", 1]]', "no kind"),
+        ('{"format": 1, "a": 2}', "no kind"),
+        ('{"record": "walk"}', "must be one of"),
+        ('{"record": ["run"]}', "no kind"),
+        ('{"record": "run"}', '"schema" is None, not 2'),
         ('{"record": "run", "schema": 3}', "with the inferlab that wrote it"),
         ('{"record": "run", "schema": 2}', "missing field 'model' of Run"),
         ('{"record": "run", "schema": 2, "sequence": []}', "at least one"),
         ('{"record": "run", "schema": 2, "sequence": 5}', "sequence: expected list, found 5"),
         ('{"record": "run", "schema": 2, "sequence": [{}]}', "sequence/0: missing field 'model' of Run"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_file_is_no_record(tmp_path, text, found):
     """Whatever is wrong with the file, the answer is RecordError, and says what."""
     (tmp_path / "run.json").write_text(text)

@@ -82,8 +82,15 @@ def turn(task, tokens, cached):
     lines = (
         ("  operator()", f"new prompt, n_ctx_slot = 8192, n_keep = 0, task.n_tokens = {tokens}"),
         ("  operator()", f"cached n_tokens = {cached}, memory_seq_rm [{cached}, end)"),
-        ("print_timing", f"prompt eval time = {tokens - cached:10.2f} ms / {tokens - cached:5} tokens (    1.00 ms per token,  1000.00 tokens per second)"),  # noqa: E501
-        ("print_timing", "       eval time =     200.00 ms /    10 tokens (   20.00 ms per token,    50.00 tokens per second)"),  # noqa: E501
+        (
+            "print_timing",
+            f"prompt eval time = {tokens - cached:10.2f} ms / {tokens - cached:5} tokens "
+            "(    1.00 ms per token,  1000.00 tokens per second)",
+        ),
+        (
+            "print_timing",
+            "       eval time =     200.00 ms /    10 tokens (   20.00 ms per token,    50.00 tokens per second)",
+        ),
     )
     return "".join(f"{slot % name}{text}\n" for name, text in lines)
 
@@ -114,13 +121,15 @@ GO_ENGINE = (
 
 NO_GPU = ollama(
     'msg="inference compute" id=cpu library=cpu compute="" name=cpu description=cpu libdirs=ollama driver="" '
-    'pci_id="" type="" total="31.3 GiB" available="27.2 GiB"', source="types.go:50",
-)  # fmt: skip
+    'pci_id="" type="" total="31.3 GiB" available="27.2 GiB"',
+    source="types.go:50",
+)
 ONE_GPU = ollama(
     'msg="inference compute" id=0 filter_id=0 library=ROCm compute=gfx1151 name=ROCm0 description="Radeon 8060S '
     'Graphics" libdirs=ollama,rocm_v7_2 driver=0.0 pci_id=0000:c3:00.0 type=iGPU total="113.5 GiB" '
-    'available="2.0 GiB"', source="types.go:32",
-)  # fmt: skip
+    'available="2.0 GiB"',
+    source="types.go:32",
+)
 """ollama discover/types.go:32, 50; ollama#16462"""
 
 ALLOCATION = (
@@ -151,13 +160,17 @@ LOGS = {
     ),
     # 2, before 2025: ollama#788
     "not compiled": (
-        "Not compiled with GPU offload support, --n-gpu-layers option will be ignored.\n" + START + MODEL
+        "Not compiled with GPU offload support, --n-gpu-layers option will be ignored.\n"
+        + START
+        + MODEL
         + context(device="CPU"),
         ["no-usable-gpu"],
     ),
     # ollama v0.12.3 discover/gpu.go:396, types.go:131, server/routes.go:1569
     "Ollama without a GPU": (
-        OLLAMA_START + ollama('msg="no compatible GPUs were discovered"', source="gpu.go:396") + NO_GPU
+        OLLAMA_START
+        + ollama('msg="no compatible GPUs were discovered"', source="gpu.go:396")
+        + NO_GPU
         + ollama('msg="entering low vram mode" "total vram"="0 B" threshold="20.0 GiB"', source="routes.go:1569")
         + GO_ENGINE.replace("CUDA0", "CPU").replace("41/41", "0/41"),
         ["ollama-found-no-gpu"],
@@ -175,7 +188,9 @@ LOGS = {
         ["cache-does-not-fit"],
     ),
     "compute": (
-        HEALTHY + ALLOCATION.format("2144.00") + "graph_reserve: failed to allocate compute buffers\n"
+        HEALTHY
+        + ALLOCATION.format("2144.00")
+        + "graph_reserve: failed to allocate compute buffers\n"
         + CONTEXT_FAILED.format("failed to allocate compute pp buffers"),
         ["compute-does-not-fit"],
     ),
@@ -184,13 +199,20 @@ LOGS = {
     "more than free": (START + card(free=3000) + MODEL + weights() + context(), ["more-than-free"]),
     # 5: ollama#9221
     "truncated": (
-        OLLAMA_START + runner(2048) + HEALTHY
+        OLLAMA_START
+        + runner(2048)
+        + HEALTHY
         + ollama('msg="truncating input prompt" limit=2048 prompt=3963 keep=5 new=2048', "WARN", "runner.go:131"),
         ["prompt-truncated"],
     ),
     # 6: ollama#10417, and the loader's own lines
     "pushed off": (
-        OLLAMA_START + runner(65536) + START + card() + MODEL + weights(2000.0, 2167.0, "17/33")
+        OLLAMA_START
+        + runner(65536)
+        + START
+        + card()
+        + MODEL
+        + weights(2000.0, 2167.0, "17/33")
         + context(65536, 8192.0, device="CUDA0"),
         ["layers-on-cpu", "cache-larger-than-weights"],
     ),
@@ -202,7 +224,8 @@ LOGS = {
     "loaded again": (OLLAMA_START + runner(4096) + HEALTHY + runner(8192) + HEALTHY, ["loaded-again"]),
     # 11: #28455; ggml/src/ggml-cuda/fattn.cu:505
     "mixed cache": (
-        START + card() + MODEL + weights() + context(k="q8_0", v="q4_0"), ["cache-types-on-cuda"],
+        START + card() + MODEL + weights() + context(k="q8_0", v="q4_0"),
+        ["cache-types-on-cuda"],
     ),
     "no kernel for the cache": (
         START + card() + MODEL + weights() + context(k="q5_1", v="q5_1") + "ggml_cuda_flash_attn_ext_vec: no "
@@ -217,17 +240,25 @@ LOGS = {
     ),
     # 12: tools/server/server-context.cpp:3361
     "sliding window": (
-        SERVER + HEALTHY + READY + turn(0, 2000, 0) + turn(1, 2100, 0) + turn(2, 2200, 0) + turn(3, 2300, 0)
+        SERVER
+        + HEALTHY
+        + READY
+        + turn(0, 2000, 0)
+        + turn(1, 2100, 0)
+        + turn(2, 2200, 0)
+        + turn(3, 2300, 0)
         + "slot   operator(): id  0 | task 3 | forcing full prompt re-processing due to lack of cache data (likely due "
         "to SWA or hybrid/recurrent memory, see https://github.com/ggml-org/llama.cpp/pull/13194)\n",
         ["full-reprocessing"],
     ),
     # 13: ollama#14918
     "changing beginning": (
-        SERVER + HEALTHY + READY + "".join(turn(i, 2000 + i, 3) for i in range(5)), ["prompt-read-again"],
+        SERVER + HEALTHY + READY + "".join(turn(i, 2000 + i, 3) for i in range(5)),
+        ["prompt-read-again"],
     ),
     "kept beginning": (
-        SERVER + HEALTHY + READY + "".join(turn(i, 2000 + 50 * i, 1950 + 50 * i) for i in range(5)), [],
+        SERVER + HEALTHY + READY + "".join(turn(i, 2000 + 50 * i, 1950 + 50 * i) for i in range(5)),
+        [],
     ),
     # 14: tools/server/server-task.cpp:1894, #25740
     "prompt cache": (
@@ -256,7 +287,9 @@ LOGS = {
         ["draft-rejected"],
     ),
     "good draft": (
-        SERVER + HEALTHY + READY
+        SERVER
+        + HEALTHY
+        + READY
         + "slot print_timing: id  0 | task 0 | draft acceptance rate = 0.81000 (  243 accepted /   300 generated)\n",
         [],
     ),
@@ -271,12 +304,18 @@ LOGS = {
         ["draft-unused"],
     ),
     "no draft at all": (
-        SERVER + HEALTHY + "spec common_specu: no implementations specified for speculative decoding\n" + READY, []
+        SERVER + HEALTHY + "spec common_specu: no implementations specified for speculative decoding\n" + READY,
+        [],
     ),
     # 18: #3120; ggml/src/ggml-cuda/ggml-cuda.cu:1194
     "two cards": (
-        START + card() + card("CUDA1") + MODEL + weights(2047.0)
-        + "load_tensors:        CUDA1 model buffer size =  2048.05 MiB\n" + context()
+        START
+        + card()
+        + card("CUDA1")
+        + MODEL
+        + weights(2047.0)
+        + "load_tensors:        CUDA1 model buffer size =  2048.05 MiB\n"
+        + context()
         + "NCCL not compiled in; falling back to internal AllReduce.  Recompile with -DGGML_CUDA_NCCL=ON for best "
         "multi-GPU performance.\n",
         ["two-devices-for-one", "no-nccl"],
@@ -287,7 +326,8 @@ LOGS = {
     "WSL": (HEALTHY.replace("from model.gguf", "from /mnt/c/models/model.gguf"), ["windows-folder"]),
     "killed": (START + card() + MODEL + "Killed\n", ["killed"]),
     "killed in a script": (
-        START + MODEL + "./serve.sh: line 3:  4242 Killed                  llama-server -m x\n", ["killed"],
+        START + MODEL + "./serve.sh: line 3:  4242 Killed                  llama-server -m x\n",
+        ["killed"],
     ),
     "a story": (START + MODEL + "slot print_timing: id  0 | task 0 | and then he was Killed\n", []),
     # 22: #8734
@@ -300,7 +340,8 @@ LOGS = {
     ),
     "driver": (
         "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version\n"
-        + START + MODEL,
+        + START
+        + MODEL,
         ["driver-too-old"],
     ),
     "no device": (
@@ -309,7 +350,8 @@ LOGS = {
     ),
     # 24: #1243; tools/server/server-context.cpp:1448
     "template": (
-        SERVER + HEALTHY + "srv          init: init: chat template parsing error: expected end\n", ["chat-template"],
+        SERVER + HEALTHY + "srv          init: init: chat template parsing error: expected end\n",
+        ["chat-template"],
     ),
     # 25: ollama#14658, #6163
     "GPU lost": (OLLAMA_START + runner() + HEALTHY + "Failed to initialize NVML: Unknown Error\n", ["gpu-lost"]),
@@ -340,7 +382,8 @@ LOGS = {
     "GGML": ("gguf_init_from_file: invalid magic number 67676a74\n", ["not-gguf"]),
     # lmstudio-bug-tracker#1454
     "cache in RAM": (
-        "2026-01-02 03:04:05 [DEBUG]\n " + START + card() + MODEL + weights() + context(device="CPU"), ["cache-in-ram"],
+        "2026-01-02 03:04:05 [DEBUG]\n " + START + card() + MODEL + weights() + context(device="CPU"),
+        ["cache-in-ram"],
     ),
     # ggml 0.25.3, gguf.cpp, with the errno of llama.cpp#18884; src/llama-model.cpp:1886
     "no file": (
@@ -349,7 +392,8 @@ LOGS = {
     ),
     # llama-swap#204
     "no file, 2025": (
-        "gguf_init_from_file: failed to open GGUF file '/models/x.gguf'\n" + NOT_LOADED, ["missing-file"],
+        "gguf_init_from_file: failed to open GGUF file '/models/x.gguf'\n" + NOT_LOADED,
+        ["missing-file"],
     ),
     # llama.cpp#9656, src/llama-mmap.cpp
     "no file, 2024": (
@@ -372,14 +416,22 @@ LOGS = {
     ),
     # ollama v0.12.3 server/sched.go:438, llm/server.go:957
     "Ollama, RAM": (
-        OLLAMA_START + ollama('msg="Load failed" model=/blobs/sha256-0000 error="model requires more system memory '
-        '(41.2 GiB) than is available (25.0 GiB)"', source="sched.go:438"),
+        OLLAMA_START
+        + ollama(
+            'msg="Load failed" model=/blobs/sha256-0000 error="model requires more system memory '
+            '(41.2 GiB) than is available (25.0 GiB)"',
+            source="sched.go:438",
+        ),
         ["too-little-ram"],
     ),
     # ollama#5432
     "Ollama, ended": (
-        OLLAMA_START + ollama('msg="error loading llama server" error="llama runner process no longer running: -1 "',
-        "ERROR", "sched.go:388"),
+        OLLAMA_START
+        + ollama(
+            'msg="error loading llama server" error="llama runner process no longer running: -1 "',
+            "ERROR",
+            "sched.go:388",
+        ),
         ["load-failed"],
     ),
     # ollama llm/llama_server.go:1640
@@ -415,4 +467,4 @@ LOGS = {
     "RPC server of another version": ("RPC server version mismatch: 99.0.0\n", ["rpc-version"]),
     # src/llama-context.cpp:1841
     "no free cells": (HEALTHY + "decode: failed to find a memory slot for batch of size 44\n", ["no-free-cells"]),
-}  # fmt: skip
+}

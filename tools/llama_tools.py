@@ -74,8 +74,17 @@ def get_source(version: str) -> Path:
     """The folder of llama.cpp in the unpacked source distribution."""
     source = FOLDER / f"{PACKAGE.replace('-', '_')}-{version}"
     if not source.is_dir():
-        pip("download", "--quiet", "--no-deps", "--no-cache-dir", "--no-binary", PACKAGE, "--dest", FOLDER,
-            f"{PACKAGE}=={version}")  # fmt: skip
+        pip(
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-cache-dir",
+            "--no-binary",
+            PACKAGE,
+            "--dest",
+            FOLDER,
+            f"{PACKAGE}=={version}",
+        )
         shutil.unpack_archive(f"{source}.tar.gz", FOLDER / "unpacked")
         (FOLDER / "unpacked" / source.name).rename(source)
     return source / "vendor" / "llama.cpp"

@@ -34,10 +34,15 @@ def files(found: Sequence[RecordFile]) -> Any:
     from IPython.display import HTML
 
     rows = [
-        [_cell(file.machine), _cell(file.record), _cell(file.kind), _cell(_count_text(file)),
-         _cell(", ".join(file.dates) or "not recorded", title=", ".join(file.builds))]
+        [
+            _cell(file.machine),
+            _cell(file.record),
+            _cell(file.kind),
+            _cell(_count_text(file)),
+            _cell(", ".join(file.dates) or "not recorded", title=", ".join(file.builds)),
+        ]
         for file in found
-    ]  # fmt: skip
+    ]
     lines = (f"<tr>{_named(FILE_HEADINGS, row)}</tr>" for row in rows)
     return HTML(_folded(f"All {len(found)} records", _scrolling_table("All files", FILE_HEADINGS, lines)))
 
@@ -135,11 +140,14 @@ def _row(entry: Entry) -> str:
     note = "disturbed on purpose" if entry.disturbed else ""
     cells = [
         _cell(entry.machine, entry.record, note, title=about),
-        _cell(f"{entry.model}, {entry.type}", f"{entry.device}; {entry.settings}",
-              f"{entry.n_prompt} token{'s' if entry.n_prompt != 1 else ''} of prompt, {entry.n_gen} generated"),
+        _cell(
+            f"{entry.model}, {entry.type}",
+            f"{entry.device}; {entry.settings}",
+            f"{entry.n_prompt} token{'s' if entry.n_prompt != 1 else ''} of prompt, {entry.n_gen} generated",
+        ),
         _memory(entry),
         *(_rate(entry, phase) for phase in ("prefill", "decode")),
-    ]  # fmt: skip
+    ]
     return f"<tr{data}>{_named(HEADINGS, cells)}</tr>"
 
 

@@ -100,8 +100,10 @@ class Executions:
         file.write_text(ending.traceback, encoding="utf-8")
         cause = ending.cause
         if ending.disturbed:
-            cause = (f"The machine was busy: the cell {cause}; and no run of these cells is recorded. "
-                     "End other programs and build again.")  # fmt: skip
+            cause = (
+                f"The machine was busy: the cell {cause}; and no run of these cells is recorded. "
+                "End other programs and build again."
+            )
         self.failed[name] = f"{name}, cell {ending.cell}: {cause} (traceback: {os.path.relpath(file, self.root)})"
 
     def _file(self, name: str) -> Path:

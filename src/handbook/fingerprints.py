@@ -21,8 +21,18 @@ from inferlab.model.find import find_model
 from inferlab.prediction.calibration import calibration_file
 from inferlab.records import STUDIES, to_json
 
-ENVIRONMENT_PREFIXES = ("INFERLAB_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_", "OMP_", "GOMP_", "KMP_",
-                        "XDG_CACHE_HOME")  # fmt: skip
+ENVIRONMENT_PREFIXES = (
+    "INFERLAB_",
+    "GGML_",
+    "LLAMA_",
+    "CUDA_",
+    "HIP_",
+    "ROCR_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "XDG_CACHE_HOME",
+)
 """Prefixes of the environment variables that the library and llama.cpp read."""
 SET_BY_LLAMA_CPP = ("KMP_BLOCKTIME", "200")
 """What llama.cpp sets where it is loaded, unless it is set (ggml-cpu.c:3907): it reaches what that process starts."""

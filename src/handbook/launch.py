@@ -119,8 +119,14 @@ def _line(found: Repository, docname: str) -> nodes.paragraph:
         for name, address in SERVICES.items()
     )
     there = addnodes.pending_xref(
-        "", nodes.inline("", "what works there, and what does not"),
-        refdomain="std", reftype="ref", reftarget=WHAT_WORKS, refdoc=docname, refexplicit=True, refwarn=True,
-    )  # fmt: skip
+        "",
+        nodes.inline("", "what works there, and what does not"),
+        refdomain="std",
+        reftype="ref",
+        reftarget=WHAT_WORKS,
+        refdoc=docname,
+        refexplicit=True,
+        refwarn=True,
+    )
     start, text = nodes.Text("Start this lab without installing anything: "), nodes.Text
     return nodes.paragraph("", "", start, binder, text(", "), colab, text("; "), there, text("."))

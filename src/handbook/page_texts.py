@@ -20,9 +20,15 @@ from handbook.cells import NOT_SEARCHED
 from handbook.trials import FoldLine
 
 UNREAD = (
-    nodes.raw, nodes.comment, nodes.image, nodes.math_block, nodes.meta, nodes.substitution_definition,
-    addnodes.toctree, addnodes.index,
-)  # fmt: skip
+    nodes.raw,
+    nodes.comment,
+    nodes.image,
+    nodes.math_block,
+    nodes.meta,
+    nodes.substitution_definition,
+    addnodes.toctree,
+    addnodes.index,
+)
 """What is not text for a reader of a result."""
 
 CELL_END = " · "

@@ -31,9 +31,15 @@ def write(site: Site, target: Path) -> None:
         page.set_default_timeout(MINUTES * 60_000)
         lay_out(page, site)
         page.pdf(
-            path=target, format="A4", print_background=True, outline=True, tagged=True,
-            display_header_footer=True, header_template="<span></span>", footer_template=FOOTER,
-        )  # fmt: skip
+            path=target,
+            format="A4",
+            print_background=True,
+            outline=True,
+            tagged=True,
+            display_header_footer=True,
+            header_template="<span></span>",
+            footer_template=FOOTER,
+        )
 
 
 def lay_out(page: Any, site: Site) -> None:

@@ -46,9 +46,11 @@ def _say(doctree: nodes.document, metadata: Mapping[str, Any]) -> None:
 def sentence(run: Mapping[str, Any], disturbed: str) -> str:
     """What a reader of the page is told: which cell was disturbed, and of which day and machine the results are."""
     day = date.fromtimestamp(run["result"]["mtime"])
-    return (f"This book was built on a busy machine: {disturbed}. "
-            f"All results on this page are therefore those of an earlier run, on {day.day} {day:%B %Y}. "
-            f"It used this machine: {run['machine']}.")  # fmt: skip
+    return (
+        f"This book was built on a busy machine: {disturbed}. "
+        f"All results on this page are therefore those of an earlier run, on {day.day} {day:%B %Y}. "
+        f"It used this machine: {run['machine']}."
+    )
 
 
 def without_a_run(disturbed: str) -> str:

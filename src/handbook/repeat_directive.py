@@ -1,8 +1,4 @@
-"""The directive `repeat`: how the records of a study are measured again, or why they cannot be, folded below a line.
-
-    ```{repeat} same_answer
-    ```
-"""
+"""The directive `repeat same_answer`: how a study's records are measured again, or why they cannot be, folded."""
 
 from __future__ import annotations
 

@@ -254,8 +254,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m handbook.serve", description="Serve the built site, or a mirror.")
     parser.add_argument("--port", type=int, default=PORT, help=f"{PORT} unless told; 0 takes any that is free")
     parser.add_argument("--mirror", type=Path, metavar="FOLDER", help="serve this mirror instead of the site")
-    parser.add_argument("--host", help=f"address to listen at; {HOST} unless told, with --mirror {EVERY_NETWORK}: "
-                        "every network of this machine")  # fmt: skip
+    parser.add_argument(
+        "--host",
+        help=f"address to listen at; {HOST} unless told, with --mirror {EVERY_NETWORK}: every network of this machine",
+    )
     words = parser.parse_args()
     host = words.host or (EVERY_NETWORK if words.mirror else HOST)
     try:

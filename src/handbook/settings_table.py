@@ -111,8 +111,20 @@ def sources_text(shown: list[Program]) -> str:
     return " ".join([read, *(program.note for program in shown if program.note)])
 
 
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-          "November", "December")  # fmt: skip
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 
 
 def month(date: str) -> str:

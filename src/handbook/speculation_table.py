@@ -19,8 +19,13 @@ from docutils.parsers.rst import directives
 from handbook.tables import FactsTable, marked, stacked_table
 from inferlab.options.speculation import SpeculationType, speculation_types
 
-HEADS = {"needs": "Needs", "proposes": "Proposes", "excludes": "Turned off or ignored", "defaults": "Defaults",
-         "at": "Source"}  # fmt: skip
+HEADS = {
+    "needs": "Needs",
+    "proposes": "Proposes",
+    "excludes": "Turned off or ignored",
+    "defaults": "Defaults",
+    "at": "Source",
+}
 """Field of `SpeculationType` -> head of its column."""
 KINDS = ("ngram", "draft")
 

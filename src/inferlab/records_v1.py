@@ -61,8 +61,11 @@ def _matrix_rates(rates: dict[str, float]) -> dict[str, float]:
 def _attention_of_head(key: str, rates: dict[str, float]) -> tuple[str, dict[str, float]]:
     """Seconds of one value become those of a head's keys and values: 2 * 64, unless the key ends in another size."""
     head_dim = int(key.rsplit("/", 1)[1]) if key.count("/") == 2 else HEAD_DIM
-    each = {"seconds_per_head_cell": 2 * head_dim * rates["seconds_per_value"], "seconds_per_byte": 0.0,
-            "seconds_per_batch_cell": 2 * head_dim * rates["seconds_per_batch_value"]}  # fmt: skip
+    each = {
+        "seconds_per_head_cell": 2 * head_dim * rates["seconds_per_value"],
+        "seconds_per_byte": 0.0,
+        "seconds_per_batch_cell": 2 * head_dim * rates["seconds_per_batch_value"],
+    }
     return f"{key.removesuffix(f'/{head_dim}')}/{head_dim}", each
 
 

@@ -115,10 +115,18 @@ def test_every_stage_is_kept_as_it_ends_and_not_measured_again(tmp_path, monkeyp
     assert tuple(heard) == done
     states = {outcome.stage.removeprefix("llama-3.2-1b-"): outcome.state for outcome in done}
     assert states == {
-        "calibration": "skipped", "prefill": "kept", "depth": "kept", "layers": "kept", "attention": "kept",
-        "kv-types": "kept", "weights": "kept", "sequences": "kept", "limited": "kept", "cold-start": "skipped",
+        "calibration": "skipped",
+        "prefill": "kept",
+        "depth": "kept",
+        "layers": "kept",
+        "attention": "kept",
+        "kv-types": "kept",
+        "weights": "kept",
+        "sequences": "kept",
+        "limited": "kept",
+        "cold-start": "skipped",
         "llama-bench": "failed",
-    }  # fmt: skip
+    }
     assert "llama-cpp-python installs none" in done[-1].reason
     again = record(tmp_path, machine_name="box-4c", engine=ScriptedEngine())
     assert {outcome.state for outcome in again[:-1]} == {"skipped"}

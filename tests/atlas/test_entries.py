@@ -147,9 +147,14 @@ def test_points_of_the_speed_model_are_entries_too(folder):
 
 @pytest.mark.parametrize(
     ("n_gpu_layers", "device"),
-    [(0, "host"), (1, "host + loopback device"), (2, "host + loopback device"), (3, "loopback device"),
-     (-1, "loopback device")],
-)  # fmt: skip
+    [
+        (0, "host"),
+        (1, "host + loopback device"),
+        (2, "host + loopback device"),
+        (3, "loopback device"),
+        (-1, "loopback device"),
+    ],
+)
 def test_a_speed_points_device_is_named_as_a_runs(n_gpu_layers, device):
     """Some layers on the device leave the others, or the output, on the host; without a device all are there."""
     far = Settings(n_ctx=256, n_gpu_layers=n_gpu_layers, rpc_servers=(ENDPOINT,), n_threads=1)
@@ -209,8 +214,12 @@ def test_every_file_is_listed_with_its_kind(folder):
     """How many measurements, when, and with which build."""
     record_files = {one.record: one for one in entries.record_files(folder)}
     assert {name: one.kind for name, one in record_files.items()} == {
-        "calibration": "calibration", "faults/slow": "run", "planned": "run", "types": "sweep", "unknown": "run",
-    }  # fmt: skip
+        "calibration": "calibration",
+        "faults/slow": "run",
+        "planned": "run",
+        "types": "sweep",
+        "unknown": "run",
+    }
     assert record_files["types"].n_measurements == 2
     assert record_files["planned"].dates == ("2026-01-31",)
     assert "b1234" in record_files["planned"].builds[0]

@@ -24,9 +24,21 @@ pytestmark = [pytest.mark.engine, needs_rpc]
 SHAPES, SETTINGS = 80, 5
 SIMPLE = sorted(name for name, one in architectures().items() if one.simple_compute and name != "qwen2")
 BOUNDED = (
-    "llama", "llama-tied", "llama-moe", "qwen2", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3", "granite",
-    "granitemoe", "phi3", "starcoder2", "olmo2",
-)  # fmt: skip
+    "llama",
+    "llama-tied",
+    "llama-moe",
+    "qwen2",
+    "qwen3",
+    "qwen3moe",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "granite",
+    "granitemoe",
+    "phi3",
+    "starcoder2",
+    "olmo2",
+)
 SQUARE = ("llama-moe", "phi3", "starcoder2", "olmo2")  # n_head * head_dim = n_embd
 PRINTED = 0.0061 * MIB  # llama.cpp prints 0.01 MiB, and aligns each buffer to 32 bytes
 
@@ -37,11 +49,14 @@ def random_shape(random):
     n_head = random.randint(4, 48)
     d = head_dim * n_head if random.random() < 0.6 else 64 * random.randint(8, 96)
     return {
-        "n_layer": 3, "n_embd": d, "n_head": n_head, "head_dim": head_dim,
+        "n_layer": 3,
+        "n_embd": d,
+        "n_head": n_head,
+        "head_dim": head_dim,
         "n_head_kv": random.choice([h for h in range(1, n_head + 1) if n_head % h == 0]),
         "n_ff": 64 * round(d * random.choice([2, 2.6, 2.7, 3, 3.5, 4, 5.4, 6]) / 64),
         "n_vocab": random.choice([1000, 4096, 32000, 49155, 128256, 151936, 256000]),
-    }  # fmt: skip
+    }
 
 
 def random_settings(random):
@@ -77,8 +92,29 @@ HELD_OUT = {  # family: n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab
 }
 """Shapes that were set aside before the rule of `memory.allocation` was found; it was found with others."""
 N_MADE_UP = 24
-AROUND = (100, 256, 511, 512, 513, 768, 1024, 1025, 1280, 1536, 1792, 2047, 2048, 2049, 2304, 3000, 4096, 4097, 8192,
-          16384, 65536)  # fmt: skip
+AROUND = (
+    100,
+    256,
+    511,
+    512,
+    513,
+    768,
+    1024,
+    1025,
+    1280,
+    1536,
+    1792,
+    2047,
+    2048,
+    2049,
+    2304,
+    3000,
+    4096,
+    4097,
+    8192,
+    16384,
+    65536,
+)
 """Contexts at and around n_ubatch and n_batch, and some others."""
 
 

@@ -50,8 +50,10 @@ def test_plan_and_constant_are_what_the_driver_counts(asked, card, constant):
     settings = asked.but(devices=(card.name,))
     plan = lab.predict_memory(path, settings, this_machine())
     found = compare_total(plan, occupied(path, settings), constant)
-    print(f"{card.name} {asked}: planned {bytes_text(found.planned_range[1])} and {bytes_text(constant)}, "
-          f"measured {bytes_text(found.measured_bytes)}, off by {found.difference_bytes / MIB:.1f} MiB")  # fmt: skip
+    print(
+        f"{card.name} {asked}: planned {bytes_text(found.planned_range[1])} and {bytes_text(constant)}, "
+        f"measured {bytes_text(found.measured_bytes)}, off by {found.difference_bytes / MIB:.1f} MiB"
+    )
     assert found.agrees
 
 

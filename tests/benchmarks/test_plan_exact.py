@@ -45,9 +45,15 @@ def test_a_plan_is_what_a_real_load_allocates(family, tmp_path, device, engine):
 
 def settings_of(n_gpu_layers, offload_kqv, types, endpoint):
     return Settings(
-        n_ctx=2048, n_gpu_layers=n_gpu_layers, offload_kqv=offload_kqv, type_k=types[0], type_v=types[1],
-        rpc_servers=(endpoint,), load_mode="none", swa_full=types[0] != "q8_0",
-    )  # fmt: skip
+        n_ctx=2048,
+        n_gpu_layers=n_gpu_layers,
+        offload_kqv=offload_kqv,
+        type_k=types[0],
+        type_v=types[1],
+        rpc_servers=(endpoint,),
+        load_mode="none",
+        swa_full=types[0] != "q8_0",
+    )
 
 
 def gaps_between(plan, told):

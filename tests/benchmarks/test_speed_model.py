@@ -124,7 +124,9 @@ def report(accuracy):
     for phase in ("prefill", "decode"):
         checked, band = accuracy.checked(phase), accuracy.calibration.bands[phase]
         repeated = repeatability(accuracy.points, phase)
-        print(f"{phase}: median error {median_error(checked):.1%}, {share_inside(checked):.0%} inside ±{band:.0%}, "
-              f"rounds {repeated:.1%} apart")  # fmt: skip
+        print(
+            f"{phase}: median error {median_error(checked):.1%}, {share_inside(checked):.0%} inside ±{band:.0%}, "
+            f"rounds {repeated:.1%} apart"
+        )
         for one in checked:
             print(f"  {one.error:+7.1%}  {one.predicted:8.1f} {one.measured:8.1f} t/s  {one.text}")

@@ -131,9 +131,19 @@ def test_a_plan_has_one_shape(scripted, capsys, arguments):
     """Model, method, four kinds of bytes on each device, the verdict and what it rests on: these names, no others."""
     fields = printed_json(capsys, ["plan", *arguments], scripted)
     assert list(fields) == [
-        "model", "method", "devices", "fits", "settings", "compute_range", "rooms", "reserve_bytes", "margin_bytes",
-        "notes", "answers", "steps",
-    ]  # fmt: skip
+        "model",
+        "method",
+        "devices",
+        "fits",
+        "settings",
+        "compute_range",
+        "rooms",
+        "reserve_bytes",
+        "margin_bytes",
+        "notes",
+        "answers",
+        "steps",
+    ]
     assert list(fields["model"]) == ["name", "n_params", "tensor_bytes"]
     assert fields["method"] in ("closed form", "oracle", "bound")
     assert fields["fits"] in ("yes", "no", "unsure")
@@ -223,9 +233,10 @@ def test_one_memory_for_host_and_gpu_is_one_bar(scripted, capsys):
 
 
 BOUND = made_plan(
-    method="bound", compute_range={"host": (0, 140 * MIB), "gpu0": (0, 881 * MIB - 1)},
+    method="bound",
+    compute_range={"host": (0, 140 * MIB), "gpu0": (0, 881 * MIB - 1)},
     devices={"host": DeviceBytes(1023 * MIB, 288 * MIB, None, 128_000), "gpu0": DeviceBytes(5 * GIB, GIB, None, 0)},
-)  # fmt: skip
+)
 OPEN = Answer("", None, None, "")
 
 
@@ -251,9 +262,18 @@ def test_a_table_of_exact_bytes_has_no_bound():
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["masure"], ["measure", "--n-prompt", "many"], ["measure", "--type-k", "q4"], ["measure", "--no-such-option"],
-     ["plan"], ["plan", "tiny", "--vram", "8"], ["measure", "--limit-vram", "8"],
-     ["plan", "tiny", "--tensor-split", "a"], ["plan", "mistral-7b", "--type", "Q9"]],
+    [
+        [],
+        ["masure"],
+        ["measure", "--n-prompt", "many"],
+        ["measure", "--type-k", "q4"],
+        ["measure", "--no-such-option"],
+        ["plan"],
+        ["plan", "tiny", "--vram", "8"],
+        ["measure", "--limit-vram", "8"],
+        ["plan", "tiny", "--tensor-split", "a"],
+        ["plan", "mistral-7b", "--type", "Q9"],
+    ],
 )
 def test_unusable_arguments_are_status_2(arguments, capsys):
     """The usage goes to standard error, nothing to standard output."""

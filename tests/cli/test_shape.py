@@ -28,9 +28,15 @@ def test_a_program_is_told_in_json(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told.pop("seconds") > 0
     assert told == {
-        "path": str(path), "name": "Mistral 7B v0.2 shape", "type": "Q4_K_M", "synthetic": True, "header_only": True,
-        "n_params": 7_241_732_096, "tensor_bytes": 4_367_704_064, "file_bytes": path.stat().st_size,
-    }  # fmt: skip
+        "path": str(path),
+        "name": "Mistral 7B v0.2 shape",
+        "type": "Q4_K_M",
+        "synthetic": True,
+        "header_only": True,
+        "n_params": 7_241_732_096,
+        "tensor_bytes": 4_367_704_064,
+        "file_bytes": path.stat().st_size,
+    }
 
 
 def test_a_header_is_not_for_running(tmp_path, capsys):

@@ -78,9 +78,16 @@ def test_a_toolkit_off_the_path_is_found():
         ),
         (OLD_DRIVER, "CUDA 11.0 or later fits", "nvidia-cuda-toolkit"),
     ],
-    ids=["none, 13.x runs", "none, 12.x runs", "12.4 too old", "11.5 too old", "13.0 too new for the card",
-         "13.0 too new for the driver", "driver of unknown CUDA"],
-)  # fmt: skip
+    ids=[
+        "none, 13.x runs",
+        "none, 12.x runs",
+        "12.4 too old",
+        "11.5 too old",
+        "13.0 too new for the card",
+        "13.0 too new for the driver",
+        "driver of unknown CUDA",
+    ],
+)
 def test_a_toolkit_that_does_not_fit_is_named_with_one_that_does(host, found, package):
     """Too old for the card, too new for the driver or for the card, or not there: each has its own command."""
     state, text, fix = check("CUDA toolkit", **host)
@@ -131,10 +138,21 @@ WITH_12_8 = "CUDA_PATH=/usr/local/cuda-12.8 CUDACXX=/usr/local/cuda-12.8/bin/nvc
         ({"built_for": CUDA_BUILD}, REBUILD_FOR_CPU),
         ({}, None),
     ],
-    ids=["8.9", "9.0", "8.6 and 12.0", "13.0 too new for the driver", "the newest that fits",
-         "13.0 too new for the card", "unknown capability", "AMD", "AMD without glslc", "Apple silicon",
-         "no GPU, built for one", "no GPU, built for none"],
-)  # fmt: skip
+    ids=[
+        "8.9",
+        "9.0",
+        "8.6 and 12.0",
+        "13.0 too new for the driver",
+        "the newest that fits",
+        "13.0 too new for the card",
+        "unknown capability",
+        "AMD",
+        "AMD without glslc",
+        "Apple silicon",
+        "no GPU, built for one",
+        "no GPU, built for none",
+    ],
+)
 def test_the_command_that_builds_for_this_machine_is_printed_where_it_can_be_needed(host, command):
     """Backend, architectures of the cards, and a toolkit that fits driver and card where the usual one does not."""
     finding = checked(**host).about("build for this machine")

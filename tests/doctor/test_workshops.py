@@ -245,8 +245,11 @@ LINES = st.builds(
     lambda version, middle, prefill, decode: RoomLine(
         f"inferlab {version}", *middle, f"prefill {prefill} decode {decode} tokens/s"
     ),
-    WORD, st.lists(FIELD, min_size=9, max_size=9), RATE, RATE,
-)  # fmt: skip
+    WORD,
+    st.lists(FIELD, min_size=9, max_size=9),
+    RATE,
+    RATE,
+)
 
 
 @given(LINES, st.sampled_from(["", "> ", ">> ", "  ", "Ada: ", "> [16:02] Ada: "]))

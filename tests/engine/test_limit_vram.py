@@ -42,8 +42,10 @@ class Card(ScriptedEngine):
         self.held = 0
 
     def machine(self):
-        cards = [described_device(Device(name, "Example GPU", "gpu", self.total, free, "CUDA"))
-                 for name, free in self.free.items()]  # fmt: skip
+        cards = [
+            described_device(Device(name, "Example GPU", "gpu", self.total, free, "CUDA"))
+            for name, free in self.free.items()
+        ]
         return replace(CPU_ONLY, devices=(*CPU_ONLY.devices, *cards))
 
     def holder(self):
@@ -194,8 +196,10 @@ def test_a_loopback_device_has_a_wall_where_the_limit_puts_it(tmp_path):
     engine, limit = LlamaEngine(), 256 * MIB
     with loopback_device(n_threads=1) as device:
         settings = device.settings(Settings(n_ctx=1024))
-        per_cell = (lab.predict_memory(path, settings.but(n_ctx=2048)).devices["gpu0"].kv_cache_bytes
-                    - lab.predict_memory(path, settings).devices["gpu0"].kv_cache_bytes) / 1024  # fmt: skip
+        per_cell = (
+            lab.predict_memory(path, settings.but(n_ctx=2048)).devices["gpu0"].kv_cache_bytes
+            - lab.predict_memory(path, settings).devices["gpu0"].kv_cache_bytes
+        ) / 1024
         sizes = {n: settings.but(n_ctx=int(n * limit / per_cell)) for n in (0.5, 1.5)}
         with limit_vram(limit, device) as found:
             assert (found.device, found.limited_to_bytes, found.held_bytes) == (device.endpoint, limit, None)

@@ -155,9 +155,11 @@ def test_with_a_matrix_the_smallest_types_are_made(engine, tmp_path):
     assert types_in(made) == types_by_the_rules("IQ2_XXS", imatrix=True)
     written = {key: value for key, value in read_gguf(made).metadata.items() if "imatrix" in key}
     assert written == {
-        "quantize.imatrix.file": "training.gguf", "quantize.imatrix.dataset": "calibration.txt",
-        "quantize.imatrix.entries_count": 42, "quantize.imatrix.chunks_count": 56,
-    }  # fmt: skip
+        "quantize.imatrix.file": "training.gguf",
+        "quantize.imatrix.dataset": "calibration.txt",
+        "quantize.imatrix.entries_count": 42,
+        "quantize.imatrix.chunks_count": 56,
+    }
 
 
 def test_a_matrix_changes_the_bytes_and_not_their_number(q4_k_m, engine, tmp_path):

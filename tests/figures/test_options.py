@@ -108,8 +108,15 @@ def test_resident_pages_are_stacked():
 
 
 RECORDED = [
-    "n_threads", "n_threads_batch", "n_batch", "n_ubatch", "n_ctx", "load_mode", "offload_kqv", "op_offload",
-]  # fmt: skip
+    "n_threads",
+    "n_threads_batch",
+    "n_batch",
+    "n_ubatch",
+    "n_ctx",
+    "load_mode",
+    "offload_kqv",
+    "op_offload",
+]
 
 
 @pytest.mark.parametrize("name", RECORDED)

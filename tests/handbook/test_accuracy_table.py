@@ -30,8 +30,10 @@ def with_seconds(prefill, decode):
 def test_a_machine_has_a_row_for_each_phase():
     """Median error, what was allowed, the largest error, how many rates lie inside the band, and the band."""
     rows = accuracy_table.by_machine({"known-2c": Accuracy(CALIBRATED, accuracy().points[:1])}).data.splitlines()
-    assert rows[2:] == ["| known-2c, prefill | 0 % | 10 % | 0 % | 1 of 1 inside 25 % |",
-                        "| known-2c, decode | 0 % | 10 % | 0 % | 1 of 1 inside 50 % |"]  # fmt: skip
+    assert rows[2:] == [
+        "| known-2c, prefill | 0 % | 10 % | 0 % | 1 of 1 inside 25 % |",
+        "| known-2c, decode | 0 % | 10 % | 0 % | 1 of 1 inside 50 % |",
+    ]
 
 
 def test_every_model_request_and_type_is_left_out_once():
@@ -39,7 +41,9 @@ def test_every_model_request_and_type_is_left_out_once():
     rows = accuracy_table.left_out(accuracy()).data.splitlines()[2:]
     names = [row.split(" | ")[0].removeprefix("| ") for row in rows]
     assert names == [
-        "llama-3.2-1b Q8_0", "llama-3.2-1b Q6_K", "host alone, short prompt",
+        "llama-3.2-1b Q8_0",
+        "llama-3.2-1b Q6_K",
+        "host alone, short prompt",
         "the type of most weights: the nearest type stands in",
-    ]  # fmt: skip
+    ]
     assert rows[0].endswith("| 0 % and 0 % | 2 of 2 |")

@@ -93,6 +93,7 @@ def test_a_png_has_twice_the_size_of_its_svg(tmp_path):
 
 def test_without_a_browser_there_is_no_png_and_ci_fails(tmp_path, monkeypatch):
     """The rule of the figures: said on one machine, an error under CI."""
+
     def no_browser(svgs):
         raise gallery.NoBrowser("No Chromium.")
 

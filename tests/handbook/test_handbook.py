@@ -133,7 +133,9 @@ def test_a_cell_of_a_stacked_table_begins_with_its_head():
 
 def a_table(*classes):
     """Three columns, one row, the last cell of it empty."""
-    heads, cells = ([nodes.entry("", nodes.paragraph("", *map(nodes.Text, filter(None, [text])))) for text in row]
-                    for row in (["", "TTFT", "TPS"], ["vLLM", "first chunk", ""]))  # fmt: skip
+    heads, cells = (
+        [nodes.entry("", nodes.paragraph("", *map(nodes.Text, filter(None, [text])))) for text in row]
+        for row in (["", "TTFT", "TPS"], ["vLLM", "first chunk", ""])
+    )
     group = nodes.tgroup("", nodes.thead("", nodes.row("", *heads)), nodes.tbody("", nodes.row("", *cells)), cols=3)
     return nodes.table("", group, classes=list(classes))

@@ -123,8 +123,17 @@ class Book:
         build, streams = self.root / "_build", (io.StringIO(), io.StringIO())
         settings = {**SETTINGS, "nb_execution_timeout": timeout}
         with docutils_namespace():
-            app = Sphinx(self.root, None, build / "html", build / ".doctrees", "html", settings, *streams,
-                         warningiserror=True, keep_going=True)  # fmt: skip
+            app = Sphinx(
+                self.root,
+                None,
+                build / "html",
+                build / ".doctrees",
+                "html",
+                settings,
+                *streams,
+                warningiserror=True,
+                keep_going=True,
+            )
             app.build()
         self.status, self.warnings = (re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) for stream in streams)
         return app.statuscode

@@ -39,8 +39,17 @@ def home(tmp_path_factory) -> Iterator[tuple[str, int]]:
     (folder.parent / "secret.txt").write_text("not for readers")
     (folder / "404.html").write_text("<h1>There is no page</h1>")
     (folder / "book" / "index.html").write_text(PAGE, encoding="utf-8")
-    for name in ("a.js", "b.mjs", "c.wasm", "d.zip", "e.svg", "f.woff2", "g.css", "instruments/worker.js",
-                 "instruments/llama.js"):  # fmt: skip
+    for name in (
+        "a.js",
+        "b.mjs",
+        "c.wasm",
+        "d.zip",
+        "e.svg",
+        "f.woff2",
+        "g.css",
+        "instruments/worker.js",
+        "instruments/llama.js",
+    ):
         (folder / "_static" / name).write_bytes(b"0123456789" * 20)
     with serving(folder, serve.Handler) as address:
         yield "127.0.0.1", int(address.rstrip("/").rpartition(":")[2])
@@ -160,9 +169,15 @@ def test_an_unknown_address_gets_the_page_for_it(home):
 
 @pytest.mark.parametrize(
     "path",
-    ["/../secret.txt", "/%2e%2e/secret.txt", "/book/../../secret.txt", "//../secret.txt", "/..%2fsecret.txt",
-     "/_static/%2e%2e%2f%2e%2e%2fsecret.txt"],
-)  # fmt: skip
+    [
+        "/../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/book/../../secret.txt",
+        "//../secret.txt",
+        "/..%2fsecret.txt",
+        "/_static/%2e%2e%2f%2e%2e%2fsecret.txt",
+    ],
+)
 def test_no_address_leads_out_of_the_site(home, path):
     """A file beside the site's folder is not there for any spelling of the way up."""
     status, _, body = asked(home, path)
@@ -176,8 +191,12 @@ def test_no_address_leads_out_of_the_site(home, path):
 def command(folder: Path, *options: str, **more) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "handbook.serve", *options],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
-    )  # fmt: skip
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends the signal of Ctrl-C")
@@ -268,9 +287,11 @@ def test_a_room_gets_the_files_of_the_mirror_and_no_other(stick, path, status):
 @pytest.mark.skipif(sys.platform == "win32", reason="sends the signal of Ctrl-C")
 @pytest.mark.parametrize(
     ("words", "told"),
-    [([], ["Every machine of the networks", "The mirror is at http://"]),
-     (["--host=127.0.0.1"], ["The mirror is at http://127.0.0.1:"])],
-)  # fmt: skip
+    [
+        ([], ["Every machine of the networks", "The mirror is at http://"]),
+        (["--host=127.0.0.1"], ["The mirror is at http://127.0.0.1:"]),
+    ],
+)
 def test_a_mirror_is_served_to_every_network_or_to_one_address(stick, words, told):
     """The command says who can read it, and the addresses to type."""
     server = command(stick, "--port=0", f"--mirror={stick}", *words)

@@ -99,8 +99,16 @@ def built(tmp_path: Path, page: str) -> tuple[str, str]:
         "numfig": True,
     }
     with patch_docutils(tmp_path), docutils_namespace():
-        app = Sphinx(tmp_path, None, tmp_path / "out", tmp_path / "doctrees", "html", confoverrides,
-                     status=None, warning=complaints)  # fmt: skip
+        app = Sphinx(
+            tmp_path,
+            None,
+            tmp_path / "out",
+            tmp_path / "doctrees",
+            "html",
+            confoverrides,
+            status=None,
+            warning=complaints,
+        )
         app.build()
     return (tmp_path / "out" / "index.html").read_text(encoding="utf-8"), complaints.getvalue()
 

@@ -102,8 +102,10 @@ def test_a_translated_sentence_has_the_number_of_its_page(tmp_path):
     shutil.copytree(ROOT / "book" / "_templates", tmp_path / "book" / "_templates")
     (tmp_path / "book" / "references.bib").write_text("")
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: page\n")
-    header = "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\nkernelspec:\n" \
-             "  display_name: Python 3\n  language: python\n  name: python3\n---\n"  # fmt: skip
+    header = (
+        "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\nkernelspec:\n"
+        "  display_name: Python 3\n  language: python\n  name: python3\n---\n"
+    )
     cell = '```{code-cell} ipython3\nimport handbook\nhandbook.number("speed", 12.34)\n```\n'
     english = "It has {glue:text}`speed:.1f` tokens/s."
     (tmp_path / "page.md").write_text(f"{header}\n# A page\n\n{cell}\n{english}\n")

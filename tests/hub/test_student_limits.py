@@ -165,8 +165,10 @@ def test_a_students_group_gets_its_limits(cgroups):
     limit_this_process(Limits(512 * MIB), "ada", cgroups)
     assert (group / "memory.max").read_text() == str(512 * MIB)
     assert (group / "cgroup.procs").read_text() == str(os.getpid())
-    done = run(f"from pathlib import Path\nfrom student_limits import *\n"
-               f"limit_this_process(Limits(None, ({FIRST_CORE},)), 'ben', Path({str(cgroups)!r}))")  # fmt: skip
+    done = run(
+        f"from pathlib import Path\nfrom student_limits import *\n"
+        f"limit_this_process(Limits(None, ({FIRST_CORE},)), 'ben', Path({str(cgroups)!r}))"
+    )
     assert done.returncode == 0, done.stderr
     assert (cgroups / "student-ben" / "cpu.max").read_text() == "100000 100000"
     assert (cgroups / "student-ben" / "pids.max").read_text() == "1024"

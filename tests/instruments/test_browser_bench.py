@@ -63,9 +63,17 @@ def test_a_plan_is_what_was_asked():
     """Depths in their order, as numbers; a first step for the CPU, a self-test before it for a GPU."""
     plan = planned(depths="512 0,64", n_prompt="16", n_gen="8", repeats="3", n_threads="2")
     assert plan == {
-        "step": "measure", "n_ctx": N_CTX, "n_checked": 24, "check": None, "depths": [0, 64, 512], "n_prompt": 16,
-        "n_gen": 8, "repeats": 3, "n_threads": 2, "backend": "cpu",
-    }  # fmt: skip
+        "step": "measure",
+        "n_ctx": N_CTX,
+        "n_checked": 24,
+        "check": None,
+        "depths": [0, 64, 512],
+        "n_prompt": 16,
+        "n_gen": 8,
+        "repeats": 3,
+        "n_threads": 2,
+        "backend": "cpu",
+    }
     assert planned(backend="webgpu")["step"] == "check"
 
 

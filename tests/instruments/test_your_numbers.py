@@ -383,9 +383,19 @@ def of_browser(agent: str, backend: str = "cpu", gpu: str = "") -> bytes:
     plan = Plan((0, 256), n_prompt=64, n_gen=16, repeats=5, n_threads=2, backend=backend)
     samples = {test: tuple(range(10**8, 10**8 + 5 * 10**6, 10**6)) for test in plan.tests}
     run = BrowserRun(
-        plan, "measure", None, build="b11364-46ca246", n_threads=2, n_batch=1024, n_ubatch=512, user_agent=agent,
-        gpu=gpu, model="tiny.gguf", date="2026-11-23T09:00:00Z", samples=samples,
-    )  # fmt: skip
+        plan,
+        "measure",
+        None,
+        build="b11364-46ca246",
+        n_threads=2,
+        n_batch=1024,
+        n_ubatch=512,
+        user_agent=agent,
+        gpu=gpu,
+        model="tiny.gguf",
+        date="2026-11-23T09:00:00Z",
+        samples=samples,
+    )
     return as_bytes(llama_bench_rows(run, read_gguf(tiny_model())))
 
 

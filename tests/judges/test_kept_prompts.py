@@ -12,8 +12,16 @@ from studies.windows_and_states.measure import NO_CHECKPOINTS, keep_prompts
 from studies.windows_and_states.study import EDIT, GO_ON, NEW
 
 pytestmark = pytest.mark.engine
-SMALL = {"n_layer": 6, "n_embd": 256, "n_ff": 512, "n_vocab": 512, "n_head": 4, "n_head_kv": 1, "head_dim": 64,
-         "n_swa": 128}  # fmt: skip
+SMALL = {
+    "n_layer": 6,
+    "n_embd": 256,
+    "n_ff": 512,
+    "n_vocab": 512,
+    "n_head": 4,
+    "n_head_kv": 1,
+    "head_dim": 64,
+    "n_swa": 128,
+}
 TURNS = {"kinds": (NEW, GO_ON, EDIT, NEW), "n_first": 1200, "n_new": 40, "n_gen": 4}
 WINDOWS = Settings(n_ctx=2048, swa_full=False)
 

@@ -43,11 +43,14 @@ def test_the_tool_sees_the_reported_memory(program, n_gib):
 
 
 @needs_rpc
-@pytest.mark.parametrize("question", [
-    Question("llama-3.1-8b", "Q4_K_M", 8 * GIB),
-    Question("llama-3.1-8b", "Q4_K_M", 8 * GIB, 32768),
-    Question("mistral-7b-v0.3", "Q8_0", 8 * GIB, type_kv="q8_0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question("llama-3.1-8b", "Q4_K_M", 8 * GIB),
+        Question("llama-3.1-8b", "Q4_K_M", 8 * GIB, 32768),
+        Question("mistral-7b-v0.3", "Q8_0", 8 * GIB, type_kv="q8_0"),
+    ],
+)
 def test_fit_answers_as_llama_does_for_a_dense_model(program, question):
     """The same context and the same layers, with the same bytes by the tool's own estimate."""
     program("llama-fit-params")

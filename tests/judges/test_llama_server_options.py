@@ -7,12 +7,29 @@ import pytest
 
 from inferlab.options.names import options
 
-DEFAULTS = {"n_batch": "2048", "n_ubatch": "512", "port": "8080", "cache_ram": "8192", "n_ctx": "0",
-            "temperature": "0.80", "top_k": "40", "top_p": "0.95", "min_p": "0.05", "typical_p": "1.00",
-            "top_n_sigma": "-1.00", "xtc_probability": "0.00", "dry_multiplier": "0.00", "backend_sampling": "disabled",
-            "samplers": "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
-            "spec_type": "none", "spec_draft_n_max": "3", "spec_draft_n_min": "0", "spec_draft_p_min": "0.00",
-            "spec_ngram_size_n": "12", "spec_ngram_size_m": "48"}  # fmt: skip
+DEFAULTS = {
+    "n_batch": "2048",
+    "n_ubatch": "512",
+    "port": "8080",
+    "cache_ram": "8192",
+    "n_ctx": "0",
+    "temperature": "0.80",
+    "top_k": "40",
+    "top_p": "0.95",
+    "min_p": "0.05",
+    "typical_p": "1.00",
+    "top_n_sigma": "-1.00",
+    "xtc_probability": "0.00",
+    "dry_multiplier": "0.00",
+    "backend_sampling": "disabled",
+    "samplers": "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
+    "spec_type": "none",
+    "spec_draft_n_max": "3",
+    "spec_draft_n_min": "0",
+    "spec_draft_p_min": "0.00",
+    "spec_ngram_size_n": "12",
+    "spec_ngram_size_m": "48",
+}
 
 
 @pytest.fixture

@@ -56,9 +56,12 @@ def test_the_server_is_timed_beside_the_bench(program):
     asked = {name: sampling_cost.REQUESTS[name] for name in names}
     found = sampling_cost.beside_server(None, n_prompt=16, n_gen=8, turns=1, requests=asked)
     assert set(found.rates) == {
-        "llama-bench", "this book", *(f"{of}: {name}" for of in ("server", "prefill") for name in asked),
-        "client: default", "client: grammar of words",
-    }  # fmt: skip
+        "llama-bench",
+        "this book",
+        *(f"{of}: {name}" for of in ("server", "prefill") for name in asked),
+        "client: default",
+        "client: grammar of words",
+    }
     assert found.changed["grammar of words"] > 0
 
 

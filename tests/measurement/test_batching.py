@@ -65,9 +65,7 @@ def test_llama_cpp_decodes_for_several(unified):
     """On the embedded model, three sequences cost more than one, and their cache is there for each of them."""
     engine = LlamaEngine()
     asked = Settings(flash_attn="on", kv_unified=unified)
-    found = batched_decode(
-        settings=asked, sizes=(1, 3), n_prompt=16, n_gen=4, repeats=1, engine=engine, progress=False
-    )
+    found = batched_decode(settings=asked, sizes=(1, 3), n_prompt=16, n_gen=4, repeats=1, engine=engine, progress=False)
     engine.close()
     assert found.settings.n_seq_max == 3
     assert all(seconds > 0 for point in found.points for seconds in point.step_seconds)

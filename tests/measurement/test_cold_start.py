@@ -134,9 +134,13 @@ def a_start(weights_seconds):
     phases = dict.fromkeys(PHASES, 1.0) | {"weights": weights_seconds}
     common = {"model": CARD, "settings": lab.Settings(n_ctx=256), "machine": CPU_ONLY}
     return ColdStart(
-        **common, phases=phases, wall_seconds=sum(phases.values()),
-        page_cache="full", cached_before=1.0, cached_after=1.0,
-    )  # fmt: skip
+        **common,
+        phases=phases,
+        wall_seconds=sum(phases.values()),
+        page_cache="full",
+        cached_before=1.0,
+        cached_after=1.0,
+    )
 
 
 @pytest.mark.engine

@@ -1,6 +1,5 @@
 """The client of a streaming server, against one that answers as it was written here."""
 
-
 import pytest
 from http_server import answer, event, scripted_server
 

@@ -29,9 +29,20 @@ PRINTED = Path(__file__).parents[1] / "data" / "llama-bench.jsonl"
 
 # What scripts/compare-llama-bench.py joins two builds on, and stops without, is every other field.
 NOT_COMPARED = {
-    "build_number", "model_size", "model_n_params", "devices", "lazy_mode", "no_op_offload", "no_host", "repack",
-    "avg_ns", "stddev_ns", "stddev_ts", "samples_ns", "samples_ts",
-}  # fmt: skip
+    "build_number",
+    "model_size",
+    "model_n_params",
+    "devices",
+    "lazy_mode",
+    "no_op_offload",
+    "no_host",
+    "repack",
+    "avg_ns",
+    "stddev_ns",
+    "stddev_ts",
+    "samples_ns",
+    "samples_ts",
+}
 COMPARED = [name for name in FIELDS if name not in NOT_COMPARED]
 
 
@@ -99,14 +110,26 @@ def test_a_run_of_one_token_has_no_tg_row():
 def test_a_setting_is_said_in_llama_benchs_way():
     """Switches turn over, names change, and each row has the threads of its own phase."""
     settings = Settings(
-        n_threads=2, n_threads_batch=4, offload_kqv=False, op_offload=False, flash_attn="off", type_k="q8_0",
-        load_mode="mmap_mlock", devices=("CUDA0", "CUDA1"), tensor_split=(3, 1), n_gpu_layers=7,
-    )  # fmt: skip
+        n_threads=2,
+        n_threads_batch=4,
+        offload_kqv=False,
+        op_offload=False,
+        flash_attn="off",
+        type_k="q8_0",
+        load_mode="mmap_mlock",
+        devices=("CUDA0", "CUDA1"),
+        tensor_split=(3, 1),
+        n_gpu_layers=7,
+    )
     pp, tg = to_rows(made_run(settings=settings))
     said = {name: pp[name] for name in ("no_kv_offload", "no_op_offload", "flash_attn", "type_k", "load_mode")}
     assert said == {
-        "no_kv_offload": True, "no_op_offload": 1, "flash_attn": 0, "type_k": "q8_0", "load_mode": "mmap+mlock",
-    }  # fmt: skip
+        "no_kv_offload": True,
+        "no_op_offload": 1,
+        "flash_attn": 0,
+        "type_k": "q8_0",
+        "load_mode": "mmap+mlock",
+    }
     assert (pp["devices"], pp["tensor_split"], pp["n_gpu_layers"]) == ("CUDA0/CUDA1", "3.00/1.00", 7)
     assert (pp["n_threads"], tg["n_threads"]) == (4, 2)
 
@@ -189,9 +212,16 @@ def test_what_llama_bench_does_not_record_stays_unknown():
 def test_an_exported_run_comes_back():
     """Export, import and export again give the same rows."""
     settings = Settings(
-        n_ctx=256, n_threads=3, n_threads_batch=3, flash_attn="on", offload_kqv=False, load_mode="direct_io",
-        devices=("CUDA0",), tensor_split=(1, 0), type_v="q8_0",
-    )  # fmt: skip
+        n_ctx=256,
+        n_threads=3,
+        n_threads_batch=3,
+        flash_attn="on",
+        offload_kqv=False,
+        load_mode="direct_io",
+        devices=("CUDA0",),
+        tensor_split=(1, 0),
+        type_v="q8_0",
+    )
     rows = to_rows(made_run(settings=settings, machine=WITH_GPU))
     (run,) = from_rows(rows)
     assert to_rows(run) == rows

@@ -300,8 +300,15 @@ def test_one_gpu_is_read_in_full(driver):
         until(lambda: known(sampler.samples, PCIE_FIELDS[1]))
     last = next(one for one in reversed(sampler.samples) if one.pcie_rx_bytes_per_second)
     assert [getattr(last, name) for name in GPU_FIELDS] == [
-        (3 * 2**30,), (97,), (251.5,), (1980,), (2619,), (41,), (1_500_000.0,), (12_000_000.0,),
-    ]  # fmt: skip
+        (3 * 2**30,),
+        (97,),
+        (251.5,),
+        (1980,),
+        (2619,),
+        (41,),
+        (1_500_000.0,),
+        (12_000_000.0,),
+    ]
     assert (sampler.sampling.gpus, sampler.sampling.power_source) == (("Example GPU",), ("instant",))
     assert not set(GPU_FIELDS) & set(sampler.sampling.missing)
     assert nvml.n_open == 0

@@ -209,8 +209,11 @@ def test_the_settings_as_they_were_come_first():
     """The first candidate changes nothing, whatever the order of the values."""
     made = candidates({"n_ubatch": (128, 512), "flash_attn": ("off", "auto")}, Settings())
     assert [one.changes for one in made] == [
-        {}, {"n_ubatch": 128}, {"flash_attn": "off"}, {"n_ubatch": 128, "flash_attn": "off"},
-    ]  # fmt: skip
+        {},
+        {"n_ubatch": 128},
+        {"flash_attn": "off"},
+        {"n_ubatch": 128, "flash_attn": "off"},
+    ]
 
 
 def test_the_result_is_written_for_three_programs(clock):
@@ -218,10 +221,16 @@ def test_the_result_is_written_for_three_programs(clock):
     found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads != 2))
     assert found.lines["llama-server"] == "llama-server -m tiny.gguf -t 2 --port 8080"
     assert found.lines["llama-cpp-python"].splitlines()[2:] == [
-        "llm = Llama(", "    model_path='tiny.gguf',", "    n_threads=2,", "    flash_attn=True,", ")",
-    ]  # fmt: skip
+        "llm = Llama(",
+        "    model_path='tiny.gguf',",
+        "    n_threads=2,",
+        "    flash_attn=True,",
+        ")",
+    ]
     assert found.lines["ollama"].splitlines()[:3] == [
-        "FROM ./tiny.gguf", "PARAMETER num_thread 2", "PARAMETER num_batch 512",
-    ]  # fmt: skip
+        "FROM ./tiny.gguf",
+        "PARAMETER num_thread 2",
+        "PARAMETER num_batch 512",
+    ]
     assert found.interval == pytest.approx((2.0, 2.0))
     assert found.badge.startswith("measured: Example CPU")

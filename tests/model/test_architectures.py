@@ -69,9 +69,13 @@ def test_matrices_are_f16_and_the_rest_f32():
     listed = tensors(lab.known_model("qwen3-30b-a3b"))
     kinds = {t.name.removeprefix("blk.0."): t.type for t in listed if t.name.startswith(("blk.0.", "o", "t"))}
     assert {name for name, kind in kinds.items() if kind == "F32"} == {
-        "output_norm.weight", "attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "ffn_norm.weight",
+        "output_norm.weight",
+        "attn_norm.weight",
+        "attn_q_norm.weight",
+        "attn_k_norm.weight",
+        "ffn_norm.weight",
         "ffn_gate_inp.weight",
-    }  # fmt: skip
+    }
 
 
 def test_tied_embeddings_have_no_output_matrix():

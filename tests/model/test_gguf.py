@@ -506,10 +506,15 @@ def read_beginning(path, whole, length):
 
 
 WITH_ARRAYS = gguf(
-    [ARCHITECTURE, entry("k", ARRAY, struct.pack("<IQ", STRING, 3) + string("a") + string("bcd") + string("")),
-     entry("n", ARRAY, struct.pack("<IQ", U64, 2) + bytes(16)), entry("general.alignment", U32, struct.pack("<I", 64))],
-    tensors=TWO, data=bytes(512),
-)  # fmt: skip
+    [
+        ARCHITECTURE,
+        entry("k", ARRAY, struct.pack("<IQ", STRING, 3) + string("a") + string("bcd") + string("")),
+        entry("n", ARRAY, struct.pack("<IQ", U64, 2) + bytes(16)),
+        entry("general.alignment", U32, struct.pack("<I", 64)),
+    ],
+    tensors=TWO,
+    data=bytes(512),
+)
 
 
 @pytest.mark.parametrize("whole", [gguf(), gguf(tensors=TWO, data=bytes(256)), WITH_ARRAYS], ids=range(3))

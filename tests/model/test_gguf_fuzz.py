@@ -32,10 +32,14 @@ ENTRIES = st.builds(
 )
 TENSORS = st.builds(
     lambda name, shape, kind, offset: (
-        string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
-    ) + struct.pack("<IQ", kind, offset),
-    NAMES, st.lists(COUNTS, max_size=5), st.integers(0, 50), COUNTS,
-)  # fmt: skip
+        (string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape))
+        + struct.pack("<IQ", kind, offset)
+    ),
+    NAMES,
+    st.lists(COUNTS, max_size=5),
+    st.integers(0, 50),
+    COUNTS,
+)
 HEADERS = st.builds(
     lambda version, tensors, entries, n_tensors, n_entries, tail: (
         b"GGUF"

@@ -33,8 +33,11 @@ def test_flags_of_llama_server(values, flags):
 def test_only_what_is_named_is_written():
     """No batch size, cache type or context is added to one option."""
     assert lines("llama-cpp-python", n_threads=2)[2:] == [
-        "llm = Llama(", "    model_path='m.gguf',", "    n_threads=2,", ")",
-    ]  # fmt: skip
+        "llm = Llama(",
+        "    model_path='m.gguf',",
+        "    n_threads=2,",
+        ")",
+    ]
     assert lines("ollama", n_threads=2)[:2] == ["FROM ./m.gguf", "PARAMETER num_thread 2"]
     assert lines("ollama", n_threads=2)[2].startswith("ollama create")
     assert lines("lmstudio", n_threads=2)[-1] == "lms load MODEL_KEY"

@@ -63,9 +63,15 @@ def test_the_buffer_is_what_llama_cpp_reserves(name, on_device, tmp_path):
     """At and around n_ubatch and n_batch, with one row of logits or one for each token, with and without scores."""
     family, d, n_head, n_head_kv, head_dim, n_ff, n_vocab = SHAPES[name]
     path = write_model(
-        tmp_path / "m.gguf", family, n_embd=d, n_head=n_head, n_head_kv=n_head_kv, head_dim=head_dim, n_ff=n_ff,
+        tmp_path / "m.gguf",
+        family,
+        n_embd=d,
+        n_head=n_head,
+        n_head_kv=n_head_kv,
+        head_dim=head_dim,
+        n_ff=n_ff,
         n_vocab=n_vocab,
-    )  # fmt: skip
+    )
     model, ask = read_gguf(path), dry_run.simulate_stand_in if on_device else dry_run.simulate
     for n_ctx in (256, 511, 513, 1792, 2048, 2049, 2304):
         for flash_attn, n_outputs_max in (("on", 0), ("on", 1), ("off", 0)):

@@ -118,8 +118,10 @@ def test_a_band_is_the_largest_error_of_checks_left_out_in_turn(found):
 
 def test_a_device_is_corrected_by_its_own_checks(found):
     """Every check on the loopback device half as fast: its correction doubles, the host's stays."""
-    checks = [replace(c, predicted={p: s / 2 for p, s in c.predicted.items()}) if c.place == "loopback" else c
-              for c in found.checks]  # fmt: skip
+    checks = [
+        replace(c, predicted={p: s / 2 for p, s in c.predicted.items()}) if c.place == "loopback" else c
+        for c in found.checks
+    ]
     slow = replace(found, checks=tuple(checks))
     assert slow.correction("decode", "loopback/1") == pytest.approx(2 * found.correction("decode", "loopback/1"))
     assert slow.correction("decode") == found.correction("decode")
@@ -127,8 +129,9 @@ def test_a_device_is_corrected_by_its_own_checks(found):
 
 def test_a_band_allows_for_another_time(found):
     """Rounds that lie a tenth apart widen the band by a tenth."""
-    checks = [replace(c, measured={p: (s[0], 1.05 * s[0], 1.1 * s[0]) for p, s in c.measured.items()})
-              for c in found.checks]  # fmt: skip
+    checks = [
+        replace(c, measured={p: (s[0], 1.05 * s[0], 1.1 * s[0]) for p, s in c.measured.items()}) for c in found.checks
+    ]
     unsteady = replace(found, checks=tuple(checks)).with_bands()
     assert unsteady.repeatability("decode") == pytest.approx(0.1)
     assert unsteady.bands["decode"] == pytest.approx(1.1 * (1 + max(unsteady.errors("decode"))) - 1)

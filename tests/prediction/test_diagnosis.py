@@ -22,8 +22,7 @@ N_PROMPT, N_GEN = 192, 120
 def a_pass(began, load, prefill, token, step, every_tenth):
     """A pass whose tokens take `token` in the first 256-cell step and `step` more in the second; each tenth is late."""
     decode = [
-        (token + (step if N_PROMPT + 1 + i > 256 else 0)) * (every_tenth if i % 7 == 0 else 1)
-        for i in range(N_GEN - 1)
+        (token + (step if N_PROMPT + 1 + i > 256 else 0)) * (every_tenth if i % 7 == 0 else 1) for i in range(N_GEN - 1)
     ]
     times = [load + prefill + sum(decode[:i]) for i in range(N_GEN)]
     return Pass(prefill, tuple(times), tuple(decode), tuple(range(N_GEN)), began=began)
@@ -147,9 +146,7 @@ def test_the_answer_does_not_depend_on_what_was_set(number):
 
 def test_recorded_runs_are_diagnosed_far_better_than_by_guessing():
     """On runs that no rule was tuned on, at least four of five diagnoses are right; guessing would get one of seven."""
-    pairs = [
-        (cause, lab.diagnose(run, one.baseline).cause) for one in rounds() for cause, run in one.runs.items()
-    ]
+    pairs = [(cause, lab.diagnose(run, one.baseline).cause) for one in rounds() for cause, run in one.runs.items()]
     table = diagnosis.confusion(pairs)
     assert sum(map(len, (one.runs for one in rounds()))) == len(pairs) == 21
     assert sum(row[cause] for cause, row in table.items()) >= 0.8 * len(pairs)

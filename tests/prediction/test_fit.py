@@ -135,8 +135,7 @@ def test_the_largest_weights_that_fit_are_named():
     largest, whole = found.weights_type, asked.but(n_gpu_layers=-1)
     assert largest.value == "Q6_K"
     fits = {
-        type: lab.fit(lab.shape("mistral-7b", type), whole, vram="8GiB", simulate=False)
-        for type in ("Q8_0", "Q6_K")
+        type: lab.fit(lab.shape("mistral-7b", type), whole, vram="8GiB", simulate=False) for type in ("Q8_0", "Q6_K")
     }
     assert [one.fits for one in fits.values()] == ["no", "yes"]
     assert largest.margin_bytes == fits["Q6_K"].margin_bytes

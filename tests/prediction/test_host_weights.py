@@ -130,15 +130,18 @@ def test_a_plan_for_a_known_processor_has_one_number():
     assert HostWeights(3, 2, False).n_bytes == 5
 
 
-@pytest.mark.parametrize(("type", "kinds"), [
-    ("MXFP4", {AVX2, AVX512, AMX, ARM}),
-    ("IQ4_NL", {AVX2, AVX512, AMX, ARM}),
-    ("Q2_K", {AVX512, AMX}),
-    ("IQ4_XS", {AMX}),
-    ("Q1_0", {ARM}),
-    *((type, set()) for type in ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")),
-    *((type, set()) for type in ("Q2_0", "TQ2_0", "TQ1_0")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("type", "kinds"),
+    [
+        ("MXFP4", {AVX2, AVX512, AMX, ARM}),
+        ("IQ4_NL", {AVX2, AVX512, AMX, ARM}),
+        ("Q2_K", {AVX512, AMX}),
+        ("IQ4_XS", {AMX}),
+        ("Q1_0", {ARM}),
+        *((type, set()) for type in ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")),
+        *((type, set()) for type in ("Q2_0", "TQ2_0", "TQ1_0")),
+    ],
+)
 def test_few_of_the_small_types_are_rearranged(type, kinds):
     """On each kind of processor; of experts AMX itself takes none."""
     matrix = Tensor("blk.0.ffn_up.weight", (2048, 8192), type, 9 * MIB, 0)

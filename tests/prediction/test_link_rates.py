@@ -10,9 +10,15 @@ from inferlab.prediction.link_rates import Rung
 
 @pytest.mark.parametrize(
     ("name", "rate"),
-    [("ethernet-1g", 0.125e9), ("pcie-3-x16", 15.754e9), ("pcie-4-x8", 15.754e9), ("pcie-5-x16", 63.015e9),
-     ("ddr5-5600-x2", 89.6e9), ("sata-870-evo", 0.56e9)],
-)  # fmt: skip
+    [
+        ("ethernet-1g", 0.125e9),
+        ("pcie-3-x16", 15.754e9),
+        ("pcie-4-x8", 15.754e9),
+        ("pcie-5-x16", 63.015e9),
+        ("ddr5-5600-x2", 89.6e9),
+        ("sata-870-evo", 0.56e9),
+    ],
+)
 def test_a_rate_is_computed_from_wires_and_transfers(name, rate):
     """Lanes, encoding and bits give the bytes per second that data sheets state."""
     assert link_rates.link_rate(read_table("links")[name]) == pytest.approx(rate, rel=1e-4)

@@ -48,9 +48,17 @@ def test_sequences_share_the_cache(tiny, engine, together, n_ctx):
 def test_the_shape_alone_gives_the_weights_of_the_embedded_model(tiny):
     """The formula for known models, compared with a real file: same count, same F16 bytes."""
     shape = replace(
-        MISTRAL, n_layer=tiny.n_layer, n_embd=tiny.n_embd, n_ff=tiny.n_ff, n_vocab=tiny.n_vocab, n_head=tiny.n_head,
-        n_head_kv=tiny.n_head_kv, head_dim_k=tiny.head_dim_k, head_dim_v=tiny.head_dim_v, tied_embeddings=True,
-    )  # fmt: skip
+        MISTRAL,
+        n_layer=tiny.n_layer,
+        n_embd=tiny.n_embd,
+        n_ff=tiny.n_ff,
+        n_vocab=tiny.n_vocab,
+        n_head=tiny.n_head,
+        n_head_kv=tiny.n_head_kv,
+        head_dim_k=tiny.head_dim_k,
+        head_dim_v=tiny.head_dim_v,
+        tied_embeddings=True,
+    )
     assert memory.weights_bytes(shape, "F16") == tiny.tensor_bytes
 
 

@@ -20,8 +20,15 @@ from inferlab.settings import Settings
 from inferlab.units import MIB
 
 PRINTED = 0.0051 * MIB
-SMALL = {"n_layer": 4, "n_expert": 16, "n_expert_used": 4, "n_ff_expert": 256, "n_embd": 512, "n_head": 8,
-         "n_vocab": 4096}  # fmt: skip
+SMALL = {
+    "n_layer": 4,
+    "n_expert": 16,
+    "n_expert_used": 4,
+    "n_ff_expert": 256,
+    "n_embd": 512,
+    "n_head": 8,
+    "n_vocab": 4096,
+}
 EXPERTS_MOVED = (
     {"n_cpu_moe": 1},
     {"n_cpu_moe": 3},
@@ -49,9 +56,18 @@ def files(tmp_path_factory):
     return {
         "quantized": make_shape("qwen3-30b-a3b", "Q4_K_M", folder / "quantized.gguf", **SMALL),
         "unquantized": write_model(folder / "unquantized.gguf", "llama-moe", type="BF16"),
-        "dense": make_shape("llama-3.1-8b", "Q4_K_M", folder / "dense.gguf", n_layer=3, n_embd=512, n_ff=1024,
-                            n_head=8, n_head_kv=2, n_vocab=4096),
-    }  # fmt: skip
+        "dense": make_shape(
+            "llama-3.1-8b",
+            "Q4_K_M",
+            folder / "dense.gguf",
+            n_layer=3,
+            n_embd=512,
+            n_ff=1024,
+            n_head=8,
+            n_head_kv=2,
+            n_vocab=4096,
+        ),
+    }
 
 
 ASKED = [

@@ -85,11 +85,16 @@ def test_a_plan_is_a_modelfile_and_an_environment_of_ollama():
     """Parameters are in the file; flash attention and the one cache type are variables of the server."""
     file, server, terminal = lines_for(fitted(), "ollama", "m.gguf").parts
     assert file.text.splitlines() == [
-        "FROM ./m.gguf", "PARAMETER num_ctx 8192", "PARAMETER num_gpu 3", "PARAMETER num_batch 512",
-    ]  # fmt: skip
+        "FROM ./m.gguf",
+        "PARAMETER num_ctx 8192",
+        "PARAMETER num_gpu 3",
+        "PARAMETER num_batch 512",
+    ]
     assert server.text.splitlines() == [
-        "export OLLAMA_FLASH_ATTENTION=1", "export OLLAMA_KV_CACHE_TYPE=q8_0", "ollama serve",
-    ]  # fmt: skip
+        "export OLLAMA_FLASH_ATTENTION=1",
+        "export OLLAMA_KV_CACHE_TYPE=q8_0",
+        "ollama serve",
+    ]
     assert terminal.text.startswith("ollama create ")
     assert "Modelfile" in file.where
     assert server.where.startswith("In the terminal of the server, before it starts")
@@ -154,10 +159,14 @@ def test_a_plan_is_a_command_and_fields_of_lm_studio():
     imports, fields, terminal = lines_for(fitted(), "lmstudio", "m.gguf").parts
     assert imports.text == "lms import --copy m.gguf"
     assert fields.text.splitlines() == [
-        "Automatic Optimize Based on Hardware: off", "Flash Attention: on", "K Cache Quantization Type: q8_0",
-        "V Cache Quantization Type: q8_0", "Evaluation Batch Size: 2048", "Physical Batch Size: 512",
+        "Automatic Optimize Based on Hardware: off",
+        "Flash Attention: on",
+        "K Cache Quantization Type: q8_0",
+        "V Cache Quantization Type: q8_0",
+        "Evaluation Batch Size: 2048",
+        "Physical Batch Size: 512",
         "Offload KV Cache to GPU Memory: on",
-    ]  # fmt: skip
+    ]
     assert terminal.text.splitlines()[-1] == "lms load MODEL_KEY --context-length 8192 --gpu max --parallel 1"
 
 
@@ -193,10 +202,18 @@ def test_a_cache_type_that_lm_studio_does_not_offer_is_said():
 def test_a_plan_is_a_call_of_llama_cpp_python():
     """Types are ggml's numbers; what equals the class's own default is left out."""
     assert lines("llama-cpp-python") == [
-        "from llama_cpp import Llama", "", "llm = Llama(", "    model_path='m.gguf',", "    n_ctx=8192,",
-        "    n_gpu_layers=3,", "    flash_attn=True,", "    type_k=8,  # q8_0", "    type_v=8,  # q8_0",
-        "    n_batch=2048,", ")",
-    ]  # fmt: skip
+        "from llama_cpp import Llama",
+        "",
+        "llm = Llama(",
+        "    model_path='m.gguf',",
+        "    n_ctx=8192,",
+        "    n_gpu_layers=3,",
+        "    flash_attn=True,",
+        "    type_k=8,  # q8_0",
+        "    type_v=8,  # q8_0",
+        "    n_batch=2048,",
+        ")",
+    ]
 
 
 def test_what_the_class_cannot_do_is_a_comment_in_its_call():
@@ -211,8 +228,17 @@ def test_what_the_class_cannot_do_is_a_comment_in_its_call():
 @pytest.mark.engine
 def test_the_lines_for_llama_cpp_python_run():
     """They load the embedded model as the plan has it, whatever else is asked for."""
-    asked = Settings(n_ctx=256, n_gpu_layers=0, type_k="q8_0", type_v="q8_0", n_ubatch=64, load_mode="none",
-                     split_mode="none", kv_unified=True, n_seq_max=2)  # fmt: skip
+    asked = Settings(
+        n_ctx=256,
+        n_gpu_layers=0,
+        type_k="q8_0",
+        type_v="q8_0",
+        n_ubatch=64,
+        load_mode="none",
+        split_mode="none",
+        kv_unified=True,
+        n_seq_max=2,
+    )
     plain = lab.fit(lab.tiny_model(), asked)
     code = (
         lines_for(plain, "llama-cpp-python", lab.tiny_model()).parts[0].text.replace("\n)", "\n    verbose=False,\n)")
@@ -282,9 +308,13 @@ def test_a_smaller_cache_type_that_fits_is_said():
     """Beside the fewer layers; where nothing else fits, the lines have it."""
     smaller = Answer("the KV cache type", "q4_0", MIB, "", ASKED.but(type_k="q4_0", type_v="q4_0"))
     beside = replace(fitted(room=MIB, layers=FEWER), cache_type=smaller)
-    assert lines_for(beside, "ollama").notes[0].endswith(
-        " This would fit too: a KV cache of type q4_0 (type_k and type_v), with the context and the layers you asked "
-        "for."
+    assert (
+        lines_for(beside, "ollama")
+        .notes[0]
+        .endswith(
+            " This would fit too: a KV cache of type q4_0 (type_k and type_v), "
+            "with the context and the layers you asked for."
+        )
     )
     alone = replace(fitted(room=MIB), cache_type=smaller)
     assert lines_for(alone, "ollama").settings == smaller.settings
@@ -431,16 +461,37 @@ def test_one_batch_size_of_ollama_is_said_where_two_were_asked_for():
 
 
 EVERY = Settings(
-    n_ctx=768, n_batch=96, n_ubatch=48, n_seq_max=3, n_threads=5, n_threads_batch=7, n_gpu_layers=1, main_gpu=11,
-    split_mode="none", tensor_split=(13, 17), devices=("D19",), rpc_servers=("h:23",), type_k="q4_1", type_v="q5_1",
-    flash_attn="on", offload_kqv=False, op_offload=False, kv_unified=True, load_mode="none", use_extra_bufts=False,
+    n_ctx=768,
+    n_batch=96,
+    n_ubatch=48,
+    n_seq_max=3,
+    n_threads=5,
+    n_threads_batch=7,
+    n_gpu_layers=1,
+    main_gpu=11,
+    split_mode="none",
+    tensor_split=(13, 17),
+    devices=("D19",),
+    rpc_servers=("h:23",),
+    type_k="q4_1",
+    type_v="q5_1",
+    flash_attn="on",
+    offload_kqv=False,
+    op_offload=False,
+    kv_unified=True,
+    load_mode="none",
+    use_extra_bufts=False,
     no_host=True,
-)  # fmt: skip
+)
 OTHER_WORDS = {
-    ("cli", "op_offload"): "--no-op-offload", ("cli", "use_extra_bufts"): "--no-repack", ("cli", "devices"): "-dev D19",
-    ("cli", "rpc_servers"): "--rpc h:23", ("cli", "offload_kqv"): "-nkvo", ("ollama", "split_mode"): "main_gpu 11",
+    ("cli", "op_offload"): "--no-op-offload",
+    ("cli", "use_extra_bufts"): "--no-repack",
+    ("cli", "devices"): "-dev D19",
+    ("cli", "rpc_servers"): "--rpc h:23",
+    ("cli", "offload_kqv"): "-nkvo",
+    ("ollama", "split_mode"): "main_gpu 11",
     ("python", "n_seq_max"): "one sequence",
-}  # fmt: skip
+}
 """Words that stand for a setting, where they are not its name."""
 
 

@@ -143,8 +143,10 @@ def test_without_offload_kqv_the_two_paths_differ():
     assert seconds(flash.decode(1000), "attention", HOST) == 0 < seconds(flash.decode(1000), "attention", "gpu0")
     assert seconds(plain.decode(1000), "attention", "gpu0") == 0 < seconds(plain.decode(1000), "attention", HOST)
     crossing = [{depth: step.decode(depth) for depth in (1000, 3000)} for step in (flash, plain)]
-    grown = [sum(t.n_bytes for t in at[3000] if t.kind == "link") - sum(t.n_bytes for t in at[1000] if t.kind == "link")
-             for at in crossing]  # fmt: skip
+    grown = [
+        sum(t.n_bytes for t in at[3000] if t.kind == "link") - sum(t.n_bytes for t in at[1000] if t.kind == "link")
+        for at in crossing
+    ]
     cells = 2048 * 4 * 2 * 2 * MODEL.n_head_kv * MODEL.head_dim_k  # tokens, blocks, keys and values, two bytes
     assert grown[0] == pytest.approx(cells, rel=0.01)
     assert grown[1] < cells / 100
@@ -152,8 +154,14 @@ def test_without_offload_kqv_the_two_paths_differ():
 
 def test_a_quantized_cache_sends_fewer_bytes():
     """What crosses is the cache in its own type."""
-    sent = [sum(t.n_bytes for t in placed(settings=FAR.but(offload_kqv=False, type_k=kind, type_v=kind)).decode(2000)
-                if t.kind == "link") for kind in ("f16", "q8_0")]  # fmt: skip
+    sent = [
+        sum(
+            t.n_bytes
+            for t in placed(settings=FAR.but(offload_kqv=False, type_k=kind, type_v=kind)).decode(2000)
+            if t.kind == "link"
+        )
+        for kind in ("f16", "q8_0")
+    ]
     assert 1.7 < sent[0] / sent[1] < 1.9
 
 
@@ -169,8 +177,12 @@ def test_a_full_cache_is_read_whole(name, changes):
 
 def test_a_latent_cache_is_read_without_values():
     """Multi-head latent attention keeps one vector a cell: keys of 576, no values beside them."""
-    keys = {"deepseek2.attention.key_length": 576, "deepseek2.attention.value_length": 512,
-            "deepseek2.attention.head_count_kv": 1, "deepseek2.attention.key_length_mla": 192}  # fmt: skip
+    keys = {
+        "deepseek2.attention.key_length": 576,
+        "deepseek2.attention.value_length": 512,
+        "deepseek2.attention.head_count_kv": 1,
+        "deepseek2.attention.key_length_mla": 192,
+    }
     named = {key.replace("llama.", "deepseek2."): value for key, value in MODEL.metadata.items()}
     model = replace(MODEL, metadata={**named, **keys, "general.architecture": "deepseek2"})
     whole = PlacedModel(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
@@ -276,8 +288,10 @@ def test_moved_experts_are_read_by_the_host_and_their_values_cross():
     """The host reads a sixteenth of their bytes for a token; each such block goes to the host and back."""
     whole, half = with_experts_on_host(0), with_experts_on_host(2)
     moved = 3 * 2 * EXPERT.n_bytes / 16
-    read = {device: next(t.n_bytes for t in half.decode(100) if (t.kind, t.device) == ("weights", device))
-            for device in (HOST, "gpu0")}  # fmt: skip
+    read = {
+        device: next(t.n_bytes for t in half.decode(100) if (t.kind, t.device) == ("weights", device))
+        for device in (HOST, "gpu0")
+    }
     assert read[HOST] == pytest.approx(moved)
     assert sum(read.values()) == pytest.approx(sum(t.n_bytes for t in whole.decode(100) if t.kind == "weights"))
     crossing = [seconds(step.decode(100), "link", "gpu0") for step in (whole, half)]

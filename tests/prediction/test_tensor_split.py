@@ -18,9 +18,17 @@ from inferlab.units import GIB, MIB
 from studies.several_cards.measure import pair_of_devices
 
 LLAMA, QWEN, TINY = shape("llama-3.1-8b"), shape("qwen3-30b-a3b"), shape("qwen2.5-0.5b")
-TWO = Machine("a processor", 8, 64 * GIB, "Linux", "3.11", None, devices=tuple(
-    Device(f"CUDA{i}", "a card", "gpu", size * GIB, size * GIB, "CUDA") for i, size in enumerate((24, 8))
-))  # fmt: skip
+TWO = Machine(
+    "a processor",
+    8,
+    64 * GIB,
+    "Linux",
+    "3.11",
+    None,
+    devices=tuple(
+        Device(f"CUDA{i}", "a card", "gpu", size * GIB, size * GIB, "CUDA") for i, size in enumerate((24, 8))
+    ),
+)
 BOTH = ("127.0.0.1:1", "127.0.0.1:2")
 PRINTED = 0.0051 * MIB  # llama.cpp prints a buffer to 0.01 MiB
 
@@ -97,8 +105,14 @@ def test_two_devices_hold_what_was_planned(tmp_path):
     """Fused matrices, windows, biases and experts: weights and cache to the byte, compute as the log prints it."""
     shared = Settings(n_ctx=512, n_batch=64, n_ubatch=64, flash_attn="on", split_mode="tensor", tensor_split=(3, 1))
     layers = shared.but(split_mode="layer", tensor_split=(1, 1))
-    asked = [("phi3", shared), ("gemma3", shared), ("qwen2", shared), ("llama-moe", shared.but(n_cpu_moe=2)),
-             ("llama", layers), ("gemma2", layers.but(offload_kqv=False))]  # fmt: skip
+    asked = [
+        ("phi3", shared),
+        ("gemma3", shared),
+        ("qwen2", shared),
+        ("llama-moe", shared.but(n_cpu_moe=2)),
+        ("llama", layers),
+        ("gemma2", layers.but(offload_kqv=False)),
+    ]
     with loopback_device(n_threads=1) as one, loopback_device(n_threads=1) as other, pair_of_devices() as pair:
         for family, settings in asked:
             path = write_model(tmp_path / f"{family}.gguf", family)

@@ -87,8 +87,9 @@ def test_rates_are_grouped_by_what_a_point_is(found):
     groups = by_group(found, lambda point: point.request)
     assert list(groups) == ["all layers there, short prompt", "some layers there, short prompt"]
     assert {phase: len(checked) for phase, checked in groups["all layers there, short prompt"].items()} == {
-        "prefill": 1, "decode": 1,
-    }  # fmt: skip
+        "prefill": 1,
+        "decode": 1,
+    }
     alone = replace(SMALL, settings=Settings(n_ctx=512, devices=(), n_threads=1, use_extra_bufts=False), n_prompt=900)
     assert alone.request == "one thread, long prompt, nothing repacked"
 

@@ -249,9 +249,13 @@ def test_the_atlas_has_the_predictions_of_its_page():
     run = load("xeon-2c/llama-3.2-1b-Q4_K_M")
     found = [one for one in known_results() if one.result.source == "xeon-2c/llama-3.2-1b-Q4_K_M"]
     plan = predict_speed(
-        "llama-3.2-1b", run.settings, Calibration.load(RECORDED / "xeon-2c" / "calibration.json"),
-        run.n_prompt, run.n_gen, run.machine,
-    )  # fmt: skip
+        "llama-3.2-1b",
+        run.settings,
+        Calibration.load(RECORDED / "xeon-2c" / "calibration.json"),
+        run.n_prompt,
+        run.n_gen,
+        run.machine,
+    )
     assert [one.result.rate for one in found] == pytest.approx(
         [run.prefill_tokens_per_second, run.decode_tokens_per_second]
     )

@@ -31,10 +31,13 @@ def test_a_table_without_a_shade_is_noticed(page):
         "<style>div { overflow: auto; background: linear-gradient(to left, white 2rem, transparent) 100% 0 / 3rem local"
         " no-repeat, linear-gradient(to right, white 2rem, transparent) 0 0 / 3rem local no-repeat, linear-gradient("
         "to left, #ccc 1rem, transparent 1rem), linear-gradient(to right, #ccc 1rem, transparent 1rem) }</style>"
-        "<article>" + "".join(f"<div {how}><table><td>{how}<p style='width: 900px'>wide</table></div>"
-                  for how in ("class=shaded", "style='background: none'", "id=covered"))
+        "<article>"
+        + "".join(
+            f"<div {how}><table><td>{how}<p style='width: 900px'>wide</table></div>"
+            for how in ("class=shaded", "style='background: none'", "id=covered")
+        )
         + "<style>#covered td { background: white }</style></article>"
-    )  # fmt: skip
+    )
     assert [text.split("\n")[0] for text in unshaded(page)] == ["style='background: none'", "id=covered"]
 
 
@@ -54,7 +57,12 @@ def test_a_cut_name_is_noticed(page):
     """The check above can fail: on a name outside of the window, in a frame that hides it, or broken for no reason."""
     long, name = "a_long_name_" * 6, '<p style="{}"><code class="literal"><span class="pre">{}</span></code></p>'
     hidden = "width: 90px; overflow: hidden"
-    rows = [("", "whole"), ("", long), (hidden, "hidden_beyond_the_frame"), ("overflow-wrap: anywhere", long),
-            ("overflow-wrap: anywhere; text-indent: 300px", "broken_name")]  # fmt: skip
+    rows = [
+        ("", "whole"),
+        ("", long),
+        (hidden, "hidden_beyond_the_frame"),
+        ("overflow-wrap: anywhere", long),
+        ("overflow-wrap: anywhere; text-indent: 300px", "broken_name"),
+    ]
     page.set_content(f"<article>{''.join(name.format(*row) for row in rows)}</article>")
     assert page.evaluate(CUT_NAMES) == [long, "hidden_beyond_the_frame", "broken_name"]

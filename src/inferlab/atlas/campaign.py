@@ -192,9 +192,15 @@ class Bench:
         engine = TimeLimitedEngine(self.engine, self.seconds)
         self.settle(path or over["model"][0], settings)
         done = sweep(
-            path, settings, over, repeats=self.extent.repeats, engine=engine, progress=False,
-            telemetry=SAMPLE_SECONDS, **workload,
-        )  # fmt: skip
+            path,
+            settings,
+            over,
+            repeats=self.extent.repeats,
+            engine=engine,
+            progress=False,
+            telemetry=SAMPLE_SECONDS,
+            **workload,
+        )
         return _require_runs(_with_file_names(done))
 
     def settle(self, path: str | Path, settings: Settings) -> None:

@@ -178,8 +178,13 @@ def _runs(data: Any) -> tuple[Run, ...]:
 
 
 def _record_file(machine: str, path: Path, data: Any) -> RecordFile:
-    lists = {"sweep": "points", "calibration": "timings", "attention timings": "timings", "batched decode": "points",
-             "repacking": "default"}  # fmt: skip
+    lists = {
+        "sweep": "points",
+        "calibration": "timings",
+        "attention timings": "timings",
+        "batched decode": "points",
+        "repacking": "default",
+    }
     kind = kind_of(data)
     several = data.get(SEQUENCE, data.get(lists.get(kind)))
     n_refused = sum(isinstance(one, dict) and "error" in one for one in several or ())
@@ -238,10 +243,22 @@ class _Predictions:
         rates = self.rates(run, None if disturbed else model, why)
         mix = said[1] if said else run.model.description.split(" ")[-1] or "unknown"
         return Entry(
-            machine, _record_name(path), run.machine.cpu, device_of(run, model), model_text(run.model), mix,
-            settings_text(run.settings), run.n_prompt, run.n_gen, run.date, _build(run.machine), memory, rates,
-            "; ".join(dict.fromkeys(why)), disturbed,
-        )  # fmt: skip
+            machine,
+            _record_name(path),
+            run.machine.cpu,
+            device_of(run, model),
+            model_text(run.model),
+            mix,
+            settings_text(run.settings),
+            run.n_prompt,
+            run.n_gen,
+            run.date,
+            _build(run.machine),
+            memory,
+            rates,
+            "; ".join(dict.fromkeys(why)),
+            disturbed,
+        )
 
     def memory(self, run: Run, model: Model | None, why: list[str]) -> Bytes | None:
         """Bytes over all devices; the measured ones are known even if no prediction is possible."""
@@ -303,10 +320,20 @@ def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Itera
         model = shape(point.name, point.mix, **point.changes)
         link = f", {point.link.text}" if point.link else ""
         yield Entry(
-            machine, "speed-points", calibration.machine.cpu, _device_of_point(point, model), model_text(model.card()),
-            point.mix, settings_text(point.settings) + link, point.n_prompt, point.n_gen,
-            f"calibration of {calibration.date}", _build(calibration.machine), None, rates,
-        )  # fmt: skip
+            machine,
+            "speed-points",
+            calibration.machine.cpu,
+            _device_of_point(point, model),
+            model_text(model.card()),
+            point.mix,
+            settings_text(point.settings) + link,
+            point.n_prompt,
+            point.n_gen,
+            f"calibration of {calibration.date}",
+            _build(calibration.machine),
+            None,
+            rates,
+        )
 
 
 # --- text -------------------------------------------------------------------------------------

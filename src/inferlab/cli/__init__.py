@@ -12,10 +12,18 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
 
 COMMANDS = {
-    "doctor": "doctor", "measure": "measure", "sweep": "sweep", "plan": "plan", "shape": "shape",
-    "imatrix": "quantize", "quantize": "quantize", "fidelity": "fidelity", "reference": "reference",
-    "report": "report", "explain": "explain",
-}  # fmt: skip
+    "doctor": "doctor",
+    "measure": "measure",
+    "sweep": "sweep",
+    "plan": "plan",
+    "shape": "shape",
+    "imatrix": "quantize",
+    "quantize": "quantize",
+    "fidelity": "fidelity",
+    "reference": "reference",
+    "report": "report",
+    "explain": "explain",
+}
 """Each command's module, which has its `add_` function."""
 INTERRUPTED = 130
 

@@ -33,9 +33,11 @@ def add_doctor(commands: Any) -> None:
         "--workshop", metavar="NAME", help=f"check for a workshop ({', '.join(syllabi())}); ends with a line to send"
     )
     asked.add_argument(
-        "--room-list", metavar="FILE", type=text_of,
+        "--room-list",
+        metavar="FILE",
+        type=text_of,
         help="read such lines, with a name before each or without, and say who is ready; - for the standard input",
-    )  # fmt: skip
+    )
     kinds = "; ".join(f"{kind}: {what}" for kind, what in ROOMS.items())
     command.add_argument("--room", choices=ROOMS, default="cpu", help=f"of --workshop; {kinds} (default cpu)")
 

@@ -43,9 +43,14 @@ def add_fidelity(commands: Any) -> None:
 def run_fidelity(options: argparse.Namespace) -> None:
     settings = Settings(n_gpu_layers=options.n_gpu_layers, type_k=options.type_k, type_v=options.type_v)
     found = fidelity(
-        options.model, options.reference, options.text, options.n_ctx, settings,
-        n_chunks=options.n_chunks, engine=options.engine,
-    )  # fmt: skip
+        options.model,
+        options.reference,
+        options.text,
+        options.n_ctx,
+        settings,
+        n_chunks=options.n_chunks,
+        engine=options.engine,
+    )
     if options.json:
         print(json.dumps(found.to_dict(), indent=1))
     else:

@@ -31,9 +31,11 @@ def add_measure(commands: Any) -> None:
     )
     command.set_defaults(command=run_measure)
     command.add_argument(
-        "model", nargs="?", metavar="MODEL",
+        "model",
+        nargs="?",
+        metavar="MODEL",
         help="a .gguf file, `tiny`, or hf:owner/repo/file.gguf (default: INFERLAB_MODEL, else tiny)",
-    )  # fmt: skip
+    )
     add_workload(command, n_prompt=512, n_gen=128, repeats=5)
     add_placement(command)
     instead = command.add_mutually_exclusive_group()

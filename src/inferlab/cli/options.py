@@ -44,9 +44,13 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--main-gpu", type=int, default=0, metavar="1", help="the device of --split-mode none")
     command.add_argument("--tensor-split", type=shares, metavar="3,1", help="share of each device (default: as free)")
     command.add_argument(
-        "--loopback", nargs="?", type=float, const=math.inf, metavar="GB/s",
+        "--loopback",
+        nargs="?",
+        type=float,
+        const=math.inf,
+        metavar="GB/s",
         help="put the layers on a second device on this machine; with a number, over a link of that rate",
-    )  # fmt: skip
+    )
 
 
 def settings_from(options: argparse.Namespace, **others: Any) -> Settings:

@@ -57,9 +57,10 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--n-ubatch", type=int, default=usual.n_ubatch, help=f"default {usual.n_ubatch}")
     command.add_argument("--kv-unified", action="store_true", help="one pool of cells for all slots (default: parts)")
     command.add_argument(
-        "--no-swa-full", action="store_true",
+        "--no-swa-full",
+        action="store_true",
         help="layers with a sliding window keep only that, as in llama-server (default: all tokens)",
-    )  # fmt: skip
+    )
     room = command.add_mutually_exclusive_group()
     room.add_argument(
         "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"
@@ -79,9 +80,12 @@ def add_plan(commands: Any) -> None:
         "--draft", metavar="MODEL", help="a second model that drafts: leave room for its weights and its cache"
     )
     command.add_argument(
-        "--for", dest="program", choices=programs_for(), metavar="PROGRAM",
+        "--for",
+        dest="program",
+        choices=programs_for(),
+        metavar="PROGRAM",
         help=f"also print the plan as the lines to paste there: {', '.join(programs_for())}",
-    )  # fmt: skip
+    )
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -91,16 +95,25 @@ def run_plan(options: argparse.Namespace) -> None:
         start_engine(options.engine)
     model = model_to_plan(options.model, options.type)
     settings = settings_from(
-        options, n_seq_max=options.n_seq_max, n_ubatch=options.n_ubatch, kv_unified=options.kv_unified,
+        options,
+        n_seq_max=options.n_seq_max,
+        n_ubatch=options.n_ubatch,
+        kv_unified=options.kv_unified,
         swa_full=not options.no_swa_full,
-    )  # fmt: skip
+    )
     require_effect(settings, model)
     machine = None if place else options.engine.machine()
     drafter = drafter_from(options, model, settings, machine_for(machine, **place))
     found = fit(
-        model, settings, machine, reserve_bytes=options.reserve + (drafter.most_bytes if drafter else 0),
-        simulate=not options.no_simulation, with_steps=options.json, within_trained=True, **place,
-    )  # fmt: skip
+        model,
+        settings,
+        machine,
+        reserve_bytes=options.reserve + (drafter.most_bytes if drafter else 0),
+        simulate=not options.no_simulation,
+        with_steps=options.json,
+        within_trained=True,
+        **place,
+    )
     pasted = lines_for(found, options.program, path_of(model), model.n_ctx_train) if options.program else None
     pasted = pasted and with_drafter(pasted, drafter)
     if options.json:
@@ -156,9 +169,7 @@ def place_from(options: argparse.Namespace) -> dict[str, Any]:
     return {**place, "backend": options.backend}
 
 
-def drafter_from(
-    options: argparse.Namespace, model: Model, settings: Settings, machine: Machine
-) -> DraftPlan | None:
+def drafter_from(options: argparse.Namespace, model: Model, settings: Settings, machine: Machine) -> DraftPlan | None:
     """The memory of the model of --draft beside the other one; None without it."""
     if not options.draft:
         return None

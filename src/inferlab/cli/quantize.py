@@ -26,9 +26,13 @@ def add_quantize(commands: Any) -> None:
     command.add_argument("-o", "--output", metavar="OUT", help="the new file (default: in the cache folder)")
     command.add_argument("--imatrix", metavar="FILE", help="an importance matrix of this model (`inferlab imatrix`)")
     command.add_argument(
-        "--tensor-type", action="append", default=[], metavar="PATTERN=TYPE", dest="tensor_types",
+        "--tensor-type",
+        action="append",
+        default=[],
+        metavar="PATTERN=TYPE",
+        dest="tensor_types",
         help="type of the tensors whose names the pattern is found in; may be repeated",
-    )  # fmt: skip
+    )
     command.add_argument("--requantize", action="store_true", help="accept a quantized model, at a further loss")
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a sentence")
 

@@ -19,16 +19,20 @@ def add_reference(commands: Any) -> None:
     command.set_defaults(command=run_reference)
     command.add_argument("--list", action="store_true", help="name the stages and measure nothing")
     command.add_argument(
-        "--stage", action="append", default=[], metavar="NAME",
+        "--stage",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="only this stage, even if it is recorded; may be given several times",
-    )  # fmt: skip
+    )
     command.add_argument("--out", metavar="FOLDER", help="where the machine's folder is made")
     command.add_argument("--machine", metavar="NAME", help="the folder's name (default: from the GPU or processor)")
     command.add_argument("--seconds", type=seconds, default=STAGE_SECONDS, help="limit of a stage (default 240)")
     command.add_argument(
-        "--llama-bench", metavar="PROGRAM",
+        "--llama-bench",
+        metavar="PROGRAM",
         help="a llama-bench of the same llama.cpp to compare with (default: the one of `make tools`)",
-    )  # fmt: skip
+    )
 
 
 def seconds(text: str) -> float:
@@ -49,8 +53,11 @@ def run_reference(options: argparse.Namespace) -> int:
         print_stages(every)
         return 0
     n_chosen = len(chosen(every, options.stage))
-    print(f"{n_chosen} stages of at most {options.seconds:.0f} s each, on the shapes of "
-          f"{', '.join(extent_of(engine.machine()).models)}.", flush=True)  # fmt: skip
+    print(
+        f"{n_chosen} stages of at most {options.seconds:.0f} s each, on the shapes of "
+        f"{', '.join(extent_of(engine.machine()).models)}.",
+        flush=True,
+    )
     done = record(
         options.out, options.stage, options.machine, options.llama_bench, options.seconds, engine, print_outcome
     )

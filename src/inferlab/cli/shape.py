@@ -34,7 +34,7 @@ def run_shape(options: argparse.Namespace) -> None:
     began = perf_counter()
     path = make_shape(
         options.name, options.type, options.output, n_layer=options.n_layer, header_only=options.header_only
-    )  # fmt: skip
+    )
     seconds, model = perf_counter() - began, read_gguf(path)
     if options.json:
         print(json.dumps(shape_fields(model, options, seconds), indent=1))
@@ -42,9 +42,10 @@ def run_shape(options: argparse.Namespace) -> None:
     rate = "" if options.header_only else f" in {seconds_text(seconds)} ({model.file_bytes / MB / seconds:.0f} MB/s)"
     print(f"{path}: {bytes_text(model.file_bytes)}{rate}, {options.type}, {model.n_params:,} weights.")
     print(
-        "Header only: for llama.cpp's memory simulation, not for running." if options.header_only
+        "Header only: for llama.cpp's memory simulation, not for running."
+        if options.header_only
         else "The weights are synthetic: memory and speed are those of the published model, the text is noise."
-    )  # fmt: skip
+    )
 
 
 def shape_fields(model: Model, options: argparse.Namespace, seconds: float) -> dict[str, Any]:

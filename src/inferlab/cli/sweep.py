@@ -23,9 +23,13 @@ def add_sweep(commands: Any) -> None:
     command.set_defaults(command=run_sweep)
     command.add_argument("model", nargs="?", metavar="MODEL", help="as for `measure`")
     command.add_argument(
-        "--over", action="append", required=True, type=named_values, metavar="NAME=V1,V2",
+        "--over",
+        action="append",
+        required=True,
+        type=named_values,
+        metavar="NAME=V1,V2",
         help="a setting, n_prompt, n_gen or model, with its values; may be given several times",
-    )  # fmt: skip
+    )
     add_workload(command, n_prompt=128, n_gen=32, repeats=3)
     add_placement(command)
     command.add_argument("--budget", type=float, metavar="SECONDS", help="begin no point that would probably end later")
@@ -55,9 +59,15 @@ def run_sweep(options: argparse.Namespace) -> None:
     with loopback(options) as device, limit(options, device):
         settings = device.settings(settings) if device else settings
         done = sweep(
-            options.model, settings, dict(options.over), options.n_prompt, options.n_gen, options.repeats,
-            budget_seconds=options.budget, engine=options.engine,
-        )  # fmt: skip
+            options.model,
+            settings,
+            dict(options.over),
+            options.n_prompt,
+            options.n_gen,
+            options.repeats,
+            budget_seconds=options.budget,
+            engine=options.engine,
+        )
     if options.output:
         save(done, options.output)
     if options.json:

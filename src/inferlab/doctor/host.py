@@ -23,9 +23,14 @@ from inferlab.machine import Machine, installed_version, read_host
 from inferlab.model.find import tiny_model
 
 CHROMIUM_NAMES = (
-    "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome",
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
     "msedge",
-)  # fmt: skip
+)
 """The one without a window first: it shows the same pages for two thirds of the processor time."""
 
 GPU_BACKENDS = ("cuda", "metal", "vulkan", "hip", "sycl")

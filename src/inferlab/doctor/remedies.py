@@ -11,21 +11,37 @@ from shlex import quote
 from inferlab.doctor.host import Host
 
 PACKAGES = {
-    "browser": {"apt-get": "chromium", "dnf": "chromium", "pacman": "chromium", "brew": "--cask google-chrome",
-                "winget": "Google.Chrome"},
-    "compiler": {"apt-get": "g++", "dnf": "gcc-c++", "pacman": "gcc",
-                 "winget": "Microsoft.VisualStudio.2022.BuildTools --override "
-                           '"--add Microsoft.VisualStudio.Workload.VCTools --passive --wait"'},
+    "browser": {
+        "apt-get": "chromium",
+        "dnf": "chromium",
+        "pacman": "chromium",
+        "brew": "--cask google-chrome",
+        "winget": "Google.Chrome",
+    },
+    "compiler": {
+        "apt-get": "g++",
+        "dnf": "gcc-c++",
+        "pacman": "gcc",
+        "winget": "Microsoft.VisualStudio.2022.BuildTools --override "
+        '"--add Microsoft.VisualStudio.Workload.VCTools --passive --wait"',
+    },
     "driver": {"apt-get": "nvidia-driver", "dnf": "akmod-nvidia", "pacman": "nvidia", "winget": "Nvidia.App"},
-    "python": {"apt-get": "python3.13 python3.13-venv", "dnf": "python3.13",
-               "pacman": "uv && uv python install 3.13", "brew": "python@3.13", "winget": "Python.Python.3.13"},
+    "python": {
+        "apt-get": "python3.13 python3.13-venv",
+        "dnf": "python3.13",
+        "pacman": "uv && uv python install 3.13",
+        "brew": "python@3.13",
+        "winget": "Python.Python.3.13",
+    },
     "toolkit": {"apt-get": "nvidia-cuda-toolkit", "dnf": "cuda-toolkit", "pacman": "cuda", "winget": "Nvidia.CUDA"},
-    "vulkan-build": {"apt-get": "libvulkan-dev glslc spirv-headers",
-                     "dnf": "vulkan-loader-devel glslc spirv-headers-devel",
-                     "pacman": "vulkan-headers vulkan-icd-loader shaderc spirv-headers",
-                     "brew": "vulkan-headers vulkan-loader shaderc spirv-headers molten-vk"},
+    "vulkan-build": {
+        "apt-get": "libvulkan-dev glslc spirv-headers",
+        "dnf": "vulkan-loader-devel glslc spirv-headers-devel",
+        "pacman": "vulkan-headers vulkan-icd-loader shaderc spirv-headers",
+        "brew": "vulkan-headers vulkan-loader shaderc spirv-headers molten-vk",
+    },
     "vulkan": {"apt-get": "mesa-vulkan-drivers", "dnf": "mesa-vulkan-drivers", "pacman": "vulkan-radeon"},
-}  # fmt: skip
+}
 """What is needed -> the name of its package for each package manager."""
 
 INSTALL = {"pacman": "-S"}

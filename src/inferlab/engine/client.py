@@ -37,8 +37,22 @@ from inferlab.model.gguf import Model, file_identity, header_of, read_gguf
 from inferlab.settings import Settings
 
 PROGRESS = '{"progress"'
-COMPUTING = frozenset(["attend", "compare", "generate", "multiply", "open", "quantize", "sample", "score", "share",
-                       "step", "trace", "transfer"])  # fmt: skip
+COMPUTING = frozenset(
+    [
+        "attend",
+        "compare",
+        "generate",
+        "multiply",
+        "open",
+        "quantize",
+        "sample",
+        "score",
+        "share",
+        "step",
+        "trace",
+        "transfer",
+    ]
+)
 """The requests that wait for this process's turn, where there is a queue of measurements."""
 
 
@@ -147,9 +161,12 @@ class LlamaEngine:
             self._use_only_servers(settings.rpc_servers)
         size = {} if header.n_vocab is None else {f"{header.architecture}.vocab_size": header.n_vocab}
         reply = self._request(
-            "simulate", model=os.path.abspath(model), settings=settings.to_dict(), n_outputs_max=n_outputs_max,
+            "simulate",
+            model=os.path.abspath(model),
+            settings=settings.to_dict(),
+            n_outputs_max=n_outputs_max,
             metadata={"tokenizer.ggml.model": "no_vocab", **size},
-        )  # fmt: skip
+        )
         return "".join(reply["log"])
 
     def has_open(self, model: Path) -> bool:

@@ -84,9 +84,12 @@ def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0, 
     if n_devices > 1:  # devices of several servers have the same name, so that none can be named
         return simulate(model, settings.but(rpc_servers=servers, devices=None), n_outputs_max)
     on_loopback = settings.but(
-        rpc_servers=servers, devices=(STAND_IN,), tensor_split=None, main_gpu=0,
+        rpc_servers=servers,
+        devices=(STAND_IN,),
+        tensor_split=None,
+        main_gpu=0,
         override_tensor=tuple(map(_to_stand_in, settings.override_tensor)),
-    )  # fmt: skip
+    )
     return simulate(model, on_loopback, n_outputs_max)
 
 

@@ -84,9 +84,16 @@ class Operations:
         self._call("ggml_backend_free", ctypes.c_void_p(self.backend), result=None)
 
     def mul_mat(
-        self, type: str, n_rows: int, n_cols: int, n_tokens: int, n_matrices: int, seconds: float,
-        least_passes: int = 3, extra_bufts: bool = True,
-    ) -> tuple[list[float], str]:  # fmt: skip
+        self,
+        type: str,
+        n_rows: int,
+        n_cols: int,
+        n_tokens: int,
+        n_matrices: int,
+        seconds: float,
+        least_passes: int = 3,
+        extra_bufts: bool = True,
+    ) -> tuple[list[float], str]:
         """Seconds of each pass over n_matrices products (n_rows, n_cols) x (n_cols, n_tokens), and the buffer type.
 
         The weights lie in the first extra buffer type of the device that supports the product, as in make_cpu_buft_list
@@ -102,9 +109,20 @@ class Operations:
         return times, buffer
 
     def attention(
-        self, type_k: str, type_v: str, flash: bool, head_dim: int, n_head: int, n_head_kv: int, n_tokens: int,
-        n_cells: int, depth: int, n_blocks: int, seconds: float, least_passes: int = 3,
-    ) -> list[float]:  # fmt: skip
+        self,
+        type_k: str,
+        type_v: str,
+        flash: bool,
+        head_dim: int,
+        n_head: int,
+        n_head_kv: int,
+        n_tokens: int,
+        n_cells: int,
+        depth: int,
+        n_blocks: int,
+        seconds: float,
+        least_passes: int = 3,
+    ) -> list[float]:
         """Seconds of each pass over the attention of n_blocks: n_tokens queries on `depth` cells, n_cells in the view.
 
         The operations and layouts are those of llama_graph_context::build_attn_mha (llama-graph.cpp): with flash
@@ -122,17 +140,31 @@ class Operations:
                 return self._repeated(lambda: self._compute(graph, results[-1]), seconds, least_passes)
 
     def _flash_attention(
-        self, context: ctypes.c_void_p, q: int, mask: int, type_k: str, type_v: str, head_dim: int, n_head_kv: int,
+        self,
+        context: ctypes.c_void_p,
+        q: int,
+        mask: int,
+        type_k: str,
+        type_v: str,
+        head_dim: int,
+        n_head_kv: int,
         n_cells: int,
-    ) -> int:  # fmt: skip
+    ) -> int:
         k, v = (self._heads(context, type, head_dim, n_head_kv, n_cells) for type in (type_k, type_v))
         numbers = map(ctypes.c_float, (head_dim**-0.5, 0.0, 0.0))  # scale, max_bias, logit_softcap
         return self._op("ggml_flash_attn_ext", context, q, k, v, mask, *numbers)
 
     def _plain_attention(
-        self, context: ctypes.c_void_p, q: int, mask: int, type_k: str, type_v: str, head_dim: int, n_head_kv: int,
+        self,
+        context: ctypes.c_void_p,
+        q: int,
+        mask: int,
+        type_k: str,
+        type_v: str,
+        head_dim: int,
+        n_head_kv: int,
         n_cells: int,
-    ) -> int:  # fmt: skip
+    ) -> int:
         k = self._heads(context, type_k, head_dim, n_head_kv, n_cells)
         transposed = self._tensor(context, type_v, n_cells, head_dim * n_head_kv)
         row = row_bytes(type_v, n_cells)

@@ -94,8 +94,10 @@ def _gpu(name: str | None, engine: Engine) -> Device:
     if not found:
         what = f"There is no GPU {name!r}" if name else "There is no GPU whose memory could be limited"
         have = f"; llama.cpp sees {known}." if cards else "; llama.cpp sees none."
-        raise DeviceUnavailable(f"{what}{have} Without one: lab.fit(..., vram='8GiB') plans for a card, and "
-                                "limit_vram(..., device=lab.loopback_device()) limits a second device.")  # fmt: skip
+        raise DeviceUnavailable(
+            f"{what}{have} Without one: lab.fit(..., vram='8GiB') plans for a card, and "
+            "limit_vram(..., device=lab.loopback_device()) limits a second device."
+        )
     if len(found) > 1:
         raise InvalidSettings(f"There are several GPUs: {known}. Say which one: device={found[0].name!r}.")
     return found[0]

@@ -31,8 +31,12 @@ ALWAYS = ("--offline", "--log-timestamps", "--log-prefix", "--log-colors", "off"
 STAMP = re.compile(r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) \w (.*)")  # minutes, seconds, ms, us: common/log.cpp:119
 LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
 LAUNCHED = re.compile(r"slot\s+launch_slot_\S*: id +(\d+) \| task (\d+) \| processing task")
-CHOSEN = {"n_threads": r"n_threads = (\d+) \(n_threads_batch", "n_threads_batch": r"n_threads_batch = (\d+)\)",
-          "n_ctx": r"llama_context: n_ctx +=\s+(\d+)", "n_seq_max": r"initializing, n_slots = (\d+)"}  # fmt: skip
+CHOSEN = {
+    "n_threads": r"n_threads = (\d+) \(n_threads_batch",
+    "n_threads_batch": r"n_threads_batch = (\d+)\)",
+    "n_ctx": r"llama_context: n_ctx +=\s+(\d+)",
+    "n_seq_max": r"initializing, n_slots = (\d+)",
+}
 LAST_LINES = 12
 # Options that the server turns off for some models, and how it calls them; server-context.cpp:1148-1183.
 MAY_BE_IGNORED = {"--cache-reuse": "cache_reuse", "--context-shift": "ctx_shift", "--swa-full": "swa_full"}

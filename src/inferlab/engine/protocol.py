@@ -12,8 +12,18 @@ from inferlab.engine.log import Buffer, TensorPlaces
 from inferlab.machine import Machine
 from inferlab.settings import Settings
 
-NEED_NO_MODEL = ("ready", "machine", "open", "simulate", "quantize", "free_reference", "multiply", "attend", "transfer",
-                 "hold_memory")  # fmt: skip
+NEED_NO_MODEL = (
+    "ready",
+    "machine",
+    "open",
+    "simulate",
+    "quantize",
+    "free_reference",
+    "multiply",
+    "attend",
+    "transfer",
+    "hold_memory",
+)
 ProgressCallback = Callable[[int, int], None]
 
 

@@ -255,9 +255,7 @@ class Worker:
 
     # --- files ------------------------------------------------------------------------------
 
-    def do_quantize(
-        self, source: str, target: str, dry_run: bool, **choices: Any
-    ) -> dict[str, list[str]]:
+    def do_quantize(self, source: str, target: str, dry_run: bool, **choices: Any) -> dict[str, list[str]]:
         """Write `source` with other types, sending the progress as each tensor begins; dry_run only logs the sizes."""
         params, _kept = quantizer_params(self.api, dry_run=dry_run, **choices)
         self.log.clear()

@@ -12,8 +12,16 @@ from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_vocabulary import Vocabulary
 
 OVERRIDES = ("n_cpu_moe", "cpu_moe", "override_tensor")
-DECIDE_PLACEMENT = ("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "devices", "rpc_servers", "no_host",
-                    *OVERRIDES)  # fmt: skip
+DECIDE_PLACEMENT = (
+    "n_gpu_layers",
+    "split_mode",
+    "main_gpu",
+    "tensor_split",
+    "devices",
+    "rpc_servers",
+    "no_host",
+    *OVERRIDES,
+)
 DECIDE_LOADING = (*DECIDE_PLACEMENT, "load_mode", "use_extra_bufts")
 FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 

@@ -35,9 +35,13 @@ def buffers(run: Run) -> go.Figure:
         sizes = {names[b.device]: b.n_bytes / MIB for b in run.buffers if b.kind == kind}
         if sizes:
             figure.add_bar(
-                y=list(names.values()), x=[sizes.get(device, 0) for device in names.values()], name=name,
-                orientation="h", marker_color=colour, hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
-            )  # fmt: skip
+                y=list(names.values()),
+                x=[sizes.get(device, 0) for device in names.values()],
+                name=name,
+                orientation="h",
+                marker_color=colour,
+                hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
+            )
     stacked(figure, len(names))
     return figure
 
@@ -51,8 +55,12 @@ def resident_memory(found: Mapping[str, Residence], badge: str) -> go.Figure:
     figure = blank(badge, f"Resident memory right after loading: {text}.", x="MiB")
     for kind, (size, colour) in RESIDENT.items():
         figure.add_bar(
-            y=list(found), x=[size(one) / MIB for one in found.values()], name=kind, orientation="h",
-            marker_color=colour, hovertemplate=f"{kind}: %{{x:.1f}} MiB<extra>%{{y}}</extra>",
-        )  # fmt: skip
+            y=list(found),
+            x=[size(one) / MIB for one in found.values()],
+            name=kind,
+            orientation="h",
+            marker_color=colour,
+            hovertemplate=f"{kind}: %{{x:.1f}} MiB<extra>%{{y}}</extra>",
+        )
     stacked(figure, len(found))
     return figure

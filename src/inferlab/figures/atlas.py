@@ -21,12 +21,21 @@ def atlas_rates(found: Sequence[Entry], badge: str | None = None) -> go.Figure:
     Runs that were disturbed on purpose are left out.
     """
     counted = [entry for entry in found if not entry.disturbed]
-    text = [f"{phase} {len(errors)} points, median error {typical(errors):.1%}"
-            for phase in PHASES if (errors := rate_errors(counted, phase))]  # fmt: skip
-    figure = blank(badge, f"Measured against predicted tokens per second: {'; '.join(text) or 'none'}.",
-                   "predicted tokens per second", "measured tokens per second")  # fmt: skip
-    spots = {phase: [(e.device, _about(e), c.predicted, c.measured) for e in counted if (c := e.checked(phase))]
-             for phase in PHASES}  # fmt: skip
+    text = [
+        f"{phase} {len(errors)} points, median error {typical(errors):.1%}"
+        for phase in PHASES
+        if (errors := rate_errors(counted, phase))
+    ]
+    figure = blank(
+        badge,
+        f"Measured against predicted tokens per second: {'; '.join(text) or 'none'}.",
+        "predicted tokens per second",
+        "measured tokens per second",
+    )
+    spots = {
+        phase: [(e.device, _about(e), c.predicted, c.measured) for e in counted if (c := e.checked(phase))]
+        for phase in PHASES
+    }
     _equal(figure, [spot for several in spots.values() for spot in several])
     for phase, several in spots.items():
         _scatter(figure, phase, COLOURS[phase], several)
@@ -52,11 +61,15 @@ def _scatter(figure: go.Figure, name: str, colour: str, spots: Sequence[Spot]) -
     for kind, symbol in SYMBOLS.items():
         if several := [spot for spot in spots if _kind(spot[0]) == kind]:
             figure.add_scatter(
-                x=[s[2] for s in several], y=[s[3] for s in several], text=[s[1] for s in several],
-                name=f"{name}, {kind}", mode="markers", opacity=0.75,
+                x=[s[2] for s in several],
+                y=[s[3] for s in several],
+                text=[s[1] for s in several],
+                name=f"{name}, {kind}",
+                mode="markers",
+                opacity=0.75,
                 marker={"color": colour, "size": 8, "symbol": symbol},
                 hovertemplate=f"%{{text}}<br>predicted %{{x:.4g}}, measured %{{y:.4g}} tokens/s<extra>{name}</extra>",
-            )  # fmt: skip
+            )
 
 
 def _kind(device: str) -> str:

@@ -40,8 +40,9 @@ def batch_rates(measured: BatchedDecode) -> go.Figure:
         x=sizes, y=[n * alone for n in sizes], name="n times one", mode="lines", line={"color": EDGE, "dash": "dot"}
     )
     for name, colour, of in (
-        ("all together", DECODE, lambda n, s: n / s), ("each of them", PURPLE, lambda n, s: 1 / s)
-    ):  # fmt: skip
+        ("all together", DECODE, lambda n, s: n / s),
+        ("each of them", PURPLE, lambda n, s: 1 / s),
+    ):
         every = [(one.n_sequences, of(one.n_sequences, s)) for one in measured.points for s in one.step_seconds]
         medians = [(c.n_sequences, of(c.n_sequences, c.median_seconds)) for c in measured.points]
         samples_and_medians(figure, every, medians, name, colour)

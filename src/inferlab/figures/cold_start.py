@@ -30,9 +30,13 @@ def cold_starts(starts: Sequence[ColdStart]) -> go.Figure:
     for name, (phases, colour) in GROUPS.items():
         values = [1e3 * sum(start.phases.get(phase, 0.0) for phase in phases) for start in starts]
         figure.add_bar(
-            y=names, x=values, name=name, orientation="h", marker_color=colour,
+            y=names,
+            x=values,
+            name=name,
+            orientation="h",
+            marker_color=colour,
             hovertemplate=f"{name} %{{x:.2f}} ms<extra></extra>",
-        )  # fmt: skip
+        )
     stacked(figure, len(starts))
     figure.update_layout(height=280 + 64 * len(starts))
     return figure

@@ -61,9 +61,14 @@ def token_against_cells(runs: Mapping[str, Sequence[Run | DepthScaling]]) -> go.
         ends = [(n, 1e3 * lines[name].at(n)) for n in (min(steps), max(steps))]
         dashed_line(figure, ends, name, colour, dash)
         figure.add_scatter(
-            x=list(steps), y=[1e3 * s for s in steps.values()], mode="markers", name=f"{name}, {CELL_STEP}-cell steps",
-            marker={"color": colour, "size": 9}, showlegend=False, hovertemplate="%{x} cells: %{y:.3f} ms",
-        )  # fmt: skip
+            x=list(steps),
+            y=[1e3 * s for s in steps.values()],
+            mode="markers",
+            name=f"{name}, {CELL_STEP}-cell steps",
+            marker={"color": colour, "size": 9},
+            showlegend=False,
+            hovertemplate="%{x} cells: %{y:.3f} ms",
+        )
     rows = 20 * len(level)
     figure.update_layout(showlegend=True, height=400 + rows, legend={"orientation": "v"}, margin={"t": 24 + rows})
     figure.update_xaxes(rangemode="tozero")

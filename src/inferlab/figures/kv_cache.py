@@ -22,9 +22,11 @@ def kv_formulas(readings: Mapping[str, int], engine_bytes: int, badge: str) -> g
     colours = [RIGHT if name == "right" else WRONG for name in readings]
     figure.add_bar(
         y=[f"{name}: {n_bytes / engine_bytes:.2f} times" for name, n_bytes in readings.items()],
-        x=[n_bytes / MIB for n_bytes in readings.values()], orientation="h", marker_color=colours,
+        x=[n_bytes / MIB for n_bytes in readings.values()],
+        orientation="h",
+        marker_color=colours,
         hovertemplate="%{y}: %{x:.2f} MiB<extra></extra>",
-    )  # fmt: skip
+    )
     figure.add_vline(engine_bytes / MIB, line={"color": RIGHT, "dash": "dash", "width": 2}, layer="below")
     figure.update_layout(height=220 + 34 * len(readings))
     figure.update_xaxes(range=[0, 1.05 * max(*readings.values(), engine_bytes) / MIB])
@@ -79,9 +81,15 @@ def cache_runs(runs: Sequence[Run]) -> go.Figure:
     badge = runs[0].badge if runs else None
     figure = blank(badge, f"Measured caches: {text or 'none yet'}.", "MiB")
     figure.add_bar(
-        y=names, x=reserved, name="reserved", orientation="h", marker_color=RESERVED, textposition="outside",
-        text=texts, cliponaxis=False,
-    )  # fmt: skip
+        y=names,
+        x=reserved,
+        name="reserved",
+        orientation="h",
+        marker_color=RESERVED,
+        textposition="outside",
+        text=texts,
+        cliponaxis=False,
+    )
     figure.add_bar(y=names, x=used, name="in use", orientation="h", marker_color=OLIVE)
     figure.update_layout(showlegend=True, height=240 + 60 * max(2, len(runs)))
     figure.update_xaxes(range=room_beside_bars(names, reserved, texts))

@@ -33,9 +33,13 @@ def memory_breakdown(plan: MemoryPlan, room_bytes: Mapping[str, int | None] | No
         sizes = [(plan.devices[device].parts[kind] or 0) / factor for device in devices]
         if any(sizes):
             figure.add_bar(
-                y=devices, x=sizes, name=name, orientation="h", marker_color=colour,
+                y=devices,
+                x=sizes,
+                name=name,
+                orientation="h",
+                marker_color=colour,
                 hovertemplate=f"{name} %{{x:.3f}} {unit}<extra>%{{y}}</extra>",
-            )  # fmt: skip
+            )
     for device, n_bytes in rooms.items():
         _room_across(figure, devices.index(device), n_bytes, factor)
     if rooms:
@@ -55,10 +59,14 @@ def layer_bytes(plan: MemoryPlan) -> go.Figure:
             shown, places = [sum(one.values()) / MIB for one in here], [", ".join(one) for one in here]
             if any(shown):
                 figure.add_bar(
-                    x=names, y=shown, name=f"{name}, {'host' if on_host else 'device'}", marker_color=colour,
-                    marker_pattern_shape="/" if on_host else "", customdata=places,
+                    x=names,
+                    y=shown,
+                    name=f"{name}, {'host' if on_host else 'device'}",
+                    marker_color=colour,
+                    marker_pattern_shape="/" if on_host else "",
+                    customdata=places,
                     hovertemplate=f"{name} %{{y:.2f}} MiB on %{{customdata}}<extra>%{{x}}</extra>",
-                )  # fmt: skip
+                )
     figure.update_layout(barmode="stack", showlegend=True, bargap=0.15)
     figure.update_xaxes(type="category", categoryorder="array", categoryarray=names, tickvals=_layers_named(names))
     return figure
@@ -84,14 +92,23 @@ def context_against_memory(
     for (name, points), colour in zip(series.items(), SERIES_COLOURS, strict=False):
         x, y = zip(*points, strict=True)
         figure.add_scatter(
-            x=x, y=y, name=name, mode="lines", line={"color": colour, "width": 2},
+            x=x,
+            y=y,
+            name=name,
+            mode="lines",
+            line={"color": colour, "width": 2},
             hovertemplate=f"{name}<br>n_ctx %{{x:,}}: %{{y:.2f}} GiB<extra></extra>",
-        )  # fmt: skip
+        )
     figure.add_hline(y=room_bytes / GIB, line={"color": ROOM, "width": 2, "dash": "dash"})
     figure.add_annotation(
-        text=f"room: {room_bytes / GIB:.2f} GiB", x=0, xref="paper", xanchor="left", y=room_bytes / GIB,
-        yanchor="bottom", showarrow=False,
-    )  # fmt: skip
+        text=f"room: {room_bytes / GIB:.2f} GiB",
+        x=0,
+        xref="paper",
+        xanchor="left",
+        y=room_bytes / GIB,
+        yanchor="bottom",
+        showarrow=False,
+    )
     figure.update_layout(showlegend=True)
     highest = max([room_bytes / GIB, *(gib for points in series.values() for _, gib in points)])
     figure.update_yaxes(from_zero(highest))
@@ -107,11 +124,14 @@ def memory_residuals(pairs: Mapping[str, tuple[MemoryPlan, Run]]) -> go.Figure:
         found = [(setting, gap) for setting, each in gaps.items() for gap in each if gap.kind == kind]
         known = [(setting, gap) for setting, gap in found if gap.difference_bytes is not None]
         figure.add_scatter(
-            y=[setting for setting, _ in known], x=[gap.difference_bytes / MIB for _, gap in known], name=name,
-            mode="markers", marker={"color": colour, "size": 9, "opacity": 0.8},
+            y=[setting for setting, _ in known],
+            x=[gap.difference_bytes / MIB for _, gap in known],
+            name=name,
+            mode="markers",
+            marker={"color": colour, "size": 9, "opacity": 0.8},
             customdata=[gap.device for _, gap in known],
             hovertemplate=f"{name} on %{{customdata}}: %{{x:+.3f}} MiB<extra>%{{y}}</extra>",
-        )  # fmt: skip
+        )
     figure.add_vrect(x0=-LOG_ROUNDING, x1=LOG_ROUNDING, fillcolor=EDGE, line_width=0, layer="below")
     figure.update_layout(showlegend=True, height=220 + 24 * len(gaps))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(gaps), autorange="reversed")
@@ -182,8 +202,10 @@ def _places_text(places: Sequence[str], layers: Sequence[Mapping[str, int]]) -> 
 
 
 def _contexts_text(series: Mapping[str, Sequence[tuple[int, float]]], room: float) -> str:
-    text = "; ".join(f"{name} from {points[0][1]:.2f} GiB at {points[0][0]:,} tokens to {points[-1][1]:.2f} GiB at "
-                     f"{points[-1][0]:,}" for name, points in series.items())  # fmt: skip
+    text = "; ".join(
+        f"{name} from {points[0][1]:.2f} GiB at {points[0][0]:,} tokens to {points[-1][1]:.2f} GiB at {points[-1][0]:,}"
+        for name, points in series.items()
+    )
     return f"Planned bytes on the device against the context: {text}. The room is {room:.2f} GiB."
 
 

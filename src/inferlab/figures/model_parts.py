@@ -36,9 +36,13 @@ def cost_by_part(model: Model, n_cells: int) -> go.Figure:
     names = [part.name for part in parts]
     for name, shares, colour in (("bytes", bytes_share, BYTES), ("operations", operations_share, OPERATIONS)):
         figure.add_bar(
-            y=names, x=shares, name=name, orientation="h", marker_color=colour,
+            y=names,
+            x=shares,
+            name=name,
+            orientation="h",
+            marker_color=colour,
             hovertemplate=f"%{{y}}: %{{x:.1f}} % of the {name}<extra></extra>",
-        )  # fmt: skip
+        )
     stacked(figure, len(names))
     figure.update_layout(barmode="group", height=240 + 30 * len(names))
     return figure
@@ -60,10 +64,13 @@ def tensor_bytes(model: Model) -> go.Figure:
     )
     for index, kind in enumerate(types):
         figure.add_bar(
-            y=list(sizes), x=[kinds.get(kind, 0) / unit for kinds in sizes.values()], name=kind, orientation="h",
+            y=list(sizes),
+            x=[kinds.get(kind, 0) / unit for kinds in sizes.values()],
+            name=kind,
+            orientation="h",
             marker_color=SERIES_COLOURS[index % len(SERIES_COLOURS)],
             hovertemplate=f"%{{y}}: %{{x:.4g}} {name} in {kind}<extra></extra>",
-        )  # fmt: skip
+        )
     stacked(figure, len(sizes))
     figure.update_layout(height=240 + 26 * len(sizes))
     return figure

@@ -93,11 +93,19 @@ def _bytes(held: Held, factor: int, unit: str) -> list[dict]:
     for kind, (name, colour) in KINDS.items():
         sizes = [(parts.get(kind) or 0) / factor for parts in held.values()]
         if any(sizes):
-            bars.append({
-                "type": "bar", "y": list(held), "x": sizes, "name": name, "orientation": "h",
-                "marker": {"color": colour}, "hovertemplate": f"{name} %{{x:.3f}} {unit}<extra>%{{y}}</extra>",
-                "xaxis": "x", "yaxis": "y",
-            })  # fmt: skip
+            bars.append(
+                {
+                    "type": "bar",
+                    "y": list(held),
+                    "x": sizes,
+                    "name": name,
+                    "orientation": "h",
+                    "marker": {"color": colour},
+                    "hovertemplate": f"{name} %{{x:.3f}} {unit}<extra>%{{y}}</extra>",
+                    "xaxis": "x",
+                    "yaxis": "y",
+                }
+            )
     return bars
 
 
@@ -109,14 +117,25 @@ def _predicted(row: int, phase: str, colour: str, plans: Sequence[SpeedPlan]) ->
     steps = [getattr(plan, phase) for plan in plans]
     least, most = zip(*(step.rate_range for step in steps), strict=True)
     band = {
-        "x": [*x, *reversed(x)], "y": [*most, *reversed(least)], "fill": "toself", "fillcolor": EDGE, "mode": "none",
-        "name": "band of the prediction", "showlegend": row == 2, "hoverinfo": "skip", "opacity": 0.5,
-    }  # fmt: skip
+        "x": [*x, *reversed(x)],
+        "y": [*most, *reversed(least)],
+        "fill": "toself",
+        "fillcolor": EDGE,
+        "mode": "none",
+        "name": "band of the prediction",
+        "showlegend": row == 2,
+        "hoverinfo": "skip",
+        "opacity": 0.5,
+    }
     line = {
-        "x": x, "y": [step.tokens_per_second for step in steps], "name": f"{phase}, predicted", "mode": "lines",
-        "line": {"color": colour, "width": 2}, "text": [step.bound_by for step in steps],
+        "x": x,
+        "y": [step.tokens_per_second for step in steps],
+        "name": f"{phase}, predicted",
+        "mode": "lines",
+        "line": {"color": colour, "width": 2},
+        "text": [step.bound_by for step in steps],
         "hovertemplate": f"{phase} predicted %{{y:.1f}} tokens/s<br>most of it: %{{text}}<extra>%{{x}} layers</extra>",
-    }  # fmt: skip
+    }
     return [_in_row(row, band), _in_row(row, line)]
 
 
@@ -128,19 +147,25 @@ def _measured(row: int, phase: str, colour: str, runs: Sequence[Run], plans: Seq
         return []
     passes = {
         "x": [run.settings.n_gpu_layers for _, run, rates in found for _ in rates],
-        "y": [rate for *_, rates in found for rate in rates], "mode": "markers+text", "hoverinfo": "skip",
-        "showlegend": False, "name": "every pass", "marker": {"color": colour, "opacity": 0.3, "size": 5},
+        "y": [rate for *_, rates in found for rate in rates],
+        "mode": "markers+text",
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "name": "every pass",
+        "marker": {"color": colour, "opacity": 0.3, "size": 5},
         "text": [text for number, _, rates in found for text in _above_highest(number, rates)],
         "textposition": "top center",
-    }  # fmt: skip
+    }
     alike = [not plans or same_curve(run.settings, plans[0].settings) for _, run, _ in found]
     medians = {
-        "x": [run.settings.n_gpu_layers for _, run, _ in found], "y": [median(rates) for *_, rates in found],
-        "name": f"{phase}, measured", "mode": "markers",
+        "x": [run.settings.n_gpu_layers for _, run, _ in found],
+        "y": [median(rates) for *_, rates in found],
+        "name": f"{phase}, measured",
+        "mode": "markers",
         "customdata": [settings_text(run.settings, run) for _, run, _ in found],
         "marker": {"color": colour, "size": 10, "symbol": ["circle" if one else "circle-open" for one in alike]},
         "hovertemplate": f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
-    }  # fmt: skip
+    }
     return [_in_row(row, passes), _in_row(row, medians)]
 
 
@@ -177,8 +202,13 @@ def settings_text(settings: Settings, run: Run | None = None) -> str:
     """The settings with a control in the split lab, in one line."""
     kept = "cache with its layer" if settings.offload_kqv else "cache on the host"
     links = [link.text for link in run.links] if run else []
-    text = [f"n_ctx {settings.n_ctx}", f"K {settings.type_k}, V {settings.type_v}",
-            f"flash attention {settings.flash_attn}", kept, *links]  # fmt: skip
+    text = [
+        f"n_ctx {settings.n_ctx}",
+        f"K {settings.type_k}, V {settings.type_v}",
+        f"flash attention {settings.flash_attn}",
+        kept,
+        *links,
+    ]
     return ", ".join(text)
 
 

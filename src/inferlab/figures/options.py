@@ -75,11 +75,15 @@ def _rate_line(figure: go.Figure, phase: str, label: str, runs: Mapping[Any, Run
     points(figure, [(value_text(v), rate / first) for v, rates in every.items() for rate in rates], title, colour)
     figure.data[-1].showlegend = False
     figure.add_scatter(
-        x=[value_text(value) for value in every], y=[median(rates) / first for rates in every.values()], name=title,
-        mode="lines+markers", line={"color": colour, "width": 2, "dash": dash}, marker={"size": 8},
+        x=[value_text(value) for value in every],
+        y=[median(rates) / first for rates in every.values()],
+        name=title,
+        mode="lines+markers",
+        line={"color": colour, "width": 2, "dash": dash},
+        marker={"size": 8},
         customdata=[median(rates) for rates in every.values()],
         hovertemplate="%{x}: %{customdata:.1f} tokens/s, %{y:.2f} times<extra></extra>",
-    )  # fmt: skip
+    )
 
 
 def _rates_text(phase: str, label: str, runs: Mapping[Any, Run]) -> str:
@@ -106,7 +110,7 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
         + f"; line: {fit.intercept:.1f} ms and {fit.slope:.2f} ms for each layer.",
         x="layers on the host, output layer counted",
         y="ms a token",
-    )  # fmt: skip
+    )
     points(figure, [(left, one) for left, ms in times.items() for one in ms], "ms a token", DECODE)
     fitted = [(left, fit.at(left)) for left in range(1, n_layer + 1)]
     line(figure, fitted, "straight line", DECODE, marks=False)
@@ -114,11 +118,23 @@ def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
         dashed_line(figure, [(left, fit.at(left)) for left in (inner, outer)], "not divided", DECODE, "dot")
         figure.data[-1].showlegend = False
     figure.add_scatter(
-        x=[left for left, _ in fitted], y=[1000 / ms for _, ms in fitted], name="its rate", yaxis="y2", mode="lines",
-        line={"color": GREY, "dash": "dot"}, hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",
-    )  # fmt: skip
-    second = {"title": "tokens/s", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
-              "tickmode": "auto", "nticks": 5}  # fmt: skip
+        x=[left for left, _ in fitted],
+        y=[1000 / ms for _, ms in fitted],
+        name="its rate",
+        yaxis="y2",
+        mode="lines",
+        line={"color": GREY, "dash": "dot"},
+        hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",
+    )
+    second = {
+        "title": "tokens/s",
+        "overlaying": "y",
+        "side": "right",
+        "rangemode": "tozero",
+        "showgrid": False,
+        "tickmode": "auto",
+        "nticks": 5,
+    }
     figure.update_layout(showlegend=True, yaxis2=second, margin_r=60)
     y_from_zero(figure)
     return figure

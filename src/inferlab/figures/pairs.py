@@ -44,15 +44,25 @@ def _phase(figure: go.Figure, pairs: Mapping[str, Paired], controls: Sequence[st
     colour, symbol = PHASES[phase]
     ratios, ends = [one.ratio(phase) for one in pairs.values()], [one.interval(phase) for one in pairs.values()]
     figure.add_scatter(
-        x=ratios, y=[row + side for row in range(len(pairs))], name=phase, mode="markers",
-        marker={"color": colour, "size": 9, "symbol": [symbol + "-open" * (name in controls) for name in pairs],
-                "line": {"color": colour, "width": 2}},
-        error_x={"array": [high - x for x, (_, high) in zip(ratios, ends, strict=True)],
-                 "arrayminus": [x - low for x, (low, _) in zip(ratios, ends, strict=True)],
-                 "color": colour, "width": 5},
+        x=ratios,
+        y=[row + side for row in range(len(pairs))],
+        name=phase,
+        mode="markers",
+        marker={
+            "color": colour,
+            "size": 9,
+            "symbol": [symbol + "-open" * (name in controls) for name in pairs],
+            "line": {"color": colour, "width": 2},
+        },
+        error_x={
+            "array": [high - x for x, (_, high) in zip(ratios, ends, strict=True)],
+            "arrayminus": [x - low for x, (low, _) in zip(ratios, ends, strict=True)],
+            "color": colour,
+            "width": 5,
+        },
         text=[f"{name}: {_ratio_text(one, phase)}" for name, one in pairs.items()],
         hovertemplate=f"%{{text}}<extra>{phase}</extra>",
-    )  # fmt: skip
+    )
 
 
 def _ratio_text(one: Paired, phase: str) -> str:

@@ -65,10 +65,15 @@ def _area(figure: go.Figure, name: str, colour: str, points: list[tuple[float, f
     xs = sorted({x for x, _ in [*points, *below]})
     sides = [(x, side) for x in xs for side in (0, -1)]
     figure.add_scatter(
-        x=[x for x, _ in sides], y=[_at(below, *side) + _at(points, *side) / GIB for side in sides], name=name,
-        mode="lines", line={"color": colour, "width": 0}, fill="tonexty" if figure.data else "tozeroy",
-        fillcolor=colour, hovertemplate=f"up to {name}: %{{y:.2f}} GiB<extra></extra>",
-    )  # fmt: skip
+        x=[x for x, _ in sides],
+        y=[_at(below, *side) + _at(points, *side) / GIB for side in sides],
+        name=name,
+        mode="lines",
+        line={"color": colour, "width": 0},
+        fill="tonexty" if figure.data else "tozeroy",
+        fillcolor=colour,
+        hovertemplate=f"up to {name}: %{{y:.2f}} GiB<extra></extra>",
+    )
 
 
 def _at(points: list[tuple[float, float]], x: float, side: int) -> float:
@@ -88,8 +93,10 @@ def _phases(figure: go.Figure, n_prompt: int, n_ctx: int) -> None:
     """The names of the three phases above the axes, the two of the request in their colours."""
     start = load_steps(n_ctx)[0]
     for name, x0, x1, colour in (
-        ("load", start, 0, EDGE), ("prefill", 0, n_prompt, PREFILL), ("decode", n_prompt, n_ctx, DECODE)
-    ):  # fmt: skip
+        ("load", start, 0, EDGE),
+        ("prefill", 0, n_prompt, PREFILL),
+        ("decode", n_prompt, n_ctx, DECODE),
+    ):
         figure.add_shape(type="rect", x0=x0, x1=x1, yref="paper", y0=1, y1=1.02, fillcolor=colour, line_width=0)
         figure.add_annotation(text=name, x=(x0 + x1) / 2, yref="paper", y=1.02, yanchor="bottom", showarrow=False)
     figure.update_layout(legend={"y": 1.09})
@@ -101,9 +108,14 @@ def _phases(figure: go.Figure, n_prompt: int, n_ctx: int) -> None:
 def _room(figure: go.Figure, room_bytes: int) -> None:
     figure.add_hline(y=room_bytes / GIB, line={"color": ROOM, "width": 2, "dash": "dash"})
     figure.add_annotation(
-        text=f"room: {room_bytes / GIB:.2f} GiB", xref="paper", x=0, xanchor="left", y=room_bytes / GIB,
-        yanchor="bottom", showarrow=False,
-    )  # fmt: skip
+        text=f"room: {room_bytes / GIB:.2f} GiB",
+        xref="paper",
+        x=0,
+        xanchor="left",
+        y=room_bytes / GIB,
+        yanchor="bottom",
+        showarrow=False,
+    )
 
 
 def _text(plan: MemoryPlan, parts: dict[str, int], n_prompt: int, room_bytes: int) -> str:

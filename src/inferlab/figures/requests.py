@@ -26,14 +26,23 @@ def timeline(run: Run) -> go.Figure:
         x="milliseconds since the call",
     )
     figure.add_bar(
-        y=["prefill"], x=[ends[0]], orientation="h", name="prefill", marker_color=PREFILL,
+        y=["prefill"],
+        x=[ends[0]],
+        orientation="h",
+        name="prefill",
+        marker_color=PREFILL,
         hovertemplate=f"{run.n_prompt} prompt tokens<br>first token after %{{x:.2f}} ms<extra></extra>",
-    )  # fmt: skip
+    )
     figure.add_bar(
-        y=["decode"] * len(gaps), x=gaps, base=ends[:-1], orientation="h", name="decode", marker_color=DECODE,
+        y=["decode"] * len(gaps),
+        x=gaps,
+        base=ends[:-1],
+        orientation="h",
+        name="decode",
+        marker_color=DECODE,
         marker_line={"width": 0.5, "color": EDGE},
         hovertemplate="token known at %{base:.2f} + %{x:.2f} ms<extra></extra>",
-    )  # fmt: skip
+    )
     figure.update_layout(barmode="overlay", height=300)
     figure.update_yaxes(autorange="reversed")
     return figure

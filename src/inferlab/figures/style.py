@@ -69,9 +69,20 @@ def write_badge(figure: go.Figure, badge: str) -> None:
         more = badge_margin(len(lines)) - margin
         figure.update_layout(height=figure.layout.height + more, margin_b=margin + more)
     figure.add_annotation(
-        name=BADGE, text="<br>".join(lines), showarrow=False, align="left", font={"size": 11},
-        xref="paper", x=1, xanchor="right", yref="paper", y=0, yanchor="top", yshift=BADGE_SHIFT, opacity=0.75,
-    )  # fmt: skip
+        name=BADGE,
+        text="<br>".join(lines),
+        showarrow=False,
+        align="left",
+        font={"size": 11},
+        xref="paper",
+        x=1,
+        xanchor="right",
+        yref="paper",
+        y=0,
+        yanchor="top",
+        yshift=BADGE_SHIFT,
+        opacity=0.75,
+    )
 
 
 def badge_margin(n_lines: int) -> int:
@@ -85,9 +96,16 @@ def heading(figure: go.Figure, text: str) -> None:
     more = HEADING_LINE_PIXELS * (len(lines) - 1)
     figure.update_layout(height=figure.layout.height + more, margin_t=figure.layout.margin.t + more)
     figure.add_annotation(
-        text="<br>".join(lines), showarrow=False, align="left", xref="paper", x=0, xanchor="left", yref="paper", y=1,
+        text="<br>".join(lines),
+        showarrow=False,
+        align="left",
+        xref="paper",
+        x=0,
+        xanchor="left",
+        yref="paper",
+        y=1,
         yanchor="bottom",
-    )  # fmt: skip
+    )
 
 
 def from_zero(highest: float, lowest: float = 0, n_steps: int = 5) -> dict[str, Any]:
@@ -179,10 +197,13 @@ def dashed_line(
 ) -> None:
     """Values joined by a line without marks; `dash` and `shape` are plotly's, such as "dot" and "hv"."""
     figure.add_scatter(
-        x=[x for x, _ in values], y=[y for _, y in values], name=name, mode="lines",
+        x=[x for x, _ in values],
+        y=[y for _, y in values],
+        name=name,
+        mode="lines",
         line={"color": colour, "width": 2, "dash": dash, "shape": shape},
         hovertemplate=f"%{{x}}: %{{y:.3f}}<extra>{name}</extra>",
-    )  # fmt: skip
+    )
 
 
 def stacked(figure: go.Figure, n_bars: int) -> None:

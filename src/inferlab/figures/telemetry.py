@@ -160,9 +160,12 @@ def _stack(figure: go.Figure, n_panels: int, n_badge_lines: int) -> None:
     heights = [PASSES_PIXELS, *[PANEL_PIXELS] * n_panels]
     inside = sum(heights) + GAP_PIXELS * n_panels
     figure.set_subplots(
-        rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights,
+        rows=len(heights),
+        cols=1,
+        shared_xaxes=True,
+        row_heights=heights,
         vertical_spacing=GAP_PIXELS / inside if n_panels else 0,
-    )  # fmt: skip
+    )
     margin = {"l": 48, "r": 16, "t": 32, "b": badge_margin(n_badge_lines)}
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0}
     figure.update_layout(
@@ -183,14 +186,31 @@ def _spans(figure: go.Figure, run: Run) -> None:
     for name, colour, spans in (("prefill", PREFILL, prefill), ("decode", DECODE, decode)):
         starts, lengths = [start for start, _ in spans], [length for _, length in spans]
         figure.add_bar(
-            y=["pass"] * len(spans), base=starts, x=lengths, orientation="h", name=name, marker_color=colour, width=0.8,
-            hovertemplate=f"{name}: from %{{base:.3f}} s, %{{x:.3f}} s long<extra></extra>", row=1, col=1,
-        )  # fmt: skip
+            y=["pass"] * len(spans),
+            base=starts,
+            x=lengths,
+            orientation="h",
+            name=name,
+            marker_color=colour,
+            width=0.8,
+            hovertemplate=f"{name}: from %{{base:.3f}} s, %{{x:.3f}} s long<extra></extra>",
+            row=1,
+            col=1,
+        )
         for start, length in spans:
             figure.add_shape(
-                type="rect", x0=start, x1=start + length, xref="x", y0=0, y1=1, yref="paper",
-                fillcolor=colour, opacity=0.1, line_width=0, layer="below",
-            )  # fmt: skip
+                type="rect",
+                x0=start,
+                x1=start + length,
+                xref="x",
+                y0=0,
+                y1=1,
+                yref="paper",
+                fillcolor=colour,
+                opacity=0.1,
+                line_width=0,
+                layer="below",
+            )
 
 
 def _draw_panel(figure: go.Figure, panel: Panel, row: int) -> None:
@@ -199,15 +219,29 @@ def _draw_panel(figure: go.Figure, panel: Panel, row: int) -> None:
     for line in sorted(panel.lines, key=lambda line: not line.faint):
         style = {"color": READING, "dash": dashes.get(line.name, "solid"), "width": 1 if line.faint else 2}
         figure.add_scatter(
-            x=[at for at, _ in line.points], y=[value for _, value in line.points], mode="lines", name=line.name,
-            line={**style, "shape": "vh" if line.held else "linear"}, opacity=0.5 if line.faint else 1,
-            showlegend=False, hovertemplate=f"%{{x:.2f}} s: %{{y:.4g}}<extra>{line.name}</extra>", row=row, col=1,
-        )  # fmt: skip
+            x=[at for at, _ in line.points],
+            y=[value for _, value in line.points],
+            mode="lines",
+            name=line.name,
+            line={**style, "shape": "vh" if line.held else "linear"},
+            opacity=0.5 if line.faint else 1,
+            showlegend=False,
+            hovertemplate=f"%{{x:.2f}} s: %{{y:.4g}}<extra>{line.name}</extra>",
+            row=row,
+            col=1,
+        )
     highest = max((value for line in panel.lines for _, value in line.points if value is not None), default=0)
     figure.update_yaxes(from_zero(100 if panel.title.endswith("%") else highest, 0, PANEL_STEPS), row=row, col=1)
     key = ", ".join(f"{DASHES[dashes.get(line.name, 'longdash')]} {line.name}" for line in bold if line.name)
     key += ", thin: each" if len(bold) < len(panel.lines) else ""
     figure.add_annotation(
-        text=f"{panel.title}{': ' if key else ''}{key}", showarrow=False, font={"size": 12}, xref="paper", x=0,
-        xanchor="left", yref=f"y{row} domain", y=1, yanchor="bottom",
-    )  # fmt: skip
+        text=f"{panel.title}{': ' if key else ''}{key}",
+        showarrow=False,
+        font={"size": 12},
+        xref="paper",
+        x=0,
+        xanchor="left",
+        yref=f"y{row} domain",
+        y=1,
+        yanchor="bottom",
+    )

@@ -17,10 +17,11 @@ def tuning_rounds(found: Tuning) -> go.Figure:
         found.badge,
         f"A search in {count_text(len(found.rounds), 'round')} over "
         f"{count_text(len(found.rounds[0]), 'candidate')}: "
-        + "; ".join(_round_text(index, one) for index, one in enumerate(found.rounds, 1)) + ".",
+        + "; ".join(_round_text(index, one) for index, one in enumerate(found.rounds, 1))
+        + ".",
         x="round",
         y=f"seconds for {found.n_prompt} + {found.n_gen} tokens",
-    )  # fmt: skip
+    )
     for candidate in found.rounds[0]:
         own = [(index, one) for index, many in enumerate(found.rounds, 1) for one in many if _same(one, candidate)]
         _candidate_line(figure, [(index, one) for index, one in own if one.seconds])
@@ -35,10 +36,15 @@ def _candidate_line(figure: go.Figure, own: list[tuple[int, Candidate]]) -> None
     changes = own[0][1].changes
     name = ", ".join(f"{key}={value_text(value)}" for key, value in changes.items()) or "as it was"
     figure.add_scatter(
-        x=[index for index, _ in own], y=[one.median_seconds for _, one in own], name=name, mode="lines+markers",
-        line={"color": TEAL if changes else GREY, "width": 1.5 if changes else 3}, marker={"size": 8},
-        opacity=0.8 if changes else 1, hovertemplate=f"{name}: %{{y:.3f}} s<extra>round %{{x}}</extra>",
-    )  # fmt: skip
+        x=[index for index, _ in own],
+        y=[one.median_seconds for _, one in own],
+        name=name,
+        mode="lines+markers",
+        line={"color": TEAL if changes else GREY, "width": 1.5 if changes else 3},
+        marker={"size": 8},
+        opacity=0.8 if changes else 1,
+        hovertemplate=f"{name}: %{{y:.3f}} s<extra>round %{{x}}</extra>",
+    )
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
@@ -64,9 +70,12 @@ def tuning_pairs(found: Tuning) -> go.Figure:
         low, high = found.interval
         figure.add_hrect(low, high, fillcolor=TEAL, opacity=0.15, line_width=0)
     figure.add_scatter(
-        x=list(range(1, len(ratios) + 1)), y=ratios, mode="markers", marker={"size": 11, "color": TEAL},
+        x=list(range(1, len(ratios) + 1)),
+        y=ratios,
+        mode="markers",
+        marker={"size": 11, "color": TEAL},
         hovertemplate="pair %{x}: %{y:.3f} times as fast<extra></extra>",
-    )  # fmt: skip
+    )
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
     heading(figure, f"{found.finding}: {found.measured}")
     figure.update_xaxes(dtick=1)

@@ -71,25 +71,32 @@ def plan_view(plan: Plan) -> list[Any]:
         else None
     )
     return element(
-        "div", {},
-        paragraph(f"A run takes {count_text(n_samples, 'sample')} on the {BACKENDS[plan.backend]} with {threads}: each "
-                  f"line below {count_text(plan.repeats, 'time', 'times')}, after one round that does not count."),
+        "div",
+        {},
+        paragraph(
+            f"A run takes {count_text(n_samples, 'sample')} on the {BACKENDS[plan.backend]} with {threads}: each "
+            f"line below {count_text(plan.repeats, 'time', 'times')}, after one round that does not count."
+        ),
         element("section", {"class": "instrument-depths"}, table(["Depth", *PHASES], rows)),
         paragraph(first) if first else None,
         paragraph(DURATION),
         paragraph(OWN),
-    )  # fmt: skip
+    )
 
 
 def differing_view(check: Check) -> list[Any]:
     """Why a GPU is not measured."""
     return element(
-        "div", {},
+        "div",
+        {},
         paragraph(_difference(check)),
-        paragraph("Choose CPU as the backend, or another browser.") if not check.on_gpu else
-        paragraph("A GPU that computes something else has no rate that means anything. The fault may lie in its "
-                  "driver, in the browser or in llama.cpp's WebGPU. Choose CPU as the backend, or another browser."),
-    )  # fmt: skip
+        paragraph("Choose CPU as the backend, or another browser.")
+        if not check.on_gpu
+        else paragraph(
+            "A GPU that computes something else has no rate that means anything. The fault may lie in its "
+            "driver, in the browser or in llama.cpp's WebGPU. Choose CPU as the backend, or another browser."
+        ),
+    )
 
 
 def _difference(check: Check) -> str:
@@ -115,7 +122,8 @@ def run_view(run: BrowserRun, asked: Plan, model: Model) -> list[Any]:
     """All of a run of a model; `asked` is the plan that the form asks for now."""
     saving = {"type": "button", "class": "pst-js-only", "data-save": "browser-llama-bench.json"}
     return element(
-        "div", {},
+        "div",
+        {},
         paragraph("The form asks for another run by now: Start measures it.") if asked != run.plan else None,
         element("div", {"class": "instrument-charts"}, *(chart(run, place) for place in range(len(PHASES)))),
         paragraph(KEY),
@@ -124,7 +132,7 @@ def run_view(run: BrowserRun, asked: Plan, model: Model) -> list[Any]:
         paragraph(OWN),
         facts(run, model),
         paragraph(element("button", saving, "Save as JSON of llama-bench")),
-    )  # fmt: skip
+    )
 
 
 def rates_table(run: BrowserRun) -> list[Any]:

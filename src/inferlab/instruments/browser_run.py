@@ -168,13 +168,28 @@ def read_run(text: str) -> BrowserRun:
     )
     if _part(asked, "step", str) == "check":
         return BrowserRun(plan, "check", _check(told))
-    kinds = {"build": str, "compat": bool, "isolated": bool, "mmap": bool, "n_processors": int, "n_threads": int,
-             "n_batch": int, "n_ubatch": int, "user_agent": str, "gpu": str, "model": str, "date": str}  # fmt: skip
+    kinds = {
+        "build": str,
+        "compat": bool,
+        "isolated": bool,
+        "mmap": bool,
+        "n_processors": int,
+        "n_threads": int,
+        "n_batch": int,
+        "n_ubatch": int,
+        "user_agent": str,
+        "gpu": str,
+        "model": str,
+        "date": str,
+    }
     check = _check(asked) if asked.get("check") else None
     return BrowserRun(
-        plan, "measure", check, **{name: _part(told, name, kind) for name, kind in kinds.items()},
+        plan,
+        "measure",
+        check,
+        **{name: _part(told, name, kind) for name, kind in kinds.items()},
         samples=_samples(told, plan),
-    )  # fmt: skip
+    )
 
 
 def _part(told: Any, name: str, kind: type) -> Any:

@@ -42,14 +42,30 @@ def small_files_field(what: str, name: str, accept: str) -> list[Any]:
     chooser = element("input", {"type": "file", "data-whole": name, "accept": accept, "multiple": True})
     kept = element("input", {"type": "hidden", "name": name, "data-private": True})
     button = element("button", {"type": "button", "data-clear": name}, "Remove all files")
-    return element("div", {"class": "instrument-drop"}, element("strong", {}, "Drop files here"),
-                   element("span", {}, what), field("Or choose them", chooser), kept, button)  # fmt: skip
+    return element(
+        "div",
+        {"class": "instrument-drop"},
+        element("strong", {}, "Drop files here"),
+        element("span", {}, what),
+        field("Or choose them", chooser),
+        kept,
+        button,
+    )
 
 
 def text_area(name: str, placeholder: str, rows: int) -> list[Any]:
     """A place for a long text, which is never part of a link."""
-    return element("textarea", {"name": name, "rows": rows, "placeholder": placeholder, "data-private": True,
-                                "spellcheck": "false", "autocomplete": "off"})  # fmt: skip
+    return element(
+        "textarea",
+        {
+            "name": name,
+            "rows": rows,
+            "placeholder": placeholder,
+            "data-private": True,
+            "spellcheck": "false",
+            "autocomplete": "off",
+        },
+    )
 
 
 def text_field(label: str, name: str, placeholder: str, accept: str) -> list[Any]:
@@ -81,8 +97,18 @@ def _option(value: str, text: str | list[tuple[str, str]], chosen: str) -> list[
 
 def number(name: str, value: str, unit: str = "", placeholder: str = "", step: str = "1") -> list[Any]:
     """A number, with its unit behind it."""
-    entry = element("input", {"name": name, "type": "number", "value": value, "min": "0", "step": step,
-                              "placeholder": placeholder or None, "inputmode": "decimal"})  # fmt: skip
+    entry = element(
+        "input",
+        {
+            "name": name,
+            "type": "number",
+            "value": value,
+            "min": "0",
+            "step": step,
+            "placeholder": placeholder or None,
+            "inputmode": "decimal",
+        },
+    )
     return element("span", {"class": "instrument-number"}, entry, unit) if unit else entry
 
 
@@ -106,8 +132,10 @@ def hidden(name: str, value: str) -> list[Any]:
 
 def radio(name: str, value: str, label: str, on: bool, told: str) -> list[Any]:
     """One of several values of a name; `told` is what a screen reader says of it."""
-    button = element("input", {"type": "radio", "name": name, "value": value, "checked": on, "aria-label": told,
-                               "id": f"{name}-{value}"})  # fmt: skip
+    button = element(
+        "input",
+        {"type": "radio", "name": name, "value": value, "checked": on, "aria-label": told, "id": f"{name}-{value}"},
+    )
     return element("label", {}, button, label)
 
 
@@ -117,9 +145,7 @@ def switch(name: str, label: str, on: bool, only: str | None = None) -> list[Any
     return element("label", {"class": "instrument-switch", "data-only": only, "hidden": bool(only)}, box, label)
 
 
-def whole(
-    question: Mapping[str, str], name: str, label: str, empty: int | None = None, such_as: str = "4096"
-) -> int:
+def whole(question: Mapping[str, str], name: str, label: str, empty: int | None = None, such_as: str = "4096") -> int:
     """A whole number of a question; `empty` stands for no text. Raises InvalidSettings, which names the field.
 
     such_as  the example in the error's text

@@ -43,14 +43,15 @@ def _found(report: LogReport) -> str:
 def log_view(report: LogReport, example: str | None) -> list[Any]:
     """All of a report; `example` is the text of the example if the report is about that."""
     return element(
-        "div", {},
+        "div",
+        {},
         _about_the_example(example) if example else None,
         *map(_finding, report.findings),
         _allocated(report),
         _facts(report),
         _unknown(report),
         _elsewhere(),
-    )  # fmt: skip
+    )
 
 
 def cut(text: str, length: int = LONGEST_NAME) -> str:
@@ -60,11 +61,14 @@ def cut(text: str, length: int = LONGEST_NAME) -> str:
 
 def _about_the_example(example: str) -> list[Any]:
     return element(
-        "section", {},
-        paragraph("The answer below is for an example: llama-server with the handbook's own tiny model, of which only "
-                  "some layers lie on a device. Paste your own log, and its answer takes this place."),
+        "section",
+        {},
+        paragraph(
+            "The answer below is for an example: llama-server with the handbook's own tiny model, of which only "
+            "some layers lie on a device. Paste your own log, and its answer takes this place."
+        ),
         element("details", {"id": "example"}, element("summary", {}, "The log of the example"), _lines(example)),
-    )  # fmt: skip
+    )
 
 
 # --- what is wrong -----------------------------------------------------------------------------------------
@@ -76,15 +80,17 @@ def _finding(finding: LogFinding) -> list[Any]:
     shown = "\n".join([*numbered, *([f"and {more:,} more lines"] if more else [])])
     fixes = [_fix(sentence) for sentence in finding.fix]
     return element(
-        "section", {"class": "instrument-finding", "data-state": finding.severity},
+        "section",
+        {"class": "instrument-finding", "data-state": finding.severity},
         element("h2", {}, f"{SEVERITIES[finding.severity]}: ", *coded(cut(finding.what, 2 * LONGEST_LINE))),
         paragraph("Lines of the log, by their numbers:") if numbered else None,
         _lines(shown) if numbered else None,
         paragraph("Fix:") if fixes else None,
         element("ul", {}, *fixes) if fixes else None,
         paragraph("Explained in ", element("a", {"href": address(finding)}, page_name(finding)), ".")
-        if finding.page else None,
-    )  # fmt: skip
+        if finding.page
+        else None,
+    )
 
 
 def coded(text: str) -> list[Any]:
@@ -131,13 +137,15 @@ def _allocated(report: LogReport) -> list[Any] | None:
     ]
     share, more = report.share_on_devices, len(report.table) - len(rows)
     return element(
-        "section", {"class": "instrument-allocated"},
+        "section",
+        {"class": "instrument-allocated"},
         element("h2", {}, "What was allocated where"),
         table(["Device", *KINDS.values()], rows),
         paragraph(f"And {more:,} more devices.") if more else None,
         paragraph(f"{100 * share:.0f} % of the model's weights lie on a GPU or another device.")
-        if share is not None else None,
-    )  # fmt: skip
+        if share is not None
+        else None,
+    )
 
 
 def _facts(report: LogReport) -> list[Any]:
@@ -183,12 +191,14 @@ def _layers(report: LogReport) -> str:
 def _context(report: LogReport) -> str:
     context, trained = report.context, report.model.n_ctx_train
     cells = context.n_ctx if context.n_ctx is not None or not context.shared else context.n_ctx_slot
-    return _joined([
-        _count(cells, "cell"),
-        f"{'shared by ' if context.shared and cells is not None else ''}{_count(context.n_slots, 'slot')}",
-        _cells_of_a_slot(context),
-        f"{_count(trained, 'token')} in training" if trained is not None else "",
-    ])  # fmt: skip
+    return _joined(
+        [
+            _count(cells, "cell"),
+            f"{'shared by ' if context.shared and cells is not None else ''}{_count(context.n_slots, 'slot')}",
+            _cells_of_a_slot(context),
+            f"{_count(trained, 'token')} in training" if trained is not None else "",
+        ]
+    )
 
 
 def _cells_of_a_slot(context: LoggedContext) -> str:

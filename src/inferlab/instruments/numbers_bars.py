@@ -32,12 +32,13 @@ def bars_view(bounds: Iterable[Bounded], known: Sequence[Known]) -> list[Any] | 
     has_known, has_bound = any(beside for _, beside in shown), any(map(_rates_of_bounds, models.values()))
     drawn = {"own": has_known or has_bound, "known": has_known, "bound": has_bound}
     return element(
-        "section", {"class": "instrument-rates"},
+        "section",
+        {"class": "instrument-rates"},
         element("h2", {}, "Decode beside the atlas" if has_known else "Decode"),
         _key([kind for kind, is_drawn in drawn.items() if is_drawn]),
         *(part for one in shown for part in _of_model(*one)),
         more(len(models) - MOST_MODELS, "model"),
-    )  # fmt: skip
+    )
 
 
 def _beside(tests: Sequence[Bounded], known: Sequence[Known]) -> list[Result]:
@@ -129,8 +130,12 @@ def _key(kinds: Sequence[str]) -> list[Any] | None:
     """What the colours of the bars mean; None where there is but one kind."""
     box = {"x": 0, "y": 0, "width": 10, "height": 10}
     entries = [
-        element("li", {}, element("svg", {"viewBox": "0 0 10 10", "aria-hidden": "true"},
-                                  element("rect", {**box, "class": kind})), KEY[kind])
+        element(
+            "li",
+            {},
+            element("svg", {"viewBox": "0 0 10 10", "aria-hidden": "true"}, element("rect", {**box, "class": kind})),
+            KEY[kind],
+        )
         for kind in kinds
-    ]  # fmt: skip
+    ]
     return element("ul", {"class": "instrument-key"}, *entries) if entries else None

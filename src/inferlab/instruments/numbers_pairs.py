@@ -158,13 +158,14 @@ def _sentence(text: str) -> str:
 def pairs_view(found: Groups, names_of_groups: Mapping[str, str]) -> list[Any]:
     """Which groups there are with the choice of two, and the two as ratios; `names_of_groups` are the choices."""
     return element(
-        "section", {"class": "instrument-comparison"},
+        "section",
+        {"class": "instrument-comparison"},
         element("h2", {}, "Two against each other"),
         _choice(found, names_of_groups),
         more(len(found.tests) - MOST_GROUPS, "group"),
         paragraph(f"The same in all: {found.shared}.") if found.shared else None,
         *(_compared(found, found.comparison) if found.comparison else [_nothing(found)]),
-    )  # fmt: skip
+    )
 
 
 def _choice(found: Groups, names_of_groups: Mapping[str, str]) -> list[Any]:
@@ -174,16 +175,24 @@ def _choice(found: Groups, names_of_groups: Mapping[str, str]) -> list[Any]:
         [f"{number}: {title} ({count_text(len(group), 'test')})", _places(number, title, found.chosen)]
         for number, (title, group) in enumerate(zip(found.titles, found.tests, strict=True), 1)
     ][:MOST_GROUPS]
-    return element("fieldset", {"disabled": True, "class": "instrument-choice"}, forms.field("Compare", by),
-                   table(["What", "Compare it"], rows))  # fmt: skip
+    return element(
+        "fieldset",
+        {"disabled": True, "class": "instrument-choice"},
+        forms.field("Compare", by),
+        table(["What", "Compare it"], rows),
+    )
 
 
 def _places(number: int, title: str, chosen: tuple[int, int]) -> list[Any]:
     """Whether a group is the first or the second of the two."""
-    return element("span", {"class": "instrument-places"}, *(
-        forms.radio(place, str(number), f"as {place}", chosen[n] == number, f"Compare {title} as {place}")
-        for n, place in enumerate(PLACES)
-    ))  # fmt: skip
+    return element(
+        "span",
+        {"class": "instrument-places"},
+        *(
+            forms.radio(place, str(number), f"as {place}", chosen[n] == number, f"Compare {title} as {place}")
+            for n, place in enumerate(PLACES)
+        ),
+    )
 
 
 def _nothing(found: Groups) -> list[Any]:
@@ -264,15 +273,22 @@ def _differing_text(pair: Pair) -> str:
 
 def _about_ratios() -> list[Any]:
     return folded(
-        "ratios", "How the factors and intervals are computed",
-        paragraph("The factor of a test is the median of all ratios of a repetition of one to a repetition of the "
-                  "other. With equally many repetitions of each, a 95\u00a0% interval takes at least "
-                  f"{_least_each()}."),
-        paragraph("An interval that contains 1 leaves open which of the two is faster. Without an interval the factor "
-                  "is the ratio of the two rates, and says nothing about chance."),
-        paragraph("Repetitions of one file follow each other on one machine, so they are no independent pairs: an "
-                  "interval holds for those minutes, and not for another day."),
-    )  # fmt: skip
+        "ratios",
+        "How the factors and intervals are computed",
+        paragraph(
+            "The factor of a test is the median of all ratios of a repetition of one to a repetition of the "
+            "other. With equally many repetitions of each, a 95\u00a0% interval takes at least "
+            f"{_least_each()}."
+        ),
+        paragraph(
+            "An interval that contains 1 leaves open which of the two is faster. Without an interval the factor "
+            "is the ratio of the two rates, and says nothing about chance."
+        ),
+        paragraph(
+            "Repetitions of one file follow each other on one machine, so they are no independent pairs: an "
+            "interval holds for those minutes, and not for another day."
+        ),
+    )
 
 
 @cache

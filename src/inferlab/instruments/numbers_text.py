@@ -16,11 +16,23 @@ LONG, MOST_ROWS, MOST_LISTED = 300, 100, 20
 PRODUCT = r" \w{1,40}/[\w.+-]{1,40}(?: \(KHTML, like Gecko\))?"
 USER_AGENT = re.compile(rf"Mozilla/5\.0 \(([^()]{{0,200}})\)(?:{PRODUCT}){{0,8}}")
 """What a browser calls itself, with its system in brackets."""
-BROWSERS = {"Edg": "Edge", "OPR": "Opera", "Firefox": "Firefox", "HeadlessChrome": "Chrome", "Chrome": "Chrome",
-            "Version": "Safari"}  # fmt: skip
+BROWSERS = {
+    "Edg": "Edge",
+    "OPR": "Opera",
+    "Firefox": "Firefox",
+    "HeadlessChrome": "Chrome",
+    "Chrome": "Chrome",
+    "Version": "Safari",
+}
 """Word before a version -> browser, in the order of what tells: most say Safari and Chrome, too."""
-SYSTEMS = {"Windows": "Windows", "Android": "Android", "iPhone": "iOS", "iPad": "iPadOS", "Mac OS X": "macOS",
-           "Linux": "Linux"}  # fmt: skip
+SYSTEMS = {
+    "Windows": "Windows",
+    "Android": "Android",
+    "iPhone": "iOS",
+    "iPad": "iPadOS",
+    "Mac OS X": "macOS",
+    "Linux": "Linux",
+}
 
 
 def machine_text(name: str) -> str:

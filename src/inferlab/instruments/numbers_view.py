@@ -121,7 +121,8 @@ def numbers_view(
     can_contribute   whether some rows can become records; `left_out` says of the others why not
     """
     return element(
-        "div", {"class": "instrument-numbers"},
+        "div",
+        {"class": "instrument-numbers"},
         _about_the_example() if numbers.example else _files(numbers),
         listing("What could not be read", numbers.not_read),
         bars_view(numbers.bounds, known),
@@ -129,7 +130,7 @@ def numbers_view(
         pairs_view(numbers.groups, names_of_groups),
         _all_tests(numbers.results),
         _saving(numbers, can_contribute, left_out),
-    )  # fmt: skip
+    )
 
 
 def _about_the_example() -> list[Any]:
@@ -165,16 +166,18 @@ def _bounds(numbers: Numbers, known: Sequence[Known]) -> list[Any] | None:
     found = [(one, bound, prediction_for(known, one)) for one, bound in numbers.bounds[:MOST_ROWS]]
     heads = ["Decode test", "Measured", "Bound", "Of the bound", "Predicted", "Measured against it"]
     return element(
-        "section", {"class": "instrument-residuals"},
+        "section",
+        {"class": "instrument-residuals"},
         listing("Why a rate may lie above its bound", ABOVE) if numbers.above else None,
         folded(
-            "residuals", "Decode against the bound and the prediction",
+            "residuals",
+            "Decode against the bound and the prediction",
             table(*_without_empty(heads, [_residuals(where(one[0], settings), *one) for one in found])),
             more(len(numbers.bounds) - MOST_ROWS, "test"),
             *_about_bounds(numbers.bounds),
             *_about_predictions([predicted for _, _, predicted in found]),
         ),
-    )  # fmt: skip
+    )
 
 
 def _without_empty(heads: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -218,14 +221,21 @@ def _about_bounds(bounds: Iterable[tuple[Result, Bound | str]]) -> list[Any]:
         return [paragraph("There is no bound without a card of the list. Choose yours above if the weights lie on it.")]
     tests = [one for several in found.values() for one in several]
     return [
-        paragraph("A bound is no prediction: rates below it are usual. Several cards that share the layers work one "
-                  "after another, at the bandwidth of one."),
-        paragraph("A run with some of its layers on the GPU also reads RAM: the bound of the card alone lies too high "
-                  "for it.") if any(map(layers_on_gpu, tests)) else None,
-        *(paragraph(f"{of} It is the bound of {_tests_text(several)}.")
-          for of, several in [*found.items()][:MOST_LISTED]),
+        paragraph(
+            "A bound is no prediction: rates below it are usual. Several cards that share the layers work one "
+            "after another, at the bandwidth of one."
+        ),
+        paragraph(
+            "A run with some of its layers on the GPU also reads RAM: the bound of the card alone lies too high for it."
+        )
+        if any(map(layers_on_gpu, tests))
+        else None,
+        *(
+            paragraph(f"{of} It is the bound of {_tests_text(several)}.")
+            for of, several in [*found.items()][:MOST_LISTED]
+        ),
         more(len(found) - MOST_LISTED, "bound"),
-    ]  # fmt: skip
+    ]
 
 
 def _made_of(bound: Bound) -> str:
@@ -260,11 +270,12 @@ def _all_tests(results: Sequence[Result]) -> list[Any]:
     heads = ["Test", "Model", "Machine, backend", "Settings", "Tokens/s", "Spread", "Repetitions"]
     rows = [_test(one) for one in results[:MOST_ROWS]]
     return folded(
-        "tests", f"All {count_text(len(results), 'test')}",
+        "tests",
+        f"All {count_text(len(results), 'test')}",
         table(heads, rows),
         more(len(results) - MOST_ROWS, "test"),
         paragraph("Tokens/s is the median of the repetitions; the mean where a file has no more."),
-    )  # fmt: skip
+    )
 
 
 def _test(one: Result) -> list[str]:
@@ -291,19 +302,31 @@ def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> 
     everything = _button("Save the answer for other programs", "your-numbers.json", "read")
     atlas = element("a", {"href": "./appendix/hardware-atlas.html#sec-atlas-add"}, "Add your machine")
     if not can_contribute:
-        return element("section", {}, element("h2", {}, "Save and contribute"), paragraph(everything),
-                       paragraph("Only llama-bench's JSON of one machine, with the times of all repetitions, can "
-                                 "become a record here. Records of this book are records already: ", atlas,
-                                 " says what to do with them."),
-                       listing("Not in a contribution", left_out))  # fmt: skip
+        return element(
+            "section",
+            {},
+            element("h2", {}, "Save and contribute"),
+            paragraph(everything),
+            paragraph(
+                "Only llama-bench's JSON of one machine, with the times of all repetitions, can "
+                "become a record here. Records of this book are records already: ",
+                atlas,
+                " says what to do with them.",
+            ),
+            listing("Not in a contribution", left_out),
+        )
     return element(
-        "section", {},
+        "section",
+        {},
         element("h2", {}, "Save and contribute"),
         paragraph(everything, " ", _button("Save llama-bench's tests as a record", "record.json", "contribution")),
-        paragraph("The record has no paths. It lacks what llama-bench does not write, such as times of tokens and "
-                  "buffers; ", atlas, " measures them. Look into the file before you send it to anybody."),
+        paragraph(
+            "The record has no paths. It lacks what llama-bench does not write, such as times of tokens and buffers; ",
+            atlas,
+            " measures them. Look into the file before you send it to anybody.",
+        ),
         listing("Not in the record", left_out),
-    )  # fmt: skip
+    )
 
 
 def _button(text: str, file: str, part: str) -> list[Any]:

@@ -124,9 +124,14 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     with in_words_of_the_form():
         require_effect(settings, model)
         found = fit(
-            model, settings, reserve_bytes=reserve, simulate=False, with_steps=True, within_trained=True,
+            model,
+            settings,
+            reserve_bytes=reserve,
+            simulate=False,
+            with_steps=True,
+            within_trained=True,
             **memory.arguments,
-        )  # fmt: skip
+        )
     known = known_models().get(question["model"])
     name = f"{known.name} in {question['type']}" if known else model.name
     command, sure = command_of(question, settings, memory, reserve), memory.backend != "metal"
@@ -173,8 +178,9 @@ def memory_of(question: Mapping[str, str]) -> Memory:
 def _with_second(first: Memory, size: int) -> Memory:
     """A card beside another of its backend, whose bandwidth is not known."""
     if not size:
-        raise InvalidSettings("Memory of the second card: a card without memory holds no layer. Write its GiB, or "
-                              "choose one card.")  # fmt: skip
+        raise InvalidSettings(
+            "Memory of the second card: a card without memory holds no layer. Write its GiB, or choose one card."
+        )
     title = f"one {first.title}, and one card with {bytes_text(size)}"
     return Memory((*first.sizes, size), first.shared, first.backend, None, title)
 
@@ -219,8 +225,9 @@ def with_windows(settings: Settings, model: Model) -> Settings:
     if may_have_windows(model):
         return settings
     if settings.swa_full:
-        raise InvalidSettings(f"{FIELDS['swa_full']} changes nothing: no layer of {model.name} has a sliding window. "
-                              "Switch it off.")  # fmt: skip
+        raise InvalidSettings(
+            f"{FIELDS['swa_full']} changes nothing: no layer of {model.name} has a sliding window. Switch it off."
+        )
     return settings.but(swa_full=True)
 
 
@@ -285,14 +292,19 @@ def form() -> list[Any]:
             "Memory",
             forms.field("Card", forms.select("card", _cards(), chosen["card"])),
             forms.field("Its memory", forms.number("memory", chosen["memory"], "GiB", step="any"), only="card=other"),
-            forms.field("Its bandwidth, if you know it", forms.number("bandwidth", "", "GB/s", step="any"),
-                        only="card=other"),
+            forms.field(
+                "Its bandwidth, if you know it", forms.number("bandwidth", "", "GB/s", step="any"), only="card=other"
+            ),
             forms.switch("shared", "The processor uses the same memory", False, only="card=other"),
             forms.field("Number of cards", forms.select("n_cards", _same("1234"), chosen["n_cards"])),
-            forms.field("Memory of the second card", forms.number("second", "", "GiB", "as the first", "any"),
-                        only="n_cards=2"),
-            forms.field(FIELDS["split_mode"], forms.select("split_mode", SHARED_OUT.items(), chosen["split_mode"]),
-                        but="n_cards=1"),
+            forms.field(
+                "Memory of the second card", forms.number("second", "", "GiB", "as the first", "any"), only="n_cards=2"
+            ),
+            forms.field(
+                FIELDS["split_mode"],
+                forms.select("split_mode", SHARED_OUT.items(), chosen["split_mode"]),
+                but="n_cards=1",
+            ),
             forms.field(SHARES, forms.line("tensor_split", "", placeholder="such as 3,1"), but="n_cards=1"),
             forms.field("Kept free on each card", forms.number("reserve", chosen["reserve"], "GiB", step="any")),
         ),
@@ -312,7 +324,7 @@ def form() -> list[Any]:
             forms.switch("kv_unified", FIELDS["kv_unified"], False),
             forms.switch("swa_full", FIELDS["swa_full"], False),
         ),
-    )  # fmt: skip
+    )
 
 
 def _models() -> list[tuple[str, str]]:

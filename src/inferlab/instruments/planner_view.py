@@ -101,7 +101,8 @@ def planner_view(
     sure       whether the GPU may use all of the memory that is compared
     """
     return element(
-        "div", {},
+        "div",
+        {},
         *what_to_do(found, model, asked),
         memories(held_by(found)),
         *map(paragraph, filter(None, [active_text(model)])),
@@ -110,7 +111,7 @@ def planner_view(
         taken_steps(found, SURE if sure else UNSURE),
         *(_lines(found, model, program, title) for program, title in PROGRAMS.items()),
         reasons(found, command),
-    )  # fmt: skip
+    )
 
 
 def what_to_do(found: Fit, model: Model, asked: Settings) -> list[Any]:
@@ -275,10 +276,18 @@ def largest(found: Fit, model: Model, sure: bool) -> list[Any]:
     rows = [
         ["Longest context (n_ctx)", *_answer(found.largest_n_ctx, " tokens", trained)],
         ["Most layers on the card (n_gpu_layers)", *_answer(found.most_layers, " layers", none=no_layers)],
-        *([["Fewest layers with experts in RAM (n_cpu_moe)", *_answer(found.expert_layers, " layers", none=no_layers)]]
-          if found.expert_layers else []),
+        *(
+            [
+                [
+                    "Fewest layers with experts in RAM (n_cpu_moe)",
+                    *_answer(found.expert_layers, " layers", none=no_layers),
+                ]
+            ]
+            if found.expert_layers
+            else []
+        ),
         ["Most precise cache type", *_answer(found.cache_type)],
-    ]  # fmt: skip
+    ]
     if found.weights_type:
         place_of_all = {0: "in this memory", 1: "on the card"}.get(_n_cards(found), "on the cards")
         rows.append([f"Largest weights, all {place_of_all}", *_answer(found.weights_type)])
@@ -303,9 +312,13 @@ def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None
         return paragraph(f"There is no bound on the speed: {reason}")
     on_host = _in_ram_text(found)
     if short is None or _share_of_ram(found, model) > MOST_IN_RAM:
-        return paragraph(
-            f"No limit on tokens per second is given: {on_host} lie in RAM, and the speed of RAM is not known here."
-        ) if on_host else None  # fmt: skip
+        return (
+            paragraph(
+                f"No limit on tokens per second is given: {on_host} lie in RAM, and the speed of RAM is not known here."
+            )
+            if on_host
+            else None
+        )
     limit = f"At most {rate_text(short)}"
     return paragraph(
         limit if on_host else element("strong", {}, limit),
@@ -388,8 +401,12 @@ def _lines(found: Fit, model: Model, program: str, title: str) -> list[Any]:
     """The plan as lines for one program, folded but for the first."""
     pasted = lines_for(found, program, n_ctx_train=model.n_ctx_train)
     opened = program == next(iter(PROGRAMS))
-    return element("details", {"id": f"for-{program}", "open": opened},
-                   element("summary", {}, f"Settings for {title}"), *_pasted(pasted))  # fmt: skip
+    return element(
+        "details",
+        {"id": f"for-{program}", "open": opened},
+        element("summary", {}, f"Settings for {title}"),
+        *_pasted(pasted),
+    )
 
 
 def _pasted(pasted: Pasted) -> list[Any]:
@@ -411,7 +428,8 @@ def reasons(found: Fit, command: str) -> list[Any]:
     """How the numbers came about, and how to get them elsewhere."""
     saving = {"type": "button", "class": "pst-js-only", "data-save": "plan.json"}
     return element(
-        "details", {"id": "how"},
+        "details",
+        {"id": "how"},
         element("summary", {}, "How this was computed"),
         paragraph(f"Compared with {found.compared_with}. Method: {found.plan.method}."),
         *map(paragraph, [tried_text()] if found.plan.method == CLOSED_FORM else []),
@@ -419,4 +437,4 @@ def reasons(found: Fit, command: str) -> list[Any]:
         paragraph("The same on the command line; add --json for all numbers:"),
         code(command),
         paragraph(element("button", saving, "Save the numbers as JSON")),
-    )  # fmt: skip
+    )

@@ -134,19 +134,28 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
     return {
         "results": [{**one.to_dict(), "test": one.test, "rate": one.rate} for one in numbers.results],
         "bounds": [bound.rate if isinstance(bound, Bound) else None for _, bound in numbers.bounds],
-        "comparison": comparison and {
+        "comparison": comparison
+        and {
             "pairs": [
-                {"model": pair.first.model, "test": pair.first.test, "first": pair.first.rate,
-                 "second": pair.second.rate, "ratio": pair.ratio, "interval": pair.interval and [*pair.interval],
-                 "faster": pair.faster}
+                {
+                    "model": pair.first.model,
+                    "test": pair.first.test,
+                    "first": pair.first.rate,
+                    "second": pair.second.rate,
+                    "ratio": pair.ratio,
+                    "interval": pair.interval and [*pair.interval],
+                    "faster": pair.faster,
+                }
                 for pair in comparison.pairs
             ],
-            "alone": [{"source": one.source, "model": one.model, "test": one.test, "reason": reason}
-                      for one, reason in comparison.alone],
+            "alone": [
+                {"source": one.source, "model": one.model, "test": one.test, "reason": reason}
+                for one, reason in comparison.alone
+            ],
             **{name: _pooled(comparison.only(decode)) for name, decode in (("decode", True), ("prompt", False))},
         },
         "not_read": numbers.not_read,
-    }  # fmt: skip
+    }
 
 
 def _pooled(comparison: Comparison) -> dict[str, Any]:

@@ -100,8 +100,9 @@ NO_SUCH_FILE = ("No such file or directory", "")
 
 def missing_file(seen: Observed) -> Found | None:
     """A model's file that is not there, or may not be read; older versions of llama.cpp do not say which."""
-    for needle, pattern in zip(("failed to open GGUF file", ": failed to open ", "Model path does not exist"),
-                               OPENING_FAILED, strict=True):  # fmt: skip
+    for needle, pattern in zip(
+        ("failed to open GGUF file", ": failed to open ", "Model path does not exist"), OPENING_FAILED, strict=True
+    ):
         line = seen.first(needle)
         if line and (found := re.search(pattern, line.text)):
             return Found((line,), {"what": _not_opened(found[1], found[2])})
@@ -136,9 +137,13 @@ LOAD_FAILED = (
 )
 """What programs write when a load failed, the line that is most likely to say why first."""
 LOADED = (
-    "llama_server: model loaded", "main: model loaded", "all slots are idle", "eval time =", "runner started in ",
+    "llama_server: model loaded",
+    "main: model loaded",
+    "all slots are idle",
+    "eval time =",
+    "runner started in ",
     "llama-server started in ",
-)  # fmt: skip
+)
 
 
 def load_failed(seen: Observed) -> Found | None:
@@ -442,10 +447,33 @@ def prompt_cache_in_ram(seen: Observed) -> Found | None:
 CONDITIONS: dict[str, Callable[[Observed], Found | None]] = {
     condition.__name__: condition
     for condition in (
-        weights_do_not_fit, cache_does_not_fit, compute_does_not_fit, killed, missing_file, load_failed, error_lines,
-        request_too_long, prompt_truncated, ollama_found_no_gpu,
-        no_usable_gpu, no_gpu_seen, no_layer_asked, layers_on_cpu, experts_on_cpu, more_than_free, cache_types_on_cuda,
-        prompt_read_again, loaded_again, draft_rejected, draft_unused, cache_in_ram, more_threads_than_processors,
-        two_devices_for_one, windows_folder, throttled, cache_larger_than_weights, prompt_cache_in_ram,
+        weights_do_not_fit,
+        cache_does_not_fit,
+        compute_does_not_fit,
+        killed,
+        missing_file,
+        load_failed,
+        error_lines,
+        request_too_long,
+        prompt_truncated,
+        ollama_found_no_gpu,
+        no_usable_gpu,
+        no_gpu_seen,
+        no_layer_asked,
+        layers_on_cpu,
+        experts_on_cpu,
+        more_than_free,
+        cache_types_on_cuda,
+        prompt_read_again,
+        loaded_again,
+        draft_rejected,
+        draft_unused,
+        cache_in_ram,
+        more_threads_than_processors,
+        two_devices_for_one,
+        windows_folder,
+        throttled,
+        cache_larger_than_weights,
+        prompt_cache_in_ram,
     )
-}  # fmt: skip
+}

@@ -28,27 +28,74 @@ PROGRAMS = (
     # lmstudio-bug-tracker#914, #1454
     ("lmstudio", "LM Studio", ("[LMSInternal]", "[LM STUDIO SERVER]", "[DEBUG]\n llama", "[DEBUG]\n load")),
     # ollama#10368
-    ("ollama", "Ollama", (
-        "source=server.go", "source=llama_server.go", "source=sched.go", "source=routes.go", "source=runner.go",
-        "ollama runner", 'msg="starting llama-server"', "[GIN] ",
-    )),
+    (
+        "ollama",
+        "Ollama",
+        (
+            "source=server.go",
+            "source=llama_server.go",
+            "source=sched.go",
+            "source=routes.go",
+            "source=runner.go",
+            "ollama runner",
+            'msg="starting llama-server"',
+            "[GIN] ",
+        ),
+    ),
     # llama_cpp/llama.py:500, 550, 942, 1346; llama_cpp/_internals.py:266
-    ("python", "llama-cpp-python", (
-        "Llama.generate: ", "llama_cpp/llama.py", "llama_cpp\\llama.py", "llama_cpp/_internals.py",
-        "llama_cpp\\_internals.py", "Model metadata: {", "Using fallback chat format: ",
-        "Guessed chat format: ", "exceed context window of",
-    )),
+    (
+        "python",
+        "llama-cpp-python",
+        (
+            "Llama.generate: ",
+            "llama_cpp/llama.py",
+            "llama_cpp\\llama.py",
+            "llama_cpp/_internals.py",
+            "llama_cpp\\_internals.py",
+            "Model metadata: {",
+            "Using fallback chat format: ",
+            "Guessed chat format: ",
+            "exceed context window of",
+        ),
+    ),
     # tools/server/server-common.h:30, 37
-    ("cli", "llama-server", (
-        "load_model: loading model '", "llama_server: ", "update_slots", "launch_slot_", "slot print_timing", "srv  ",
-        "couldn't bind HTTP server socket", "exiting due to model loading error", "exiting due to HTTP server error",
-    )),
-    ("cli", "llama.cpp", (
-        "llama_model_loader: ", "llama_context: ", "print_info: ", "llama_perf_context_print: ", "llama_model_load: ",
-        "llm_load_print_meta: ", "load_tensors: ", "ggml_cuda_init: ", "gguf_init_from_", "ggml_backend_",
-        "CUDA error: ", "no usable GPU found", "load_backend: ", "llama_print_timings: ", " ms per token, ",
-    )),
-)  # fmt: skip
+    (
+        "cli",
+        "llama-server",
+        (
+            "load_model: loading model '",
+            "llama_server: ",
+            "update_slots",
+            "launch_slot_",
+            "slot print_timing",
+            "srv  ",
+            "couldn't bind HTTP server socket",
+            "exiting due to model loading error",
+            "exiting due to HTTP server error",
+        ),
+    ),
+    (
+        "cli",
+        "llama.cpp",
+        (
+            "llama_model_loader: ",
+            "llama_context: ",
+            "print_info: ",
+            "llama_perf_context_print: ",
+            "llama_model_load: ",
+            "llm_load_print_meta: ",
+            "load_tensors: ",
+            "ggml_cuda_init: ",
+            "gguf_init_from_",
+            "ggml_backend_",
+            "CUDA error: ",
+            "no usable GPU found",
+            "load_backend: ",
+            "llama_print_timings: ",
+            " ms per token, ",
+        ),
+    ),
+)
 UNKNOWN_PROGRAM = "unknown"
 BACKENDS = {
     "CUDA": (

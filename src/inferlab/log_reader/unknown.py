@@ -18,15 +18,29 @@ OFFLOADED = "; `offloaded` repeats what was asked for."
 NO_LOAD = "The log has no line of a load: it begins after the model was loaded, or ends before."
 LOAD_CUT = "The beginning of the load is missing."
 LOAD_PARTS = (
-    "print_info: ", "load_tensors: ", "llm_load_", "llama_context: ", "llama_new_context_with_model: ",
-    "llama_init_from_model: ", "llama_kv_cache", "llama_model_load", "using device ", "buffer size",
-    "gguf_init_from_", "exiting due to model loading error",
-)  # fmt: skip
+    "print_info: ",
+    "load_tensors: ",
+    "llm_load_",
+    "llama_context: ",
+    "llama_new_context_with_model: ",
+    "llama_init_from_model: ",
+    "llama_kv_cache",
+    "llama_model_load",
+    "using device ",
+    "buffer size",
+    "gguf_init_from_",
+    "exiting due to model loading error",
+)
 """Strings of a load after its first line."""
 OF_A_GPU = (
-    "cudaMalloc failed", "unable to allocate CUDA", "CUDA error: ", "ROCm error: ", "ErrorOutOfDeviceMemory",
-    "kIOGPUCommandBuffer", "failed to allocate Metal buffer",
-)  # fmt: skip
+    "cudaMalloc failed",
+    "unable to allocate CUDA",
+    "CUDA error: ",
+    "ROCm error: ",
+    "ErrorOutOfDeviceMemory",
+    "kIOGPUCommandBuffer",
+    "failed to allocate Metal buffer",
+)
 """Errors of a GPU, so that there is one."""
 
 

@@ -64,9 +64,12 @@ def ceiling(
     reading = host_bandwidth(threads, seconds) if host else device_bandwidth(device, seconds, engine)
     rates = {type: matrix_rate(device, type, threads, seconds, engine) for type in types}
     return Ceiling(
-        device, threads, reading, {type: rate for type, (rate, _) in rates.items()},
+        device,
+        threads,
+        reading,
+        {type: rate for type, (rate, _) in rates.items()},
         {type: buffer for type, (_, buffer) in rates.items()},
-    )  # fmt: skip
+    )
 
 
 def highest(*found: Ceiling) -> Ceiling:

@@ -296,9 +296,7 @@ def _chunks(engine: LlamaEngine, text: str | Path | None, n_ctx: int, n_chunks: 
 def _require_trained(*headers: Model) -> None:
     for header in headers:
         if header.synthetic:
-            raise InvalidSettings(
-                f"{header.path.name} has synthetic weights; only trained weights have a perplexity."
-            )
+            raise InvalidSettings(f"{header.path.name} has synthetic weights; only trained weights have a perplexity.")
 
 
 def _require_one_vocabulary(own: Model, full: Model) -> None:

@@ -63,6 +63,7 @@ def stream(host: str, port: int, path: str, body: dict[str, Any], seconds: float
     finally:
         connection.close()
 
+
 def whole_answer(host: str, port: int, path: str, body: dict[str, Any], seconds: float = 120.0) -> dict[str, Any]:
     """Send a POST and return the JSON of its answer, which comes in one piece.
 

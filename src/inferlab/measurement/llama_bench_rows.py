@@ -73,9 +73,23 @@ FIELDS = {
 WORKLOAD = ("n_prompt", "n_gen", "n_depth")
 MEASURED = ("test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts")
 REQUIRED = (
-    "build_commit", "cpu_info", "model_filename", "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch",
-    "n_threads", "type_k", "type_v", "n_gpu_layers", "n_prompt", "n_gen", "test_time", "samples_ns",
-)  # fmt: skip
+    "build_commit",
+    "cpu_info",
+    "model_filename",
+    "model_type",
+    "model_size",
+    "model_n_params",
+    "n_batch",
+    "n_ubatch",
+    "n_threads",
+    "type_k",
+    "type_v",
+    "n_gpu_layers",
+    "n_prompt",
+    "n_gen",
+    "test_time",
+    "samples_ns",
+)
 
 # Options that `Settings` does not have: the engine uses llama.cpp's default; an import with another value is refused.
 DEFAULTS = {

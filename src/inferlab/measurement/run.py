@@ -74,8 +74,11 @@ class Run(Measurement):
     def summary(self) -> tuple[str, list[tuple[str, str]]]:
         """Medians of time and rates with their ranges, the time of loading, and the badge."""
         title = f"{self.model.name}: {self.n_prompt:,} prompt tokens, {self.n_gen:,} generated"
-        told = {"TTFT": ("ttft_seconds", seconds_text), "prefill": ("prefill_tokens_per_second", rate_text),
-                "decode": ("decode_tokens_per_second", rate_text)}  # fmt: skip
+        told = {
+            "TTFT": ("ttft_seconds", seconds_text),
+            "prefill": ("prefill_tokens_per_second", rate_text),
+            "decode": ("decode_tokens_per_second", rate_text),
+        }
         rows = [(name, self._told(of, text)) for name, (of, text) in told.items()]
         rows += [("load", seconds_text(self.load_seconds)), ("passes", f"{len(self.passes)}"), ("badge", self.badge)]
         return title, rows

@@ -89,7 +89,6 @@ class Compared:
         """
         return next((i for i, apart in enumerate(self.nats_apart, 2) if apart), None)
 
-
     @property
     def bits_text(self) -> str:
         """`other bits at 63 of 319 tokens, from token 258, at most 0.0025 nats apart`."""
@@ -162,9 +161,11 @@ def pieces(tokens: Sequence[int], n: int, length: int) -> list[Sequence[int]]:
 
 
 def _compared(name: str, change: Change, sides: _Sides) -> Compared:
-    costs = [[], []] if change.beside else [
-        sides.costs_before(change.before, change.one_by_one), sides.costs(change.after, change.one_by_one)
-    ]  # fmt: skip
+    costs = (
+        [[], []]
+        if change.beside
+        else [sides.costs_before(change.before, change.one_by_one), sides.costs(change.after, change.one_by_one)]
+    )
     answers = [sides.answers_before(change.before), sides.answers(change.after, change.beside)]
     return Compared(
         name,

@@ -211,9 +211,14 @@ class _Request:
     def measure(self, changes: Mapping[str, Any], engine: Engine) -> Run:
         model = changes.get("model", self.model)
         return measure(
-            model, self.settings_of(changes), *self.workload(changes), self.repeats, engine=engine, progress=False,
+            model,
+            self.settings_of(changes),
+            *self.workload(changes),
+            self.repeats,
+            engine=engine,
+            progress=False,
             telemetry=self.telemetry,
-        )  # fmt: skip
+        )
 
 
 def _grid(over: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
@@ -359,9 +364,7 @@ def from_runs(runs: Sequence[Run]) -> Sweep:
     """Finished runs as a sweep over the values in which they differ."""
     values = [{"model": run.model.name, **run.settings.to_dict(), **_workload(run)} for run in runs]
     names = [name for name in values[0] if len({repr(row[name]) for row in values}) > 1] if values else []
-    points = tuple(
-        Point({name: row[name] for name in names}, run) for row, run in zip(values, runs, strict=True)
-    )
+    points = tuple(Point({name: row[name] for name in names}, run) for row, run in zip(values, runs, strict=True))
     over = {name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in names}
     return Sweep(over, points)
 

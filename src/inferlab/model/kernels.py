@@ -23,9 +23,22 @@ PLAIN, TILED, REPACKED, AMX = "plain", "tiled", "repacked", "AMX"
 TILED_FROM = 8
 """Tokens from which a batch is computed in tiles, for an expert those routed to it (tiled/tiled.cpp:1202, 1241)."""
 TILED_TYPES = frozenset(
-    ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
-     "IQ4_XS")
-)  # fmt: skip
+    (
+        "Q2_K",
+        "Q3_K",
+        "Q4_K",
+        "Q5_K",
+        "Q6_K",
+        "IQ1_S",
+        "IQ1_M",
+        "IQ2_XXS",
+        "IQ2_XS",
+        "IQ2_S",
+        "IQ3_XXS",
+        "IQ3_S",
+        "IQ4_XS",
+    )
+)
 """Types that the tiled kernels read (ggml_tiled_supported, tiled/tiled.cpp:617)."""
 KERNEL_OF_BUFFER = {"CPU_REPACK": REPACKED, "AMX": AMX}
 HOST = "CPU"

@@ -61,9 +61,7 @@ IMATRIX_TYPES = frozenset(("IQ3_XXS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_M", "IQ
 # Mixes that llama-quantize refuses without one where rows fill blocks of 256 weights: their base is one of these types,
 # or attn_q, or ffn_up of the middle layers, gets one (IQ3_XS); Q2_K_S because its Q2_K counts as one (:868-871).
 # `needs_imatrix` decides it for any tensors: narrow rows may fall back to types that need none.
-NEEDS_IMATRIX = frozenset(
-    ("IQ3_XS", "IQ3_XXS", "Q2_K_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")
-)  # fmt: skip
+NEEDS_IMATRIX = frozenset(("IQ3_XS", "IQ3_XXS", "Q2_K_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S"))
 
 SMALLEST = ("IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")  # these mixes have rules of their own (:543)
 LIFTED_TO_IQ3_S = ("IQ2_M", "IQ2_S")  # of `SMALLEST`, those whose important matrices get IQ3_S; the others Q2_K
@@ -254,8 +252,18 @@ V_OF_SHARED_HEADS = {
     **dict.fromkeys(("IQ4_NL", "IQ4_XS"), "Q5_K"),
 }
 LIFTED_WITH_EIGHT_EXPERTS = (
-    "Q2_K", "IQ3_XS", "IQ3_XXS", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ3_S", "IQ3_M", "IQ4_XS"
-)  # fmt: skip
+    "Q2_K",
+    "IQ3_XS",
+    "IQ3_XXS",
+    "Q3_K_S",
+    "Q3_K_M",
+    "IQ4_NL",
+    "Q4_K_S",
+    "Q4_K_M",
+    "IQ3_S",
+    "IQ3_M",
+    "IQ4_XS",
+)
 # ffn_down in the first eighth of the layers, without and with an importance matrix (:624-668).
 FIRST_DOWN = {
     False: {"Q2_K_S": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_S": "Q5_K", "IQ4_NL": "Q5_K", "IQ4_XS": "Q5_K"},

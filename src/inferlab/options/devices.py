@@ -87,8 +87,9 @@ def _require_mode(settings: Settings, found: Sequence[Device]) -> None:
         return
     if not found:
         did = "would ignore it" if mode == "row" else "would not load the model"
-        raise InvalidSettings(f"split_mode={mode!r}, but this request uses no devices, and llama.cpp {did}. Leave it "
-                              "out.")  # fmt: skip
+        raise InvalidSettings(
+            f"split_mode={mode!r}, but this request uses no devices, and llama.cpp {did}. Leave it out."
+        )
     without = [device for device in found if device.backend not in SPLIT_BUFFERS]
     if mode == "row" and without:
         raise InvalidSettings(
@@ -114,8 +115,9 @@ def _named(names: Sequence[str], devices: Sequence[Device]) -> tuple[Device, ...
         if name not in known:
             raise InvalidSettings(f"There is no device {name!r}. llama.cpp sees: {', '.join(known) or 'none'}.")
     if len(set(names)) < len(names):
-        raise InvalidSettings(f"devices={tuple(names)!r} names a device twice. Name each once; tensor_split says how "
-                              "much each gets.")  # fmt: skip
+        raise InvalidSettings(
+            f"devices={tuple(names)!r} names a device twice. Name each once; tensor_split says how much each gets."
+        )
     return tuple(known[name] for name in names)
 
 

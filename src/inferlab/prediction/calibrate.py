@@ -50,12 +50,32 @@ from inferlab.units import MIB
 
 ROUNDS = 3
 TYPES = (
-    "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K", "Q2_K"
-)  # fmt: skip
+    "F16",
+    "BF16",
+    "Q8_0",
+    "Q6_K",
+    "Q5_K",
+    "Q5_1",
+    "Q5_0",
+    "Q4_K",
+    "Q4_1",
+    "Q4_0",
+    "IQ4_NL",
+    "IQ4_XS",
+    "Q3_K",
+    "Q2_K",
+)
 BATCHES = (
-    (1536, 1536, 32), (1536, 1536, 128), (1536, 1536, 512), (3072, 768, 32), (3072, 768, 512), (768, 3072, 32),
-    (768, 3072, 512), (512, 512, 32), (512, 512, 512),
-)  # fmt: skip
+    (1536, 1536, 32),
+    (1536, 1536, 128),
+    (1536, 1536, 512),
+    (3072, 768, 32),
+    (3072, 768, 512),
+    (768, 3072, 32),
+    (768, 3072, 512),
+    (512, 512, 32),
+    (512, 512, 512),
+)
 ONE_TOKEN = ((512, 512), (2048, 2048), (4096, 1024))
 STREAMED_BYTES = 128 * MIB  # of the matrices that one token is multiplied with
 CACHES = (("F16", True), ("Q8_0", True), ("Q4_0", True), ("F16", False))
@@ -69,8 +89,15 @@ N_GEN, N_GEN_LARGE_SHAPE, N_GEN_HANDOVER = 24, 8, 12
 DELAY, SLOW_GIGABYTES_PER_SECOND, FAST_GIGABYTES_PER_SECOND = 1e-3, 0.05, 5.0
 TINY_SHAPE = {"n_embd": 128, "n_head": 2, "n_head_kv": 1, "head_dim": 64, "n_ff": 256, "n_vocab": 512}
 NARROW_SHAPE = {"n_layer": 8, "n_embd": 512, "n_head": 8, "n_head_kv": 2, "head_dim": 64, "n_ff": 1536, "n_vocab": 2048}
-HANDOVER_SHAPE = {"n_layer": 4, "n_embd": 1024, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff": 2048,
-                  "n_vocab": 2048}  # fmt: skip
+HANDOVER_SHAPE = {
+    "n_layer": 4,
+    "n_embd": 1024,
+    "n_head": 16,
+    "n_head_kv": 4,
+    "head_dim": 64,
+    "n_ff": 2048,
+    "n_vocab": 2048,
+}
 ACTIVATIONS = 4 * (2 * 1024 + 2 * 4 * 64)  # bytes of a token's queries, keys, values and result in HANDOVER_SHAPE
 CEILINGS = ("F16", "Q4_K")
 CHECK_ROUNDS = 3
@@ -127,9 +154,19 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
     disk = ceilings.disk(check_path("wide"))
     seconds = time.perf_counter() - began
     result = Calibration(
-        machine, date.today().isoformat(), runs.devices, runs.links, runs.ceilings, tuple(runs.checks),
-        tuple(runs.timings), tuple(runs.products), tuple(runs.attentions), seconds, disk, runs.contexts,
-    ).with_bands()  # fmt: skip
+        machine,
+        date.today().isoformat(),
+        runs.devices,
+        runs.links,
+        runs.ceilings,
+        tuple(runs.checks),
+        tuple(runs.timings),
+        tuple(runs.products),
+        tuple(runs.attentions),
+        seconds,
+        disk,
+        runs.contexts,
+    ).with_bands()
     if save:
         result.save()
     return result
@@ -160,10 +197,13 @@ class _CalibrationRuns:
         for n in threads:
             settings = Settings(n_gpu_layers=0, n_threads=n, devices=())
             rates = DeviceRates(
-                "host", n, True, ceilings.host_bandwidth(n, 0.1),
+                "host",
+                n,
+                True,
+                ceilings.host_bandwidth(n, 0.1),
                 matrix_rates(p for p in products if p.n_threads == n),
                 attention_rates((a for a in attentions if a.n_threads == n), on_cpu=True),
-            )  # fmt: skip
+            )
             self.devices[DeviceKey.of(HOST, n)] = self.with_overhead(rates, settings)
         self.ceilings[DeviceKey.of(HOST, n)] = ceilings.ceiling("host", n, CEILINGS, 0.1, self.engine)
         self.check(
@@ -176,9 +216,13 @@ class _CalibrationRuns:
         settings = Settings(devices=(name,))
         products, attentions = self.time_operations(operations_of(None), name)
         rates = DeviceRates(
-            name, None, False, ceilings.device_bandwidth(name, 0.1, self.engine), matrix_rates(products),
+            name,
+            None,
+            False,
+            ceilings.device_bandwidth(name, 0.1, self.engine),
+            matrix_rates(products),
             attention_rates(attentions, on_cpu=False),
-        )  # fmt: skip
+        )
         self.devices[name] = self.with_overhead(rates, settings)
         self.ceilings[name] = ceilings.ceiling(name, None, CEILINGS, 0.1, self.engine)
         self.links[name] = self.link(name, settings, self.devices[name], self.devices[host])
@@ -197,8 +241,10 @@ class _CalibrationRuns:
         """
         with loopback_device() as device:
             name, settings = DeviceKey.of(LOOPBACK, device.n_threads), device.settings()
-            like_host = min((r for k, r in self.devices.items() if DeviceKey(k).place == HOST),
-                            key=lambda rates: abs(rates.n_threads - device.n_threads))  # fmt: skip
+            like_host = min(
+                (r for k, r in self.devices.items() if DeviceKey(k).place == HOST),
+                key=lambda rates: abs(rates.n_threads - device.n_threads),
+            )
             own_layout = {key: rates for key, rates in like_host.matrices.items() if not key.buffer}
             rates = replace(
                 like_host, name=name, matrices=own_layout, step_seconds=0.0, block_seconds=0.0, value_seconds=0.0
@@ -288,9 +334,14 @@ class _CalibrationRuns:
             extra = max(0.0, device.link.round_trip_seconds - trip)
             rate = 1e9 * device.link.achieved_gigabytes_per_second
         n_bytes = (slow - waits * extra) * rate - ACTIVATIONS
-        return replace(direct, split_waits=max(0.0, waits), split_bytes=max(0.0, n_bytes),
-                       relay_round_trip_seconds=trip, relay_step_seconds=max(0.0, fast_step - direct_step),
-                       relay_split_seconds=max(0.0, fast - direct_block))  # fmt: skip
+        return replace(
+            direct,
+            split_waits=max(0.0, waits),
+            split_bytes=max(0.0, n_bytes),
+            relay_round_trip_seconds=trip,
+            relay_step_seconds=max(0.0, fast_step - direct_step),
+            relay_split_seconds=max(0.0, fast - direct_block),
+        )
 
     def handover_seconds(
         self, name: str, settings: Settings, far: DeviceRates, host: DeviceRates

@@ -82,8 +82,10 @@ def compare_total(plan: MemoryPlan, occupied: Occupied, context_bytes: int) -> T
     Raises InvalidSettings where the plan has no such device: it was made for another machine, or other settings.
     """
     if occupied.place not in plan.devices:
-        raise InvalidSettings(f"The plan has {', '.join(plan.devices)}, but {occupied.place} was measured. Plan with "
-                              "the same settings and machine=lab.this_machine().")  # fmt: skip
+        raise InvalidSettings(
+            f"The plan has {', '.join(plan.devices)}, but {occupied.place} was measured. Plan with "
+            "the same settings and machine=lab.this_machine()."
+        )
     ends = plan.least_bytes(occupied.place), plan.most_bytes(occupied.place)
     return Total(occupied.device, ends, context_bytes, occupied.grown_bytes)
 

@@ -178,8 +178,10 @@ RULES: tuple[Rule, ...] = (
     (
         "competing load",
         lambda c: c.jitter >= 0.8 and c.prefill >= 2,
-        lambda c: f"prefill takes {c.prefill:.1f} times as long, and tokens are scattered: a tenth of them lies "
-        f"{100 * c.jitter:.0f} % or more from the median of its 256-cell step",
+        lambda c: (
+            f"prefill takes {c.prefill:.1f} times as long, and tokens are scattered: a tenth of them lies "
+            f"{100 * c.jitter:.0f} % or more from the median of its 256-cell step"
+        ),
     ),
     (
         "one thread",
@@ -194,14 +196,18 @@ RULES: tuple[Rule, ...] = (
     (
         "cache on the far side",
         lambda c: c.step >= 0.8,
-        lambda c: f"every {CELL_STEP} cells add {c.step:.2f} healthy tokens' time more than they should, "
-        f"and prefill takes {c.prefill:.1f} times as long",
+        lambda c: (
+            f"every {CELL_STEP} cells add {c.step:.2f} healthy tokens' time more than they should, "
+            f"and prefill takes {c.prefill:.1f} times as long"
+        ),
     ),
     (
         "wrong cache type",
         lambda c: (c.step >= 0.08 and c.token >= 1.15) or (c.prefill >= 1.3 and c.token >= 1.05),
-        lambda c: f"prefill takes {c.prefill:.1f} and a token {c.token:.1f} times as long, while every "
-        f"{CELL_STEP} cells add only {c.step:+.2f} healthy tokens' time",
+        lambda c: (
+            f"prefill takes {c.prefill:.1f} and a token {c.token:.1f} times as long, while every "
+            f"{CELL_STEP} cells add only {c.step:+.2f} healthy tokens' time"
+        ),
     ),
     (
         HEALTHY,

@@ -58,18 +58,20 @@ class DraftPlan:
         return Speculative(("draft-simple",), path).line
 
 
-def plan_drafter(
-    model: Model, draft: Model, settings: Settings, machine: Machine, simulate: bool = True
-) -> DraftPlan:
+def plan_drafter(model: Model, draft: Model, settings: Settings, machine: Machine, simulate: bool = True) -> DraftPlan:
     """The memory of `draft` beside `model` with `settings`, which have n_ctx.
 
     Raises InvalidSettings for vocabularies that llama-server takes for different, UnsupportedArchitecture.
     """
     check_vocabularies(model, draft)
     own = Settings(
-        n_ctx=settings.n_ctx, n_seq_max=settings.n_seq_max, n_batch=settings.n_batch, n_ubatch=settings.n_ubatch,
-        kv_unified=settings.kv_unified, flash_attn=settings.flash_attn,
-    )  # fmt: skip
+        n_ctx=settings.n_ctx,
+        n_seq_max=settings.n_seq_max,
+        n_batch=settings.n_batch,
+        n_ubatch=settings.n_ubatch,
+        kv_unified=settings.kv_unified,
+        flash_attn=settings.flash_attn,
+    )
     plan = predict_memory(draft, own, machine, reserve="llama-server", simulate=simulate)
     return DraftPlan(plan, draft.path.absolute() if draft.path.is_file() else None)
 

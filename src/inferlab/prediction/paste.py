@@ -24,9 +24,23 @@ SMALL = 512 * MIB  # bytes that every machine has beside a model
 EXPERTS_STAY = ("llama-cpp-python",)
 """Programs that put no experts in RAM without the rest of their layer."""
 MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", "offload_kqv")
-OTHERS = ("n_threads", "n_threads_batch", "op_offload", "kv_unified", "load_mode", "use_extra_bufts", "no_host",
-          "split_mode", "main_gpu", "tensor_split", "n_cpu_moe", "cpu_moe", "override_tensor", "devices",
-          "rpc_servers")  # fmt: skip
+OTHERS = (
+    "n_threads",
+    "n_threads_batch",
+    "op_offload",
+    "kv_unified",
+    "load_mode",
+    "use_extra_bufts",
+    "no_host",
+    "split_mode",
+    "main_gpu",
+    "tensor_split",
+    "n_cpu_moe",
+    "cpu_moe",
+    "override_tensor",
+    "devices",
+    "rpc_servers",
+)
 
 
 @dataclass(frozen=True)
@@ -55,14 +69,11 @@ class Pasted:
     @property
     def markdown(self) -> str:
         """The notes and the lines for a page: each part as a code block below its place."""
-        blocks = (f"{part.where}:\n\n```{part.language}\n{part.text}\n```"
-                  for part in self.parts)  # fmt: skip
+        blocks = (f"{part.where}:\n\n```{part.language}\n{part.text}\n```" for part in self.parts)
         return "\n\n".join([*self.notes, *blocks])
 
 
-def lines_for(
-    found: Fit, program: str, model_path: str | Path | None = None, n_ctx_train: int | None = None
-) -> Pasted:
+def lines_for(found: Fit, program: str, model_path: str | Path | None = None, n_ctx_train: int | None = None) -> Pasted:
     """The lines of a plan for one program: llama-server, llama-cli, llama-cpp-python, ollama or lmstudio.
 
     Where the plan does not fit, they are those of the nearest setting that does: experts in RAM for a model that has
@@ -163,8 +174,10 @@ def _experts_in_words(settings: Settings) -> str:
     if settings.cpu_moe:
         layers = f"{count_text(settings.n_gpu_layers, 'layer')} on the card (n_gpu_layers={settings.n_gpu_layers})"
         return f"the experts of all layers in RAM (cpu_moe) and {layers}, the most that fit so"
-    return (f"the experts of {count_text(settings.n_cpu_moe, 'layer')} in RAM (n_cpu_moe={settings.n_cpu_moe}) and all "
-            "else on the card")  # fmt: skip
+    return (
+        f"the experts of {count_text(settings.n_cpu_moe, 'layer')} in RAM (n_cpu_moe={settings.n_cpu_moe}) and all "
+        "else on the card"
+    )
 
 
 def _fill_text(found: Fit, answer: Answer) -> str:

@@ -119,9 +119,9 @@ class Search:
             why = "Host and GPU share one memory: experts in RAM free none of it."
             return Answer(question, None, None, why)
         whole = self.settings.but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False)
-        on_card = n + 1 if self.fits(whole) else largest_fitting(
-            lambda kept: self.fits(whole.but(n_cpu_moe=n + 1 - kept)), n
-        )  # fmt: skip
+        on_card = (
+            n + 1 if self.fits(whole) else largest_fitting(lambda kept: self.fits(whole.but(n_cpu_moe=n + 1 - kept)), n)
+        )
         if not on_card:
             return self._all_experts_in_ram(question, whole.but(cpu_moe=True))
         settings = whole.but(n_cpu_moe=n + 1 - on_card)

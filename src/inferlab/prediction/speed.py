@@ -255,10 +255,14 @@ class PlacedModel:
     def attended_cells(self, device: str, window: int, n_tokens: int, depth: int) -> float:
         rates = self.rates[device]
         return attended_cells(
-            n_tokens, depth, cells_read(self.settings, window, depth + n_tokens), window=window,
-            skips_masked=rates.on_cpu and uses_flash_attention(self.settings), tiled=self.is_tiled,
+            n_tokens,
+            depth,
+            cells_read(self.settings, window, depth + n_tokens),
+            window=window,
+            skips_masked=rates.on_cpu and uses_flash_attention(self.settings),
+            tiled=self.is_tiled,
             n_threads=rates.n_threads or 1,
-        )  # fmt: skip
+        )
 
     @property
     def is_tiled(self) -> bool:
@@ -312,8 +316,11 @@ class PlacedModel:
 
         2 n_embd values, and the number and the weight of each used expert, for every token
         """
-        blocks = {layer_of(tensor, self.model) for tensor, owner in self.tensors()
-                  if owner == HOST and self.moved.get(tensor.name) == HOST}  # fmt: skip
+        blocks = {
+            layer_of(tensor, self.model)
+            for tensor, owner in self.tensors()
+            if owner == HOST and self.moved.get(tensor.name) == HOST
+        }
         n = sum(self.layers[block] == device for block in blocks)
         if n:
             n_values = 2 * self.model.n_embd + 2 * (self.model.number("expert_used_count") or 0)

@@ -137,9 +137,7 @@ def _by_workload(results: Iterable[Result]) -> dict[Any, list[Result]]:
     return found
 
 
-def _matched(
-    first: list[Result], second: list[Result]
-) -> tuple[list[tuple[Result, Result]], list[tuple[Result, str]]]:
+def _matched(first: list[Result], second: list[Result]) -> tuple[list[tuple[Result, Result]], list[tuple[Result, str]]]:
     """Pairs among tests of one workload, and the others with the reason."""
     if not first or not second:
         return [], [(one, "the other has no test of this model and workload") for one in first + second]

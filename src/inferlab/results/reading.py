@@ -216,7 +216,7 @@ def _flat(run: dict[str, Any]) -> dict[str, Any]:
         "n_prompt": run.get("n_prompt"),
         "test_time": run.get("date"),
         "passes": run.get("passes"),
-    }  # fmt: skip
+    }
 
 
 def _part(value: Any, name: str) -> dict[str, Any]:

@@ -12,10 +12,31 @@ from typing import Any
 from inferlab.errors import RecordError
 
 SETTINGS = (
-    "n_threads", "n_threads_batch", "n_gpu_layers", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn",
-    "no_kv_offload", "split_mode", "main_gpu", "tensor_split", "devices", "load_mode", "use_mmap", "n_cpu_moe",
-    "tensor_buft_overrides", "no_op_offload", "no_host", "repack", "embeddings", "cpu_mask", "cpu_strict", "poll",
-)  # fmt: skip
+    "n_threads",
+    "n_threads_batch",
+    "n_gpu_layers",
+    "n_batch",
+    "n_ubatch",
+    "type_k",
+    "type_v",
+    "flash_attn",
+    "no_kv_offload",
+    "split_mode",
+    "main_gpu",
+    "tensor_split",
+    "devices",
+    "load_mode",
+    "use_mmap",
+    "n_cpu_moe",
+    "tensor_buft_overrides",
+    "no_op_offload",
+    "no_host",
+    "repack",
+    "embeddings",
+    "cpu_mask",
+    "cpu_strict",
+    "poll",
+)
 """llama-bench's fields that are settings of a test, and one that only this library has."""
 FLASH_ATTN = {"-1": "auto", "0": "off", "1": "on"}
 MOST_TOKENS = 10**9

@@ -51,7 +51,10 @@ def _controls(over: Mapping[str, Sequence[Any]], start: int) -> dict[str, ipw.Se
     for name, values in reversed(over.items()):
         left, index = divmod(left, len(values))
         made[name] = ipw.SelectionSlider(
-            options=[(f"{value}", value) for value in values], index=index, description=name,
-            style={"description_width": "9em"}, layout={"width": "min(34em, 95%)"},
-        )  # fmt: skip
+            options=[(f"{value}", value) for value in values],
+            index=index,
+            description=name,
+            style={"description_width": "9em"},
+            layout={"width": "min(34em, 95%)"},
+        )
     return dict(reversed(made.items()))

@@ -29,9 +29,7 @@ def cache_lab(model: str | Path | None = None, engine: Engine | None = None) -> 
     return CacheLab(model, engine)
 
 
-def measure_filled(
-    model: str | Path | None, n_ctx: int, n_tokens: int, kind: str, engine: Engine | None = None
-) -> Run:
+def measure_filled(model: str | Path | None, n_ctx: int, n_tokens: int, kind: str, engine: Engine | None = None) -> Run:
     """Measure a prompt of `n_tokens` and 32 decoded tokens in a context of `n_ctx` cells.
 
     Raises InvalidSettings where the tokens do not fit, and what `measure` raises.

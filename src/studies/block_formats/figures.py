@@ -32,10 +32,14 @@ def bits_per_weight() -> go.Figure:
     for family, colour in FAMILIES.items():
         own = [kind for kind in kinds if _family(kind.name) == family]
         figure.add_bar(
-            y=[kind.name for kind in own], x=[kind.bits_per_weight for kind in own], name=family, orientation="h",
-            marker_color=colour, customdata=[(kind.block, kind.block_bytes) for kind in own],
+            y=[kind.name for kind in own],
+            x=[kind.bits_per_weight for kind in own],
+            name=family,
+            orientation="h",
+            marker_color=colour,
+            customdata=[(kind.block, kind.block_bytes) for kind in own],
             hovertemplate="%{y}: %{customdata[1]} bytes for %{customdata[0]} weights<extra>%{x:.4f} bits</extra>",
-        )  # fmt: skip
+        )
     figure.update_layout(barmode="overlay", showlegend=True, height=260 + 20 * len(kinds), bargap=0.25)
     figure.update_yaxes(
         type="category", categoryorder="array", categoryarray=[kind.name for kind in kinds], autorange="reversed"
@@ -63,10 +67,17 @@ def super_block(block: Q4KSuperBlock, name: str) -> go.Figure:
         y="block: scale / minimum",
     )
     figure.add_heatmap(
-        z=block.codes, y=rows, colorscale="Viridis", zmin=0, zmax=15, xgap=1, ygap=2, customdata=block.weights,
+        z=block.codes,
+        y=rows,
+        colorscale="Viridis",
+        zmin=0,
+        zmax=15,
+        xgap=1,
+        ygap=2,
+        customdata=block.weights,
         colorbar={"title": "code", "thickness": 12, "dtick": 5},
         hovertemplate="weight %{x} of block %{y}: code %{z}, value %{customdata:.5f}<extra></extra>",
-    )  # fmt: skip
+    )
     figure.update_yaxes(type="category", autorange="reversed")
     return figure
 
@@ -84,9 +95,13 @@ def mixed_types(models: Sequence[Model]) -> go.Figure:
     figure = blank(badge, f"Shares of the bytes by type: {text}.", x="% of the bytes")
     for index, kind in enumerate(kinds):
         figure.add_bar(
-            y=list(composed), x=[own.get(kind, 0) for own in composed.values()], name=kind, orientation="h",
-            marker_color=PALETTE[index % len(PALETTE)], hovertemplate=f"{kind}: %{{x:.1f}} %<extra>%{{y}}</extra>",
-        )  # fmt: skip
+            y=list(composed),
+            x=[own.get(kind, 0) for own in composed.values()],
+            name=kind,
+            orientation="h",
+            marker_color=PALETTE[index % len(PALETTE)],
+            hovertemplate=f"{kind}: %{{x:.1f}} %<extra>%{{y}}</extra>",
+        )
     stacked(figure, len(composed))
     return figure
 
@@ -121,10 +136,15 @@ def rounding_errors(original: Weights, ways: Sequence[Rounding], name: str) -> g
         x="RMS error, % of the spread",
     )
     figure.add_bar(
-        y=labels, x=losses, orientation="h", marker_color=[KEPT if way.name == "Q4_K" else DROPPED for way in ways],
-        text=[f"{loss:.1f}" for loss in losses], textposition="outside", cliponaxis=False,
+        y=labels,
+        x=losses,
+        orientation="h",
+        marker_color=[KEPT if way.name == "Q4_K" else DROPPED for way in ways],
+        text=[f"{loss:.1f}" for loss in losses],
+        textposition="outside",
+        cliponaxis=False,
         hovertemplate="%{y}: %{x:.2f} %<extra></extra>",
-    )  # fmt: skip
+    )
     figure.update_layout(height=210 + 42 * len(ways))
     figure.update_xaxes(range=[0, 1.15 * max(losses)])
     figure.update_yaxes(autorange="reversed", type="category")
@@ -146,9 +166,13 @@ def scale_search(trials: Sequence[Trial], name: str) -> go.Figure:
     )
     line(figure, values[1:], "trial", DROPPED)
     figure.add_scatter(
-        x=[x for x, _ in kept], y=[y for _, y in kept], mode="markers", name="kept",
-        marker={"size": 12, "color": KEPT}, hovertemplate="kept: %{x:.1f} steps, %{y:.1f} %<extra></extra>",
-    )  # fmt: skip
+        x=[x for x, _ in kept],
+        y=[y for _, y in kept],
+        mode="markers",
+        name="kept",
+        marker={"size": 12, "color": KEPT},
+        hovertemplate="kept: %{x:.1f} steps, %{y:.1f} %<extra></extra>",
+    )
     figure.add_hline(100, line={"color": EDGE, "dash": "dot"})
     figure.update_layout(showlegend=True)
     return figure

@@ -75,13 +75,21 @@ def slots(schedules: Mapping[str, Schedule]) -> go.Figure:
 def _answer_bars(figure: go.Figure, name: str, one: Schedule, colour: str) -> None:
     found = sorted(one.answered, key=lambda a: (a.slot, a.began_seconds))
     figure.add_bar(
-        y=[f"{name} {a.slot + 1}" for a in found], x=[a.ended_seconds - a.began_seconds for a in found],
-        base=[a.began_seconds for a in found], orientation="h", name=name, marker_color=colour,
-        marker_line={"width": 1, "color": "rgba(255,255,255,0.8)"}, text=[a.number for a in found],
-        textposition="inside", textangle=0, insidetextanchor="middle", insidetextfont={"color": "white"},
+        y=[f"{name} {a.slot + 1}" for a in found],
+        x=[a.ended_seconds - a.began_seconds for a in found],
+        base=[a.began_seconds for a in found],
+        orientation="h",
+        name=name,
+        marker_color=colour,
+        marker_line={"width": 1, "color": "rgba(255,255,255,0.8)"},
+        text=[a.number for a in found],
+        textposition="inside",
+        textangle=0,
+        insidetextanchor="middle",
+        insidetextfont={"color": "white"},
         customdata=[a.request.n_gen for a in found],
         hovertemplate="request %{text}: %{customdata} tokens, began at %{base:.2f} s<extra></extra>",
-    )  # fmt: skip
+    )
 
 
 def time_without_cache(runs: Sequence[Run]) -> go.Figure:

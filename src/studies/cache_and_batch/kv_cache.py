@@ -140,9 +140,12 @@ def heads_table() -> Rows:
     models = {known_model(name).name: shape(name, "Q4_K_M") for name in GROUPED}
     models["Mistral 7B, if it used MQA"] = shape("mistral-7b-v0.3", "Q4_K_M", n_head_kv=1)
     heads = (
-        "model in Q4_K_M", "KV heads", "query heads per KV head", "KiB per token, 16 bits",
+        "model in Q4_K_M",
+        "KV heads",
+        "query heads per KV head",
+        "KiB per token, 16 bits",
         "tokens of cache as large as the weights",
-    )  # fmt: skip
+    )
     return heads, [_heads_row(name, model) for name, model in models.items()]
 
 

@@ -51,11 +51,17 @@ def _depths(runs: Sequence[DepthScaling]) -> DepthScaling:
 
 RECIPES: Mapping[str, Recipe] = {
     "steps-by-kernel": partial(
-        steps_by_kernel, "llama-3.2-1b", "Q4_K_M", sizes=(1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 32),
-        n_gen=5, n_turns=3, n_layer=4, n_vocab=8192,
+        steps_by_kernel,
+        "llama-3.2-1b",
+        "Q4_K_M",
+        sizes=(1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 32),
+        n_gen=5,
+        n_turns=3,
+        n_layer=4,
+        n_vocab=8192,
     ),
     "masked-cells": partial(masked_cells, "llama-3.1-8b", "Q4_K_M", n_turns=2, n_layer=2, n_vocab=8192),
-}  # fmt: skip
+}
 """The records have all turns of a size in one list: its length is that of these turns together."""
 
 if __name__ == "__main__":

@@ -33,10 +33,19 @@ from studies.clinic.devices import Placed, no_lock_command, other_version, short
 
 TIMEOUT_SECONDS = 60.0
 SMALL = Settings(n_ctx=256, n_gpu_layers=0)
-REPORTS = ("invalid magic", "unknown model architecture", "unknown pre-tokenizer", "not within the file bounds",
-           "quantized V cache requires", "unable to allocate ", "for kv cache",
-           "failed to allocate compute", "failed to find a memory slot",
-           "version mismatch", "failed to mlock")  # fmt: skip
+REPORTS = (
+    "invalid magic",
+    "unknown model architecture",
+    "unknown pre-tokenizer",
+    "not within the file bounds",
+    "quantized V cache requires",
+    "unable to allocate ",
+    "for kv cache",
+    "failed to allocate compute",
+    "failed to find a memory slot",
+    "version mismatch",
+    "failed to mlock",
+)
 
 
 @dataclass(frozen=True)
@@ -195,23 +204,54 @@ CASES = {
         Case("web page", "A download was answered with a web page, saved as .gguf.", files.web_page),
         Case("LFS pointer", "A repository was cloned without Git LFS.", files.lfs_pointer),
         Case("incomplete file", "A download or a copy was cut off.", files.incomplete),
-        Case("memory: weights", "The device has half of the bytes that the weights need.", _shape,
-             Settings(n_ctx=256), around=partial(short_device, missing="weights")),
-        Case("memory: cache", "The weights fit, but only half of the KV cache does.", _shape,
-             Settings(n_ctx=32768, flash_attn="on"), around=partial(short_device, missing="cache")),
-        Case("memory: compute", "Weights and cache fit, but only half of the compute buffer does.", _shape,
-             Settings(n_ctx=4096, n_batch=2048, n_ubatch=2048, flash_attn="off"),
-             around=partial(short_device, missing="compute")),
-        Case("quantized values", "A quantized V cache without flash attention.", _tiny,
-             forced={"type_v": "q8_0", "flash_attn": "off"}),
-        Case("locked memory", "The process may lock no memory, and the load asks for it.", _tiny,
-             SMALL.but(load_mode="mlock"), no_locks=True),
+        Case(
+            "memory: weights",
+            "The device has half of the bytes that the weights need.",
+            _shape,
+            Settings(n_ctx=256),
+            around=partial(short_device, missing="weights"),
+        ),
+        Case(
+            "memory: cache",
+            "The weights fit, but only half of the KV cache does.",
+            _shape,
+            Settings(n_ctx=32768, flash_attn="on"),
+            around=partial(short_device, missing="cache"),
+        ),
+        Case(
+            "memory: compute",
+            "Weights and cache fit, but only half of the compute buffer does.",
+            _shape,
+            Settings(n_ctx=4096, n_batch=2048, n_ubatch=2048, flash_attn="off"),
+            around=partial(short_device, missing="compute"),
+        ),
+        Case(
+            "quantized values",
+            "A quantized V cache without flash attention.",
+            _tiny,
+            forced={"type_v": "q8_0", "flash_attn": "off"},
+        ),
+        Case(
+            "locked memory",
+            "The process may lock no memory, and the load asks for it.",
+            _tiny,
+            SMALL.but(load_mode="mlock"),
+            no_locks=True,
+        ),
         Case("context overflow", "The prompt is longer than the context.", _tiny, requests=(PROMPT,)),
         Case("unknown architecture", "The model is newer than the program.", files.unknown_architecture),
-        Case("unknown pre-tokenizer", "The program does not know the rule that splits the text.",
-             files.unknown_pre_tokenizer),
+        Case(
+            "unknown pre-tokenizer",
+            "The program does not know the rule that splits the text.",
+            files.unknown_pre_tokenizer,
+        ),
         Case("RPC version", "The RPC server speaks another version of the protocol.", _tiny, around=other_version),
-        Case("holes in the cache", "Negative control: the free cells of the KV cache are not adjacent.", _tiny,
-             SMALL.but(n_seq_max=2, kv_unified=True), requests=HOLES),
+        Case(
+            "holes in the cache",
+            "Negative control: the free cells of the KV cache are not adjacent.",
+            _tiny,
+            SMALL.but(n_seq_max=2, kv_unified=True),
+            requests=HOLES,
+        ),
     )
-}  # fmt: skip
+}

@@ -56,9 +56,15 @@ def _bands(figure: go.Figure, load: LoadMemory) -> None:
         if end - began > SHOWN * whole:
             figure.add_vline(x=1e3 * end, line={"color": GREY, "width": 1, "dash": "dash"})
             figure.add_annotation(
-                x=1e3 * (began + end) / 2, y=1, yref="paper", yanchor="top", text=NAMES.get(phase, phase),
-                showarrow=False, textangle=-90, opacity=0.8,
-            )  # fmt: skip
+                x=1e3 * (began + end) / 2,
+                y=1,
+                yref="paper",
+                yanchor="top",
+                text=NAMES.get(phase, phase),
+                showarrow=False,
+                textangle=-90,
+                opacity=0.8,
+            )
         began = end
 
 
@@ -72,9 +78,15 @@ def load_peaks(loads: Sequence[LoadMemory]) -> go.Figure:
     for label, values, colour in (("peak", peaks, PURPLE), ("left", kept, OLIVE)):
         texts = [f"{value:.0f}" for value in values]
         figure.add_bar(
-            x=values, y=names, name=label, orientation="h", marker_color=colour, text=texts, textposition="outside",
+            x=values,
+            y=names,
+            name=label,
+            orientation="h",
+            marker_color=colour,
+            text=texts,
+            textposition="outside",
             cliponaxis=False,
-        )  # fmt: skip
+        )
     figure.update_layout(showlegend=True, barmode="group", bargap=0.25, height=200 + 46 * len(loads))
     figure.update_xaxes(range=room_beside_bars(names, peaks, [f"{value:.0f}" for value in peaks]))
     figure.update_yaxes(autorange="reversed", type="category")

@@ -143,10 +143,13 @@ RECIPES: Mapping[str, Recipe] = {
     "tiny-cold-start-alone": partial(tiny_starts, n_starts=10),
     "tiny-cold-start-busy-cores": NotRepeatable("the two programs that kept the cores busy were started by hand"),
     "load-memory": partial(
-        loads, SEEN[3], n_ctx=4096, host=("none", "mmap", "mlock", "mmap_mlock", "direct_io"),
+        loads,
+        SEEN[3],
+        n_ctx=4096,
+        host=("none", "mmap", "mlock", "mmap_mlock", "direct_io"),
         device=("none", "mmap", "mmap_mlock", "direct_io"),
     ),
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     recipes.main(RECIPES)

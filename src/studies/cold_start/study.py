@@ -199,8 +199,13 @@ def shared_table(
     shared: Mapping[str, tuple[Residence | None, Residence | None]],
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Heads and rows: MiB of the first process, alone and beside the second one."""
-    heads = ("type", "file in RAM, alone", "file in RAM, second process running", "its share of the file",
-             "private memory")  # fmt: skip
+    heads = (
+        "type",
+        "file in RAM, alone",
+        "file in RAM, second process running",
+        "its share of the file",
+        "private memory",
+    )
     return heads, [
         (mix, _mib(before, "file_bytes"), *(_mib(beside, f"{field}_bytes") for field in ("file", "file_share", "own")))
         for mix, (before, beside) in shared.items()

@@ -129,9 +129,7 @@ class Grid:
 
 def measured_grid(device: LoopbackDevice) -> Grid:
     """Plan and load a small model with some layers, types of cache and places of it, on a loopback device."""
-    path = make_shape(
-        MISTRAL, "Q4_K_M", n_layer=4, n_embd=1024, n_ff=3584, n_head=8, n_head_kv=2, n_vocab=8192
-    )  # fmt: skip
+    path = make_shape(MISTRAL, "Q4_K_M", n_layer=4, n_embd=1024, n_ff=3584, n_head=8, n_head_kv=2, n_vocab=8192)
     model = read_gguf(path)
     settings = device.settings(Settings(n_ctx=2048, flash_attn="on", devices=("RPC0",)))
     pairs = {}

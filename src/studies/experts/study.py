@@ -45,9 +45,11 @@ def parts() -> Parts:
     card, cited = known_card("rtx-4060"), cited_facts("cards")
     transfers = cited["ryzen-9950x-channels"].value * cited["ryzen-9950x-two-modules"].value
     return Parts(
-        vram_bytes=card.memory_bytes[0], vram_rate=card.bandwidth_bytes_per_second, ram_bytes=24 * GIB,
+        vram_bytes=card.memory_bytes[0],
+        vram_rate=card.bandwidth_bytes_per_second,
+        ram_bytes=24 * GIB,
         ram_rate=transfers * 8 * 1e6,
-    )  # fmt: skip
+    )
 
 
 def bus() -> Rung:
@@ -64,14 +66,21 @@ def numbers() -> dict[str, float]:
     used, count = expert_counts()
     said = {name: fact.value for name, fact in cited_facts("experts").items()}
     return {
-        "n_ctx": N_CTX, "n_layer": mixture().n_layer,
-        "used": used, "count": count, "used_share": 100 * used / count,
-        "vram": parts().vram_bytes / GIB, "vram_rate": parts().vram_rate / GB,
-        "ram_rate": parts().ram_rate / GB, "bus_rate": bus().bytes_per_second / GB,
-        **_token_numbers(), **_prompt_numbers(), "rest_factor": _rest_factor(),
+        "n_ctx": N_CTX,
+        "n_layer": mixture().n_layer,
+        "used": used,
+        "count": count,
+        "used_share": 100 * used / count,
+        "vram": parts().vram_bytes / GIB,
+        "vram_rate": parts().vram_rate / GB,
+        "ram_rate": parts().ram_rate / GB,
+        "bus_rate": bus().bytes_per_second / GB,
+        **_token_numbers(),
+        **_prompt_numbers(),
+        "rest_factor": _rest_factor(),
         **{f"said_{name}": value for name, value in said.items()},
         "random_used": 100 * (1 - (1 - used / count) ** said["batch"]),
-    }  # fmt: skip
+    }
 
 
 # --- one token ----------------------------------------------------------------------------------
@@ -110,10 +119,14 @@ def bounds_table() -> tuple[Sequence[str], list[Sequence[str | float]]]:
     return ("in RAM", "RAM, GiB", "cache", "read from RAM, GB", "from the card, GB", "tokens/s, at most"), [
         (
             f"experts of {one.n_moved} layers" if way == EXPERTS else f"{one.n_moved} of {n_parts} layers",
-            one.ram_bytes / GIB, depth, one.ram_read / GB, one.vram_read / GB, f"{one.tokens_per_second(parts()):.1f}",
+            one.ram_bytes / GIB,
+            depth,
+            one.ram_read / GB,
+            one.vram_read / GB,
+            f"{one.tokens_per_second(parts()):.1f}",
         )
         for (way, depth), one in placed().items()
-    ]  # fmt: skip
+    ]
 
 
 # --- long prompts -------------------------------------------------------------------------------
@@ -135,8 +148,14 @@ def _prompt_numbers() -> dict[str, float]:
 
 def prompts_table() -> tuple[Sequence[str], list[Sequence[str | float]]]:
     """Heads and rows: for each ubatch, what it copies, and the bounds of prompt and decode."""
-    heads = ("ubatch", "fewest layers with experts in RAM", "GB copied for a ubatch", f"for {N_CTX:,} tokens",
-             "prompt tokens/s, by the bus", "decode tokens/s, at most")  # fmt: skip
+    heads = (
+        "ubatch",
+        "fewest layers with experts in RAM",
+        "GB copied for a ubatch",
+        f"for {N_CTX:,} tokens",
+        "prompt tokens/s, by the bus",
+        "decode tokens/s, at most",
+    )
     return heads, [_prompt_row(n, found) for n, found in fits().items()]
 
 
@@ -215,15 +234,21 @@ def pair_numbers() -> dict[str, float | str]:
     asked = Settings(n_ctx=first.settings.n_ctx, flash_attn="on", rpc_servers=("127.0.0.1:1",))
     n_layers, n_cpu_moe = first.settings.n_gpu_layers, second.settings.n_cpu_moe
     return {
-        "short_decode": short.text("decode"), "long_decode": long.text("decode"),
-        "beyond": " and ".join(_beyond(pairs, controls)) or "none", "more_after": _more_after(short, long),
-        "control_before": control.rate("decode"), "control_after": control.rate("decode", "after"),
+        "short_decode": short.text("decode"),
+        "long_decode": long.text("decode"),
+        "beyond": " and ".join(_beyond(pairs, controls)) or "none",
+        "more_after": _more_after(short, long),
+        "control_before": control.rate("decode"),
+        "control_after": control.rate("decode", "after"),
         "n_pairs": min(len(one.ratios("decode")) for one in (*pairs.values(), *controls.values())),
-        "pair_cpu": first.machine.cpu, "pair_gen": first.n_gen, "pair_small": small.n_layer,
-        "pair_layers": small.n_layer + 1 - n_layers, "pair_experts": n_cpu_moe,
+        "pair_cpu": first.machine.cpu,
+        "pair_gen": first.n_gen,
+        "pair_small": small.n_layer,
+        "pair_layers": small.n_layer + 1 - n_layers,
+        "pair_experts": n_cpu_moe,
         "freed_layers": freed_bytes(small, asked, n_gpu_layers=n_layers) / MIB,
         "freed_experts": freed_bytes(small, asked, n_gpu_layers=-1, n_cpu_moe=n_cpu_moe) / MIB,
-    }  # fmt: skip
+    }
 
 
 def _beyond(pairs: Mapping[str, Paired], controls: Mapping[str, Paired]) -> list[str]:

@@ -73,8 +73,10 @@ def most_prompt_rate(plan: MemoryPlan, model: Model, bus_bytes_per_second: float
 def copies_text(plans: Sequence[MemoryPlan], model: Model, n_tokens: Sequence[int]) -> str:
     """For ubatches of so many tokens, what a CUDA card would copy with whole layers and with experts on the host."""
     rows = ((n, *(copied_bytes(plan, model, n) / MIB for plan in plans)) for n in n_tokens)
-    return "\n".join(f"{n:4} tokens: {layers:4.0f} MiB with whole layers, {experts:4.0f} MiB with experts alone"
-                     for n, layers, experts in rows)  # fmt: skip
+    return "\n".join(
+        f"{n:4} tokens: {layers:4.0f} MiB with whole layers, {experts:4.0f} MiB with experts alone"
+        for n, layers, experts in rows
+    )
 
 
 def card_text(found: Fit, model: Model, bus: Rung) -> str:

@@ -25,8 +25,14 @@ N_CTX, SYSTEM_BYTES = 16384, 8 * GIB  # givens: cells of a conversation, RAM for
 WHOLE, SPLIT = ("qwen3-32b", "Q6_K"), ("qwen3-32b", "Q8_0")
 DENSE, MIXTURE = ("llama-3.1-70b", "Q4_K_M"), ("qwen3-235b-a22b", "Q4_K_M")
 MODELS: Sequence[Name] = (
-    ("llama-3.1-8b", "Q8_0"), ("qwen3-30b-a3b", "Q4_K_M"), WHOLE, SPLIT, DENSE, ("qwen3-235b-a22b", "Q3_K_M"), MIXTURE,
-)  # fmt: skip
+    ("llama-3.1-8b", "Q8_0"),
+    ("qwen3-30b-a3b", "Q4_K_M"),
+    WHOLE,
+    SPLIT,
+    DENSE,
+    ("qwen3-235b-a22b", "Q3_K_M"),
+    MIXTURE,
+)
 CHANGED: Mapping[str, str] = {
     "size of VRAM, twice": "vram_bytes",
     "bandwidth of VRAM, twice": "vram_rate",
@@ -66,9 +72,11 @@ def parts() -> Parts:
     """An RTX 5090, and RAM in two modules."""
     card = known_card("rtx-5090")
     return Parts(
-        vram_bytes=card.memory_bytes[0], vram_rate=card.bandwidth_bytes_per_second,
-        ram_bytes=128 * GIB - SYSTEM_BYTES, ram_rate=ram_rate(facts()["ryzen-9950x-two-modules"]),
-    )  # fmt: skip
+        vram_bytes=card.memory_bytes[0],
+        vram_rate=card.bandwidth_bytes_per_second,
+        ram_bytes=128 * GIB - SYSTEM_BYTES,
+        ram_rate=ram_rate(facts()["ryzen-9950x-two-modules"]),
+    )
 
 
 def four_modules() -> Parts:
@@ -95,11 +103,17 @@ def placed(name: Name) -> Placing:
 def numbers() -> dict[str, float]:
     """The numbers of the page *A workstation, sized*."""
     return {
-        "n_ctx": N_CTX, "most_telling": MOST_TELLING, "crowded": _lost_by_sharing_a_core(),
+        "n_ctx": N_CTX,
+        "most_telling": MOST_TELLING,
+        "crowded": _lost_by_sharing_a_core(),
         "whole": placed(WHOLE).tokens_per_second(parts()),
-        "split": placed(SPLIT).tokens_per_second(parts()), "split_layers": placed(SPLIT).n_moved,
-        **_sheet_numbers(), **_power_numbers(), **_seen_numbers(), **_part_numbers(),
-    }  # fmt: skip
+        "split": placed(SPLIT).tokens_per_second(parts()),
+        "split_layers": placed(SPLIT).n_moved,
+        **_sheet_numbers(),
+        **_power_numbers(),
+        **_seen_numbers(),
+        **_part_numbers(),
+    }
 
 
 def _sheet_numbers() -> dict[str, float]:
@@ -109,12 +123,17 @@ def _sheet_numbers() -> dict[str, float]:
     return {
         **{f"cpu_{line}": facts()[f"ryzen-9950x-{line}"] for line in lines},
         "ratio": parts().vram_rate / two,
-        "two_gb": two / GB, "four_gb": four / GB, "four_less": 100 * (1 - four / two),
-        "vram_gb": parts().vram_bytes / GIB, "vram_rate": parts().vram_rate / GB, "module_gb": facts()["64gb-module"],
+        "two_gb": two / GB,
+        "four_gb": four / GB,
+        "four_less": 100 * (1 - four / two),
+        "vram_gb": parts().vram_bytes / GIB,
+        "vram_rate": parts().vram_rate / GB,
+        "module_gb": facts()["64gb-module"],
         "bus_gb": _rung("PCIe 5.0, 16 lanes").bytes_per_second / GB,
-        "disk_gb": disk.bytes_per_second / GB, "disk_tb": facts()["990-pro-largest"] / 1000,
+        "disk_gb": disk.bytes_per_second / GB,
+        "disk_tb": facts()["990-pro-largest"] / 1000,
         "load_s": disk.seconds(model(MIXTURE).tensor_bytes),
-    }  # fmt: skip
+    }
 
 
 def _rung(name: str) -> Rung:
@@ -169,8 +188,15 @@ def _lost_by_sharing_a_core() -> float:
 
 def models_table() -> tuple[Sequence[str], list[Sequence[str | float]]]:
     """Heads and rows: for each model what lies in RAM, and the bounds with two and with four modules."""
-    heads = ("model", "file, GB", "in RAM", "RAM, GiB", "conversations on the card", "tokens/s, two modules",
-             "four modules")  # fmt: skip
+    heads = (
+        "model",
+        "file, GB",
+        "in RAM",
+        "RAM, GiB",
+        "conversations on the card",
+        "tokens/s, two modules",
+        "four modules",
+    )
     return heads, [_model_row(name, placed(name)) for name in MODELS]
 
 
@@ -178,9 +204,13 @@ def _model_row(name: Name, one: Placing) -> Sequence[str | float]:
     in_ram = {NOTHING: NOTHING, LAYERS: f"{one.n_moved} layers", EXPERTS: f"experts of {one.n_moved} layers"}
     bounds = _bound(one, parts()), _bound(one, four_modules())
     return (
-        title(name), model(name).tensor_bytes / GB, in_ram[one.in_ram], one.ram_bytes / GIB, _conversations(name),
+        title(name),
+        model(name).tensor_bytes / GB,
+        in_ram[one.in_ram],
+        one.ram_bytes / GIB,
+        _conversations(name),
         *bounds,
-    )  # fmt: skip
+    )
 
 
 def _bound(one: Placing, found: Parts) -> str:

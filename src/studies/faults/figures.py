@@ -64,26 +64,41 @@ def _table(
     figure = blank(badge, alt)
     names = list(rows)
     figure.add_heatmap(
-        x=list(columns), y=names,
-        z=[[bool(text) + bool(text and name == other) for other, text in zip(columns, rows[name], strict=True)]
-           for name in names],
-        showscale=False, xgap=2, ygap=2, hoverinfo="skip",
-        zmin=0, zmax=2, colorscale=[[0, "rgba(128,128,128,0.08)"], [0.5, _tint(colour)], [1, _tint(same)]],
-    )  # fmt: skip
+        x=list(columns),
+        y=names,
+        z=[
+            [bool(text) + bool(text and name == other) for other, text in zip(columns, rows[name], strict=True)]
+            for name in names
+        ],
+        showscale=False,
+        xgap=2,
+        ygap=2,
+        hoverinfo="skip",
+        zmin=0,
+        zmax=2,
+        colorscale=[[0, "rgba(128,128,128,0.08)"], [0.5, _tint(colour)], [1, _tint(same)]],
+    )
     figure.add_scatter(  # text of the heatmap itself would be coloured for a white page
-        x=list(columns) * len(names), y=[name for name in names for _ in columns], mode="text",
-        text=[text for name in names for text in rows[name]], textfont={"size": 11},
+        x=list(columns) * len(names),
+        y=[name for name in names for _ in columns],
+        mode="text",
+        text=[text for name in names for text in rows[name]],
+        textfont={"size": 11},
         hovertemplate="%{y}: %{x} %{text}<extra></extra>",
-    )  # fmt: skip
+    )
     below = badge_margin(len(badge_lines(badge))) + BADGE_SHIFT + 24  # the axis is above, so the badge comes at once
     told = [wrap(name, NAME_COLUMNS) for name in names]
     row = max(34, 10 + 14 * max(map(len, told), default=0))
     figure.update_layout(height=150 + row * len(names) + below, margin={"l": 60, "t": 96, "b": below})
     figure.update_xaxes(side="top", type="category", tickangle=-40, showgrid=False, ticks="outside")
     figure.update_yaxes(
-        autorange="reversed", type="category", showgrid=False, ticks="",
-        tickvals=names, ticktext=["<br>".join(lines) for lines in told],
-    )  # fmt: skip
+        autorange="reversed",
+        type="category",
+        showgrid=False,
+        ticks="",
+        tickvals=names,
+        ticktext=["<br>".join(lines) for lines in told],
+    )
     figure.update_annotations(yshift=-8)
     return figure
 

@@ -13,13 +13,25 @@ from studies.faults.study import FAULTS, HEALTHY, slug
 from studies.recipes import NotRepeatable, Recipe
 
 NARROW = {
-    "name": "llama-3.1-8b", "mix": "Q4_0",
-    "n_layer": 3, "n_embd": 1024, "n_ff": 2048, "n_head": 8, "n_head_kv": 8, "n_vocab": 8192,
-}  # fmt: skip
+    "name": "llama-3.1-8b",
+    "mix": "Q4_0",
+    "n_layer": 3,
+    "n_embd": 1024,
+    "n_ff": 2048,
+    "n_head": 8,
+    "n_head_kv": 8,
+    "n_vocab": 8192,
+}
 WIDE = {
-    "name": "llama-2-7b", "mix": "Q8_0",
-    "n_layer": 4, "n_embd": 1024, "n_ff": 1024, "n_head": 8, "n_head_kv": 8, "n_vocab": 4096,
-}  # fmt: skip
+    "name": "llama-2-7b",
+    "mix": "Q8_0",
+    "n_layer": 4,
+    "n_embd": 1024,
+    "n_ff": 1024,
+    "n_head": 8,
+    "n_head_kv": 8,
+    "n_vocab": 4096,
+}
 WORK = {
     1: {"n_prompt": 220, "n_gen": 80, **NARROW},
     2: {"n_prompt": 420, "n_gen": 140, **NARROW},

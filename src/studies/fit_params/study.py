@@ -150,12 +150,17 @@ def numbers() -> dict[str, float]:
     unused = [one.unused_bytes("llama") / MIB for one in moved]
     differs = [abs(one.ram_bytes_per_token("llama") / one.ram_bytes_per_token("lab") - 1) for one in moved]
     return {
-        "n_questions": len(answers), "n_dense": len(dense), "n_same": sum(one.same_layers for one in dense),
-        "fit_moved": len(moved), "fit_fewer": sum(one.fewer_layers for one in moved),
+        "n_questions": len(answers),
+        "n_dense": len(dense),
+        "n_same": sum(one.same_layers for one in dense),
+        "fit_moved": len(moved),
+        "fit_fewer": sum(one.fewer_layers for one in moved),
         "fit_cut": min(one.by_llama.settings.n_ctx for one in cut),
         "fit_trained": max(one.question.model.n_ctx_train for one in cut),
-        "fit_differs": 100 * max(differs), "fit_least": min(unused), "fit_most": max(unused),
-    }  # fmt: skip
+        "fit_differs": 100 * max(differs),
+        "fit_least": min(unused),
+        "fit_most": max(unused),
+    }
 
 
 def mixtures_table() -> tuple[Sequence[str], list[Sequence[str]]]:

@@ -31,9 +31,13 @@ def graph_walk(trace: GraphTrace) -> go.Figure:
     more = figure.layout.margin.t + 40
     figure.update_layout(showlegend=True, legend={"y": 1.17}, margin_t=more, height=190 + more + ROW_PIXELS * len(rows))
     figure.update_xaxes(
-        range=[-0.8, len(PARTS) - 0.3], tickvals=list(range(len(PARTS))), ticktext=PARTS, tickangle=-45,
-        showgrid=False, zeroline=False,
-    )  # fmt: skip
+        range=[-0.8, len(PARTS) - 0.3],
+        tickvals=list(range(len(PARTS))),
+        ticktext=PARTS,
+        tickangle=-45,
+        showgrid=False,
+        zeroline=False,
+    )
     figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], range=[-0.6, len(rows) - 0.4], showgrid=False)
     return figure
 
@@ -76,20 +80,30 @@ def _column(step: Step) -> float:
 def _squares(figure: go.Figure, shown: list, side: str, colour: str) -> None:
     names = {"host": "computed on the host", "device": "on the device", "both": "on both"}
     figure.add_scatter(
-        x=[part for part, _, _ in shown], y=[row for _, row, _ in shown], name=names[side], mode="markers",
-        marker={"symbol": "square", "size": 15, "color": colour}, customdata=["<br>".join(t) for _, _, t in shown],
-        hovertemplate="%{customdata}<extra>%{y}</extra>", visible=True, showlegend=bool(shown),
-    )  # fmt: skip
+        x=[part for part, _, _ in shown],
+        y=[row for _, row, _ in shown],
+        name=names[side],
+        mode="markers",
+        marker={"symbol": "square", "size": 15, "color": colour},
+        customdata=["<br>".join(t) for _, _, t in shown],
+        hovertemplate="%{customdata}<extra>%{y}</extra>",
+        visible=True,
+        showlegend=bool(shown),
+    )
 
 
 def _copies(figure: go.Figure, one: GraphPass) -> None:
     found = list(_first_steps(one))
     figure.add_scatter(
-        x=[_column(step) - OFFSET for step, _, _ in found], y=[_row(step) for step, _, _ in found],
-        name="copies before", mode="markers", marker={"symbol": "diamond", "size": 9, "color": COPIES},
-        showlegend=bool(found), customdata=[text for _, text, _ in found],
+        x=[_column(step) - OFFSET for step, _, _ in found],
+        y=[_row(step) for step, _, _ in found],
+        name="copies before",
+        mode="markers",
+        marker={"symbol": "diamond", "size": 9, "color": COPIES},
+        showlegend=bool(found),
+        customdata=[text for _, text, _ in found],
         hovertemplate="%{customdata}<extra>%{y}</extra>",
-    )  # fmt: skip
+    )
 
 
 def _first_steps(one: GraphPass) -> Iterator[tuple[Step, str, int]]:

@@ -100,9 +100,7 @@ def phases_table(longest: int) -> tuple[Sequence[str], list[Sequence[str]]]:
 def ratings_table() -> tuple[Sequence[str], list[Sequence[str]]]:
     """Heads and rows: the cited rate of each place that bytes cross, with its source."""
     places = _places()
-    rungs = {
-        "the disk": places.disk, "the bus": places.bus, "host RAM": places.ram, "the card's memory": places.card
-    }  # fmt: skip
+    rungs = {"the disk": places.disk, "the bus": places.bus, "host RAM": places.ram, "the card's memory": places.card}
     return ("the bytes cross", "rating of the example", "GB/s", "source"), [
         (name, rung.name, f"{rung.bytes_per_second / GB:.4g}", f"{{cite}}`{rung.source}`")
         for name, rung in rungs.items()

@@ -145,8 +145,15 @@ def _order_numbers() -> dict[str, float | str]:
 
 def errors_table(expected: Phases, stale: Phases) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Heads and rows: each case, its measured seconds, and the errors of the predicted phases in percent."""
-    heads = ("case", "measured whole, s", "error start, %", "prompt, %", "answer, %", "whole, %",
-             "whole, older calibration, %")  # fmt: skip
+    heads = (
+        "case",
+        "measured whole, s",
+        "error start, %",
+        "prompt, %",
+        "answer, %",
+        "whole, %",
+        "whole, older calibration, %",
+    )
     return heads, [
         (
             name,

@@ -35,9 +35,13 @@ def mix_rates(runs: Mapping[str, Run]) -> go.Figure:
         every = {mix: [rate / base for rate in run.points(of)] for mix, run in runs.items()}
         _dots(figure, phase, every, {mix: main_kernel(run, phase) for mix, run in runs.items()})
     figure.add_scatter(
-        x=list(gains.values()), y=list(gains), xaxis="x2", name="if only bytes counted", mode="markers",
+        x=list(gains.values()),
+        y=list(gains),
+        xaxis="x2",
+        name="if only bytes counted",
+        mode="markers",
         marker={"symbol": "line-ns-open", "size": 14, "color": GREY, "line": {"width": 2}},
-    )  # fmt: skip
+    )
     return _one_legend_entry_each(figure)
 
 
@@ -101,16 +105,26 @@ def _dots(
         marks = {"color": KERNEL_COLOURS[kernel]}
         symbols = ["circle" if value <= largest else "triangle-right" for _, value in every]
         figure.add_scatter(
-            x=[min(value, largest) for _, value in every], y=[name for name, _ in every], xaxis=AXES[phase],
-            mode="markers", marker={**marks, "opacity": 0.3, "size": 6, "symbol": symbols}, showlegend=False,
-            customdata=[value for _, value in every], name=f"{kernel}, {phase}, each",
+            x=[min(value, largest) for _, value in every],
+            y=[name for name, _ in every],
+            xaxis=AXES[phase],
+            mode="markers",
+            marker={**marks, "opacity": 0.3, "size": 6, "symbol": symbols},
+            showlegend=False,
+            customdata=[value for _, value in every],
+            name=f"{kernel}, {phase}, each",
             hovertemplate="%{y}: %{customdata:.3f}<extra></extra>",
-        )  # fmt: skip
+        )
         figure.add_scatter(
-            x=[median(found) for found in own.values()], y=list(own), xaxis=AXES[phase], mode="markers",
-            marker={**marks, "size": 11}, name=kernel, legendgroup=kernel,
+            x=[median(found) for found in own.values()],
+            y=list(own),
+            xaxis=AXES[phase],
+            mode="markers",
+            marker={**marks, "size": 11},
+            name=kernel,
+            legendgroup=kernel,
             hovertemplate=f"%{{y}}: %{{x:.2f}}, mostly {kernel}<extra>{phase}</extra>",
-        )  # fmt: skip
+        )
 
 
 def _one_legend_entry_each(figure: go.Figure) -> go.Figure:

@@ -67,9 +67,13 @@ def _rates_in_turns(files: Mapping[str, Path], n_turns: int, n_prompt: int, n_ge
             runs[type].append(measure(files[type], HOST, n_prompt, n_gen, repeats=1, progress=False))
     first = next(iter(runs.values()))[0]
     return TypeRates(
-        model=first.model, machine=first.machine, date=date.today().isoformat(), n_prompt=n_prompt, n_gen=n_gen,
+        model=first.model,
+        machine=first.machine,
+        date=date.today().isoformat(),
+        n_prompt=n_prompt,
+        n_gen=n_gen,
         rates=tuple(_type_rate(type, own) for type, own in runs.items()),
-    )  # fmt: skip
+    )
 
 
 def _type_rate(type: str, runs: Sequence[Run]) -> TypeRate:
@@ -88,9 +92,23 @@ def _experts(shape: str, mix: str, **cut: int) -> Recipe:
 
 
 TINY_TYPES = (
-    "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K_M", "IQ3_S", "IQ3_XXS",
-    "Q2_K", "IQ2_XS", "IQ2_XXS", "IQ1_M",
-)  # fmt: skip
+    "F16",
+    "Q8_0",
+    "Q6_K",
+    "Q5_K_M",
+    "Q4_K_M",
+    "Q4_0",
+    "IQ4_NL",
+    "IQ4_XS",
+    "MXFP4",
+    "Q3_K_M",
+    "IQ3_S",
+    "IQ3_XXS",
+    "Q2_K",
+    "IQ2_XS",
+    "IQ2_XXS",
+    "IQ1_M",
+)
 SHAPE_TYPES = ("F16", "Q8_0", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K", "IQ2_XXS")
 RECIPES: Mapping[str, Recipe] = {
     **{f"repacking-{mix}": _llama(mix, n_pairs=4) for mix in ("F16", "Q8_0", "Q6_K", "Q5_K_M")},

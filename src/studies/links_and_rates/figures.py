@@ -28,10 +28,13 @@ def link_ladder(rungs: Sequence[Rung], badge: str) -> go.Figure:
     for measured, (name, symbol, colour) in MARKS.items():
         found = [one for one in rungs if one.measured is measured]
         figure.add_scatter(
-            x=[one.bytes_per_second / GB for one in found], y=[one.name for one in found], name=name, mode="markers",
+            x=[one.bytes_per_second / GB for one in found],
+            y=[one.name for one in found],
+            name=name,
+            mode="markers",
             marker={"symbol": symbol, "color": colour, "size": 10, "line": {"width": 2}},
             hovertemplate="%{y}: %{x:.3g} GB/s<extra>" + name + "</extra>",
-        )  # fmt: skip
+        )
     names = [one.name for one in rungs]
     figure.update_layout(showlegend=True, height=180 + ROW_PIXELS * len(names))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=names, dtick=1, gridcolor=EDGE)
@@ -70,8 +73,16 @@ def roofline(
         )
     names, x, y = zip(*points, strict=True)
     marker = {"color": [_phase_colour(name) for name in names], "size": 9}
-    figure.add_scatter(x=x, y=[rate / 1e9 for rate in y], text=names, name="measured", mode="markers", marker=marker,
-                       showlegend=False, hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s")  # fmt: skip
+    figure.add_scatter(
+        x=x,
+        y=[rate / 1e9 for rate in y],
+        text=names,
+        name="measured",
+        mode="markers",
+        marker=marker,
+        showlegend=False,
+        hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s",
+    )
     figure.update_layout(showlegend=True, legend=UNDER_THE_ROOFS)
     figure.update_xaxes(type="log", tickvals=LOG_DECADES, minor={"tickvals": LOG_MARKS, "ticks": "outside"})
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
@@ -110,14 +121,24 @@ def rates_against_length(series: Mapping[str, Sequence[Run]], ridges: Mapping[st
         figure.data[-1].update(line_dash=dash, marker_symbol=symbol)
         decode = next((run.decode_tokens_per_second for run in each if run.decode_tokens_per_second), None)
         if decode:
-            figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers",
-                               marker={"color": DECODE, "size": 11, "symbol": symbol})  # fmt: skip
+            figure.add_scatter(
+                x=[1],
+                y=[decode],
+                name=f"decode, {name}",
+                mode="markers",
+                marker={"color": DECODE, "size": 11, "symbol": symbol},
+            )
     for line_at, (name, tokens) in enumerate(sorted(ridges.items(), key=lambda ridge: ridge[1])):
         figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"})
         figure.add_annotation(
-            text=f"ridge, {name}", x=log10(tokens), y=1, yref="paper", yanchor="bottom", showarrow=False,
+            text=f"ridge, {name}",
+            x=log10(tokens),
+            y=1,
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
             xanchor="left" if line_at else "right",
-        )  # fmt: skip
+        )
     figure.update_layout(showlegend=True, height=460, margin_t=90, legend_y=1.09)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
@@ -136,13 +157,25 @@ def roofline_at(
     text = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {roof}"
     figure.data[-1].update(marker_opacity=0.65)
     figure.add_scatter(
-        x=[here.flop_per_byte], y=[here.flops_per_second / 1e9], mode="markers", name=here.name, showlegend=False,
-        marker={"color": PREFILL, "size": 15, "symbol": "diamond"}, hovertemplate=text,
-    )  # fmt: skip
+        x=[here.flop_per_byte],
+        y=[here.flops_per_second / 1e9],
+        mode="markers",
+        name=here.name,
+        showlegend=False,
+        marker={"color": PREFILL, "size": 15, "symbol": "diamond"},
+        hovertemplate=text,
+    )
     figure.add_annotation(
-        text=text.replace(": ", ":<br>"), x=0, xref="paper", xanchor="left", y=1.02, yref="paper", yanchor="bottom",
-        align="left", showarrow=False,
-    )  # fmt: skip
+        text=text.replace(": ", ":<br>"),
+        x=0,
+        xref="paper",
+        xanchor="left",
+        y=1.02,
+        yref="paper",
+        yanchor="bottom",
+        align="left",
+        showarrow=False,
+    )
     figure.update_layout(margin_t=56)
     figure.update_layout(meta={"alt": f"{figure.layout.meta['alt']} Picked out: {text}."})
     return figure

@@ -55,10 +55,16 @@ def link_rates() -> LinkRates:
     read = tuple(ReadPoint(n, _read_rate(n)) for n in _swept_sizes(ceilings.block_bytes()))
     devices = tuple(_devices())
     return LinkRates(
-        machine=this_machine(), date=date.today().isoformat(), disk=disk, page_cache=cached,
-        host_ram=max(before, ceilings.host_bandwidth(threads)), threads=threads,
-        caches=tuple(CacheLevel(level, n) for level, n in data_cache_bytes().items()), sweep=read, devices=devices,
-    )  # fmt: skip
+        machine=this_machine(),
+        date=date.today().isoformat(),
+        disk=disk,
+        page_cache=cached,
+        host_ram=max(before, ceilings.host_bandwidth(threads)),
+        threads=threads,
+        caches=tuple(CacheLevel(level, n) for level, n in data_cache_bytes().items()),
+        sweep=read,
+        devices=devices,
+    )
 
 
 def _page_cache_rate(path: Path) -> float:
@@ -122,10 +128,16 @@ def prompts(name: str, mix: str, n_prompts: Sequence[int], n_gen: int, repeats: 
 RECIPES: Mapping[str, Recipe] = {
     "link-rates": partial(link_rates),
     "roof-F16": partial(
-        prompts, "llama-3.2-1b", "F16", n_prompts=[2**n for n in range(12)], n_gen=3, repeats=2,
-        n_layer=8, n_vocab=16384,
+        prompts,
+        "llama-3.2-1b",
+        "F16",
+        n_prompts=[2**n for n in range(12)],
+        n_gen=3,
+        repeats=2,
+        n_layer=8,
+        n_vocab=16384,
     ),
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     recipes.main(RECIPES)

@@ -291,11 +291,19 @@ def memories_table() -> Rows:
         for card in map(known_card, ("rtx-4060", "rtx-5090"))
     ]
     places += [
-        ("RAM: DDR5-5600, two modules", int(2 * modules.value) * GIB, ram.bytes_per_second,
-         f"{{cite}}`{ram.source},{modules.source}`"),
-        (f"RAM: {links.machine.cpu}, {links.machine.n_cores} cores", links.machine.ram_bytes, links.host_ram,
-         f"recorded, {links.date[:10]}"),
+        (
+            "RAM: DDR5-5600, two modules",
+            int(2 * modules.value) * GIB,
+            ram.bytes_per_second,
+            f"{{cite}}`{ram.source},{modules.source}`",
+        ),
+        (
+            f"RAM: {links.machine.cpu}, {links.machine.n_cores} cores",
+            links.machine.ram_bytes,
+            links.host_ram,
+            f"recorded, {links.date[:10]}",
+        ),
         ("disk: 990 PRO", drive.value * 1e9, nvme.bytes_per_second, f"{{cite}}`{nvme.source},{drive.source}`"),
-    ]  # fmt: skip
+    ]
     rows = [(name, n_bytes / GIB, rate / 1e9, origin, rate / n_bytes) for name, n_bytes, rate, origin in places]
     return ("memory", "GiB", "GB/s", "origin", "tokens/s, filled"), rows

@@ -17,8 +17,10 @@ def layers_against_context(shares: Mapping[str, Sequence[tuple[int, float]]], ma
     shares  name -> (n_ctx, percent of the layers), shortest context first
     marked  contexts of the vertical lines
     """
-    said = "; ".join(f"{name} {points[0][1]:.0f} % at {points[0][0]:,} and {points[-1][1]:.0f} % at {points[-1][0]:,}"
-                     for name, points in shares.items())  # fmt: skip
+    said = "; ".join(
+        f"{name} {points[0][1]:.0f} % at {points[0][0]:,} and {points[-1][1]:.0f} % at {points[-1][0]:,}"
+        for name, points in shares.items()
+    )
     figure = blank(
         FITTED, f"Layers on the card by context in tokens: {said}.", "n_ctx, tokens", "layers on the card, %"
     )

@@ -84,9 +84,15 @@ def launched(
     n_cells = parallel * request_context(model, num_ctx or default_context(free_bytes))
     size = batch(model, n_cells, free_bytes)
     return Settings(
-        n_ctx=n_cells, n_seq_max=parallel, n_batch=size, n_ubatch=size, flash_attn="on", swa_full=False,
-        type_k=cache_type, type_v=cache_type,
-    )  # fmt: skip
+        n_ctx=n_cells,
+        n_seq_max=parallel,
+        n_batch=size,
+        n_ubatch=size,
+        flash_attn="on",
+        swa_full=False,
+        type_k=cache_type,
+        type_v=cache_type,
+    )
 
 
 def kept_of_prompt(n_prompt: int, num_ctx: int, keep: int | None = None) -> int:

@@ -204,7 +204,8 @@ RECIPES: Mapping[str, Recipe] = {
     "os-fewer-busy": partial(busy, "fewer-busy", n_threads=1),
     "os-isolated-busy": partial(busy, "isolated-busy", cores=(0,), neighbor_cores=(1,), n_threads=1),
     "os-build-baseline": partial(
-        build, "build-baseline",
+        build,
+        "build-baseline",
         f"{PORTABLE} -DGGML_AVX=off -DGGML_AVX2=off -DGGML_BMI2=off -DGGML_FMA=off -DGGML_F16C=off",
     ),
     "os-build-avx2": partial(
@@ -214,7 +215,7 @@ RECIPES: Mapping[str, Recipe] = {
     "waiting-tiny": partial(tiny_waiting, n_prompt=128, n_gen=32),
     "waiting-tiny-again": partial(tiny_waiting, n_prompt=128, n_gen=32),
     "waiting-shape": partial(shape_waiting, n_prompt=64, n_gen=16),
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     recipes.main(RECIPES)

@@ -19,8 +19,14 @@ PHASES = ("prefill", "decode")
 BUILDS = ("build-native", "build-avx2", "build-baseline")
 IDLE = ("control-idle", "control-idle-again", "pin-idle", "passive-idle", "fewer-idle")
 BUSY = (
-    "control-busy", "pin-busy", "passive-busy", "nice-neighbor", "group-nice-neighbor", "fewer-busy", "isolated-busy",
-)  # fmt: skip
+    "control-busy",
+    "pin-busy",
+    "passive-busy",
+    "nice-neighbor",
+    "group-nice-neighbor",
+    "fewer-busy",
+    "isolated-busy",
+)
 """Trials without and with a busy neighbor, by the names of their records."""
 CONTROLS = ("build-native", "control-idle", "control-idle-again")
 COMPARED = {

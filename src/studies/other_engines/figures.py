@@ -30,10 +30,14 @@ def decode_rates(comparison: EngineComparison) -> go.Figure:
         medians = [(median(rates[name]), name) for name in names]
         for values, marker in ((every, dot), (medians, mark)):
             figure.add_scatter(
-                x=[x for x, _ in values], y=[y for _, y in values], name=engine, mode="markers",
-                marker={**marker, "color": colour}, showlegend=False,
+                x=[x for x, _ in values],
+                y=[y for _, y in values],
+                name=engine,
+                mode="markers",
+                marker={**marker, "color": colour},
+                showlegend=False,
                 hovertemplate="%{x:.3g} tokens/s<extra>%{y}</extra>",
-            )  # fmt: skip
+            )
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=list(rates)[::-1])
     figure.update_xaxes(type="log", tickvals=LOG_MARKS)
     figure.update_layout(height=190 + ROW_PIXELS * len(rates))
@@ -44,8 +48,12 @@ def outside_the_card(rungs: Mapping[str, Rung], most_gb: int = 8) -> go.Figure:
     """Least milliseconds of a pass against the GB that lie outside the card, a line for each way that they are read."""
     most = {name: 1e3 * rung.seconds(most_gb * GB) for name, rung in rungs.items()}
     text = "; ".join(f"{name} {value:.0f} ms" for name, value in most.items())
-    figure = blank(BADGE, f"Least time of a pass with {most_gb} GB outside the card: {text}.",
-                   x="GB outside the card", y="ms for a pass, at least")  # fmt: skip
+    figure = blank(
+        BADGE,
+        f"Least time of a pass with {most_gb} GB outside the card: {text}.",
+        x="GB outside the card",
+        y="ms for a pass, at least",
+    )
     lines = {name: [(0, 0), (most_gb, value)] for name, value in most.items()}
     curves(figure, lines, "%{x:.1f} GB: %{y:.0f} ms")
     figure.update_layout(showlegend=True)

@@ -49,9 +49,14 @@ def with_transformers(request: Request) -> tuple[Generate, str]:
         stamps, prompt = Stamps(), torch.tensor([list(tokens)])
         began = time.perf_counter()
         whole = model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=n_gen, do_sample=False, streamer=stamps,
-            eos_token_id=None, pad_token_id=0,
-        )  # fmt: skip
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=n_gen,
+            do_sample=False,
+            streamer=stamps,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
         return Answer(tuple(whole[0, len(tokens) :].tolist()), tuple(at - began for at in stamps.times))
 
     return generate, f"transformers {transformers.__version__}, PyTorch {torch.__version__}"

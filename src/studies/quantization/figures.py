@@ -44,9 +44,13 @@ def losses_with_matrix(losses: MatrixLosses) -> go.Figure:
         ends = [losses.of(type), losses.of(type, RIGHT)]
         if None not in ends:
             figure.add_scatter(
-                x=[one.kl_divergence.value for one in ends], y=[rows[type]] * 2, mode="lines",
-                line={"color": EDGE, "width": 3}, showlegend=False, hoverinfo="skip",
-            )  # fmt: skip
+                x=[one.kl_divergence.value for one in ends],
+                y=[rows[type]] * 2,
+                mode="lines",
+                line={"color": EDGE, "width": 3},
+                showlegend=False,
+                hoverinfo="skip",
+            )
     for name in (NONE, RIGHT):
         _add_losses(figure, [losses.of(type, name) for type in types if losses.of(type, name)], rows, name)
     figure.update_xaxes(type="log", dtick=1, exponentformat="power")
@@ -58,9 +62,10 @@ def losses_by_text(losses: MatrixLosses, types: Sequence[str]) -> go.Figure:
     names = [name for name in (NONE, *MATRICES) if any(losses.of(type, name) for type in types)]
     text = "; ".join(f"{type}: {_relative_text(losses, type, names)}" for type in types)
     figure = blank(
-        losses.badge, f"KL divergence relative to that with the matrix of the training text. {text}.",
+        losses.badge,
+        f"KL divergence relative to that with the matrix of the training text. {text}.",
         x="KL divergence, training text = 1",
-    )  # fmt: skip
+    )
     for name in names:
         own = [losses.of(type, name) for type in types if losses.of(type, name)]
         units = [losses.of(one.type, RIGHT).kl_divergence.value for one in own]
@@ -94,16 +99,19 @@ def _add_losses(
     units, values = units or [1.0] * len(losses), [one.kl_divergence for one in losses]
     figure.add_scatter(
         x=[value.value / unit for value, unit in zip(values, units, strict=True)],
-        y=[rows[one.type] for one in losses], mode="markers", name=MATRIX_NAMES[name],
+        y=[rows[one.type] for one in losses],
+        mode="markers",
+        name=MATRIX_NAMES[name],
         marker={"color": colour, "symbol": symbol, "size": 11, "line": {"width": 2, "color": colour}},
         error_x={
             "array": [value.standard_error / unit for value, unit in zip(values, units, strict=True)],
-            "color": colour, "width": 0,
+            "color": colour,
+            "width": 0,
         },
         customdata=[(*one.kl_divergence, 100 * one.same_top_share.value) for one in losses],
         hovertemplate="%{y}: %{customdata[0]:.3g} ± %{customdata[1]:.1g} nats, same top token %{customdata[2]:.1f} %"
         f"<extra>{MATRIX_NAMES[name]}</extra>",
-    )  # fmt: skip
+    )
 
 
 def _rows(figure: go.Figure, names: list[str]) -> go.Figure:
@@ -123,10 +131,13 @@ def published_mix_rates(table: PublishedTable) -> go.Figure:
     figure = blank(f"cited: {table.title}", f"Published rates relative to F16: {text}.", x="rate relative to F16")
     for of, colour in (("decode", DECODE), ("prefill", PREFILL)):
         figure.add_scatter(
-            x=[row[of] / base[of] for row in table.rows.values()], y=list(table.rows), name=of, mode="markers",
+            x=[row[of] / base[of] for row in table.rows.values()],
+            y=list(table.rows),
+            name=of,
+            mode="markers",
             marker={"size": 7, "color": colour},
             error_x={"array": [row[f"{of}_sd"] / base[of] for row in table.rows.values()], "color": colour, "width": 8},
-        )  # fmt: skip
+        )
     _bytes_marks(figure, gains)
     figure.update_layout(showlegend=True)
     figure.update_xaxes(rangemode="tozero")
@@ -135,9 +146,12 @@ def published_mix_rates(table: PublishedTable) -> go.Figure:
 
 def _bytes_marks(figure: go.Figure, gains: Mapping[str, float]) -> None:
     figure.add_scatter(
-        x=list(gains.values()), y=list(gains), name="if only bytes counted", mode="markers",
+        x=list(gains.values()),
+        y=list(gains),
+        name="if only bytes counted",
+        mode="markers",
         marker={"symbol": "line-ns-open", "size": 16, "color": DROPPED, "line": {"width": 2}},
-    )  # fmt: skip
+    )
 
 
 def _a_row_each(figure: go.Figure, names: list[str]) -> go.Figure:
@@ -158,15 +172,19 @@ def fidelity(losses: Losses) -> go.Figure:
     hidden = "" if largest > VISIBLE_ERROR else f"; standard errors of at most {100 * largest:.1f} %, inside the dots"
     figure = blank(losses.badge + hidden, f"KL divergence from F16: {text}.", x="KL divergence, nats a token")
     figure.add_scatter(
-        x=[one.kl_divergence.value for one in found.values()], y=list(found), mode="markers", name="mean",
-        marker={"size": 11, "color": KEPT}, error_x=None if hidden else shown,
+        x=[one.kl_divergence.value for one in found.values()],
+        y=list(found),
+        mode="markers",
+        name="mean",
+        marker={"size": 11, "color": KEPT},
+        error_x=None if hidden else shown,
         customdata=[
             (one.kl_divergence.standard_error, one.perplexity.value, 100 * one.same_top_share.value)
             for one in found.values()
         ],
         hovertemplate="%{y}: %{x:.2g} ± %{customdata[0]:.1g} nats, perplexity %{customdata[1]:.3f}, "
         "same top token %{customdata[2]:.1f} %<extra></extra>",
-    )  # fmt: skip
+    )
     figure.update_xaxes(type="log", dtick=1, exponentformat="power")
     return _a_row_each(figure, list(found))
 
@@ -183,21 +201,28 @@ def pareto(rows: Sequence[Row], badge: str) -> go.Figure:
         for r in known
     )
     figure = blank(
-        badge, f"Size, speed and loss: {text}. On the front: {', '.join(row.name for row in best)}.",
-        x="decode, tokens/s, of the shape", y="KL divergence, of the trained model",
-    )  # fmt: skip
+        badge,
+        f"Size, speed and loss: {text}. On the front: {', '.join(row.name for row in best)}.",
+        x="decode, tokens/s, of the shape",
+        y="KL divergence, of the trained model",
+    )
     line(figure, [(row.decode_tokens_per_second, row.kl_divergence) for row in best], "front", EDGE, marks=False)
     largest = max(row.tensor_bytes for row in known)
     figure.add_scatter(
-        x=[row.decode_tokens_per_second for row in known], y=[row.kl_divergence for row in known],
-        mode="markers+text", text=[row.name for row in known], textposition="top center", name="type",
+        x=[row.decode_tokens_per_second for row in known],
+        y=[row.kl_divergence for row in known],
+        mode="markers+text",
+        text=[row.name for row in known],
+        textposition="top center",
+        name="type",
         marker={
             "size": [36 * (row.tensor_bytes / largest) ** 0.5 for row in known],
-            "color": [KEPT if row in best else DROPPED for row in known], "opacity": 0.75,
+            "color": [KEPT if row in best else DROPPED for row in known],
+            "opacity": 0.75,
         },
         customdata=[row.tensor_bytes / GIB for row in known],
         hovertemplate="%{text}: %{customdata:.2f} GiB, %{x:.1f} tokens/s, KLD %{y:.2g}<extra></extra>",
-    )  # fmt: skip
+    )
     figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     figure.update_layout(height=540, margin={"b": 190})
     return figure
@@ -208,14 +233,20 @@ def type_choices(made: Sequence[Choice], badge: str | None = None) -> go.Figure:
     values = [(one.n_bytes / MIB, max(one.fidelity.kl_divergence.value, LEAST_SHOWN)) for one in made]
     text = "; ".join(f"{one.name} {x:.2f} MiB, KLD {y:.2g}" for one, (x, y) in zip(made, values, strict=True))
     figure = blank(
-        badge, f"Choices of types for weights and cache: {text or 'none yet'}.",
-        x="weights and full cache, MiB", y="KL divergence, nats a token",
-    )  # fmt: skip
+        badge,
+        f"Choices of types for weights and cache: {text or 'none yet'}.",
+        x="weights and full cache, MiB",
+        y="KL divergence, nats a token",
+    )
     figure.add_scatter(
-        x=[x for x, _ in values], y=[y for _, y in values], mode="markers+text", textposition="top center",
-        text=[str(number) for number in range(1, len(made) + 1)], marker={"size": 11, "color": KEPT},
+        x=[x for x, _ in values],
+        y=[y for _, y in values],
+        mode="markers+text",
+        textposition="top center",
+        text=[str(number) for number in range(1, len(made) + 1)],
+        marker={"size": 11, "color": KEPT},
         customdata=[one.name for one in made],
         hovertemplate="%{customdata}: %{x:.2f} MiB, KLD %{y:.2g}<extra>choice %{text}</extra>",
-    )  # fmt: skip
+    )
     figure.update_yaxes(type="log", dtick=1, exponentformat="power")
     return figure

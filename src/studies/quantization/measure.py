@@ -23,9 +23,25 @@ from studies.recipes import Recipe
 MXFP4 = "MXFP4"
 MXFP4_TENSORS = (r"blk\.\d+\.(attn|ffn)_.*weight=MXFP4",)  # of a dense model, where MXFP4_MOE would write Q8_0
 TYPES = (
-    "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_NL", "IQ4_XS", "Q4_0", MXFP4, "Q3_K_M", "IQ3_M", "IQ3_S", "IQ3_XXS",
-    "Q2_K", "IQ2_M", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S",
-)  # fmt: skip
+    "Q8_0",
+    "Q6_K",
+    "Q5_K_M",
+    "Q4_K_M",
+    "IQ4_NL",
+    "IQ4_XS",
+    "Q4_0",
+    MXFP4,
+    "Q3_K_M",
+    "IQ3_M",
+    "IQ3_S",
+    "IQ3_XXS",
+    "Q2_K",
+    "IQ2_M",
+    "IQ2_XS",
+    "IQ2_XXS",
+    "IQ1_M",
+    "IQ1_S",
+)
 TRIED = {NONE: TYPES, RIGHT: TYPES, **dict.fromkeys(MATRICES[1:], COMPARED)}
 """Matrix -> quantizations that are tried with it."""
 
@@ -43,9 +59,12 @@ def matrix_losses(tried: Mapping[str, Sequence[str]], n_chunks: int | None = Non
     compared = fidelities([(file, None) for file in made], "tiny", n_chunks=n_chunks)
     found, first = dict(zip(wanted, compared, strict=True)), compared[0]
     return MatrixLosses(
-        model=first.reference, machine=first.machine, date=date.today().isoformat(), n_tokens=first.n_tokens,
+        model=first.reference,
+        machine=first.machine,
+        date=date.today().isoformat(),
+        n_tokens=first.n_tokens,
         losses=tuple(_loss(*key, one, found.get((key[0], NONE))) for key, one in found.items()),
-    )  # fmt: skip
+    )
 
 
 def _is_made(type: str, matrix: str) -> bool:

@@ -194,11 +194,16 @@ def imatrix_table() -> tuple[Sequence[str], list[Sequence[str]]]:
     rows = []
     for type in ("Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K", "IQ2_XXS"):
         without, helped = losses.of(type), losses.of(type, RIGHT)
-        rows.append((
-            type, f"{losses.bits_per_weight(helped):.2f}",
-            f"{without.kl_divergence.value:.4f}" if without else "not made", f"{helped.kl_divergence.value:.4f}",
-            f"{rates.ratio(type, 'F16', 'decode'):.2f}", rates.of(type).kernel("decode"),
-        ))  # fmt: skip
+        rows.append(
+            (
+                type,
+                f"{losses.bits_per_weight(helped):.2f}",
+                f"{without.kl_divergence.value:.4f}" if without else "not made",
+                f"{helped.kl_divergence.value:.4f}",
+                f"{rates.ratio(type, 'F16', 'decode'):.2f}",
+                rates.of(type).kernel("decode"),
+            )
+        )
     return heads, rows
 
 

@@ -22,8 +22,11 @@ from studies.quantization.study import MATRICES
 TABLE_TYPES = ("IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M")
 WITHOUT = "none"
 PAGE_EXAMPLES = (
-    (AS_IT_IS, "q8_0", "q8_0"), ("Q8_0", "f16", "f16"), ("Q4_K_M", "f16", "f16"), ("Q4_K_M", "q8_0", "q8_0")
-)  # fmt: skip
+    (AS_IT_IS, "q8_0", "q8_0"),
+    ("Q8_0", "f16", "f16"),
+    ("Q4_K_M", "f16", "f16"),
+    ("Q4_K_M", "q8_0", "q8_0"),
+)
 
 
 def quantization_lab(

@@ -73,9 +73,15 @@ def served_answers(requests: Mapping[str, Asked], n_prompts: int, n_prompt: int,
         client = _Client(server, prompts, n_gen)
         found = tuple(Compared(name, (), client.compare(one)) for name, one in requests.items())
         return ServedAnswers(
-            model=read_gguf(path).card(), settings=server.settings, machine=this_machine(),
-            date=date.today().isoformat(), buffers=server.buffers, n_prompt=n_prompt, n_gen=n_gen, compared=found,
-        )  # fmt: skip
+            model=read_gguf(path).card(),
+            settings=server.settings,
+            machine=this_machine(),
+            date=date.today().isoformat(),
+            buffers=server.buffers,
+            n_prompt=n_prompt,
+            n_gen=n_gen,
+            compared=found,
+        )
 
 
 class _Client:
@@ -98,8 +104,14 @@ class _Client:
             return first, threads.submit(self._answer, prompt, 0, self.n_gen, **{**asked.body, **asked.more}).result()
 
     def _answer(self, prompt: Sequence[int], slot: int, n_gen: int, **more: Any) -> list[int]:
-        body = {"prompt": list(prompt), "n_predict": n_gen, "id_slot": slot, "ignore_eos": True, "return_tokens": True,
-                "cache_prompt": False} | more  # fmt: skip
+        body = {
+            "prompt": list(prompt),
+            "n_predict": n_gen,
+            "id_slot": slot,
+            "ignore_eos": True,
+            "return_tokens": True,
+            "cache_prompt": False,
+        } | more
         return whole_answer(HOST, self.server.port, "/completion", body)["tokens"]
 
 

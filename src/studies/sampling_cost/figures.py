@@ -20,9 +20,13 @@ def token_split(found: BenchmarkPrograms, requests: Sequence[str] = SPLIT) -> go
     figure = blank(common_badge([found]), f"Microseconds of a token over HTTP. {text}.", x="microseconds for a token")
     for part, colour in COLOURS.items():
         figure.add_bar(
-            y=list(parts), x=[max(0.0, one[part]) for one in parts.values()], orientation="h", name=part,
-            marker_color=colour, hovertemplate=f"%{{y}}: {part} %{{x:.3g}} µs<extra></extra>",
-        )  # fmt: skip
+            y=list(parts),
+            x=[max(0.0, one[part]) for one in parts.values()],
+            orientation="h",
+            name=part,
+            marker_color=colour,
+            hovertemplate=f"%{{y}}: {part} %{{x:.3g}} µs<extra></extra>",
+        )
     stacked(figure, len(parts))
     return figure
 

@@ -40,8 +40,11 @@ PROMPT, SEED = "prefill: {}", 7
 KEEP_FREED = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 """Variables of glibc's malloc (mallopt(3)): freed memory below 1 GB stays with the process."""
 MALLOC_CHAINS = (
-    "default", "grammar, token rejected", "grammar before top-k, any text", "grammar before top-k, words",
-)  # fmt: skip
+    "default",
+    "grammar, token rejected",
+    "grammar before top-k, any text",
+    "grammar before top-k, words",
+)
 GREEDY, BACKEND = {"temperature": 0}, {"backend_sampling": True}
 SCHEMA = {"json_schema": {"type": "array", "items": {"type": "string"}, "minItems": 100}, "ignore_eos": False}
 REQUESTS: Mapping[str, Mapping[str, Any]] = {
@@ -189,8 +192,13 @@ class _Client:
 
     def __init__(self, server: LlamaServer, prompt: Sequence[int], n_gen: int) -> None:
         self.server, self.n_gen = server, n_gen
-        self.body = {"prompt": list(prompt), "n_predict": n_gen, "ignore_eos": True, "cache_prompt": False,
-                     "seed": SEED}  # fmt: skip
+        self.body = {
+            "prompt": list(prompt),
+            "n_predict": n_gen,
+            "ignore_eos": True,
+            "cache_prompt": False,
+            "seed": SEED,
+        }
 
     def rates(self, more: Mapping[str, Any]) -> dict[str, float]:
         """Tokens per second of one answer: by the server, by the client, and of its prefill."""

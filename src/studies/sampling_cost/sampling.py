@@ -28,9 +28,15 @@ DEFAULT_CHAIN = (TOP_K, *CUT)
 REPEAT, DRY = Sampler("penalties", (64, 1.1, 0.0, 0.0)), Sampler("dry", (0.8, 1.75, 2, 64))
 SIGMA, TYPICAL, XTC = Sampler("top_n_sigma", (1.0,)), Sampler("typ_p", (0.9,)), Sampler("xtc", (1.0, 0.1, SEED))
 NINE = (
-    Sampler("penalties", (64, 1.0, 0.0, 0.0)), Sampler("dry", (0.0, 1.75, 2, 64)), Sampler("top_n_sigma", (-1.0,)),
-    TOP_K, Sampler("typ_p", (1.0,)), *CUT[:2], Sampler("xtc", (0.0, 0.1, SEED)), *CUT[2:],
-)  # fmt: skip
+    Sampler("penalties", (64, 1.0, 0.0, 0.0)),
+    Sampler("dry", (0.0, 1.75, 2, 64)),
+    Sampler("top_n_sigma", (-1.0,)),
+    TOP_K,
+    Sampler("typ_p", (1.0,)),
+    *CUT[:2],
+    Sampler("xtc", (0.0, 0.1, SEED)),
+    *CUT[2:],
+)
 """llama-server's whole list in its order, with its values (common/common.h:226); five of the nine are off."""
 ANY_TEXT, WORDS = r"root ::= [^\x00]*", 'root ::= ("yes" | "no" | "maybe") ("," root)?'
 CHAINS: dict[str, tuple[Sampler, ...]] = {

@@ -27,14 +27,25 @@ CONTROLS = ("other temperature and seed", "penalty of 1", "all nine, five off")
 BENCH, SERVER, CLIENT = "llama-bench", "server: {}", "client: {}"
 FLOOR, WHOLE, DEFAULT, BACKEND = "one candidate", "one candidate, not streamed", "default", "default, in the backend"
 SPLIT = (
-    FLOOR, DEFAULT, "greedy, only temperature", "repeat penalty", "log probabilities", "grammar of any text",
-    "JSON schema", "grammar of words",
-)  # fmt: skip
+    FLOOR,
+    DEFAULT,
+    "greedy, only temperature",
+    "repeat penalty",
+    "log probabilities",
+    "grammar of any text",
+    "JSON schema",
+    "grammar of words",
+)
 """Requests whose parts the page draws."""
 COMPARED = (
-    "default again", FLOOR, "greedy, only temperature", "top-k off", "log probabilities", "JSON schema",
+    "default again",
+    FLOOR,
+    "greedy, only temperature",
+    "top-k off",
+    "log probabilities",
+    "JSON schema",
     "grammar of words",
-)  # fmt: skip
+)
 """Requests whose rates the page gives over those of the default samplers."""
 CARD_RATES = (10, 50, 200, 500)
 """Tokens per second, without sampling, of the models for which the page computes a share."""
@@ -157,9 +168,13 @@ def servers() -> dict[str, BenchmarkPrograms]:
 def numbers() -> dict[str, float | int | str]:
     """The numbers of the page *Sampling*."""
     return {
-        **chain_numbers(), **grammar_numbers(), **malloc_numbers(), **server_numbers(), **backend_numbers(),
+        **chain_numbers(),
+        **grammar_numbers(),
+        **malloc_numbers(),
+        **server_numbers(),
+        **backend_numbers(),
         **reported_numbers(),
-    }  # fmt: skip
+    }
 
 
 def chain_numbers() -> dict[str, float | int | str]:

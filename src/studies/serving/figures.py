@@ -58,9 +58,14 @@ def request_clock(one: HttpServing) -> go.Figure:
     }
     for name, (colour, base, seconds) in parts.items():
         figure.add_bar(
-            y=[f"request {i}" for i in range(1, len(known) + 1)], x=seconds, base=base, orientation="h", name=name,
-            marker_color=colour, hovertemplate=f"{name}: %{{base:.3f}} to %{{x:.3f}} s<extra></extra>",
-        )  # fmt: skip
+            y=[f"request {i}" for i in range(1, len(known) + 1)],
+            x=seconds,
+            base=base,
+            orientation="h",
+            name=name,
+            marker_color=colour,
+            hovertemplate=f"{name}: %{{base:.3f}} to %{{x:.3f}} s<extra></extra>",
+        )
     figure.update_layout(barmode="overlay", showlegend=True, height=210 + 26 * max(4, len(known)), bargap=0.25)
     figure.update_yaxes(autorange="reversed", type="category")
     return figure
@@ -75,14 +80,17 @@ def http_waits(servings: Sequence[HttpServing]) -> go.Figure:
     """Time to the first token and queue wait against users who send at the same moment: medians of all requests."""
     by_users = _by_users(servings)
     first = {n: [1e3 * reply.ttft_seconds for reply in replies] for n, replies in by_users.items()}
-    queue = {n: [1e3 * r.queue_seconds for r in replies if r.queue_seconds is not None]
-             for n, replies in by_users.items()}  # fmt: skip
+    queue = {
+        n: [1e3 * r.queue_seconds for r in replies if r.queue_seconds is not None] for n, replies in by_users.items()
+    }
     figure = blank(
         common_badge(servings),
         "Time to the first token, and the part of it that is queue wait, in the median of all requests: "
-        + "; ".join(f"{n} users {median(first[n]):.0f} ms, queue {median(queue[n]):.0f} ms" for n in first) + ".",
-        x="users who send at the same moment", y="milliseconds",
-    )  # fmt: skip
+        + "; ".join(f"{n} users {median(first[n]):.0f} ms, queue {median(queue[n]):.0f} ms" for n in first)
+        + ".",
+        x="users who send at the same moment",
+        y="milliseconds",
+    )
     for name, found, colour in (("first token", first, PREFILL), ("queue wait", queue, GREY)):
         _samples(figure, found, name, colour)
     return _over_users(figure, list(by_users))
@@ -90,15 +98,18 @@ def http_waits(servings: Sequence[HttpServing]) -> go.Figure:
 
 def http_rates(servings: Sequence[HttpServing]) -> go.Figure:
     """Tokens per second of each answer while it is written, and of all together with prompts and waiting."""
-    each = {n: [r.tokens_per_second for r in replies if r.tokens_per_second]
-            for n, replies in _by_users(servings).items()}  # fmt: skip
+    each = {
+        n: [r.tokens_per_second for r in replies if r.tokens_per_second] for n, replies in _by_users(servings).items()
+    }
     total = {n: [one.tokens_per_second for one in servings if len(one.replies) == n] for n in each}
     figure = blank(
         common_badge(servings),
         "Tokens per second in the median: "
-        + "; ".join(f"{n} users {median(total[n]):.0f} together, {median(each[n]):.0f} each" for n in each) + ".",
-        x="users who send at the same moment", y="tokens per second",
-    )  # fmt: skip
+        + "; ".join(f"{n} users {median(total[n]):.0f} together, {median(each[n]):.0f} each" for n in each)
+        + ".",
+        x="users who send at the same moment",
+        y="tokens per second",
+    )
     _samples(figure, total, "together, prompts and waiting included", TEAL)
     _samples(figure, each, "each, while decoding", DECODE)
     return _over_users(figure, list(each))
@@ -130,9 +141,11 @@ def ttft_over_http(servings: Sequence[HttpServing]) -> go.Figure:
     figure = blank(
         common_badge(servings),
         "Time to the first token against prompt length: "
-        + "; ".join(f"{n} tokens {seconds_text(median(found[n]) / 1e3)}" for n in sizes) + ".",
-        x="prompt tokens", y="first token, ms",
-    )  # fmt: skip
+        + "; ".join(f"{n} tokens {seconds_text(median(found[n]) / 1e3)}" for n in sizes)
+        + ".",
+        x="prompt tokens",
+        y="first token, ms",
+    )
     figure.add_hrect(*CLAIMED_MS, fillcolor=GREY, opacity=0.2, line_width=0)
     heading(figure, "gray: what is claimed, {:g} to {:g} ms".format(*CLAIMED_MS))
     _samples(figure, {n: found[n] for n in sizes}, "first token", PREFILL)
@@ -148,21 +161,37 @@ def running_answers(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
     figure = blank(
         common_badge(list(middle.values())),
         "Tokens of running answers beside a long prompt. Longest pause: "
-        + "; ".join(f"{name} {seconds_text(longest_pause(one))}" for name, one in middle.items()) + ".",
+        + "; ".join(f"{name} {seconds_text(longest_pause(one))}" for name, one in middle.items())
+        + ".",
         x="seconds since the long prompt was sent",
-    )  # fmt: skip
+    )
     names = [name.replace(", ", "<br>") for name in middle]
     longs = [one.replies[-1] for one in middle.values()]
     figure.add_bar(
-        y=names, x=[long.ttft_seconds for long in longs], base=[0] * len(longs), orientation="h", width=0.3,
-        name="long prompt until its first token", marker_color=PREFILL, opacity=0.45, hovertemplate="%{x:.2f} s",
-    )  # fmt: skip
-    marks = [(at - one.replies[-1].sent_seconds, name) for name, one in zip(names, middle.values(), strict=True)
-             for reply in one.replies[:-1] for at in reply.event_seconds]  # fmt: skip
+        y=names,
+        x=[long.ttft_seconds for long in longs],
+        base=[0] * len(longs),
+        orientation="h",
+        width=0.3,
+        name="long prompt until its first token",
+        marker_color=PREFILL,
+        opacity=0.45,
+        hovertemplate="%{x:.2f} s",
+    )
+    marks = [
+        (at - one.replies[-1].sent_seconds, name)
+        for name, one in zip(names, middle.values(), strict=True)
+        for reply in one.replies[:-1]
+        for at in reply.event_seconds
+    ]
     figure.add_scatter(
-        x=[at for at, _ in marks], y=[name for _, name in marks], mode="markers", name="token of a running answer",
-        marker={"symbol": "line-ns", "size": 16, "line": {"width": 1.5, "color": DECODE}}, hovertemplate="%{x:.3f} s",
-    )  # fmt: skip
+        x=[at for at, _ in marks],
+        y=[name for _, name in marks],
+        mode="markers",
+        name="token of a running answer",
+        marker={"symbol": "line-ns", "size": 16, "line": {"width": 1.5, "color": DECODE}},
+        hovertemplate="%{x:.3f} s",
+    )
     figure.update_layout(showlegend=True, height=230 + ARM_PIXELS * len(names), barmode="overlay")
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(zeroline=True, zerolinecolor=EDGE)
@@ -178,9 +207,10 @@ def longest_pauses(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
             f"{name}: longest pause of a running answer {seconds_text(median(map(longest_pause, several)))}, "
             f"first token of the long prompt {seconds_text(median(o.replies[-1].ttft_seconds for o in several))}"
             for name, several in arms.items()
-        ) + ".",
+        )
+        + ".",
         y="seconds",
-    )  # fmt: skip
+    )
     names = [name.replace(", ", "<br>") for name in arms]
     what = {
         "longest pause between two tokens": (longest_pause, DECODE),
@@ -238,16 +268,29 @@ def _panel(figure: go.Figure, row: int, title: str, lines: Sequence[tuple[str, s
         _line(figure, row, name, colour, series)
     figure.update_yaxes(from_zero(max(max(s.values, default=0) for *_, s in lines), 0, 3), row=row, col=1)
     figure.add_annotation(
-        text=title, showarrow=False, font={"size": 12}, xref="paper", x=0, xanchor="left",
-        yref=f"y{row if row > 1 else ''} domain", y=1, yanchor="bottom",
-    )  # fmt: skip
+        text=title,
+        showarrow=False,
+        font={"size": 12},
+        xref="paper",
+        x=0,
+        xanchor="left",
+        yref=f"y{row if row > 1 else ''} domain",
+        y=1,
+        yanchor="bottom",
+    )
 
 
 def _line(figure: go.Figure, row: int, name: str, colour: str, series: Series, dash: str = "solid") -> None:
     figure.add_scatter(
-        x=series.seconds, y=series.values, name=name, mode="lines", line={"color": colour, "width": 2, "dash": dash},
-        hovertemplate=f"%{{x:.1f}} s: %{{y:.4g}}<extra>{name}</extra>", row=row, col=1,
-    )  # fmt: skip
+        x=series.seconds,
+        y=series.values,
+        name=name,
+        mode="lines",
+        line={"color": colour, "width": 2, "dash": dash},
+        hovertemplate=f"%{{x:.1f}} s: %{{y:.4g}}<extra>{name}</extra>",
+        row=row,
+        col=1,
+    )
 
 
 def _alt(one: WatchedServing) -> str:

@@ -53,9 +53,7 @@ def at_once(
     return serve_in_turns(sent, _model(), [Served(_slots(n_slots, n_ctx))], repeats)
 
 
-def long_prompt(
-    sizes: Sequence[tuple[int, int]], n_slots: int, n_ctx: int, repeats: int
-) -> tuple[HttpServing, ...]:
+def long_prompt(sizes: Sequence[tuple[int, int]], n_slots: int, n_ctx: int, repeats: int) -> tuple[HttpServing, ...]:
     """A long prompt beside running answers, with several pairs of n_batch and n_ubatch."""
     settings = [_slots(n_slots, n_ctx).but(n_batch=n_batch, n_ubatch=n_ubatch) for n_batch, n_ubatch in sizes]
     return serve_in_turns([beside_long_prompt()], _model(), list(map(Served, settings)), repeats)

@@ -123,10 +123,15 @@ def serve_over_http(
     streams = _streams(requests, server.port, header.n_vocab)
     launches = _wait_for_launches(server, n_before + len(requests))[n_before:]
     return HttpServing(
-        model=header.card(), settings=server.settings, machine=this_machine(), date=date.today().isoformat(),
-        buffers=server.buffers, turn=measurement_queue.present_turn(),
-        replies=replies_of(requests, streams, launches), n_cores=n_cores,
-    )  # fmt: skip
+        model=header.card(),
+        settings=server.settings,
+        machine=this_machine(),
+        date=date.today().isoformat(),
+        buffers=server.buffers,
+        turn=measurement_queue.present_turn(),
+        replies=replies_of(requests, streams, launches),
+        n_cores=n_cores,
+    )
 
 
 def _streams(requests: Sequence[HttpRequest], port: int, n_vocab: int) -> list[Stream]:
@@ -150,9 +155,12 @@ def body_of(request: HttpRequest, n_vocab: int) -> dict[str, Any]:
     """The JSON of a request to /completion: a greedy answer of exactly n_gen tokens, streamed."""
     body = {
         "prompt": random.Random(request.seed).choices(range(n_vocab // 2, n_vocab), k=request.n_prompt),
-        "n_predict": request.n_gen, "ignore_eos": True, "temperature": 0, "stream": True,
+        "n_predict": request.n_gen,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
         "cache_prompt": request.cache_prompt,
-    }  # fmt: skip
+    }
     more = {"priority": request.priority, "grammar": request.grammar or None}
     return body | {name: value for name, value in more.items() if value is not None}
 

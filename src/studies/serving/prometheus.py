@@ -83,7 +83,11 @@ def _started(folder: Path, watcher: Prometheus, target: int) -> subprocess.Popen
     written = {"global": {"scrape_interval": every, "scrape_timeout": every}, "scrape_configs": [scraped]}
     config = folder / "prometheus.yml"
     config.write_text(json.dumps(written), encoding="utf-8")
-    options = {"config.file": config, "storage.tsdb.path": folder / "data",
-               "web.listen-address": f"{HOST}:{watcher.port}", "log.level": "error"}  # fmt: skip
+    options = {
+        "config.file": config,
+        "storage.tsdb.path": folder / "data",
+        "web.listen-address": f"{HOST}:{watcher.port}",
+        "log.level": "error",
+    }
     command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

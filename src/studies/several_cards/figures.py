@@ -30,10 +30,13 @@ def bytes_by_split(record: SeveralCards, cases: Sequence[Case]) -> go.Figure:
     _add_bars(figure, names, [case.use.devices[i].sums_bytes / MIB for _, case, i in rows], SUMS, OLIVE)
     planned = [sum(filter(None, case.planned[i])) / MIB for _, case, i in rows]
     figure.add_scatter(
-        y=names, x=planned, name="planned", mode="markers",
+        y=names,
+        x=planned,
+        name="planned",
+        mode="markers",
         marker={"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": "#d92d20"}},
         hovertemplate="planned %{x:.2f} MiB<extra>%{y}</extra>",
-    )  # fmt: skip
+    )
     stacked(figure, len(names))
     figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=names)
     figure.update_xaxes(from_zero(max(planned) * 1.05))
@@ -43,9 +46,13 @@ def bytes_by_split(record: SeveralCards, cases: Sequence[Case]) -> go.Figure:
 def _add_bars(figure: go.Figure, names: list[str], sizes: list[float], name: str, colour: str) -> None:
     if any(sizes):
         figure.add_bar(
-            y=names, x=sizes, name=name, orientation="h", marker_color=colour,
+            y=names,
+            x=sizes,
+            name=name,
+            orientation="h",
+            marker_color=colour,
             hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
-        )  # fmt: skip
+        )
 
 
 def _name(case: Case) -> str:

@@ -179,8 +179,14 @@ def sum_bytes(model: Model) -> int:
 
 def crossing_table() -> tuple[Sequence[str], list[Sequence[str]]]:
     """Heads and rows: what crosses with whole layers and with shared matrices, for two models."""
-    heads = ("model", "`layer`: KiB a token", "`tensor`: sums a token", "KiB a token, each way",
-             f"MiB for {UBATCH} tokens", f"their ms, PCIe 4.0 {TIMES}8")  # fmt: skip
+    heads = (
+        "model",
+        "`layer`: KiB a token",
+        "`tensor`: sums a token",
+        "KiB a token, each way",
+        f"MiB for {UBATCH} tokens",
+        f"their ms, PCIe 4.0 {TIMES}8",
+    )
     return heads, [_crossing_row(name) for name in ("llama-3.1-8b", "llama-3.1-70b")]
 
 
@@ -188,9 +194,13 @@ def _crossing_row(name: str) -> Sequence[str]:
     model = shape(name, MIX)
     sums = sum_bytes(model)
     return (
-        known_model(name).name, f"{vector_bytes(model) / KIB:.0f}", f"{SUMS_PER_BLOCK * model.n_layer}",
-        f"{sums / KIB:.0f}", f"{UBATCH * sums / MIB:.0f}", f"{1e3 * UBATCH * sums / _bus_bytes_per_second():.0f}",
-    )  # fmt: skip
+        known_model(name).name,
+        f"{vector_bytes(model) / KIB:.0f}",
+        f"{SUMS_PER_BLOCK * model.n_layer}",
+        f"{sums / KIB:.0f}",
+        f"{UBATCH * sums / MIB:.0f}",
+        f"{1e3 * UBATCH * sums / _bus_bytes_per_second():.0f}",
+    )
 
 
 def _bus_bytes_per_second() -> float:
@@ -213,10 +223,13 @@ def received_beside(shape_name: str) -> tuple[float, float]:
 def numbers() -> dict[str, float]:
     """The numbers of the page *Several cards*."""
     return {
-        **_cited_numbers(), **_layer_numbers(), **_load_numbers(), **_divided_numbers(),
+        **_cited_numbers(),
+        **_layer_numbers(),
+        **_load_numbers(),
+        **_divided_numbers(),
         "bus_rate": _bus_bytes_per_second() / 1e9,
         "most_beside": max(n for name in SHAPES for n in received_beside(name)) / KIB,
-    }  # fmt: skip
+    }
 
 
 def _cited_numbers() -> dict[str, float]:
@@ -256,9 +269,13 @@ def _split_row(shares: tuple[int, int], card: str, size_gib: int) -> Sequence[st
     least, most, held = plan.least_bytes(card) / GIB, plan.most_bytes(card) / GIB, plan.devices[card]
     verdict = "fits" if most <= size_gib - 1 else "too large" if least > size_gib - 1 else "open"
     return (
-        f"`-ts {shares[0]},{shares[1]}`", f"{size_gib} GiB", f"{held.weights_bytes / GIB:.1f}",
-        f"{held.kv_cache_bytes / GIB:.1f}", f"{least:.1f} to {most:.1f}", verdict,
-    )  # fmt: skip
+        f"`-ts {shares[0]},{shares[1]}`",
+        f"{size_gib} GiB",
+        f"{held.weights_bytes / GIB:.1f}",
+        f"{held.kv_cache_bytes / GIB:.1f}",
+        f"{least:.1f} to {most:.1f}",
+        verdict,
+    )
 
 
 def shown_cases() -> tuple[Case, ...]:
@@ -277,18 +294,25 @@ def _load_numbers() -> dict[str, float]:
     one_card, pipelined, piped_alone, divided, divided_alone = (case.use.devices for case in shown_cases())
     embedding = next(one.n_bytes for one in model_of(TIED).tensors if one.name == "token_embd.weight")
     return {
-        "n_loaded": len(record.loaded), "n_cases": len(record.cases),
+        "n_loaded": len(record.loaded),
+        "n_cases": len(record.cases),
         "n_refused": len(record.cases) - len(record.loaded),
         "n_pipelined": sum(case.use.pipelined for case in record.loaded),
-        "weights_off": record.largest_difference("weights"), "cache_off": record.largest_difference("kv_cache"),
+        "weights_off": record.largest_difference("weights"),
+        "cache_off": record.largest_difference("kv_cache"),
         "compute_off": record.largest_difference("compute") / KIB,
-        "n_buffers": len(buffers), "n_buffers_near": sum(abs(n) < PRINTED for n in buffers),
-        "n_ranged": len(ranged), "n_inside": sum(ranged),
-        "compute_one": one_card[0].compute_bytes / MIB, "compute_layer": pipelined[0].compute_bytes / MIB,
-        "piped_compute": piped_alone[0].compute_bytes / MIB, "compute_tensor": divided[0].compute_bytes / MIB,
-        "sums": divided[0].sums_bytes / MIB, "idle_weights": divided_alone[1].weights_bytes / MIB,
+        "n_buffers": len(buffers),
+        "n_buffers_near": sum(abs(n) < PRINTED for n in buffers),
+        "n_ranged": len(ranged),
+        "n_inside": sum(ranged),
+        "compute_one": one_card[0].compute_bytes / MIB,
+        "compute_layer": pipelined[0].compute_bytes / MIB,
+        "piped_compute": piped_alone[0].compute_bytes / MIB,
+        "compute_tensor": divided[0].compute_bytes / MIB,
+        "sums": divided[0].sums_bytes / MIB,
+        "idle_weights": divided_alone[1].weights_bytes / MIB,
         "table_share": 100 * embedding / divided_alone[1].weights_bytes,
-    }  # fmt: skip
+    }
 
 
 def _divided_numbers() -> dict[str, float]:
@@ -298,9 +322,12 @@ def _divided_numbers() -> dict[str, float]:
     experts = next(one for one in mixture.tensors if one.name == "blk.0.ffn_down_exps.weight")
     down = TensorSplit(mixture, 2).weights(experts)
     return {
-        "undivided": sum(0 in both for both in caches), "tiny_layers": tiny.n_layer, "tiny_heads": tiny.n_head_kv,
-        "expert_rows": mixture.number("expert_feed_forward_length"), "expert_small": 100 * min(down) / sum(down),
-    }  # fmt: skip
+        "undivided": sum(0 in both for both in caches),
+        "tiny_layers": tiny.n_layer,
+        "tiny_heads": tiny.n_head_kv,
+        "expert_rows": mixture.number("expert_feed_forward_length"),
+        "expert_small": 100 * min(down) / sum(down),
+    }
 
 
 def rules_table() -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -309,7 +336,9 @@ def rules_table() -> tuple[Sequence[str], list[Sequence[str]]]:
         (
             ", ".join(f"`{mode}`" for mode in rule["modes"]),
             f"**{rule['asked']}**" if rule["refused"] else rule["asked"],
-            rule["does"], rule["says"], f"`{rule['where']}`",
+            rule["does"],
+            rule["says"],
+            f"`{rule['where']}`",
         )
         for rule in read_table("split_modes").values()
-    ]  # fmt: skip
+    ]

@@ -146,11 +146,15 @@ def _answer(engine: LlamaEngine, drafter: Drafter, prompt: Sequence[int], n_draf
     tried, accepted = by_position(rounds, n_draft)
     return DraftedAnswer(
         rounds=tuple(sum(one.proposed == n for one in rounds) for n in range(n_draft + 1)),
-        tried=tried, accepted=accepted, n_same=n_same(plain, drafted), n_repeated=n_repeated(plain),
+        tried=tried,
+        accepted=accepted,
+        n_same=n_same(plain, drafted),
+        n_repeated=n_repeated(plain),
         plain_seconds=plain_seconds,
-        draft_seconds=sum(one.draft_seconds for one in rounds), check_seconds=sum(one.check_seconds for one in rounds),
+        draft_seconds=sum(one.draft_seconds for one in rounds),
+        check_seconds=sum(one.check_seconds for one in rounds),
         checks=tuple(sum(one.check_seconds for one in rounds if one.proposed == n) for n in range(n_draft + 1)),
-    )  # fmt: skip
+    )
 
 
 def served_speculation(n_prompts: int, n_prompt: int, n_gen: int) -> ServedSpeculation:
@@ -166,9 +170,15 @@ def served_speculation(n_prompts: int, n_prompt: int, n_gen: int) -> ServedSpecu
                 client = _Client(plain, drafting, n_gen)
                 cases += [client.compare(kind, task, prompts[text], body) for task, (text, body) in REQUESTS.items()]
         return ServedSpeculation(
-            model=read_gguf(path).card(), settings=plain.settings, machine=this_machine(),
-            date=date.today().isoformat(), buffers=plain.buffers, n_prompt=n_prompt, n_gen=n_gen, cases=tuple(cases),
-        )  # fmt: skip
+            model=read_gguf(path).card(),
+            settings=plain.settings,
+            machine=this_machine(),
+            date=date.today().isoformat(),
+            buffers=plain.buffers,
+            n_prompt=n_prompt,
+            n_gen=n_gen,
+            cases=tuple(cases),
+        )
 
 
 class _Client:
@@ -183,11 +193,15 @@ class _Client:
         pairs = [self._pair(prompt, body, number) for number, prompt in enumerate(prompts)]
         plain, drafted = zip(*pairs, strict=True)
         return ServedCase(
-            kind, task, tuple(map(_seconds, plain)), tuple(map(_seconds, drafted)),
+            kind,
+            task,
+            tuple(map(_seconds, plain)),
+            tuple(map(_seconds, drafted)),
             tuple(one["timings"].get("draft_n", 0) for one in drafted),
             tuple(one["timings"].get("draft_n_accepted", 0) for one in drafted),
-            tuple(n_same(a["tokens"], b["tokens"]) for a, b in pairs), tuple(n_repeated(a["tokens"]) for a in plain),
-        )  # fmt: skip
+            tuple(n_same(a["tokens"], b["tokens"]) for a, b in pairs),
+            tuple(n_repeated(a["tokens"]) for a in plain),
+        )
 
     def _pair(self, prompt: Sequence[int], body: Mapping[str, Any], number: int) -> tuple[dict, dict]:
         """The answers without speculation and with it."""
@@ -197,8 +211,14 @@ class _Client:
         return plain, drafted
 
     def _answer(self, server: LlamaServer, prompt: Sequence[int], body: Mapping[str, Any]) -> dict[str, Any]:
-        fixed = {"prompt": list(prompt), "n_predict": self.n_gen, "temperature": 0, "ignore_eos": True,
-                 "return_tokens": True, "cache_prompt": False}  # fmt: skip
+        fixed = {
+            "prompt": list(prompt),
+            "n_predict": self.n_gen,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_tokens": True,
+            "cache_prompt": False,
+        }
         return whole_answer(HOST, server.port, "/completion", {**fixed, **body})
 
 

@@ -380,6 +380,6 @@ def _pass_seconds(engine: Engine, tokens: Sequence[int], position: int) -> float
 def expected_tokens(acceptance: float, n_draft: int) -> float:
     """Expected tokens of a round if each proposal is accepted independently with probability a = `acceptance`.
 
-        (1 - a^(n_draft + 1)) / (1 - a)        (Leviathan 2023, equation 1)
+    (1 - a^(n_draft + 1)) / (1 - a)        (Leviathan 2023, equation 1)
     """
     return n_draft + 1.0 if acceptance == 1 else (1 - acceptance ** (n_draft + 1)) / (1 - acceptance)

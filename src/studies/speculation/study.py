@@ -123,7 +123,7 @@ class Acceptance(Measurement):
 def by_position(rounds: Sequence[Round], n_draft: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """For each position of a draft, the rounds in which its token was tried and in which it was accepted.
 
-        tried at k = rounds with proposed >= k and accepted >= k - 1,    accepted at k = rounds with accepted >= k
+    tried at k = rounds with proposed >= k and accepted >= k - 1,    accepted at k = rounds with accepted >= k
     """
     positions = range(1, n_draft + 1)
     tried = tuple(sum(one.proposed >= k and one.accepted >= k - 1 for one in rounds) for k in positions)
@@ -240,10 +240,12 @@ def reported_numbers() -> dict[str, float]:
     flash = {
         f"flash_{key}": found[f"flash-{task}-{how}"] / found[f"flash-{task}-plain"]
         for key, task, how in (
-            ("one_least", "cpp", "one"), ("one_most", "summary", "one"),
-            ("three_least", "explain", "three"), ("three_most", "summary", "three"),
+            ("one_least", "cpp", "one"),
+            ("one_most", "summary", "one"),
+            ("three_least", "explain", "three"),
+            ("three_most", "summary", "three"),
         )
-    }  # fmt: skip
+    }
     return {
         "mixture_limit": (N_MAX + 1) / mixture().more_bytes[N_MAX + 1],
         "dense_gain": found["dense-one-proposal"] / found["dense-plain"],

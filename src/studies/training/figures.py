@@ -33,15 +33,22 @@ def ledger_bytes(ledger: TrainingLedger) -> go.Figure:
     names = [STEP_NAMES[row.step] for row in ledger.rows]
     for name, (_, colour) in KINDS.items():
         figure.add_bar(
-            y=names, x=[_size(row, name) / MIB for row in ledger.rows], name=name, orientation="h",
-            marker_color=colour, hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
-        )  # fmt: skip
+            y=names,
+            x=[_size(row, name) / MIB for row in ledger.rows],
+            name=name,
+            orientation="h",
+            marker_color=colour,
+            hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
+        )
     grown = [(row.grown_bytes / MIB, STEP_NAMES[row.step]) for row in ledger.rows if row.grown_bytes is not None]
     figure.add_scatter(
-        x=[mib for mib, _ in grown], y=[name for _, name in grown], name="peak growth of its process", mode="markers",
+        x=[mib for mib, _ in grown],
+        y=[name for _, name in grown],
+        name="peak growth of its process",
+        mode="markers",
         marker={"symbol": "diamond-open", "size": 11, "color": GREY, "line": {"width": 2}},
         hovertemplate="peak growth %{x:.1f} MiB<extra>%{y}</extra>",
-    )  # fmt: skip
+    )
     stacked(figure, len(names))
     return figure
 

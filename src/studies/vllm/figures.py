@@ -20,16 +20,22 @@ def card_shares(shares: Mapping[str, MemoryShare], bytes_per_token: int) -> go.F
     Where the weights are larger than the card, a dashed line marks its memory; the text says what does not start.
     """
     texts = [_share_text(one, bytes_per_token) for one in shares.values()]
-    said = "; ".join(f"{name}: weights {bytes_text(one.weights_bytes)}, {text}"
-                     for (name, one), text in zip(shares.items(), texts, strict=True))  # fmt: skip
+    said = "; ".join(
+        f"{name}: weights {bytes_text(one.weights_bytes)}, {text}"
+        for (name, one), text in zip(shares.items(), texts, strict=True)
+    )
     figure = blank(SHARED, f"Memory of cards by use: {said}.", x="GiB")
     parts = [(one.weights_bytes, one.pool_bytes, _outside(one)) for one in shares.values()]
     kinds = (("weights", GREY), ("cache, activations", TEAL), ("not taken", EDGE))
     for (name, colour), values in zip(kinds, zip(*parts, strict=True), strict=True):
         figure.add_bar(
-            y=list(shares), x=[n / GIB for n in values], name=name, orientation="h", marker_color=colour,
+            y=list(shares),
+            x=[n / GIB for n in values],
+            name=name,
+            orientation="h",
+            marker_color=colour,
             hovertemplate=f"{name} %{{x:.2f}} GiB<extra>%{{y}}</extra>",
-        )  # fmt: skip
+        )
     figure.data[-1].update(text=texts, textposition="outside", cliponaxis=False)
     for row, one in enumerate(shares.values()):
         if one.weights_bytes > one.card_bytes:

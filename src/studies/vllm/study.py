@@ -46,9 +46,13 @@ MIX = "Q4_K_M"
 def numbers() -> dict[str, float | int | str]:
     """The numbers of the page *vLLM beside llama.cpp*."""
     return {
-        **block_numbers(), **share_numbers(), **logged_numbers(), **factor_numbers(), **step_numbers(),
+        **block_numbers(),
+        **share_numbers(),
+        **logged_numbers(),
+        **factor_numbers(),
+        **step_numbers(),
         **rate_numbers(),
-    }  # fmt: skip
+    }
 
 
 def block_numbers() -> dict[str, float | int]:

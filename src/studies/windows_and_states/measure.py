@@ -59,9 +59,15 @@ def keep_prompts(
             whole = prompt + answer
             found.append(turn)
         return KeptPrompts(
-            model=header.card(), settings=server.settings, machine=this_machine(), date=date.today().isoformat(),
-            buffers=server.buffers, options=tuple(options), n_gen=n_gen, turns=tuple(found[1:]),
-        )  # fmt: skip
+            model=header.card(),
+            settings=server.settings,
+            machine=this_machine(),
+            date=date.today().isoformat(),
+            buffers=server.buffers,
+            options=tuple(options),
+            n_gen=n_gen,
+            turns=tuple(found[1:]),
+        )
 
 
 def _next(kind: str, prompt: list[int], whole: list[int], new: list[int]) -> list[int]:
@@ -76,9 +82,14 @@ def _ask(server: LlamaServer, kind: str, prompt: list[int], n_gen: int) -> tuple
     """Send one prompt; the turn, and the tokens of its answer that are in the cache."""
     before = len(server.log.splitlines())
     body = {
-        "prompt": prompt, "n_predict": n_gen, "ignore_eos": True, "temperature": 0, "stream": True,
-        "cache_prompt": True, "return_tokens": True,
-    }  # fmt: skip
+        "prompt": prompt,
+        "n_predict": n_gen,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+        "cache_prompt": True,
+        "return_tokens": True,
+    }
     answer = stream(HOST, server.port, "/completion", body, 300)
     time.sleep(LOG_SECONDS)  # the log comes through a pipe, a little after the answer
     lines = server.log.splitlines()
@@ -103,8 +114,14 @@ def _ask(server: LlamaServer, kind: str, prompt: list[int], n_gen: int) -> tuple
 
 def chats(n_ctx: int, n_first: int, n_new: int, n_gen: int) -> tuple[KeptPrompts, ...]:
     """A chat with a plain model, with windows in three ways, and with a hybrid in two."""
-    ways = ((PLAIN, (), False), (WINDOWED, (), False), (WINDOWED, NO_CHECKPOINTS, False), (WINDOWED, (), True),
-            (HYBRID, (), False), (HYBRID, NO_CHECKPOINTS, False))  # fmt: skip
+    ways = (
+        (PLAIN, (), False),
+        (WINDOWED, (), False),
+        (WINDOWED, NO_CHECKPOINTS, False),
+        (WINDOWED, (), True),
+        (HYBRID, (), False),
+        (HYBRID, NO_CHECKPOINTS, False),
+    )
     return tuple(
         keep_prompts(make_shape(name), A_CHAT, Settings(n_ctx=n_ctx, swa_full=whole), options, n_first, n_new, n_gen)
         for name, options, whole in ways
@@ -117,8 +134,12 @@ def copies(n_prompts: int, n_ctx: int, n_plain: int, n_others: int, n_gen: int) 
     n_plain, n_others  tokens of each prompt of the plain model, and of the other two
     """
     settings, plain = Settings(n_ctx=n_ctx, swa_full=False), make_shape(PLAIN)
-    ways = ((plain, (), n_plain), (plain, NO_COPIES, n_plain), (make_shape(HYBRID), (), n_others),
-            (make_shape(WINDOWED, n_layer=12), (), n_others))  # fmt: skip
+    ways = (
+        (plain, (), n_plain),
+        (plain, NO_COPIES, n_plain),
+        (make_shape(HYBRID), (), n_others),
+        (make_shape(WINDOWED, n_layer=12), (), n_others),
+    )
     return tuple(
         keep_prompts(path, (NEW,) * n_prompts, settings, options, n_first, n_gen=n_gen)
         for path, options, n_first in ways

@@ -231,11 +231,12 @@ def depth_numbers() -> dict[str, float | int | str]:
     faster = [f"The whole cache is faster with {n:,d} tokens" for n, (_, high) in ratios.items() if high < 1]
     return {
         "rounds": ROUNDS,
-        "depth_verdict": "; ".join(slower + faster) + "." if slower or faster
+        "depth_verdict": "; ".join(slower + faster) + "."
+        if slower or faster
         else "The intervals show no difference in time.",
         "full_mib": whole.kv_cache_bytes / MIB,
         "window_mib": windows.kv_cache_bytes / MIB,
-    }  # fmt: skip
+    }
 
 
 # --- the tables of the page -------------------------------------------------------------------
@@ -250,8 +251,13 @@ def bytes_table() -> Table:
 def _bytes_row(model: Model) -> Sequence[str]:
     states = sum(state_bytes(layer, WINDOWS) for layer in cache_layers(model)) / MIB
     four = WINDOWS.but(n_seq_max=4)
-    sizes = (_mib(model) - states, states, _mib(model, four), _mib(model, four.but(kv_unified=True)),
-             _mib(model, WINDOWS.but(swa_full=True)))  # fmt: skip
+    sizes = (
+        _mib(model) - states,
+        states,
+        _mib(model, four),
+        _mib(model, four.but(kv_unified=True)),
+        _mib(model, WINDOWS.but(swa_full=True)),
+    )
     return model.name.removesuffix(" shape"), *(f"{size:.1f}" for size in sizes)
 
 

@@ -13,9 +13,11 @@ from studies.attention.figures import attention_against_tokens
 from studies.attention.study import Timing, Timings
 
 BUFFERS = {
-    ("plan", "off"): (KIB, 64 * 16384 * KIB + KIB), ("plan", "on"): (KIB, 16384 * KIB + KIB),
-    ("log", "off"): (0, 32 * 16384 * KIB), ("log", "on"): (0, 0),
-}  # fmt: skip
+    ("plan", "off"): (KIB, 64 * 16384 * KIB + KIB),
+    ("plan", "on"): (KIB, 16384 * KIB + KIB),
+    ("log", "off"): (0, 32 * 16384 * KIB),
+    ("log", "on"): (0, 0),
+}
 
 
 def test_timings_are_found_by_way_and_tokens():

@@ -48,9 +48,14 @@ def test_a_slope_below_zero_or_within_the_noise_shows_nothing():
     assert "cannot show that cells crossed" in found["slope_verdict"]
 
 
-@pytest.mark.parametrize(("slowed", "said"), [((6, 8, 10), "flash attention off was faster"),
-                                              ((1, 1.5, 2), "flash attention on was faster"),
-                                              ((2, 2.5, 3), "differed by less than 5 %")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("slowed", "said"),
+    [
+        ((6, 8, 10), "flash attention off was faster"),
+        ((1, 1.5, 2), "flash attention on was faster"),
+        ((2, 2.5, 3), "differed by less than 5 %"),
+    ],
+)
 def test_the_faster_way_over_the_slow_link_is_named(slowed, said):
     """At 512 cells, where the other way took 2.5 ms."""
     found = study.numbers(a_far(slowed_flash=slowed), CROSSING, PLACED, MODEL)

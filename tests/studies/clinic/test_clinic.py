@@ -71,8 +71,12 @@ def test_what_a_machine_lacks_is_left_out(monkeypatch):
     monkeypatch.setattr(clinic.libraries, "backends", lambda: ("cpu",))
     monkeypatch.setattr(clinic, "no_lock_command", tuple)
     assert [name for name in clinic.CASES if name not in clinic.possible()] == [
-        "memory: weights", "memory: cache", "memory: compute", "locked memory", "RPC version"
-    ]  # fmt: skip
+        "memory: weights",
+        "memory: cache",
+        "memory: compute",
+        "locked memory",
+        "RPC version",
+    ]
 
 
 @pytest.mark.parametrize(("missing", "limit"), [("weights", 50), ("cache", 110), ("compute", 122)])
@@ -90,9 +94,10 @@ def test_another_name_is_refused():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has these limits")
-@pytest.mark.parametrize(("programs", "user", "words"), [
-    ({"prlimit", "setpriv"}, 0, 4), ({"prlimit", "setpriv"}, 1000, 2), ({"prlimit"}, 0, 0), (set(), 1000, 0)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("programs", "user", "words"),
+    [({"prlimit", "setpriv"}, 0, 4), ({"prlimit", "setpriv"}, 1000, 2), ({"prlimit"}, 0, 0), (set(), 1000, 0)],
+)
 def test_an_administrator_gives_up_the_right_to_lock(monkeypatch, programs, user, words):
     """Without the program that drops the right, an administrator's lock would succeed: there is no such case."""
     monkeypatch.setattr(clinic_devices.shutil, "which", lambda name: name if name in programs else None)

@@ -46,8 +46,10 @@ def test_the_shown_fault_has_its_complaints_without_folders():
     rows = study.complaints_table(FOUND)[1]
     assert rows == [("1.", f"`{MAGIC}`"), ("2.", "`llama_model_load: error loading model: failed to load model.gguf`")]
     assert [row[::2] for row in study.words_table(FOUND)[1]] == [
-        ("last", "no"), ("first", "before"), ("reply alone", "no")
-    ]  # fmt: skip
+        ("last", "no"),
+        ("first", "before"),
+        ("reply alone", "no"),
+    ]
 
 
 @pytest.mark.parametrize(("log", "named"), [(f"llama_model_load: loading\n{MAGIC}", True), ("", False)])

@@ -44,9 +44,20 @@ def test_the_memory_of_a_process_is_read():
 def test_the_recorded_loads_have_the_order_that_claim_d39_names(recorded):
     """Mapping, then locking, then cache and compute buffers; without mapping, locking comes before reading."""
     mapped, read = recorded["mmap_mlock", "host"], recorded["mlock", "host"]
-    assert list(mapped.phases) == list(read.phases) == [
-        "check", "header", "vocabulary", "tensor_list", "map_and_buffers", "weights", "kv_cache", "graph_reserve",
-    ]  # fmt: skip
+    assert (
+        list(mapped.phases)
+        == list(read.phases)
+        == [
+            "check",
+            "header",
+            "vocabulary",
+            "tensor_list",
+            "map_and_buffers",
+            "weights",
+            "kv_cache",
+            "graph_reserve",
+        ]
+    )
     assert mapped.phases_with_growth("locked_bytes")[-1] == "weights"
     assert read.phases_with_growth("locked_bytes") == ("map_and_buffers",)
 

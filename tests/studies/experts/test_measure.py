@@ -7,8 +7,15 @@ from inferlab.errors import InvalidSettings
 from inferlab.model.synthetic_model import make_shape
 from studies.experts.measure import layers_or_experts
 
-SMALL = {"n_layer": 4, "n_expert": 16, "n_expert_used": 4, "n_ff_expert": 256, "n_embd": 512, "n_head": 8,
-         "n_vocab": 4096}  # fmt: skip
+SMALL = {
+    "n_layer": 4,
+    "n_expert": 16,
+    "n_expert_used": 4,
+    "n_ff_expert": 256,
+    "n_embd": 512,
+    "n_head": 8,
+    "n_vocab": 4096,
+}
 
 
 @needs_rpc

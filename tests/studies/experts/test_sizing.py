@@ -25,8 +25,9 @@ def test_a_model_that_fits_reads_nothing_from_ram():
 
 def test_a_bound_that_no_card_comes_near_is_marked():
     """A token of a small mixture reads little, so starting its kernels takes longer than reading."""
-    small, dense = (place(lab.shape(*name), PARTS, 8192) for name in
-                    (("qwen3-30b-a3b", "Q4_K_M"), ("llama-3.1-8b", "Q8_0")))  # fmt: skip
+    small, dense = (
+        place(lab.shape(*name), PARTS, 8192) for name in (("qwen3-30b-a3b", "Q4_K_M"), ("llama-3.1-8b", "Q8_0"))
+    )
     assert small.launches_decide(PARTS)
     assert not dense.launches_decide(PARTS)
 

@@ -33,8 +33,13 @@ def test_the_placings_of_the_table_are_points_of_the_figure():
     """What fits the card is one of the numbers of layers that the lines go through."""
     ways = study.ram_reads()
     for (way, depth), one in study.placed().items():
-        line = ways[EXPERTS if way == EXPERTS else
-                    "layers, empty cache" if depth == "empty" else f"layers, {study.N_CTX:,} tokens in use"]
+        line = ways[
+            EXPERTS
+            if way == EXPERTS
+            else "layers, empty cache"
+            if depth == "empty"
+            else f"layers, {study.N_CTX:,} tokens in use"
+        ]
         if way == LAYERS or depth == "empty":
             assert (one.vram_bytes / 2**30, one.ram_read / 1e9) in line
 

@@ -25,8 +25,11 @@ def test_as_many_layers_free_as_many_bytes(n):
     layers, experts = same_bytes(MIXTURE, FAR, n)
     assert experts.n_cpu_moe == n
     wanted = freed_bytes(MIXTURE, FAR, n_cpu_moe=n)
-    gaps = [abs(freed_bytes(MIXTURE, FAR, n_gpu_layers=layers.n_gpu_layers + more) - wanted) for more in (-1, 0, 1)
-            if layers.n_gpu_layers + more > 0]  # fmt: skip
+    gaps = [
+        abs(freed_bytes(MIXTURE, FAR, n_gpu_layers=layers.n_gpu_layers + more) - wanted)
+        for more in (-1, 0, 1)
+        if layers.n_gpu_layers + more > 0
+    ]
     assert min(gaps) == abs(freed_bytes(MIXTURE, FAR, n_gpu_layers=layers.n_gpu_layers) - wanted)
     assert wanted == sum(t.n_bytes for t in MIXTURE.tensors if "_exps" in t.name and int(t.name.split(".")[1]) < n)
 

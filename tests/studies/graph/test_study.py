@@ -17,10 +17,23 @@ def test_operations_get_their_layer_and_part():
     """By the names that llama.cpp gives them; what has none belongs where its neighbour does."""
     steps = made_graph_trace().decode.steps
     assert [(step.layer, step.part) for step in steps] == [
-        (None, "embedding"), (0, "norm"), (0, "norm"), (0, "Q, K, V"), (0, "RoPE"), (0, "cache write"),
-        (0, "attention"), (0, "output"), (0, "sums"), (0, "FFN norm"), (0, "FFN norm"), (0, "FFN"), (0, "sums"),
-        (None, "logits"), (None, "logits"), (None, "logits"),
-    ]  # fmt: skip
+        (None, "embedding"),
+        (0, "norm"),
+        (0, "norm"),
+        (0, "Q, K, V"),
+        (0, "RoPE"),
+        (0, "cache write"),
+        (0, "attention"),
+        (0, "output"),
+        (0, "sums"),
+        (0, "FFN norm"),
+        (0, "FFN norm"),
+        (0, "FFN"),
+        (0, "sums"),
+        (None, "logits"),
+        (None, "logits"),
+        (None, "logits"),
+    ]
 
 
 def test_copies_and_operations_are_counted():

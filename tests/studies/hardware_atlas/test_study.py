@@ -19,10 +19,20 @@ def an_entry(measured=10 * MIB, predicted=10 * MIB, rate=20.0, **changes):
         for phase, speed, plan in (("prefill", 100.0, 100.0), ("decode", rate, 20.0))
     }
     facts = {
-        "machine": "box-4c", "record": "one", "processor": "A CPU", "device": "host", "model": "a shape",
-        "type": "F16", "settings": "defaults", "n_prompt": 8, "n_gen": 8, "date": "2026-01-31", "build": "a build",
-        "memory": Bytes(predicted, measured), "rates": checked,
-    }  # fmt: skip
+        "machine": "box-4c",
+        "record": "one",
+        "processor": "A CPU",
+        "device": "host",
+        "model": "a shape",
+        "type": "F16",
+        "settings": "defaults",
+        "n_prompt": 8,
+        "n_gen": 8,
+        "date": "2026-01-31",
+        "build": "a build",
+        "memory": Bytes(predicted, measured),
+        "rates": checked,
+    }
     return Entry(**(facts | changes))
 
 

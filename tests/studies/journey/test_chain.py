@@ -11,8 +11,9 @@ from inferlab.prediction.free_memory import machine_for
 from inferlab.prediction.link_rates import Rung
 from studies.journey import chain
 
-PLACES = chain.Places(Rung("disk", "disk", 1e9), Rung("bus", "bus", 2e9), Rung("ram", "host RAM", 4e9),
-                      Rung("card", "VRAM", 8e9))  # fmt: skip
+PLACES = chain.Places(
+    Rung("disk", "disk", 1e9), Rung("bus", "bus", 2e9), Rung("ram", "host RAM", 4e9), Rung("card", "VRAM", 8e9)
+)
 MODEL = lab.shape("mistral-7b-v0.3", "Q4_K_M")
 
 

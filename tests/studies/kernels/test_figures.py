@@ -33,8 +33,10 @@ def test_rates_are_relative_to_the_first():
 def test_a_dot_has_the_colour_of_its_kernel():
     """The kernel that multiplies most of the bytes, with one legend entry; an unknown one is said to be."""
     weights = (Matrices("Q4_K", "CPU_REPACK", 30), Matrices("Q6_K", "CPU", 20))
-    runs = {"F16": replace(RUNS["F16"], weights=(Matrices("F16", "CPU", 50),)),
-            "Q4_K_M": replace(RUNS["Q4_0"], weights=weights)}  # fmt: skip
+    runs = {
+        "F16": replace(RUNS["F16"], weights=(Matrices("F16", "CPU", 50),)),
+        "Q4_K_M": replace(RUNS["Q4_0"], weights=weights),
+    }
     figure = figures.mix_rates(runs)
     assert [trace.name for trace in figure.data if trace.showlegend] == ["plain", "repacked", "if only bytes counted"]
     assert "Q4_K_M prefill 1.20, decode 2.00 (Q4_K repacked, Q6_K tiled from 8 tokens)" in figure.layout.meta["alt"]

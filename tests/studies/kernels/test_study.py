@@ -111,9 +111,13 @@ def a_rate(type, n_bytes, factor):
 
 
 RATES = TypeRates(
-    model=CARD, machine=CPU_ONLY, date="2026-11-26", n_prompt=8, n_gen=4,
+    model=CARD,
+    machine=CPU_ONLY,
+    date="2026-11-26",
+    n_prompt=8,
+    n_gen=4,
     rates=(a_rate("F16", 2000, 1.0), a_rate("Q4_0", 600, 0.5)),
-)  # fmt: skip
+)
 
 
 def test_a_ratio_is_that_of_one_turn():

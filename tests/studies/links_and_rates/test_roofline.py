@@ -145,8 +145,10 @@ def test_the_higher_roof_counts_and_a_difference_is_told():
     assert all(len(row) == len(heads) for row in rows)
 
 
-@pytest.mark.parametrize(("reads", "works", "said"), [(50, 60, "nearer to the arithmetic"), (80, 60, "runs close to"),
-                                                      (60, 20, "other costs than reading")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reads", "works", "said"),
+    [(50, 60, "nearer to the arithmetic"), (80, 60, "runs close to"), (60, 20, "other costs than reading")],
+)
 def test_what_limits_decode_is_told_by_its_shares(reads, works, said):
     """The nearer roof, and whether it is near."""
     assert said in roofline._decode_text(reads, works)

@@ -75,8 +75,11 @@ def test_the_largest_model_is_the_last_that_fits():
     for mix in ("F16", "Q4_K_M"):
         known = study.largest_model(most, mix)
         needed = token_bytes(lab.shape(known, mix))
-        fits = [n for name in ("mistral-7b", "llama-3.1-8b", "gemma-3-4b", "qwen2.5-0.5b")
-                if (n := token_bytes(lab.shape(name, mix))) <= most]  # fmt: skip
+        fits = [
+            n
+            for name in ("mistral-7b", "llama-3.1-8b", "gemma-3-4b", "qwen2.5-0.5b")
+            if (n := token_bytes(lab.shape(name, mix))) <= most
+        ]
         assert max(fits) <= needed <= most
         assert known.n_expert == 0
     assert study.largest_model(1e6, "Q4_K_M") is None

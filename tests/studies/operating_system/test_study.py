@@ -46,10 +46,12 @@ def test_a_line_for_each_situation_reaches_zero_where_nothing_came():
     busy = "one busy program"
     figure = decode_against_spin(
         waiting(
-            case(0, (4.0, 5.0, 6.0), "nothing beside it"), case(None, (10.0,) * 3, "nothing beside it"),
-            case(0, (3.0,) * 3, busy), case(None, (None, None, 1.0), busy),
+            case(0, (4.0, 5.0, 6.0), "nothing beside it"),
+            case(None, (10.0,) * 3, "nothing beside it"),
+            case(0, (3.0,) * 3, busy),
+            case(None, (None, None, 1.0), busy),
         )
-    )  # fmt: skip
+    )
     lines = {trace.name: list(trace.y) for trace in figure.data if "lines" in trace.mode}
     assert lines == {"nothing beside it": [5.0, 10.0], busy: [3.0, 0.0]}
     assert "one busy program: 0 3, default 0" in figure.layout.meta["alt"]

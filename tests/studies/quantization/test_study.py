@@ -28,8 +28,12 @@ def test_a_matrix_of_the_right_text_lowers_the_loss(tmp_path, monkeypatch):
     tried = {NONE: ("Q8_0", "Q2_K", "IQ2_XXS", "MXFP4"), RIGHT: ("Q8_0", "Q2_K", "IQ2_XXS", "MXFP4")}
     found = matrix_losses(tried, n_chunks=2)
     assert [(one.type, one.matrix) for one in found.losses] == [
-        ("Q8_0", NONE), ("Q2_K", NONE), ("MXFP4", NONE), ("Q2_K", RIGHT), ("IQ2_XXS", RIGHT)
-    ]  # fmt: skip
+        ("Q8_0", NONE),
+        ("Q2_K", NONE),
+        ("MXFP4", NONE),
+        ("Q2_K", RIGHT),
+        ("IQ2_XXS", RIGHT),
+    ]
     without, helped = found.of("Q2_K"), found.of("Q2_K", RIGHT)
     assert helped.kl_divergence.value < without.kl_divergence.value
     assert helped.change.value == pytest.approx(helped.kl_divergence.value - without.kl_divergence.value)

@@ -35,8 +35,12 @@ def test_the_parts_of_a_token_add_up_to_the_clients():
     """1 ms of decode, 1 of the loop, 2 of streaming, 4 of sampling and 2 on the way to the client are 10 ms."""
     parts = made(RATES).token_parts("default")
     assert {name: round(1e3 * seconds, 9) for name, seconds in parts.items()} == {
-        "decode": 1, "server's loop": 1, "streaming": 2, "sampling": 4, "way to the client": 2,
-    }  # fmt: skip
+        "decode": 1,
+        "server's loop": 1,
+        "streaming": 2,
+        "sampling": 4,
+        "way to the client": 2,
+    }
     assert sum(parts.values()) == pytest.approx(made(RATES).token_seconds("client: default"))
 
 
@@ -50,13 +54,20 @@ def test_a_loss_and_a_ratio_are_paired_by_turns():
 def test_a_part_below_zero_is_noise_and_drawn_as_none():
     """1000 us of decode, 250 of the loop, 750 of sampling; the client is faster than the server says."""
     rates = RATES | {
-        "server: one candidate, not streamed": (800.0,), "server: one candidate": (800.0,),
-        "server: default": (500.0,), "client: default": (510.0,), "llama-bench": (1000.0,),
-    }  # fmt: skip
+        "server: one candidate, not streamed": (800.0,),
+        "server: one candidate": (800.0,),
+        "server: default": (500.0,),
+        "client: default": (510.0,),
+        "llama-bench": (1000.0,),
+    }
     drawn = figures.token_split(made(rates), ["default"])
     assert {trace.name: pytest.approx(trace.x[0]) for trace in drawn.data} == {
-        "decode": 1000, "server's loop": 250, "streaming": 0, "sampling": 750, "way to the client": 0,
-    }  # fmt: skip
+        "decode": 1000,
+        "server's loop": 250,
+        "streaming": 0,
+        "sampling": 750,
+        "way to the client": 0,
+    }
     assert "default: decode 1e+03, server's loop 250" in drawn.layout.meta["alt"]
 
 

@@ -145,6 +145,11 @@ def test_what_llama_cpp_passes_over_is_refused_where_a_user_could_not_mean_it():
     rules = read_table("split_modes").items()
     silent = {name for name, rule in rules if rule["says"] == "silent" and not rule["refused"]}
     assert silent == {
-        "tensor-flash-attention-auto", "tensor-cache-types", "tensor-order", "tensor-default-shares",
-        "tensor-pipeline", "zero-share", "layer-pipeline",
-    }  # fmt: skip
+        "tensor-flash-attention-auto",
+        "tensor-cache-types",
+        "tensor-order",
+        "tensor-default-shares",
+        "tensor-pipeline",
+        "zero-share",
+        "layer-pipeline",
+    }

@@ -37,9 +37,16 @@ def test_an_answer_that_repeats_itself_is_counted():
 def a_case():
     """One answer of 9 tokens: a round with three proposals and one accepted, one with three and three, one without."""
     answer = study.DraftedAnswer(
-        rounds=(1, 0, 0, 2), tried=(2, 2, 1), accepted=(2, 1, 1), n_same=9, n_repeated=0,
-        plain_seconds=8.0, draft_seconds=3.0, check_seconds=5.0, checks=(1.0, 0.0, 0.0, 4.0),
-    )  # fmt: skip
+        rounds=(1, 0, 0, 2),
+        tried=(2, 2, 1),
+        accepted=(2, 1, 1),
+        n_same=9,
+        n_repeated=0,
+        plain_seconds=8.0,
+        draft_seconds=3.0,
+        check_seconds=5.0,
+        checks=(1.0, 0.0, 0.0, 4.0),
+    )
     return study.AcceptanceCase("prose", "fake", (answer,))
 
 

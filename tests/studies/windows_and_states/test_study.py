@@ -17,8 +17,9 @@ LATER = replace(TURN, copies=3, copies_bytes=9000, rss_bytes=15_000)
 
 def test_growth_is_from_the_first_to_the_last_prompt():
     """Copies times the bytes of one with its answer, all tokens but the last of which are in the cache."""
-    run = KeptPrompts(model=CARD, settings=Settings(n_ctx=512), machine=CPU_ONLY, options=(), n_gen=4,
-                      turns=(TURN, LATER))  # fmt: skip
+    run = KeptPrompts(
+        model=CARD, settings=Settings(n_ctx=512), machine=CPU_ONLY, options=(), n_gen=4, turns=(TURN, LATER)
+    )
     model = lab.known_model("llama-3.2-1b")
     found = growth(run, model)
     assert (found.n_copies, found.n_tokens, found.logged_bytes, found.rss_bytes) == (2, 103, 4000, 5000)

@@ -162,8 +162,10 @@ def vram_used_bytes(device: Device) -> int:
         if used is None:
             shown = ", ".join(str(gpu.id) for gpu in reader.gpus)
             why = gpu.missing.get("vram_used_bytes") if gpu else reader.why_none or f"NVML shows {shown}"
-            raise DeviceUnavailable(f"The driver reports no memory in use of {device.name} at {device.id}: {why}. "
-                                    "Totals need an NVIDIA GPU that NVML shows.")  # fmt: skip
+            raise DeviceUnavailable(
+                f"The driver reports no memory in use of {device.name} at {device.id}: {why}. "
+                "Totals need an NVIDIA GPU that NVML shows."
+            )
         return used
     finally:
         reader.close()

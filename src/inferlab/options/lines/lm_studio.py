@@ -33,8 +33,10 @@ def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
         else:
             comments.append(cannot(name, value, PROGRAM))
     if 0 < values.get("n_gpu_layers", 0) < n_layers:
-        comments.append(f"# {options()['n_gpu_layers'].lmstudio} is a share there: {values['n_gpu_layers']} of "
-                        f"{n_layers} layers, rounded down")  # fmt: skip
+        comments.append(
+            f"# {options()['n_gpu_layers'].lmstudio} is a share there: {values['n_gpu_layers']} of "
+            f"{n_layers} layers, rounded down"
+        )
     yield Part("In a terminal", f"lms import --copy {shlex.quote(path)}")
     yield Part("In the model's load settings (My Models, the gear)", "\n".join(fields), "text")
     load = ["# MODEL_KEY is its name in `lms ls`", *comments, " ".join(command)]

@@ -69,8 +69,10 @@ def _join_types(found: dict[str, Any], comments: list[str]) -> None:
     types = found.get("type_k", USUAL.type_k), found.pop("type_v", USUAL.type_v)
     found["type_k"] = one = types[0] if types[0] == types[1] else _one_type(types, flash_attn)
     if types[0] != types[1]:
-        comments.append(f"# Ollama has one type for keys and values; the plan has {types[0]} and {types[1]}, "
-                        f"these lines have {one} for both")  # fmt: skip
+        comments.append(
+            f"# Ollama has one type for keys and values; the plan has {types[0]} and {types[1]}, "
+            f"these lines have {one} for both"
+        )
     if one not in UNQUANTIZED and flash_attn == "auto":
         found["flash_attn"] = "on"
 
@@ -82,8 +84,10 @@ def _join_batches(found: dict[str, Any], comments: list[str]) -> None:
     n_batch = found.pop("n_batch", USUAL.n_batch)
     n_ubatch = found.setdefault("n_ubatch", min(n_batch, USUAL.n_ubatch))
     if n_batch not in (n_ubatch, USUAL.n_batch):
-        comments.append(f"# Ollama has one batch size; the plan has n_batch {n_batch} and n_ubatch "
-                        f"{n_ubatch}, these lines have {n_ubatch} for both")  # fmt: skip
+        comments.append(
+            f"# Ollama has one batch size; the plan has n_batch {n_batch} and n_ubatch "
+            f"{n_ubatch}, these lines have {n_ubatch} for both"
+        )
 
 
 def _one_type(types: tuple[str, str], flash_attn: str) -> str:

@@ -57,15 +57,19 @@ def assembled(
     in_place = held.get(request.processor or NOT_REPACKED) or held[NOT_REPACKED]
     devices[HOST] = replace(devices[HOST], weights_bytes=in_place.n_bytes)
     return MemoryPlan(
-        request.model.card(), request.rounded_settings, method, devices, rows,
+        request.model.card(),
+        request.rounded_settings,
+        method,
+        devices,
+        rows,
         notes + _sums_note(request) + _copies_note(held) + (AS_CUDA_NOTE,) * request.is_taken_for_cuda,
-        ranges or {}, held, request.moved,
-    )  # fmt: skip
+        ranges or {},
+        held,
+        request.moved,
+    )
 
 
-def _device_bytes(
-    request: MemoryRequest, name: str, rows: Sequence[LayerBytes], compute: int | None
-) -> DeviceBytes:
+def _device_bytes(request: MemoryRequest, name: str, rows: Sequence[LayerBytes], compute: int | None) -> DeviceBytes:
     return DeviceBytes(
         sum(row.weights_on(name) for row in rows),
         sum(row.cache_by_device.get(name, 0) for row in rows),
@@ -99,18 +103,22 @@ def _shared_out(request: MemoryRequest, layer: int, row: LayerBytes, mirrored: i
     if not request.shares_tensors or row.device == HOST:
         return row
     tensors = [
-        t for t in request.model.tensors
-        if t.name not in request.moved and (at := layer_of(t, request.model)) is not None
+        t
+        for t in request.model.tensors
+        if t.name not in request.moved
+        and (at := layer_of(t, request.model)) is not None
         and min(at, request.model.n_layer) == layer
-    ]  # fmt: skip
+    ]
     weights = split_weights(request.tensor_split, tensors)
     weights.update(dict.fromkeys(request.device_names[1:], mirrored))
     on_devices = row.kv_cache_device != HOST and row.index is not None
     parts = request.tensor_split.cache(layer, request.settings) if on_devices else ()
     return replace(
-        row, weights_bytes=weights.total(), shared_weights=dict(weights),
+        row,
+        weights_bytes=weights.total(),
+        shared_weights=dict(weights),
         shared_cache={f"gpu{i}": n_bytes for i, n_bytes in enumerate(parts)},
-    )  # fmt: skip
+    )
 
 
 def _sums_note(request: MemoryRequest) -> tuple[str, ...]:

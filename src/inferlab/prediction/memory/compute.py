@@ -122,10 +122,18 @@ def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: b
 
 def _batch(model: Model, settings: Settings, n_outputs: int) -> Batch:
     return Batch(
-        model.n_layer, model.n_embd, model.n_ff, n_vocab(model), model.n_head, model.n_head * model.head_dim_k,
-        model.n_head_kv * model.head_dim_k, tokens_reserved(settings), n_outputs, cells(settings)[1],
+        model.n_layer,
+        model.n_embd,
+        model.n_ff,
+        n_vocab(model),
+        model.n_head,
+        model.n_head * model.head_dim_k,
+        model.n_head_kv * model.head_dim_k,
+        tokens_reserved(settings),
+        n_outputs,
+        cells(settings)[1],
         uses_flash_attention(settings),
-    )  # fmt: skip
+    )
 
 
 def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:

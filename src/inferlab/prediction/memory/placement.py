@@ -64,8 +64,10 @@ def moved_tensors(model: Model, layers: Sequence[str], overrides: Sequence[tuple
             continue
         layer = layer_of(tensor, model)
         if layer is None or (tensor.name == EMBEDDING and tied_output_bytes(model)):
-            raise InvalidSettings(f"override_tensor: {tensor.name} of {model.name} is in several places, and moving it "
-                                  "cannot be planned. Give a pattern that is not found in its name.")  # fmt: skip
+            raise InvalidSettings(
+                f"override_tensor: {tensor.name} of {model.name} is in several places, and moving it "
+                "cannot be planned. Give a pattern that is not found in its name."
+            )
         if device != (HOST if layer < 0 else layers[min(layer, model.n_layer)]):
             found[tensor.name] = device
     return found

@@ -149,8 +149,10 @@ class MemoryPlan(Shown):
 
     def is_open(self, room: str) -> bool:
         """Whether the plan leaves bytes in the room unknown, without a range for them."""
-        return any(None in self.devices[device].parts.values() and device not in self.compute_range
-                   for device in self.devices_in(room))  # fmt: skip
+        return any(
+            None in self.devices[device].parts.values() and device not in self.compute_range
+            for device in self.devices_in(room)
+        )
 
     def fits(self, rooms: Rooms) -> str:
         """ "yes" if every room is large enough for the most that is needed, "no" if one is too small for the least.

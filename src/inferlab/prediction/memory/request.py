@@ -42,8 +42,9 @@ def planned_devices(settings: Settings, machine: Machine | None) -> tuple[Device
     near = [device for device in (machine.devices if machine else ()) if device.backend != "RPC"]
     found = tuple(device for device in used_devices(settings, [*near, *far]) if device.kind in ("gpu", "igpu"))
     if settings.split_mode == "row":
-        raise InvalidSettings("split_mode='row' cannot be planned: its plan was never compared with a load. Use "
-                              "'layer'.")  # fmt: skip
+        raise InvalidSettings(
+            "split_mode='row' cannot be planned: its plan was never compared with a load. Use 'layer'."
+        )
     require_buffers(settings, found)
     return found
 
@@ -107,8 +108,10 @@ class MemoryRequest:
             return list(self.settings.tensor_split) if len(self.gpus) > 1 else [1.0]
         free = [device.free_bytes or device.memory_bytes for device in self.gpus]
         if len(free) > 1 and None in free:
-            raise InvalidSettings("Several devices share a model by their free memory, but one does not report it. "
-                                  "Give the shares with tensor_split.")  # fmt: skip
+            raise InvalidSettings(
+                "Several devices share a model by their free memory, but one does not report it. "
+                "Give the shares with tensor_split."
+            )
         return [float(n or 1) for n in free]
 
     @property

@@ -125,8 +125,13 @@ class TensorSplit:
         if stem.startswith("attn_qkv"):
             q, k, v = self.model.n_head * head_k, self.model.n_head_kv * head_k, self.model.n_head_kv * head_v
             return [(q, 1, g_q), (k, 2, g_k)] if k == v else [(q, 1, g_q), (k, 1, g_k), (v, 1, g_v)]
-        whole = {"attn_q": g_q, "attn_k": g_k, "attn_v": g_v, "attn_output": g_q // head_k * head_v,
-                 "attn_sinks": g_q // head_k}  # fmt: skip
+        whole = {
+            "attn_q": g_q,
+            "attn_k": g_k,
+            "attn_v": g_v,
+            "attn_output": g_q // head_k * head_v,
+            "attn_sinks": g_q // head_k,
+        }
         return [(n, 1, whole[stem.split(".")[0]])]
 
     def _head_granularities(self, block: int) -> tuple[int, int, int]:

@@ -29,4 +29,3 @@ def verified_text(plan: MemoryPlan, simulated: MemoryPlan) -> str:
     if not differ:
         return "Verified by llama.cpp's own dry run: it plans the same compute buffers."
     return f"Corrected by llama.cpp's own dry run: {', '.join(differ)}."
-
