@@ -54,7 +54,7 @@ def context() -> dict[str, str]:
     return {
         "library": library_digest(),
         "llama.cpp": sizes_digest(llama_cpp_files(os.environ)),
-        "packages": packages_digest((one.name, one.version) for one in distributions()),
+        "packages": packages_digest((package.name, package.version) for package in distributions()),
         "Python": sys.version,
         "machine": machine_digest(this_machine()),
         "settings": environment_digest(os.environ),

@@ -13,7 +13,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from logging import WARNING, LogRecord, getLogger
+from logging import WARNING, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -132,16 +132,14 @@ def lock_build(folder: Path) -> FileLock:
     return lock
 
 
-class LeaveOut(logging.SphinxLogRecordTranslator):
+class LeaveOut(logging.WarningLogRecordTranslator):
     """Drops the warnings of failed pages: a value that no cell glued, a figure that no cell drew."""
-
-    LogRecordClass = logging.SphinxWarningLogRecord
 
     def __init__(self, app: Any, executions: Executions) -> None:
         super().__init__(app)
         self.executions = executions
 
-    def filter(self, record: LogRecord) -> bool:
+    def filter(self, record: logging.SphinxWarningLogRecord) -> bool:  # type: ignore[override]  # Sphinx does so too
         super().filter(record)
         pages = [self.app.env.doc2path(name) for name in self.executions.failed]
         return not str(record.location or "").startswith(tuple(pages))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import nbformat
-from jupyter_client.jsonutil import parse_date
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -124,5 +124,6 @@ def take_cell_seconds(notebook: nbformat.NotebookNode) -> list[float]:
 
 
 def _seconds(times: dict[str, str]) -> float:
-    began, ended = (times.get(name) for name in ("iopub.status.busy", "shell.execute_reply"))
-    return (parse_date(ended) - parse_date(began)).total_seconds() if began and ended else 0.0
+    moments = [times.get(name, "").replace("Z", "+00:00") for name in ("iopub.status.busy", "shell.execute_reply")]
+    began, ended = map(datetime.fromisoformat, moments) if all(moments) else (None, None)
+    return (ended - began).total_seconds() if began and ended else 0.0

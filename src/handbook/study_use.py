@@ -23,7 +23,7 @@ def studies_named(text: str) -> list[str]:
     known = {path.name: path for path in studies()}
     if EVERY_RECORD.search(text) or any(name.endswith("/") for name in _records_quoted(text)):
         return sorted(known)
-    named = {name for found in NAMED.findall(text) for name in found if name} & known.keys()
+    named = {name for either in NAMED.findall(text) for name in either if name} & known.keys()
     code = (file.read_text(encoding="utf-8") for name in named for file in known[name].glob("*.py"))
     return sorted(named | _studies_of_records("\n".join([text, *code])))
 
@@ -39,7 +39,7 @@ def _studies_of_records(text: str) -> set[str]:
 
 def _records_quoted(text: str) -> list[str]:
     """Names of records in quotes, up to a part in braces."""
-    return [one[1:] for one in re.findall(rf"[\"'](?:{'|'.join(_machines())})/[^\"'{{]*", text)]
+    return [quoted[1:] for quoted in re.findall(rf"[\"'](?:{'|'.join(_machines())})/[^\"'{{]*", text)]
 
 
 @cache
