@@ -63,22 +63,22 @@ book: $(READY)  ## execute the chapters and labs that changed, build the site, s
 	@$(BIN)/python -c "import pathlib; print('\nOpen', pathlib.Path('_build/html/index.html').resolve().as_uri())"
 
 watch: $(READY)  ## the same after each edit, until Ctrl-C
-	$(BIN)/python -m handbook.watch
+	$(BIN)/python -m handbook.execution.watch
 
 serve: $(PYTHON_READY)  ## the built site at http://127.0.0.1:8000/; with MIRROR=, that folder to the whole room
-	$(BIN)/python -m handbook.serve $(if $(MIRROR),--mirror '$(MIRROR)') $(SERVE_OPTIONS)
+	$(BIN)/python -m handbook.delivery.serve $(if $(MIRROR),--mirror '$(MIRROR)') $(SERVE_OPTIONS)
 
 recorded: book  ## record what the build executed, for builds on a busy machine (on a quiet one)
-	$(BIN)/python -m handbook.recorded_runs write
+	$(BIN)/python -m handbook.execution.recorded_runs write
 
 epub: book  ## the same site as a file for e-readers: _build/handbook.epub (needs Chromium)
-	$(BIN)/python -m handbook.epub
+	$(BIN)/python -m handbook.delivery.epub
 
 pdf: book  ## the same site as one PDF, _build/handbook.pdf, or with PAGE= one page of it (needs Chromium)
-	$(BIN)/python -m handbook.pdf $(if $(PAGE),'$(PAGE)')
+	$(BIN)/python -m handbook.delivery.pdf $(if $(PAGE),'$(PAGE)')
 
 gettext: $(READY)  ## every text for translators, in _build/gettext; with LANGUAGE=de, the site in that language
-	$(BIN)/python -m handbook.translation $(if $(LANGUAGE),build $(LANGUAGE),extract)
+	$(BIN)/python -m handbook.delivery.translation $(if $(LANGUAGE),build $(LANGUAGE),extract)
 
 mirror: $(READY)  ## one folder with all that book, test and lab need in a room without a network
 	$(BIN)/python tools/fill_mirror.py $(PLATFORMS:%=--platform %) -- '$(or $(TO),mirror)' $(LIBRARIES)
@@ -89,9 +89,9 @@ test: $(READY) lint  ## everything: unit tests, labs, the strict build, the buil
 	$(PYTEST) $(UNIT) -m "engine and not timed" $(BY_FILE) $(call kept,engine)
 	$(PYTEST) $(UNIT) -m timed $(call kept,timed)
 	rm -rf _build/.executed
-	$(PYTEST) labs --nbval-lax -p handbook.tested_labs $(call kept,labs)
+	$(PYTEST) labs --nbval-lax -p handbook.execution.tested_labs $(call kept,labs)
 	$(MAKE) book GPU=$(GPU)
-	@$(BIN)/python -m handbook.recorded_runs check
+	@$(BIN)/python -m handbook.execution.recorded_runs check
 	$(call asked_twice,site,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE))
 	$(call asked_twice,site-timed,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
 	@$(BIN)/python tools/durations.py $(DURATIONS)
@@ -99,6 +99,7 @@ test: $(READY) lint  ## everything: unit tests, labs, the strict build, the buil
 lint: $(PYTHON_READY)  ## the style and the types of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/nbstripout --keep-count --verify labs/*.ipynb
 
 lab: $(READY)  ## open JupyterLab on a page that lists the labs
@@ -108,7 +109,7 @@ hub: $(PYTHON_READY) $(HUB_READY)  ## a room on this server: JupyterHub for the 
 	HUB_NAMES='$(HUB_NAMES)' HUB_PYTHON='$(abspath $(BIN)/python)' .hub/venv/bin/python -m jupyterhub -f hub/jupyterhub_config.py $(HUB_OPTIONS)
 
 hubload: $(PYTHON_READY) $(HUB_READY)  ## simulated students in such a room, whose engines are killed meanwhile (at most 30 minutes)
-	$(BIN)/python hub/load_test.py $(LOAD_OPTIONS)
+	$(BIN)/python hub/simulated_students.py $(LOAD_OPTIONS)
 
 bench: $(PYTHON_READY)  ## how fast and how heavy the library itself is
 	$(PYTEST) tests/benchmarks -s
@@ -123,7 +124,7 @@ tools: $(PYTHON_READY)  ## compile llama-bench, llama-perplexity and others of t
 	$(BIN)/python tools/llama_tools.py $(GPU) $(BACKEND_$(GPU)) $(CMAKE_ARGS)
 
 diagrams: node_modules/.with-dev  ## render book/diagrams/*.mmd again after an edit (needs Chromium)
-	$(BIN)/python -m handbook.diagrams render
+	$(BIN)/python -m handbook.directives.diagrams render
 
 clean:  ## remove what was built; what was installed stays (.venv, node_modules, .tools)
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis

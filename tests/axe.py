@@ -41,9 +41,9 @@ def violations(tab: Page) -> list[str]:
     tab.add_style_tag(content=STILL)
     tab.evaluate(AXE.read_text(encoding="utf-8"))
     tab.evaluate(PREPARE)
-    found = []
+    lines = []
     for scheme, rules in SCHEMES.items():
         tab.emulate_media(color_scheme=scheme)
         where = f"{scheme}, {tab.viewport_size['width']}"
-        found += [f"{where}: {each}" for each in tab.evaluate(RUN, [scheme, rules])]
-    return found
+        lines += [f"{where}: {each}" for each in tab.evaluate(RUN, [scheme, rules])]
+    return lines

@@ -50,7 +50,7 @@ class Crawl:
     def barriers(self, window: str, part: int) -> dict[str, list[str]]:
         """What axe-core finds on the pages of one part, in light and in dark, by page."""
         seen = self.visited(window, self._leading_nowhere[part::N_PARTS], with_axe=True)
-        return {page: found["barriers"] for page, found in seen.items() if found["barriers"]}
+        return {page: read["barriers"] for page, read in seen.items() if read["barriers"]}
 
     def _is_visited(self, page: str, window: str, with_axe: bool, wait: bool) -> bool:
         """Visit a page unless it was; False where another process is at it, and this one does not wait."""

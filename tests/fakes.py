@@ -238,7 +238,7 @@ def made_graph_trace(**changes) -> GraphTrace:
         *("MUL ffn_norm-0", "MUL_MAT ffn_out-0", "ADD l_out-0", "RMS_NORM norm", "MUL result_norm"),
         "MUL_MAT result_output",
     )
-    nodes = [Node(index, *name.split(" ", 1), 1024, ("embd",)) for index, name in enumerate(names)]
+    nodes = [Node(index, *name.split(" ", 1)) for index, name in enumerate(names)]
     embedding, to_cache, to_attention = Copied("embd", 1024), Copied("Kcur-0 (view)", 512), Copied("inp_pos", 16)
     far = "RPC0[127.0.0.1:4000]"
     parts = (("CPU", (), 0, 1), (far, (embedding,), 1, 5), ("CPU", (to_cache,), 5, 6), (far, (to_attention,), 6, 16))

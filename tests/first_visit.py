@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import Page
 from servers import serving
 
-from handbook.serve import Handler
+from handbook.delivery.serve import Handler
 
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 SLOW_4G = {"offline": False, "latency": 562.5, "downloadThroughput": 1.44e6 / 8, "uploadThroughput": 0.675e6 / 8}

@@ -87,11 +87,11 @@ BROKEN_CODE = """() => [...document.querySelectorAll("article .highlight .line")
   range.setEnd(text.at(-1), text.at(-1).data.trimEnd().length);
   const [first, ...rest] = [...range.getClientRects()].filter((rect) => rect.width > 1);
   const sets_in = rest.every((rect) => rect.top < first.bottom - 2 || rect.left > first.left + 5);
-  const room = line.getBoundingClientRect().right - first.left - 20;
+  const space = line.getBoundingClientRect().right - first.left - 20;
   const broken = [...line.querySelectorAll(".word")].filter((word) => {
     range.selectNodeContents(word);
     const tops = [...range.getClientRects()].map((rect) => rect.top);
-    return Math.max(...tops) - Math.min(...tops) > 8 && word.textContent.length * 8.6 < room;
+    return Math.max(...tops) - Math.min(...tops) > 8 && word.textContent.length * 8.6 < space;
   });
   return [...(sets_in ? [] : [line.textContent]), ...broken.map((word) => word.textContent)];
 })"""
@@ -153,8 +153,8 @@ CUT_NAMES = """() => [...document.querySelectorAll("article :is(code.literal, .q
     if (Math.max(...tops) - Math.min(...tops) < 5) return false;
     const block = word.closest("p, li, dt, dd, td, th, h1, h2, h3, h4, summary, figcaption, legend, label");
     const { paddingLeft, paddingRight } = getComputedStyle(block);
-    const room = block.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
-    return parts.reduce((sum, part) => sum + part.width, 0) < room - 8;
+    const space = block.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+    return parts.reduce((sum, part) => sum + part.width, 0) < space - 8;
   });
 }).map(name => name.textContent)"""
 """Names and choices that end outside of the window or of a frame that does not scroll, and names that break although
@@ -191,7 +191,8 @@ CUT = """() => [...document.querySelectorAll(".lab-figure")].flatMap((box) => {
 def unshaded(phone) -> list[str]:
     """The beginnings of tables that scroll and do not show on which side they go on."""
     frames = phone.evaluate_handle(FRAMES).get_properties().values()
-    return [frame.inner_text()[:60] for frame in (one.as_element() for one in frames) if not is_shaded(phone, frame)]
+    elements = [handle.as_element() for handle in frames]
+    return [frame.inner_text()[:60] for frame in elements if not is_shaded(phone, frame)]
 
 
 def is_shaded(phone, frame) -> bool:

@@ -26,10 +26,14 @@ def instructions():
 
 def make_lines():
     """Every call of make in the three files, as its words."""
-    found = [words.split() for _, words in instructions() if re.match(r"make ", words)]
-    found += [json.loads(words) for kind, words in instructions() if kind == "CMD"]
-    found += [one["command"] for one in yaml.safe_load(text("compose.yaml"))["services"].values() if "command" in one]
-    return [*found, json.loads(text(".devcontainer/devcontainer.json"))["postCreateCommand"].split()]
+    calls = [words.split() for _, words in instructions() if re.match(r"make ", words)]
+    calls += [json.loads(words) for kind, words in instructions() if kind == "CMD"]
+    calls += [
+        service["command"]
+        for service in yaml.safe_load(text("compose.yaml"))["services"].values()
+        if "command" in service
+    ]
+    return [*calls, json.loads(text(".devcontainer/devcontainer.json"))["postCreateCommand"].split()]
 
 
 def apt_packages():
@@ -76,12 +80,12 @@ def test_the_python_is_one_that_the_project_supports():
 
 def test_compose_builds_the_dockerfile_and_keeps_what_is_written():
     """Each service is the Dockerfile's image, reachable from this machine only, with a volume for what users write."""
-    found = yaml.safe_load(text("compose.yaml"))
-    for name, service in found["services"].items():
+    compose = yaml.safe_load(text("compose.yaml"))
+    for name, service in compose["services"].items():
         assert service["build"] == ".", name
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         places = dict(volume.split(":")[:2] for volume in service["volumes"])
-        assert any(name in found["volumes"] for name in places)
+        assert any(name in compose["volumes"] for name in places)
         assert service.get("environment", {}).get("HUB_FOLDER", "") in ("", *places.values())
 
 

@@ -13,7 +13,8 @@ import pytest
 from fakes import ScriptedEngine
 
 import inferlab as lab
-from handbook import claims, diagrams
+from handbook import claims
+from handbook.directives import diagrams
 from inferlab import errors
 from inferlab.atlas import contribute
 from inferlab.atlas.campaign import TimeLimitedEngine

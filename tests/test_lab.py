@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -61,3 +62,31 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(AttributeError, match=r"no 'meassure'.* It has .*measure.*from inferlab\.measurement import"):
         _ = inferlab.meassure
     assert "measure" in dir(inferlab)
+
+
+HOST_ONLY = inferlab.Settings(n_ctx=256, n_threads=2, devices=())
+PREDICTIONS = {
+    "predict_memory": lambda model: inferlab.predict_memory(model, HOST_ONLY),
+    "predict_speed": lambda model: inferlab.predict_speed(
+        model, HOST_ONLY, inferlab.load("epyc-2c/calibration"), 16, 4
+    ),
+    "fit": lambda model: inferlab.fit(model, vram="8GiB", simulate=False),
+}
+MODELS = {
+    "a name": lambda: "qwen2.5-0.5b",
+    "known_model": lambda: inferlab.known_model("qwen2.5-0.5b"),
+    "a changed known_model": lambda: replace(inferlab.known_model("qwen2.5-0.5b"), n_layer=2),
+    "shape": lambda: inferlab.shape("qwen2.5-0.5b", n_layer=2),
+    "find_model": inferlab.find_model,
+    "read_gguf": lambda: inferlab.read_gguf(inferlab.tiny_model()),
+    "a path": lambda: str(inferlab.tiny_model()),
+    "tiny": lambda: "tiny",
+}
+
+
+@pytest.mark.parametrize("named", MODELS)
+@pytest.mark.parametrize("predicts", PREDICTIONS)
+def test_every_prediction_takes_what_names_a_model(predicts, named):
+    """A name, a path, a header, and a published model with or without changes."""
+    plan = PREDICTIONS[predicts](MODELS[named]())
+    assert getattr(plan, "plan", plan).model.tensor_bytes > 0

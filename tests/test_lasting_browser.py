@@ -16,14 +16,3 @@ def test_a_script_without_end_fails_and_the_next_test_has_a_browser(browser, cap
     page = browser.new_page()
     assert page.evaluate("1 + 1") == 2
     page.close()
-
-
-@pytest.mark.timed
-def test_a_browser_that_answers_is_left_alone(browser, capsys):
-    """The limit ends with its block."""
-    page = browser.new_page()
-    with browsers_ended_after(0.5, "tests/test_x.py::test_y"):
-        page.evaluate("1 + 1")
-    page.wait_for_timeout(1000)
-    assert (page.evaluate("1 + 1"), capsys.readouterr().err) == (2, "")
-    page.close()

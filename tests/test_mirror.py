@@ -51,8 +51,9 @@ def stick(tmp_path, monkeypatch):
     return folder
 
 
-def on_machine(monkeypatch, name="linux-x86_64", glibc="2.36", flags=FAST_FLAGS, lacks=()):
+def on_machine(monkeypatch, name="linux-x86_64", glibc="2.36", flags=FAST_FLAGS, lacks=(), python=PYTHON):
     """Make this machine another one."""
+    monkeypatch.setattr(mirror, "python_name", lambda: python)
     monkeypatch.setattr(mirror, "system_name", lambda: name)
     monkeypatch.setattr(mirror, "glibc", lambda: glibc)
     monkeypatch.setattr(mirror, "cpu_flags", lambda: flags)
@@ -91,21 +92,15 @@ def told():
 # --- using a mirror -----------------------------------------------------------------------------
 
 
-def test_pip_looks_into_the_mirror_alone(stick):
-    """No index, no settings of the reader, and folders whose names may have spaces."""
+def test_pip_looks_into_the_mirror_alone(stick, capsys):
+    """No index, no settings of the reader; the level of llama.cpp is told, since kernels and rates depend on it."""
     assert mirror.main(["use", str(stick), "none"]) == 0
     assert "export PIP_NO_INDEX=1" in told()
     assert f"export PIP_CONFIG_FILE={os.devnull}" in told()
     assert "my%20stick/wheels" in told()
     assert "my%20stick/llama/x86-64-v3" in told()
     assert "sources" not in told()
-
-
-def test_the_reader_learns_which_llama_cpp_it_is(stick, capsys):
-    """Names of kernels and rates depend on it, so the level and its instruction sets are told."""
-    mirror.main(["use", str(stick), "none"])
     said = capsys.readouterr().out
-    assert "4 files checked" not in said
     assert "3 files checked" in said
     assert "llama.cpp is the mirror's, built for x86-64-v3 (AVX2, FMA, F16C, BMI2)" in said
     assert "rates are those of that build" in said
@@ -125,27 +120,13 @@ def test_a_damaged_file_is_named_before_anything_is_installed(stick, capsys, nam
     assert not Path(".mirror/environment.sh").exists()
 
 
-def test_all_damaged_files_are_named_at_once(stick, capsys):
-    """A stick is copied again once, not once for each file."""
-    for name in (PURE, mirror.NODE):
-        flip(stick / name)
-    mirror.main(["use", str(stick), "none"])
-    said = capsys.readouterr().err
-    assert PURE in said
-    assert mirror.NODE in said
-
-
-def test_a_file_for_another_machine_is_not_looked_at(stick):
-    """What this machine does not install may be damaged; `check` finds it."""
+def test_a_file_for_another_machine_is_not_looked_at(stick, capsys):
+    """What this machine does not install may be damaged; `check` compares every file, and finds it."""
+    assert mirror.main(["check", str(stick)]) == 0
+    assert "all 9 files" in capsys.readouterr().out
     flip(stick / FOR_MAC)
     assert mirror.main(["use", str(stick), "none"]) == 0
     assert mirror.main(["check", str(stick)]) == 2
-
-
-def test_a_whole_mirror_passes_the_check(stick, capsys):
-    """Every file was compared."""
-    assert mirror.main(["check", str(stick)]) == 0
-    assert "all 9 files" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("there", "found"), [(True, "SHA256SUMS in it: No such file"), (False, "no such folder")])
@@ -170,6 +151,7 @@ def test_a_list_that_leads_out_of_the_mirror_is_refused(stick, capsys, line):
     ("machine", "said"),
     [
         ({"name": "linux-arm64"}, "on linux-arm64: it was filled for linux-x86_64, macos-arm64"),
+        ({"python": "3.99"}, f"3.99 on linux-x86_64: it was filled for linux-x86_64, macos-arm64 and Python {PYTHON}"),
         ({"glibc": "2.17"}, "need glibc 2.28 or newer, found 2.17"),
         ({"glibc": ""}, "need glibc 2.28 or newer, found another C library"),
     ],
@@ -179,14 +161,6 @@ def test_a_machine_that_the_mirror_was_not_filled_for_is_told(stick, monkeypatch
     on_machine(monkeypatch, **machine)
     assert mirror.main(["use", str(stick), "none"]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_another_python_is_told(stick, monkeypatch, capsys):
-    """The answer has the Pythons that the mirror was filled for."""
-    monkeypatch.setattr(mirror, "python_name", lambda: "3.99")
-    assert mirror.main(["use", str(stick), "none"]) == 2
-    filled = f"it was filled for linux-x86_64, macos-arm64 and Python {PYTHON}"
-    assert f"no packages for Python 3.99 on linux-x86_64: {filled}" in capsys.readouterr().err
 
 
 # --- which llama.cpp ----------------------------------------------------------------------------
@@ -286,11 +260,6 @@ def test_from_an_address_a_machine_takes_what_it_needs_and_takes_it_once(address
     assert Noting.asked[len(first) :] == [mirror.SUMS, PURE]
 
 
-def test_the_front_page_is_an_address_of_the_mirror_too(address):
-    """Somebody copies it from the browser."""
-    assert mirror.main(["use", f"{address}index.html", "none"]) == 0
-
-
 def test_an_answer_that_was_cut_off_is_asked_for_again(address):
     """An unreliable network is not taken for a damaged mirror."""
     Noting.cut.add(PURE)
@@ -324,10 +293,10 @@ def test_an_address_that_does_not_answer_is_told(monkeypatch, capsys):
 
 
 def test_a_proxy_of_the_building_is_not_asked(address, monkeypatch):
-    """The machines of a room are reached directly."""
+    """The machines of a room are reached directly; the address may be that of the front page."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
-    assert mirror.main(["use", address, "none"]) == 0
+    assert mirror.main(["use", f"{address}index.html", "none"]) == 0
 
 
 # --- the front-end packages ---------------------------------------------------------------------
@@ -383,8 +352,8 @@ def test_a_pin_that_depends_on_the_release_of_a_python_is_there_for_each():
     """Python 3.11.4 and 3.11.5 may ask for different versions; a participant has one of them."""
     pins = targets.requirements(["a==1 ; python_full_version < '3.11.5'", "a==2 ; python_full_version >= '3.11.5'"])
     pins = list(pins)
-    found = [target("linux-x86_64", minor).wanted(pins) for minor in (10, 11, 12)]
-    assert found == [["a==1"], ["a==1", "a==2"], ["a==2"]]
+    wanted = [target("linux-x86_64", minor).wanted(pins) for minor in (10, 11, 12)]
+    assert wanted == [["a==1"], ["a==1", "a==2"], ["a==2"]]
 
 
 @pytest.mark.parametrize(
@@ -423,17 +392,17 @@ def filling(tmp_path, monkeypatch):
     monkeypatch.setattr(targets.Target, "wanted", lambda self, pins: ["rich==14.0", "numpy==2"])
     monkeypatch.setattr(fill, "BUILDERS", ())
     monkeypatch.setattr(fill, "pinned_pip", lambda: "pip==26.0")
-    one = fill.Filling(tmp_path, ["linux-x86_64"])
-    one.targets = one.targets[:1]
-    one.asked = []
+    one_target = fill.Filling(tmp_path, ["linux-x86_64"])
+    one_target.targets = one_target.targets[:1]
+    one_target.asked = []
 
     def download(folder, pins, target):
-        one.asked += pins
+        one_target.asked += pins
         for pin in pins:
             make_wheel(folder, pin)
 
     monkeypatch.setattr(fill, "download", download)
-    return one
+    return one_target
 
 
 def make_wheel(folder, pin):
@@ -456,27 +425,6 @@ def test_what_is_there_is_not_downloaded_again(filling):
     assert filling.asked == ["numpy==2", "pip==26.0"]
     filling.remove_others()
     assert wheel_names(filling) == ["numpy-2", "pip-26.0", "rich-14.0"]
-
-
-@pytest.mark.parametrize(
-    ("words", "platforms"),
-    [(["--platform", "macos-arm64", "--", "a b", "-DX=on"], ["macos-arm64"]), (["--", "a b", "-DX=on"], None)],
-)
-def test_the_command_takes_platforms_a_folder_and_options(monkeypatch, capsys, words, platforms):
-    """All platforms unless some are named; what is not complete is told, not traced."""
-    found = []
-
-    class NoFilling:
-        def __init__(self, *arguments):
-            found.extend(arguments)
-
-        def run(self):
-            raise fill.NotFilled("The network failed.")
-
-    monkeypatch.setattr(fill, "Filling", NoFilling)
-    assert fill.main(words) == 1
-    assert found == [Path("a b").resolve(), platforms or list(targets.PLATFORMS), ["-DX=on"]]
-    assert "The mirror is not complete. The network failed." in capsys.readouterr().err
 
 
 def test_a_file_of_the_teacher_stays(filling):

@@ -225,20 +225,18 @@ def test_this_python_is_one_the_check_accepts(machine):
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "compiler"),
-    [(0, 0, False), (1, 1, True), (2, 1, False)],
-    ids=["built in the mirror", "not built there", "no mirror"],
+    ("mirror", "answer", "status", "compiler"),
+    [
+        ("/media/my stick", 0, 0, False),
+        ("/media/my stick", 1, 1, True),
+        ("/media/my stick", 2, 1, False),
+        ("", 0, 1, True),
+    ],
+    ids=["built in the mirror", "not built there", "unusable mirror", "no mirror"],
 )
-def test_a_built_llama_cpp_of_a_mirror_needs_no_compiler(machine, answer, status, compiler):
+def test_a_built_llama_cpp_of_a_mirror_needs_no_compiler(machine, mirror, answer, status, compiler):
     """A missing compiler stops nobody who needs none; a mirror that cannot be used stops, and has said why."""
     python = f'case "$1" in tools/mirror.py) exit {answer} ;; esac; {PYTHON_3_11}'
-    result = machine.run("check", "none", but={"c++": None, "python3": python}, MIRROR="/media/my stick")
+    result = machine.run("check", "none", but={"c++": None, "python3": python}, MIRROR=mirror)
     assert result.returncode == status
     assert ("C++ compiler" in result.stderr) is compiler
-
-
-def test_without_a_mirror_no_built_llama_cpp_is_looked_for(machine):
-    """The script of mirrors is not even started."""
-    python = f'case "$1" in tools/mirror.py) exit 0 ;; esac; {PYTHON_3_11}'
-    result = machine.run("check", "none", but={"c++": None, "python3": python})
-    assert "C++ compiler" in result.stderr

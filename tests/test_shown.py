@@ -1,4 +1,4 @@
-"""What a notebook shows of a result: a few lines of text, and a table with the same."""
+"""What a notebook shows of a result: one line, a few lines of text, and a table with the same."""
 
 import pickle
 from dataclasses import replace
@@ -13,7 +13,11 @@ from inferlab.records import RECORDED
 from inferlab.shown import Shown
 
 CARD = {"vram": "8GiB", "simulate": False}
-MISTRAL = lab.shape("mistral-7b")
+MISTRAL, HOST_ONLY = lab.shape("mistral-7b"), lab.Settings(n_ctx=512, n_threads=2)
+
+
+def whole_fit():
+    return lab.fit(MISTRAL, lab.Settings(n_ctx=8192), with_steps=True, **CARD)
 
 
 @cache
@@ -29,21 +33,43 @@ def smallest_records():
 
 def lines_of(thing):
     """The lines of a result's text, after its length was judged."""
-    assert len(repr(thing)) < 1500
-    lines = repr(thing).splitlines()
+    assert len(str(thing)) < 1500
+    lines = str(thing).splitlines()
     assert len(lines) <= 10
     return lines
 
 
 @pytest.mark.parametrize("path", smallest_records(), ids=lambda path: path.stem)
 def test_every_recorded_result_has_a_short_text_and_a_table(path):
-    """Thousands of samples make neither of them long, and the table says what the text says."""
-    found = lab.load(path)
-    for one in found if isinstance(found, tuple) else (found,):
-        assert isinstance(one, Shown)
-        title, *rows = lines_of(one)
-        assert one._repr_html_().count("<tr>") == len(rows)
-        assert title
+    """Thousands of samples make neither of them long, the table says what the text says, and `repr` has the title."""
+    loaded = lab.load(path)
+    for result in loaded if isinstance(loaded, tuple) else (loaded,):
+        assert isinstance(result, Shown)
+        title, *rows = lines_of(result)
+        assert result._repr_html_().count("<tr>") == len(rows)
+        assert title in repr(result)
+        assert len(repr(result)) <= 200
+
+
+LONG_NAME = replace(MISTRAL, metadata={**MISTRAL.metadata, "general.name": "long " * 100})
+SAID = (
+    (whole_fit, "<Fit Mistral 7B v0.2 shape with n_ctx=8192 fits: gpu0 8.00 GiB free, of which 1.00 GiB stay"),
+    (lambda: whole_fit().plan, "<MemoryPlan Mistral 7B v0.2 shape with n_ctx=8192: 5.20 GiB in all (closed form)>"),
+    (lambda: MISTRAL, "<Model Mistral 7B v0.2 shape: 4.07 GiB in mistral-7b-Q4_K_M.gguf>"),
+    (lambda: lab.predict_speed(MISTRAL, HOST_ONLY, lab.load("epyc-2c/calibration")), "<SpeedPlan Mistral 7B v0.2"),
+    (lambda: LONG_NAME, "<Model long long"),
+    (lambda: lab.predict_memory(LONG_NAME, HOST_ONLY), "<MemoryPlan long long"),
+)
+
+
+@pytest.mark.parametrize(("make", "said"), SAID)
+def test_a_result_is_one_short_line(make, said):
+    """At most 200 letters name its kind and say what it is of; a name that is too long is cut."""
+    line = repr(make())
+    assert line.startswith(said)
+    assert line.endswith(">")
+    assert len(line) <= 200
+    assert len(line.splitlines()) == 1
 
 
 def test_a_fit_says_whether_it_fits_and_what_would():
@@ -62,7 +88,7 @@ def test_a_plan_says_how_much_goes_where():
     assert title.endswith("5.20 GiB in all (closed form)")
     assert gpu.strip() == "gpu0: weights 4.00 GiB, kv cache 1.00 GiB, compute 116.01 MiB, output 0 B"
     bound = replace(plan, compute_range={"gpu0": (2**20, 2**21)})
-    assert "compute 1.00 MiB to 2.00 MiB" in repr(bound)
+    assert "compute 1.00 MiB to 2.00 MiB" in str(bound)
 
 
 def test_a_speed_plan_and_its_calibration_are_short():
@@ -85,7 +111,7 @@ def test_a_run_shows_medians_and_ranges():
     run = made_run(passes=(scripted_pass(0.7), scripted_pass(0.5)))
     assert "  TTFT: 600 ms (500 ms to 700 ms)" in lines_of(run)
     assert "  TTFT: 500 ms" in lines_of(made_run(passes=(scripted_pass(0.5),)))
-    assert run.badge in repr(run)
+    assert run.badge in str(run)
 
 
 def test_a_sweep_shows_its_first_points_and_counts_the_others():
@@ -112,5 +138,5 @@ def test_what_is_shown_changes_nothing_else():
     plan = lab.fit(MISTRAL, **CARD).plan
     assert pickle.loads(pickle.dumps(plan)) == plan
     other = replace(plan, moved={"token_embd.weight": "host"})
-    assert repr(other) == repr(plan)
+    assert str(other) == str(plan)
     assert other != plan

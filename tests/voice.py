@@ -13,4 +13,4 @@ UNWANTED = re.compile(
 
 def split(block: str) -> list[str]:
     """The sentences of a paragraph; a colon or a semicolon ends one, too."""
-    return [one for one in re.split(r"(?<=[.!?:;])[\"”*)]*\s+", " ".join(block.split())) if one]
+    return [sentence for sentence in re.split(r"(?<=[.!?:;])[\"”*)]*\s+", " ".join(block.split())) if sentence]

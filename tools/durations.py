@@ -22,5 +22,5 @@ def by_part(folder: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    found = by_part(Path(sys.argv[1]))
-    print("Seconds:", ", ".join(f"{name} {seconds:.0f}" for name, seconds in found.items()))
+    parts_and_rest = by_part(Path(sys.argv[1]))
+    print("Seconds:", ", ".join(f"{name} {seconds:.0f}" for name, seconds in parts_and_rest.items()))

@@ -125,9 +125,9 @@ class Filling:
 
     def files(self) -> dict[str, Path]:
         """What an earlier run made, also one that was interrupted, by name; other files of a stick are its owner's."""
-        found = {path for name in (WHEELS, SOURCES, LLAMA) for path in (self.folder / name).rglob("*")}
-        found |= {*self.folder.glob(f"{NODE}*"), *(self.folder / name for name in self.sums())}
-        return {path.relative_to(self.folder).as_posix(): path for path in sorted(found) if path.is_file()}
+        paths = {path for name in (WHEELS, SOURCES, LLAMA) for path in (self.folder / name).rglob("*")}
+        paths |= {*self.folder.glob(f"{NODE}*"), *(self.folder / name for name in self.sums())}
+        return {path.relative_to(self.folder).as_posix(): path for path in sorted(paths) if path.is_file()}
 
     def wheels_for(self, target: Target) -> list[str]:
         """The wheels that a target installs; those that are missing are downloaded first. Raises NotFilled."""
@@ -137,13 +137,13 @@ class Filling:
             print(f"{target.name}: {len(missing)} of {len(pins)} packages are fetched.", flush=True)
             download(folder, missing, target)
             there = Wheels(folder)
-        found = {pin: there.find(target, pin) for pin in pins}
-        if without := [pin for pin, wheel in found.items() if wheel is None]:
+        wheels = {pin: there.find(target, pin) for pin in pins}
+        if without := [pin for pin, wheel in wheels.items() if wheel is None]:
             raise NotFilled(
                 f"There is no wheel for {target.name} of {', '.join(without)}. If the network failed, the same command "
                 "goes on; otherwise the pin in requirements.txt promises what its project does not publish."
             )
-        names = [f"{WHEELS}/{wheel}" for wheel in found.values()]
+        names = [f"{WHEELS}/{wheel}" for wheel in wheels.values()]
         self.belongs |= set(names)
         return names
 

@@ -31,10 +31,10 @@ FOLDER = Path(".tools")
 
 def pin(requirements: Path = Path("requirements.txt")) -> str:
     """The pinned version of llama-cpp-python. Exits if the file has none."""
-    found = re.search(rf"^{PACKAGE}==(\S+)", requirements.read_text(encoding="utf-8"), re.MULTILINE)
-    if not found:
+    pinned = re.search(rf"^{PACKAGE}==(\S+)", requirements.read_text(encoding="utf-8"), re.MULTILINE)
+    if not pinned:
         raise SystemExit(f"{requirements} pins no {PACKAGE}. Add the line that README.md's installation needs.")
-    return found[1]
+    return pinned[1]
 
 
 def cmake_options(options: list[str]) -> list[str]:

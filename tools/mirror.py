@@ -50,37 +50,37 @@ class MirrorError(Exception):
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(lambda: file.read(BLOCK), b""):
-            found.update(block)
-    return found.hexdigest()
+            sha256.update(block)
+    return sha256.hexdigest()
 
 
 def damage(path: Path, expected: str) -> str | None:
     """What is wrong with a file whose SHA-256 should be `expected`; None where nothing is."""
     try:
-        found = digest(path)
+        actual = digest(path)
     except FileNotFoundError:
         return "it is missing"
     except OSError as failed:
         return f"it cannot be read ({failed.strerror})"
-    if found == expected:
+    if actual == expected:
         return None
-    return f"its SHA-256 should begin with {expected[:12]}, found {found[:12]} in {path.stat().st_size} bytes"
+    return f"its SHA-256 should begin with {expected[:12]}, found {actual[:12]} in {path.stat().st_size} bytes"
 
 
 def listed(text: str, source: str) -> dict[str, str]:
     """Checksums by name, from the text of SHA256SUMS. Raises MirrorError for a line that is no checksum."""
     sums = {}
     for line in text.splitlines():
-        found = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
-        if not found or ".." in Path(found[2]).parts or Path(found[2]).is_absolute():
+        line_parts = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
+        if not line_parts or ".." in Path(line_parts[2]).parts or Path(line_parts[2]).is_absolute():
             raise MirrorError(
                 f"{SUMS} of the mirror {source} is damaged: it should have a checksum and a name in each line, "
                 f"found {line[:60]!r}. Copy the mirror again."
             )
-        sums[found[2]] = found[1]
+        sums[line_parts[2]] = line_parts[1]
     return sums
 
 
@@ -214,7 +214,7 @@ def packages(place: Folder) -> list[str]:
     """The wheels that this Python on this system needs. Raises MirrorError where the mirror was not filled for it."""
     contents, python = place.json(CONTENTS), python_name()
     if system_name() not in contents["wheels"] or python not in contents["wheels"][system_name()]:
-        pythons = sorted({one for each in contents["wheels"].values() for one in each}, key=version)
+        pythons = sorted({name for each in contents["wheels"].values() for name in each}, key=version)
         raise MirrorError(
             f"The mirror {place.source} has no packages for Python {python} on {system_name()}: it was filled for "
             f"{', '.join(contents['wheels'])} and Python {', '.join(pythons)}. "
@@ -264,8 +264,8 @@ def must_compile(backend: str) -> str | None:
 def cpu_flags() -> set[str]:
     """What the processor can do, in the words of /proc/cpuinfo; Linux on x86."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
-    return set(found[1].split()) if found else set()
+    flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    return set(flags[1].split()) if flags else set()
 
 
 def loads(library: str) -> bool:
@@ -279,8 +279,8 @@ def loads(library: str) -> bool:
 
 def glibc() -> str:
     """The version of glibc; empty where the system has another C library."""
-    name, found = platform.libc_ver()
-    return found if name == "glibc" else ""
+    name, release = platform.libc_ver()
+    return release if name == "glibc" else ""
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -296,12 +296,12 @@ def use(place: Folder, backend: str) -> None:
     llama, why = built_llama(place, backend)
     own = [llama] if llama else [name for name in place.sums if name.startswith(f"{SOURCES}/")]
     names = [*packages(place), *own]
-    found = place.files([*names, NODE])
+    files = place.files([*names, NODE])
     if isinstance(place, Address):
         place.keep_only([*names, NODE, CONTENTS, *(name for name in place.sums if name.endswith(BUILT))])
-    write_environment(path.parent for path in found[:-1])
-    size = sum(path.stat().st_size for path in found)
-    print(f"Mirror {place.source}: {len(found)} files checked, {size / 1e6:.0f} MB.")
+    write_environment(path.parent for path in files[:-1])
+    size = sum(path.stat().st_size for path in files)
+    print(f"Mirror {place.source}: {len(files)} files checked, {size / 1e6:.0f} MB.")
     for line in choice(llama, why):
         print(line, flush=True)
 

@@ -41,13 +41,13 @@ def pinned(pyproject: str) -> str:
 
 def stale(records: dict[str, Path], version: str, texts: dict[str, str]) -> list[Stale]:
     """The records that another version measured; `texts` are sources by their paths."""
-    found = []
+    stale_ones = []
     for name, path in records.items():
         versions = tuple(sorted(set(_versions(json.loads(path.read_text(encoding="utf-8"))))))
         if set(versions) - {version}:
             used_in = tuple(place for place, text in texts.items() if path.stem in text)
-            found.append(Stale(name, versions, again(name), used_in))
-    return found
+            stale_ones.append(Stale(name, versions, again(name), used_in))
+    return stale_ones
 
 
 def _versions(value: Any) -> Iterator[str]:
@@ -88,11 +88,11 @@ def sources() -> dict[str, str]:
 
 def main(words: list[str]) -> None:
     version = words[0] if words else pinned((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    found, n_records = stale(shipped(), version, sources()), len(shipped())
-    for one in found:
-        print(f"{one.name}\n  measured with {', '.join(one.versions)}; again: {one.again}")
-        print(f"  used in: {', '.join(one.used_in) or 'nothing that names it'}")
-    print(f"{len(found)} of {n_records} records are of another llama-cpp-python than {version}.")
+    stale_ones, n_records = stale(shipped(), version, sources()), len(shipped())
+    for record in stale_ones:
+        print(f"{record.name}\n  measured with {', '.join(record.versions)}; again: {record.again}")
+        print(f"  used in: {', '.join(record.used_in) or 'nothing that names it'}")
+    print(f"{len(stale_ones)} of {n_records} records are of another llama-cpp-python than {version}.")
 
 
 if __name__ == "__main__":

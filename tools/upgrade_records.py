@@ -19,4 +19,4 @@ def main(places: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main([Path(one) for one in sys.argv[1:]] or list(shipped().values()))
+    main([Path(place) for place in sys.argv[1:]] or list(shipped().values()))

@@ -11,17 +11,19 @@ from inferlab.prediction.validation import Accuracy, Checked
 PHASES = validation.PHASES
 
 
-def by_machine(found: Mapping[str, Accuracy]):
+def by_machine(accuracies: Mapping[str, Accuracy]):
     """A row for each machine and phase: errors, what was allowed, and how many rates lie inside the band."""
-    rows = [_machine_row(name, accuracy, phase) for name, accuracy in found.items() for phase in PHASES]
+    rows = [_machine_row(name, accuracy, phase) for name, accuracy in accuracies.items() for phase in PHASES]
     return table(("machine, phase", "median error", "at most allowed", "largest error", "rates inside the band"), rows)
 
 
 def left_out(accuracy: Accuracy):
     """A row for each left-out model, kind of request and type of weights: median errors and rates inside the band."""
-    groups = validation.by_group(accuracy, lambda point: f"{point.name} {point.mix}")
-    groups |= validation.by_group(accuracy, lambda point: point.request)
-    groups["the type of most weights: the nearest type stands in"] = validation.with_types_left_out(accuracy)
+    groups: dict[str, Mapping[str, Sequence[Checked]]] = {
+        **validation.by_group(accuracy, lambda point: f"{point.name} {point.mix}"),
+        **validation.by_group(accuracy, lambda point: point.request),
+        "the type of most weights: the nearest type stands in": validation.with_types_left_out(accuracy),
+    }
     heads = ("group", "prefill and decode, median error", "inside the band")
     return table(heads, [_group_row(name, phases) for name, phases in groups.items()])
 
@@ -29,7 +31,7 @@ def left_out(accuracy: Accuracy):
 def _machine_row(name: str, accuracy: Accuracy, phase: str) -> tuple[str, ...]:
     checked = accuracy.checked(phase)
     median, most = validation.median_error(checked), validation.required_error(accuracy.points, phase)
-    largest = max(abs(one.error) for one in checked)
+    largest = max(abs(rate.error) for rate in checked)
     return (
         f"{name}, {phase}",
         f"{100 * median:.0f} %",
@@ -41,8 +43,8 @@ def _machine_row(name: str, accuracy: Accuracy, phase: str) -> tuple[str, ...]:
 
 def _group_row(name: str, phases: Mapping[str, Sequence[Checked]]) -> tuple[str, str, str]:
     errors = " and ".join(f"{100 * validation.median_error(phases[phase]):.0f} %" for phase in PHASES)
-    return name, errors, _inside([one for phase in PHASES for one in phases[phase]])
+    return name, errors, _inside([rate for phase in PHASES for rate in phases[phase]])
 
 
 def _inside(checked: Sequence[Checked]) -> str:
-    return f"{sum(one.inside for one in checked)} of {len(checked)}"
+    return f"{sum(rate.inside for rate in checked)} of {len(checked)}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from handbook import cells
 from inferlab.atlas import campaign
 from inferlab.atlas.entries import Entry, RecordFile, errors_by, gpu_names, typical
 from inferlab.engine.session import this_machine
@@ -21,15 +22,15 @@ CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "d
 HEADINGS = ("Machine, record", "What ran where", "Memory", "Prefill, tokens/s", "Decode, tokens/s")
 
 
-def table(found: Sequence[Entry]) -> Any:
+def table(entries: Sequence[Entry]) -> Any:
     """Every entry as a row, below filters by machine, model, type and device, in a fold."""
     from IPython.display import HTML
 
-    rows = _scrolling_table("All measurements", HEADINGS, map(_row, found))
-    return HTML(_folded(f"All {len(found)} measurements beside their predictions", _form(found) + rows))
+    rows = _scrolling_table("All measurements", HEADINGS, map(_row, entries))
+    return HTML(_folded(f"All {len(entries)} measurements beside their predictions", _form(entries) + rows))
 
 
-def files(found: Sequence[RecordFile]) -> Any:
+def files(records: Sequence[RecordFile]) -> Any:
     """Every file of the repository: its kind, its number of measurements, and when they were made, in a fold."""
     from IPython.display import HTML
 
@@ -41,10 +42,10 @@ def files(found: Sequence[RecordFile]) -> Any:
             _cell(_count_text(file)),
             _cell(", ".join(file.dates) or "not recorded", title=", ".join(file.builds)),
         ]
-        for file in found
+        for file in records
     ]
     lines = (f"<tr>{_named(FILE_HEADINGS, row)}</tr>" for row in rows)
-    return HTML(_folded(f"All {len(found)} records", _scrolling_table("All files", FILE_HEADINGS, lines)))
+    return HTML(_folded(f"All {len(records)} records", _scrolling_table("All files", FILE_HEADINGS, lines)))
 
 
 def _count_text(file: RecordFile) -> str:
@@ -63,7 +64,7 @@ def _scrolling_table(name: str, headings: Sequence[str], rows: Iterable[str]) ->
     return f'<div class="atlas-frame" tabindex="0" role="region" aria-label="{name}">{table}</div>'
 
 
-def machines(found: Mapping[str, Machine]) -> Any:
+def machines(known: Mapping[str, Machine]) -> Any:
     """The machines of the repository, and in one sentence which GPUs are among them."""
     from IPython.display import Markdown
 
@@ -71,23 +72,23 @@ def machines(found: Mapping[str, Machine]) -> Any:
     lines = [
         f"| {name} | {machine.cpu} | {machine.n_cores} | {bytes_text(machine.ram_bytes)} "
         f"| {', '.join(gpu_names({name: machine})) or 'none'} | {machine.system}, {machine.llama_cpp_text} |"
-        for name, machine in found.items()
+        for name, machine in known.items()
     ]
-    return Markdown("\n".join([head, *lines]) + f"\n\n{gpu_note(found)}")
+    return Markdown("\n".join([head, *lines]) + f"\n\n{gpu_note(known)}")
 
 
-def measured_on(found: Mapping[str, Machine]) -> str:
+def measured_on(known: Mapping[str, Machine]) -> str:
     """The machines by their processors and cores, with their GPUs or `without a GPU`, to follow `measured on`."""
-    several = [f"{machine.cpu.strip()}, {machine.n_cores} cores" for machine in found.values()]
-    cards = gpu_names(dict(found))
+    several = [f"{machine.cpu.strip()}, {machine.n_cores} cores" for machine in known.values()]
+    cards = gpu_names(dict(known))
     gpus = f"with {', '.join(cards)}" if cards else "without a GPU"
     count = f"{len(several)} machine{'s' if len(several) != 1 else ''} {gpus}"
     return f"{count} ({'; '.join(several)})"
 
 
-def gpu_note(found: Mapping[str, Machine]) -> str:
+def gpu_note(known: Mapping[str, Machine]) -> str:
     """Which GPUs have records, in a sentence."""
-    cards = gpu_names(dict(found))
+    cards = gpu_names(dict(known))
     if cards:
         return f"GPUs with records: {', '.join(cards)}. Of any other nothing is measured here."
     return (
@@ -99,19 +100,16 @@ def gpu_note(found: Mapping[str, Machine]) -> str:
 
 def stages() -> Any:
     """The stages that `inferlab reference` has for this machine."""
-    from IPython.display import Markdown
-
-    every = campaign.stages(this_machine())
-    lines = [f"| `{stage.name}` | {stage.about} |" for stage in every]
-    return Markdown("\n".join(["| stage | measures |\n|---|---|", *lines]))
+    stages = campaign.stages(this_machine())
+    return cells.table(("stage", "measures"), [(f"`{stage.name}`", stage.about) for stage in stages])
 
 
-def errors(found: Sequence[Entry], by: str) -> Any:
+def errors(entries: Sequence[Entry], by: str) -> Any:
     """Median error of the predictions for each value of one field; in brackets, their number."""
     from IPython.display import Markdown
 
     head = f"| {by} | memory | prefill | decode |\n|---|--:|--:|--:|"
-    groups = errors_by(found, by)
+    groups = errors_by(entries, by)
     lines = [f"| {value} | {' | '.join(map(_median_error_text, kinds.values()))} |" for value, kinds in groups.items()]
     return Markdown("\n".join([head, *lines]))
 
@@ -120,11 +118,9 @@ def _median_error_text(several: Sequence[float]) -> str:
     return f"{100 * typical(several):.1f} % ({len(several)})" if several else "none"
 
 
-def _form(found: Sequence[Entry]) -> str:
-    selects = "".join(_select(name, label, (getattr(e, name) for e in found)) for name, label in CHOICES.items())
-    words = '<label>Words <input type="search" name="words" autocomplete="off"></label>'
-    tail = '<button type="reset">Show all</button><output role="status"></output>'
-    return f'<form class="claims-filter atlas-filter" hidden>{selects}{words}{tail}</form>'
+def _form(entries: Sequence[Entry]) -> str:
+    selects = "".join(_select(name, label, (getattr(e, name) for e in entries)) for name, label in CHOICES.items())
+    return f'<form class="claims-filter atlas-filter" hidden>{selects}{cells.FILTER_WORDS}</form>'
 
 
 def _select(name: str, label: str, values: Iterable[str]) -> str:
@@ -138,7 +134,7 @@ def _row(entry: Entry) -> str:
     data = "".join(f' data-{name}="{escape(value)}"' for name, value in data_values.items())
     about = f"{entry.date}; {entry.processor}; {entry.build}"
     note = "disturbed on purpose" if entry.disturbed else ""
-    cells = [
+    row = [
         _cell(entry.machine, entry.record, note, title=about),
         _cell(
             f"{entry.model}, {entry.type}",
@@ -148,21 +144,21 @@ def _row(entry: Entry) -> str:
         _memory(entry),
         *(_rate(entry, phase) for phase in ("prefill", "decode")),
     ]
-    return f"<tr{data}>{_named(HEADINGS, cells)}</tr>"
+    return f"<tr{data}>{_named(HEADINGS, row)}</tr>"
 
 
 def _errors(entry: Entry) -> dict[str, float]:
     """Errors by quantity; none for an entry that was disturbed on purpose."""
-    found = {"memory": entry.memory.error if entry.memory else None}
-    found |= {phase: one.error for phase in ("prefill", "decode") if (one := entry.checked(phase))}
-    return {} if entry.disturbed else {name: error for name, error in found.items() if error is not None}
+    errors = {"memory": entry.memory.error if entry.memory else None}
+    errors |= {phase: rate.error for phase in ("prefill", "decode") if (rate := entry.checked(phase))}
+    return {} if entry.disturbed else {name: error for name, error in errors.items() if error is not None}
 
 
 def _memory(entry: Entry) -> str:
     if entry.memory is None:
         return _cell("not recorded")
     memory = entry.memory
-    if memory.predicted is not None:
+    if memory.predicted is not None and memory.error is not None:
         prediction = f"predicted {bytes_text(memory.predicted)}, {_signed(memory.error, 1)}"
     elif memory.least is not None and memory.most is not None:
         prediction = f"predicted {bytes_text(memory.least)} to {bytes_text(memory.most)}"
@@ -192,20 +188,14 @@ def _cell(first: str, *more: str, title: str = "") -> str:
     return f"<td{hint}>{escape(first)}{lines}</td>"
 
 
-def _named(headings: Sequence[str], cells: Sequence[str]) -> str:
+def _named(headings: Sequence[str], row: Sequence[str]) -> str:
     """The cells of a row; each names its column, which a narrow screen shows in front of it."""
-    named = zip(headings, cells, strict=True)
+    named = zip(headings, row, strict=True)
     return "".join(cell.replace("<td", f'<td data-head="{heading}"', 1) for heading, cell in named)
 
 
 def setup(app: Any) -> None:
     """Load the script of the filters on pages with such a table."""
-    app.connect("html-page-context", _load_script, priority=900)
+    from handbook.directives import load_script, tables
 
-
-def _load_script(app: Any, pagename: str, templatename: str, context: dict, doctree: Any) -> None:
-    from docutils import nodes
-
-    raws = doctree.findall(nodes.raw) if doctree else ()
-    if any('class="atlas"' in raw.astext() for raw in raws):
-        app.add_js_file("atlas.js", loading_method="defer")
+    load_script(app, "atlas.js", lambda doctree: tables.has_raw(doctree, 'class="atlas"'))

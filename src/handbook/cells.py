@@ -18,6 +18,13 @@ NOT_SEARCHED = "not-searched"
 """Class of a container that a search does not read: another page has its text, or it is no text of the page."""
 
 
+FILTER_WORDS = (
+    '<label>Words <input type="search" name="words" autocomplete="off"></label>'
+    '<button type="reset">Show all</button><output role="status"></output>'
+)
+"""The end of a form that filters a table."""
+
+
 def number(key: str, value: float | int | str) -> None:
     """Make a value available to the prose as {glue:text}`key:.2f`.
 
@@ -73,25 +80,19 @@ def _cell(value: Value) -> str:
 
 def build_facts():
     """The machine and the software this page was executed with, as a table."""
-    from IPython.display import Markdown
-
     import inferlab as lab
 
-    rows = {**_machine_rows(lab.this_machine()), **_software_rows(), "this page executed": f"{date.today():%d %B %Y}"}
-    return Markdown("\n".join(["| what | this build |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())]))
-
-
-def _machine_rows(machine) -> dict[str, str]:
-    gpus = ", ".join(f"{d.description} ({d.memory_text})" for d in machine.gpus)
-    return {
+    machine = lab.this_machine()
+    gpus = ", ".join(f"{gpu.description} ({gpu.memory_text})" for gpu in machine.gpus)
+    software = {package: version(package) for package in ("inferlab", "jupyter-book", "sphinx", "myst-nb", "plotly")}
+    rows = {
         "processor": f"{machine.cpu}, {machine.n_cores} cores used",
         "memory": units.bytes_text(machine.ram_bytes),
         "GPU": gpus or "none",
         "system": machine.system,
         "engine": machine.llama_cpp_text,
         "Python": machine.python,
+        **software,
+        "this page executed": f"{date.today():%d %B %Y}",
     }
-
-
-def _software_rows() -> dict[str, str]:
-    return {package: version(package) for package in ("inferlab", "jupyter-book", "sphinx", "myst-nb", "plotly")}
+    return table(("what", "this build"), list(rows.items()))

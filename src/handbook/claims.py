@@ -82,8 +82,8 @@ class Claim:
     @property
     def evidence_kinds(self) -> tuple[str, ...]:
         """The kinds of its evidence, in the order of `EVIDENCE_KINDS`, each once."""
-        found = {evidence_kind(place) for place in self.decided_in}
-        return tuple(kind for kind in EVIDENCE_KINDS if kind in found)
+        kinds = {evidence_kind(place) for place in self.decided_in}
+        return tuple(kind for kind in EVIDENCE_KINDS if kind in kinds)
 
 
 def evidence_kind(place: str) -> str:
@@ -117,10 +117,8 @@ def counts(by: str = "verdict") -> dict[str, int]:
 @cache
 def _register() -> dict[str, Claim]:
     """Every claim by its name, section by section."""
-    found: dict[str, Claim] = {}
-    for section in SECTIONS:
-        found |= {name: _claim(name, entry) for name, entry in sorted(read_table(section, "claims").items())}
-    return found
+    entries = (entry for section in SECTIONS for entry in sorted(read_table(section, "claims").items()))
+    return {name: _claim(name, entry) for name, entry in entries}
 
 
 def _claim(name: str, entry: dict) -> Claim:

@@ -3,7 +3,7 @@
 In a sentence:
 
     {fact}`longest llama-3.1-8b q8_0`   the longest context, at most the one that the model was trained for
-    {fact}`room llama-3.1-8b q8_0`      the context that memory alone leaves room for
+    {fact}`room llama-3.1-8b q8_0`      the context that memory alone allows
 
 In a cell: `longest_context("llama-3.1-8b", "q8_0")`. Models are named as `lab.shape` names them.
 The question is always the same: weights in Q4_K_M, all layers on one card of 8 GiB of which 1 GiB stays free, flash
@@ -38,9 +38,8 @@ def longest_context(model: str, cache_type: str = "f16", within_trained: bool = 
     import inferlab as lab
 
     settings = lab.Settings(flash_attn="on", type_k=cache_type, type_v=cache_type, swa_full=False)
-    known = lab.shape(model, WEIGHTS)
-    found = lab.fit(known, settings, vram=CARD, simulate=False, within_trained=within_trained)
-    return found.largest_n_ctx.value or 0
+    fit = lab.fit(lab.shape(model, WEIGHTS), settings, vram=CARD, simulate=False, within_trained=within_trained)
+    return int(fit.largest_n_ctx.value or 0)
 
 
 class FactRole(SphinxRole):

@@ -60,13 +60,13 @@ def cells_run(notebook: dict) -> tuple[int, int]:
 
 def start_page(root: Path) -> str:
     """The start page in Markdown; seconds of computing only where a build has kept them."""
-    found = labs(root)
-    seconds = {lab.file: _seconds(root, lab) for lab in found}
+    listed = labs(root)
+    seconds = {lab.file: _seconds(root, lab) for lab in listed}
     head = ["lab", "question", "minutes", "needs besides a CPU", "cells run"]
     if any(seconds.values()):
         head.append("computing, last build")
     lines = [head, ["---"] * len(head)]
-    lines += [[*_row(root, lab), seconds[lab.file] or ""][: len(head)] for lab in found]
+    lines += [[*_row(root, lab), seconds[lab.file] or ""][: len(head)] for lab in listed]
     return INTRODUCTION + "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + FOOT
 
 

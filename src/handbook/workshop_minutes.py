@@ -18,8 +18,8 @@ from typing import Any
 
 from docutils import nodes
 
-from handbook import page_texts
-from handbook.predictions import ON_LAB_PAGES
+from handbook.delivery import page_texts
+from handbook.directives.predictions import ON_LAB_PAGES
 from inferlab.facts import tomllib
 
 IN_SHORT = "in-short"
@@ -62,12 +62,11 @@ class Part:
     seconds: float | None = 0.0
 
     def __add__(self, other: Part) -> Part:
-        known = None not in (self.seconds, other.seconds)
         return Part(
             self.n_words + other.n_words,
             self.n_choices + other.n_choices,
             self.n_results + other.n_results,
-            self.seconds + other.seconds if known else None,
+            None if self.seconds is None or other.seconds is None else self.seconds + other.seconds,
         )
 
 
@@ -115,20 +114,20 @@ def pace_data() -> dict[str, Any]:
 
 def pace_rows() -> list[tuple[str, int, str]]:
     """For a table of the pace: what it is, its value, and where that comes from."""
-    found = pace_data()
+    data = pace_data()
     rates = [
         (f"words a minute: {rate['what']}", rate["words_per_minute"], f"{{cite}}`{rate['source']}`")
-        for rate in found["rates"].values()
+        for rate in data["rates"].values()
     ]
-    return [*rates, *((found["words"][name], value, "a decision") for name, value in found["givens"].items())]
+    return [*rates, *((data["words"][name], value, "a decision") for name, value in data["givens"].items())]
 
 
 @cache
 def pace() -> Pace:
     """The pace of the book's plans."""
-    found = pace_data()
-    rates = {name: rate["words_per_minute"] for name, rate in found["rates"].items()}
-    return Pace(**rates, **found["givens"])
+    data = pace_data()
+    rates = {name: rate["words_per_minute"] for name, rate in data["rates"].items()}
+    return Pace(**rates, **data["givens"])
 
 
 @dataclass(frozen=True)
@@ -212,8 +211,8 @@ def section_of(doctree: nodes.document, anchor: str) -> nodes.Element:
 
 def page_part(doctree: nodes.document, anchor: str) -> Part:
     """Words and results of a page, or of one section of it with what lies below."""
-    found = section_of(doctree, anchor) if anchor else next(doctree.findall(nodes.section))
-    return Part(n_words=page_texts.n_words(found), n_results=n_results([found]))
+    section = section_of(doctree, anchor) if anchor else next(doctree.findall(nodes.section))
+    return Part(n_words=page_texts.n_words(section), n_results=n_results([section]))
 
 
 def lab_part(path: Path, doctree: nodes.document, names: Sequence[str], seconds: Sequence[float] | None) -> Part:
@@ -235,12 +234,13 @@ def lab_part(path: Path, doctree: nodes.document, names: Sequence[str], seconds:
 
 def n_results(sections: Iterable[nodes.Element]) -> int:
     """Outputs of cells that a reader looks at."""
-    return sum("cell_output" in box["classes"] for one in sections for box in one.findall(nodes.container))
+    return sum("cell_output" in box["classes"] for section in sections for box in section.findall(nodes.container))
 
 
 def code_cells(cells: Sequence[dict], names: Sequence[str]) -> Iterator[int]:
     """The numbers of the code cells, counted alone, below the headings of these names; all where none is named."""
-    number, above = 0, {}
+    number = 0
+    above: dict[str, int] = {}
     for cell in cells:
         if cell["cell_type"] == "code":
             if not names or not above.keys().isdisjoint(names):

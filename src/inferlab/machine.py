@@ -12,6 +12,10 @@ from pathlib import Path
 
 from inferlab.units import bytes_text
 
+HOST_DEVICE = "host"  # the processor and its memory, among the devices of a plan or a measurement
+HOST_BUFFER = "CPU"  # ggml's name for host memory
+LOOPBACK_ADDRESS = "127.0.0.1"
+
 
 @dataclass(frozen=True)
 class Device:
@@ -139,8 +143,8 @@ def pci_id(text: str | bytes | None) -> str | None:
     NVML writes `00000000:C1:00.0`; ggml adds `-v1` to the second of several virtual devices on one card.
     Source: ggml_backend_dev_props.device_id, ggml-backend.h:176; ggml-cuda.cu:5838-5848.
     """
-    found = PCI_ID.fullmatch(text.decode(errors="replace") if isinstance(text, bytes) else text or "")
-    return f"{int(found[1], 16):04x}:{found[2].lower()}" if found else None
+    parts = PCI_ID.fullmatch(text.decode(errors="replace") if isinstance(text, bytes) else text or "")
+    return f"{int(parts[1], 16):04x}:{parts[2].lower()}" if parts else None
 
 
 PCI_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])(?:-v\d+)?")
@@ -150,7 +154,7 @@ RPC_DEVICE = re.compile(r"RPC\d+\[(.+)\]")  # ggml_backend_rpc_buffer_type, ggml
 def server_name(endpoint: str) -> str:
     """A name for the server at an RPC endpoint: this machine's loopback device, or another machine."""
     host = endpoint.rpartition(":")[0]
-    return "loopback device" if host in ("127.0.0.1", "localhost") else f"RPC device at {host}"
+    return "loopback device" if host in (LOOPBACK_ADDRESS, "localhost") else f"RPC device at {host}"
 
 
 def device_names(devices: Iterable[str]) -> dict[str, str]:
@@ -158,8 +162,8 @@ def device_names(devices: Iterable[str]) -> dict[str, str]:
 
     Several with the same name are numbered.
     """
-    found = {device: RPC_DEVICE.fullmatch(device) for device in devices}
-    names = {device: server_name(match[1]) if match else device for device, match in found.items()}
+    matches = {device: RPC_DEVICE.fullmatch(device) for device in devices}
+    names = {device: server_name(match[1]) if match else device for device, match in matches.items()}
     same = {name: [d for d, other in names.items() if other == name] for name in names.values()}
     return {d: f"{name} {same[name].index(d) + 1}" if len(same[name]) > 1 else name for d, name in names.items()}
 
@@ -290,8 +294,8 @@ def data_cache_bytes() -> dict[int, int]:
     A cache may be shared with other processors, and a virtual machine may report another one than it has.
     """
     cpu = usable_cpu_numbers()[0]
-    found = {level: n_bytes for level, _, n_bytes in reversed(_caches(cpu))}
-    return dict(sorted(found.items()))
+    caches = {level: n_bytes for level, _, n_bytes in reversed(_caches(cpu))}
+    return dict(sorted(caches.items()))
 
 
 def usable_cpu_numbers() -> list[int]:
@@ -302,15 +306,15 @@ def usable_cpu_numbers() -> list[int]:
 
 def _caches(cpu: int) -> list[tuple[int, str, int]]:
     """Level, the processors that share it, and bytes of each cache of one processor, as Linux reports them."""
-    found = []
+    caches = []
     for index in range(8):
         folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}")
         try:
             level, shared, size = (_read_line(folder / name) for name in ("level", "shared_cpu_list", "size"))
-            found.append((int(level), shared, int(size.removesuffix("K")) * 1024))
+            caches.append((int(level), shared, int(size.removesuffix("K")) * 1024))
         except (OSError, ValueError):
             break
-    return found
+    return caches
 
 
 def _read_line(path: Path) -> str:

@@ -19,8 +19,8 @@ from importlib.resources import files
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path, PurePath
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import GenericAlias, NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from inferlab.errors import RecordError
 from inferlab.records_v1 import upgrade
@@ -46,7 +46,7 @@ RECORDED = Path(str(files("inferlab") / "data" / "records"))
 SEQUENCE = "sequence"
 MOST_NESTED, MOST_BRACKETS = 100, 400_000
 QUOTED, BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL), re.compile(r"[\[{]+|[\]}]+")
-Record = TypeVar("Made")
+Record = TypeVar("Record")
 
 
 # --- what ships -------------------------------------------------------------------------------
@@ -91,7 +91,11 @@ def save(thing: Any, path: str | Path) -> Path:
     return write_whole(path, as_text(to_record(thing)))
 
 
-def load(name: str | Path, expected: type[Record] | None = None) -> Record | tuple[Record, ...]:
+@overload
+def load(name: str | Path, expected: type[Record]) -> Record: ...
+@overload
+def load(name: str | Path) -> Any: ...
+def load(name: str | Path, expected: type[Any] | None = None) -> Any:
     """Read a record from a file, or by the name of one that ships, e.g. "xeon-2c/split-layers".
 
     expected  the required class (None: any); a file with a sequence returns a tuple
@@ -110,6 +114,12 @@ def load(name: str | Path, expected: type[Record] | None = None) -> Record | tup
         wanted = next((kind for kind, address in kinds().items() if address == _address(expected)), expected.__name__)
         raise RecordError(f"{path} is a record of the kind {found!r}, not {wanted!r}. Give a file of that kind.")
     return thing
+
+
+def load_all(name: str | Path, expected: type[Record]) -> tuple[Record, ...]:
+    """`load` for a file with a sequence."""
+    records: Any = load(name, expected)
+    return records
 
 
 def write_whole(path: str | Path, text: str) -> Path:
@@ -174,10 +184,10 @@ def from_record(data: Any) -> Any:
     content = {name: value for name, value in upgraded.items() if name not in ("record", "schema")}
     if SEQUENCE not in content:
         return from_json(cls, content)
-    found = from_json(tuple[cls, ...], content[SEQUENCE], SEQUENCE)
-    if len(content) > 1 or not found:
+    sequence = from_json(GenericAlias(tuple, (cls, ...)), content[SEQUENCE], SEQUENCE)
+    if len(content) > 1 or not sequence:
         raise RecordError("a sequence stands alone in its file and has at least one object.")
-    return found
+    return sequence
 
 
 def kind_of(data: Any) -> str:
@@ -219,7 +229,8 @@ def to_json(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if is_dataclass(value) or hasattr(value, "_fields"):
-        entries = ((name, getattr(value, name), default) for name, (_, default) in record_fields(type(value)).items())
+        told = record_fields(type(value))  # type: ignore[arg-type]  # mypy takes no class for a Hashable
+        entries = ((name, getattr(value, name), default) for name, (_, default) in told.items())
         return {name: to_json(item) for name, item, default in entries if not (item is None and default is None)}
     if isinstance(value, dict):
         return {key if isinstance(key, str) else json.dumps(to_json(key)): to_json(item) for key, item in value.items()}
@@ -242,7 +253,8 @@ def record_fields(cls: type) -> dict[str, tuple[Any, Any]]:
     hints = get_type_hints(cls)
     if is_dataclass(cls):
         return {field.name: (hints[field.name], _default(field)) for field in fields(cls)}
-    return {name: (hints[name], cls._field_defaults.get(name, MISSING)) for name in cls._fields}
+    defaults: dict[str, Any] = getattr(cls, "_field_defaults", {})
+    return {name: (hint, defaults.get(name, MISSING)) for name, hint in hints.items()}
 
 
 def _default(field: Any) -> Any:
@@ -265,7 +277,8 @@ def from_json(hint: Any, data: Any, place: str = "") -> Any:
     if origin is tuple:
         return tuple(_tuple_items(get_args(hint), _typed(list, data, place), place))
     if origin is dict:
-        return dict(_dict_items(*get_args(hint), _typed(dict, data, place), place))
+        key, item = get_args(hint)
+        return dict(_dict_items(key, item, _typed(dict, data, place), place))
     if is_dataclass(hint) or hasattr(hint, "_fields"):
         return _object(hint, _typed(dict, data, place), place)
     return _typed(hint, data, place)

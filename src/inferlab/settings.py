@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 from inferlab.errors import InvalidSettings
+from inferlab.machine import HOST_BUFFER
 from inferlab.model.architecture_table import architecture
 from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import Model
@@ -21,7 +22,6 @@ LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap_mlock", "direct_io")
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 MAX_COUNT = 2**31 - 1  # llama.cpp keeps counts in 32 bits
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # LLM_FFN_EXPS_REGEX, common/common.h:1198
-HOST_BUFFER = "CPU"  # ggml's name for host memory
 WITHOUT_OVERRIDES = {"n_cpu_moe": 0, "cpu_moe": False, "override_tensor": ()}
 
 
@@ -147,16 +147,15 @@ class Settings:
     @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
         """Each pattern with the name of its buffer, in the order in which llama.cpp tries them."""
-        given = tuple(tuple(text.split("=", 1)) for text in self.override_tensor)
+        given = ((pattern, buffer) for pattern, _, buffer in (text.partition("=") for text in self.override_tensor))
         layers = tuple((rf"blk\.{i}{EXPERTS}", HOST_BUFFER) for i in range(self.n_cpu_moe))
         return (*given, *layers, *((EXPERTS, HOST_BUFFER),) * self.cpu_moe)
 
     def require_model(self, model: Model) -> None:
         """Refuse what does not fit this model.
 
-        Types of the cache for its heads, overrides that change nothing, and matrices that llama.cpp cannot divide.
+        Overrides that change nothing, matrices that llama.cpp cannot divide, and types of the cache for its heads.
         """
-        self._require_types(model)
         self._require_experts(model)
         if self.split_mode == "tensor" and not architecture(model.architecture).tensor_split:
             raise InvalidSettings(
@@ -169,6 +168,7 @@ class Settings:
                     f"override_tensor: {pattern!r} is found in no tensor's name of {model.name}, and llama.cpp would "
                     f"ignore it. Names are such as {', '.join(_names_like(pattern, model))}."
                 )
+        self._require_types(model)
 
     def _require_experts(self, model: Model) -> None:
         """Refuse to move experts that do not exist, or that are in host memory anyhow."""
@@ -229,8 +229,8 @@ class Settings:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Settings:
         """From JSON: lists become tuples, unknown names are refused."""
-        tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-        return cls(**tuples)
+        values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in data.items()}
+        return cls(**values)
 
 
 def _names_like(pattern: str, model: Model) -> list[str]:
@@ -253,7 +253,7 @@ def _refuse_unknown_names(cls: type[Settings]) -> None:
                 raise InvalidSettings(f"There is no setting {name!r}.{hint}")
         accept(self, *values, **named)
 
-    cls.__init__ = __init__
+    type.__setattr__(cls, "__init__", __init__)
 
 
 _refuse_unknown_names(Settings)

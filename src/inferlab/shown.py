@@ -1,25 +1,26 @@
-"""How a result shows itself: a title and a few rows, as text and as a table, instead of all its fields."""
+"""How a result shows itself: a title on one line, and a title with a few rows as text and as a table."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import Field, fields
+from typing import Any, ClassVar
 
 CELL = "text-align:left;vertical-align:top;padding:0.2em 0.6em"
-MOST_ROWS, MOST_LETTERS = 8, 60
+MOST_ROWS, MOST_LETTERS, LINE_LETTERS = 8, 60, 200
 SCALARS = (str, int, float)
 
 
 class Shown:
-    """A result with a short `repr` and an HTML view, both made of `summary`; equality and records keep every field."""
+    """A dataclass with a `repr` of one line, a longer `str` and an HTML view, all made of `summary`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Give each class the short repr before @dataclass would write one of all its fields."""
         super().__init_subclass__(**options)
-        if "__repr__" not in cls.__dict__:
-            cls.__repr__ = Shown.__repr__
+        type.__setattr__(cls, "__repr__", Shown.__repr__)
 
     @property
     def summary(self) -> tuple[str, Sequence[tuple[str, str]]]:
@@ -30,23 +31,37 @@ class Shown:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         single = {name: value for name, value in values.items() if _is_short(value)}
         several = {name: value for name, value in values.items() if isinstance(value, (tuple, list, dict)) and value}
-        model, badge = getattr(self, "model", None), getattr(self, "badge", "")
-        title = type(self).__name__ + (f" of {model.name}" if hasattr(model, "name") else "")
+        name = getattr(getattr(self, "model", None), "name", "")
+        title = f"{type(self).__name__} of {name}" if name else type(self).__name__
         rows = [
             ("values", ", ".join(f"{name}={_short(value)}" for name, value in single.items())),
             ("holds", ", ".join(f"{name}: {len(value)}" for name, value in several.items())),
-            ("badge", badge),
+            ("badge", getattr(self, "badge", "")),
         ]
         return title, [(name, text) for name, text in rows if text]
 
     def __repr__(self) -> str:
+        return one_line(self, self.summary[0])
+
+    def __str__(self) -> str:
         title, rows = self.summary
         return "\n".join([title, *(f"  {name}: {text}" for name, text in _kept(rows))])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython and JupyterLab print of a cell's last value."""
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         title, rows = self.summary
         cells = [[html.escape(name), html.escape(text)] for name, text in _kept(rows)]
         return table_html(title, cells)
+
+
+def one_line(thing: object, title: str) -> str:
+    """`<MemoryPlan title>`, of at most LINE_LETTERS letters."""
+    kind = type(thing).__name__
+    text = title if title.startswith(kind) else f"{kind} {title}"
+    return f"<{text}>" if len(text) <= LINE_LETTERS - 2 else f"<{text[: LINE_LETTERS - 3]}…>"
 
 
 def table_html(title: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:

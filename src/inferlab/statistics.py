@@ -1,14 +1,14 @@
-"""Statistics of measured points: a line, the interval of a median and what it says of pairs, the sign test, which of
-two values fits, and the ratio of two groups of values with its interval.
+"""Statistics of measured points: a line, the interval of a median, two sides in pairs, the sign test, which of two
+values fits, and the ratio of two groups of values with its interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb, floor, fsum, sqrt
-from statistics import median
+from math import comb, floor, sqrt
+from statistics import correlation, linear_regression, median
 
 ENOUGH = 6
 CONFIDENCE = 0.95
@@ -31,23 +31,12 @@ class StraightLine:
 
 
 def least_squares(x: Sequence[float], y: Sequence[float]) -> StraightLine:
-    """The line with the smallest sum of squared differences in y, through two points or more.
+    """The line with the smallest sum of squared differences in y; r_squared is 1 - sum (y - line)^2 / sum (y - mean)^2.
 
-        slope      sum (x - mean x) (y - mean y) / sum (x - mean x)^2
-        intercept  mean y - slope * mean x
-        r_squared  1 - sum (y - line)^2 / sum (y - mean y)^2
-
-    Raises ValueError for points that all have the same x.
+    Raises ValueError for fewer than two points, and for points that all have the same x.
     """
-    mean_x, mean_y = fsum(x) / len(x), fsum(y) / len(y)
-    spread_x = fsum((xi - mean_x) ** 2 for xi in x)
-    if not spread_x:
-        raise ValueError(f"{len(x)} points at one x have no slope; give points at two or more.")
-    slope = fsum((xi - mean_x) * (yi - mean_y) for xi, yi in zip(x, y, strict=True)) / spread_x
-    intercept = mean_y - slope * mean_x
-    residual = fsum((yi - intercept - slope * xi) ** 2 for xi, yi in zip(x, y, strict=True))
-    spread_y = fsum((yi - mean_y) ** 2 for yi in y)
-    return StraightLine(intercept, slope, 1 - residual / spread_y if len(x) > 2 and spread_y else None)
+    slope, intercept = linear_regression(x, y)
+    return StraightLine(intercept, slope, correlation(x, y) ** 2 if len(x) > 2 and len(set(y)) > 1 else None)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -79,6 +68,48 @@ def verdict(interval: tuple[float, float] | None) -> str:
     """
     low, high = interval or (1, 1)
     return FASTER if low > 1 else SLOWER if high < 1 else UNDECIDED
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Pairs of rates, as the ratio of each pair: above 1 where the second side is faster."""
+
+    ratios: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The median of the ratios."""
+        return median(self.ratios)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of `ratio`; None for fewer than six pairs."""
+        return median_interval(self.ratios)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Those of the interval; twice the ratio where there is none."""
+        return self.interval or (self.ratio, self.ratio)
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says, by `verdict`."""
+        return verdict(self.interval)
+
+    @property
+    def range_text(self) -> str:
+        """`1.02 (0.99 to 1.05)`: ratio and interval."""
+        return "{:.3g} ({:.3g} to {:.3g})".format(self.ratio, *self.ends)
+
+    @property
+    def text(self) -> str:
+        """`1.02 (0.99 to 1.05), no difference found`: ratio, interval and verdict."""
+        return f"{self.range_text}, {self.verdict}"
+
+
+def compared(first: Iterable[float], second: Iterable[float]) -> Comparison:
+    """The rates of the second side over those of the first, pair by pair; of seconds, give the second side first."""
+    return Comparison(tuple(b / a for a, b in zip(first, second, strict=True)))
 
 
 def sign_confidence(differences: Sequence[float]) -> float | None:
@@ -162,5 +193,5 @@ def nonnegative_fit(terms: Sequence[Sequence[float]], values: Sequence[float]) -
     rows = np.asarray(terms, float) / np.asarray(values, float)[:, None]
     sizes = np.abs(rows).max(axis=0)
     sizes[sizes == 0] = 1.0
-    found, _ = nnls(rows / sizes, np.ones(len(rows)))
-    return [float(x) for x in found / sizes]
+    coefficients, _ = nnls(rows / sizes, np.ones(len(rows)))
+    return [float(x) for x in coefficients / sizes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -56,7 +56,7 @@ def call_text(recipe: Recipe) -> str:
     return f"{recipe.func.__name__}({', '.join(words)})"
 
 
-def main(found: Mapping[str, Recipe], words: Sequence[str] | None = None) -> None:
+def main(recipes: Mapping[str, Recipe]) -> None:
     """Measure the named records again, one file each; without a name list what can be measured.
 
     A record that is not repeatable ends the program with its reason, before anything is measured.
@@ -64,15 +64,17 @@ def main(found: Mapping[str, Recipe], words: Sequence[str] | None = None) -> Non
     parser = argparse.ArgumentParser(description="Measure records of this study again; without a name, list them.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="records, without their machine")
     parser.add_argument("--to", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)")
-    asked = parser.parse_args(words)
+    asked, calls = parser.parse_args(), dict[str, partial]()
     for name in asked.names:
-        if name not in found:
-            parser.error(f"there is no recipe {name!r}, only {', '.join(found)}")
-        if isinstance(found[name], NotRepeatable):
-            parser.error(f"{name} is {call_text(found[name])}")
-    for name in asked.names:
+        if name not in recipes:
+            parser.error(f"there is no recipe {name!r}, only {', '.join(recipes)}")
+        recipe = recipes[name]
+        if isinstance(recipe, NotRepeatable):
+            parser.error(f"{name} is {call_text(recipe)}")
+        calls[name] = recipe
+    for name, call in calls.items():
         began = time.monotonic()
-        path = save(found[name](), asked.to / f"{name}.json")
+        path = save(call(), asked.to / f"{name}.json")
         print(f"{path}  ({time.monotonic() - began:.0f} s)")
-    for name, recipe in {} if asked.names else found.items():
+    for name, recipe in {} if asked.names else recipes.items():
         print(f"{name}: {call_text(recipe)}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, ScriptedEngine
+from fakes import BUFFERS, CARD, CPU_ONLY, WITH_GPU, ScriptedEngine, TurnedClock
 
 from inferlab import cli
 from inferlab.atlas import campaign, contribute
@@ -210,16 +210,6 @@ def test_a_card_is_made_as_small_as_the_scenarios(n_gib, limited, monkeypatch):
 # --- the time limit ---------------------------------------------------------------------------
 
 
-class Clock:
-    """A clock that stands still until somebody moves it."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 class SteadyEngine(ScriptedEngine):
     """An engine that takes a second a token."""
 
@@ -228,14 +218,14 @@ class SteadyEngine(ScriptedEngine):
         self.clock = clock
 
     def generate(self, prompt, n_gen):
-        self.clock.now += len(prompt) + n_gen
+        self.clock.sleep(len(prompt) + n_gen)
         return super().generate(prompt, n_gen)
 
 
 def test_a_pass_that_would_end_late_is_not_begun():
     """The last pass gives the estimate for the next one, in proportion to its tokens; a pass that fits is measured."""
-    clock = Clock()
-    clocked = TimeLimitedEngine(SteadyEngine(clock), 100, clock)
+    clock = TurnedClock()
+    clocked = TimeLimitedEngine(SteadyEngine(clock), 100, clock.perf_counter)
     clocked.generate([1] * 9, 1)
     clocked.generate([1] * 39, 1)
     with pytest.raises(OutOfTime, match=r"about 80 s, and 50 s of the stage's 100 s were left"):

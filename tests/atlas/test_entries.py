@@ -10,27 +10,28 @@ from marks import needs_rpc
 from speed_machine import ENDPOINT, LINK, TRUTH
 
 from handbook import atlas_table
-from inferlab import figures
 from inferlab.atlas import entries
 from inferlab.engine.log import Buffer
 from inferlab.errors import RecordError
 from inferlab.machine import Device
 from inferlab.measurement.sweep import from_runs
-from inferlab.model.synthetic_model import file_name, parse_file_name, shape
+from inferlab.model.gguf import Shape
+from inferlab.model.synthetic_model import shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import MAPPED
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.validation import Accuracy, Point
 from inferlab.records import kinds, save, shipped
 from inferlab.settings import Settings
+from studies.hardware_atlas.figures import atlas_rates
 
 DIMENSIONS = {"n_layer": 2, "n_vocab": 2048}
 SHAPE = shape("llama-3.2-1b", "Q8_0", **DIMENSIONS)
-HOST = Settings(n_ctx=256, flash_attn="on", devices=(), n_threads=2, n_threads_batch=2)
+HOST_SETTINGS = Settings(n_ctx=256, flash_attn="on", devices=(), n_threads=2, n_threads_batch=2)
 CALIBRATED = Calibration(CPU_ONLY, "2026-01-31", TRUTH, {"loopback/1": LINK})
 
 
-def as_planned(settings=HOST, **changes):
+def as_planned(settings=HOST_SETTINGS, **changes):
     """A run on the host whose buffers and times are those that are predicted."""
     plan = predict_memory(SHAPE, settings)
     names = {"weights": MAPPED}
@@ -38,7 +39,7 @@ def as_planned(settings=HOST, **changes):
     speed = predict_speed(SHAPE, settings, CALIBRATED, 64, 3)
     gaps = (speed.decode.seconds,) * 2
     one = scripted_pass(speed.prefill.seconds, gaps, speed.prefill.seconds, share=1.0)
-    card = replace(SHAPE.card(), file=file_name("llama-3.2-1b", "Q8_0", **DIMENSIONS))
+    card = SHAPE.card()
     facts = {"model": card, "settings": settings, "buffers": buffers, "passes": (one,), "n_prompt": 64}
     return made_run(**(facts | changes))
 
@@ -51,7 +52,7 @@ def folder(tmp_path):
     slow = replace(as_planned(), passes=(scripted_pass(9.0, (9.0, 9.0), 9.0),))
     save(slow, tmp_path / "box-4c" / "faults" / "slow.json")
     save(made_run(), tmp_path / "box-4c" / "unknown.json")
-    types = from_runs([as_planned(), as_planned(HOST.but(type_k="q8_0", type_v="q8_0"))])
+    types = from_runs([as_planned(), as_planned(HOST_SETTINGS.but(type_k="q8_0", type_v="q8_0"))])
     save(types, tmp_path / "box-4c" / "types.json")
     return tmp_path
 
@@ -138,7 +139,7 @@ def test_a_machine_without_calibration_has_bytes_only(tmp_path):
 @pytest.mark.engine
 def test_points_of_the_speed_model_are_entries_too(folder):
     """They were measured without a log, so they have rates alone."""
-    point = Point("llama-3.2-1b", "Q8_0", DIMENSIONS, HOST, 64, 3, None, (0.1,), (0.01, 0.02))
+    point = Point("llama-3.2-1b", "Q8_0", DIMENSIONS, HOST_SETTINGS, 64, 3, None, (0.1,), (0.01, 0.02))
     Accuracy(CALIBRATED, (point,)).save(folder / "box-4c" / "speed-points.json")
     entry = next(entry for entry in entries.entries(folder) if entry.record == "speed-points")
     assert entry.memory is None
@@ -160,7 +161,7 @@ def test_a_speed_points_device_is_named_as_a_runs(n_gpu_layers, device):
     far = Settings(n_ctx=256, n_gpu_layers=n_gpu_layers, rpc_servers=(ENDPOINT,), n_threads=1)
     point = Point("llama-3.2-1b", "Q8_0", DIMENSIONS, far, 64, 3)
     assert entries._device_of_point(point, SHAPE) == device
-    assert entries._device_of_point(replace(point, settings=HOST), SHAPE) == "host"
+    assert entries._device_of_point(replace(point, settings=HOST_SETTINGS), SHAPE) == "host"
 
 
 @pytest.mark.engine
@@ -193,13 +194,14 @@ def test_a_file_that_is_no_json_is_named(tmp_path):
 @pytest.mark.parametrize("changes", [{}, {"n_layer": 8, "n_vocab": 16384}, {"head_dim": 64}])
 def test_a_shapes_name_says_from_what_it_was_made(changes):
     """The name of a file is read back; any other name is not."""
-    assert parse_file_name(file_name("mistral-7b-v0.3", "Q4_K_M", **changes)) == ("mistral-7b-v0.3", "Q4_K_M", changes)
-    assert parse_file_name("mistral-7b-instruct.Q4_K_M.gguf") is None
+    made = Shape("mistral-7b-v0.3", "Q4_K_M", changes)
+    assert replace(SHAPE.card(), file=made.file_name).shape == made
+    assert replace(SHAPE.card(), file="mistral-7b-instruct.Q4_K_M.gguf").shape is None
 
 
 def test_a_model_that_only_bears_a_shapes_name_is_not_predicted():
     """Its bytes have to be those of the shape."""
-    card = replace(SHAPE.card(), file=file_name("llama-3.2-1b", "Q8_0", **DIMENSIONS))
+    card = SHAPE.card()
     assert entries.model_of(card).tensor_bytes == SHAPE.tensor_bytes
     assert entries.model_of(replace(card, tensor_bytes=1)) is None
     assert entries.model_of(CARD) is None
@@ -304,10 +306,10 @@ def test_errors_are_grouped_by_the_requested_field(found):
 @pytest.mark.engine
 def test_the_figure_says_in_words_how_far_off_predictions_were(found):
     """Points on the host are circles; the text alternative has the medians."""
-    rates = figures.atlas_rates(list(found.values()), "badge")
+    rates = atlas_rates(list(found.values()), "badge")
     assert "decode 3 points" in rates.layout.meta["alt"]
     assert [trace.name for trace in rates.data] == ["equal", "prefill, host", "decode, host"]
-    assert "none" in figures.atlas_rates([]).layout.meta["alt"]
+    assert "none" in atlas_rates([]).layout.meta["alt"]
 
 
 @pytest.mark.engine

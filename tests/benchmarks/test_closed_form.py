@@ -213,10 +213,8 @@ def test_wherever_a_bound_answers_it_suffices(tmp_path):
                 type_v = type_k if settings.flash_attn == "on" else "f16"
                 settings = settings.but(type_k=type_k, type_v=type_v, swa_full=random.random() < 0.5)
                 most = most_compute_bytes(model, settings, outputs_reserved(settings, per_sequence), on_device)
-                ask = dry_run.simulate_stand_in if on_device else dry_run.simulate
-                here = settings if on_device else settings.but(devices=())
                 try:
-                    told = ask(model, here, settings.n_seq_max if per_sequence else 0).compute_bytes
+                    told = told_bytes(model, settings, per_sequence, on_device)
                 except EngineError:  # llama.cpp refuses some of these shapes
                     continue
                 answered += 1

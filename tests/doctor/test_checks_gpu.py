@@ -31,16 +31,16 @@ APPLE_SILICON = {"system": "Darwin", "architecture": "arm64"}
 # --- GPU and driver -----------------------------------------------------------------------------
 
 
-def test_a_gpu_is_named_with_its_memory_and_driver():
-    """What nvidia-smi lists is what the reader sees."""
-    expected = ok("NVIDIA GeForce RTX 4090 (23.99 GiB), NVIDIA driver 570.86")
-    assert check("GPU and driver", commands=nvidia_driver(RTX_4090)) == expected
-
-
-def test_memory_that_the_driver_does_not_report_is_unknown():
-    """A GPU that shares the host's memory reports none of its own."""
-    expected = ok("NVIDIA GB10 (unknown), NVIDIA driver 580.95")
-    assert check("GPU and driver", commands=nvidia_driver("NVIDIA GB10, [N/A], 580.95")) == expected
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        (RTX_4090, "NVIDIA GeForce RTX 4090 (23.99 GiB), NVIDIA driver 570.86"),
+        ("NVIDIA GB10, [N/A], 580.95", "NVIDIA GB10 (unknown), NVIDIA driver 580.95"),
+    ],
+)
+def test_a_gpu_is_named_with_its_memory_and_driver(listed, found):
+    """What nvidia-smi lists is what the reader sees; a GPU that shares the host's memory reports none of its own."""
+    assert check("GPU and driver", commands=nvidia_driver(listed)) == ok(found)
 
 
 INSTALL_DRIVER = "sudo apt-get install nvidia-driver"

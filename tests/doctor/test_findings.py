@@ -34,19 +34,15 @@ def test_asking_about_a_subject_that_was_not_checked_names_those_that_were():
 
 
 def test_the_notebook_shows_states_as_words_and_escapes_what_it_found():
-    """Colour is beside the word, never instead of it, and no finding can become markup."""
+    """Colour is beside the word, never instead of it; no finding becomes markup, and backticks become code."""
     html = checkup_of(NO_COMPILER, LITTLE_DISK)._repr_html_()
     assert ">problem<" in html
     assert ">warning<" in html
     assert "none &lt;here&gt; [bold]" in html
     assert ">sudo apt-get install g++</code>" in html
-
-
-def test_the_notebook_shows_a_command_in_the_last_line_as_code():
-    """Backticks are for terminals; in HTML they become code."""
-    html = checked()._repr_html_()
-    assert ">make lab</code>" in html
-    assert "`" not in html
+    ready = checked()._repr_html_()
+    assert ">make lab</code>" in ready
+    assert "`" not in ready
 
 
 # --- as text and in the terminal ----------------------------------------------------------------

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from handbook.workshop_minutes import pace
 from inferlab.cli import main
 from inferlab.doctor import check_for_workshop
-from inferlab.doctor.room_line import RoomLine, read_line, read_room
+from inferlab.doctor.room_line import RoomLine, read_room
 from inferlab.doctor.workshops import MOST_SLOWER, PAGE, RECORDED, SHARE, syllabi, syllabus
 from inferlab.errors import EngineUnavailable, UnknownSyllabus
 from inferlab.machine import Device
@@ -46,8 +46,8 @@ def checked(name="half-day", room="cpu", engine=None, **host):
 
 def run_here(rate):
     """A measurement of the embedded model on the teacher's machine, by the plain kernel."""
-    one = scripted_pass(gaps=(1 / rate,) * 2, share=1.0)
-    return replace(made_run(), passes=(one,), weights=(Matrices("F16", "CPU", 10**7),), machine=CPU_ONLY)
+    timed = scripted_pass(gaps=(1 / rate,) * 2, share=1.0)
+    return replace(made_run(), passes=(timed,), weights=(Matrices("F16", "CPU", 10**7),), machine=CPU_ONLY)
 
 
 class DeadEngine(UnloadableEngine):
@@ -80,13 +80,15 @@ def shapes_of(lab):
     for call in calls:
         if getattr(call.func, "attr", "") == "make_shape":
             asked = [ast.literal_eval(value) for value in call.args]
-            yield shape(*asked, **{one.arg: ast.literal_eval(one.value) for one in call.keywords}).tensor_bytes
+            yield shape(
+                *asked, **{keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+            ).tensor_bytes
 
 
 @pytest.mark.parametrize("lab", ["04a", "04b", "06a", "06b"])
 def test_the_files_of_a_lab_fit_into_its_disk(lab):
     """The synthetic models that its cells make stay in the cache folder; the disk that is asked for holds them."""
-    name, needs = next((name, one) for name, one in syllabi()["one-day"].labs.items() if name.startswith(lab))
+    name, needs = next((name, needs) for name, needs in syllabi()["one-day"].labs.items() if name.startswith(lab))
     assert 0 < sum(shapes_of(name)) < 0.95 * needs.disk_bytes
 
 
@@ -102,7 +104,7 @@ def test_the_disk_of_lab_5_holds_its_three_large_files():
 
 def test_a_longer_workshop_contains_the_shorter():
     """A participant who is ready for the day is ready for the half of it."""
-    two_hours, half_day, one_day = (set(one.labs) for one in syllabi().values())
+    two_hours, half_day, one_day = (set(workshop.labs) for workshop in syllabi().values())
     assert two_hours < half_day < one_day
 
 
@@ -118,25 +120,25 @@ def test_an_unknown_workshop_names_those_that_exist():
 def test_a_complete_machine_is_ready():
     """Every finding is ok, and the line says so."""
     checkup, line = checked()
-    assert [one for one in checkup.findings if one.state != "ok"] == []
+    assert [finding for finding in checkup.findings if finding.state != "ok"] == []
     assert line.state == "ready"
     assert line.workshop == "half-day, cpu"
 
 
 @pytest.mark.parametrize(
-    ("host", "subject", "state"),
+    ("host", "subject"),
     [
-        ({"free": 10**8}, "disk for the labs", "problem"),
-        ({"files": {}}, "labs", "problem"),
-        ({"packages": MadeUpHost().packages}, "labs", "problem"),
-        ({"root": None}, "labs", "problem"),
+        ({"free": 10**8}, "disk for the labs"),
+        ({"files": {}}, "labs"),
+        ({"packages": MadeUpHost().packages}, "labs"),
+        ({"root": None}, "labs"),
     ],
     ids=["a full disk", "labs that are gone", "no JupyterLab", "no clone"],
 )
-def test_what_is_missing_is_named(host, subject, state):
+def test_what_is_missing_is_named(host, subject):
     """In the table, and in the line for the teacher."""
     checkup, line = checked(**host)
-    assert checkup.about(subject).state == state
+    assert checkup.about(subject).state == "problem"
     assert subject in line.subjects
     assert not line.is_ready
 
@@ -169,7 +171,7 @@ def test_every_finding_that_is_not_ok_says_what_to_do():
     broken = {"system": "Darwin", "root": None, "free": 10**8, "has_browser": False}
     few = ScriptedEngine(machine=replace(CPU_ONLY, n_cores=1))
     checkup, _ = checked("one-day", room="gpu", engine=few, **broken)
-    wrong = {one.subject: one.remedy for one in checkup.findings if one.state != "ok"}
+    wrong = {finding.subject: finding.remedy for finding in checkup.findings if finding.state != "ok"}
     assert {"labs", "disk for the labs", "cores for the labs", "GPU for the labs", "system"} <= set(wrong)
     assert all(wrong.values())
     assert "`inferlab doctor --workshop one-day --room gpu`" in checkup.next_step
@@ -193,8 +195,8 @@ def test_an_engine_that_does_not_measure_is_a_problem():
 def test_a_slow_machine_shows_before_the_day(gaps, doubt, monkeypatch):
     """Beside the rate that was recorded with the same kernels: a plan allows for a machine half as fast."""
     monkeypatch.setattr("inferlab.measurement.run.Run.kernel_shares", lambda run, n: {"plain": 1.0})
-    found = checked(engine=ScriptedEngine([scripted_pass(gaps=gaps)]))[0].about("first measurement")
-    assert (found.state, doubt is None or doubt in found.found) == ("ok" if doubt is None else "warning", True)
+    finding = checked(engine=ScriptedEngine([scripted_pass(gaps=gaps)]))[0].about("first measurement")
+    assert (finding.state, doubt is None or doubt in finding.found) == ("ok" if doubt is None else "warning", True)
 
 
 def test_rates_of_other_kernels_are_not_compared():
@@ -211,15 +213,15 @@ def test_a_slow_machine_is_one_that_the_plans_do_not_allow_for():
 def test_passes_that_disagree_are_a_warning():
     """Something else was running, or the battery: the labs' comparisons would show it."""
     passes = [scripted_pass(gaps=(gap, gap)) for gap in (0.1, 0.1, 0.1, 0.3)]
-    found = checked(engine=ScriptedEngine(passes))[0].about("first measurement")
-    assert found.state == "warning"
-    assert "3.0 times as fast as its slowest" in found.found
+    finding = checked(engine=ScriptedEngine(passes))[0].about("first measurement")
+    assert finding.state == "warning"
+    assert "3.0 times as fast as its slowest" in finding.found
 
 
 def test_what_only_a_build_needs_is_not_asked():
     """A participant needs no browser for drawing figures, and no compiler once llama.cpp is there."""
     checkup, line = checked(has_browser=False, commands={"c++": None})
-    assert {one.subject for one in checkup.findings}.isdisjoint({"browser", "Node packages", "C++ compiler"})
+    assert {finding.subject for finding in checkup.findings}.isdisjoint({"browser", "Node packages", "C++ compiler"})
     assert line.state == "ready"
 
 
@@ -255,7 +257,7 @@ LINES = st.builds(
 @given(LINES, st.sampled_from(["", "> ", ">> ", "  ", "Ada: ", "> [16:02] Ada: "]))
 def test_a_line_is_read_as_it_was_written(line, before):
     """Also behind the marks of a quoted mail, and behind a name."""
-    assert read_line(f"{before}{line}  ") == line
+    assert list(read_room(f"{before}{line}  ").machines.values()) == [line]
 
 
 @given(st.lists(LINES, min_size=1, max_size=4), st.sampled_from(["", "> "]), st.integers(40, 90))
@@ -276,15 +278,21 @@ def test_the_line_is_short_enough_for_a_chat():
     assert len(str(line)) <= LONGEST_LINE
 
 
-def of(state="ready", rates="prefill 900 decode 50 tokens/s"):
+def line_with(state="ready", rates="prefill 900 decode 50 tokens/s"):
     """A line with another state, or with other rates."""
-    return replace(read_line(LINE), state=state, rates=rates)
+    return replace(only_line(LINE), state=state, rates=rates)
+
+
+def only_line(text):
+    """The line of the only machine in a text."""
+    (line,) = read_room(text).machines.values()
+    return line
 
 
 def test_a_room_is_counted():
     """Who is ready, what is missing how often, the slowest machine beside the teacher's, the pairs, and the rest."""
-    broken = of("not ready: labs, disk", "prefill ? decode ? tokens/s")
-    slow = of("ready, with a warning: disk", "prefill 100 decode 10 tokens/s")
+    broken = line_with("not ready: labs, disk", "prefill ? decode ? tokens/s")
+    slow = line_with("ready, with a warning: disk", "prefill 100 decode 10 tokens/s")
     room = read_room("\n\n".join([LINE, f"> {broken}", f"Ada: {slow}", "see you on Monday"]))
     assert room.sentences(run_here(40)) == [
         "2 of 3 machines ready.",
@@ -307,21 +315,21 @@ def test_rates_of_a_room_are_compared_where_the_kernels_are_the_same():
 
 def test_a_pair_has_the_fastest_machine_without_a_warning():
     """A warned machine is the last choice for two people."""
-    fast = of("ready, with a warning: disk", "prefill 900 decode 500 tokens/s")
-    cleo = of(rates="prefill 900 decode 90 tokens/s")
-    lines = {"Ada": LINE, "Bert": fast, "Cleo": cleo, "Dan": of("not ready: labs")}
+    fast = line_with("ready, with a warning: disk", "prefill 900 decode 500 tokens/s")
+    cleo = line_with(rates="prefill 900 decode 90 tokens/s")
+    lines = {"Ada": LINE, "Bert": fast, "Cleo": cleo, "Dan": line_with("not ready: labs")}
     assert read_room("\n".join(f"{name}: {line}" for name, line in lines.items())).pairs == [("Dan", "Cleo")]
 
 
 def test_more_broken_machines_than_others_are_told():
     """Nobody is promised a partner who does not exist."""
-    room = read_room("\n".join([LINE, *3 * [str(of("not ready: labs"))]]))
+    room = read_room("\n".join([LINE, *3 * [str(line_with("not ready: labs"))]]))
     assert room.sentences(run_here(50))[-1] == "Bring 2 machines, for line 3, line 4."
 
 
 def test_who_sends_again_counts_once():
     """After a repair the last line of a name counts, also in a chat that puts the time before the name."""
-    room = read_room(f"[16:02] Ada: {of('not ready: labs')}\n[18:20] Ada: {LINE}")
+    room = read_room(f"[16:02] Ada: {line_with('not ready: labs')}\n[18:20] Ada: {LINE}")
     assert (room.ready, room.broken) == (["Ada"], [])
 
 
@@ -364,7 +372,7 @@ def test_the_doctor_checks_this_machine_for_a_workshop():
     """The command as a participant runs it: a real measurement, and a last line that can be read again."""
     command = [sys.executable, "-m", "inferlab.cli", "doctor", "--workshop", "two-hours"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
-    line = read_line(done.stdout.splitlines()[-1])
+    line = only_line(done.stdout.splitlines()[-1])
     assert line.decode_tokens_per_second > 0
     assert line.kernels.startswith("kernels: F16")
     assert done.returncode == (0 if line.is_ready else 1)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from marks import needs_rpc
@@ -45,11 +46,11 @@ class FreedModel:
 
 def test_a_simulation_is_read_from_the_log():
     """Buffers by device, each cache with its layers, and two servers that bear one name found apart."""
-    found = dry_run.read_log(LOG, ("127.0.0.1:1", "127.0.0.1:2"))
-    assert found.compute_bytes == {"gpu0": 3 * MIB, "gpu1": 4 * MIB, "host": 5 * MIB}
-    assert found.layers == ("host", "gpu1", "gpu0")
-    assert found.output_bytes == MIB // 2
-    assert [(cache.devices, cache.n_bytes) for cache in found.caches] == [
+    simulation = dry_run.read_log(LOG, ("127.0.0.1:1", "127.0.0.1:2"))
+    assert simulation.compute_bytes == {"gpu0": 3 * MIB, "gpu1": 4 * MIB, "host": 5 * MIB}
+    assert simulation.layers == ("host", "gpu1", "gpu0")
+    assert simulation.output_bytes == MIB // 2
+    assert [(cache.devices, cache.n_bytes) for cache in simulation.caches] == [
         ({0: "host", 1: "gpu1"}, 2 * MIB),
         ({0: "host"}, MIB // 4),
     ]
@@ -58,12 +59,12 @@ def test_a_simulation_is_read_from_the_log():
 @pytest.mark.engine
 def test_a_simulation_agrees_with_a_real_load():
     """Compute and output buffers of the embedded model, at the 0.01 MiB that llama.cpp prints."""
-    found = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY)
+    simulation = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY)
     engine = LlamaEngine()
     real = {b.kind: b.n_bytes for b in engine.open(tiny_model(), HOST_ONLY).buffers}
     engine.close()
-    assert (found.compute_bytes["host"], found.output_bytes) == (real["compute"], real["output"])
-    assert found.caches[0].n_bytes == real["kv_cache"]
+    assert (simulation.compute_bytes["host"], simulation.output_bytes) == (real["compute"], real["output"])
+    assert simulation.caches[0].n_bytes == real["kv_cache"]
 
 
 @pytest.mark.engine
@@ -96,9 +97,11 @@ def test_fewer_rows_of_logits_need_less():
 @needs_rpc
 def test_a_stand_in_takes_the_place_of_a_card():
     """A loopback device is asked as if it were the card, and everything is placed on it."""
-    found = dry_run.simulate_stand_in(synthetic_model.shape("qwen2.5-0.5b"), Settings(n_ctx=2048, devices=("CUDA0",)))
-    assert set(found.layers) == {"gpu0"}
-    assert set(found.compute_bytes) == {"host", "gpu0"}
+    simulation = dry_run.simulate_stand_in(
+        synthetic_model.shape("qwen2.5-0.5b"), Settings(n_ctx=2048, devices=("CUDA0",))
+    )
+    assert set(simulation.layers) == {"gpu0"}
+    assert set(simulation.compute_bytes) == {"host", "gpu0"}
 
 
 @pytest.mark.engine
@@ -117,8 +120,8 @@ def test_what_llama_cpp_refuses_is_refused(tmp_path):
 @pytest.mark.parametrize("name", KV_TYPES)
 def test_every_type_of_the_cache_reaches_llama_cpp(name):
     """Each type that `Settings` takes is one that the engine can ask for."""
-    found = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY.but(type_k=name, type_v=name), 0)
-    assert sum(cache.n_bytes for cache in found.caches) > 0
+    simulation = dry_run.simulate(read_gguf(tiny_model()), HOST_ONLY.but(type_k=name, type_v=name), 0)
+    assert sum(cache.n_bytes for cache in simulation.caches) > 0
 
 
 def test_the_same_question_is_asked_once(monkeypatch):
@@ -143,7 +146,8 @@ def test_a_model_is_loaded_once_for_each_placement(monkeypatch):
     loads = []
     monkeypatch.setattr(worker, "LoadedModel", lambda *_, **__: loads.append(FreedModel()) or loads[-1])
     simulating = object.__new__(worker.Worker)
-    simulating.api = simulating.devices = None
+    fields = SimpleNamespace(_fields_=[("n_gpu_layers", None)])
+    simulating.api, simulating.devices = SimpleNamespace(llama_model_params=fields), None
     simulating.log, simulating.without_weights = [], {}
 
     def load(**changes):

@@ -3,16 +3,12 @@
 import os
 import resource
 import shutil
-import signal
-import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 
 import inferlab as lab
@@ -38,19 +34,6 @@ def works(engine):
     return len(engine.generate([0, 5, 6], 3).tokens) == 3
 
 
-def workers(*options):
-    """Process ids of the engine workers that `pgrep` finds with these options; without any, all of this machine."""
-    command = ["pgrep", *options, "-f", "inferlab.engine.worker"]
-    return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
-
-
-def script(body, **more):
-    """Run Python code in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(body)], capture_output=True, text=True, timeout=300, check=False, **more
-    )
-
-
 def test_an_abort_inside_llama_cpp_becomes_an_error_with_its_last_words(engine):
     """Sampling without logits fails a check in llama.cpp, which aborts; the caller gets EngineCrashed."""
     engine.open(TINY, SMALL)
@@ -68,30 +51,6 @@ def test_a_request_that_takes_too_long_is_ended(engine):
         engine.generate([5] * 16000, 1)
     engine.timeout_seconds = 60
     assert works(engine)
-
-
-def test_memory_that_runs_out_is_an_error_and_not_a_dead_kernel():
-    """Under a limit on address space the context is refused, and a smaller one still works."""
-    done = script(
-        """
-        import resource
-        import inferlab as lab
-        from inferlab.engine.client import LlamaEngine
-        from inferlab.errors import EngineError
-        limit = 4 * 2**30
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        engine = LlamaEngine()
-        try:
-            engine.open(lab.tiny_model(), lab.Settings(n_ctx=2_000_000))
-        except EngineError as error:
-            print(type(error).__name__, error)
-        engine.open(lab.tiny_model(), lab.Settings(n_ctx=512))
-        print("tokens", len(engine.generate([0, 5, 6], 3).tokens))
-        """
-    )
-    assert "did not make a context of 2000000 tokens" in done.stdout, done.stderr
-    assert "a smaller n_ctx" in done.stdout
-    assert "tokens 3" in done.stdout
 
 
 def test_a_context_beyond_the_machines_memory_is_refused(engine):
@@ -163,25 +122,3 @@ def test_an_interrupt_in_a_notebook_leaves_the_kernel_and_the_next_cell_working(
     NotebookClient(book, timeout=300, kernel_name="python3").execute()
     assert "interrupted\n" in [o.get("text") for o in book.cells[0].outputs]
     assert "4 4\n" in [o.get("text") for o in book.cells[1].outputs]
-
-
-def test_a_killed_kernel_leaves_no_worker_behind():
-    """A worker ends with its notebook's kernel, even if that is killed outright."""
-    manager, client = start_new_kernel(kernel_name="python3")
-    client.execute("import inferlab as lab; lab.measure(n_prompt=512, n_gen=256, repeats=2000)")
-    kernel = manager.provisioner.pid
-    started = wait_for(lambda: workers("-P", str(kernel)))
-    time.sleep(1)
-    os.kill(kernel, signal.SIGKILL)
-    client.stop_channels()
-    assert started
-    assert wait_for(lambda: not (workers() & started))
-    manager.cleanup_resources()
-
-
-def wait_for(condition, seconds=60):
-    """The condition's first true value, or a false one after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return value

@@ -18,10 +18,10 @@ needs_program = pytest.mark.skipif(not built_program("llama-imatrix"), reason="n
 @needs_program
 def test_the_stored_matrix_is_what_the_program_makes_of_the_stored_text(tmp_path):
     """The first chunk again: the same sums, up to the order in which a processor adds."""
-    found = importance_matrix("tiny", calibration_text(), tmp_path / "one.gguf", n_chunks=1)
+    matrix = importance_matrix("tiny", calibration_text(), tmp_path / "one.gguf", n_chunks=1)
     stored = read_imatrix(tiny_imatrix("one-chunk"))
-    assert (found.datasets, found.n_chunks, found.tokens) == (stored.datasets, 1, stored.tokens)
-    for name, columns in found.columns.items():
+    assert (matrix.datasets, matrix.n_chunks, matrix.tokens) == (stored.datasets, 1, stored.tokens)
+    for name, columns in matrix.columns.items():
         assert columns == pytest.approx(stored.columns[name], rel=1e-3)
     assert os.listdir(tmp_path) == ["one.gguf"]
 

@@ -20,6 +20,7 @@ from inferlab.engine.loopback import loopback_device
 from inferlab.errors import DeviceUnavailable, EngineRefused, InvalidSettings
 from inferlab.machine import Device
 from inferlab.prediction import fit
+from inferlab.prediction.memory.request import planned_devices
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB, MIB
 
@@ -71,25 +72,14 @@ def test_a_card_of_24_becomes_one_of_8(asked, n_bytes):
     """What others use stays used: the limit is on the card as it is sold, and the machine shows it."""
     engine = Card(23 * GIB)
     with limit_vram(asked, engine=engine, holder=engine.holder()) as limit:
-        found = engine.machine().gpus[0]
+        card = engine.machine().gpus[0]
         assert (limit.device, limit.limited_to_bytes, limit.held_bytes) == ("CUDA0", n_bytes, 24 * GIB - n_bytes)
-        assert found.free_bytes == n_bytes - GIB
-        assert found.limited_to_bytes == n_bytes
-        assert found.memory_text.startswith("24.00 GiB, limited to ")
+        assert card.free_bytes == n_bytes - GIB
+        assert card.limited_to_bytes == n_bytes
+        assert card.memory_text.startswith("24.00 GiB, limited to ")
         assert "CUDA0 limited to" in engine.machine().badge("2026-01-31")
     after = engine.machine().gpus[0]
     assert (after.free_bytes, after.limited_to_bytes, engine.held) == (23 * GIB, None, 0)
-
-
-@pytest.mark.engine
-def test_what_fits_is_what_the_limit_leaves():
-    """A plan for this machine is held against the memory that is left, not against the card."""
-    engine = Card(24 * GIB)
-    mistral, settings = lab.shape("mistral-7b", "F16"), Settings(n_ctx=2048)
-    assert lab.fit(mistral, settings, engine.machine()).fits == "yes"
-    with limit_vram("8GiB", engine=engine, holder=engine.holder()):
-        found = lab.fit(mistral, settings, engine.machine())
-    assert (found.fits, found.free_bytes["gpu0"]) == ("no", 8 * GIB)
 
 
 def test_an_error_inside_the_block_gives_the_memory_back():
@@ -201,8 +191,8 @@ def test_a_loopback_device_has_a_wall_where_the_limit_puts_it(tmp_path):
             - lab.predict_memory(path, settings).devices["gpu0"].kv_cache_bytes
         ) / 1024
         sizes = {n: settings.but(n_ctx=int(n * limit / per_cell)) for n in (0.5, 1.5)}
-        with limit_vram(limit, device) as found:
-            assert (found.device, found.limited_to_bytes, found.held_bytes) == (device.endpoint, limit, None)
+        with limit_vram(limit, device) as limited:
+            assert (limited.device, limited.limited_to_bytes, limited.held_bytes) == (device.endpoint, limit, None)
             fits = {n: lab.fit(path, s, CPU_ONLY, reserve_bytes=0) for n, s in sizes.items()}
             assert {n: fit.fits for n, fit in fits.items()} == {0.5: "yes", 1.5: "no"}
             assert fits[0.5].free_bytes["gpu0"] == limit
@@ -217,16 +207,16 @@ def test_a_loopback_device_has_a_wall_where_the_limit_puts_it(tmp_path):
     engine.close()
 
 
-def test_a_room_of_an_rpc_device_is_not_another_devices():
+def test_free_memory_of_an_rpc_device_is_not_another_devices():
     """Without a word from it, what a far device has free is unknown; the card beside it is the plan's second."""
     machine = fit.machine_for(CPU_ONLY, "8GiB")
     settings = Settings(n_ctx=512, rpc_servers=("192.168.1.20:50052",))
-    assert fit.free_bytes(machine, settings) == {"gpu0": None, "gpu1": 8 * GIB}
+    assert fit.free_bytes(machine, planned_devices(settings, machine)) == {"gpu0": None, "gpu1": 8 * GIB}
 
 
-def test_a_room_is_that_of_the_device_that_was_named():
+def test_free_memory_is_that_of_the_device_that_was_named():
     """A plan's gpu0 is the device that the settings use, not the first one of the machine."""
     cards = [Device(f"CUDA{i}", "a card", "gpu", n * GIB, n * GIB, "CUDA") for i, n in enumerate((8, 24))]
     machine = replace(CPU_ONLY, devices=tuple(cards), ram_bytes=None)
-    assert fit.free_bytes(machine, Settings(devices=("CUDA1",))) == {"gpu0": 24 * GIB}
-    assert fit.free_bytes(machine, Settings(split_mode="none", main_gpu=1)) == {"gpu0": 24 * GIB}
+    for settings in (Settings(devices=("CUDA1",)), Settings(split_mode="none", main_gpu=1)):
+        assert fit.free_bytes(machine, planned_devices(settings, machine)) == {"gpu0": 24 * GIB}

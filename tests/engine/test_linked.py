@@ -32,7 +32,7 @@ def test_the_names_are_those_of_readelf():
 @pytest.mark.engine
 def test_no_library_of_llama_cpp_is_linked_to_cudnn():
     """Claim D31, on the installed build: libggml leads to its backends; with CUDA, that one needs cuBLAS, no cuDNN."""
-    found = linked_libraries()
-    assert "libggml-base" in found["libggml-cpu"]
-    assert not [name for names in found.values() for name in names if "cudnn" in name]
-    assert "libggml-cuda" not in found or "libcublas" in found["libggml-cuda"]
+    linked = linked_libraries()
+    assert "libggml-base" in linked["libggml-cpu"]
+    assert not [name for names in linked.values() for name in names if "cudnn" in name]
+    assert "libggml-cuda" not in linked or "libcublas" in linked["libggml-cuda"]

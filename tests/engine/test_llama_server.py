@@ -64,7 +64,7 @@ def test_a_server_is_ready_when_it_is_healthy_and_gone_afterwards(a_program):
     """503 is not ready; the port, the allocations and the chosen numbers come from the log."""
     with llama_server("m.gguf", Settings(), program=a_program(SERVES)) as server:
         assert server.port > 0
-        assert [(one.device, one.n_bytes) for one in server.buffers] == [("CPU", 2 * 2**20)]
+        assert [(buffer.device, buffer.n_bytes) for buffer in server.buffers] == [("CPU", 2 * 2**20)]
         assert server.settings.n_ctx == 512
         assert "no stamp" not in server.log
         child = server._child
@@ -109,12 +109,12 @@ def test_without_the_program_the_error_says_how_to_make_it(tmp_path):
 
 def test_settings_become_flags():
     """Slots are always said; what nobody chose and what is the default is left out; it stays on this computer."""
-    found = arguments("my model.gguf", Settings(n_seq_max=4, n_ctx=8192, n_batch=128, n_threads=2))
-    assert found[:6] == ["-m", "my model.gguf", "--host", "127.0.0.1", "--port", "0"]
-    assert "--offline" in found
+    words = arguments("my model.gguf", Settings(n_seq_max=4, n_ctx=8192, n_batch=128, n_threads=2))
+    assert words[:6] == ["-m", "my model.gguf", "--host", "127.0.0.1", "--port", "0"]
+    assert "--offline" in words
     for name, value in (("-np", "4"), ("-c", "8192"), ("-b", "128"), ("-t", "2")):
-        assert found[found.index(name) + 1] == value
-    assert not {"-ub", "-tb", "-ts", "--rpc"} & set(found)
+        assert words[words.index(name) + 1] == value
+    assert not {"-ub", "-tb", "-ts", "--rpc"} & set(words)
 
 
 def test_a_stamp_is_minutes_seconds_and_microseconds():

@@ -180,14 +180,14 @@ def test_a_waiting_measurement_says_how_many_are_before_it(queue, monkeypatch):
             others.pop(0).leave()
 
     with progress.shown_by(show), measurement_queue.turn():
-        found = measurement_queue.present_turn()
+        turn = measurement_queue.present_turn()
     assert lines == [
         "waiting for 3 measurements before this one",
         "waiting for 2 measurements before this one",
         "waiting for 1 measurement before this one",
         "",
     ]
-    assert (found.n_ahead, found.waited_seconds > 0) == (3, True)
+    assert (turn.n_ahead, turn.waited_seconds > 0) == (3, True)
 
 
 # --- quiet or disturbed -----------------------------------------------------------------------
@@ -206,8 +206,8 @@ def test_a_short_turn_is_looked_at_long_enough(queue, monkeypatch):
     for module in (measurement_queue, cpu_time):
         monkeypatch.setattr(module, "time", clock)
     with measurement_queue.turn():
-        found = measurement_queue.present_turn()
-    assert found.seconds == 0.3
+        turn = measurement_queue.present_turn()
+    assert turn.seconds == 0.3
 
 
 def test_the_time_of_a_child_is_this_process_own():
@@ -228,8 +228,8 @@ def test_what_another_process_computes_disturbs(queue):
     with measurement_queue.turn():
         subprocess.run([sys.executable, "-c", orphan], check=True)
         wait_until(lambda: measurement_queue.present_turn().seconds > 0.8)
-        found = measurement_queue.present_turn()
-    assert found.quiet is False
+        turn = measurement_queue.present_turn()
+    assert turn.quiet is False
 
 
 def test_the_machine_counts_what_this_process_computes():

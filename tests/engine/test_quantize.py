@@ -14,10 +14,9 @@ import pytest
 from fakes import write_gguf
 from quantizer import quantizer_types
 
-import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize, type_named
-from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, NotEnoughDisk, NotGGUF
+from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, NotEnoughDisk
 from inferlab.model.catalog import KnownModel
 from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.ggml_types import FILE_TYPES
@@ -227,13 +226,6 @@ def test_a_full_disk_is_found_out_before_writing(monkeypatch, engine, tmp_path):
     quantize(tiny_model(), "Q4_0", tmp_path / "second.gguf", engine=engine)
 
 
-def test_a_file_that_is_no_model_never_reaches_the_quantizer(engine, tmp_path):
-    """The header is checked first."""
-    (tmp_path / "model.gguf").write_bytes(b"PK\x03\x04" + bytes(100))
-    with pytest.raises(NotGGUF):
-        quantize(tmp_path / "model.gguf", "Q8_0", engine=engine)
-
-
 def test_a_model_that_llama_cpp_does_not_know_is_refused(engine, tmp_path):
     """A sound GGUF of an incomplete model gives llama.cpp's reason and no file."""
     with pytest.raises(EngineRefused, match="did not quantize"):
@@ -288,8 +280,3 @@ def test_a_killed_notebook_leaves_nothing_behind(tmp_path):
     while os.listdir(tmp_path) and time.monotonic() < until:
         time.sleep(0.02)
     assert os.listdir(tmp_path) == []
-
-
-def test_the_library_offers_it():
-    """`lab.quantize` is the function of this room."""
-    assert lab.quantize is quantize

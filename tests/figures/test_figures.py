@@ -8,39 +8,55 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fakes import WITH_GPU, made_plan, made_run, scripted_pass
+from fakes import BUFFERS, WITH_GPU, BatchEngine, made_plan, made_run, scripted_pass
 
 from inferlab import figures
+from inferlab.engine.log import Buffer
 from inferlab.figures import style
+from inferlab.measurement.depth import decode_at_depths
+from inferlab.model.find import tiny_model
+from inferlab.model.gguf import read_gguf
+from inferlab.prediction import cost
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
-from studies.links_and_rates import figures as links_and_rates_figures
+from studies.does_it_fit import figures as does_it_fit
 
 HEX = re.compile(r"#[0-9a-f]{6}")
 
 RUN = made_run()
 SHORT, LONG = made_run(n_prompt=8), made_run(n_prompt=16, passes=(scripted_pass(1.5), scripted_pass(0.9)))
-EVERY = {
+LONGER = made_plan(settings=Settings(n_ctx=512), devices={"gpu0": DeviceBytes(GIB, GIB, 0, 0)})
+SHORTER = made_plan(settings=Settings(n_ctx=256), devices={"gpu0": DeviceBytes(GIB, GIB // 2, 0, 0)})
+PLAN, TINY = made_plan(), read_gguf(tiny_model())
+
+
+def a_run(n_prompt, seconds):
+    """A run whose decoded tokens take so many seconds of the engine, with a cache of 8 MiB."""
+    cache = (*(b for b in BUFFERS if b.kind != "kv_cache"), Buffer("CPU", "kv_cache", 8 * MIB))
+    passes = (scripted_pass(gaps=[seconds] * 3, share=1.0),)
+    return made_run(n_prompt=n_prompt, n_gen=4, settings=Settings(n_ctx=1024), passes=passes, buffers=cache)
+
+
+RUNS = [a_run(250, 0.2), a_run(300, 0.3), a_run(600, 0.4)]
+MEASURED = {
     "timeline": figures.timeline(RUN),
     "ttft_against_prompt": figures.ttft_against_prompt([SHORT, LONG]),
     "token_times": figures.token_times(RUN),
     "buffers": figures.buffers(RUN),
     "requests": figures.requests([SHORT, LONG]),
+    "token_against_cells": figures.token_against_cells({"here": RUNS, "there": RUNS[:2]}),
+    "cache_runs": figures.cache_runs(RUNS),
 }
-
-PLAN = made_plan()
-LONGER = made_plan(settings=Settings(n_ctx=512), devices={"gpu0": DeviceBytes(GIB, GIB, 0, 0)})
-SHORTER = made_plan(settings=Settings(n_ctx=256), devices={"gpu0": DeviceBytes(GIB, GIB // 2, 0, 0)})
 PLANNED = {
     "memory_breakdown": figures.memory_breakdown(PLAN, {"gpu0": 8 * GIB, "host": None}),
     "layer_bytes": figures.layer_bytes(PLAN),
-    "context_against_memory": figures.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
-    "memory_residuals": figures.memory_residuals({"two layers": (PLAN, RUN)}),
+    "context_against_memory": does_it_fit.context_against_memory({"f16": [SHORTER, LONGER]}, 3 * GIB),
+    "memory_residuals": does_it_fit.memory_residuals({"two layers": (PLAN, RUN)}),
 }
-MEASURED = ("memory_residuals",)
-EVERY |= PLANNED
+PARTS = {"cost_by_part": figures.cost_by_part(TINY, 512), "tensor_bytes": figures.tensor_bytes(TINY)}
+EVERY = MEASURED | PLANNED | PARTS
 
 
 def badge(figure):
@@ -55,7 +71,7 @@ def test_every_figure_has_a_text_alternative(name):
     assert len(alt) > 40
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in PLANNED or name in MEASURED])
+@pytest.mark.parametrize("name", [*MEASURED, "memory_residuals"])
 def test_every_figure_carries_its_badge(name):
     """Below the axes stands who measured, when and with what, where long names at the left take no room from it."""
     assert RUN.badge in badge(EVERY[name])
@@ -67,7 +83,7 @@ def test_what_was_computed_is_never_called_measured(name):
     """A planned figure names its method and its model, and says that nothing was loaded."""
     assert badge(EVERY[name]).count("computed (closed form): example") == 1
     assert "nothing was loaded" in badge(EVERY[name])
-    assert ("measured" in badge(EVERY[name])) == (name in MEASURED)
+    assert ("measured" in badge(EVERY[name])) == (name == "memory_residuals")
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -84,7 +100,7 @@ def test_text_has_no_colour_of_its_own(name):
 def test_every_axis_that_measures_names_its_unit(name):
     """A number on an axis is never without a unit."""
     titles = [EVERY[name].layout[axis].title.text for axis in ("xaxis", "yaxis")]
-    assert any(re.search(r"millisecond|ms|MiB|GiB", title or "") for title in titles)
+    assert any(re.search(r"millisecond|ms|MiB|GiB|%", title or "") for title in titles)
 
 
 def test_the_timeline_is_one_real_pass():
@@ -102,13 +118,6 @@ def test_ttft_shows_every_pass_and_joins_the_medians():
     assert sorted(zip(points.x, points.y, strict=True)) == [(8, 500), (8, 700), (16, 900), (16, 1500)]
     assert (line.x, line.y) == ((8, 16), (600, 1200))
     assert EVERY["ttft_against_prompt"].layout.yaxis.rangemode == "tozero"
-
-
-def test_each_series_has_a_symbol_of_its_own_for_decode():
-    """Decode is orange everywhere, so the symbol tells two series apart."""
-    figure = links_and_rates_figures.rates_against_length({"Q4_K_M": [RUN], "F16": [RUN]}, {})
-    symbols = [trace.marker.symbol for trace in figure.data if trace.name.startswith("decode")]
-    assert len(set(symbols)) == 2
 
 
 def test_token_times_begin_with_the_second_token():
@@ -136,18 +145,19 @@ def test_buffers_stack_by_kind_for_each_device():
     assert sum(sum(bar.x) for bar in bars.values()) * MIB == sum(b.n_bytes for b in RUN.buffers)
 
 
-def test_a_plan_stacks_by_kind_with_the_room_of_each_device():
-    """The buffers' colours and order, in GiB, and a line across the bar of every device that tells its room."""
+def test_a_plan_stacks_by_kind_with_the_capacity_of_each_device():
+    """The buffers' colours and order, in GiB, and a line across the bar of a device that tells its capacity."""
     bars = {bar.name: bar for bar in EVERY["memory_breakdown"].data}
     assert bars["weights"].y == ("host", "gpu0")
     assert [x * GIB for x in bars["weights"].x] == [2 * MIB, 10 * MIB]
     assert bars["KV cache"].marker.color == next(b for b in EVERY["buffers"].data if b.name == "KV cache").marker.color
     (line,) = EVERY["memory_breakdown"].layout.shapes
     assert (line.x0, round(line.y0)) == (8, 1)
+    assert "room 8.00 GiB" in [note.text for note in EVERY["memory_breakdown"].layout.annotations]
 
 
 def test_a_small_plan_has_a_small_unit():
-    """Without a room in GiB, the bars of a model of some MiB are in MiB."""
+    """Without a capacity in GiB, the bars of a model of some MiB are in MiB."""
     figure = figures.memory_breakdown(PLAN)
     assert (figure.data[0].x, figure.layout.xaxis.title.text) == ((2, 10), "MiB")
 
@@ -170,22 +180,6 @@ def test_moved_experts_are_drawn_where_they_are():
     assert [round(n * MIB) for n in on_host.y[1:4]] == [row.moved_bytes.get("host", 0) for row in plan.layers[1:4]]
     assert on_host.y[1] > 0 == on_host.y[3]
     assert re.search(r"block 0 to block 1 on gpu0 \S+ MiB and \S+ MiB on host", figure.layout.meta["alt"])
-
-
-def test_a_context_grows_towards_the_line_of_the_room():
-    """The bytes of the whole device at each n_ctx, and the card's line at the height of its room."""
-    figure = EVERY["context_against_memory"]
-    assert (figure.data[0].x, figure.data[0].y) == ((256, 512), (1.5, 2))
-    assert figure.layout.shapes[0].y0 == 3
-
-
-def test_residuals_of_several_settings_stand_beside_the_logs_rounding():
-    """Each kind's difference in MiB at each setting, and a band as wide as two printed decimals allow."""
-    kinds = {trace.name: trace for trace in EVERY["memory_residuals"].data}
-    assert (kinds["weights"].y, kinds["weights"].x) == (("two layers", "two layers"), (0, 0))
-    assert (kinds["compute"].x, kinds["compute"].customdata) == ((0, -0.5), ("host", "gpu0"))
-    band = EVERY["memory_residuals"].layout.shapes[0]
-    assert (band.x0, band.x1) == (-0.005, 0.005)
 
 
 def test_requests_add_up_to_the_last_token():
@@ -230,6 +224,46 @@ def test_blue_and_orange_are_named_in_one_place():
     assert not phases & set(style.SERIES_COLOURS)
 
 
+def test_each_case_is_a_line_through_its_256_cell_steps():
+    """Three steps lie on the line that was put in: 0.1 s for each 256 cells."""
+    drawn, steps = EVERY["token_against_cells"].data[:2]
+    assert list(steps.x) == [256, 512, 768]
+    assert steps.y == pytest.approx((200, 300, 400))
+    assert drawn.y == pytest.approx((200, 400))
+
+
+def test_a_line_for_each_model_over_its_cells():
+    """Milliseconds of a token by the cells in use."""
+    depths = decode_at_depths(cells=(256, 512), n_gen=2, engine=BatchEngine())
+    figure = figures.token_against_depth({"MHA": depths, "MQA": depths})
+    lines = {trace.name: trace for trace in figure.data}
+    assert list(lines["MQA"].x) == [256, 512]
+    assert list(lines["MHA"].y) == [1250, 1250]
+
+
+def test_bars_of_measured_caches():
+    """Reserved and in use in MiB, and the time of a token in words; before the first press nothing is drawn."""
+    reserved, used = EVERY["cache_runs"].data
+    assert reserved.x == (8.0, 8.0, 8.0)
+    assert used.x[0] == pytest.approx(8 * 254 / 1024)
+    assert reserved.text[0] == "200.00 ms a token"
+    assert figures.cache_runs([]).layout.meta["alt"] == "Measured caches: none yet."
+
+
+def test_shares_of_a_token_add_up_to_a_hundred():
+    """Of the bytes, and of the operations."""
+    for bars in EVERY["cost_by_part"].data:
+        assert sum(bars.x) == pytest.approx(100)
+    assert EVERY["cost_by_part"].data[0].y[-1] == cost.CACHE
+
+
+def test_the_bars_of_a_file_are_its_bytes():
+    """Each type is a colour; all bars together are all tensors."""
+    bars = EVERY["tensor_bytes"].data
+    assert [bar.name for bar in bars] == ["F16", "F32"]
+    assert sum(sum(bar.x) for bar in bars) * MIB == pytest.approx(TINY.tensor_bytes)
+
+
 # --- what holds for every figure ----------------------------------------------------------------------
 
 
@@ -258,10 +292,19 @@ def test_an_axis_from_zero_goes_below_it_for_what_is_negative():
     "figure", [*(EVERY[name] for name in ("ttft_against_prompt", "context_against_memory"))], ids=["requests", "memory"]
 )
 def test_a_figure_from_zero_ends_on_a_tick_above_its_values(figure):
-    """The last tick of the vertical axis is at least the highest value drawn, a line of the room too."""
+    """The last tick of the vertical axis is at least the highest value drawn, a line of a capacity too."""
     axis = figure.layout.yaxis
     highest = max([y for trace in figure.data for y in trace.y] + [shape.y1 for shape in figure.layout.shapes])
     assert axis.range[1] // axis.dtick * axis.dtick >= highest
+
+
+def test_sizes_that_lie_close_have_no_labels_of_their_own():
+    """The least size is named, then powers of two before the others; every label has space on a phone."""
+    sizes = [1, 2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 17, 32]
+    assert style.tick_values(sizes) == [1, 4, 8, 12, 16, 32]
+    assert style.tick_values(sizes, log=True) == [1, 2, 3, 4, 6, 8, 16, 32]
+    for few in ([], [0], [64, 256, 512]):
+        assert style.tick_values(few) == few
 
 
 def test_a_heading_is_broken_where_a_phone_ends():
@@ -278,16 +321,11 @@ def test_a_heading_is_broken_where_a_phone_ends():
 def test_the_text_beside_the_longest_bar_ends_within_the_figure():
     """On a phone, bar and text together are no longer than the axis, whichever bar is the longest."""
     names, values, texts = ["gpu0: KV cache", "gpu0: output"], [37.8, 0.03], ["37.78 MiB, as planned", "0.03 MiB"]
-    least, most = style.room_beside_bars(names, values, texts)
+    least, most = style.space_beside_bars(names, values, texts)
     axis = style.NARROW_WIDTH - style.NARROW_MARGINS - style.LETTER_PIXELS * len(names[0])
     assert least == 0
     for value, text in zip(values, texts, strict=True):
         assert axis * value / most + style.LETTER_PIXELS * len(text) <= axis
-
-
-def test_the_room_of_a_device_has_its_unit():
-    """The line across a bar says how many GiB it stands for."""
-    assert "room 8.00 GiB" in [note.text for note in PLANNED["memory_breakdown"].layout.annotations]
 
 
 def test_every_figure_is_at_hand_whichever_modules_were_imported_before():

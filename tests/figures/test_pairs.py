@@ -26,7 +26,7 @@ def test_every_comparison_has_a_row_with_both_phases():
     assert [trace.name for trace in figure.data] == ["prefill", "decode"]
     prefill, decode = figure.data
     assert [round(x, 6) for x in decode.x] == [1.0, 4.0]
-    low, high = found["new"].interval("decode")
+    low, high = found["new"].compared("decode").interval
     assert (decode.x[1] + decode.error_x.array[1], decode.x[1] - decode.error_x.arrayminus[1]) == (high, low)
     assert list(prefill.marker.symbol) == ["circle-open", "circle"]
     assert list(figure.layout.yaxis.ticktext) == ["same", "new"]

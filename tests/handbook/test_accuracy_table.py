@@ -17,8 +17,8 @@ ONE = Point("llama-3.2-1b", "Q8_0", {"n_layer": 2, "n_vocab": 2048}, HERE, 128, 
 
 def accuracy():
     """Two points; the machine is as predicted for the first, and half as fast for the second."""
-    exact = {one.phase: one for one in Accuracy(CALIBRATED, (with_seconds(1.0, 1.0),)).checked()}
-    true = {phase: (128 if phase == "prefill" else 1) / one.predicted for phase, one in exact.items()}
+    exact = {rate.phase: rate for rate in Accuracy(CALIBRATED, (with_seconds(1.0, 1.0),)).checked()}
+    true = {phase: (128 if phase == "prefill" else 1) / rate.predicted for phase, rate in exact.items()}
     slow = {phase: 2 * seconds for phase, seconds in true.items()}
     return Accuracy(CALIBRATED, (with_seconds(*true.values()), replace(with_seconds(*slow.values()), mix="Q6_K")))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sphinx.builders.html._assets import _JavaScript
 
-from handbook import assets
+from handbook.delivery import assets
 
 WANTED = [
     _JavaScript("_static/documentation_options.js"),

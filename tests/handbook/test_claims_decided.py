@@ -366,8 +366,8 @@ def test_defaults_of_the_python_class_are_not_those_of_the_library(parameters):
     assert {name: repr(parameters[name].default) for name in python} == python
     structs = {"model": model, "context": context}
     fields = {option.c_name: option for option in options().values() if option.struct}
-    found = {name: getattr(structs[option.struct], name) for name, option in fields.items()}
-    assert found == {name: option.c_default for name, option in fields.items()}
+    defaults = {name: getattr(structs[option.struct], name) for name, option in fields.items()}
+    assert defaults == {name: option.c_default for name, option in fields.items()}
     assert (parameters["n_gpu_layers"].default, model.n_gpu_layers) == (0, -1)
     assert parameters["flash_attn"].default is False
     assert context.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO

@@ -2,7 +2,7 @@
 
 from bs4 import BeautifulSoup
 
-from handbook.code_lines import marked
+from handbook.directives.code_lines import marked
 
 
 def block(code: str) -> str:
@@ -29,7 +29,7 @@ def test_the_text_and_the_colours_stay():
     code = '<span class="c1"># a well-known  thing</span>\n<span class="nb">print</span><span class="p">(</span>1)\n'
     before, after = (BeautifulSoup(html, "html.parser") for html in (block(code), marked(block(code))))
     assert after.get_text() == before.get_text()
-    assert "".join(one.get_text() for one in after.select(".c1")) == "# a well-known  thing"
+    assert "".join(token.get_text() for token in after.select(".c1")) == "# a well-known  thing"
 
 
 def test_code_with_more_than_tokens_is_left_alone():

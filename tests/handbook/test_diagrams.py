@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from handbook import diagrams
+from handbook.directives import diagrams
 from inferlab.errors import StaleDiagram
 
 FOLDER = Path(__file__).parents[2] / "book" / "diagrams"
@@ -42,22 +42,17 @@ def test_a_current_picture_is_found_by_its_source(folder):
     assert diagrams.rendered("flowchart LR  \n  A --> B", folder) == (folder / "a.svg").read_text()
 
 
-def test_an_edited_source_is_stale_until_it_is_drawn_again(folder):
+@pytest.mark.parametrize(("name", "text"), [("a.mmd", "flowchart LR\n  A --> C\n"), ("settings.json", "{1: 2}")])
+def test_an_edited_source_or_palette_is_stale_until_it_is_drawn_again(folder, name, text):
     """The build says which diagram is stale and which command draws it."""
-    (folder / "a.mmd").write_text("flowchart LR\n  A --> C\n")
+    (folder / name).write_text(text)
     assert diagrams.stale(folder) == [folder / "a.mmd"]
     with pytest.raises(StaleDiagram, match=r"flowchart LR.*make diagrams"):
-        diagrams.rendered("flowchart LR\n  A --> C\n", folder)
-
-
-def test_changed_settings_make_every_picture_stale(folder):
-    """A new palette reaches all diagrams or the build fails."""
-    (folder / "settings.json").write_text('{"theme": "forest"}')
-    assert diagrams.stale(folder) == [folder / "a.mmd"]
+        diagrams.rendered((folder / "a.mmd").read_text(), folder)
 
 
 def test_check_reports_stale_diagrams_to_the_shell(folder, capsys):
-    """`python -m handbook.diagrams check` exits with 1 and names the file; 0 when all are current."""
+    """`python -m handbook.directives.diagrams check` exits with 1 and names the file; 0 when all are current."""
     assert diagrams.main(["check", "--folder", str(folder)]) == 0
     (folder / "a.svg").unlink()
     assert diagrams.main(["check", "--folder", str(folder)]) == 1

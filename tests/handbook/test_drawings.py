@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sphinx.errors import ExtensionError
 
-from handbook import drawings
 from handbook.chromium import NoBrowser, in_own_thread
-from handbook.drawings import SENTINELS, Drawings, page_colours, page_figure
+from handbook.directives import drawings
+from handbook.directives.drawings import SENTINELS, Drawings, page_colours, page_figure
 from inferlab import figures
 from inferlab.figures.style import blank, line
 
@@ -183,6 +183,6 @@ def test_without_playwright_there_is_no_browser(monkeypatch):
 
 
 def test_the_height_of_a_figure_is_that_of_its_layout():
-    """A page keeps the room, so that nothing moves when a figure is drawn anew."""
+    """A page keeps the space, so that nothing moves when a figure is drawn anew."""
     height = json.loads(json_of(example()))["layout"]["height"]
     assert f'style="height: {height}px"' in page_figure(json_of(example()), None, "figure-1")

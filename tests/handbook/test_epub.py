@@ -10,8 +10,8 @@ from zipfile import ZIP_STORED, ZipFile
 import pytest
 import small_site
 
-from handbook import epub
-from handbook.built_site import Entry, NotBuilt, built_site
+from handbook.delivery import epub
+from handbook.delivery.built_site import Entry, NotBuilt, built_site
 
 CHAPTER = "part/chapter.xhtml"
 

@@ -6,9 +6,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from handbook import fingerprints, study_use
-from handbook.execution_cache import Executions, is_ci, is_clean, page_key, restore_outputs
-from handbook.page_execution import Execution
+from handbook.execution import fingerprints, study_use
+from handbook.execution.execution_cache import Executions, is_ci, is_clean, page_key, restore_outputs
+from handbook.execution.page_execution import Execution
 
 RESULT = {"succeeded": True, "runtime": 1.5, "mtime": 1e9, "method": "force", "error": None, "traceback": None}
 PAGE = {"page": "page", "studies": "none"}
@@ -44,10 +44,10 @@ def test_results_are_used_with_the_same_page_and_context(tmp_path):
     glued = new_output("display_data", {"text/plain": "3"}, metadata={"scrapbook": {"name": "three"}})
     assert kept(tmp_path, glued, new_output("stream", name="stdout", text="hello\n"))
     later = executions(tmp_path)
-    found = later.find("book/page", PAGE)
-    assert found["result"] == RESULT
+    run = later.find("book/page", PAGE)
+    assert run["result"] == RESULT
     page = notebook()
-    restore_outputs(page, found)
+    restore_outputs(page, run)
     assert page.cells[1].outputs[0].metadata.scrapbook.name == "three"
     assert page.cells[1].outputs[1].text == "hello\n"
     assert page.metadata.source_map == [1, 2]

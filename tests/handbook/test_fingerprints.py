@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from handbook import fingerprints
+from handbook.execution import fingerprints
 from inferlab.machine import Device, Machine
 
 MACHINE = Machine(
@@ -64,7 +64,7 @@ def test_installed_packages_count_by_name_and_version():
     first = [("numpy", "1.0"), ("scipy", "1.0")]
     others = [[("numpy", "1.1"), ("scipy", "1.0")], [*first, ("new", "1")], first[:1]]
     assert fingerprints.packages_digest(first[::-1]) == fingerprints.packages_digest(first)
-    assert len({fingerprints.packages_digest(one) for one in [first, *others]}) == 4
+    assert len({fingerprints.packages_digest(packages) for packages in [first, *others]}) == 4
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handbook.formulas import Typesetter, equation
+from handbook.directives.formulas import Typesetter, equation
 
 ROOT = Path(__file__).parents[2]
 

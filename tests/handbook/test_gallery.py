@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from sphinx.errors import ExtensionError
 
-from handbook import gallery
+from handbook.directives import drawings, gallery
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "book" / "diagrams"
@@ -17,21 +17,21 @@ SVG = f"{{{gallery.SVG}}}"
 
 
 def alone(name: str, **options: str) -> str:
-    diagram = next(one for one in FOUND if one.name == name)
+    diagram = next(diagram for diagram in FOUND if diagram.name == name)
     svg = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     return gallery.standalone(svg, diagram.title, diagram.alt, ROOT, **options)
 
 
 def test_every_diagram_is_in_the_gallery_once_with_its_alternative():
     """No source is forgotten, and each says what it shows."""
-    assert [one.name for one in FOUND] == sorted(path.stem for path in FOLDER.glob("*.mmd"))
-    assert all(one.title and len(one.alt) > len(one.title) for one in FOUND)
+    assert [diagram.name for diagram in FOUND] == sorted(path.stem for path in FOLDER.glob("*.mmd"))
+    assert all(diagram.title and len(diagram.alt) > len(diagram.title) for diagram in FOUND)
 
 
 def test_every_diagram_is_explained_on_a_page():
     """The page and its label exist."""
     places = gallery.explained(ROOT)
-    assert set(places) == {one.name for one in FOUND}
+    assert set(places) == {diagram.name for diagram in FOUND}
     for page, label in places.values():
         assert f":name: {label}\n" in (ROOT / f"{page}.md").read_text(encoding="utf-8")
 
@@ -48,7 +48,7 @@ def test_a_diagram_on_no_page_and_one_without_words_are_refused(tmp_path):
         gallery.explained(tmp_path)
 
 
-@pytest.mark.parametrize("diagram", FOUND, ids=lambda one: one.name)
+@pytest.mark.parametrize("diagram", FOUND, ids=lambda diagram: diagram.name)
 def test_a_standalone_svg_needs_nothing_else(diagram):
     """It parses, has no variable of a page and no reference but to itself, and says title, description, license."""
     text = alone(diagram.name)
@@ -81,7 +81,7 @@ def test_a_picture_without_files_has_no_links():
 
 def test_a_png_has_twice_the_size_of_its_svg(tmp_path):
     """Drawn with the book's font; the file begins as a PNG does."""
-    svg, file = alone("three-clocks", face=gallery._face(ROOT)), tmp_path / "drawn.png"
+    svg, file = alone("three-clocks", face=drawings.font_face(ROOT)), tmp_path / "drawn.png"
     try:
         gallery.draw({file: svg})
     except gallery.NoBrowser as missing:
@@ -98,9 +98,9 @@ def test_without_a_browser_there_is_no_png_and_ci_fails(tmp_path, monkeypatch):
         raise gallery.NoBrowser("No Chromium.")
 
     monkeypatch.setattr(gallery, "draw", no_browser)
-    monkeypatch.setattr(gallery, "is_ci", lambda environ: False)
+    monkeypatch.setattr(drawings, "is_ci", lambda environ: False)
     gallery._pngs({"x": "<svg/>"}, tmp_path / "kept", tmp_path)
     assert list(tmp_path.glob("*.png")) == []
-    monkeypatch.setattr(gallery, "is_ci", lambda environ: True)
+    monkeypatch.setattr(drawings, "is_ci", lambda environ: True)
     with pytest.raises(ExtensionError, match="No diagram was drawn as PNG"):
         gallery._pngs({"x": "<svg/>"}, tmp_path / "kept", tmp_path)

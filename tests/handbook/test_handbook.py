@@ -15,7 +15,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import handbook
-from handbook import assets, page_kernel, tables
+from handbook.delivery import assets
+from handbook.directives import tables
+from handbook.execution import page_kernel
 from inferlab import figures
 
 

@@ -10,9 +10,9 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
 
-from handbook import fingerprints, study_use
-from handbook.execution_cache import Executions
-from handbook.incremental import lock_build, summary
+from handbook.execution import fingerprints, study_use
+from handbook.execution.execution_cache import Executions
+from handbook.execution.incremental import lock_build, summary
 
 pytestmark = pytest.mark.engine  # what a page depends on includes the devices that llama.cpp finds
 

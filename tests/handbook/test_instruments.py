@@ -14,9 +14,9 @@ import pytest
 from bare_planner import ABSENT, NOT_IN_WEBASSEMBLY
 from servers import serving
 
-from handbook import instruments, serve
-from handbook.assets import npm_folder
-from handbook.instrument_directive import loaded
+from handbook.delivery import instruments, serve
+from handbook.delivery.assets import npm_folder
+from handbook.directives.instrument_directive import loaded
 from inferlab.errors import EngineUnavailable
 from inferlab.instruments.views import html_of
 from inferlab.model.find import tiny_model
@@ -159,9 +159,9 @@ def test_webassembly_imports_every_module_of_the_library(tmp_path):
 
 def test_modules_are_followed_into_functions_and_left_out_where_a_page_lacks_what_they_need(small_library):
     """What needs NumPy at its head is left out, and what leans on that; a branch or a function may need it."""
-    found = ["inferlab", "inferlab.deep", "inferlab.deep.found", "inferlab.instruments"]
-    found += ["inferlab.instruments.dropped", "inferlab.light"]
-    assert instruments.modules(["inferlab.instruments"]) == found
+    names = ["inferlab", "inferlab.deep", "inferlab.deep.found", "inferlab.instruments"]
+    names += ["inferlab.instruments.dropped", "inferlab.light"]
+    assert instruments.modules(["inferlab.instruments"]) == names
 
 
 def test_an_entry_that_a_page_cannot_import_is_an_error(small_library):
@@ -220,8 +220,8 @@ def test_a_worker_answers_each_message_in_its_order(site, browser):
     file = {"kind": "slice", "name": "../a/b.gguf", "size": 40_000_000_000, "start": 5_000_000_000, "text": "GGUF"}
     told = page.evaluate(ASK, [ask({"n_ctx": "4096"}), file, ask({"n_ctx": "8192"})])
     page.close()
-    assert [one["kind"] for one in told] == ["progress", "progress", "ready", "answer", "read", "answer"]
-    questions = [one["answer"]["question"] for one in told if one["kind"] == "answer"]
+    assert [reply["kind"] for reply in told] == ["progress", "progress", "ready", "answer", "read", "answer"]
+    questions = [reply["answer"]["question"] for reply in told if reply["kind"] == "answer"]
     assert questions == [{"n_ctx": "4096"}, {"n_ctx": "8192"}]
     assert told[4] == {"kind": "read", "name": "../a/b.gguf", "told": [40_000_000_000, 5_000_000_000, "GGUF", False]}
 

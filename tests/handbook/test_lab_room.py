@@ -38,11 +38,8 @@ def test_the_start_page_has_every_lab_in_the_order_of_the_index():
 
 
 def test_the_start_page_says_which_cells_were_run(root):
-    """A cell whose output the repository keeps is not counted."""
+    """A cell whose output the repository keeps is not counted; a lab is done when all others were run."""
     assert "| [0 Check](00-check.ipynb) | Is it ready? | 10 | nothing | 1 of 2 |" in lab_room.start_page(root)
-
-
-def test_a_lab_is_done_when_all_of_its_own_cells_were_run(root):
     (root / "labs" / "00-check.ipynb").write_text(json.dumps({"cells": [KEPT, cell(4), cell(5)]}))
     assert "| nothing | all |" in lab_room.start_page(root)
 
@@ -60,8 +57,8 @@ def test_seconds_of_computing_stand_there_only_after_a_build(root):
 def test_code_that_asks_or_reveals_is_hidden_in_jupyterlab_as_on_the_page(lab):
     """A question is read once, and no source tells an outcome before its answer is committed."""
     cells = json.loads(lab.read_text(encoding="utf-8"))["cells"]
-    for one in cells:
-        source, tags = "".join(one["source"]), one["metadata"].get("tags", ())
-        if one["cell_type"] == "code" and ("remove-input" in tags or ".reveal(" in source):
-            assert one["metadata"].get("jupyter") == {"source_hidden": True}, source
+    for cell in cells:
+        source, tags = "".join(cell["source"]), cell["metadata"].get("tags", ())
+        if cell["cell_type"] == "code" and ("remove-input" in tags or ".reveal(" in source):
+            assert cell["metadata"].get("jupyter") == {"source_hidden": True}, source
             assert {"hide-input", "remove-input"} & set(tags), source

@@ -13,8 +13,8 @@ from docutils.statemachine import StringList
 from docutils.utils import new_document
 from sphinx.errors import ExtensionError
 
-from handbook import launch
-from handbook.launch import Repository, repository
+from handbook.directives import launch
+from handbook.directives.launch import Repository, repository
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def test_a_lab_has_its_links_below_its_title(monkeypatch):
     page = lab_page()
     launch._add_links(APP, page)
     line = page[0][1]
-    binder, colab = (one["refuri"] for one in line.findall(nodes.reference))
+    binder, colab = (link["refuri"] for link in line.findall(nodes.reference))
     assert binder == "https://mybinder.org/v2/gh/ada/handbook/next?urlpath=lab/tree/labs/03-follow-the-pipeline.ipynb"
     assert colab.endswith("/github/ada/handbook/blob/next/labs/03-follow-the-pipeline.ipynb")
     assert line.astext().endswith("what works there, and what does not.")

@@ -3,8 +3,8 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from handbook import page_kernel
-from handbook.page_execution import execute, take_cell_seconds
+from handbook.execution import page_kernel
+from handbook.execution.page_execution import execute, take_cell_seconds
 
 KERNELSPEC = {"name": "python3", "display_name": "Python 3", "language": "python"}
 COMPUTES = "subprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 0.5: pass'])"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 import small_site
 
-from handbook import pdf
-from handbook.built_site import NotBuilt, built_site
 from handbook.chromium import blank_page, in_own_thread
+from handbook.delivery import pdf
+from handbook.delivery.built_site import NotBuilt, built_site
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +19,11 @@ def site(tmp_path_factory):
 
 
 @in_own_thread
-def laid_out(site, found: str):
+def laid_out(site, script: str):
     """What a script finds in the page that is printed."""
     with blank_page(java_script_enabled=False) as page:
         pdf.lay_out(page, site)
-        return page.evaluate(found)
+        return page.evaluate(script)
 
 
 @pytest.mark.usefixtures("browser")
@@ -87,29 +86,29 @@ ANSWERS = """() => {
 @pytest.mark.usefixtures("browser")
 def test_the_answers_of_a_page_stand_at_its_end(site):
     """Each leads back to its question, or to where it stood; from there and from the question a link leads to it."""
-    found = laid_out(site, ANSWERS)
-    assert found["titles"] == [
+    seen = laid_out(site, ANSWERS)
+    assert seen["titles"] == [
         "Answer: Which (back to the question)",
         "Outcome (back to the question)",
         "Solution to Exercise 1",
         "Answers (back to the question)",
     ]
-    assert found["moved"] == [f"page-2-answer-{n}" for n in (1, 2, 3, 4)]
-    assert found["places"] == [
+    assert seen["moved"] == [f"page-2-answer-{n}" for n in (1, 2, 3, 4)]
+    assert seen["places"] == [
         ["See the answer", "#page-2-answer-1"],
         ["Answer: Which", "#page-2-answer-1"],
         ["Outcome", "#page-2-answer-2"],
         ["Solution to Exercise 1", "#page-2-answer-3"],
         ["Answers", "#page-2-answer-4"],
     ]
-    assert [href for _, href in found["back"]] == [
+    assert [href for _, href in seen["back"]] == [
         "#page-2-prediction-1",
         "#page-2-place-of-answer-2",
         "#page-2-ex",
         "#page-2-place-of-answer-4",
     ]
-    assert (found["broken"], found["figure"]) == ([], "Its caption")
-    assert (found["last"], found["controls"]) == ("page-2-answers", 0)
+    assert (seen["broken"], seen["figure"]) == ([], "Its caption")
+    assert (seen["last"], seen["controls"]) == ("page-2-answers", 0)
 
 
 @pytest.mark.usefixtures("browser")
@@ -137,17 +136,11 @@ def test_a_page_alone_leads_to_the_site_that_knows_its_address(tmp_path):
 
 
 @pytest.mark.usefixtures("browser")
-def test_a_picture_is_found_from_its_own_page(site):
-    """Its address starts at the page that shows it, not at the first one, and it is loaded before all is printed."""
-    loaded = "() => [...document.querySelectorAll('article img')].map((image) => [image.complete, image.naturalWidth])"
-    assert laid_out(site, loaded) == [[True, 9]]
-
-
-@pytest.mark.usefixtures("browser")
-def test_a_page_has_its_own_sheets(site):
-    """What only one page loads, as those with an instrument do, colours it in the file too."""
-    colour = "() => getComputedStyle(document.querySelector('article .legend')).color"
-    assert laid_out(site, colour) == "rgb(1, 2, 3)"
+def test_a_page_has_its_pictures_and_its_own_sheets(site):
+    """A picture is found from its own page, loaded before all is printed; what one page loads colours it here, too."""
+    seen = """() => [[...document.querySelectorAll('article img')].map((image) => [image.complete, image.naturalWidth]),
+      getComputedStyle(document.querySelector('article .legend')).color]"""
+    assert laid_out(site, seen) == [[[True, 9]], "rgb(1, 2, 3)"]
 
 
 def test_an_unknown_page_is_refused_with_a_near_one(tmp_path, monkeypatch, capsys):
@@ -158,14 +151,4 @@ def test_an_unknown_page_is_refused_with_a_near_one(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     assert pdf.main("part/chaptre") == 1
     assert "no page 'part/chaptre'. Did you mean part/chapter?" in capsys.readouterr().err
-    assert not list(tmp_path.rglob("*.pdf"))
-
-
-def test_without_a_browser_the_command_says_so(tmp_path, monkeypatch, capsys):
-    """It says how to get one, and leaves no file."""
-    small_site.build(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
-    assert pdf.main() == 1
-    assert "playwright is missing" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.pdf"))

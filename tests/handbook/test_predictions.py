@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from bs4 import BeautifulSoup
+import sphinx_page
 from sphinx.errors import ExtensionError
-from sphinx.testing.util import SphinxTestApp
-from sphinx.util.docutils import docutils_namespace
 
-from handbook.predictions import lab_question
+from handbook.directives.predictions import lab_question
 
-ROOT = Path(__file__).parents[2]
 PAGE = """# A page
 
 ```{predict}
@@ -42,26 +39,10 @@ def notebook(folder: Path, source: str) -> Path:
 
 @pytest.fixture
 def built(tmp_path):
-    """A function: the page's HTML and the build's warnings."""
-
-    def build(page: str) -> tuple[BeautifulSoup, str]:
-        (tmp_path / "labs").mkdir(exist_ok=True)
-        notebook(tmp_path / "labs", LAB)
-        (tmp_path / "index.md").write_text(page, encoding="utf-8")
-        (tmp_path / "conf.py").write_text(
-            'extensions = ["myst_parser", "handbook.predictions"]\nexclude_patterns = ["labs"]\n', encoding="utf-8"
-        )
-        # Sphinx keeps the suffixes of an earlier build in the same process.
-        suffixes = {"source_suffix": {".md": "markdown"}}
-        with docutils_namespace():
-            app = SphinxTestApp(srcdir=tmp_path, freshenv=True, confoverrides=suffixes)
-            app.build()
-            warnings = app.warning.getvalue()
-            app.cleanup()
-        html = (Path(app.outdir) / "index.html").read_text(encoding="utf-8")
-        return BeautifulSoup(html, "html.parser"), warnings
-
-    return build
+    """A function: the page, and the build's warnings."""
+    (tmp_path / "labs").mkdir()
+    notebook(tmp_path / "labs", LAB)
+    return lambda page: sphinx_page.built(tmp_path, page, "handbook.directives.predictions", exclude_patterns=["labs"])
 
 
 def test_a_box_holds_its_questions_and_choices(built):
@@ -70,8 +51,8 @@ def test_a_box_holds_its_questions_and_choices(built):
     assert warnings == ""
     box = soup.select_one(".admonition.predict")
     assert "For all questions." in box.get_text()
-    assert [one.get_text() for one in box.select("legend")] == ["1. Size. How large?", "2. Pace. How fast is it?"]
-    assert [one.get_text() for one in box.select("label")] == ["small", "large", "faster", "slower"]
+    assert [legend.get_text() for legend in box.select("legend")] == ["1. Size. How large?", "2. Pace. How fast is it?"]
+    assert [label.get_text() for label in box.select("label")] == ["small", "large", "faster", "slower"]
     assert len({radio["name"] for radio in box.select("input[type=radio]")}) == 2
 
 
@@ -80,7 +61,7 @@ def test_each_answer_is_a_fold_with_the_title_of_its_question(built):
     soup, _ = built(PAGE)
     folds = soup.select(".compare details")
     assert [fold.summary.get_text() for fold in folds] == ["Answer 1: Size", "Answer 2: Pace"]
-    assert [fold["data-question"] for fold in folds] == [one["id"] for one in soup.select("fieldset")]
+    assert [fold["data-question"] for fold in folds] == [question["id"] for question in soup.select("fieldset")]
     assert not any(fold.has_attr("open") for fold in folds)
     assert folds[0].select_one("p .math")
 
@@ -89,7 +70,7 @@ def test_answers_may_stand_in_several_places(built):
     """A list that begins with 2 answers question 2."""
     soup, warnings = built(PAGE.replace("\n2. Slower", "\n```\n\nA measurement.\n\n```{compare}\n2. Slower"))
     assert warnings == ""
-    assert [one.summary.get_text() for one in soup.select("details")] == ["Answer 1: Size", "Answer 2: Pace"]
+    assert [fold.summary.get_text() for fold in soup.select("details")] == ["Answer 1: Size", "Answer 2: Pace"]
 
 
 def test_a_single_question_has_no_number(built):

@@ -13,7 +13,7 @@ import pytest
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
-from handbook import fingerprints, recorded_runs
+from handbook.execution import fingerprints, recorded_runs
 
 ROOT = Path(__file__).parents[2]
 HEAD = """---

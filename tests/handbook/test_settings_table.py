@@ -1,17 +1,18 @@
 """The directive and the role for the settings of five programs: what is in a cell, what is cited, what is refused."""
 
-import io
 import re
 from pathlib import Path
 
 import pytest
+import sphinx_page
+from bs4 import BeautifulSoup
 from docutils import nodes
 
-from handbook.settings_table import default_text, settings_table, sources_text
-from inferlab.errors import InvalidSettings
+from handbook.directives.settings_table import default_text, settings_table, sources_text
 from inferlab.options.names import option_named, options, program_named, programs
 
 EVERY = list(programs().values())
+BIBLIOGRAPHY = Path(__file__).parents[2] / "book" / "references.bib"
 
 
 def cells(name: str) -> dict[str, str]:
@@ -35,9 +36,9 @@ def test_a_row_has_name_and_default_in_each_program():
 
 def test_what_a_program_lacks_is_none():
     """Ollama hands variables on to its llama-server, so there the variable stands."""
-    found = cells("cpu_moe")
-    assert {found["llama-cpp-python"], found["LM Studio"], found["vLLM"]} == {"none"}
-    assert found["Ollama"] == "LLAMA_ARG_CPU_MOE: for its llama-server"
+    texts = cells("cpu_moe")
+    assert {texts["llama-cpp-python"], texts["LM Studio"], texts["vLLM"]} == {"none"}
+    assert texts["Ollama"] == "LLAMA_ARG_CPU_MOE: for its llama-server"
     assert cells("op_offload")["Ollama"] == "none"
     assert cells("n_cpu_ffn")["Ollama"] == "not in its llama.cpp, b10488"
 
@@ -47,14 +48,14 @@ def test_every_cell_says_whose_it_is():
     table = settings_table(list(options().values()), EVERY)
     assert {"stack", "settings"} <= set(table["classes"])
     for row in next(iter(table.findall(nodes.tbody))).findall(nodes.row):
-        labels = [one.astext().strip() for one in row.findall(nodes.inline) if "stack-label" in one["classes"]]
+        labels = [text.astext().strip() for text in row.findall(nodes.inline) if "stack-label" in text["classes"]]
         assert labels == [program.title for program in EVERY]
 
 
 def test_names_are_code_and_titles_are_not():
     """What one types is a literal, what one looks for in an interface is text."""
     table = settings_table([option_named("n_ctx")], [program_named("LM Studio")])
-    assert [one.astext() for one in table.findall(nodes.literal)] == ["--context-length"]
+    assert [code.astext() for code in table.findall(nodes.literal)] == ["--context-length"]
 
 
 @pytest.mark.parametrize("name", options())
@@ -83,86 +84,63 @@ def test_no_default_is_left_without_a_name_or_a_word(name):
         assert default or not named, f"{name} has a name in {program.title} and no default"
 
 
-def built(tmp_path: Path, page: str) -> tuple[str, str]:
-    """The HTML of one page and what Sphinx complained about."""
-    from sphinx.application import Sphinx
-    from sphinx.util.docutils import docutils_namespace, patch_docutils
+@pytest.fixture
+def built(tmp_path):
+    """A function: the page, and what Sphinx complained about."""
+    (tmp_path / "references.bib").write_text(BIBLIOGRAPHY.read_text(encoding="utf-8"), encoding="utf-8")
 
-    (tmp_path / "index.md").write_text(f"# Page\n\n{page}\n\n```{{bibliography}}\n```\n")
-    bibliography = Path(__file__).parents[2] / "book" / "references.bib"
-    (tmp_path / "references.bib").write_text(bibliography.read_text(encoding="utf-8"), encoding="utf-8")
-    complaints = io.StringIO()
-    confoverrides = {
-        "extensions": ["myst_parser", "sphinxcontrib.bibtex", "handbook.settings_table"],
-        "bibtex_bibfiles": ["references.bib"],
-        "source_suffix": {".md": "markdown"},  # MyST-NB of another test writes itself into the default
-        "numfig": True,
-    }
-    with patch_docutils(tmp_path), docutils_namespace():
-        app = Sphinx(
-            tmp_path,
-            None,
-            tmp_path / "out",
-            tmp_path / "doctrees",
-            "html",
-            confoverrides,
-            status=None,
-            warning=complaints,
-        )
-        app.build()
-    return (tmp_path / "out" / "index.html").read_text(encoding="utf-8"), complaints.getvalue()
+    def build(page: str) -> tuple[BeautifulSoup, str]:
+        extensions = ("sphinxcontrib.bibtex", "handbook.directives.settings_table")
+        text = f"# Page\n\n{page}\n\n```{{bibliography}}\n```\n"
+        return sphinx_page.built(tmp_path, text, *extensions, bibtex_bibfiles=["references.bib"], numfig=True)
+
+    return build
 
 
-def test_a_page_has_a_numbered_table_with_its_sources(tmp_path):
+def test_a_page_has_a_numbered_table_with_its_sources(built):
     """With a caption it can be referred to; below it stand the versions with their citations."""
     table = "```{settings} n_ctx type_k\n:engines: Ollama LM-Studio\n:caption: *Names*\n:name: tab-x\n```"
-    html, complaints = built(tmp_path, f"{table}\n\n{{numref}}`tab-x`")
+    page, complaints = built(f"{table}\n\n{{numref}}`tab-x`")
     assert complaints == ""
-    assert "Table 1" in html
-    assert len(re.findall(r"<td>", html)) == 6
-    assert re.search(r"Read in Ollama 0\.33\.0-rc2 <span.*?href=.*?; state of August 2026\.", html)
+    assert "Table 1" in page.get_text()
+    assert len(page.select("td")) == 6
+    read = page.select_one(".settings-read")
+    assert re.search(r"Read in Ollama 0\.33\.0-rc2 .*; state of August 2026\.", read.get_text())
+    assert read.a["href"]
 
 
-def test_versions_are_told_once_on_a_page(tmp_path):
+def test_versions_are_told_once_on_a_page(built):
     """A second table of the same programs is the table alone; one with another program says what was read of both."""
     table = "```{settings} n_ctx\n:engines: Ollama\n```"
-    html, complaints = built(tmp_path, f"{table}\n\n{table}\n\n{table.replace('Ollama', 'Ollama vLLM')}")
+    page, complaints = built(f"{table}\n\n{table}\n\n{table.replace('Ollama', 'Ollama vLLM')}")
     assert complaints == ""
-    assert len(re.findall("<table", html)) == 3
-    assert html.count("Read in Ollama") == 2
+    assert (len(page.select("table")), page.get_text().count("Read in Ollama")) == (3, 2)
 
 
-def test_one_name_stands_in_a_sentence(tmp_path):
+def test_one_name_stands_in_a_sentence(built):
     """A name is code; of LM Studio it is the title in its interface, which is none."""
-    html, complaints = built(tmp_path, "{setting}`n_ctx`, {setting}`n_ctx:ollama`, {setting}`n_ctx:LM-Studio`.")
+    page, complaints = built("{setting}`n_ctx`, {setting}`n_ctx:ollama`, {setting}`n_ctx:LM-Studio`.")
     assert complaints == ""
-    text = re.sub(r"<[^>]+>", "", html)
-    assert "-c, num_ctx, Context Length." in text
+    assert "-c, num_ctx, Context Length." in page.get_text()
 
 
-def test_a_command_with_a_name_in_it_is_one_code(tmp_path):
+def test_a_command_with_a_name_in_it_is_one_code(built):
     """What stands before and behind the name in a program is in the same box."""
-    html, complaints = built(tmp_path, "{setting}`<n_gpu_layers> all` and {setting}`set <n_gpu_layers:ollama> 99`.")
+    page, complaints = built("{setting}`<n_gpu_layers> all` and {setting}`set <n_gpu_layers:ollama> 99`.")
     assert complaints == ""
-    codes = [re.sub(r"<[^>]+>", "", code) for code in re.findall(r"<code.*?</code>", html)]
-    assert codes == ["-ngl all", "set num_gpu 99"]
+    assert [code.get_text() for code in page.select("code")] == ["-ngl all", "set num_gpu 99"]
 
 
 @pytest.mark.parametrize(
     ("page", "complaint"),
     [
         ("```{settings} n_ctxt\n```", "There is no setting 'n_ctxt' in the table of settings. Did you mean 'n_ctx'?"),
+        ("```{settings} voltage\n```", "There are: n_threads, "),
         ("```{settings} n_ctx\n:engines: KoboldCpp\n```", "There is no program 'KoboldCpp' in the table of settings."),
         ("{setting}`n_ctx:koboldcpp`", "There is no program 'koboldcpp'"),
         ("{setting}`cpu_moe:vllm`", "vllm has no name for cpu_moe"),
     ],
 )
-def test_a_misspelt_name_fails_the_build(tmp_path, page, complaint):
+def test_a_misspelt_name_fails_the_build(built, page, complaint):
     """With the nearest name that there is."""
-    assert complaint in built(tmp_path, page)[1]
-
-
-def test_an_unknown_setting_lists_what_there_is():
-    """When no name is near."""
-    with pytest.raises(InvalidSettings, match=r"There are: n_threads, "):
-        option_named("voltage")
+    assert complaint in built(page)[1]

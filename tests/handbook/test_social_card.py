@@ -4,16 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from handbook import drawings, findable, social_card
+from handbook.delivery import findable, social_card
+from handbook.directives import drawings
 
 ROOT = Path(__file__).parents[2]
 SVG = '<svg viewBox="0 0 9 9"><text style="fill:var(--pst-color-text-base)">decode</text></svg>'
 
 
-def test_the_card_shows_the_figure_of_the_front_page():
-    """The same drawing as on the page; where the page has none, title and answer stand alone."""
+def test_the_card_shows_title_answer_and_the_figure_of_the_front_page():
+    """Its text is escaped; where the page has no figure, title and answer stand alone."""
     assert SVG in social_card.drawing("A", "Why?", b"font", SVG)
-    assert "<svg" not in social_card.drawing("A", "Why?", b"font")
+    plain = social_card.drawing("A & B", "Why?", b"font")
+    assert "<h1>A &amp; B</h1>" in plain
+    assert "<p>Why?</p>" in plain
+    assert [left for left in ("<svg", "@title@", "@font@") if left in plain] == []
 
 
 def test_the_figure_of_a_card_has_the_light_colours_of_the_book():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from handbook import study_use
-from handbook.study_use import studies_digest, studies_named
+from handbook.execution import study_use
+from handbook.execution.study_use import studies_digest, studies_named
 from inferlab.records import studies
 
 
@@ -53,7 +53,7 @@ def test_an_edit_in_a_study_counts_for_those_who_name_it(tmp_path, monkeypatch):
 
 def test_what_all_studies_share_counts_for_every_page():
     """`recipes` belongs to the library's digest, a study does not."""
-    from handbook import fingerprints
+    from handbook.execution import fingerprints
 
     assert fingerprints.library_digest() != fingerprints.library_digest([])
     assert studies_digest("nothing") == studies_digest("from inferlab import figures")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fontTools.ttLib import TTFont
 
-from handbook import stylesheet
+from handbook.delivery import stylesheet
 
 SHEETS = {
     "styles/theme.css": """

@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sphinx_page
 from bs4 import BeautifulSoup
-from sphinx.testing.util import SphinxTestApp
-from sphinx.util.docutils import docutils_namespace
 
-from handbook.syllabus import listed
+from handbook.directives.syllabus import listed
 from handbook.workshop_minutes import (
     Block,
     Line,
@@ -95,27 +94,20 @@ A word.
 
 @pytest.fixture
 def built(tmp_path):
-    """A function: the HTML of the page of blocks, and the build's warnings."""
+    """A function: the page of blocks, and the build's warnings."""
+    (tmp_path / "labs").mkdir()
+    (tmp_path / "labs" / "one.ipynb").write_text(json.dumps({"cells": CELLS}), encoding="utf-8")
+    for name, text in {"chapter": CHAPTER, "labs/one": LAB}.items():
+        (tmp_path / f"{name}.md").write_text(text, encoding="utf-8")
 
     def build(seconds=(1.0, 30.0, 30.0, 60.0), page=PAGE, **words) -> tuple[BeautifulSoup, str]:
-        (tmp_path / "labs").mkdir(exist_ok=True)
-        (tmp_path / "labs" / "one.ipynb").write_text(json.dumps({"cells": CELLS}), encoding="utf-8")
-        texts = {
-            "index": TOC + page.format(**{"minutes": 60, "said": "once", **words}),
-            "chapter": CHAPTER,
-            "labs/one": LAB,
-        }
-        for name, text in texts.items():
-            (tmp_path / f"{name}.md").write_text(text, encoding="utf-8")
-        (tmp_path / "conf.py").write_text('extensions = ["myst_parser", "handbook.syllabus"]\n', encoding="utf-8")
-        with docutils_namespace():
-            app = SphinxTestApp(srcdir=tmp_path, freshenv=True, confoverrides={"source_suffix": {".md": "markdown"}})
-            app.env.nb_metadata = {"labs/one": {"exec_data": {"cell_seconds": seconds}}} if seconds else {}
-            app.build()
-            warnings = app.warning.getvalue()
-            app.cleanup()
-        html = (tmp_path / "_build" / "html" / "index.html").read_text(encoding="utf-8")
-        return BeautifulSoup(html, "html.parser"), warnings
+        kept = {"labs/one": {"exec_data": {"cell_seconds": seconds}}} if seconds else {}
+        return sphinx_page.built(
+            tmp_path,
+            TOC + page.format(**{"minutes": 60, "said": "once", **words}),
+            "handbook.directives.syllabus",
+            prepare=lambda app: setattr(app.env, "nb_metadata", kept),
+        )
 
     return build
 
@@ -141,9 +133,8 @@ def test_a_plan_adds_up_from_its_start(built):
 
 def test_the_minutes_follow_the_cells_of_the_lab(built):
     """A lab whose cells take longer makes its block longer; cells of other sections count for nothing."""
-    quick, slow, elsewhere = (
-        minutes_of(built(seconds)[0])[0] for seconds in ([1, 30, 30, 60], [1, 30, 30, 300], [600, 30, 30, 60])
-    )
+    measured = ([1, 30, 30, 60], [1, 30, 30, 300], [600, 30, 30, 60])
+    quick, slow, elsewhere = (minutes_of(built(seconds)[0])[0] for seconds in measured)
     assert "4 for the machine" in quick
     assert "12 for the machine" in slow
     assert elsewhere == quick
@@ -227,19 +218,17 @@ def test_blocks_are_left_out_from_the_last():
     assert plan.left_out(minutes) == ["c"]
     assert replace(plan, minutes=20).left_out(minutes) == ["c", "a"]
     assert replace(plan, minutes=35).left_out(minutes) == []
-    assert (
-        rest_text(replace(plan, minutes=5), {**minutes}, [])
-        == "The blocks and breaks take 35 minutes, 30 more than there are."
-    )
+    told = rest_text(replace(plan, minutes=5), minutes, [])
+    assert told == "The blocks and breaks take 35 minutes, 30 more than there are."
 
 
 def test_the_pace_is_cited_or_given():
     """Rates name a source of the bibliography, and each given says what it is."""
-    found = pace_data()
+    data = pace_data()
     sources = (ROOT / "book" / "references.bib").read_text(encoding="utf-8")
-    assert all(f"{{{rate['source']}," in sources for rate in found["rates"].values())
-    assert found["givens"].keys() == found["words"].keys()
-    assert len(pace_rows()) == len(found["rates"]) + len(found["givens"])
+    assert all(f"{{{rate['source']}," in sources for rate in data["rates"].values())
+    assert data["givens"].keys() == data["words"].keys()
+    assert len(pace_rows()) == len(data["rates"]) + len(data["givens"])
 
 
 def test_a_minute_is_rounded_up():
@@ -264,8 +253,8 @@ def test_a_syllabus_is_checked_for_the_labs_that_its_plan_has():
 
 def blocks_of_the_book() -> dict[str, dict[str, str]]:
     """The options of every block, by the block's name."""
-    found = BLOCK.findall((ROOT / "book" / "teaching" / "blocks.md").read_text(encoding="utf-8"))
-    return {name: dict(re.findall(r'^:(\w+): "?(.*?)"?$', body, re.MULTILINE)) for name, body in found}
+    blocks = BLOCK.findall((ROOT / "book" / "teaching" / "blocks.md").read_text(encoding="utf-8"))
+    return {name: dict(re.findall(r'^:(\w+): "?(.*?)"?$', body, re.MULTILINE)) for name, body in blocks}
 
 
 BLOCKS = {name: options for name, options in blocks_of_the_book().items() if "lab" in options}
@@ -275,8 +264,8 @@ BLOCKS = {name: options for name, options in blocks_of_the_book().items() if "la
 def test_a_block_runs_without_the_sections_that_it_leaves_out(name):
     """What its cells use is defined at the lab's top, by the block itself, or by an earlier block of that lab."""
     until_here = list(BLOCKS)[: list(BLOCKS).index(name) + 1]
-    same_lab = [BLOCKS[one] for one in until_here if BLOCKS[one]["lab"] == BLOCKS[name]["lab"]]
-    sections = [part for one in same_lab for part in listed(one["sections"])]
+    same_lab = [BLOCKS[block] for block in until_here if BLOCKS[block]["lab"] == BLOCKS[name]["lab"]]
+    sections = [part for block in same_lab for part in listed(block["sections"])]
     path = ROOT / "labs" / f"{BLOCKS[name]['lab']}.ipynb"
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
@@ -293,8 +282,8 @@ def names_of(source: str) -> tuple[set[str], set[str]]:
     """The names that a cell uses, and those that it makes."""
     tree = list(ast.walk(ast.parse(source)))
     names = [node for node in tree if isinstance(node, ast.Name)]
-    imported = [one for node in tree if isinstance(node, (ast.Import, ast.ImportFrom)) for one in node.names]
+    imported = [alias for node in tree if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
     made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    made |= {(one.asname or one.name).partition(".")[0] for one in imported}
+    made |= {(alias.asname or alias.name).partition(".")[0] for alias in imported}
     made |= {node.arg for node in tree if isinstance(node, ast.arg)}
     return {node.id for node in names if isinstance(node.ctx, ast.Load)}, made

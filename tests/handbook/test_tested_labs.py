@@ -7,8 +7,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from handbook import fingerprints
-from handbook.execution_cache import Executions, page_parts
+from handbook.execution import fingerprints
+from handbook.execution.execution_cache import Executions, page_parts
 
 pytestmark = pytest.mark.engine  # what a page depends on includes the devices that llama.cpp finds
 
@@ -26,27 +26,29 @@ def kept(tmp_path):
         (tmp_path / "labs").mkdir()
         nbformat.write(notebook, tmp_path / "labs" / "one.ipynb")
         command = [sys.executable, "-m", "pytest", "labs", "--rootdir", str(tmp_path), "--nbval-lax", *options]
-        done = subprocess.run([*command, "-p", "handbook.tested_labs"], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, "-p", "handbook.execution.tested_labs"], cwd=tmp_path, capture_output=True, text=True
+        )
         build = Executions(tmp_path, tmp_path / "_build" / ".executed", fingerprints.context())
         as_read = nbformat.read(tmp_path / "labs" / "one.ipynb", as_version=4)
-        found = build.find("labs/one", page_parts(as_read))
-        return found, f"{build.because}\n{done.stdout}{done.stderr}"
+        run = build.find("labs/one", page_parts(as_read))
+        return run, f"{build.because}\n{done.stdout}{done.stderr}"
 
     return run
 
 
 def test_a_tested_lab_is_not_executed_again(kept):
     """Its page finds the outputs of its cells, made by the kernel of the pages, with their time and duration."""
-    found, why = kept(ON_A_PAGE, GLUED)
-    assert found, why
-    (printed,), shown = [outputs for _, outputs in found["cells"]]
+    run, why = kept(ON_A_PAGE, GLUED)
+    assert run, why
+    (printed,), shown = [outputs for _, outputs in run["cells"]]
     assert printed["text"] == "a page: 1\n"
     assert [output.get("metadata", {}).get("scrapbook", {}).get("name") for output in shown] == ["answer", None]
     assert shown[-1]["data"]["text/plain"] == "42"
-    assert found["metadata"]["language_info"]["pygments_lexer"] == "ipython3"
-    assert found["result"]["succeeded"]
-    assert 0 < found["result"]["runtime"] < 60
-    assert sum(found["result"]["cell_seconds"]) == pytest.approx(found["result"]["runtime"])
+    assert run["metadata"]["language_info"]["pygments_lexer"] == "ipython3"
+    assert run["result"]["succeeded"]
+    assert 0 < run["result"]["runtime"] < 60
+    assert sum(run["result"]["cell_seconds"]) == pytest.approx(run["result"]["runtime"])
 
 
 @pytest.mark.parametrize(
@@ -61,5 +63,5 @@ def test_a_tested_lab_is_not_executed_again(kept):
 )
 def test_a_lab_with_a_cell_that_did_not_pass_is_executed_again(kept, cell, options):
     """One cell that failed, was noisy, or was left out, and the page executes the lab itself."""
-    found, _ = kept(ON_A_PAGE, cell, options=options)
-    assert found is None
+    run, _ = kept(ON_A_PAGE, cell, options=options)
+    assert run is None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from handbook import translation
-from handbook.translation import catalog
+from handbook.delivery import translation
+from handbook.delivery.translation import catalog
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"`+[^`]+`+")
@@ -43,7 +43,7 @@ def test_a_translated_page_is_whole(extracted, po):
 @pytest.mark.engine
 def test_extraction_leaves_the_site_alone(extracted):
     """What Sphinx has read of the pages for another format would end the next `make book`."""
-    assert sorted(one.name for one in extracted.parent.iterdir()) == ["gettext", "gettext.yml"]
+    assert sorted(path.name for path in extracted.parent.iterdir()) == ["gettext", "gettext.yml"]
 
 
 @pytest.mark.parametrize("po", PAGES, ids=lambda po: po.stem)
@@ -72,8 +72,8 @@ def test_an_edit_marks_the_translation(tmp_path):
     pot = tmp_path / "page.pot"
     pot.write_text('msgid "The memory of a card is nearly full."\nmsgstr ""\n\nmsgid "Quantization"\nmsgstr ""\n')
     translation.update(po, pot)
-    found = {text: (message.string, message.fuzzy) for text, message in messages(po).items()}
-    assert found == {
+    told = {text: (message.string, message.fuzzy) for text, message in messages(po).items()}
+    assert told == {
         "The memory of a card is nearly full.": ("Der Speicher ist voll.", True),
         "Quantization": ("", False),
     }
@@ -81,10 +81,10 @@ def test_an_edit_marks_the_translation(tmp_path):
 
 def test_settings_are_merged():
     """A build in a language has all other settings of the book."""
-    found = translation.settings(ROOT, {"sphinx": {"config": {"language": LANGUAGE}}})
-    assert found["sphinx"]["config"]["language"] == LANGUAGE
-    assert found["sphinx"]["config"]["locale_dirs"] == ["locale"]
-    assert "handbook" in found["sphinx"]["extra_extensions"]
+    settings = translation.settings(ROOT, {"sphinx": {"config": {"language": LANGUAGE}}})
+    assert settings["sphinx"]["config"]["language"] == LANGUAGE
+    assert settings["sphinx"]["config"]["locale_dirs"] == ["locale"]
+    assert "handbook" in settings["sphinx"]["extra_extensions"]
 
 
 def test_an_unknown_language_ends_with_the_known_ones():

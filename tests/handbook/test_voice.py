@@ -78,19 +78,19 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"\{[\w:-]+\}`([^`<]*?)(?:\s*<[^>`]*>)?`", r"\1", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.|[A-Z]\.) )", text)
-    return [one for block in blocks for one in split(block)]
+    return [sentence for block in blocks for sentence in split(block)]
 
 
 @by_name
 def test_no_sentence_is_too_long_to_be_read_once(path):
     """Thirty-two words are the most, twenty the aim."""
-    assert [one for one in sentences(markdown(path)) if len(one.split()) > LONGEST_SENTENCE] == []
+    assert [sentence for sentence in sentences(markdown(path)) if len(sentence.split()) > LONGEST_SENTENCE] == []
 
 
 @by_name
 def test_a_page_speaks_of_the_subject_and_in_the_words_of_the_field(path):
     """No word of a private language, and no document that the reader has never seen."""
-    assert [found[0] for one in sentences(markdown(path)) for found in UNWANTED.finditer(one)] == []
+    assert [word[0] for sentence in sentences(markdown(path)) for word in UNWANTED.finditer(sentence)] == []
 
 
 @of_chapters
@@ -130,10 +130,10 @@ def test_a_chapter_carries_its_number(key):
 def test_a_long_sentence_and_an_odd_word_are_noticed():
     """The checks above can fail; code, tables and formulas count for nothing."""
     code = "```sh\na desk\n```\n| desk |\n"
-    found = sentences("# Head\n\nOne {term}`knob <x>` of [many](y.md) is here. " + 40 * "long " + "\n\n" + code)
-    assert found[0] == "One knob of many is here."
-    assert [len(one.split()) for one in found] == [6, 40]
-    assert [hit[0] for one in found for hit in UNWANTED.finditer(one)] == ["knob"]
+    read = sentences("# Head\n\nOne {term}`knob <x>` of [many](y.md) is here. " + 40 * "long " + "\n\n" + code)
+    assert read[0] == "One knob of many is here."
+    assert [len(sentence.split()) for sentence in read] == [6, 40]
+    assert [hit[0] for sentence in read for hit in UNWANTED.finditer(sentence)] == ["knob"]
 
 
 def test_text_in_a_box_and_a_caption_are_read():

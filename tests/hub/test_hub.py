@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-import load_test
 import pytest
 import requests
+import simulated_students
 
 HUB = Path(__file__).parents[2] / "hub"
 pytestmark = pytest.mark.skipif(
@@ -25,14 +25,14 @@ print(json.dumps([sys.executable, len(os.sched_getaffinity(0)), resource.getrlim
 def room(tmp_path_factory):
     """The folder and the address of a running hub."""
     folder = tmp_path_factory.mktemp("room")
-    with load_test.running_hub(["ada"], folder) as address:
+    with simulated_students.running_hub(["ada"], folder) as address:
         yield folder / "room", address
 
 
 def test_a_name_on_the_list_gets_its_labs_and_a_limited_kernel(room):
     """From the login to a cell's output: the book's Python, the student's own folder, its cores, and the queue."""
     folder, address = room
-    browser = load_test.Browser(address, "ada", time.monotonic() + 120)
+    browser = simulated_students.Browser(address, "ada", time.monotonic() + 120)
     browser.log_in()
     browser.start_server()
     assert (folder / "students" / "ada" / "labs" / "start.md").is_file()
@@ -48,4 +48,4 @@ def test_a_name_on_the_list_gets_its_labs_and_a_limited_kernel(room):
 def test_a_name_that_is_not_on_the_list_stays_outside(room):
     """A stranger cannot choose a password."""
     with pytest.raises(requests.HTTPError, match="403"):
-        load_test.Browser(room[1], "eve", time.monotonic() + 60).log_in()
+        simulated_students.Browser(room[1], "eve", time.monotonic() + 60).log_in()

@@ -59,8 +59,8 @@ def test_the_start_page_lists_the_students_own_labs(tmp_path):
 def test_a_list_of_names(tmp_path):
     """Comments and empty lines do not count, and a teacher is marked."""
     (tmp_path / "names.txt").write_text("# room 3\nteacher teacher\n\nada  # first row\nben\n")
-    found = read_list(tmp_path / "names.txt")
-    assert (found.names, found.teachers) == (("teacher", "ada", "ben"), {"teacher"})
+    students = read_list(tmp_path / "names.txt")
+    assert (students.names, students.teachers) == (("teacher", "ada", "ben"), {"teacher"})
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ class Kernel:
 
 @pytest.fixture
 def kernels():
-    found = [Kernel(512 * MIB, [FIRST_CORE]) for _ in range(2)]
-    yield found
-    for kernel in found:
+    started = [Kernel(512 * MIB, [FIRST_CORE]) for _ in range(2)]
+    yield started
+    for kernel in started:
         kernel.close()
 
 
@@ -95,11 +95,11 @@ def test_busy_loops_stay_on_the_students_cores():
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
     ) as student:
         children = [psutil.Process(int(pid)) for pid in student.stdout.readline().split()]
-        began, before = time.monotonic(), sum(sum(one.cpu_times()[:2]) for one in children)
+        began, before = time.monotonic(), sum(sum(child.cpu_times()[:2]) for child in children)
         time.sleep(1)
-        computed = sum(sum(one.cpu_times()[:2]) for one in children) - before
+        computed = sum(sum(child.cpu_times()[:2]) for child in children) - before
         passed = time.monotonic() - began
-        assert [one.cpu_affinity() for one in children] == [[FIRST_CORE]] * 4
+        assert [child.cpu_affinity() for child in children] == [[FIRST_CORE]] * 4
         student.stdin.close()
     assert computed < 1.1 * passed + 0.05
 

@@ -20,16 +20,16 @@ def test_prometheus_scrapes_a_server_that_answers(program):
     if not shutil.which("prometheus"):
         pytest.skip("prometheus is not installed")
     requests = [HttpRequest(16, 300, seed=seed) for seed in range(3)] + [HttpRequest(16, 1, 6.0)]
-    found = watch_server(requests, lab.tiny_model(), SETTINGS, interval_seconds=0.5)
+    found = watch_server(requests, SETTINGS, 0.5, lab.tiny_model())
     assert [one.query for one in found.series] == list(QUERIES.values())
-    assert max(found.of("answers").values) > 0
+    assert max(found.series_of("answers").values) > 0
     assert found.prometheus
 
 
 def test_a_reader_of_the_metrics_leaves_answers_whole(program):
     """Pairs come in the order without, with."""
     program("llama-server")
-    found = scrape_pairs(lab.tiny_model(), SETTINGS, every_seconds=0.02, n_pairs=2, n_gen=20)
+    found = scrape_pairs(SETTINGS, every_seconds=0.02, n_pairs=2, n_gen=20, model=lab.tiny_model())
     assert [one.replies[0].n_tokens for one in found] == [20] * 4
 
 

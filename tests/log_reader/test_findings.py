@@ -90,6 +90,8 @@ SYMPTOMS = {
     25: ("slower with time, GPU lost", ["throttled", "gpu-lost"]),
 }
 """What people report -> the rules that find it, as far as it leaves a trace in a log."""
+SHOWN = [*(names for _, names in LOGS.values()), *FOUND.values()]
+"""What is found in each log of the tests."""
 
 
 def ids(report):
@@ -116,16 +118,14 @@ def test_a_message_that_is_cited_is_found(name):
 
 def test_every_rule_finds_something():
     """No rule is there that no log of the tests shows."""
-    shown = {one for _, found in LOGS.values() for one in found} | {one for found in FOUND.values() for one in found}
-    assert shown == set(rules())
+    assert {name for names in SHOWN for name in names} == set(rules())
 
 
 @pytest.mark.parametrize("symptom", SYMPTOMS)
 def test_a_symptom_is_found(symptom):
     """Every symptom that people report has a log in which it is found."""
-    shown = [*(found for _, found in LOGS.values()), *FOUND.values()]
     for rule in SYMPTOMS[symptom][1]:
-        assert any(rule in found for found in shown)
+        assert any(rule in names for names in SHOWN)
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -201,7 +201,7 @@ def test_what_the_book_does_not_treat_has_no_page(name):
     assert lab.explain(LOGS[name][0]).findings[0].page == ""
 
 
-@pytest.mark.parametrize("name", [name for name, (_, found) in LOGS.items() if "load-failed" in found])
+@pytest.mark.parametrize("name", [name for name, (_, names) in LOGS.items() if "load-failed" in names])
 def test_a_failed_load_is_shown_with_its_error(name):
     """The finding quotes a line of the log, the one that says most of the cause, and says that it failed."""
     finding = lab.explain(LOGS[name][0]).findings[0]
@@ -216,13 +216,14 @@ def test_a_failure_that_was_overcome_is_none():
     assert ids(lab.explain(SERVER + HEALTHY + READY + failed)) == ["load-failed"]
 
 
-@pytest.mark.parametrize("found", [path.stem for path in RUNS.glob("*.log")])
-def test_the_last_lines_of_a_failed_load_are_enough(found):
+@pytest.mark.parametrize("name", FOUND)
+def test_the_last_lines_of_a_failed_load_are_enough(name):
     """Whatever is left of a log of a run that ended in a failed load, something failed in it."""
-    lines = (RUNS / f"{found}.log").read_text(encoding="utf-8").splitlines()
+    lines = (RUNS / f"{name}.log").read_text(encoding="utf-8").splitlines()
     if any("exiting due to" in line for line in lines):
         for kept in range(1, 6):
-            assert "fault" in {one.severity for one in lab.explain("\n".join(["", *lines[-kept:], ""])).findings}
+            report = lab.explain("\n".join(["", *lines[-kept:], ""]))
+            assert "fault" in {finding.severity for finding in report.findings}
 
 
 def test_the_last_search_of_ollama_counts():
@@ -236,7 +237,7 @@ def test_the_last_search_of_ollama_counts():
 @pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
 def test_a_condition_of_a_fix_is_known(rule):
     """`[unless …]` names what a log can show, and no such mark is left in a sentence that is told."""
-    for sentence in (one for fixes in (rule.fix, *rule.fixes.values()) for one in fixes):
+    for sentence in (text for fixes in (rule.fix, *rule.fixes.values()) for text in fixes):
         assert set(named(sentence)) <= set(DONE)
         assert "unless " not in still_to_do([sentence], None)[0]
 
@@ -254,7 +255,7 @@ def test_what_the_log_shows_as_done_is_not_advised(log):
 
 
 def test_no_room_is_made_where_the_layers_fit():
-    """With enough free memory all layers belong on the GPU at once; without it, room comes first."""
+    """With enough free memory all layers belong on the GPU at once; without it, free memory comes first."""
     half = START + MODEL + weights(2000.0, 2167.0, "17/33") + context()
     roomy = lab.explain(card(free=11000) + half).findings[0]
     assert [sentence.partition(" (")[0] for sentence in roomy.fix] == ["Put all layers on the GPU"]

@@ -29,7 +29,7 @@ def test_sizes_take_turns_and_warm_up():
     """Every round goes through all sizes, and the first step of each turn is not among the counted ones."""
     engine = BatchEngine()
     found = batched_decode(sizes=(1, 4), n_prompt=5, n_gen=3, repeats=2, engine=engine, progress=False)
-    assert engine.steps == [5, *([1] * 4 + [4] * 4) * 2]
+    assert engine.steps == [5, *[1] * 4, *[4] * 8, *[1] * 4]
     assert [len(point.step_seconds) for point in found.points] == [6, 6]
 
 

@@ -43,14 +43,10 @@ def test_the_highest_of_several_measurements_counts():
 
 
 def test_a_point_is_held_to_the_lower_roof():
-    """Left of the ridge bandwidth times intensity, right of it the matrix rate."""
+    """Left of the ridge, FLOP over bytes per second, bandwidth times intensity, right of it the matrix rate."""
     roof = Ceiling("host", 2, 20e9, {"F16": 200e9})
+    assert roof.ridge("F16") == 10
     assert [ceilings.allowed(roof, "F16", intensity) for intensity in (2, 100)] == [40e9, 200e9]
-
-
-def test_both_roofs_meet_at_the_ridge():
-    """The ridge is FLOP per second over bytes per second."""
-    assert Ceiling("host", 2, 20e9, {"F16": 200e9}).ridge("F16") == 10
 
 
 def test_a_link_has_two_directions_and_a_round_trip():

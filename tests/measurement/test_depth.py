@@ -9,7 +9,7 @@ import inferlab as lab
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Step
 from inferlab.errors import InvalidSettings
-from inferlab.measurement.depth import DepthScaling, decode_at_depths, decode_beside, decode_in_turns, round_ratios
+from inferlab.measurement.depth import DepthScaling, compare_rounds, decode_at_depths, decode_beside, decode_in_turns
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.prediction.memory import kv_cache_bytes
@@ -80,6 +80,6 @@ def test_rounds_are_compared_one_by_one():
     twice = replace(found, seconds={256: (2.0, 2.0, 3.0, 5.0)})
     once = replace(found, seconds={256: (1.0, 1.0, 2.0, 2.0)})
     assert isinstance(twice, DepthScaling)
-    assert round_ratios(twice, once, 256, rounds=2) == (2.0, 2.0)
+    assert compare_rounds(twice, once, 256, rounds=2).ratios == (2.0, 2.0)
     with pytest.raises(InvalidSettings, match="4 and 4 tokens are not the same number in each of 3 rounds"):
-        round_ratios(twice, once, 256, rounds=3)
+        compare_rounds(twice, once, 256, rounds=3)

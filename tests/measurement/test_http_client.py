@@ -16,21 +16,21 @@ def test_each_event_is_stamped_when_it_arrives():
     """A pause of the server lies between two events, not before the first or after the last."""
     first, *rest = answer()
     with scripted_server([first, 0.2, *rest]) as (port, bodies):
-        found = ask(port)
-    times = [one.seconds for one in found.events]
+        stamped = ask(port)
+    times = [event.seconds for event in stamped.events]
     assert bodies == [{"prompt": [1, 2]}]
-    assert found.sent_seconds < found.headers_seconds <= times[0] < times[-1] <= found.ended_seconds
+    assert stamped.sent_seconds < stamped.headers_seconds <= times[0] < times[-1] <= stamped.ended_seconds
     assert times[1] - times[0] == pytest.approx(0.2, abs=0.1)
-    assert times[0] - found.sent_seconds < 0.15
+    assert times[0] - stamped.sent_seconds < 0.15
 
 
 def test_an_event_has_its_data_and_its_bytes():
     """Pings, which are comments, are no events; two events in one chunk of HTTP are two."""
     text = event({"content": "é", "stop": False, "tokens_predicted": 2})
     with scripted_server([b":\n\n", text + text, answer()[-1]]) as (port, _):
-        found = ask(port).events[:-1]
-    assert [one.data["content"] for one in found] == ["é", "é"]
-    assert [one.n_bytes for one in found] == [len(text)] * 2
+        stamped = ask(port).events[:-1]
+    assert [part.data["content"] for part in stamped] == ["é", "é"]
+    assert [part.n_bytes for part in stamped] == [len(text)] * 2
 
 
 @pytest.mark.parametrize(

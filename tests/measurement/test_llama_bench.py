@@ -18,7 +18,6 @@ from inferlab.errors import RecordError
 from inferlab.measurement.llama_bench import (
     DEFAULTS,
     FIELDS,
-    export_llama_bench,
     from_rows,
     import_llama_bench,
     to_rows,
@@ -96,14 +95,10 @@ def test_the_statistics_are_llama_benchs(printed):
         assert ours["samples_ts"] == pytest.approx(theirs["samples_ts"], rel=1e-4)
 
 
-def test_one_pass_has_no_deviation():
-    """llama-bench says 0 there, and so do the rows."""
+def test_a_run_of_one_pass_or_one_token_has_rows():
+    """The deviation of one pass is 0, as llama-bench says; one token came out of the prefill and has no tg row."""
     for row in to_rows(made_run(passes=(scripted_pass(),))):
         assert (row["stddev_ns"], row["stddev_ts"]) == (0, 0.0)
-
-
-def test_a_run_of_one_token_has_no_tg_row():
-    """Its only token came out of the prefill."""
     assert [row["n_gen"] for row in to_rows(made_run(n_gen=1, passes=(scripted_pass(gaps=()),)))] == [0]
 
 
@@ -171,15 +166,6 @@ def test_two_builds_can_be_joined_as_llama_cpps_script_does():
     assert sorted(joined) == [(0, 2, 1.0), (8, 0, 1.0)]
 
 
-def test_a_file_is_json_or_json_lines_by_its_name(tmp_path):
-    """Both forms that llama-bench prints are written, and hold the same rows."""
-    run = made_run()
-    array = export_llama_bench(run, tmp_path / "run.json").read_text()
-    lines = export_llama_bench([run, run], tmp_path / "runs.jsonl").read_text()
-    assert json.loads(array) == to_rows(run)
-    assert [json.loads(line) for line in lines.splitlines()] == to_rows(run) * 2
-
-
 def test_the_command_line_prints_the_rows(monkeypatch, capsys):
     """`inferlab measure --llama-bench` prints an array that llama.cpp's script reads from a file."""
     monkeypatch.setattr("inferlab.cli.measure.measure", lambda *_, **__: made_run())
@@ -190,8 +176,8 @@ def test_the_command_line_prints_the_rows(monkeypatch, capsys):
 # --- import -----------------------------------------------------------------------------------
 
 
-def test_what_llama_bench_printed_becomes_a_run():
-    """Its pp row and the tg row at that depth are one run, with the medians of its samples."""
+def test_what_llama_bench_printed_becomes_a_run(tmp_path):
+    """Its pp row and the tg row at that depth are one run, with the medians of its samples, which can be stored."""
     (run,) = import_llama_bench(PRINTED)
     assert (run.n_prompt, run.n_gen, len(run.passes)) == (512, 128, 5)
     assert run.prefill_tokens_per_second == pytest.approx(11_515.3, rel=1e-5)
@@ -199,6 +185,7 @@ def test_what_llama_bench_printed_becomes_a_run():
     assert run.model.description == "llama ?B F16"
     assert run.badge.startswith("measured with llama-bench: ")
     assert run.badge.endswith("llama.cpp 0c1e570")
+    assert lab.load(lab.save(run, tmp_path / "run.json")) == run
 
 
 def test_what_llama_bench_does_not_record_stays_unknown():
@@ -225,12 +212,6 @@ def test_an_exported_run_comes_back():
     rows = to_rows(made_run(settings=settings, machine=WITH_GPU))
     (run,) = from_rows(rows)
     assert to_rows(run) == rows
-
-
-def test_an_imported_run_can_be_stored(tmp_path):
-    """A record of it reads back equal."""
-    (run,) = import_llama_bench(PRINTED)
-    assert lab.load(lab.save(run, tmp_path / "run.json")) == run
 
 
 def test_kernels_of_the_processor_are_exported_and_imported():
@@ -313,14 +294,10 @@ def test_a_row_without_samples_is_refused(printed):
 
 @pytest.mark.parametrize("text", ["| model | t/s |\n| --- | --- |", "[\n  {", "", "[]", "[" * 100_000])
 def test_a_file_that_is_not_llama_benchs_json_is_refused(text, tmp_path):
-    """Tables, unfinished output, an empty file: each is refused with what to do."""
+    """Tables, unfinished output, an empty file or none: each is refused with what to do."""
     path = tmp_path / "bench.json"
     path.write_text(text)
     with pytest.raises(RecordError, match=r"-o json|Run it again"):
         import_llama_bench(path)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    """The error is ours and names the file."""
     with pytest.raises(RecordError, match=r"nowhere\.json"):
         import_llama_bench(tmp_path / "nowhere.json")

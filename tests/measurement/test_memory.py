@@ -99,15 +99,10 @@ def test_what_the_driver_counts_beyond_the_buffers_is_the_context(driver):
     assert context_bytes("CUDA1", driver()) == 400 * MIB
 
 
-def test_the_card_has_its_name_in_plans(driver):
-    """gpu1, when both cards share the model."""
-    assert occupied(tiny_model(), Settings(n_ctx=64), "CUDA1", driver()).place == "gpu1"
-
-
 def test_a_pass_runs_before_the_driver_is_read(driver):
-    """Kernels and workspaces come with the first prompt and the first tokens."""
+    """Kernels and workspaces come with the first prompt and tokens; with two cards it is gpu1 in plans."""
     engine = driver()
-    occupied(tiny_model(), Settings(n_ctx=64, devices=("CUDA1",)), engine=engine)
+    assert occupied(tiny_model(), Settings(n_ctx=64), "CUDA1", engine).place == "gpu1"
     assert engine.asked == [(list(range(56)), 8)]
 
 
@@ -219,13 +214,9 @@ def test_pages_of_a_process_are_counted_by_kind(tmp_path):
 
 
 def test_where_the_system_reports_nothing_the_answer_is_none(tmp_path):
-    """No process, no Linux: unknown, not 0."""
+    """No process, no Linux: unknown, not 0; the policy for huge pages is the word in brackets."""
     assert read_residence(42, "x", tmp_path) is None
     assert huge_page_policy(tmp_path / "missing") is None
-
-
-def test_the_policy_for_huge_pages_is_the_word_in_brackets(tmp_path):
-    """The kernel lists all policies and brackets the one in force."""
     (tmp_path / "enabled").write_text("always [madvise] never\n")
     assert huge_page_policy(tmp_path / "enabled") == "madvise"
 

@@ -25,18 +25,18 @@ def test_each_pair_has_both_settings_and_the_order_alternates(monkeypatch):
     found = measure_pairs(tiny_model(), Settings(n_threads=1), Settings(n_threads=2), 10, 8, 4, engine)
     assert opened == [1, 2, 2, 1] * 5
     assert [run.settings.n_threads for run in found.after] == [2] * 10
-    assert len(found.ratios("decode")) == 10
+    assert len(found.compared("decode").ratios) == 10
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.2, "faster"), (0.8, "slower"), (1.0, "no difference found")])
 def test_a_verdict_needs_an_interval_without_one(factor, verdict):
     """Noise of five percent on both sides hides no change of twenty, and is none itself."""
     noise = [0.95, 1.05] * 8
-    found = paired([100.0] * 16, [100 * factor * one for one in noise])
-    low, high = found.interval("decode")
-    assert low <= found.ratio("decode") <= high
-    assert found.verdict("decode") == verdict
-    assert found.text("decode").endswith(f"), {verdict}")
+    said = paired([100.0] * 16, [100 * factor * one for one in noise]).compared("decode")
+    low, high = said.interval
+    assert low <= said.ratio <= high
+    assert said.verdict == verdict
+    assert said.text.endswith(f"), {verdict}")
 
 
 def test_too_few_pairs_are_refused():
@@ -60,5 +60,5 @@ def test_two_engines_are_measured_each_in_its_surrounding(monkeypatch):
 def test_a_compact_record_has_the_same_ratios():
     """One run for each side, and every pass in its place."""
     found = paired([100.0] * 10, [110.0 + n for n in range(10)])
-    assert found.compact().ratios("decode") == found.ratios("decode")
+    assert found.compact().compared("decode") == found.compared("decode")
     assert [len(side) for side in (found.compact().before, found.compact().after)] == [1, 1]

@@ -18,7 +18,7 @@ from inferlab.measurement.run import measure
 from inferlab.model.find import tiny_model
 from inferlab.records import load, save
 
-ROOM = Path(measurement.__file__).parent
+PACKAGE = Path(measurement.__file__).parent
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def measured(engine):
 def test_every_measurement_that_reserves_an_engine_is_queued():
     """Whoever adds a measurement adds `queued` to it, so that a killed engine costs nobody a result."""
     found = {True: [], False: []}
-    for path in ROOM.glob("*.py"):
+    for path in PACKAGE.glob("*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
             if public and ".exclusive()" in ast.unparse(node):

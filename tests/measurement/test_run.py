@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from statistics import median
 from threading import Thread
 
@@ -33,31 +34,21 @@ def measured(engine=None, **request) -> Run:
 ONE = Pass(prefill_seconds=0.4, token_seconds=(0.5, 0.7, 1.1), decode_seconds=(0.15, 0.35), tokens=(1, 2, 3))
 
 
-def test_ttft_is_from_the_call_to_the_first_token():
-    """Not the end of the prefill: the first sampling is waited for too."""
-    assert made_run(passes=(ONE,)).ttft_seconds == 0.5
-    assert made_run(passes=(ONE,)).prefill_seconds == 0.4
-
-
-def test_the_prefill_rate_counts_engine_time_only():
-    """Prompt tokens by the engine's time over the prompt, as llama-bench's pp."""
-    assert made_run(passes=(ONE,), n_prompt=8).prefill_tokens_per_second == pytest.approx(20)
-
-
-def test_the_decode_rate_leaves_the_first_token_out():
-    """The first token comes out of the prefill; two further tokens took half a second of engine time."""
-    assert made_run(passes=(ONE,)).decode_tokens_per_second == pytest.approx(4)
-
-
-def test_inter_token_latency_includes_sampling():
-    """(last - first) / (n - 1) over the times at which token ids were known."""
-    assert made_run(passes=(ONE,)).inter_token_seconds == pytest.approx(0.3)
+def test_each_number_is_that_of_its_definition():
+    """TTFT and time between tokens include sampling; rates count engine time, and the first token is the prefill's."""
+    run = made_run(passes=(ONE,), n_prompt=8)
+    assert (run.ttft_seconds, run.prefill_seconds) == (0.5, 0.4)
+    assert run.inter_token_seconds == pytest.approx((1.1 - 0.5) / 2)
+    assert run.prefill_tokens_per_second == pytest.approx(8 / 0.4)
+    assert run.decode_tokens_per_second == pytest.approx(2 / 0.5)
 
 
 def test_one_token_has_no_decode():
-    """With a single generated token, rates of decoding are unknown and not 0."""
-    run = made_run(passes=(scripted_pass(gaps=()),), n_gen=1)
+    """With a single generated token, rates, ranges and intervals of decoding are unknown and not 0."""
+    run = made_run(passes=(scripted_pass(gaps=()),) * 10, n_gen=1)
     assert (run.decode_tokens_per_second, run.inter_token_seconds) == (None, None)
+    assert "decode_tokens_per_second" not in run.ranges
+    assert run.interval("decode_tokens_per_second") is None
     assert run.ttft_seconds == 0.5
 
 
@@ -83,8 +74,6 @@ def test_bytes_are_added_up_over_the_devices():
 def test_the_badge_says_who_measured_when_and_with_what():
     """Processor, date and build; synthetic weights are never passed over."""
     assert made_run().badge.startswith("measured: Example CPU, 2026-01-31, llama.cpp b1234")
-    from dataclasses import replace
-
     assert "synthetic weights" in made_run(model=replace(made_run().model, synthetic=True)).badge
 
 
@@ -93,16 +82,12 @@ LINK = Link("127.0.0.1:4000", 1.0, None, 0.98, 2e-5)
 
 
 def test_the_loopback_device_goes_by_its_name():
-    """In the place and in the badge, there with its link where that was slowed; several are numbered."""
+    """In the place and in the badge, with its link where that was slowed; a device elsewhere goes by its address."""
     run = made_run(buffers=tuple(NEAR), links=(LINK,))
     assert run.place == "CPU, loopback device"
     assert "Example CPU, loopback device, link 0.98 GB/s (asked: 1 GB/s), 2026" in run.badge
     two = made_run(buffers=(*NEAR, Buffer("RPC0[127.0.0.1:5000]", "weights", 2)))
     assert two.place == "CPU, loopback device 1, loopback device 2"
-
-
-def test_another_machine_is_not_called_loopback():
-    """An RPC device elsewhere goes by its address."""
     assert made_run(buffers=(Buffer("RPC0[10.0.0.7:4000]", "weights", 2),)).place == "RPC device at 10.0.0.7"
 
 
@@ -122,15 +107,13 @@ def test_a_run_says_what_was_asked_and_what_the_engine_chose():
     assert len(run.date) == 10
 
 
-@pytest.mark.parametrize(("n_prompt", "n_gen", "n_ctx"), [(1, 1, 256), (200, 56, 256), (200, 57, 512), (512, 128, 768)])
-def test_the_context_is_just_enough(n_prompt, n_gen, n_ctx):
-    """Without n_ctx the cache gets the next multiple of 256 cells, as llama.cpp pads it."""
-    assert with_context(Settings(), n_prompt, n_gen).n_ctx == n_ctx
-
-
-def test_a_context_that_was_asked_for_is_kept():
-    """A larger context is part of what is measured."""
-    assert with_context(Settings(n_ctx=1000), 8, 8).n_ctx == 1000
+@pytest.mark.parametrize(
+    ("asked", "n_prompt", "n_gen", "n_ctx"),
+    [(None, 1, 1, 256), (None, 200, 56, 256), (None, 200, 57, 512), (None, 512, 128, 768), (1000, 8, 8, 1000)],
+)
+def test_the_context_is_just_enough(asked, n_prompt, n_gen, n_ctx):
+    """Without n_ctx the cache gets the next multiple of 256 cells, as llama.cpp pads it; an n_ctx is kept."""
+    assert with_context(Settings(n_ctx=asked), n_prompt, n_gen).n_ctx == n_ctx
 
 
 def test_a_context_too_small_is_refused_before_loading():
@@ -143,17 +126,21 @@ def test_a_context_too_small_is_refused_before_loading():
 
 @pytest.mark.parametrize("request_", [{"n_prompt": 0}, {"n_gen": 0}, {"repeats": 0}, {"n_gen": 1.5}, {"repeats": True}])
 def test_an_empty_workload_is_refused(request_):
-    """Prompt, generation and repeats are whole numbers of at least one."""
+    """Prompt, generation and repeats are whole numbers of at least one, and measure_each has a length of prompt."""
     with pytest.raises(InvalidSettings, match="must be a whole number of at least 1"):
         measured(**request_)
+    with pytest.raises(InvalidSettings, match="n_prompt=0"):
+        measure_each(tiny_model(), n_prompts=(), engine=ScriptedEngine())
 
 
 def test_a_text_can_be_the_prompt():
-    """n_prompt is then what the vocabulary makes of the text, and the run keeps the text."""
+    """n_prompt is then what the vocabulary makes of the text, which must be a token at least; the run keeps it."""
     engine = ScriptedEngine()
     run = measured(engine, prompt="what is a cache")
     assert (run.n_prompt, run.prompt) == (4, "what is a cache")
     assert engine.asked[0] == ([4, 2, 1, 5], 3)
+    with pytest.raises(InvalidSettings, match="gives no tokens"):
+        measured(engine, prompt="")
 
 
 def test_a_missing_model_is_noticed_before_the_engine_starts():
@@ -180,12 +167,6 @@ def test_several_prompt_lengths_share_one_context():
     assert {settings.n_ctx for settings in engine.opened} == {512}
 
 
-def test_no_prompt_length_at_all_is_refused():
-    """measure_each needs at least one."""
-    with pytest.raises(InvalidSettings, match="n_prompt=0"):
-        measure_each(tiny_model(), n_prompts=(), engine=ScriptedEngine())
-
-
 # --- warm-up ----------------------------------------------------------------------------------
 
 
@@ -194,7 +175,7 @@ def test_choices_take_turns():
     engine = ScriptedEngine()
     choices = [Settings(flash_attn=switch) for switch in ("on", "off")]
     runs = measure_in_turns(tiny_model(), choices, n_prompt=8, n_gen=3, rounds=2, engine=engine, progress=False)
-    assert [settings.flash_attn for settings in engine.opened] == ["on", "off", "on", "off"]
+    assert [settings.flash_attn for settings in engine.opened] == ["on", "off", "off", "on"]
     assert [run.settings.flash_attn for run in runs] == ["on", "off"]
     assert [(len(run.passes), run.warmups, run.settled) for run in runs] == [(2, (), None)] * 2
 
@@ -288,10 +269,3 @@ def test_two_threads_measure_one_after_the_other():
         thread.join()
     engine.close()
     assert {size: run.settings.n_ubatch for size, run in runs.items()} == {32: 32, 64: 64}
-
-
-def test_a_text_that_is_no_token_is_refused():
-    """An empty prompt in a vocabulary without an opening token never reaches llama.cpp."""
-    engine = ScriptedEngine()
-    with pytest.raises(InvalidSettings, match="gives no tokens"):
-        measure(tiny_model(), prompt="", engine=engine)

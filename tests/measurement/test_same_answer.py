@@ -35,27 +35,27 @@ def test_a_change_of_nothing_changes_no_bit():
     """Both sides are computed; an answer beside others has a place in each table."""
     changes = {"nothing": CHANGES["nothing"], "beside": Change(REFERENCE, REFERENCE, beside=1)}
     found = same_answers("tiny", changes=changes, **SMALL)
-    assert found.of("nothing").n_other_bits == found.n_other_answers("nothing") == 0
+    assert found.change("nothing").n_other_bits == found.n_other_answers("nothing") == 0
     assert [len(one.n_same) for one in found.compared] == [2, 2]
     assert [len(one.nats_apart) for one in found.compared] == [SMALL["n_prompt"] - 1, 0]
     with pytest.raises(InvalidSettings, match="only nothing, beside"):
-        found.of("another")
+        found.change("another")
 
 
 @pytest.mark.engine
 def test_threads_change_no_bit_in_a_short_text():
     """llama.cpp cuts the cells among the threads only from 512 cells on."""
     found = same_answers("tiny", changes={"one": Change(REFERENCE, threads(REFERENCE, 1))}, **SMALL)
-    assert found.of("one").n_other_bits == 0
+    assert found.change("one").n_other_bits == 0
 
 
 def test_in_the_record_threads_matter_after_256_tokens_with_flash_attention():
     """The pass over token 257 is the first with 512 cells, and gives the cost of token 258."""
     found = lab.load("epyc-2c/same-answers")
-    assert found.of("1 thread, not 2").first_other == 258
-    assert found.of("three other answers beside").nats_apart == ()
+    assert found.change("1 thread, not 2").first_other == 258
+    assert found.change("three other answers beside").nats_apart == ()
     for name in ("nothing", "1 thread, not 2, without flash attention", "1 thread, not 2, KV cache in q8_0"):
-        assert found.of(name).n_other_bits == found.n_other_answers(name) == 0
+        assert found.change(name).n_other_bits == found.n_other_answers(name) == 0
     assert len(found.compared[0].n_same) >= 30
 
 

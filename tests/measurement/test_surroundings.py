@@ -38,12 +38,6 @@ def test_a_neighbor_keeps_a_core_busy_with_its_priority_and_ends():
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_no_neighbor_is_the_default():
-    """Nothing is started."""
-    with Surrounding().neighbor() as pid:
-        assert pid is None
-
-
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel has no autogroups")
 def test_the_session_of_a_neighbor_gets_a_nice_value():
     """The neighbor has a session of its own, so that no other process is slowed."""

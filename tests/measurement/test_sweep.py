@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from fakes import CPU_ONLY, ScriptedEngine, made_run, scripted_pass
 
-from inferlab.errors import EngineCrashed, EngineRefused, InvalidSettings, RecordError
-from inferlab.measurement.llama_bench import import_llama_bench
+from inferlab.errors import EngineRefused, InvalidSettings
+from inferlab.measurement.llama_bench import from_rows, to_rows
 from inferlab.measurement.sweep import (
     Point,
     Sweep,
@@ -95,14 +95,6 @@ def test_a_failed_point_stays_with_its_reason():
     assert len(done.failed) == 4
 
 
-def test_a_device_that_dies_leaves_what_was_measured():
-    """A crash in the middle is the reason of its point; those before and after keep their runs."""
-    engine = FailingEngine(lambda s: s.n_gpu_layers == 1, EngineCrashed("the device is gone"))
-    done = swept(engine, over={"n_gpu_layers": (0, 1, 2)})
-    assert [bool(point.run) for point in done.points] == [True, False, True]
-    assert "the device is gone" in done.points[1].error
-
-
 def test_an_interrupted_sweep_goes_on_where_it_ended(own_cache):
     """Ctrl-C loses nothing: the same call measures only what is left, and then nothing remains to resume."""
 
@@ -121,20 +113,15 @@ def test_an_interrupted_sweep_goes_on_where_it_ended(own_cache):
     assert list(own_cache.iterdir()) == []
 
 
-def test_another_request_does_not_resume():
-    """A sweep goes on only from the same model, settings, grid and workload."""
+@pytest.mark.parametrize(
+    ("machine", "request_"),
+    [({}, {"n_prompt": 5}), ({"llama_cpp_commit": "another"}, {}), ({"cpu": "Another CPU"}, {})],
+)
+def test_another_request_machine_or_build_does_not_resume(machine, request_):
+    """A sweep goes on only from the same workload, llama.cpp and machine."""
     swept(each=lambda so_far: True)
-    engine = ScriptedEngine()
-    swept(engine, n_prompt=5)
-    assert {settings.n_ubatch for settings in engine.opened} == {64, 128}
-
-
-@pytest.mark.parametrize("change", [{"llama_cpp_commit": "another"}, {"cpu": "Another CPU"}])
-def test_what_another_build_measured_is_not_continued(change):
-    """Points of another llama.cpp, or of another machine, are measured again."""
-    swept(each=lambda so_far: True)
-    engine = ScriptedEngine(machine=replace(CPU_ONLY, **change))
-    swept(engine)
+    engine = ScriptedEngine(machine=replace(CPU_ONLY, **machine))
+    swept(engine, **request_)
     assert {settings.n_ubatch for settings in engine.opened} == {64, 128}
 
 
@@ -146,15 +133,9 @@ def test_failed_points_are_tried_again_when_a_sweep_goes_on():
     assert all(point.run for point in swept(over={"n_ubatch": (64, 128, 256)}).points)
 
 
-def test_a_budget_of_nothing_returns_what_is_there():
-    """budget_seconds=0 measures nothing: every point still waits."""
-    left = swept(budget_seconds=0)
-    assert [point.open for point in left.points] == [True, True]
-    assert not left.complete
-
-
-def test_a_callback_ends_the_sweep():
-    """`each` sees the sweep after every point; True from it is the last word."""
+def test_a_budget_or_a_callback_ends_the_sweep():
+    """budget_seconds=0 measures nothing; `each` sees the sweep after every point, and True from it ends it."""
+    assert [point.open for point in swept(budget_seconds=0).points] == [True, True]
     seen = []
     left = swept(each=lambda so_far: seen.append(len(so_far.runs)) or True)
     assert seen == [1]
@@ -216,17 +197,10 @@ def test_a_sweep_survives_its_file(tmp_path):
     assert load(save(done, tmp_path / "sweep.json")) == done
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    """A file that is no sweep is named, with what it is."""
-    save(made_run(), tmp_path / "run.json")
-    with pytest.raises(RecordError, match=r"run\.json is a record of the kind 'run', not 'sweep'"):
-        load(tmp_path / "run.json", Sweep)
-
-
-def test_llama_bench_reads_and_writes(tmp_path):
-    """A sweep goes out as llama-bench's rows, and comes back over what differs between them."""
+def test_runs_of_llama_bench_become_a_sweep():
+    """Its rows come back over what differs between them."""
     runs = [made_run(settings=Settings(n_ctx=256, n_gpu_layers=n, n_threads=4)) for n in (0, 8)]
-    back = from_runs(import_llama_bench(from_runs(runs).to_llama_bench(tmp_path / "bench.json")))
+    back = from_runs(from_rows([row for run in runs for row in to_rows(run)]))
     assert back.over == {"n_gpu_layers": (0, 8)}
     assert back.at(n_gpu_layers=8).decode_tokens_per_second == pytest.approx(runs[1].decode_tokens_per_second)
 

@@ -60,7 +60,7 @@ def test_the_fastest_candidate_wins(clock):
     found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads != 2) + 0.5 * (s.flash_attn != "off"))
     assert found.changes == {"n_threads": 2, "flash_attn": "off"}
     assert found.best == found.after
-    assert found.ratio == pytest.approx(2.5)
+    assert found.compared.ratio == pytest.approx(2.5)
     assert found.better
     assert found.verdict.startswith("Faster: with n_threads=2, flash_attn='off', 2.50 times as fast in 10 pairs")
 
@@ -70,7 +70,6 @@ def test_the_settings_as_they_were_may_win(clock):
     found, _ = tuned(clock, lambda s: 1.0 + (s.n_threads != 4) + (s.n_ubatch != 512) + (s.flash_attn != "auto"))
     assert found.changes == {}
     assert found.pairs == ()
-    assert not found.better
     assert found.best == found.settings
     assert found.verdict.startswith("Nothing better found: of all candidates")
 
@@ -80,7 +79,7 @@ def test_noise_is_not_a_difference(clock):
     noise = Random(7)
     found, _ = tuned(clock, lambda s: 1.0 + 0.1 * noise.random())
     assert found.changes
-    low, high = found.interval
+    low, high = found.compared.interval
     assert low < 1 < high
     assert found.best == found.settings
     assert "No difference found" in str(found)
@@ -96,7 +95,7 @@ def test_a_winner_that_loses_its_pairs_is_slower(clock):
 
     found, _ = tuned(clock, seconds_of, over={"n_threads": (2,)})
     assert found.changes == {"n_threads": 2}
-    assert (found.better, found.slower) == (False, True)
+    assert found.compared.verdict == "slower"
     assert found.best == found.settings
     assert found.verdict.startswith("Slower: with n_threads=2, 0.91 times as fast in 10 pairs")
     assert "interval 0.91 to 0.91" in found.verdict
@@ -146,7 +145,6 @@ def test_without_time_to_compare_nothing_is_judged(clock):
     """A winner of the search alone is not called better."""
     found, _ = tuned(clock, lambda s: 5.0 + (s.n_threads == 4), over={"n_threads": (2,)}, budget_seconds=42)
     assert found.pairs == ()
-    assert found.ratio is None
     assert not found.better
     assert found.verdict.startswith("Not judged: n_threads=2")
 
@@ -232,5 +230,5 @@ def test_the_result_is_written_for_three_programs(clock):
         "PARAMETER num_thread 2",
         "PARAMETER num_batch 512",
     ]
-    assert found.interval == pytest.approx((2.0, 2.0))
+    assert found.compared.interval == pytest.approx((2.0, 2.0))
     assert found.badge.startswith("measured: Example CPU")

@@ -20,6 +20,7 @@ from inferlab.model import synthetic_data, synthetic_model
 from inferlab.model.architectures import layout_of
 from inferlab.model.catalog import known_models
 from inferlab.model.ggml_types import TYPE_IDS, TYPES
+from inferlab.model.gguf import Shape
 from inferlab.model.quant_mixes import MIXES
 from inferlab.units import GIB
 
@@ -294,12 +295,31 @@ def test_the_cache_is_written_once(cache):
     assert stat.S_ISREG(header.stat().st_mode)
 
 
+@pytest.mark.parametrize("path", [None, "mine.gguf"])
+@pytest.mark.parametrize("header_only", [True, False])
+def test_a_shape_knows_what_it_was_made_of(cache, tmp_path, path, header_only):
+    """By its metadata, whatever its file is called; a known model with changes is that model and the changes."""
+    made = lab.make_shape("mistral-7b", "Q4_0", path and tmp_path / path, header_only=header_only, **SMALL)
+    expected = Shape("mistral-7b", "Q4_0", SMALL)
+    changed = replace(lab.known_model("mistral-7b"), n_layer=2)
+    assert lab.read_gguf(made).shape == lab.shape("mistral-7b", "Q4_0", **SMALL).shape == expected
+    assert lab.shape(changed, "Q4_0").shape == Shape("mistral-7b", "Q4_0", {"n_layer": 2})
+
+
+@pytest.mark.parametrize("said", ["{", "[]", '{"name": "mistral-7b"}', '{"name": "unheard-of", "mix": "Q4_0"}', 7])
+def test_metadata_that_name_no_shape_are_none(said):
+    """A file of somebody's own, or of a library with more models, is no known shape."""
+    model = lab.shape("mistral-7b")
+    assert replace(model, metadata={**model.metadata, "inferlab.shape": said}).shape is None
+    assert lab.read_gguf(lab.tiny_model()).shape is None
+
+
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_name_of_a_file_says_its_mix(mix):
     """Mixes of which one's name begins with another's are told apart, with changed dimensions or without."""
     for dimensions in ({}, {"n_layer": 2, "head_dim": 64}):
-        named = synthetic_model.file_name("qwen2.5-0.5b", mix, **dimensions)
-        assert synthetic_model.parse_file_name(named) == ("qwen2.5-0.5b", mix, dimensions)
+        made = Shape("qwen2.5-0.5b", mix, dimensions)
+        assert replace(CARD, file=made.file_name, synthetic=True).shape == made
 
 
 def test_a_figure_says_when_the_cache_may_hold_the_weights():

@@ -1,5 +1,7 @@
 """Names of one setting in five programs; test_claims_decided asks for defaults."""
 
+import pytest
+
 from inferlab.options.names import options
 from inferlab.settings import Settings
 
@@ -46,3 +48,14 @@ def test_an_option_has_the_name_of_its_setting():
         "spec_ngram_size_m",
         "spec_ngram_mod",
     }
+
+
+@pytest.mark.engine
+def test_every_setting_reaches_llama_cpp():
+    """Each is a field of llama.cpp's parameters, which the worker fills; overrides and servers are passed otherwise."""
+    from llama_cpp import llama_context_params, llama_model_params
+
+    taken = {name for params in (llama_context_params, llama_model_params) for name, *_ in params._fields_}
+    c_names = {name: options()[name].c_name if name in options() else name for name in Settings().to_dict()}
+    others = {name for name, c_name in c_names.items() if c_name not in taken}
+    assert others == {"n_cpu_moe", "cpu_moe", "override_tensor", "rpc_servers"}

@@ -48,8 +48,8 @@ def test_multi_token_prediction_needs_no_second_file():
 
 def test_every_type_says_what_it_is_and_where_that_was_read():
     """And the sizes of the look-ups are those of the table's text."""
-    for name, one in speculation_types().items():
-        assert all((one.needs, one.proposes, one.excludes, one.defaults, one.at, one.source, one.date)), name
+    for name, type in speculation_types().items():
+        assert all((type.needs, type.proposes, type.excludes, type.defaults, type.at, type.source, type.date)), name
     for name, (size_n, size_m) in SIZES.items():
         assert f"{size_n} looked up" in speculation_types()[name].defaults
         assert f"{size_m} drafted" in speculation_types()[name].defaults

@@ -10,8 +10,8 @@ from inferlab.units import MIB
 
 def test_every_kind_on_every_device_is_held_against_the_log():
     """Predicted, measured and their difference in bytes; what neither knows is left out."""
-    found = compare.compare(made_plan(), made_run(buffers=(*BUFFERS, Buffer("CUDA0", "compute", MIB))))
-    assert [(g.device, g.kind, g.difference_bytes) for g in found] == [
+    gaps = compare.compare(made_plan(), made_run(buffers=(*BUFFERS, Buffer("CUDA0", "compute", MIB))))
+    assert [(g.device, g.kind, g.difference_bytes) for g in gaps] == [
         ("host", "weights", 0),
         ("host", "kv_cache", 0),
         ("host", "compute", 0),
@@ -23,16 +23,16 @@ def test_every_kind_on_every_device_is_held_against_the_log():
 def test_what_was_not_planned_is_no_zero():
     """A kind that the plan leaves open has no difference; on a device that it lacks it planned nothing."""
     plan = made_plan(devices={"host": DeviceBytes(2 * MIB, 3 * MIB, None, 0)})
-    found = {(g.device, g.kind): g for g in compare.compare(plan, made_run(buffers=BUFFERS))}
-    assert found["host", "compute"].difference_bytes is None
-    assert (found["gpu0", "weights"].predicted_bytes, found["gpu0", "weights"].difference_bytes) == (0, 10 * MIB)
+    gaps = {(g.device, g.kind): g for g in compare.compare(plan, made_run(buffers=BUFFERS))}
+    assert gaps["host", "compute"].difference_bytes is None
+    assert (gaps["gpu0", "weights"].predicted_bytes, gaps["gpu0", "weights"].difference_bytes) == (0, 10 * MIB)
 
 
 def test_backends_names_are_told_apart():
     """Plain, repacked and pinned memory belongs to the host; two ways into one GPU's memory are one device."""
     named = ["CPU", "AMX", "CUDA_Host", "MTL0_Mapped", "MTL0", "MTL1"]
-    found = compare.measured_bytes(Buffer(name, "weights", 10**i) for i, name in enumerate(named))
-    assert found == {("host", "weights"): 111, ("gpu0", "weights"): 11_000, ("gpu1", "weights"): 100_000}
+    measured = compare.measured_bytes(Buffer(name, "weights", 10**i) for i, name in enumerate(named))
+    assert measured == {("host", "weights"): 111, ("gpu0", "weights"): 11_000, ("gpu1", "weights"): 100_000}
 
 
 def test_rpc_servers_come_first_in_the_order_they_were_named():
@@ -40,8 +40,8 @@ def test_rpc_servers_come_first_in_the_order_they_were_named():
     buffers = [
         Buffer(name, "weights", 10**i) for i, name in enumerate(["CUDA0", "RPC0[127.0.0.1:2]", "RPC0[127.0.0.1:1]"])
     ]
-    found = compare.measured_bytes(buffers, ("127.0.0.1:2", "127.0.0.1:1"))
-    assert found == {("gpu2", "weights"): 1, ("gpu0", "weights"): 10, ("gpu1", "weights"): 100}
+    measured = compare.measured_bytes(buffers, ("127.0.0.1:2", "127.0.0.1:1"))
+    assert measured == {("gpu2", "weights"): 1, ("gpu0", "weights"): 10, ("gpu1", "weights"): 100}
 
 
 def test_weights_that_are_there_twice_are_counted_once():

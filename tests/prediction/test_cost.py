@@ -55,9 +55,9 @@ def norms(model):
 
 def test_attention_over_the_cells_grows_with_them(tiny):
     """Bytes are the KV cache in use; operations are four for each query head, value and cell."""
-    one, thousand = (cost.parts(tiny, n)[-1] for n in (1, 1000))
-    assert thousand.read_bytes == 1000 * memory.kv_cache_bytes_per_token(tiny) == 1000 * one.read_bytes
-    assert one.operations == 4 * tiny.n_layer * tiny.n_head * tiny.head_dim_k
+    single, thousand = (cost.parts(tiny, n)[-1] for n in (1, 1000))
+    assert thousand.read_bytes == 1000 * memory.kv_cache_bytes_per_token(tiny) == 1000 * single.read_bytes
+    assert single.operations == 4 * tiny.n_layer * tiny.n_head * tiny.head_dim_k
 
 
 def made(tensors, **metadata):

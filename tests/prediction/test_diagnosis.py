@@ -57,16 +57,16 @@ FAULTS = {
 @pytest.mark.parametrize("cause", FAULTS)
 def test_each_cause_is_diagnosed_from_its_pattern(cause):
     """A run made to a cause's pattern is diagnosed as that cause, with a reason that has a number."""
-    found = lab.diagnose(FAULTS[cause], HEALTHY)
-    assert found.cause == cause
-    assert any(character.isdigit() for character in found.because)
+    diagnosed = lab.diagnose(FAULTS[cause], HEALTHY)
+    assert diagnosed.cause == cause
+    assert any(character.isdigit() for character in diagnosed.because)
 
 
 def test_a_disturbed_baseline_is_reported():
     """A run far faster than its baseline is no fault of the run, and the reason says what to do."""
-    found = lab.diagnose(HEALTHY, FAULTS["competing load"])
-    assert found.cause == diagnosis.UNKNOWN
-    assert "observe the baseline again" in found.because
+    diagnosed = lab.diagnose(HEALTHY, FAULTS["competing load"])
+    assert diagnosed.cause == diagnosis.UNKNOWN
+    assert "observe the baseline again" in diagnosed.because
 
 
 def test_signs_are_what_was_put_in():
@@ -83,9 +83,9 @@ def test_signs_are_what_was_put_in():
 def test_unknown_samples_are_no_sign():
     """Without telemetry the disk and the processors are unknown, and the times are enough for this cause."""
     silent = {cause: replace(FAULTS[cause], samples=()) for cause in ("healthy", "cache on the far side")}
-    found = lab.diagnose(silent["cache on the far side"], silent["healthy"])
-    assert (found.comparison.disk_bytes, found.comparison.busy) == (None, None)
-    assert found.cause == "cache on the far side"
+    diagnosed = lab.diagnose(silent["cache on the far side"], silent["healthy"])
+    assert (diagnosed.comparison.disk_bytes, diagnosed.comparison.busy) == (None, None)
+    assert diagnosed.cause == "cache on the far side"
 
 
 def test_a_trace_holds_nothing_that_names_a_cause():
@@ -135,18 +135,22 @@ def rounds():
 @pytest.mark.parametrize("number", range(len(faults.ROUNDS)))
 def test_the_answer_does_not_depend_on_what_was_set(number):
     """With settings, buffers, links, load, model and date of another run, every recorded diagnosis stays the same."""
-    one = rounds()[number]
+    recorded = rounds()[number]
     hidden = [f.name for f in fields(Run) if f.name not in {f.name for f in fields(diagnosis.Trace)}]
     stranger = made_run(settings=Settings(n_ctx=8192, type_k="q4_0", offload_kqv=False))
     mask = {name: getattr(stranger, name) for name in hidden if name != "n_gen"}
-    for run in one.runs.values():
-        masked = lab.diagnose(replace(run, **mask), replace(one.baseline, **mask))
-        assert masked.cause == lab.diagnose(run, one.baseline).cause
+    for run in recorded.runs.values():
+        masked = lab.diagnose(replace(run, **mask), replace(recorded.baseline, **mask))
+        assert masked.cause == lab.diagnose(run, recorded.baseline).cause
 
 
 def test_recorded_runs_are_diagnosed_far_better_than_by_guessing():
     """On runs that no rule was tuned on, at least four of five diagnoses are right; guessing would get one of seven."""
-    pairs = [(cause, lab.diagnose(run, one.baseline).cause) for one in rounds() for cause, run in one.runs.items()]
+    pairs = [
+        (cause, lab.diagnose(run, recorded.baseline).cause)
+        for recorded in rounds()
+        for cause, run in recorded.runs.items()
+    ]
     table = diagnosis.confusion(pairs)
-    assert sum(map(len, (one.runs for one in rounds()))) == len(pairs) == 21
+    assert sum(map(len, (recorded.runs for recorded in rounds()))) == len(pairs) == 21
     assert sum(row[cause] for cause, row in table.items()) >= 0.8 * len(pairs)

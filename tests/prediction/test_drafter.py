@@ -24,7 +24,7 @@ def test_a_drafter_has_the_context_of_the_model():
         plan_drafter(LARGE, SMALL, lab.Settings(n_ctx=n, type_k="q8_0", type_v="q8_0"), CPU_ONLY, simulate=False)
         for n in (4096, 8192)
     )
-    cache = [sum(one.parts["kv_cache"] for one in found.plan.devices.values()) for found in (short, long)]
+    cache = [sum(held.parts["kv_cache"] for held in drafter.plan.devices.values()) for drafter in (short, long)]
     assert cache[1] == 2 * cache[0] == 8192 * kv_cache_bytes_per_token(SMALL)
     assert short.most_bytes < long.most_bytes
     assert "for 4,096 tokens" in short.text

@@ -45,9 +45,9 @@ def test_what_was_measured_needs_no_note():
 )
 def test_every_extrapolation_is_named(asked, text):
     """One part of the request that was not measured is one sentence, which says so first."""
-    found = notes(**asked)
-    assert any(text in note for note in found), found
-    assert all(note.startswith("Not calibrated for this: ") for note in found)
+    sentences = notes(**asked)
+    assert any(text in note for note in sentences), sentences
+    assert all(note.startswith("Not calibrated for this: ") for note in sentences)
 
 
 def test_too_few_checks_are_named():

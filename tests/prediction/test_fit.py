@@ -51,7 +51,8 @@ def test_a_device_that_holds_nothing_fits():
 def test_a_card_of_the_readers_choice_stands_in_for_the_machine():
     """`vram` as a text or in bytes makes one CUDA card, and says nothing about RAM."""
     assert machine_for(WITH_GPU, "8GiB").gpus[0].free_bytes == machine_for(None, 8 * GIB).gpus[0].free_bytes == 8 * GIB
-    assert fit.free_bytes(machine_for(WITH_GPU, "8GiB")) == {"gpu0": 8 * GIB}
+    machine = machine_for(WITH_GPU, "8GiB")
+    assert fit.free_bytes(machine, machine.gpus) == {"gpu0": 8 * GIB}
     with pytest.raises(InvalidSettings, match="vram=0 leaves no card"):
         machine_for(CPU_ONLY, 0)
 
@@ -59,9 +60,9 @@ def test_a_card_of_the_readers_choice_stands_in_for_the_machine():
 def test_a_machine_is_compared_by_what_is_free_on_it():
     """Devices by their free memory, by all of it where free memory is unknown; the host by its RAM."""
     busy = replace(WITH_GPU.gpus[0], free_bytes=GIB)
-    assert fit.free_bytes(replace(WITH_GPU, devices=(busy,))) == {"gpu0": GIB, "host": 8 * GIB}
-    assert fit.free_bytes(CPU_ONLY) == {"host": 8 * GIB}
-    assert fit.free_bytes(replace(CPU_ONLY, devices=(), ram_bytes=None)) == {"host": None}
+    assert fit.free_bytes(replace(WITH_GPU, devices=(busy,)), [busy]) == {"gpu0": GIB, "host": 8 * GIB}
+    assert fit.free_bytes(CPU_ONLY, ()) == {"host": 8 * GIB}
+    assert fit.free_bytes(replace(CPU_ONLY, devices=(), ram_bytes=None), ()) == {"host": None}
 
 
 def test_a_model_is_a_file_or_a_known_name():
@@ -98,9 +99,9 @@ def test_the_last_that_fits_is_found(last):
 )
 def test_the_longest_context_on_a_card_of_8_gib(name, mix, flash_attn, tokens):
     """With 650 MiB set aside, the wall of a 7B model lies far beyond 4,000 tokens, unless its weights fill the card."""
-    found = lab.fit(lab.shape(name, mix), lab.Settings(flash_attn=flash_attn), **SCENARIO)
-    assert (found.plan.method, found.largest_n_ctx.value) == ("closed form", tokens)
-    assert found.fits == ("yes" if tokens and tokens >= 4096 else "no")
+    fitted = lab.fit(lab.shape(name, mix), lab.Settings(flash_attn=flash_attn), **SCENARIO)
+    assert (fitted.plan.method, fitted.largest_n_ctx.value) == ("closed form", tokens)
+    assert fitted.fits == ("yes" if tokens and tokens >= 4096 else "no")
 
 
 def test_the_longest_context_ends_where_training_ended():
@@ -113,8 +114,8 @@ def test_the_longest_context_ends_where_training_ended():
     assert trained.reason == "The model was trained for 4,096 tokens; memory would allow more."
     assert trained.margin_bytes > plain.margin_bytes
     slots = lab.Settings(n_ctx=4096, n_seq_max=3)
-    found = fit.fit("llama-2-7b", slots, vram="24GiB", simulate=False, within_trained=True)
-    assert found.largest_n_ctx.value == 3 * 4096
+    fitted = fit.fit("llama-2-7b", slots, vram="24GiB", simulate=False, within_trained=True)
+    assert fitted.largest_n_ctx.value == 3 * 4096
     small = fit.fit("llama-2-7b", vram="6GiB", simulate=False, within_trained=True).largest_n_ctx
     assert small.value < 4096
     assert " is too much: gpu0 would hold" in small.reason
@@ -123,21 +124,21 @@ def test_the_longest_context_ends_where_training_ended():
 def test_a_search_without_a_trained_end_stops_at_a_million():
     """With three slots, too, whose steps do not divide a million: what was not tried is not called too much."""
     for n_seq_max in (1, 3):
-        found = fit.fit("qwen2.5-0.5b", lab.Settings(n_seq_max=n_seq_max), vram="80GiB", simulate=False)
-        assert found.largest_n_ctx.value == 2**20 // (256 * n_seq_max) * 256 * n_seq_max
-        assert found.largest_n_ctx.reason == "No longer context was tried; memory would allow more."
+        fitted = fit.fit("qwen2.5-0.5b", lab.Settings(n_seq_max=n_seq_max), vram="80GiB", simulate=False)
+        assert fitted.largest_n_ctx.value == 2**20 // (256 * n_seq_max) * 256 * n_seq_max
+        assert fitted.largest_n_ctx.reason == "No longer context was tried; memory would allow more."
 
 
 def test_the_largest_weights_that_fit_are_named():
     """The first of the list that fits whole with this context, whatever type and layers were asked for."""
     asked = lab.Settings(n_ctx=8192, n_gpu_layers=5, flash_attn="on")
-    found = lab.fit(lab.shape("mistral-7b", "F16"), asked, vram="8GiB", simulate=False, with_steps=True)
-    largest, whole = found.weights_type, asked.but(n_gpu_layers=-1)
+    fitted = lab.fit(lab.shape("mistral-7b", "F16"), asked, vram="8GiB", simulate=False, with_steps=True)
+    largest, whole = fitted.weights_type, asked.but(n_gpu_layers=-1)
     assert largest.value == "Q6_K"
     fits = {
         type: lab.fit(lab.shape("mistral-7b", type), whole, vram="8GiB", simulate=False) for type in ("Q8_0", "Q6_K")
     }
-    assert [one.fits for one in fits.values()] == ["no", "yes"]
+    assert [fitted.fits for fitted in fits.values()] == ["no", "yes"]
     assert largest.margin_bytes == fits["Q6_K"].margin_bytes
     assert largest.reason.startswith("Q8_0 is too much: gpu0 would hold")
 
@@ -156,17 +157,17 @@ def test_where_no_weights_fit_the_smallest_is_named():
 def test_a_quantized_cache_nearly_doubles_the_context():
     """Claim A05: about 49,000 tokens with q8_0; what CUDA adds for it is open, so the wall lies in a range."""
     settings = lab.Settings(flash_attn="on", type_k="q8_0", type_v="q8_0")
-    found = lab.fit("mistral-7b", settings, **SCENARIO)
-    assert found.plan.method == "bound"
-    assert found.largest_n_ctx.value == pytest.approx(49_000, rel=0.1)
+    fitted = lab.fit("mistral-7b", settings, **SCENARIO)
+    assert fitted.plan.method == "bound"
+    assert fitted.largest_n_ctx.value == pytest.approx(49_000, rel=0.1)
     assert lab.fit("mistral-7b", settings.but(n_ctx=49_152), **SCENARIO).fits == "unsure"
 
 
 @pytest.mark.engine
 def test_every_answer_is_the_last_one_and_says_why():
     """What it names fits with the margin it names, and one step more does not fit; the reason names what is missing."""
-    found = lab.fit("mistral-7b", lab.Settings(n_ctx=20_000, flash_attn="on"), **SCENARIO)
-    longest = found.largest_n_ctx
+    fitted = lab.fit("mistral-7b", lab.Settings(n_ctx=20_000, flash_attn="on"), **SCENARIO)
+    longest = fitted.largest_n_ctx
     assert lab.fit("mistral-7b", longest.settings, **SCENARIO).margin_bytes == longest.margin_bytes >= 0
     beyond = lab.fit("mistral-7b", longest.settings.but(n_ctx=longest.value + 1), **SCENARIO)
     assert (beyond.fits, beyond.margin_bytes < 0) == ("no", True)
@@ -176,20 +177,20 @@ def test_every_answer_is_the_last_one_and_says_why():
 @pytest.mark.engine
 def test_all_layers_and_full_precision_are_the_ends_of_their_searches():
     """Where everything fits, all layers do, keys and values keep 16 bits, and the reasons say that no more exists."""
-    found = lab.fit("mistral-7b", lab.Settings(flash_attn="on"), **SCENARIO)
-    assert (found.most_layers.value, found.cache_type.value) == (33, "f16")
-    assert "These are all layers of the model" in found.most_layers.reason
-    assert "nothing needs to be quantized" in found.cache_type.reason
-    assert {answer.margin_bytes for answer in (found.most_layers, found.cache_type)} == {found.margin_bytes}
+    fitted = lab.fit("mistral-7b", lab.Settings(flash_attn="on"), **SCENARIO)
+    assert (fitted.most_layers.value, fitted.cache_type.value) == (33, "f16")
+    assert "These are all layers of the model" in fitted.most_layers.reason
+    assert "nothing needs to be quantized" in fitted.cache_type.reason
+    assert {answer.margin_bytes for answer in (fitted.most_layers, fitted.cache_type)} == {fitted.margin_bytes}
 
 
 @pytest.mark.engine
 def test_a_cache_type_makes_both_possible():
     """A context that f16 has no room for is had with q8_0; without flash attention there is no such way out."""
     wanted = lab.Settings(n_ctx=40_960, flash_attn="on")
-    found = lab.fit("mistral-7b", wanted, **SCENARIO)
-    assert (found.fits, found.cache_type.value, found.cache_type.settings.type_v) == ("no", "q8_0", "q8_0")
-    assert found.cache_type.reason.startswith("f16 is too much: gpu0 would hold")
+    fitted = lab.fit("mistral-7b", wanted, **SCENARIO)
+    assert (fitted.fits, fitted.cache_type.value, fitted.cache_type.settings.type_v) == ("no", "q8_0", "q8_0")
+    assert fitted.cache_type.reason.startswith("f16 is too much: gpu0 would hold")
     without = lab.fit("mistral-7b", wanted.but(flash_attn="off"), **SCENARIO)
     assert without.cache_type.value is None
     assert "Quantized values need flash attention" in without.cache_type.reason
@@ -198,8 +199,8 @@ def test_a_cache_type_makes_both_possible():
 @pytest.mark.engine
 def test_layers_are_counted_until_the_card_is_full():
     """A model of 13 GiB leaves some layers on the host; one more would be too much."""
-    found = lab.fit(lab.shape("mistral-7b", "F16"), lab.Settings(flash_attn="on"), **SCENARIO)
-    most = found.most_layers
+    fitted = lab.fit(lab.shape("mistral-7b", "F16"), lab.Settings(flash_attn="on"), **SCENARIO)
+    most = fitted.most_layers
     assert 10 < most.value < 20
     assert lab.fit(lab.shape("mistral-7b", "F16"), most.settings, **SCENARIO).fits == "yes"
     assert most.settings.n_gpu_layers == most.value
@@ -208,24 +209,24 @@ def test_layers_are_counted_until_the_card_is_full():
 @pytest.mark.engine
 def test_nothing_fits_in_no_room():
     """A card smaller than the weights has no context to offer; the reason says what is missing."""
-    found = lab.fit("mistral-7b", vram="4GiB")
-    assert (found.fits, found.largest_n_ctx.value) == ("no", None)
-    assert "Not even n_ctx=256" in found.largest_n_ctx.reason
+    fitted = lab.fit("mistral-7b", vram="4GiB")
+    assert (fitted.fits, fitted.largest_n_ctx.value) == ("no", None)
+    assert "Not even n_ctx=256" in fitted.largest_n_ctx.reason
 
 
 @pytest.mark.engine
 def test_a_machine_without_devices_is_held_against_its_memory():
     """The host's RAM is the room, and layers are nobody's to take."""
-    found = lab.fit("tiny", machine=CPU_ONLY)
-    assert (found.fits, found.room_bytes) == ("yes", {"host": 8 * GIB - fit.RESERVE_BYTES})
-    assert (found.most_layers.value, found.most_layers.reason) == (None, "There is no device here to put a layer on.")
+    fitted = lab.fit("tiny", machine=CPU_ONLY)
+    assert (fitted.fits, fitted.usable_bytes) == ("yes", {"host": 8 * GIB - fit.RESERVE_BYTES})
+    assert (fitted.most_layers.value, fitted.most_layers.reason) == (None, "There is no device here to put a layer on.")
 
 
 def test_experts_leave_the_card_layer_by_layer():
     """The fewest layers with which all layers fit: with one less, something is missing."""
-    found = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=8192), vram="8GiB", simulate=False)
-    answer = found.expert_layers
-    assert found.most_layers.value < answer.value < 48
+    fitted = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=8192), vram="8GiB", simulate=False)
+    answer = fitted.expert_layers
+    assert fitted.most_layers.value < answer.value < 48
     assert (answer.settings.n_gpu_layers, answer.settings.n_cpu_moe) == (-1, answer.value)
     fitting, fewer = (
         lab.fit("qwen3-30b-a3b", answer.settings.but(n_cpu_moe=n), vram="8GiB", simulate=False).fits
@@ -236,8 +237,8 @@ def test_experts_leave_the_card_layer_by_layer():
 
 def test_a_small_card_has_fewer_layers_and_no_experts():
     """Where all layers are too many even without experts, the answer has the settings that do fit, and no value."""
-    found = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=32768), vram="5GiB", simulate=False)
-    answer = found.expert_layers
+    fitted = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=32768), vram="5GiB", simulate=False)
+    answer = fitted.expert_layers
     assert answer.value is None
     assert answer.settings.cpu_moe
     assert f"{answer.settings.n_gpu_layers} layers fit on the card" in answer.reason
@@ -253,16 +254,16 @@ def test_only_a_mixture_of_experts_has_that_answer():
 
 def test_layers_are_searched_with_experts_in_ram():
     """Experts that are in RAM with their whole layer are not named again, so no such settings are refused."""
-    found = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=32768, cpu_moe=True), vram="5GiB", simulate=False)
-    assert 1 < found.most_layers.value < 49
-    assert found.most_layers.settings.cpu_moe
+    fitted = lab.fit("qwen3-30b-a3b", lab.Settings(n_ctx=32768, cpu_moe=True), vram="5GiB", simulate=False)
+    assert 1 < fitted.most_layers.value < 49
+    assert fitted.most_layers.settings.cpu_moe
 
 
 @needs_rpc
 @pytest.mark.engine
 def test_a_simulation_that_stops_leaves_the_other_answers():
     """This llama.cpp stops at a quantized cache of 24 layers of Granite's experts; the answer about it says so."""
-    found = lab.fit("granite-3.1-1b-a400m", lab.Settings(n_ctx=4096), vram="1.6GiB")
-    assert found.cache_type.value is None
-    assert "llama.cpp stopped itself" in found.cache_type.reason
-    assert found.expert_layers.value
+    fitted = lab.fit("granite-3.1-1b-a400m", lab.Settings(n_ctx=4096), vram="1.6GiB")
+    assert fitted.cache_type.value is None
+    assert "llama.cpp stopped itself" in fitted.cache_type.reason
+    assert fitted.expert_layers.value

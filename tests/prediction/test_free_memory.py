@@ -1,4 +1,4 @@
-"""Rooms: several cards, one memory for host and GPU, and which plans fit into them."""
+"""Free memory: several cards, one memory for host and GPU, and which plans fit into them."""
 
 import pytest
 from fakes import CPU_ONLY, WITH_GPU, made_plan
@@ -19,10 +19,10 @@ def test_several_sizes_are_as_many_cards():
     """Each has its own room, and the layers are shared by what is free."""
     machine = machine_for(CPU_ONLY, vram=["8GiB", 24 * GIB])
     assert [(card.name, card.free_bytes) for card in machine.gpus] == [("CUDA0", 8 * GIB), ("CUDA1", 24 * GIB)]
-    assert free_bytes(machine) == {"gpu0": 8 * GIB, "gpu1": 24 * GIB}
-    found = lab.fit("mistral-7b", vram=("8GiB", "24GiB"), simulate=False)
-    assert [sum(layer.device == name for layer in found.plan.layers) for name in ("gpu0", "gpu1")] == [9, 24]
-    assert (found.fits, found.plan.method) == ("yes", "bound")
+    assert free_bytes(machine, machine.gpus) == {"gpu0": 8 * GIB, "gpu1": 24 * GIB}
+    fitted = lab.fit("mistral-7b", vram=("8GiB", "24GiB"), simulate=False)
+    assert [sum(layer.device == name for layer in fitted.plan.layers) for name in ("gpu0", "gpu1")] == [9, 24]
+    assert (fitted.fits, fitted.plan.method) == ("yes", "bound")
     assert lab.fit("mistral-7b", vram=("3GiB", "3GiB"), simulate=False).fits == "no"
 
 
@@ -39,10 +39,10 @@ def test_shared_memory_holds_every_device():
 
 def test_a_model_in_unified_memory_is_compared_with_its_sum():
     """The embedding of a tied model lies there twice; there is no other room, and moving layers frees nothing."""
-    found = lab.fit("llama-3.2-1b", unified="8GiB", backend="metal", simulate=False)
-    total = sum(held.total_bytes for held in found.plan.devices.values())
-    assert (found.free_bytes, found.fits) == ({SHARED: 8 * GIB}, "yes")
-    assert found.margin_bytes == 7 * GIB - total
+    fitted = lab.fit("llama-3.2-1b", unified="8GiB", backend="metal", simulate=False)
+    total = sum(held.total_bytes for held in fitted.plan.devices.values())
+    assert (fitted.free_bytes, fitted.fits) == ({SHARED: 8 * GIB}, "yes")
+    assert fitted.margin_bytes == 7 * GIB - total
     too_small = lab.fit("llama-3.2-1b", unified="1700MiB", simulate=False)
     assert (too_small.fits, too_small.most_layers.value) == ("no", None)
     assert "share one memory" in too_small.most_layers.reason
@@ -52,15 +52,15 @@ def test_a_compute_buffer_of_unknown_size_leaves_a_fit_open():
     """What is known decides a no; else the answer is unsure, and the reason names what is not known."""
     assert [OPEN.fits({SHARED: room * MIB}) for room in (10, 1000)] == ["no", "unsure"]
     assert OPEN.shortfall({"gpu0": GIB}).endswith("10.00 MiB of weights, and a compute buffer of unknown size")
-    found = lab.fit("gemma-3-4b", Settings(type_k="f32", type_v="f32"), vram="8GiB", simulate=False)
-    assert (found.fits, found.largest_n_ctx.value) == ("unsure", None)
-    assert "Weights and KV cache alone leave room for n_ctx=" in found.largest_n_ctx.reason
+    fitted = lab.fit("gemma-3-4b", Settings(type_k="f32", type_v="f32"), vram="8GiB", simulate=False)
+    assert (fitted.fits, fitted.largest_n_ctx.value) == ("unsure", None)
+    assert "Weights and KV cache alone leave room for n_ctx=" in fitted.largest_n_ctx.reason
 
 
-def test_the_fullest_room_has_least_left():
+def test_the_fullest_memory_has_least_left():
     """Not the one that holds most, and never one whose memory is unknown while another is known."""
-    assert made_plan().fullest_room({"host": 6 * MIB, "gpu0": 100 * MIB}) == "host"
-    assert made_plan().fullest_room({"host": None, "gpu0": 100 * MIB}) == "gpu0"
+    assert made_plan().fullest_memory({"host": 6 * MIB, "gpu0": 100 * MIB}) == "host"
+    assert made_plan().fullest_memory({"host": None, "gpu0": 100 * MIB}) == "gpu0"
 
 
 @pytest.mark.parametrize(

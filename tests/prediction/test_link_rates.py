@@ -26,10 +26,10 @@ def test_a_rate_is_computed_from_wires_and_transfers(name, rate):
 
 def test_every_link_has_a_known_place_and_a_name_of_its_own():
     """The table and the figure put each rung on a row of its own."""
-    found = link_rates.cited_rungs()
-    assert {one.place for one in found} <= set(link_rates.PLACES)
-    assert len({one.name for one in found}) == len(found)
-    assert not any(one.measured for one in found)
+    rungs = link_rates.cited_rungs()
+    assert {rung.place for rung in rungs} <= set(link_rates.PLACES)
+    assert len({rung.name for rung in rungs}) == len(rungs)
+    assert not any(rung.measured for rung in rungs)
 
 
 def test_shared_memory_is_host_ram():
@@ -48,8 +48,8 @@ def test_a_pass_takes_bytes_over_rate_and_a_rate_is_the_inverse():
 
 def test_the_slowest_rung_decides():
     """Rungs are ordered, unmeasured ones left out, and no rung is no chain."""
-    found = link_rates.measured_rungs({"RAM": ("host RAM", 40e9), "disk": ("disk", 2e9), "lost": ("VRAM", None)})
-    assert [one.name for one in found] == ["disk", "RAM"]
-    assert link_rates.slowest(reversed(found)).name == "disk"
+    rungs = link_rates.measured_rungs({"RAM": ("host RAM", 40e9), "disk": ("disk", 2e9), "lost": ("VRAM", None)})
+    assert [rung.name for rung in rungs] == ["disk", "RAM"]
+    assert link_rates.slowest(reversed(rungs)).name == "disk"
     with pytest.raises(InvalidSettings, match="at least one"):
         link_rates.slowest([])

@@ -14,7 +14,7 @@ from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.compare import measured_bytes
 from inferlab.prediction.memory.bound import bound as bound_of
 from inferlab.prediction.memory.placement import moved_tensors
-from inferlab.prediction.memory.request import MemoryRequest, planned_devices
+from inferlab.prediction.memory.request import request_for
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -115,7 +115,7 @@ def test_the_bound_for_a_card_elsewhere_holds_with_moved_experts(name, moved, fi
     """Where nothing can be simulated, the load's compute buffers lie inside the bound."""
     settings = Settings(n_ctx=1024, rpc_servers=(device.endpoint,), **moved)
     model = read_gguf(files[name])
-    bound = bound_of(MemoryRequest(model, settings, planned_devices(settings, None), per_sequence=False))
+    bound = bound_of(request_for(model, settings, None))
     told = measured_bytes(engine.open(files[name], settings).buffers, settings.rpc_servers)
     for place, (least, most) in bound.compute_range.items():
         assert least - PRINTED <= told[place, "compute"] <= most + PRINTED

@@ -143,7 +143,7 @@ def test_a_known_model_is_planned_like_its_name():
     """`known_model` gives what every plan takes: memory, speed, what fits, and the types of weights that would."""
     known, asked = lab.known_model("mistral-7b"), Settings(n_ctx=4096)
     assert predict_memory(known, asked) == predict_memory("mistral-7b", asked)
-    speeds = [predict_speed(one, asked.but(n_threads=2), CALIBRATION) for one in (known, "mistral-7b")]
+    speeds = [predict_speed(model, asked.but(n_threads=2), CALIBRATION) for model in (known, "mistral-7b")]
     assert speeds[0] == speeds[1]
     card = {"vram": "8GiB", "simulate": False, "with_steps": True}
     assert lab.fit(known, asked, **card) == lab.fit("mistral-7b", asked, **card)
@@ -302,6 +302,14 @@ def test_two_programs_reserve_different_room_for_logits():
     assert (binding / MIB, server / MIB) == pytest.approx((258.5, 116.0), abs=0.02)
     with pytest.raises(InvalidSettings, match="reserve='ollama'"):
         predict_memory(model, Settings(n_ctx=8192), reserve="ollama")
+
+
+@pytest.mark.parametrize(("n_layer", "said"), [(None, "no number of"), (10**6, "1000000")])
+def test_a_header_without_its_layers_is_refused(n_layer, said):
+    """A damaged file, or one that is no language model, gets an error that says what its header has."""
+    model = replace(MISTRAL, metadata={**MISTRAL.metadata, "llama.block_count": n_layer})
+    with pytest.raises(UnsupportedArchitecture, match=f"gives {said} layers for 291 tensors. So no plan can be made"):
+        predict_memory(model, Settings(n_ctx=4096))
 
 
 def test_without_a_device_everything_is_on_the_host():

@@ -6,11 +6,11 @@ import pytest
 from speed_machine import LINK, TRUTH, device_rates
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory import kv_cache_bytes
 from inferlab.prediction.rates import attended_cells, unmasked_cells
 from inferlab.prediction.speed import (
-    HOST,
     PlacedModel,
     StepPlan,
     Term,
@@ -26,8 +26,18 @@ FAR = Settings(n_ctx=4096, rpc_servers=("127.0.0.1:1",), n_threads=1)
 
 
 def placed(layers=("gpu0",) * 5, settings=FAR, **rates):
-    known = {HOST: TRUTH["host/1"], "gpu0": TRUTH["loopback/1"]} | rates
+    known = {HOST_DEVICE: TRUTH["host/1"], "gpu0": TRUTH["loopback/1"]} | rates
     return PlacedModel(MODEL, settings, layers, known, {"gpu0": LINK})
+
+
+def on_host(model, settings=FAR):
+    """A model on the host alone."""
+    return PlacedModel(model, settings, (HOST_DEVICE,) * (model.n_layer + 1), {HOST_DEVICE: TRUTH["host/1"]}, {})
+
+
+def sent(step):
+    """Bytes that cross a link."""
+    return sum(term.n_bytes for term in step if term.kind == "link")
 
 
 def seconds(terms, kind, device=None):
@@ -37,16 +47,16 @@ def seconds(terms, kind, device=None):
 def one_token_seconds(device, *names):
     """Seconds of one token's products with the matrices whose names begin so."""
     rates = TRUTH[device].matrices["Q8_0"]
-    found = [t for t in MODEL.tensors if t.name.startswith(names) and len(t.shape) > 1]
-    return sum(rates.one_token(t.n_bytes, t.shape[1]) for t in found)
+    matrices = [t for t in MODEL.tensors if t.name.startswith(names) and len(t.shape) > 1]
+    return sum(rates.one_token(t.n_bytes, t.shape[1]) for t in matrices)
 
 
 def test_one_token_reads_every_matrix_once():
     """All matrices of blocks and output, on their devices, at their type's rate."""
-    terms = placed((HOST, HOST, "gpu0", "gpu0", "gpu0")).decode(100)
+    terms = placed((HOST_DEVICE, HOST_DEVICE, "gpu0", "gpu0", "gpu0")).decode(100)
     matrices = sum(t.n_bytes for t in MODEL.tensors if len(t.shape) > 1)
     assert sum(term.n_bytes for term in terms if term.kind == "weights") == matrices
-    host = next(term for term in terms if term.kind == "weights" and term.device == HOST)
+    host = next(term for term in terms if term.kind == "weights" and term.device == HOST_DEVICE)
     assert host.seconds == pytest.approx(one_token_seconds("host/1", "blk.0.", "blk.1."))
 
 
@@ -54,23 +64,19 @@ def test_a_prompt_computes_on_every_token_and_the_end_on_the_last():
     """Twice the tokens take twice the time on weights, but for what one token of a call needs: the output matrix, and
     the last block behind its attention.
     """
-    one, two = (seconds(placed().prefill(n), "weights") for n in (512, 1024))
+    short, long = (seconds(placed().prefill(n), "weights") for n in (512, 1024))
     end = one_token_seconds("loopback/1", "token_embd.weight", "blk.3.ffn_")
-    assert two - end == pytest.approx(2 * (one - end))
+    assert long - end == pytest.approx(2 * (short - end))
 
 
 def test_host_and_loopback_device_share_a_long_prompt_at_the_same_time():
     """While the device works on one ubatch the host works on the next; not in a single one, and not on one device."""
-    shared = placed((HOST, HOST, "gpu0", "gpu0", "gpu0"))
+    shared = placed((HOST_DEVICE, HOST_DEVICE, "gpu0", "gpu0", "gpu0"))
     first, second = (shared.step(*step) for step in shared.steps(1024))
-    far = seconds_but_host(first)
-    near = sum(term.seconds for term in second if term.device == HOST)
+    far = sum(term.seconds for term in first if term.device != HOST_DEVICE)
+    near = sum(term.seconds for term in second if term.device == HOST_DEVICE)
     assert shared.overlap(1024) == pytest.approx(min(near, far))
     assert shared.overlap(512) == placed().overlap(1024) == 0
-
-
-def seconds_but_host(terms):
-    return sum(term.seconds for term in terms if term.device != HOST)
 
 
 def test_a_processor_skips_masked_cells_with_flash_attention_alone():
@@ -117,13 +123,15 @@ def test_a_batch_computes_whole_tiles():
 def test_a_repacked_matrix_takes_what_is_left_of_four_tokens_one_by_one():
     """97 tokens are 96 together and one alone; in the file's own layout all go together."""
     model = shape("llama-3.2-1b", "Q4_0", n_layer=4, n_vocab=2048)
-    here = PlacedModel(model, Settings(n_ctx=512), (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
+    here = on_host(model, Settings(n_ctx=512))
     tensor = next(t for t in model.tensors if t.name == "blk.0.ffn_up.weight")
     rates = TRUTH["host/1"].matrices["Q4_0/CPU_REPACK"]
     batch, alone = rates.batch(*tensor.shape[1::-1], 96), rates.one_token(tensor.n_bytes, tensor.shape[1])
-    assert here.matrix_seconds(tensor, HOST, 97) == pytest.approx(batch + alone)
+    assert here.matrix_seconds(tensor, HOST_DEVICE, 97) == pytest.approx(batch + alone)
     own = replace(here, settings=here.settings.but(use_extra_bufts=False))
-    assert own.matrix_seconds(tensor, HOST, 97) == TRUTH["host/1"].matrices["Q4_0"].batch(*tensor.shape[1::-1], 97)
+    assert own.matrix_seconds(tensor, HOST_DEVICE, 97) == TRUTH["host/1"].matrices["Q4_0"].batch(
+        *tensor.shape[1::-1], 97
+    )
 
 
 def test_beside_a_card_host_weights_are_repacked_only_without_its_host_buffer():
@@ -133,20 +141,18 @@ def test_beside_a_card_host_weights_are_repacked_only_without_its_host_buffer():
     tensor = next(t for t in model.tensors if t.name == "blk.0.ffn_up.weight")
     for no_host in (False, True):
         settings = Settings(n_ctx=512, no_host=no_host)
-        half = PlacedModel(model, settings, (HOST,) * 3 + ("gpu0",) * 2, {HOST: TRUTH["host/1"], "gpu0": card}, {})
-        assert half.is_repacked(tensor, HOST) == no_host
+        half = PlacedModel(
+            model, settings, (HOST_DEVICE,) * 3 + ("gpu0",) * 2, {HOST_DEVICE: TRUTH["host/1"], "gpu0": card}, {}
+        )
+        assert half.is_repacked(tensor, HOST_DEVICE) == no_host
 
 
 def test_without_offload_kqv_the_two_paths_differ():
     """With flash attention the device attends and the cache in use crosses; without it the host attends."""
     flash, plain = (placed(settings=FAR.but(offload_kqv=False, flash_attn=way)) for way in ("on", "off"))
-    assert seconds(flash.decode(1000), "attention", HOST) == 0 < seconds(flash.decode(1000), "attention", "gpu0")
-    assert seconds(plain.decode(1000), "attention", "gpu0") == 0 < seconds(plain.decode(1000), "attention", HOST)
-    crossing = [{depth: step.decode(depth) for depth in (1000, 3000)} for step in (flash, plain)]
-    grown = [
-        sum(t.n_bytes for t in at[3000] if t.kind == "link") - sum(t.n_bytes for t in at[1000] if t.kind == "link")
-        for at in crossing
-    ]
+    assert seconds(flash.decode(1000), "attention", HOST_DEVICE) == 0 < seconds(flash.decode(1000), "attention", "gpu0")
+    assert seconds(plain.decode(1000), "attention", "gpu0") == 0 < seconds(plain.decode(1000), "attention", HOST_DEVICE)
+    grown = [sent(step.decode(3000)) - sent(step.decode(1000)) for step in (flash, plain)]
     cells = 2048 * 4 * 2 * 2 * MODEL.n_head_kv * MODEL.head_dim_k  # tokens, blocks, keys and values, two bytes
     assert grown[0] == pytest.approx(cells, rel=0.01)
     assert grown[1] < cells / 100
@@ -154,15 +160,10 @@ def test_without_offload_kqv_the_two_paths_differ():
 
 def test_a_quantized_cache_sends_fewer_bytes():
     """What crosses is the cache in its own type."""
-    sent = [
-        sum(
-            t.n_bytes
-            for t in placed(settings=FAR.but(offload_kqv=False, type_k=kind, type_v=kind)).decode(2000)
-            if t.kind == "link"
-        )
-        for kind in ("f16", "q8_0")
-    ]
-    assert 1.7 < sent[0] / sent[1] < 1.9
+    whole, quantized = (
+        placed(settings=FAR.but(offload_kqv=False, type_k=type, type_v=type)).decode(2000) for type in ("f16", "q8_0")
+    )
+    assert 1.7 < sent(whole) / sent(quantized) < 1.9
 
 
 @pytest.mark.parametrize("changes", [{}, {"swa_full": False}, {"type_k": "q8_0", "type_v": "q4_0"}])
@@ -170,9 +171,8 @@ def test_a_quantized_cache_sends_fewer_bytes():
 def test_a_full_cache_is_read_whole(name, changes):
     """With n_ctx tokens in it, attention reads the bytes that the memory plan reserves, windows included."""
     model, settings = shape(name, "Q8_0", n_vocab=2048), Settings(n_ctx=8192, **changes)
-    step = PlacedModel(model, settings, (HOST,) * (model.n_layer + 1), {HOST: TRUTH["host/1"]}, {}).decode(8191)
-    read = sum(term.n_bytes for term in step if term.kind == "attention")
-    assert read == kv_cache_bytes(model, settings)
+    step = on_host(model, settings).decode(8191)
+    assert sum(term.n_bytes for term in step if term.kind == "attention") == kv_cache_bytes(model, settings)
 
 
 def test_a_latent_cache_is_read_without_values():
@@ -185,7 +185,7 @@ def test_a_latent_cache_is_read_without_values():
     }
     named = {key.replace("llama.", "deepseek2."): value for key, value in MODEL.metadata.items()}
     model = replace(MODEL, metadata={**named, **keys, "general.architecture": "deepseek2"})
-    whole = PlacedModel(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
+    whole = on_host(model)
     read = sum(term.n_bytes for term in whole.decode(255) if term.kind == "attention")
     assert read == 4 * 256 * 576 * 2
 
@@ -202,18 +202,14 @@ def test_a_cache_without_a_formula_is_refused():
     keys = {key.replace("llama.", "mamba."): value for key, value in MODEL.metadata.items()}
     model = replace(MODEL, metadata={**keys, "general.architecture": "mamba"})
     with pytest.raises(UnsupportedArchitecture, match="mamba"):
-        PlacedModel(model, FAR, (HOST,) * 5, {HOST: TRUTH["host/1"]}, {}).decode(1)
+        on_host(model).decode(1)
 
 
 def test_a_card_copies_host_weights_for_a_prompt_only():
     """op_offload: with 32 tokens or more the host's weights cross a card's bus; an RPC device never gets them."""
     card = replace(TRUTH["loopback/1"], on_cpu=False)
-    half = (HOST, HOST, "gpu0", "gpu0", "gpu0")
+    half = (HOST_DEVICE, HOST_DEVICE, "gpu0", "gpu0", "gpu0")
     host = sum(t.n_bytes for t in MODEL.tensors if t.name.startswith(("blk.0", "blk.1")) and len(t.shape) > 1)
-
-    def sent(step):
-        return sum(t.n_bytes for t in step if t.kind == "link")
-
     assert sent(placed(half, gpu0=card).prefill(512)) - sent(placed(half).prefill(512)) == host
     assert sent(placed(half, gpu0=card).decode(512)) == sent(placed(half).decode(512))
     assert sent(placed(half, FAR.but(op_offload=False), gpu0=card).prefill(512)) == sent(placed(half).prefill(512))
@@ -249,7 +245,7 @@ def test_an_uncalibrated_type_takes_the_nearest_in_size():
     """A type between two known ones is taken for the nearer."""
     few = device_rates("host", 1, 2.0, 0.0)
     known = {kind: few.matrices[kind] for kind in ("F16", "Q4_K")}
-    whole = placed((HOST,) * 5, host=replace(few, matrices=known))
+    whole = placed((HOST_DEVICE,) * 5, host=replace(few, matrices=known))
     spent = seconds(whole.decode(1), "weights")
     assert spent == pytest.approx(sum(known["Q4_K"].one_token(t.n_bytes, t.shape[1]) for t, _ in whole.tensors()))
 
@@ -270,8 +266,8 @@ EXPERT = next(t for t in MIXTURE.tensors if t.name == "blk.0.ffn_up_exps.weight"
 
 def with_experts_on_host(n_layers: int = 2, **changes) -> PlacedModel:
     """Four layers on the loopback device, the experts of the first of them on the host."""
-    moved = {t.name: HOST for t in MIXTURE.tensors if "_exps" in t.name and int(t.name.split(".")[1]) < n_layers}
-    rates = {HOST: TRUTH["host/1"], "gpu0": TRUTH["loopback/1"]}
+    moved = {t.name: HOST_DEVICE for t in MIXTURE.tensors if "_exps" in t.name and int(t.name.split(".")[1]) < n_layers}
+    rates = {HOST_DEVICE: TRUTH["host/1"], "gpu0": TRUTH["loopback/1"]}
     return PlacedModel(MIXTURE, FAR.but(**changes), ("gpu0",) * 5, rates, {"gpu0": LINK}, moved)
 
 
@@ -290,9 +286,9 @@ def test_moved_experts_are_read_by_the_host_and_their_values_cross():
     moved = 3 * 2 * EXPERT.n_bytes / 16
     read = {
         device: next(t.n_bytes for t in half.decode(100) if (t.kind, t.device) == ("weights", device))
-        for device in (HOST, "gpu0")
+        for device in (HOST_DEVICE, "gpu0")
     }
-    assert read[HOST] == pytest.approx(moved)
+    assert read[HOST_DEVICE] == pytest.approx(moved)
     assert sum(read.values()) == pytest.approx(sum(t.n_bytes for t in whole.decode(100) if t.kind == "weights"))
     crossing = [seconds(step.decode(100), "link", "gpu0") for step in (whole, half)]
     values = 2 * (2 * MIXTURE.n_embd + 2 * 8) * 4
@@ -301,12 +297,14 @@ def test_moved_experts_are_read_by_the_host_and_their_values_cross():
 
 def test_repacked_experts_multiply_one_token_at_a_time():
     """A prompt takes as long as its tokens one by one; in the file's own layout those of an expert go together."""
-    here = PlacedModel(MIXTURE, Settings(n_ctx=512), (HOST,) * 5, {HOST: TRUTH["host/1"]}, {})
-    assert here.matrix_seconds(EXPERT, HOST, 256) == pytest.approx(256 * here.matrix_seconds(EXPERT, HOST, 1))
+    here = on_host(MIXTURE, Settings(n_ctx=512))
+    assert here.matrix_seconds(EXPERT, HOST_DEVICE, 256) == pytest.approx(
+        256 * here.matrix_seconds(EXPERT, HOST_DEVICE, 1)
+    )
     own = replace(here, settings=here.settings.but(use_extra_bufts=False))
     n_drawn = 128 * share_drawn(EXPERT, MIXTURE, 256)
     each = TRUTH["host/1"].matrices["Q4_0"].batch(*EXPERT.shape[1::-1], 256 * 8 / n_drawn)
-    assert own.matrix_seconds(EXPERT, HOST, 256) == pytest.approx(n_drawn * each)
+    assert own.matrix_seconds(EXPERT, HOST_DEVICE, 256) == pytest.approx(n_drawn * each)
 
 
 def test_a_card_copies_the_experts_that_a_batch_needs():

@@ -18,30 +18,30 @@ CARD = {"vram": "8GiB", "simulate": False}
 
 def stepped(name="mistral-7b", **asked):
     """A fit with its steps, by setting and value."""
-    found = lab.fit(name, Settings(**asked), with_steps=True, **CARD)
-    return found, {(step.setting, step.value): step for step in found.steps}
+    fitted = lab.fit(name, Settings(**asked), with_steps=True, **CARD)
+    return fitted, {(step.setting, step.value): step for step in fitted.steps}
 
 
 def test_each_step_is_the_difference_of_two_plans():
     """Every difference is what planning those settings gives, on the card; so is the verdict."""
-    found, steps = stepped(n_ctx=8192)
-    settings = [step for step in found.steps if step.setting != "type"]
+    fitted, steps = stepped(n_ctx=8192)
+    settings = [step for step in fitted.steps if step.setting != "type"]
     assert {step.setting for step in settings} >= {"n_ctx", "flash_attn", "n_ubatch", "n_seq_max"}
     for step in settings:
         other = lab.fit("mistral-7b", step.settings, **CARD)
-        assert step.difference_bytes == other.plan.most_bytes("gpu0") - found.plan.most_bytes("gpu0") != 0
+        assert step.difference_bytes == other.plan.most_bytes("gpu0") - fitted.plan.most_bytes("gpu0") != 0
         assert step.fits == other.fits
     assert steps["n_ctx", 16384].difference_bytes == pytest.approx(GIB, rel=0.02)
 
 
 def test_a_step_to_a_bound_has_both_ends():
     """A quantized cache leaves the compute buffer in a range: the difference lies between both of its ends."""
-    found, steps = stepped(n_ctx=8192, flash_attn="on")
+    fitted, steps = stepped(n_ctx=8192, flash_attn="on")
     exact, bound = steps["n_ctx", 16384], steps["cache_type", "q8_0"]
     assert exact.least_bytes == exact.most_bytes == exact.difference_bytes
     other = lab.fit("mistral-7b", bound.settings, **CARD)
-    needed = found.plan.most_bytes("gpu0")
-    assert found.plan.least_bytes("gpu0") == needed
+    needed = fitted.plan.most_bytes("gpu0")
+    assert fitted.plan.least_bytes("gpu0") == needed
     ends = other.plan.least_bytes("gpu0") - needed, other.plan.most_bytes("gpu0") - needed
     assert (bound.least_bytes, bound.most_bytes) == ends
     assert bound.least_bytes < bound.most_bytes == bound.difference_bytes
@@ -49,9 +49,9 @@ def test_a_step_to_a_bound_has_both_ends():
 
 def test_weights_step_to_the_neighbouring_types():
     """A known model can be had in another type: the difference is that of its tensors on the card."""
-    found, steps = stepped()
-    larger = lab.fit(lab.shape("mistral-7b", "Q5_K_M"), found.plan.settings, **CARD)
-    difference = larger.plan.most_bytes("gpu0") - found.plan.most_bytes("gpu0")
+    fitted, steps = stepped()
+    larger = lab.fit(lab.shape("mistral-7b", "Q5_K_M"), fitted.plan.settings, **CARD)
+    difference = larger.plan.most_bytes("gpu0") - fitted.plan.most_bytes("gpu0")
     assert steps["type", "Q5_K_M"].difference_bytes == difference > 0 > steps["type", "Q3_K_M"].difference_bytes
     assert not any(step.setting == "type" for step in lab.fit("tiny", with_steps=True, **CARD).steps)
 
@@ -88,20 +88,20 @@ def test_a_context_steps_in_whole_cells_and_ends_at_a_million():
 
 def test_json_has_what_a_fit_found():
     """Every figure of the fit, in JSON's kinds; a room has what is free, what may be used, and what is left."""
-    found, _ = stepped(n_ctx=8192, n_gpu_layers=20)
-    fields = json.loads(json.dumps(plan_fields(found)))
-    least, most = found.plan.compute_range["gpu0"]
+    fitted, _ = stepped(n_ctx=8192, n_gpu_layers=20)
+    fields = json.loads(json.dumps(plan_fields(fitted)))
+    least, most = fitted.plan.compute_range["gpu0"]
     assert fields["compute_range"]["gpu0"] == {"least": least, "most": most}
     room = fields["rooms"]["gpu0"]
     assert (room["free_bytes"], room["room_bytes"]) == (8 * GIB, 7 * GIB)
-    assert room["margin_bytes"] == fields["margin_bytes"] == found.margin_bytes == 7 * GIB - room["most_bytes"]
-    assert room["least_bytes"] == found.plan.least_bytes("gpu0")
-    assert fields["notes"] == list(found.plan.notes)
-    assert fields["answers"]["largest_n_ctx"]["value"] == found.largest_n_ctx.value
-    assert fields["answers"]["weights_type"]["value"] == found.weights_type.value
-    assert [step["value"] for step in fields["steps"]] == [step.value for step in found.steps]
-    assert fields["steps"][0]["difference_range"]["most"] == found.steps[0].most_bytes
-    assert Settings.from_dict(fields["settings"]) == found.plan.settings
+    assert room["margin_bytes"] == fields["margin_bytes"] == fitted.margin_bytes == 7 * GIB - room["most_bytes"]
+    assert room["least_bytes"] == fitted.plan.least_bytes("gpu0")
+    assert fields["notes"] == list(fitted.plan.notes)
+    assert fields["answers"]["largest_n_ctx"]["value"] == fitted.largest_n_ctx.value
+    assert fields["answers"]["weights_type"]["value"] == fitted.weights_type.value
+    assert [step["value"] for step in fields["steps"]] == [step.value for step in fitted.steps]
+    assert fields["steps"][0]["difference_range"]["most"] == fitted.steps[0].most_bytes
+    assert Settings.from_dict(fields["settings"]) == fitted.plan.settings
 
 
 # --- tokens per second --------------------------------------------------------------------------
@@ -110,17 +110,17 @@ def test_json_has_what_a_fit_found():
 def test_the_bound_on_tokens_is_bandwidth_over_bytes():
     """All weights but the embedding, of which one row is read, and the keys and values of every token before."""
     model = lab.shape("mistral-7b")
-    found = lab.fit(model, **CARD)
+    fitted = lab.fit(model, **CARD)
     embedding = next(tensor for tensor in model.tensors if tensor.name == "token_embd.weight")
     weights, cache = model.tensor_bytes - embedding.n_bytes, 1000 * 32 * 2 * 8 * 128 * 2
-    assert decode_bound(found, model, 448e9, 999) == pytest.approx(448e9 / (weights + cache), rel=1e-9)
+    assert decode_bound(fitted, model, 448e9, 999) == pytest.approx(448e9 / (weights + cache), rel=1e-9)
 
 
 def test_experts_that_are_not_used_are_not_read():
     """Of 128 experts 8: a model of 18 GB reads less than 2 GB for a token."""
     model = lab.shape("qwen3-30b-a3b")
-    found = lab.fit(model, vram="24GiB", simulate=False)
-    assert 1.5e9 < 1 / decode_bound(found, model, 1.0) < 2e9
+    fitted = lab.fit(model, vram="24GiB", simulate=False)
+    assert 1.5e9 < 1 / decode_bound(fitted, model, 1.0) < 2e9
 
 
 def test_the_bound_stays_above_what_part_of_the_model_allows():
@@ -152,8 +152,8 @@ def test_cards_of_one_model_add_up_and_shared_memory_has_all_of_it():
 def test_a_window_bounds_what_is_read_of_the_cache():
     """Gemma 3 looks back 1,024 tokens in five layers of six: twice the depth is less than twice the cache."""
     model = lab.shape("gemma-3-4b")
-    found = lab.fit(model, Settings(n_ctx=32768), **CARD)
-    read = [1 / decode_bound(found, model, 1.0, depth) for depth in (0, 1023, 2047)]
+    fitted = lab.fit(model, Settings(n_ctx=32768), **CARD)
+    read = [1 / decode_bound(fitted, model, 1.0, depth) for depth in (0, 1023, 2047)]
     assert (read[2] - read[1]) / 1024 == pytest.approx((read[1] - read[0]) / 1023 * 5 / 34, rel=0.01)
 
 

@@ -12,7 +12,7 @@ from speed_machine import LINK, TRUTH, known_machine
 
 from inferlab.errors import RecordError
 from inferlab.machine import Link
-from inferlab.prediction import validation as room
+from inferlab.prediction import validation
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.validation import (
     Accuracy,
@@ -38,15 +38,15 @@ CALIBRATED = Calibration(CPU_ONLY, "2026-01-31", TRUTH, {"loopback/1": LINK}, ba
 
 
 @pytest.fixture
-def found(monkeypatch, tmp_path):
+def accuracy(monkeypatch, tmp_path):
     """Two points on the machine whose rates the calibration has, one of them a fifth slower than it should be."""
     engine = known_machine(monkeypatch, tmp_path)
     from inferlab.prediction import calibrate
 
-    monkeypatch.setattr(room, "make_shape", calibrate.make_shape)
-    one, two = measured((SMALL, replace(SMALL, settings=FAR.but(n_gpu_layers=1))), engine)
-    slow = replace(two, decode_seconds=tuple(1.2 * s for s in two.decode_seconds))
-    return Accuracy(CALIBRATED, (one, slow))
+    monkeypatch.setattr(validation, "make_shape", calibrate.make_shape)
+    whole, partial = measured((SMALL, replace(SMALL, settings=FAR.but(n_gpu_layers=1))), engine)
+    slow = replace(partial, decode_seconds=tuple(1.2 * s for s in partial.decode_seconds))
+    return Accuracy(CALIBRATED, (whole, slow))
 
 
 def test_points_are_measured_in_rounds(monkeypatch, tmp_path):
@@ -54,13 +54,13 @@ def test_points_are_measured_in_rounds(monkeypatch, tmp_path):
     engine = known_machine(monkeypatch, tmp_path)
     from inferlab.prediction import calibrate
 
-    monkeypatch.setattr(room, "make_shape", calibrate.make_shape)
+    monkeypatch.setattr(validation, "make_shape", calibrate.make_shape)
     quiet, prompts = engine.generate, []
 
     def disturbed(prompt, n_gen):
-        one = quiet(prompt, n_gen)
+        taken = quiet(prompt, n_gen)
         prompts.append(len(prompt))
-        return replace(one, prefill_seconds=(1.5 if len(prompts) <= 4 else 1.0) * one.prefill_seconds)
+        return replace(taken, prefill_seconds=(1.5 if len(prompts) <= 4 else 1.0) * taken.prefill_seconds)
 
     monkeypatch.setattr(engine, "generate", disturbed)
     taken = measured((SMALL, replace(SMALL, n_prompt=200)), engine)
@@ -72,19 +72,19 @@ def test_points_are_measured_in_rounds(monkeypatch, tmp_path):
     assert Accuracy(CALIBRATED, taken).checked("prefill")[0].error == pytest.approx(0.0, abs=0.01)
 
 
-def test_a_type_that_is_left_out_is_replaced_by_the_nearest(found):
+def test_a_type_that_is_left_out_is_replaced_by_the_nearest(accuracy):
     """Without the rates of the model's type, repacked ones included, the nearest type's stand in."""
     less = without_type(CALIBRATED, "Q8_0")
     assert "Q8_0" not in less.devices["host/1"].matrices
     assert "Q4_K" not in {key.split("/")[0] for key in without_type(CALIBRATED, "Q4_K").devices["host/1"].matrices}
-    replaced = with_types_left_out(found)
-    assert [one.measured for one in replaced["decode"]] == [one.measured for one in found.checked("decode")]
-    assert replaced["decode"][0].predicted != found.checked("decode")[0].predicted
+    replaced = with_types_left_out(accuracy)
+    assert [rate.measured for rate in replaced["decode"]] == [rate.measured for rate in accuracy.checked("decode")]
+    assert replaced["decode"][0].predicted != accuracy.checked("decode")[0].predicted
 
 
-def test_rates_are_grouped_by_what_a_point_is(found):
+def test_rates_are_grouped_by_what_a_point_is(accuracy):
     """A group has every phase, and a request names what differs from the defaults."""
-    groups = by_group(found, lambda point: point.request)
+    groups = by_group(accuracy, lambda point: point.request)
     assert list(groups) == ["all layers there, short prompt", "some layers there, short prompt"]
     assert {phase: len(checked) for phase, checked in groups["all layers there, short prompt"].items()} == {
         "prefill": 1,
@@ -94,13 +94,13 @@ def test_rates_are_grouped_by_what_a_point_is(found):
     assert alone.request == "one thread, long prompt, nothing repacked"
 
 
-def test_errors_are_predicted_over_measured(found):
+def test_errors_are_predicted_over_measured(accuracy):
     """Where the machine is as calibrated nothing is left over; where it is slower, the prediction was too high."""
-    errors = [one.error for one in found.checked("decode")]
+    errors = [rate.error for rate in accuracy.checked("decode")]
     assert errors == pytest.approx([0.0, 0.2], abs=0.01)
-    assert median_error(found.checked("prefill")) < 0.01
-    assert share_inside(found.checked("decode")) == 0.5
-    assert len(found.checked()) == 4
+    assert median_error(accuracy.checked("prefill")) < 0.01
+    assert share_inside(accuracy.checked("decode")) == 0.5
+    assert len(accuracy.checked()) == 4
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_a_point_says_what_it_tries_out():
     assert "host, 2 threads" in alone.text
 
 
-def test_points_are_kept_with_every_sample(found, tmp_path):
+def test_points_are_kept_with_every_sample(accuracy, tmp_path):
     """What was saved beside its calibration is read again, links and settings included."""
-    linked = replace(found.points[0], link=Link("127.0.0.1:1", 1.0, None, 0.9, 1e-4))
-    kept = Accuracy(CALIBRATED, (*found.points, linked))
+    linked = replace(accuracy.points[0], link=Link("127.0.0.1:1", 1.0, None, 0.9, 1e-4))
+    kept = Accuracy(CALIBRATED, (*accuracy.points, linked))
     kept.save(tmp_path / "speed-points.json")
     CALIBRATED.save(tmp_path / "calibration.json")
     assert Accuracy.load(tmp_path) == kept
@@ -148,13 +148,13 @@ def test_errors_of_the_record_come_out_of_its_raw_samples():
     recorded = Accuracy.load("epyc-2c")
     raw = json.loads((RECORDS / "epyc-2c" / "speed-points.json").read_text(encoding="utf-8"))["sequence"]
     rates = {
-        "prefill": [one["n_prompt"] / median(one["prefill_seconds"]) for one in raw],
-        "decode": [1 / median(one["decode_seconds"]) for one in raw],
+        "prefill": [point["n_prompt"] / median(point["prefill_seconds"]) for point in raw],
+        "decode": [1 / median(point["decode_seconds"]) for point in raw],
     }
     assert len(raw) >= 23
     for phase, measured_rates in rates.items():
         shown = recorded.checked(phase)
-        assert [one.measured for one in shown] == pytest.approx(measured_rates)
-        errors = [abs(one.predicted / rate - 1) for one, rate in zip(shown, measured_rates, strict=True)]
+        assert [rate.measured for rate in shown] == pytest.approx(measured_rates)
+        errors = [abs(checked.predicted / rate - 1) for checked, rate in zip(shown, measured_rates, strict=True)]
         assert median_error(shown) == pytest.approx(median(errors))
     assert recorded.badge.startswith("recorded: ")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
 from crawl import UNSCRIPTED, Crawl, html_of, visit
 from first_visit import compressing_server
+from playwright.sync_api import Page
 from servers import serving
 
-from handbook.serve import Handler
+from handbook.delivery.serve import Handler
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +44,24 @@ def compressed(built_book) -> Iterator[str]:
     """Address of a server of the site that compresses, ending in a slash."""
     with compressing_server(built_book) as home:
         yield home
+
+
+@pytest.fixture
+def open_page(built_book, browser) -> Iterator[Callable[..., Page]]:
+    """A function: an address, or a page of the site from disk, opened in a profile of its own; no script may fail."""
+    failures: list[str] = []
+    with ExitStack() as opened:
+
+        def open_page(address: str, **options: Any) -> Page:
+            context = browser.new_context(**options)
+            opened.callback(context.close)
+            page = context.new_page()
+            page.on("pageerror", lambda error: failures.append(str(error)))
+            page.goto(address if "://" in address else (built_book / address).as_uri())
+            return page
+
+        yield open_page
+    assert failures == []
 
 
 @pytest.fixture(scope="session")
@@ -71,9 +93,9 @@ def seen(request, crawl) -> dict[str, dict]:
 @pytest.fixture(scope="session")
 def unscripted(built_book, crawl) -> dict[str, dict]:
     """What a reader without JavaScript sees on each page that has a figure or a diagram."""
-    drawn = ('class="lab-figure"', 'class="diagram')
+    drawn = re.compile('class="(lab-figure"|diagram)')
     texts = {page: (built_book / page).read_text(encoding="utf-8") for page in crawl.pages}
-    return crawl.visited(UNSCRIPTED, [page for page, text in texts.items() if any(one in text for one in drawn)])
+    return crawl.visited(UNSCRIPTED, [page for page, text in texts.items() if drawn.search(text)])
 
 
 @pytest.fixture(scope="session")

@@ -47,18 +47,18 @@ BARRIERS = """<html lang=en><title>x</title><style>
 def test_a_barrier_is_noticed(tab):
     """What is wrong everywhere is found once; pale text on dark paper only in dark, and at the width that has it."""
     tab.set_content(BARRIERS)
-    found = violations(tab)
+    barriers = violations(tab)
     width = tab.viewport_size["width"]
-    named = [each.partition(" (")[0] for each in found]
+    named = [each.partition(" (")[0] for each in barriers]
     faults = ("light, {}: aria-hidden-focus", "light, {}: summary-name", "dark, {}: color-contrast")
     assert named == [fault.format(width) for fault in faults]
-    assert "(4)" in found[2]  # the text, the code, its first word, and the named one
-    assert ("<p>" in found[2]) is (width == WIDE["width"])
+    assert "(4)" in barriers[2]  # the text, the code, its first word, and the named one
+    assert ("<p>" in barriers[2]) is (width == WIDE["width"])
 
 
 def test_the_first_tab_offers_the_way_to_the_article(wide):
     """Tab, Enter, Tab: the focus is on the first link of the article; where there is no sidebar, one Tab is enough."""
-    assert {page: found["focus"]["html"] for page, found in wide.items() if not is_inside(page, found["focus"])} == {}
+    assert {page: seen["focus"]["html"] for page, seen in wide.items() if not is_inside(page, seen["focus"])} == {}
 
 
 def is_inside(page: str, focus: dict) -> bool:
@@ -66,14 +66,12 @@ def is_inside(page: str, focus: dict) -> bool:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_focus_is_seen(built_book, browser, scheme):
+def test_the_focus_is_seen(open_page, scheme):
     """A line of two pixels or more, with a contrast of three to one against the page."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
-    page.goto((built_book / "book/foundations/kv-cache.html").as_uri())
+    page = open_page("book/foundations/kv-cache.html", viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     page.add_style_tag(content=STILL)
     page.keyboard.press("Tab")
     rings = {name: page.evaluate(FOCUS, name) for name in FOCUSED}
-    page.close()
     pale = {name: ring for name, ring in rings.items() if not is_seen(ring)}
     assert pale == {}
 

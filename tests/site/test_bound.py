@@ -16,13 +16,13 @@ def promises(soup: BeautifulSoup) -> list[str]:
     left_out = {id(tag) for tag in soup.article.select(LEFT_OUT)}
     kept = "".join(text for text in soup.article.strings if not left_out & {id(tag) for tag in text.parents})
     sentences = re.split(r"(?<=[.:?])\s+", " ".join(kept.split()))
-    return [one for one in sentences if PROMISES.search(one) and "JupyterLab" not in one]
+    return [sentence for sentence in sentences if PROMISES.search(sentence) and "JupyterLab" not in sentence]
 
 
 def test_a_bound_page_promises_no_control(soups):
     """What can be pressed, moved or pointed at only on the site is said only there; what JupyterLab can do names it."""
     assert len(soups) > 1
-    assert {page: found for page, soup in soups.items() if (found := promises(soup))} == {}
+    assert {page: said for page, soup in soups.items() if (said := promises(soup))} == {}
 
 
 def test_a_promise_is_noticed():

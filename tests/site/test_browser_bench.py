@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from axe import violations
-from instrument_page import asked_elsewhere
+from instrument_page import asked_elsewhere, watched_page
 from playwright.sync_api import Locator, Page, expect
 from servers import serving
 
 from handbook.chromium import find_chromium
-from handbook.serve import Handler
+from handbook.delivery.serve import Handler
 from inferlab.measurement.llama_bench import import_llama_bench
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
@@ -29,10 +29,6 @@ LEFT = re.compile(r"Round \d+ of 50: depth \d+, about \d+ (s|min) left … The r
 OF_A_START = ("llama.js", "wllama", "tiny.gguf", "pyodide", "inferlab.zip")
 NO_JSPI = "delete WebAssembly.Suspending;\n"
 SOFTWARE_GPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"]
-WATCH = """
-window.violations = [];
-addEventListener("securitypolicyviolation", (event) => window.violations.push(event.effectiveDirective));
-"""
 
 
 def inside(page: Page, selector: str) -> Locator:
@@ -40,19 +36,19 @@ def inside(page: Page, selector: str) -> Locator:
     return page.locator(f"{BENCH} {selector}")
 
 
-def opened(browser, address: str, **options: Any) -> Page:
-    """A window with the benchmark, out of its fold; it notes every address that is asked for, and every error."""
-    page = browser.new_page(**options)
-    page.add_init_script(WATCH)
-    page.asked, page.errors = [], []
-    page.on("request", lambda request: page.asked.append(request.url))
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on("console", lambda told: page.errors.append(told.text) if told.type == "error" else None)
-    page.set_default_timeout(RUN_MS)
-    page.goto(address + PAGE)
-    expect(inside(page, "fieldset").first).to_be_enabled()
-    page.locator(".instrument-fold > summary").click()
-    return page
+@contextmanager
+def bench(browser, site: str) -> Iterator[Page]:
+    """A window with the benchmark, out of its fold."""
+    with watched_page(browser, site + PAGE) as page:
+        page.locator(".instrument-fold > summary").click()
+        yield page
+
+
+@pytest.fixture
+def opened(browser) -> Iterator[Callable[[str], Page]]:
+    """A function: such a window, of a site."""
+    with ExitStack() as windows:
+        yield lambda site: windows.enter_context(bench(browser, site))
 
 
 def started(page: Page, **changes: str) -> None:
@@ -70,19 +66,13 @@ def finished(page: Page) -> int:
     return int(MEASURED.match(status.inner_text())[1])
 
 
-def strangers(page: Page) -> list[str]:
-    """What was asked of another host, was refused by the policy, or failed."""
-    return [*asked_elsewhere(page), *page.evaluate("window.violations"), *page.errors]
-
-
 @pytest.fixture(scope="module")
 def page(browser, site) -> Iterator[Page]:
     """A window in which a run with two threads has ended."""
-    page = opened(browser, site)
-    page.before = list(page.asked)
-    started(page, n_threads="2")
-    yield page
-    page.close()
+    with bench(browser, site) as page:
+        page.before = list(page.asked)
+        started(page, n_threads="2")
+        yield page
 
 
 def test_llama_cpp_runs_in_the_page(page):
@@ -95,7 +85,7 @@ def test_llama_cpp_runs_in_the_page(page):
     assert inside(page, ".instrument-status").inner_text().count("a difference between depths may be chance.") == 1
     assert f"{read_gguf(tiny_model()).n_params:,} parameters" in inside(page, ".instrument-facts").inner_text()
     assert re.findall(r"\d tokens/s", rates.first.inner_text()) != []
-    assert strangers(page) == []
+    assert [*asked_elsewhere(page), *page.errors] == []
     assert page.evaluate("caches.keys()") == []
 
 
@@ -125,9 +115,9 @@ def test_the_saved_file_is_llama_benchs(page):
     assert all(run.decode_tokens_per_second > 0 for run in runs[1:])
 
 
-def test_the_answer_to_a_run_has_no_barrier(browser, site):
+def test_the_answer_to_a_run_has_no_barrier(opened, site):
     """axe-core finds nothing in it, light and dark, wide and narrow; on a phone each row says that it is a depth."""
-    page = opened(browser, site)
+    page = opened(site)
     started(page)
     finished(page)
     for width in (1280, 390):
@@ -135,7 +125,6 @@ def test_the_answer_to_a_run_has_no_barrier(browser, site):
         assert violations(page) == []
     label = "one => getComputedStyle(one, '::before').content"
     assert inside(page, ".instrument-rates tbody th").first.evaluate(label).replace('"', "").split() == ["Depth"]
-    page.close()
 
 
 def test_a_run_can_be_cancelled(page):
@@ -179,10 +168,10 @@ def forgetful(built_book) -> Iterator[tuple[str, set[str]]]:
         yield site, forgotten
 
 
-def test_a_run_that_fails_leaves_the_rates_before(browser, forgetful):
+def test_a_run_that_fails_leaves_the_rates_before(opened, forgetful):
     """They stay when llama.cpp cannot run, and come back when a refused plan is corrected."""
     site, forgotten = forgetful
-    page = opened(browser, site)
+    page = opened(site)
     started(page, depths="0")
     finished(page)
     rates = rates_of(page)
@@ -197,7 +186,6 @@ def test_a_run_that_fails_leaves_the_rates_before(browser, forgetful):
     page.locator("[name=depths]").fill("0")
     finished(page)
     assert rates_of(page) == rates
-    page.close()
 
 
 def rates_of(page: Page) -> str:
@@ -218,16 +206,15 @@ def computing(page: Page) -> float:
     return taken[1] - taken[0]
 
 
-def test_a_browser_without_jspi_takes_the_compatibility_build(browser, site):
+def test_a_browser_without_jspi_takes_the_compatibility_build(opened, site):
     """It comes from the site, too."""
-    page = opened(browser, site)
+    page = opened(site)
     page.route("**/llama.js", lambda route: with_first_line(route, NO_JSPI))
     started(page, depths="0")
     finished(page)
     assert "older browsers" in inside(page, ".instrument-facts").inner_text()
     assert any("wllama/compat/wllama.wasm" in url for url in page.asked)
-    assert strangers(page) == []
-    page.close()
+    assert [*asked_elsewhere(page), *page.errors] == []
 
 
 def with_first_line(route, line: str) -> None:
@@ -236,34 +223,32 @@ def with_first_line(route, line: str) -> None:
     route.fulfill(response=answer, body=line + answer.text())
 
 
-def test_a_host_without_isolation_gives_one_thread(browser, server):
+def test_a_host_without_isolation_gives_one_thread(opened, server):
     """A server that sends no headers serves the same page; the row of threads says why there is one."""
-    page = opened(browser, server)
+    page = opened(server)
     started(page, depths="0", n_threads="2")
     assert finished(page) == 1
     assert "not isolated" in inside(page, ".instrument-facts").inner_text()
-    page.close()
 
 
-def test_without_a_gpu_no_self_test_takes_place(browser, site):
+def test_without_a_gpu_no_self_test_takes_place(opened, site):
     """The page says so, and says what to choose."""
-    page = opened(browser, site)
+    page = opened(site)
     if page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
         pytest.skip("This browser has a GPU by WebGPU.")
     started(page, backend="webgpu")
     expect(inside(page, ".instrument-status")).to_contain_text("no self-test took place", timeout=RUN_MS)
     assert "CPU and GPU write" in inside(page, ".instrument-answer").inner_text()
-    page.close()
 
 
 def test_a_gpu_that_llama_cpp_cannot_use_is_not_measured(browser, site):
     """A GPU in software lacks what llama.cpp needs: the CPU writes the same text in its place, and is found out."""
     software = browser.browser_type.launch(executable_path=find_chromium(), args=SOFTWARE_GPU)
-    page = opened(software, site)
-    if not page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
-        pytest.skip("This browser has no GPU in software.")
-    started(page, backend="webgpu")
-    status = inside(page, ".instrument-status")
-    expect(status).to_have_text("The GPU is not measured: llama.cpp could not use it.", timeout=RUN_MS)
-    assert "so the CPU computed the rest" in inside(page, ".instrument-answer").inner_text()
+    with bench(software, site) as page:
+        if not page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
+            pytest.skip("This browser has no GPU in software.")
+        started(page, backend="webgpu")
+        status = inside(page, ".instrument-status")
+        expect(status).to_have_text("The GPU is not measured: llama.cpp could not use it.", timeout=RUN_MS)
+        assert "so the CPU computed the rest" in inside(page, ".instrument-answer").inner_text()
     software.close()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 import pytest
-from bs4 import BeautifulSoup
 from crawl import visit
+from playwright.sync_api import Page
 
 from handbook import claims
-from handbook.trials import MISLEADING
+from handbook.directives.trials import MISLEADING
 
 ALL_DRAWN = '() => document.readyState === "complete"'
 CHAPTER, INSTRUMENT = "book/foundations/anatomy.html", "book/planner.html"
@@ -48,13 +47,13 @@ def test_every_captioned_figure_is_drawn_and_described(contents):
     """Whoever reads a caption finds its picture above it, and a text alternative for it."""
     figures = [(page, figure) for page, content in contents.items() for figure in content["figures"]]
     assert any(figure["plot"] for _, figure in figures)
-    assert [(page, one) for page, one in figures if not (one["drawn"] and one["caption"] and one["alt"])] == []
+    assert [place for place in figures if not all(place[1][key] for key in ("drawn", "caption", "alt"))] == []
 
 
 def test_every_formula_is_typeset(contents):
     """A formula reaches the reader as mathematics, not as its source."""
     assert sum(content["math"] for content in contents.values()) > 0
-    assert {page: one for page, one in contents.items() if one["math"] != one["typeset"] or one["sources"]} == {}
+    assert {page: seen for page, seen in contents.items() if seen["math"] != seen["typeset"] or seen["sources"]} == {}
 
 
 def test_no_page_scrolls_sideways_on_a_phone(contents):
@@ -105,17 +104,15 @@ def test_no_result_is_a_bare_python_value(parsed):
     assert [page for page, soup in parsed.items() if soup.select(".output.text_plain")] == []
 
 
-def test_switching_to_dark_redraws_the_figures(home, browser):
+def test_switching_to_dark_redraws_the_figures(home, open_page):
     """Text in a figure takes the colour of the page's text at once when the reader changes the theme."""
-    page = browser.new_page(color_scheme="light")
-    page.goto(home + CHAPTER)
+    page = open_page(home + CHAPTER, color_scheme="light")
     page.wait_for_function(ALL_DRAWN)
     ink = "() => getComputedStyle(document.querySelector('.figure-drawing svg text')).fill"
     light = page.evaluate(ink)
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
     page.wait_for_function(f"before => ({ink})() !== before", arg=light)
     assert page.evaluate(ink) == page.evaluate("getComputedStyle(document.body).color")
-    page.close()
 
 
 def test_diagrams_are_visible_without_javascript(unscripted):
@@ -126,53 +123,38 @@ def test_diagrams_are_visible_without_javascript(unscripted):
 
 
 @pytest.mark.parametrize("word", ["prefill", "quantization", "quantisation"])
-def test_search_finds_a_word_of_the_book(home, browser, word):
+def test_search_finds_a_word_of_the_book(home, open_page, word):
     """The search page works, also from disk, and in either spelling."""
-    page = browser.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda note: note.type == "error" and complaints.append(note.text))
-    page.goto(f"{home}search.html?q={word}")
-    page.wait_for_selector("#search-results li a")
-    assert complaints == []
-    page.close()
+    open_page(f"{home}search.html?q={word}").wait_for_selector("#search-results li a")
 
 
 # --- the register of claims -----------------------------------------------------------------------
 
 
 @pytest.fixture
-def register(home, browser) -> Iterator:
-    """The register of claims, open in a tab; a script that fails fails the test."""
-    page = browser.new_page()
-    failures: list[str] = []
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    page.goto(home + REGISTER)
+def register(home, open_page) -> Page:
+    """The register of claims, open in a tab."""
+    page = open_page(home + REGISTER)
     page.wait_for_selector(".claims-filter:not([hidden])")
-    yield page
-    assert failures == []
-    page.close()
+    return page
 
 
-def shown_claims(page) -> list[str]:
-    rows = page.locator(".claim:visible .claim-side strong")
-    return rows.all_inner_texts()
+def shown_claims(page: Page) -> list[str]:
+    return page.locator(".claim:visible .claim-side strong").all_inner_texts()
 
 
-def test_every_claim_is_shown_without_javascript(home, browser):
+def test_every_claim_is_shown_without_javascript(home, open_page):
     """A reader who runs no scripts sees all rows, and no controls that would do nothing."""
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(home + REGISTER)
-    assert shown_claims(page) == [one.id for one in claims.claims()]
+    page = open_page(home + REGISTER, java_script_enabled=False)
+    assert shown_claims(page) == [claim.id for claim in claims.claims()]
     assert not page.locator(".claims-filter").is_visible()
-    context.close()
 
 
 def test_choices_narrow_the_claims_down(register):
     """Verdict and section together leave the rows that have both, and no heading without a row."""
     register.get_by_label("Verdict").select_option("outdated")
     register.get_by_label("Section").select_option(label="D: Engines and frameworks")
-    expected = [one.id for one in claims.claims("D") if one.verdict == "outdated"]
+    expected = [claim.id for claim in claims.claims("D") if claim.verdict == "outdated"]
     assert shown_claims(register) == expected
     assert register.get_by_role("status").inner_text() == f"{len(expected)} of {len(claims.claims())} claims"
     assert [text[:1] for text in register.locator("section:has(.claim) > h2:visible").all_inner_texts()] == ["D"]
@@ -201,19 +183,19 @@ def test_a_link_finds_its_claim_whatever_was_chosen(register):
 
 def test_a_row_is_a_line_until_it_is_opened(register):
     """Folded, a row has the claim, and its correction where the claim alone would mislead; a click shows the rest."""
-    for one in (claims.claim("A01"), claims.claim("A04")):
-        row = register.locator(f"#claim-{one.id.lower()}")
-        assert one.text in row.inner_text()
-        assert (one.short in row.inner_text()) is (one.verdict in MISLEADING)
+    for claim in (claims.claim("A01"), claims.claim("A04")):
+        row = register.locator(f"#claim-{claim.id.lower()}")
+        assert claim.text in row.inner_text()
+        assert (claim.short in row.inner_text()) is (claim.verdict in MISLEADING)
         assert not row.locator(".claim-facts").is_visible()
         row.locator("summary").click()
-        assert one.short in row.inner_text()
+        assert claim.short in row.inner_text()
         assert row.locator(".claim-facts").is_visible()
 
 
-def test_a_line_on_a_page_links_to_the_row_of_its_claim(built_book):
+def test_a_line_on_a_page_links_to_the_row_of_its_claim(parsed):
     """The line says claim, verdict and correction; unfolded, it names what decided and leads to the register."""
-    page = BeautifulSoup((built_book / "book/workflow/pipeline.html").read_text(encoding="utf-8"), "html.parser")
+    page = parsed["book/workflow/pipeline.html"]
     fold = next(fold for fold in page.select("details.on-trial") if fold.summary.strong.get_text() == "B09")
     assert fold.select_one("summary .verdict").get_text() == "holds under conditions"
     assert claims.claim("B09").text in fold.select_one("summary .claim-text").get_text()
@@ -228,22 +210,18 @@ ROWS = ".atlas-filter + .atlas-frame tbody tr"
 FOLD = "details.atlas-fold:has(.atlas-filter) > summary"
 
 
-def test_every_measurement_of_the_atlas_is_shown_without_javascript(home, browser):
+def test_every_measurement_of_the_atlas_is_shown_without_javascript(home, open_page):
     """A reader who runs no scripts opens the fold and sees all rows, and no controls that would do nothing."""
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(home + ATLAS)
+    page = open_page(home + ATLAS, java_script_enabled=False)
     assert page.locator(f"{ROWS}:visible").count() == 0
     page.locator(FOLD).click()
     assert page.locator(f"{ROWS}:visible").count() == page.locator(ROWS).count() > 0
     assert not page.locator(".atlas-filter").is_visible()
-    context.close()
 
 
-def test_choices_narrow_the_atlas_down(home, browser):
+def test_choices_narrow_the_atlas_down(home, open_page):
     """What is chosen stays, the line beneath says how many remain and how far off they are, and all come back."""
-    page = browser.new_page()
-    page.goto(home + ATLAS)
+    page = open_page(home + ATLAS)
     page.locator(FOLD).click()
     page.wait_for_selector(".atlas-filter:not([hidden])")
     n_rows = page.locator(ROWS).count()
@@ -259,4 +237,3 @@ def test_choices_narrow_the_atlas_down(home, browser):
     assert all("flash_attn off" in row.inner_text() and "speed-points" in row.inner_text() for row in shown.all())
     page.get_by_role("button", name="Show all").click()
     page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
-    page.close()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 from crawl import UNSCRIPTED, Crawl, visit
-from filelock import FileLock
 from servers import serving
 
-from handbook.serve import Handler
+from handbook.delivery.serve import Handler
 
 FAULTY = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>x</title>
 <link rel="stylesheet" href="gone.css"></head><body><a href="#end">elsewhere</a>
@@ -83,21 +80,3 @@ def test_no_page_is_visited_twice(site, tmp_path):
         assert crawl.visited("wide") == {"faulty.html": {}, "index.html": {}}
     assert crawl.barriers("wide", 0) == crawl.barriers("wide", 0) == {}
     assert visits == [("faulty.html", "wide", False), ("index.html", "wide", False), ("faulty.html", "wide", True)]
-
-
-def test_what_another_process_visits_is_waited_for(site, tmp_path):
-    """Meanwhile the other pages are visited."""
-    crawl = Crawl(site, tmp_path / "crawl", lambda page, window, with_axe: {"here": page})
-    kept = tmp_path / "crawl" / "wide faulty.html.json"
-    begun = Event()
-
-    def elsewhere() -> None:
-        with FileLock(f"{kept}.lock"):
-            begun.set()
-            while not kept.with_name("wide index.html.json").exists():
-                time.sleep(0.01)
-            kept.write_text('{"there": "faulty.html"}', encoding="utf-8")
-
-    Thread(target=elsewhere, daemon=True).start()
-    begun.wait()
-    assert crawl.visited("wide") == {"faulty.html": {"there": "faulty.html"}, "index.html": {"here": "index.html"}}

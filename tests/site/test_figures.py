@@ -27,8 +27,8 @@ WITHOUT_DRAWINGS = """addEventListener("DOMContentLoaded", () => {
 @pytest.fixture(scope="session")
 def controlled(built_book) -> list[Path]:
     """The pages that have a figure with controls."""
-    found = [*built_book.glob("book/**/*.html"), *built_book.glob("labs/*.html")]
-    return sorted(path for path in found if 'class="figure-controls"' in path.read_text(encoding="utf-8"))
+    pages = [*built_book.glob("book/**/*.html"), *built_book.glob("labs/*.html")]
+    return sorted(path for path in pages if 'class="figure-controls"' in path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -55,9 +55,13 @@ def drawn(request, unscripted) -> dict[str, dict[str, list]]:
 
 def test_every_figure_is_there_without_javascript(drawn):
     """One drawing for the width of the window, legible, with a text alternative and without buttons."""
-    figures = [(page, one) for page, seen in drawn.items() for one in seen["drawings"]]
+    figures = [(page, drawing) for page, seen in drawn.items() for drawing in seen["drawings"]]
     assert figures
-    wrong = [(page, one["alt"][:60], min(one["sizes"], default=0)) for page, one in figures if not is_readable(one)]
+    wrong = [
+        (page, drawing["alt"][:60], min(drawing["sizes"], default=0))
+        for page, drawing in figures
+        if not is_readable(drawing)
+    ]
     assert wrong == []
 
 
@@ -70,7 +74,7 @@ def is_readable(drawing: dict) -> bool:
 def test_a_figure_that_is_not_readable_is_noticed(page, text):
     """The check above can fail: on small text, on a figure without a drawing, on an empty one."""
     page.set_content(f'<div><div class="lab-figure"><div role="img" aria-label="alt">{text}</div></div></div>')
-    assert [is_readable(one) for one in page.evaluate(DRAWINGS)] == [False]
+    assert [is_readable(drawing) for drawing in page.evaluate(DRAWINGS)] == [False]
 
 
 def test_no_text_of_a_figure_is_cut(drawn):
@@ -222,27 +226,22 @@ def test_a_moved_control_changes_the_figure_and_its_text(controlled, page):
     expect(plot).not_to_have_attribute("aria-label", first)
 
 
-def test_a_shared_address_shows_the_same_view(controlled, browser, page):
+def test_a_shared_address_shows_the_same_view(controlled, open_page, page):
     """Whoever opens the address sees the settings of whoever sent it, and the figure drawn for them."""
     page.goto(controlled[0].as_uri())
     told = move(page, page.get_by_role("slider").first)
     box = page.locator(".lab-controlled .lab-figure").first
     expect(box).to_have_attribute("data-drawn", "yes", timeout=20_000)
-    other = browser.new_page(viewport={"width": 1280, "height": 900})
-    other.goto(page.url)
+    other = open_page(page.url, viewport={"width": 1280, "height": 900})
     expect(other.get_by_role("slider").first).to_have_attribute("aria-valuetext", told)
     same = other.locator(".lab-controlled .lab-figure").first
     expect(same).to_have_attribute("data-drawn", "yes", timeout=20_000)
     assert same.locator(".main-svg").evaluate_all(TEXTS) == box.locator(".main-svg").evaluate_all(TEXTS)
-    other.close()
 
 
-def test_without_javascript_there_is_nothing_to_move(controlled, browser):
+def test_without_javascript_there_is_nothing_to_move(controlled, open_page):
     """The drawing of the first position stays, and no control stands above it that would do nothing."""
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(controlled[0].as_uri())
+    page = open_page(controlled[0].as_uri(), java_script_enabled=False)
     assert page.locator(".figure-controls").count() > 0
     assert not page.locator(".figure-controls").first.is_visible()
     assert page.locator(".lab-controlled svg.is-wide").first.is_visible()
-    context.close()

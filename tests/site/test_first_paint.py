@@ -70,12 +70,10 @@ def test_without_javascript_code_and_boxes_have_the_colours_of_dark(compressed, 
 
 
 @pytest.mark.parametrize("where", ["from a server", "from disk"])
-def test_italics_are_of_the_books_own_font(built_book, compressed, browser, where):
+def test_italics_are_of_the_books_own_font(built_book, compressed, open_page, where):
     """A page with a word in italics loads their font with the upright one, also where it may not be asked for early."""
-    page = browser.new_page()
-    page.goto((compressed if where == "from a server" else f"{built_book.as_uri()}/") + PAGES[1])
+    page = open_page((compressed if where == "from a server" else f"{built_book.as_uri()}/") + PAGES[1])
     page.evaluate("document.fonts.ready")
     faces = "[...document.fonts].filter(({ status }) => status === 'loaded').map(({ family, style }) => family + style)"
     loaded = {face.replace('"', "") for face in page.evaluate(faces)}
-    page.close()
     assert {"Source Sans 3 Variablenormal", "Source Sans 3 Variableitalic"} <= loaded

@@ -10,7 +10,7 @@ import pytest
 from first_visit import pages_of
 from fontTools.ttLib import TTFont
 
-from handbook import stylesheet
+from handbook.delivery import stylesheet
 
 FRONT = "book/index.html"
 FRONT_BYTES, PAGE_BYTES = 250_000, 700_000
@@ -48,7 +48,7 @@ def test_a_page_loads_nothing_that_it_does_not_use(first_visits):
     """No icons' scripts, mathematics, live kernels or Python are loaded, and the search's files only by the search."""
     loaded = {(page, address) for page, visit in first_visits.items() for address in visit["sent"]}
     unused = [(page, address) for page, address in loaded if any(name in address for name in NOT_AT_ONCE)]
-    early = [one for one in loaded if one[0] != "search.html" and any(name in one[1] for name in ONLY_TO_SEARCH)]
+    early = [load for load in loaded if load[0] != "search.html" and any(name in load[1] for name in ONLY_TO_SEARCH)]
     assert (unused, early) == ([], [])
 
 
@@ -61,7 +61,7 @@ def test_nothing_moves_while_a_page_loads(first_visits):
 def test_the_size_of_the_text_is_the_same_from_the_first_style_on(first_visits):
     """The root's font size, from which all others follow, has one value while a page loads."""
     sizes = {page: visit["root_sizes"] for page, visit in first_visits.items()}
-    assert {page: found for page, found in sizes.items() if found != ["16px"]} == {}
+    assert {page: values for page, values in sizes.items() if values != ["16px"]} == {}
 
 
 def test_every_icon_is_in_the_small_fonts(built_book, first_visits):

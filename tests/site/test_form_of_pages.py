@@ -118,7 +118,9 @@ def test_the_book_is_short(wide):
 def test_every_page_says_what_to_do(soups):
     """A reader who leaves early leaves with the answer: *In short*, then *What to do*, on every page of the book."""
     pages = [page for page in book_pages() if PurePosixPath(page).name not in FRONT]
-    missing = {page: [name for name, found in opening(soups[f"{page}.html"]).items() if not found] for page in pages}
+    missing = {
+        page: [name for name, is_there in opening(soups[f"{page}.html"]).items() if not is_there] for page in pages
+    }
     assert {page: names for page, names in missing.items() if names} == {}
 
 
@@ -145,12 +147,12 @@ def test_next_follows_the_chapters(soups):
 
 def test_code_is_never_cut_off(seen):
     """No block of code has to be scrolled to be read, on a desktop or on a phone."""
-    assert {page: found["form"]["cut"] for page, found in seen.items() if found["form"]["cut"]} == {}
+    assert {page: read["form"]["cut"] for page, read in seen.items() if read["form"]["cut"]} == {}
 
 
 def test_the_rest_of_a_long_line_of_code_is_seen_to_be_one(seen):
     """What goes on below stands further in than its line began, and no option is broken behind a hyphen."""
-    assert {page: found["broken"] for page, found in seen.items() if found["broken"]} == {}
+    assert {page: read["broken"] for page, read in seen.items() if read["broken"]} == {}
 
 
 @pytest.mark.parametrize("style", ["", ".line { display: block; padding-left: 2ch; text-indent: -2ch; }"])
@@ -162,14 +164,14 @@ def test_broken_code_is_noticed(browser, style):
         f"<style>pre {{ white-space: pre-wrap; width: 300px; }} {style}</style>"
         f'<article><div class="highlight"><pre><span class="line">run {words}</span></pre></div></article>'
     )
-    found = page.evaluate(BROKEN_CODE)
+    broken = page.evaluate(BROKEN_CODE)
     page.close()
-    assert "--an-option-of-words" in found
-    assert any(text.startswith("run ") for text in found) is not bool(style)
+    assert "--an-option-of-words" in broken
+    assert any(text.startswith("run ") for text in broken) is not bool(style)
 
 
 def test_a_verdict_does_not_touch_the_claim(built_book, browser):
-    """The longest verdict has room beside the text, in a wide window and above it in a narrow one."""
+    """The longest verdict stands beside the text, in a wide window and above it in a narrow one."""
     page = browser.new_page()
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
@@ -179,18 +181,17 @@ def test_a_verdict_does_not_touch_the_claim(built_book, browser):
     page.close()
 
 
-def test_code_is_copied_as_it_was_written(built_book, browser):
+def test_code_is_copied_as_it_was_written(open_page):
     """The button and the mouse copy a command from a phone's narrow lines without a sign more or less."""
-    context = browser.new_context(viewport={"width": 390, "height": 900}, permissions=["clipboard-read"])
-    page = context.new_page()
-    page.goto((built_book / "book/workflow/pipeline.html").as_uri())
+    page = open_page(
+        "book/workflow/pipeline.html", viewport={"width": 390, "height": 900}, permissions=["clipboard-read"]
+    )
     box = page.locator("article div.highlight").first
     select = "pre => { getSelection().selectAllChildren(pre); return `${getSelection()}`; }"
     selected = box.locator("pre").evaluate(select)
     box.hover()
     box.locator(".copybtn").click()
     copied = page.evaluate("navigator.clipboard.readText()")
-    context.close()
     assert copied == selected.rstrip("\n") == "inferlab measure model.gguf --n-prompt 512 --n-gen 128"
 
 
@@ -202,40 +203,40 @@ def test_a_long_page_and_cut_code_are_noticed(browser):
         f'<article class="bd-article" style="display: block; height: {TALLEST + 1}px">'
         f"{narrow.format('')}{narrow.format('white-space: pre-wrap')}{narrow.format('display: none')}</article>"
     )
-    found = page.evaluate(MEASURE)
+    read = page.evaluate(MEASURE)
     page.close()
-    assert found["height"] > TALLEST
-    assert found["cut"] == ["one long line of code"]
+    assert read["height"] > TALLEST
+    assert read["cut"] == ["one long line of code"]
 
 
 @pytest.fixture(scope="session")
 def lines(built_book, browser) -> dict[str, list[str]]:
     """The full lines of text on five pages in a window of 1280 pixels."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    found = {}
+    read = {}
     for name in READ:
         page.goto((built_book / f"{name}.html").as_uri())
         page.evaluate("document.fonts.ready")
-        found[name] = page.evaluate(FULL_LINES)
+        read[name] = page.evaluate(FULL_LINES)
     page.close()
-    return found
+    return read
 
 
 def test_a_line_has_about_seventy_characters(lines):
     """The eye finds the next line: 66 to 74 characters in the median, never more than 80."""
-    medians = {name: median(map(len, found)) for name, found in lines.items()}
+    medians = {name: median(map(len, read)) for name, read in lines.items()}
     assert {name: value for name, value in medians.items() if not 66 <= value <= 74} == {}
-    assert [line for found in lines.values() for line in found if len(line) > 80] == []
+    assert [line for read in lines.values() for line in read if len(line) > 80] == []
 
 
 def test_lines_are_counted_as_the_browser_breaks_them(browser):
     """The check above can fail: a wide paragraph gives long lines; a code word or a link does not break one."""
     page = browser.new_page(viewport={"width": 2000, "height": 900})
     page.set_content(f'<div class="bd-article"><p style="width: 1800px">{"word <code>x</code>, " * 80}</p></div>')
-    found = page.evaluate(FULL_LINES)
+    read = page.evaluate(FULL_LINES)
     page.close()
-    assert found[0].startswith("word x, word x, ")
-    assert len(found[0]) > 80
+    assert read[0].startswith("word x, word x, ")
+    assert len(read[0]) > 80
 
 
 def test_boxes_hold_at_most_a_fifth_of_a_page(soups):
@@ -262,9 +263,9 @@ def test_too_many_boxes_are_noticed():
 def test_blue_is_prefill_and_orange_is_decode(built_book, soups):
     """A figure with one of the two colours is about that phase, by its words."""
     boxes = {page: soup.select(".lab-figure") for page, soup in soups.items()}
-    used = {page: [figure_json(built_book, box) for box in found] for page, found in boxes.items()}
-    assert any(figures.DECODE in drawn for found in used.values() for drawn in found)
-    assert {name: wrong for name, found in used.items() if (wrong := misused_colours(found))} == {}
+    used = {page: [figure_json(built_book, box) for box in drawings] for page, drawings in boxes.items()}
+    assert any(figures.DECODE in drawn for drawings in used.values() for drawn in drawings)
+    assert {name: wrong for name, drawings in used.items() if (wrong := misused_colours(drawings))} == {}
 
 
 def figure_json(built_book, box) -> str:
@@ -298,7 +299,7 @@ def test_a_misused_colour_is_noticed():
 
 def test_a_result_is_a_table_or_a_sentence(soups):
     """No tuple, no dictionary and no number of many digits stands where a reader looks for a result."""
-    assert {name: found for name, soup in soups.items() if (found := raw_results(soup))} == {}
+    assert {name: raw for name, soup in soups.items() if (raw := raw_results(soup))} == {}
 
 
 def raw_results(soup: BeautifulSoup) -> list[str]:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe import violations
 from bs4 import BeautifulSoup
+from playwright.sync_api import Page
 from servers import Quiet, serving
 
 LARGEST_INDEX_BYTES = 275_000
@@ -60,20 +62,16 @@ def test_a_site_without_an_address_claims_none(built_book, soups):
     assert not (built_book / "sitemap.xml").exists()
 
 
-def test_the_sites_own_address_is_a_page_that_leads_on(built_book, soups, browser):
+def test_the_sites_own_address_is_a_page_that_leads_on(built_book, soups, open_page):
     """Without JavaScript too the root opens the front page, whose title, description and card it has."""
     root = BeautifulSoup((built_book / "index.html").read_text(encoding="utf-8"), "html.parser")
     front = soups["book/index.html"]
-    assert root.html["lang"] == front.html["lang"]
-    assert root.title.get_text() == front.title.get_text()
-    assert content(root, "description") == content(front, "description")
+    for said in (lambda soup: soup.html["lang"], lambda soup: soup.title, lambda soup: content(soup, "description")):
+        assert said(root) == said(front)
     assert (built_book / content(root, "og:image")).is_file()
     assert [link["href"] for link in root.find_all("a")] == ["book/index.html"]
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto((built_book / "index.html").as_uri())
+    page = open_page("index.html", java_script_enabled=False)
     page.wait_for_url("**/book/index.html")
-    context.close()
 
 
 # --- an address without a page ------------------------------------------------------------------------
@@ -110,17 +108,15 @@ def below(built_book) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("address", ["gone.html", "book/workflow/gone/deeper/flash-attention.html"])
-def test_an_unknown_address_leads_back_into_the_book(below, browser, address):
+def test_an_unknown_address_leads_back_into_the_book(below, open_page, address):
     """At any depth the page for unknown addresses links to the front page, and searches for the address's words."""
-    page = browser.new_page()
-    page.goto(below + address)
+    page = open_page(below + address)
     page.wait_for_function(f"document.baseURI === {json.dumps(below)}")
     assert page.get_by_role("link", name="the front page").evaluate("link => link.href") == f"{below}book/index.html"
     page.get_by_role("button", name="Search").click()
     page.wait_for_url(f"{below}search.html?q=*")
     if "flash" in address:
         page.wait_for_selector("#search-results a[href*='flash-attention']")
-    page.close()
 
 
 # --- the search ---------------------------------------------------------------------------------------
@@ -133,19 +129,13 @@ def test_what_a_search_loads_is_small(built_book):
 
 
 @pytest.fixture
-def dialog(built_book, browser) -> Iterator:
-    """A chapter opened from disk, its search dialog open; a script that fails fails the test."""
-    page = browser.new_page()
-    failures: list[str] = []
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    page.goto((built_book / CHAPTER).as_uri())
-    page.wait_for_load_state("load")
+def dialog(open_page) -> Page:
+    """A chapter opened from disk, its search dialog open."""
+    page = open_page(CHAPTER)
     assert page.evaluate("window.handbookSearchIndex") is None
     page.keyboard.press("Control+k")
     page.wait_for_selector(f"{DIALOG}[open]")
-    yield page
-    assert failures == []
-    page.close()
+    return page
 
 
 def results_for(page, words: str) -> list[str]:
@@ -170,9 +160,9 @@ def results_for(page, words: str) -> list[str]:
 )
 def test_the_page_that_answers_comes_among_the_first_two(dialog, words, first):
     """While one types, also from disk, the page or the term that has the words in its name leads the list."""
-    found = results_for(dialog, words)
-    assert first in found[:2]
-    assert first == found[0] or words in ("quantisation", "flash attention", "n_ctx")
+    places = results_for(dialog, words)
+    assert first in places[:2]
+    assert first == places[0] or words in ("quantisation", "flash attention", "n_ctx")
 
 
 ANSWERS = {
@@ -206,12 +196,12 @@ ANSWERS = {
 
 def test_what_readers_type_leads_to_a_page_that_answers(dialog):
     """Tools and answers come first: among three places is one that helps, and the first is never the bibliography."""
-    found = {words: results_for(dialog, words) for words in ANSWERS}
-    pages = {words: [place.partition("#")[0] for place in places] for words, places in found.items()}
-    first = {words: [Path(page).stem for page in of[:3]] for words, of in pages.items()}
-    assert {words: of for words, of in first.items() if not set(of) & set(ANSWERS[words])} == {}
+    results = {words: results_for(dialog, words) for words in ANSWERS}
+    pages = {words: [place.partition("#")[0] for place in places] for words, places in results.items()}
+    first = {words: [Path(page).stem for page in listed[:3]] for words, listed in pages.items()}
+    assert {words: names for words, names in first.items() if not set(names) & set(ANSWERS[words])} == {}
     last = "book/appendix/bibliography.html"
-    assert {words: of for words, of in pages.items() if last in of[: len([one for one in of if one != last])]} == {}
+    assert {words: names for words, names in pages.items() if names != sorted(names, key=last.__eq__)} == {}
 
 
 def test_a_short_word_is_found_whole(dialog):
@@ -234,8 +224,10 @@ def test_a_result_shows_words_of_the_article_only(dialog, soups):
 
 def test_a_result_leads_to_a_place_on_its_page(dialog, soups):
     """Each link names a section, a term or a claim that is there, although most anchors are not in the index."""
-    found = [place for words in ("n_ctx", "prefill", "claim A01", "what to do") for place in results_for(dialog, words)]
-    places = [place.partition("#") for place in found]
+    places = [
+        place for words in ("n_ctx", "prefill", "claim A01", "what to do") for place in results_for(dialog, words)
+    ]
+    places = [place.partition("#") for place in places]
     assert [anchor for page, _, anchor in places if anchor and not soups[page].find(id=anchor)] == []
     assert {"n-ctx", "term-prefill", "claim-a01", "what-to-do"} <= {anchor for _, _, anchor in places}
 
@@ -244,20 +236,22 @@ def test_the_search_works_by_keyboard(dialog):
     """The arrows go to the results and back, the number of results is announced, Enter follows one, Escape closes."""
     results_for(dialog, "flash attention")
     assert dialog.get_by_role("status").filter(has_text="best first").count() == 1
-    dialog.keyboard.press("ArrowDown")
-    dialog.keyboard.press("ArrowDown")
+    press(dialog, "ArrowDown", "ArrowDown")
     focused = "document.activeElement === document.querySelectorAll('.search-list a')[1]"
     assert dialog.evaluate(focused)
-    dialog.keyboard.press("ArrowUp")
-    dialog.keyboard.press("ArrowUp")
+    press(dialog, "ArrowUp", "ArrowUp")
     assert dialog.evaluate("document.activeElement.matches('#pst-search-dialog input')")
-    dialog.keyboard.press("ArrowDown")
-    dialog.keyboard.press("Escape")
+    press(dialog, "ArrowDown", "Escape")
     dialog.wait_for_selector(f"{DIALOG}:not([open])", state="attached")
     dialog.keyboard.press("Control+k")
     results_for(dialog, "does it fit")
     dialog.keyboard.press("Enter")
     dialog.wait_for_url("**/does-it-fit.html")
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
 
 
 def test_a_search_for_nothing_known_says_so(dialog):
@@ -267,19 +261,10 @@ def test_a_search_for_nothing_known_says_so(dialog):
     assert dialog.locator(RESULTS).count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_open_search_has_no_barrier(dialog, scheme):
-    """axe-core finds nothing to complain about in the open dialog with results."""
-    dialog.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
+def test_the_open_search_has_no_barrier(dialog):
+    """axe-core finds nothing to complain about in the open dialog with results, light and dark."""
     results_for(dialog, "KV cache")
-    assert violations(dialog, DIALOG) == []
-
-
-def violations(page, selector: str) -> list[str]:
-    axe = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-    page.add_script_tag(path=axe)
-    found = page.evaluate("async selector => (await axe.run(selector)).violations", selector)
-    return [f"{one['id']}: {node['html'][:200]}" for one in found for node in one["nodes"]]
+    assert violations(dialog) == []
 
 
 # --- cards of terms -----------------------------------------------------------------------------------
@@ -289,13 +274,9 @@ CARD = "#term-card"
 
 
 @pytest.fixture
-def chapter(built_book, browser) -> Iterator:
+def chapter(open_page) -> Page:
     """A chapter opened from disk, in which terms are linked."""
-    page = browser.new_page()
-    page.goto((built_book / CHAPTER).as_uri())
-    page.wait_for_load_state("load")
-    yield page
-    page.close()
+    return open_page(CHAPTER)
 
 
 def test_the_mouse_on_a_term_shows_its_definition(chapter, soups):
@@ -304,9 +285,8 @@ def test_the_mouse_on_a_term_shows_its_definition(chapter, soups):
     link.scroll_into_view_if_needed()
     link.hover()
     chapter.wait_for_selector(f"{CARD}:visible")
-    definition = " ".join(
-        soups["book/appendix/glossary.html"].select_one("#term-prefill").find_next("dd").get_text().split()
-    )
+    entry = soups["book/appendix/glossary.html"].select_one("#term-prefill").find_next("dd")
+    definition = " ".join(entry.get_text().split())
     text = chapter.locator(f"{CARD} p").inner_text()
     assert text
     assert definition.startswith(text.rstrip("…"))
@@ -323,17 +303,14 @@ def test_the_keyboard_reaches_the_card_and_escape_closes_it(chapter):
     chapter.locator(TERM).first.focus()
     chapter.wait_for_selector(f"{CARD}:visible")
     assert chapter.evaluate("document.activeElement.getAttribute('aria-describedby')") == "term-card"
-    assert violations(chapter, CARD) == []
+    assert violations(chapter) == []
     chapter.keyboard.press("Escape")
     assert not chapter.locator(CARD).is_visible()
     assert chapter.evaluate("document.activeElement.matches(\"a[href*='#term-']\")")
 
 
-def test_a_tap_follows_the_link(built_book, browser):
+def test_a_tap_follows_the_link(open_page):
     """On a touch screen a term is a link as ever; no card is in the way."""
-    context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
-    page = context.new_page()
-    page.goto((built_book / CHAPTER).as_uri())
+    page = open_page(CHAPTER, has_touch=True, viewport={"width": 390, "height": 844})
     page.locator(TERM).first.tap()
     page.wait_for_url("**/glossary.html#term-prefill*")
-    context.close()

@@ -9,13 +9,11 @@ PAGE = "book/appendix/gallery.html"
 BEGINNINGS = {"svg": b"<svg ", "png": b"\x89PNG\r\n\x1a\n"}
 
 
-def test_every_download_answers(home, built_book, browser):
+def test_every_download_answers(home, open_page):
     """Each picture has an SVG and a PNG that are what they are called."""
-    page = browser.new_page()
-    page.goto(f"{home}{PAGE}")
+    page = open_page(f"{home}{PAGE}")
     links = page.locator(".gallery a[download]").evaluate_all("links => links.map((one) => one.getAttribute('href'))")
     n_entries = page.locator(".gallery-entry").count()
-    page.close()
     assert len(set(links)) == len(links) == 2 * n_entries
     assert n_entries > 10
     for link in links:
@@ -23,17 +21,15 @@ def test_every_download_answers(home, built_book, browser):
             assert answer.read(8).startswith(BEGINNINGS[link.rpartition(".")[2]]), link
 
 
-def test_every_picture_is_shown_with_its_alternative(home, browser):
+def test_every_picture_is_shown_with_its_alternative(home, open_page):
     """A browser draws each SVG as an image, and the words below are those of the image."""
-    page = browser.new_page()
-    page.goto(f"{home}{PAGE}")
-    found = page.locator(".gallery-entry").evaluate_all("""(entries) => Promise.all(entries.map(async (entry) => {
+    page = open_page(f"{home}{PAGE}")
+    entries = page.locator(".gallery-entry").evaluate_all("""(entries) => Promise.all(entries.map(async (entry) => {
       const image = entry.querySelector("img");
       image.loading = "eager";
       await image.decode();
       const said = entry.querySelector("details p").textContent;
       return [image.naturalWidth > 0, image.alt === said, said.length > 40];
     }))""")
-    page.close()
-    assert found
-    assert all(all(one) for one in found)
+    assert entries
+    assert all(all(one) for one in entries)

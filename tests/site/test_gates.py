@@ -140,7 +140,7 @@ def test_a_long_name_is_noticed():
     """The check above can fail: on a long question and on one that its choices complete, where they have no name."""
     long = "Which part " * 9
     asked = [f"{long!r}, 'yn', about='Parts'", f"{long!r}, 'yn'", "'The ...', 'yn'"]
-    assert unnamed([ast.parse(f"a = widgets.ask({one})") for one in asked]) == [long, "The ..."]
+    assert unnamed([ast.parse(f"a = widgets.ask({words})") for words in asked]) == [long, "The ..."]
 
 
 def page_leaks(soup: BeautifulSoup) -> list[str]:
@@ -167,7 +167,7 @@ def test_outcomes_on_a_lab_page_are_folded(soups):
     """On the built page, too, an outcome waits to be opened."""
     asking = {name: soup for name, soup in soups.items() if soup.select(".cell_output .question")}
     assert asking
-    assert {name: found for name, soup in asking.items() if (found := page_leaks(soup))} == {}
+    assert {name: faults for name, soup in asking.items() if (faults := page_leaks(soup))} == {}
 
 
 def test_an_unfolded_outcome_is_noticed():
@@ -182,14 +182,16 @@ def test_an_unfolded_outcome_is_noticed():
 def test_every_fold_of_a_page_has_a_name_of_its_own_and_every_question_its_answer(soups):
     """A reader can tell any two folds apart, and a commit always opens something."""
     asking = {name: soup for name, soup in soups.items() if soup.select("fieldset.question")}
-    assert {name: found for name, soup in asking.items() if (found := unclear_folds(soup))} == {}
+    assert {name: faults for name, soup in asking.items() if (faults := unclear_folds(soup))} == {}
 
 
 def unclear_folds(soup: BeautifulSoup) -> list[str]:
     """Names that several folds of a page have, and questions that no fold answers."""
     names = Counter(fold.summary.get_text(" ", strip=True) for fold in soup.select("details.outcome"))
     answered = {fold.get("data-question") for fold in soup.select("details.outcome")}
-    unanswered = [one.legend.get_text() for one in soup.select("fieldset.question") if one["id"] not in answered]
+    unanswered = [
+        question.legend.get_text() for question in soup.select("fieldset.question") if question["id"] not in answered
+    ]
     return [name for name, count in names.items() if count > 1] + unanswered
 
 
@@ -208,7 +210,7 @@ def test_a_chapter_shows_nothing_before_its_questions_and_folds_its_answers(soup
     chapters = {name: soup for name, soup in soups.items() if soup.select(".admonition.predict")}
     named = ("foundations/role-and-metrics", "foundations/anatomy", "workflow/pipeline")
     assert {f"book/{name}.html" for name in named} <= chapters.keys()
-    assert {name: found for name, soup in chapters.items() if (found := chapter_leaks(soup))} == {}
+    assert {name: faults for name, soup in chapters.items() if (faults := chapter_leaks(soup))} == {}
 
 
 def chapter_leaks(soup: BeautifulSoup) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from instrument_page import NEXT_ANSWER, STARTING_MS, watched_page
+from instrument_page import STARTING_MS, told, watched_page
 from playwright.sync_api import Page, expect
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "server-slots.log"
@@ -34,21 +34,6 @@ def opened(page: Page, site: str, name: str) -> None:
     page.wait_for_selector(".instrument fieldset:not([disabled])")
 
 
-def told(page: Page, act) -> dict:
-    """The answer that follows what a reader does."""
-    page.evaluate(NEXT_ANSWER)
-    act()
-    return page.evaluate("() => window.told")
-
-
-def planned(page: Page) -> dict:
-    return told(page, lambda: page.locator("[name=n_ctx]").fill("4096"))
-
-
-def explained(page: Page) -> dict:
-    return told(page, lambda: page.locator("[name=log]").fill(LOG.read_text(encoding="utf-8")))
-
-
 def measured(page: Page, folder: Path) -> Path:
     """The file that is saved after a small run."""
     page.locator(".instrument-fold > summary").click()
@@ -62,18 +47,15 @@ def measured(page: Page, folder: Path) -> Path:
     return path
 
 
-def compared(page: Page, path: Path) -> dict:
-    return told(page, lambda: page.locator("[type=file]").set_input_files([path]))
-
-
 def test_nothing_leaves_the_pages(window, site, tmp_path):
     """A plan, a report, a run and its file beside the atlas: only the site is asked, and nothing of it is stored."""
-    assert planned(window)["state"] == "yes"
+    assert told(window, lambda: window.locator("[name=n_ctx]").fill("4096"))["state"] == "yes"
     opened(window, site, "log-reader")
-    assert explained(window)["data"]["findings"]
+    log = LOG.read_text(encoding="utf-8")
+    assert told(window, lambda: window.locator("[name=log]").fill(log))["data"]["findings"]
     opened(window, site, "your-numbers")
     path = measured(window, tmp_path)
-    results = compared(window, path)["data"]["read"]["results"]
+    results = told(window, lambda: window.locator("[type=file]").set_input_files([path]))["data"]["read"]["results"]
     assert len(results) == len(("prefill", "decode")) * len(SMALL_RUN["depths"].split(","))
     assert [url for url in window.asked if not url.startswith((site, f"blob:{site}"))] == []
     assert window.errors == []
@@ -118,13 +100,11 @@ def test_what_a_page_shows_at_first_can_be_saved(window, site, name):
         ("your-numbers", "xeon-2c/tune-n_threads"),
     ],
 )
-def test_from_disk_a_page_says_what_it_needs(browser, built_book, name, shown):
+def test_from_disk_a_page_says_what_it_needs(open_page, name, shown):
     """It names `make serve` above the answer to its default question, and has no control that would do nothing."""
-    page = browser.new_page()
-    page.goto((built_book / f"book/{PAGES.get(name, name)}.html").as_uri())
+    page = open_page(f"book/{PAGES.get(name, name)}.html")
     page.evaluate(OPEN_FOLDS)
     expect(page.locator(f"[data-instrument={name}] .instrument-status")).to_contain_text("make serve")
     assert shown in page.locator(f"[data-instrument={name}] .instrument-answer").inner_text()
     assert page.locator(".instrument fieldset:not([disabled])").count() == 0
     assert page.locator(".instrument :is(button, input, select, textarea):enabled").count() == 0
-    page.close()

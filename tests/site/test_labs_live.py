@@ -107,25 +107,30 @@ def prediction(page: Page) -> str:
     return page.locator(".widget-html", has_text="Predicted.").inner_text()
 
 
-@pytest.mark.parametrize("width", [1280, 800])
-def test_every_button_shows_its_whole_text(notebook, width):
-    """None is cut, and those of one row stand on one line."""
+@pytest.fixture(params=[1280, 800])
+def width(request, notebook) -> Iterator[int]:
+    """The width of the window."""
     size = notebook.viewport_size
-    notebook.set_viewport_size({**size, "width": width})
-    buttons = [one for one in notebook.locator(".jp-OutputArea button.widget-button").all() if one.is_visible()]
-    cut = [one.inner_text() for one in buttons if one.evaluate("e => e.scrollWidth > e.clientWidth")]
-    tops = [one.bounding_box()["y"] for one in buttons]
+    notebook.set_viewport_size({**size, "width": request.param})
+    yield request.param
     notebook.set_viewport_size(size)
+
+
+@pytest.mark.usefixtures("width")
+def test_every_button_shows_its_whole_text(notebook):
+    """None is cut, and those of one row stand on one line."""
+    buttons = [
+        button for button in notebook.locator(".jp-OutputArea button.widget-button").all() if button.is_visible()
+    ]
+    cut = [button.inner_text() for button in buttons if button.evaluate("e => e.scrollWidth > e.clientWidth")]
+    tops = [button.bounding_box()["y"] for button in buttons]
     assert len(buttons) >= 4
     assert cut == []
-    assert all(abs(one - other) < 1 or abs(one - other) > 20 for one in tops for other in tops)
+    assert all(abs(top - other) < 1 or abs(top - other) > 20 for top in tops for other in tops)
 
 
-@pytest.mark.parametrize("width", [1280, 800])
 def test_choices_stand_one_below_the_other(notebook, width):
     """Each with its button beside its first line, also where its text takes two."""
-    size = notebook.viewport_size
-    notebook.set_viewport_size({**size, "width": width})
     choices = notebook.locator(".widget-radio-box label")
     choices.last.scroll_into_view_if_needed()
     boxes = choices.evaluate_all("""all => all.map(one => {
@@ -135,7 +140,6 @@ def test_choices_stand_one_below_the_other(notebook, width):
       return { lines: words.getClientRects().length, top: text.top, bottom: text.bottom, left: text.left,
                right_of_button: button.right, middle_of_button: (button.top + button.bottom) / 2 };
     })""")
-    notebook.set_viewport_size(size)
     first, second = boxes
     assert (first["lines"] > 1) == (width == 800)
     assert first["bottom"] <= second["top"] + 1
@@ -144,17 +148,14 @@ def test_choices_stand_one_below_the_other(notebook, width):
         assert box["top"] < box["middle_of_button"] < box["top"] + (box["bottom"] - box["top"]) / box["lines"]
 
 
-@pytest.mark.parametrize("width", [1280, 800])
-def test_the_figure_is_as_wide_as_its_place(notebook, width):
+@pytest.mark.usefixtures("width")
+def test_the_figure_is_as_wide_as_its_place(notebook):
     """Nothing of it is cut at the right, whatever the width of the window."""
-    size = notebook.viewport_size
-    notebook.set_viewport_size({**size, "width": width})
-    spare = """() => {
+    space = """() => {
       const drawn = document.querySelector(".js-plotly-plot .main-svg").getBoundingClientRect();
       return document.querySelector(".jp-OutputArea-output").getBoundingClientRect().right - drawn.right;
     }"""
-    notebook.wait_for_function(f"() => Math.abs(({spare})()) < 20", timeout=20_000)
-    notebook.set_viewport_size(size)
+    notebook.wait_for_function(f"() => Math.abs(({space})()) < 20", timeout=20_000)
 
 
 def test_the_link_shows_its_rate(notebook):
@@ -222,8 +223,8 @@ def test_no_process_is_left_when_jupyter_ends(jupyter, notebook):
     """Kernel, worker and device end with their server."""
     _, server = jupyter
     family = server.children(recursive=True)
-    told = [" ".join(one.cmdline()) for one in family]
+    told = [" ".join(process.cmdline()) for process in family]
     assert any("inferlab.engine.loopback.server" in line for line in told)
     os.killpg(server.pid, signal.SIGTERM)
     _, alive = psutil.wait_procs([server, *family], timeout=20)
-    assert [one.pid for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+    assert [process.pid for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import pytest
 import yaml
 
-from handbook import launch
+from handbook.directives import launch
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,14 +62,14 @@ def is_external(address: str) -> bool:
 
 def test_every_internal_link_leads_somewhere(built_book, addresses):
     """Each link, picture, script and sheet names a file that exists, and each fragment an id on that page."""
-    pages = {page: found.ids for page, found in addresses.items()}
+    pages = {page: parsed.ids for page, parsed in addresses.items()}
     broken = [
         (page, address)
-        for page, found in addresses.items()
-        for address in found.named
+        for page, parsed in addresses.items()
+        for address in parsed.named
         if not is_external(address) and not leads_somewhere(built_book, page, address, pages)
     ]
-    assert sum(len(found.named) for found in addresses.values()) > 1000
+    assert sum(len(parsed.named) for parsed in addresses.values()) > 1000
     assert broken == []
 
 
@@ -91,25 +91,20 @@ def test_an_old_address_leads_to_the_page_that_has_its_text(built_book, addresse
     assert [name for name in old if f"{name}.html" in pages] == []
 
 
-def test_an_old_address_keeps_its_place_on_the_page(built_book, browser):
+def test_an_old_address_keeps_its_place_on_the_page(built_book, open_page):
     """A bookmark of a section opens the section, on the page that has it now, also from disk and without JavaScript."""
-    page = browser.new_page()
-    page.goto(f"{(built_book / 'book/workflow/memory-terms.html').as_uri()}#what-to-do")
+    page = open_page(f"{(built_book / 'book/workflow/memory-terms.html').as_uri()}#what-to-do")
     page.wait_for_url("**/does-it-fit.html#what-to-do")
-    page.close()
-    context = browser.new_context(java_script_enabled=False)
-    plain = context.new_page()
-    plain.goto((built_book / "book/workflow/memory-terms.html").as_uri())
+    plain = open_page("book/workflow/memory-terms.html", java_script_enabled=False)
     plain.wait_for_url("**/does-it-fit.html")
-    context.close()
 
 
 def test_every_external_address_is_well_formed(addresses):
     """https to a named host, or http where a reason is written; arXiv, DOI and GitHub in the forms they have."""
     external = {
         address
-        for found in addresses.values()
-        for address in found.named
+        for parsed in addresses.values()
+        for address in parsed.named
         if is_external(address) and not address.startswith("data:")
     }
     assert external
@@ -118,14 +113,14 @@ def test_every_external_address_is_well_formed(addresses):
 
 def test_a_host_of_http_is_still_linked(addresses):
     """A reason for http goes when the last address with it goes."""
-    named = {address for found in addresses.values() for address in found.named}
+    named = {address for parsed in addresses.values() for address in parsed.named}
     assert set(ONLY_HTTP) == {urlsplit(address).netloc for address in named if address.startswith("http:")}
 
 
 def test_services_are_linked_where_the_repository_is_known(addresses):
     """A site that cannot start a lab on Binder or Colab neither links them nor says what works there."""
     launched = bool(os.environ.get("BOOK_REPOSITORY"))
-    hosts = {urlsplit(address).netloc for found in addresses.values() for address in found.named}
+    hosts = {urlsplit(address).netloc for parsed in addresses.values() for address in parsed.named}
     assert ({"mybinder.org", "colab.research.google.com", "mybinder.readthedocs.io"} <= hosts) is launched
     assert any("mybinder" in host or "colab" in host for host in hosts) is launched
     assert (launch.WHAT_WORKS in addresses["book/labs.html"].ids) is launched

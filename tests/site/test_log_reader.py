@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
-from instrument_page import NEXT_ANSWER, asked_elsewhere, drop, watched_page
+from instrument_page import asked_elsewhere, drop, told, watched_page
 from playwright.sync_api import Page, expect
 
 from inferlab.facts import read_table
@@ -43,16 +43,12 @@ def page(window) -> Iterator[Page]:
 
 def pasted(page: Page, log: str) -> dict:
     """What the page answers about a pasted log."""
-    page.evaluate(NEXT_ANSWER)
-    page.locator("[name=log]").fill(log)
-    return page.evaluate("() => window.told")
+    return told(page, lambda: page.locator("[name=log]").fill(log))
 
 
 def chosen(page: Page, path: Path) -> dict:
     """What the page answers about a chosen file."""
-    page.evaluate(NEXT_ANSWER)
-    page.locator("[type=file]").set_input_files([path])
-    return page.evaluate("() => window.told")
+    return told(page, lambda: page.locator("[type=file]").set_input_files([path]))
 
 
 def reported(log: str | bytes) -> dict:
@@ -104,11 +100,8 @@ def test_of_a_long_file_the_beginning_is_read(page, tmp_path):
     answer = chosen(page, path)
     assert answer["data"]["findings"] == reported(log)["findings"]
     lines = 1 + path.read_bytes()[: 4 * 2**20].count(b"\n")
-    size = f"{path.stat().st_size / 2**20:.1f}"
-    said = (
-        f"Only the first 4.0 MiB of long.log were read, of {size} MiB: the rest, from line {lines:,} on, is left out."
-    )
-    assert said in page.locator(".instrument-status").inner_text()
+    said = f"Only the first 4.0 MiB of long.log were read, of {path.stat().st_size / 2**20:.1f} MiB: the rest, "
+    assert f"{said}from line {lines:,} on, is left out." in page.locator(".instrument-status").inner_text()
     pasted(page, "\n" + log.decode())
     assert "MiB of" not in page.locator(".instrument-status").inner_text()
 
@@ -130,9 +123,7 @@ def test_the_same_file_can_be_chosen_again(page):
     with page.expect_file_chooser() as asked:
         chooser.click()
     assert chooser.evaluate("one => one.files.length") == 0
-    page.evaluate(NEXT_ANSWER)
-    asked.value.set_files([SLOTS])
-    assert page.evaluate("() => window.told")["data"] == reported(SLOTS.read_bytes())
+    assert told(page, lambda: asked.value.set_files([SLOTS]))["data"] == reported(SLOTS.read_bytes())
 
 
 def test_a_log_is_text_and_never_markup(page):
@@ -146,16 +137,9 @@ def test_a_log_is_text_and_never_markup(page):
 
 def test_a_long_name_is_broken(page):
     """A name and a device without a blank make the page no wider."""
-    log = (
-        SLOTS.read_text(encoding="utf-8")
-        .replace("inferlab tiny", "n" * 1000)
-        .replace("AMX model", f"{'G' * 300} model")
-    )
-    pasted(page, log)
-    width = page.evaluate(
-        "() => { const el = document.querySelector('.instrument'); return el.scrollWidth - el.clientWidth; }"
-    )
-    assert width <= 0
+    log = SLOTS.read_text(encoding="utf-8").replace("inferlab tiny", "n" * 1000)
+    pasted(page, log.replace("AMX model", f"{'G' * 300} model"))
+    assert page.locator(".instrument").evaluate("(shown) => shown.scrollWidth - shown.clientWidth") <= 0
 
 
 def test_what_is_no_log_has_a_reason_and_the_next_answer_comes(page):
@@ -165,25 +149,20 @@ def test_what_is_no_log_has_a_reason_and_the_next_answer_comes(page):
     assert pasted(page, "")["summary"].startswith("Example: ")
 
 
-def test_a_link_cannot_bring_a_log(browser, site):
+def test_a_link_cannot_bring_a_log(open_page, site):
     """What an address says about the log is not read: the page opens with its example and an empty form."""
-    page = browser.new_page()
-    page.goto(f"{site}{PAGE}?log=llama_model_load")
+    page = open_page(f"{site}{PAGE}?log=llama_model_load")
     page.wait_for_selector(".instrument fieldset:not([disabled])")
     assert page.locator("[name=log]").input_value() == ""
     expect(page.locator(".instrument-status")).to_contain_text("Example: ")
-    page.close()
 
 
-def test_the_example_needs_no_script(browser, built_book):
+def test_the_example_needs_no_script(open_page):
     """Without JavaScript, also from disk, the answer to the example stands there, and no control that does nothing."""
-    context = browser.new_context(java_script_enabled=False)
-    plain = context.new_page()
-    plain.goto((built_book / PAGE).as_uri())
+    plain = open_page(PAGE, java_script_enabled=False)
     expect(plain.locator(".instrument-status")).to_contain_text("Example: 3 of 7 layers")
     assert "offloaded 3/7 layers" in plain.locator(".instrument-finding pre").inner_text()
     assert plain.locator(".instrument :is(form, button):visible").count() == 0
-    context.close()
 
 
 def test_each_finding_leads_to_a_section_of_the_site(built_book):

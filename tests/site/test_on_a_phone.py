@@ -22,7 +22,7 @@ def page(browser) -> Iterator[Page]:
 def test_a_phone_shows_it(phone, what):
     """A fold's sign stands beside its title, a name is whole, and a table has a shade at the side where it goes on."""
     assert len(phone) > 1
-    assert {page: found[what] for page, found in phone.items() if found[what]} == {}
+    assert {page: seen[what] for page, seen in phone.items() if seen[what]} == {}
 
 
 def test_a_table_without_a_shade_is_noticed(page):
@@ -49,8 +49,8 @@ def test_a_sign_above_its_title_is_noticed(page):
         f"</details>{title.format('before ', '')}{title.format('above', 'style=display:block')}"
         f"{title.format('under', 'style=position:absolute;left:0;top:0')}</article>"
     )
-    found = page.evaluate(SIGNS_ELSEWHERE)
-    assert found == ["below its marker", "above+", "under+"]
+    elsewhere = page.evaluate(SIGNS_ELSEWHERE)
+    assert elsewhere == ["below its marker", "above+", "under+"]
 
 
 def test_a_cut_name_is_noticed(page):

@@ -17,7 +17,7 @@ from docutils.nodes import make_id
 from handbook import key_facts
 from inferlab.model.catalog import known_models
 
-NAMES = {one.name: key for key, one in known_models().items()}
+NAMES = {model.name: key for key, model in known_models().items()}
 SHORT = {re.sub(r" v\d.*", "", name): key for name, key in sorted(NAMES.items())}
 """A model as sentences name it, without its version -> its key; of several versions the last."""
 MODEL = re.compile("|".join(map(re.escape, sorted(SHORT, key=len, reverse=True))))
@@ -26,7 +26,7 @@ PER_TOKEN = re.compile(
     r"([\d.,]+ [KM]iB) (?:of (?:KV )?cache )?(?:per|a|for each) token|(?:One|A) token\b.*? takes ([\d.,]+ [KM]iB)"
 )
 COMPUTED = re.compile(r"\b(\d[\d,]*) tokens")
-ANOTHER_ROOM = re.compile(r"(?:take|keep|leave|reserve)\w* (?:of )?[\d.]+ [GM]iB")
+ANOTHER_QUESTION = re.compile(r"(?:take|keep|leave|reserve)\w* (?:of )?[\d.]+ [GM]iB")
 """A sentence that says how much is kept free asks another question."""
 SHORTEST, CELLS, ROUND = 4096, 256, (1000, 2048)
 """A computed context is whole steps of the cache; a chosen one is a round number."""
@@ -54,7 +54,7 @@ def tables_of(article: Tag) -> Found:
     """The longest contexts in tables with a row for each model."""
     for table in article.select("table"):
         heads = [" ".join(head.get_text(" ").split()) for head in table.select("thead th")]
-        asked = {place: cache_type(found) for place, head in enumerate(heads) if (found := COLUMN.fullmatch(head))}
+        asked = {place: cache_type(column) for place, head in enumerate(heads) if (column := COLUMN.fullmatch(head))}
         for row in table.select("tbody tr"):
             cells = [" ".join(cell.get_text(" ").split()) for cell in row.select("td, th")]
             model = MODEL.match(cells[0]) if cells else None
@@ -76,26 +76,27 @@ def planned(article: Tag) -> Found:
 
 def sentences_of(article: Tag) -> list[str]:
     blocks = [block for block in article.select("p, li, dd") if not block.select("p, li")]
-    return [one for block in blocks for one in re.split(r"(?<=[.!?]) ", " ".join(block.get_text(" ").split()))]
+    texts = [" ".join(block.get_text(" ").split()) for block in blocks]
+    return [sentence for text in texts for sentence in re.split(r"(?<=[.!?]) ", text)]
 
 
 def said_of(article: Tag) -> Found:
     """Bytes of cache for a token in 16 bits, of a sentence that names one model."""
     for sentence in sentences_of(article):
         models = {SHORT[name] for name in MODEL.findall(sentence)}
-        if len(models) == 1 and "q8_0" not in sentence and (found := PER_TOKEN.search(sentence)):
-            yield f"bytes a token {models.pop()}", next(filter(None, found.groups()))
+        if len(models) == 1 and "q8_0" not in sentence and (size := PER_TOKEN.search(sentence)):
+            yield f"bytes a token {models.pop()}", next(filter(None, size.groups()))
 
 
 def computed_elsewhere(article: Tag) -> list[str]:
-    """Sentences with a longest context that is none of the key facts: no round number, and for no other room."""
+    """Sentences with a longest context that is none of the key facts: no round number, and for no other free memory."""
     odd = []
     for sentence in sentences_of(article):
         models = {SHORT[name] for name in MODEL.findall(sentence)}
         ways = product(models, ("f16", "q8_0"), (True, False))
         numbers = {int(text.replace(",", "")) for text in COMPUTED.findall(sentence)} if models else set()
-        computed = {n for n in numbers if n > SHORTEST and n % CELLS == 0 and all(n % one for one in ROUND)}
-        if computed and not ANOTHER_ROOM.search(sentence):
+        computed = {n for n in numbers if n > SHORTEST and n % CELLS == 0 and all(n % step for step in ROUND)}
+        if computed and not ANOTHER_QUESTION.search(sentence):
             odd += [sentence] * bool(computed - {key_facts.longest_context(*way) for way in ways})
     return odd
 
@@ -120,9 +121,9 @@ def test_no_two_pages_answer_a_question_differently(soups):
 
 
 def test_no_sentence_has_a_longest_context_of_its_own(soups):
-    """A sentence takes it from the key facts, or says which other room it was computed for."""
-    found = {page: computed_elsewhere(soup.select_one("article.bd-article")) for page, soup in soups.items()}
-    assert {page: odd for page, odd in found.items() if odd} == {}
+    """A sentence takes it from the key facts, or says for which other free memory it was computed."""
+    sentences = {page: computed_elsewhere(soup.select_one("article.bd-article")) for page, soup in soups.items()}
+    assert {page: odd for page, odd in sentences.items() if odd} == {}
 
 
 PAGE = """<article class="bd-article">

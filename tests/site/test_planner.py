@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 from bs4 import BeautifulSoup
-from instrument_page import STARTING_MS, asked_elsewhere, watched_page
+from instrument_page import STARTING_MS, asked_elsewhere, told, watched_page
 from playwright.sync_api import Page, expect
 from small_models import FAMILIES, write_model
 
@@ -44,13 +44,6 @@ ASK = """async (values) => {
   }
   form.requestSubmit();
   return Promise.race([answered, late]);
-}"""
-ANSWERED = """() => {
-  const el = document.querySelector(".instrument");
-  window.told = new Promise((resolve) => {
-    el.addEventListener("answered", ({ detail }) => resolve(detail), { once: true });
-  });
-  return null;
 }"""
 HOSTILE = '<img src=x onerror="window.ran = true"><script>window.ran = true</script>'
 WHOLE_FILE = 40 * 2**30
@@ -107,10 +100,10 @@ def combination(random: Random) -> dict[str, str]:
 
 def printed(command: str) -> dict | None:
     """What the command line prints as JSON; None where it refuses."""
-    told = StringIO()
-    with redirect_stdout(told):
+    output = StringIO()
+    with redirect_stdout(output):
         status = cli.main([*shlex.split(command)[1:], "--json", "--no-simulation"])
-    return json.loads(told.getvalue()) if status == 0 else None
+    return json.loads(output.getvalue()) if status == 0 else None
 
 
 def test_the_page_and_the_command_line_agree(page):
@@ -129,14 +122,11 @@ def test_the_page_and_the_command_line_agree(page):
     assert kinds["refused"] > 0
 
 
-def test_the_default_answer_needs_no_script(browser, built_book, page):
+def test_the_default_answer_needs_no_script(open_page, built_book, page):
     """Without JavaScript the answer to the default question stands in the page, and no control that does nothing."""
-    context = browser.new_context(java_script_enabled=False)
-    plain = context.new_page()
-    plain.goto((built_book / PAGE).as_uri())
+    plain = open_page(PAGE, java_script_enabled=False)
     shown = first_part(plain)
     assert plain.locator(".instrument :is(form, button):visible").count() == 0
-    context.close()
     soup = BeautifulSoup((built_book / PAGE).read_text(encoding="utf-8"), "html.parser")
     assert soup.select_one(".instrument-status").get_text() == page.locator(".instrument-status").inner_text()
     assert shown == first_part(page)
@@ -157,8 +147,8 @@ def test_a_link_holds_the_whole_question(browser, page, site):
     expect(other.locator(".instrument-status")).to_have_text(answer["summary"], timeout=STARTING_MS)
     for name, value in asked.items():
         control = other.locator(f"[name={name}]")
-        found = control.is_checked() if name in ("shared", "offload_kqv") else control.input_value()
-        assert found == (value == "on" if isinstance(found, bool) else value)
+        shown = control.is_checked() if name in ("shared", "offload_kqv") else control.input_value()
+        assert shown == (value == "on" if isinstance(shown, bool) else value)
     other.close()
 
 
@@ -181,9 +171,7 @@ def headers(tmp_path_factory) -> dict[str, Path]:
 
 def dropped(page: Page, files: list[Path]) -> dict:
     """What the page answers about files that were chosen."""
-    page.evaluate(ANSWERED)
-    page.locator("[type=file]").set_input_files(files)
-    return page.evaluate("() => window.told")
+    return told(page, lambda: page.locator("[type=file]").set_input_files(files))
 
 
 def test_a_header_of_each_architecture_is_planned(page, headers):
@@ -200,8 +188,8 @@ def test_a_header_of_each_architecture_is_planned(page, headers):
 def planned(path: Path, settings: Settings) -> tuple[dict, list[str]]:
     """The library's numbers for a file, and its refusal if there is one."""
     try:
-        found = fit(path, settings, vram="8GiB", simulate=False, with_steps=True, within_trained=True)
-        return json.loads(json.dumps(plan_fields(found))), []
+        answer = fit(path, settings, vram="8GiB", simulate=False, with_steps=True, within_trained=True)
+        return json.loads(json.dumps(plan_fields(answer))), []
     except UnsupportedArchitecture as reason:
         return {}, [str(reason)]
 
@@ -252,7 +240,7 @@ def split_model(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "said"),
     [
         (b"", "is empty"),
         (b"<!DOCTYPE html><title>Not found</title>", "HTML page"),
@@ -261,13 +249,13 @@ def split_model(folder: Path) -> list[Path]:
         (b"GGUF\x03\0\0\0" + b"\0" * 40, "general.architecture is missing"),
     ],
 )
-def test_a_file_that_is_no_model_is_named(page, tmp_path, content, told):
+def test_a_file_that_is_no_model_is_named(page, tmp_path, content, said):
     """What was found and what to do stands in the line of the verdict, and the page goes on."""
     path = tmp_path / "wrong.gguf"
     path.write_bytes(content)
     page.locator("[name=model]").select_option("file")
     page.locator("[type=file]").set_input_files([path])
-    expect(page.locator(".instrument-status")).to_contain_text(told, timeout=ANSWER_MS)
+    expect(page.locator(".instrument-status")).to_contain_text(said, timeout=ANSWER_MS)
     assert page.evaluate(ASK, DEFAULTS)["state"] == "yes"
 
 
@@ -337,14 +325,12 @@ def test_the_keyboard_is_enough(page):
     expect(page.locator(".instrument-status")).to_contain_text(f" in {after} ", timeout=ANSWER_MS)
 
 
-def test_a_start_can_be_cancelled(browser, site):
+def test_a_start_can_be_cancelled(open_page, site):
     """Cancel ends the worker and keeps the answer before; the next question starts it again."""
-    page = browser.new_page()
-    page.goto(site + PAGE)
+    page = open_page(site + PAGE)
     page.locator("[name=n_ctx]").fill("2048")
     page.get_by_role("button", name="Cancel").click(timeout=STARTING_MS)
     expect(page.locator(".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
     expect(page.locator(".instrument-answer")).to_contain_text("-c 8192")
     page.locator("[name=n_ctx]").fill("1024")
     expect(page.locator(".instrument-status")).to_contain_text("1,024 tokens", timeout=STARTING_MS)
-    page.close()

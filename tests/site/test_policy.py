@@ -32,7 +32,7 @@ def complaints(page: Page) -> list[str]:
 
 def test_every_page_obeys_the_policy(seen):
     """No page asks for, runs or styles what the policy forbids, and none writes an error to the console."""
-    faults = {page: [*found["refused"], *found["complaints"]] for page, found in seen.items()}
+    faults = {page: [*read["refused"], *read["complaints"]] for page, read in seen.items()}
     assert {page: told for page, told in faults.items() if told} == {}
 
 
@@ -87,7 +87,7 @@ def test_a_breach_is_noticed(site, page):
         "document.body.append(Object.assign(document.createElement('script'), { textContent: 'breach = 1' }))"
     )
     page.evaluate("fetch('http://localhost:9/').catch(() => {})")
-    found = "\n".join(complaints(page))
-    assert "script-src" in found
-    assert "connect-src" in found
+    refused = "\n".join(complaints(page))
+    assert "script-src" in refused
+    assert "connect-src" in refused
     assert page.evaluate("typeof breach") == "undefined"

@@ -203,22 +203,19 @@ def test_a_caption_says_that_its_figure_is_in_a_closed_fold(built_book, page):
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(home, browser, name):
+def test_without_javascript_a_question_is_a_list_and_its_answer_a_fold(home, open_page, name):
     """No control is shown that would do nothing."""
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{home}{name}")
+    page = open_page(f"{home}{name}", java_script_enabled=False)
     assert page.locator(f"{FIRST} >> li >> nth=0").is_visible()
-    assert not any(one.is_visible() for one in page.locator("fieldset.question").locator("input, button").all())
+    assert not any(control.is_visible() for control in page.locator("fieldset.question").locator("input, button").all())
     outcomes(page).first.locator("> summary").click()
     assert outcomes(page).first.get_attribute("open") is not None
-    context.close()
 
 
 def test_commit_stands_below_the_choices_at_the_left(seen):
     """On every question of every page, so that nobody has to look for it."""
-    assert sum(found["questions"] > 0 for found in seen.values()) > 20
-    assert {page: found["buttons"] for page, found in seen.items() if found["buttons"]} == {}
+    assert sum(read["questions"] > 0 for read in seen.values()) > 20
+    assert {page: read["buttons"] for page, read in seen.items() if read["buttons"]} == {}
 
 
 def test_a_commit_in_another_place_is_noticed(page):
@@ -244,14 +241,11 @@ def test_on_a_wide_screen_the_link_to_the_answer_stands_beside_the_button(home, 
 
 
 @pytest.mark.parametrize("name", [CHAPTER, LAB])
-def test_a_question_fits_a_phone_and_a_printed_page(home, browser, name):
+def test_a_question_fits_a_phone_and_a_printed_page(home, open_page, name):
     """Nothing is wider than its place on a phone; paper has the choices and no button."""
-    context = browser.new_context(viewport=NARROW)
-    page = context.new_page()
-    page.goto(f"{home}{name}")
+    page = open_page(f"{home}{name}", viewport=NARROW)
     commit_by_keyboard(page)
     assert page.evaluate(TOO_WIDE) == 0
     page.emulate_media(media="print")
     assert page.locator(f"{FIRST} >> li >> nth=0").is_visible()
     assert page.locator(f"{FIRST} >> button").is_hidden()
-    context.close()

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 from statistics import median
 
 import psutil
@@ -123,29 +124,25 @@ def test_an_error_keeps_the_points_and_stands_in_the_status_line(scripted):
     assert not lab.measure_button.disabled
 
 
-def test_a_device_without_a_port_is_told_and_costs_nothing(scripted, monkeypatch):
-    """What keeps the device from starting stands in the status line; the points stay."""
+def no_port(*_, **__):
+    raise DeviceUnavailable("The loopback device found no free port in 5 attempts. Try again.")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"on_loopback": True}, "DeviceUnavailable: The loopback device found no free port"),
+        ({"path": Path("gone.gguf")}, "ModelNotFound: "),
+    ],
+)
+def test_what_keeps_it_from_measuring_is_told_and_costs_nothing(scripted, monkeypatch, changed, reason):
+    """A device without a port, or a model whose file has gone: the status line says it, and the points stay."""
     lab = scripted()
     press(lab)
-
-    def taken(*_, **__):
-        raise DeviceUnavailable("The loopback device found no free port in 5 attempts. Try again.")
-
-    monkeypatch.setattr(widgets.offload, "loopback_device", taken)
-    lab.on_loopback = True
+    monkeypatch.setattr(widgets.offload, "loopback_device", no_port)
+    vars(lab).update(changed)
     press(lab)
-    assert "DeviceUnavailable: The loopback device found no free port" in lab.status.value
-    assert len(lab.runs) == 1
-
-
-def test_a_file_that_vanished_is_told_and_costs_nothing(scripted, tmp_path):
-    """The model's file may go while the lab is open."""
-    lab = scripted()
-    press(lab)
-    lab.path = tmp_path / "gone.gguf"
-    press(lab)
-    assert "gone.gguf" in lab.status.value
-    assert "ModelNotFound" in lab.status.value
+    assert reason in lab.status.value
     assert len(lab.runs) == 1
 
 

@@ -1,4 +1,4 @@
-// Draws one figure as SVG for `handbook.drawings`, and takes away what only an interactive figure needs.
+// Draws one figure as SVG for `handbook.directives.drawings`, and takes away what only an interactive figure needs.
 async ([figure, width, height]) => {
   const IDLE = ".draglayer, .zoomlayer, .hoverlayer, .menulayer, .modebar-container, .legendtoggle, .scrollbar, .infolayer > .cursor";
   const DEFAULTS = {

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -183,11 +183,17 @@ class Bench:
         return nullcontext() if small else limit_vram(self.extent.limit, device, self.engine)
 
     def path(self, model: str, mix: str = "Q4_K_M") -> Path:
-        return make_shape(model, mix, progress=False, **self.extent.changes)
+        return make_shape(model, mix, None, header_only=False, progress=False, **self.extent.changes)
 
-    def swept(self, model: str | None, settings: Settings, over: dict[str, Sequence[Any]], **workload: int) -> Sweep:
+    def swept(
+        self,
+        model: str | None,
+        settings: Settings,
+        over: Mapping[str, Sequence[Any]],
+        n_prompt: int | None = None,
+        n_gen: int | None = None,
+    ) -> Sweep:
         """A sweep; `model` is None if the sweep goes over models. Raises RecordError if no point was measured."""
-        workload = {"n_prompt": self.extent.n_prompt, "n_gen": self.extent.n_gen, **workload}
         path = self.path(model) if model else None
         engine = TimeLimitedEngine(self.engine, self.seconds)
         self.settle(path or over["model"][0], settings)
@@ -195,11 +201,12 @@ class Bench:
             path,
             settings,
             over,
-            repeats=self.extent.repeats,
+            n_prompt or self.extent.n_prompt,
+            n_gen or self.extent.n_gen,
+            self.extent.repeats,
             engine=engine,
             progress=False,
             telemetry=SAMPLE_SECONDS,
-            **workload,
         )
         return _require_runs(_with_file_names(done))
 
@@ -269,7 +276,7 @@ def _depth(bench: Bench, model: str) -> Sweep:
 
 
 def _layers(bench: Bench, model: str) -> Sweep:
-    most = shape(model, **bench.extent.changes).n_layer + 1
+    most = shape(model, "Q4_K_M", **bench.extent.changes).n_layer + 1
     steps = sorted({round(most * i / bench.extent.n_layer_steps) for i in range(bench.extent.n_layer_steps + 1)})
     with bench.device() as device:
         return bench.swept(model, bench.on(device), {"n_gpu_layers": steps})

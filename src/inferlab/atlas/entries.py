@@ -22,16 +22,17 @@ from typing import Any
 
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.errors import InferlabError, RecordError
-from inferlab.machine import Machine
+from inferlab.machine import HOST_DEVICE, Machine
 from inferlab.measurement.run import Run
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import Model, ModelCard, read_gguf
-from inferlab.model.synthetic_model import parse_file_name, shape
+from inferlab.model.synthetic_model import shape
 from inferlab.prediction import validation
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import compare
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.predict import predict_memory, predict_speed
+from inferlab.prediction.speed import SpeedPlan
 from inferlab.prediction.validation import POINTS, Accuracy, Checked, Point
 from inferlab.records import RECORDED, SEQUENCE, from_json, from_record, kind_of, recorded_below, shipped
 from inferlab.records_v1 import upgrade
@@ -41,7 +42,7 @@ CALIBRATION = "calibration.json"
 DISTURBED = "faults"
 UNDISTURBED = ("baseline", "healthy")
 """The folder of runs with injected faults, which no prediction is compared with, and the healthy runs in it."""
-HOST, LOOPBACK = "host", "loopback device"
+LOOPBACK = "loopback device"
 LEFT_OUT_SETTINGS = ("n_ctx", "n_threads", "n_threads_batch", "rpc_servers", "devices", "n_batch", "swa_full")
 """Settings that `settings_text` leaves out: they follow from the workload or the device."""
 PHASES = ("prefill", "decode")
@@ -66,6 +67,10 @@ class Bytes:
         return None if self.predicted is None else self.predicted / self.measured - 1
 
 
+Rates = dict[str, tuple[float, Checked | None]]
+"""By phase: measured tokens per second, and the prediction or None."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One measurement: its record, its model and settings, and each quantity with its prediction.
@@ -74,7 +79,7 @@ class Entry:
     record     the file in that folder, without .json
     device     where the weights were: "host", "loopback device", a GPU's name, or several of them
     settings   those that differ from the defaults, by llama.cpp's names
-    rates      by phase: (measured tokens per second, the prediction or None)
+    rates      by phase
     why        what could not be predicted, and the reason; empty if everything could
     disturbed  the run had an injected fault
     """
@@ -91,7 +96,7 @@ class Entry:
     date: str
     build: str
     memory: Bytes | None
-    rates: dict[str, tuple[float, Checked | None]]
+    rates: Rates
     why: str = ""
     disturbed: bool = False
 
@@ -237,11 +242,12 @@ class _Predictions:
             self.device.close()
 
     def entry(self, machine: str, path: Path, run: Run) -> Entry:
-        model, said, why = model_of(run.model), parse_file_name(run.model.file), []
+        model, made = model_of(run.model), run.model.shape
+        why: list[str] = []
         memory = self.memory(run, model, why)
         disturbed = path.parent.name == DISTURBED and not path.stem.endswith(UNDISTURBED)
         rates = self.rates(run, None if disturbed else model, why)
-        mix = said[1] if said else run.model.description.split(" ")[-1] or "unknown"
+        mix = made.mix if made else run.model.description.split(" ")[-1] or "unknown"
         return Entry(
             machine,
             _record_name(path),
@@ -293,7 +299,7 @@ class _Predictions:
             self.device = loopback_device(n_threads=1)
         return settings.but(rpc_servers=(self.device.endpoint,) * len(settings.rpc_servers))
 
-    def rates(self, run: Run, model: Model | None, why: list[str]) -> dict[str, tuple[float, Checked | None]]:
+    def rates(self, run: Run, model: Model | None, why: list[str]) -> Rates:
         measured = {phase: getattr(run, f"{phase}_tokens_per_second") for phase in PHASES}
         plan, link = None, next(iter(run.links), None)
         if model and self.calibration:
@@ -304,10 +310,12 @@ class _Predictions:
                 why.append(f"rates: {str(error).splitlines()[0]}")
         elif model:
             why.append("rates: this machine has no calibration")
-        return {phase: (rate, plan and _checked(plan, phase, rate)) for phase, rate in measured.items() if rate}
+        return {
+            phase: (rate, _checked(plan, phase, rate) if plan else None) for phase, rate in measured.items() if rate
+        }
 
 
-def _checked(plan: Any, phase: str, rate: float) -> Checked:
+def _checked(plan: SpeedPlan, phase: str, rate: float) -> Checked:
     step = getattr(plan, phase)
     return Checked(phase, phase, step.tokens_per_second, rate, step.rate_range)
 
@@ -316,7 +324,7 @@ def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Itera
     """The points that validate speed plans: rates only, without a run's buffers."""
     for point in Accuracy.load(folder).points:
         plan = validation.predicted(point, calibration)
-        rates = {phase: (point.rate(phase), _checked(plan, phase, point.rate(phase))) for phase in PHASES}
+        rates: Rates = {phase: (point.rate(phase), _checked(plan, phase, point.rate(phase))) for phase in PHASES}
         model = shape(point.name, point.mix, **point.changes)
         link = f", {point.link.text}" if point.link else ""
         yield Entry(
@@ -341,10 +349,9 @@ def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Itera
 
 def model_of(card: ModelCard) -> Model | None:
     """The header of a recorded model, if it needs no file: a shape, or the embedded model; else None."""
-    if parts := parse_file_name(card.file):
-        name, mix, changes = parts
+    if made := card.shape:
         with suppress(InferlabError):
-            header = shape(name, mix, **changes)
+            header = shape(made.name, made.mix, **made.dimensions)
             return header if header.tensor_bytes == card.tensor_bytes else None
     return _embedded() if card.file == tiny_model().name else None
 
@@ -356,8 +363,8 @@ def _embedded() -> Model:
 
 def model_text(card: ModelCard) -> str:
     """`Llama 3.2 1B shape, n_layer 8, n_vocab 16384`: the model and its changes."""
-    parts = parse_file_name(card.file)
-    return ", ".join([card.name, *(f"{key} {value}" for key, value in (parts[2] if parts else {}).items())])
+    changes = card.shape.dimensions if card.shape else {}
+    return ", ".join([card.name, *(f"{key} {value}" for key, value in changes.items())])
 
 
 def device_of(run: Run, model: Model | None = None) -> str:
@@ -369,19 +376,19 @@ def device_of(run: Run, model: Model | None = None) -> str:
     names = []
     for buffer in (b for b in run.buffers if b.kind == "weights"):
         plain = buffer.device.removesuffix("_Mapped").removesuffix("_Private")
-        names.append(LOOPBACK if plain.startswith("RPC") else gpus.get(plain, HOST))
+        names.append(LOOPBACK if plain.startswith("RPC") else gpus.get(plain, HOST_DEVICE))
     n_gpu_layers = run.settings.n_gpu_layers
     all_offloaded = n_gpu_layers < 0 or (model is not None and n_gpu_layers > model.n_layer)
-    devices = [name for name in names if name != HOST]
-    return " + ".join(dict.fromkeys(devices if devices and all_offloaded else names)) or HOST
+    devices = [name for name in names if name != HOST_DEVICE]
+    return " + ".join(dict.fromkeys(devices if devices and all_offloaded else names)) or HOST_DEVICE
 
 
 def _device_of_point(point: Point, model: Model) -> str:
     """Where a speed point's layers are, in the words of `device_of`; some layers leave the rest on the host."""
     n_gpu_layers = point.settings.n_gpu_layers
     if not point.settings.rpc_servers or n_gpu_layers == 0:
-        return HOST
-    return LOOPBACK if n_gpu_layers < 0 or n_gpu_layers > model.n_layer else f"{HOST} + {LOOPBACK}"
+        return HOST_DEVICE
+    return LOOPBACK if n_gpu_layers < 0 or n_gpu_layers > model.n_layer else f"{HOST_DEVICE} + {LOOPBACK}"
 
 
 def settings_text(settings: Settings) -> str:

@@ -42,7 +42,7 @@ def add_fidelity(commands: Any) -> None:
 
 def run_fidelity(options: argparse.Namespace) -> None:
     settings = Settings(n_gpu_layers=options.n_gpu_layers, type_k=options.type_k, type_v=options.type_v)
-    found = fidelity(
+    result = fidelity(
         options.model,
         options.reference,
         options.text,
@@ -52,22 +52,22 @@ def run_fidelity(options: argparse.Namespace) -> None:
         engine=options.engine,
     )
     if options.json:
-        print(json.dumps(found.to_dict(), indent=1))
+        print(json.dumps(result.to_dict(), indent=1))
     else:
-        print_fidelity(found)
+        print_fidelity(result)
 
 
-def print_fidelity(found: Fidelity) -> None:
+def print_fidelity(result: Fidelity) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(f"{found.model.file} beside {found.reference.file}"))
+    table = Table(title=Text(f"{result.model.file} beside {result.reference.file}"))
     for heading in ("", "value", "standard error"):
         table.add_column(heading)
     for name, of, digits in ESTIMATES_SHOWN:
-        estimate: Estimate = getattr(found, of)
+        estimate: Estimate = getattr(result, of)
         table.add_row(name, *(f"{number:.{digits}f}" for number in estimate))
-    table.add_row("largest KL divergence (nats)", f"{found.max_kl_divergence:.6f}", "")
+    table.add_row("largest KL divergence (nats)", f"{result.max_kl_divergence:.6f}", "")
     Console().print(table)
-    print(f"{found.n_tokens} tokens scored, the second halves of {found.n_chunks} chunks of {found.n_ctx}.")
+    print(f"{result.n_tokens} tokens scored, the second halves of {result.n_chunks} chunks of {result.n_ctx}.")

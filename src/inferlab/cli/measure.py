@@ -44,7 +44,7 @@ def add_measure(commands: Any) -> None:
 
 
 def run_measure(options: argparse.Namespace) -> None:
-    settings = settings_from(options, n_threads=options.n_threads)
+    settings = settings_from(options)
     with loopback(options) as device, limit(options, device):
         settings = device.settings(settings) if device else settings
         run = measure(options.model, settings, options.n_prompt, options.n_gen, options.repeats, engine=options.engine)

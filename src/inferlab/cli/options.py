@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import math
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from typing import Any
 
 from inferlab.engine.limit_vram import Limit, limit_vram
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.errors import InvalidSettings
+from inferlab.options.names import Option, options
 from inferlab.settings import FLASH_ATTN, KV_TYPES, SPLIT_MODES, Settings
 from inferlab.units import bytes_from_text
 
@@ -36,9 +38,11 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
     command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
     command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
-    command.add_argument("--no-offload-kqv", action="store_true", help="keep the KV cache on the host")
-    command.add_argument("--no-repack", action="store_true", help="use host weights in the file's own layout")
-    command.add_argument("--no-host", action="store_true", help="repack host weights although there is a GPU")
+    for name, option in switches().items():
+        usual = getattr(defaults, name)
+        command.add_argument(
+            option.inferlab, dest=name, action="store_const", const=not usual, default=usual, help=option.inferlab_help
+        )
     command.add_argument("--devices", type=names, metavar="CUDA0,CUDA1", help="use only these (default: all)")
     command.add_argument("--split-mode", choices=SPLIT_MODES, default="layer", help="how several devices share a model")
     command.add_argument("--main-gpu", type=int, default=0, metavar="1", help="the device of --split-mode none")
@@ -53,26 +57,16 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     )
 
 
+def switches() -> dict[str, Option]:
+    """The settings that one switch changes here, in the order of `Settings`."""
+    named = {field.name: options().get(field.name) for field in fields(Settings)}
+    return {name: option for name, option in named.items() if option and option.inferlab}
+
+
 def settings_from(options: argparse.Namespace, **others: Any) -> Settings:
-    """Settings from the options of `add_placement` and `--n-ctx`."""
-    return Settings(
-        n_ctx=options.n_ctx,
-        n_gpu_layers=options.n_gpu_layers,
-        n_cpu_moe=options.n_cpu_moe,
-        cpu_moe=options.cpu_moe,
-        override_tensor=options.override_tensor,
-        type_k=options.type_k,
-        type_v=options.type_v,
-        flash_attn=options.flash_attn,
-        offload_kqv=not options.no_offload_kqv,
-        use_extra_bufts=not options.no_repack,
-        no_host=options.no_host,
-        devices=options.devices,
-        split_mode=options.split_mode,
-        main_gpu=options.main_gpu,
-        tensor_split=options.tensor_split,
-        **others,
-    )
+    """Settings from the options that have their names."""
+    named = {field.name: getattr(options, field.name) for field in fields(Settings) if hasattr(options, field.name)}
+    return Settings(**named, **others)
 
 
 def loopback(options: argparse.Namespace) -> AbstractContextManager[LoopbackDevice | None]:

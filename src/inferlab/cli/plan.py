@@ -34,7 +34,7 @@ from inferlab.prediction.paste import Pasted, lines_for
 from inferlab.prediction.predict import simulated_memory
 from inferlab.prediction.search import Answer
 from inferlab.settings import Settings
-from inferlab.units import GIB, KIB, MIB, bytes_text
+from inferlab.units import KIB, bytes_text, size_unit
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
 BAR = 48
@@ -61,12 +61,12 @@ def add_plan(commands: Any) -> None:
         action="store_true",
         help="layers with a sliding window keep only that, as in llama-server (default: all tokens)",
     )
-    room = command.add_mutually_exclusive_group()
-    room.add_argument(
+    memory = command.add_mutually_exclusive_group()
+    memory.add_argument(
         "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"
     )
-    room.add_argument("--card", metavar="rtx-4060", help="plan for a card of the book's list")
-    room.add_argument("--unified", type=size, metavar="32GiB", help="plan for one memory that host and GPU share")
+    memory.add_argument("--card", metavar="rtx-4060", help="plan for a card of the book's list")
+    memory.add_argument("--unified", type=size, metavar="32GiB", help="plan for one memory that host and GPU share")
     command.add_argument(
         "--backend", choices=BACKENDS, default=DEFAULT_BACKEND, help="of the card of --vram or --unified (default cuda)"
     )
@@ -94,17 +94,11 @@ def run_plan(options: argparse.Namespace) -> None:
     if not place:
         start_engine(options.engine)
     model = model_to_plan(options.model, options.type)
-    settings = settings_from(
-        options,
-        n_seq_max=options.n_seq_max,
-        n_ubatch=options.n_ubatch,
-        kv_unified=options.kv_unified,
-        swa_full=not options.no_swa_full,
-    )
+    settings = settings_from(options, swa_full=not options.no_swa_full)
     require_effect(settings, model)
     machine = None if place else options.engine.machine()
-    drafter = drafter_from(options, model, settings, machine_for(machine, **place))
-    found = fit(
+    drafter = drafter_from(options, model, settings, machine_for(machine, **place)) if options.draft else None
+    fitted = fit(
         model,
         settings,
         machine,
@@ -114,20 +108,20 @@ def run_plan(options: argparse.Namespace) -> None:
         within_trained=True,
         **place,
     )
-    pasted = lines_for(found, options.program, path_of(model), model.n_ctx_train) if options.program else None
+    pasted = lines_for(fitted, options.program, path_of(model), model.n_ctx_train) if options.program else None
     pasted = pasted and with_drafter(pasted, drafter)
     if options.json:
-        print(json.dumps(plan_fields(found) | drafter_fields(drafter) | paste_fields(pasted), indent=1))
+        print(json.dumps(plan_fields(fitted) | drafter_fields(drafter) | paste_fields(pasted), indent=1))
         return
-    print_plan(found, model)
+    print_plan(fitted, model)
     if drafter:
         print(drafter.text)
     if pasted:
         print(f"\nFor {pasted.program}\n\n{pasted.text}")
-    if found.plan.method == CLOSED_FORM:
+    if fitted.plan.method == CLOSED_FORM:
         sys.stdout.flush()
         can_ask = isinstance(options.engine, LlamaEngine) and not options.no_simulation
-        told = checked_text(found.plan, model, settings, machine, place) if can_ask else tried_text()
+        told = checked_text(fitted.plan, model, settings, machine, place) if can_ask else tried_text()
         print(f"\n{told}" if pasted else told)
 
 
@@ -169,10 +163,8 @@ def place_from(options: argparse.Namespace) -> dict[str, Any]:
     return {**place, "backend": options.backend}
 
 
-def drafter_from(options: argparse.Namespace, model: Model, settings: Settings, machine: Machine) -> DraftPlan | None:
-    """The memory of the model of --draft beside the other one; None without it."""
-    if not options.draft:
-        return None
+def drafter_from(options: argparse.Namespace, model: Model, settings: Settings, machine: Machine) -> DraftPlan:
+    """The memory of the model of --draft beside the other one."""
     draft = model_to_plan(options.draft, None)
     return plan_drafter(model, draft, settings, machine, simulate=not options.no_simulation)
 
@@ -217,43 +209,43 @@ def paste_fields(pasted: Pasted | None) -> dict[str, Any]:
     return {"paste": {"for": pasted.program, "notes": pasted.notes, "settings": settings, "parts": parts}}
 
 
-def print_plan(found: Fit, model: Model) -> None:
+def print_plan(fitted: Fit, model: Model) -> None:
     """A table of bytes, a bar for each device, the verdict with the memory it is compared with, and what would fit."""
     from rich.console import Console
 
     console = Console()
-    console.print(plan_table(found))
-    for name in bar_names(found):
-        console.print(plan_bar(found, name), soft_wrap=True)
+    console.print(plan_table(fitted))
+    for name in bar_names(fitted):
+        console.print(plan_bar(fitted, name), soft_wrap=True)
     shown = "  ".join(f"{sign} {kind.replace('_', ' ')}" for kind, (sign, _) in SIGNS.items())
-    sign_bytes = bytes_text(round(bytes_of_a_sign(found)))
+    sign_bytes = bytes_text(round(bytes_of_a_sign(fitted)))
     console.print(f"{shown}  · free  | end of the room; a sign is {sign_bytes}", markup=False, highlight=False)
-    console.print(f"fits: {found.fits}{fit_margin_text(found)}", style=FITS_STYLES[found.fits])
-    lines = [f"Compared with {found.compared_with}.", f"Method: {found.plan.method}.", *found.plan.notes]
-    lines += [f"{a.question}: {answer_text(a)} {a.reason}" for a in found.answers]
+    console.print(f"fits: {fitted.fits}{fit_margin_text(fitted)}", style=FITS_STYLES[fitted.fits])
+    lines = [f"Compared with {fitted.compared_with}.", f"Method: {fitted.plan.method}.", *fitted.plan.notes]
+    lines += [f"{a.question}: {answer_text(a)} {a.reason}" for a in fitted.answers]
     lines += filter(None, [active_text(model)])
     for line in lines:
         console.print(line, markup=False, highlight=False)
 
 
-def plan_table(found: Fit):
+def plan_table(fitted: Fit):
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    is_shared = SHARED in found.room_bytes
-    table = Table(title=Text(plan_title(found.plan)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    is_shared = SHARED in fitted.usable_bytes
+    table = Table(title=Text(plan_title(fitted.plan)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    for device, on_device in found.plan.devices.items():
-        most = found.plan.compute_range.get(device, (0, None))[1]
+    for device, on_device in fitted.plan.devices.items():
+        most = fitted.plan.compute_range.get(device, (0, None))[1]
         parts = [cell_text(n, most) for n in on_device.parts.values()]
-        total = cell_text(on_device.total_bytes, found.plan.most_bytes(device) if most is not None else None)
-        room = "" if is_shared else cell_text(found.room_bytes.get(device))
-        table.add_row(device, *parts, total, room)
+        total = cell_text(on_device.total_bytes, fitted.plan.most_bytes(device) if most is not None else None)
+        usable = "" if is_shared else cell_text(fitted.usable_bytes.get(device))
+        table.add_row(device, *parts, total, usable)
     if is_shared:
-        exact, most = found.plan.total_bytes, None if found.plan.is_open(SHARED) else found.plan.most_bytes(SHARED)
-        table.add_row(SHARED, "", "", "", "", cell_text(exact, most), cell_text(found.room_bytes[SHARED]))
+        exact, most = fitted.plan.total_bytes, None if fitted.plan.is_open(SHARED) else fitted.plan.most_bytes(SHARED)
+        table.add_row(SHARED, "", "", "", "", cell_text(exact, most), cell_text(fitted.usable_bytes[SHARED]))
     return table
 
 
@@ -271,35 +263,35 @@ def short_text(n_bytes: int | None, up: bool = False) -> str:
     """A size with three digits: `5.71 GiB`, `12.3 MiB`; a bound is rounded up, so that it stays true."""
     if n_bytes is None or abs(n_bytes) < KIB:
         return bytes_text(n_bytes)
-    factor, unit = next(one for one in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")) if abs(n_bytes) >= one[0])
+    factor, unit = size_unit(n_bytes)
     value = n_bytes / factor
     digits = max(0, 2 - len(str(abs(int(value)))) + 1)
     shown = ceil(value * 10**digits) / 10**digits if up else value
     return f"{shown:.{digits}f} {unit}"
 
 
-def bar_names(found: Fit) -> list[str]:
+def bar_names(fitted: Fit) -> list[str]:
     """What gets a bar: each device of the plan, or the one memory that all of them share."""
-    return [SHARED] if SHARED in found.room_bytes else list(found.plan.devices)
+    return [SHARED] if SHARED in fitted.usable_bytes else list(fitted.plan.devices)
 
 
-def plan_bar(found: Fit, name: str):
-    """One device, or the shared memory, as a line of signs: all at one scale, the room marked, no colour needed."""
+def plan_bar(fitted: Fit, name: str):
+    """One device, or the shared memory, as a line of signs: all at one scale, its end marked, no colour needed."""
     from rich.text import Text
 
-    rooms, scale = found.room_bytes, 1 / bytes_of_a_sign(found)
-    cells = [(sign, colour) for sign, colour, n in bar_parts(found.plan, name) for _ in range(round(n * scale))]
+    usable, scale = fitted.usable_bytes.get(name), 1 / bytes_of_a_sign(fitted)
+    cells = [(sign, colour) for sign, colour, n in bar_parts(fitted.plan, name) for _ in range(round(n * scale))]
     cells = cells or [("▏", "white")]
-    if rooms.get(name) is not None:
-        end = max(0, round(rooms[name] * scale))
+    if usable is not None:
+        end = max(0, round(usable * scale))
         cells += [("·", "dim")] * (end - len(cells))
         cells.insert(end, ("|", "bold"))
     return Text(f"{name:5} ").join([Text(), Text.assemble(*cells)])
 
 
-def bytes_of_a_sign(found: Fit) -> float:
-    """Bytes of one sign of a bar: the largest device or room fills the line."""
-    most = [*(found.plan.most_bytes(name) for name in bar_names(found)), *filter(None, found.room_bytes.values())]
+def bytes_of_a_sign(fitted: Fit) -> float:
+    """Bytes of one sign of a bar: the largest device or memory fills the line."""
+    most = [*(fitted.plan.most_bytes(name) for name in bar_names(fitted)), *filter(None, fitted.usable_bytes.values())]
     return max(most) / BAR
 
 
@@ -311,10 +303,10 @@ def bar_parts(plan: MemoryPlan, name: str) -> list[tuple[str, str, int]]:
     return [(*SIGNS[kind], n) for kind, n in held.items()]
 
 
-def fit_margin_text(found: Fit) -> str:
+def fit_margin_text(fitted: Fit) -> str:
     """How much is left or missing; where a compute buffer is unknown, it is not in that."""
-    text = margin_text(found.margin_bytes)
-    unknown = any(found.plan.is_open(room) for room in found.room_bytes)
+    text = margin_text(fitted.margin_bytes)
+    unknown = any(fitted.plan.is_open(memory) for memory in fitted.usable_bytes)
     return f"{text} without the compute buffer" if text and unknown else text
 
 

@@ -55,7 +55,7 @@ def value_of(text: str) -> Any:
 
 
 def run_sweep(options: argparse.Namespace) -> None:
-    settings = settings_from(options, n_threads=options.n_threads)
+    settings = settings_from(options)
     with loopback(options) as device, limit(options, device):
         settings = device.settings(settings) if device else settings
         done = sweep(

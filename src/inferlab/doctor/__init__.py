@@ -15,6 +15,7 @@ It changes nothing, downloads nothing, and no finding names the user, the host o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -48,13 +49,9 @@ def check_machine(
     A subject that does not apply here, such as the CUDA toolkit without a GPU, has no finding.
     The default engine is not the session's: a model that the session has open stays open.
     """
-    if engine is not None:
-        return _run_checks(Seen(host or Host(), engine))
-    own = new_engine(TIMEOUT_SECONDS)
-    try:
-        return _run_checks(Seen(host or Host(), own))
-    finally:
-        own.close()
+    with closing(new_engine(TIMEOUT_SECONDS)) if engine is None else nullcontext(engine) as used:
+        seen = Seen(host or Host(), used)
+        return _checkup(seen, _findings(seen, CHECKS))
 
 
 def check_for_workshop(
@@ -68,18 +65,18 @@ def check_for_workshop(
     What only a build of the book needs is left out. The second part of the answer is the line for the teacher.
     Raises UnknownSyllabus.
     """
-    asked, own = syllabus(name), new_engine(TIMEOUT_SECONDS)
-    try:
+    asked = syllabus(name)
+    with closing(new_engine(TIMEOUT_SECONDS)) as own:
         seen = Seen(host or Host(), own)
         run = first_run(partial(measure, tiny_model(), engine=own))
         here = [check for check in CHECKS if check not in FOR_BUILDING and not (check is compiler and seen.backends)]
-        general = [one for one in _findings(seen, here) if (one.subject, one.state) != LABS_MAY_NEED_LESS]
+        general = [
+            finding for finding in _findings(seen, here) if (finding.subject, finding.state) != LABS_MAY_NEED_LESS
+        ]
         findings = [*general, *check_workshop(asked, room, seen, run)]
         checkup = replace(_checkup(seen, findings), next_step=_before_the_day(findings, name, room, seen.host))
         free, book = seen.host.free_bytes(cache_folder()), installed_version("inferlab") or UNKNOWN
         return checkup, line_for(f"{name}, {room}", book, checkup.findings, seen, free, run)
-    finally:
-        own.close()
 
 
 def _before_the_day(findings: Iterable[Finding], name: str, room: str, host: Host) -> str:
@@ -91,10 +88,6 @@ def _before_the_day(findings: Iterable[Finding], name: str, room: str, host: Hos
         return f"Not ready for {name}. Next: do what stands after `To fix`, then check again with {again}."
     warned = ", with a warning that need not be fixed" if "warning" in states else ""
     return f"Ready for {name}{warned}. Next: send the line."
-
-
-def _run_checks(seen: Seen) -> Checkup:
-    return _checkup(seen, _findings(seen, CHECKS))
 
 
 def _findings(seen: Seen, checks: Iterable[Callable[[Seen], Finding | None]]) -> list[Finding]:

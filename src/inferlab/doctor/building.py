@@ -63,8 +63,10 @@ def fits(seen: Seen, version: Version) -> bool:
 
 def chosen_nvcc(seen: Seen) -> Nvcc | None:
     """The compiler that `make` finds by itself if it fits, else the newest other compiler that fits."""
-    found = [nvcc for nvcc in seen.nvccs if fits(seen, nvcc.version)]
-    return next((nvcc for nvcc in found if nvcc.found_by_make), max(found, key=lambda nvcc: nvcc.version, default=None))
+    fitting = [nvcc for nvcc in seen.nvccs if fits(seen, nvcc.version)]
+    return next(
+        (nvcc for nvcc in fitting if nvcc.found_by_make), max(fitting, key=lambda nvcc: nvcc.version, default=None)
+    )
 
 
 def toolkits_text(seen: Seen) -> str:
@@ -104,11 +106,11 @@ def build_command(seen: Seen, backend: str | None) -> str:
 
 def _environment(seen: Seen) -> dict[str, str]:
     """Variables for the build: the cards' architectures, and the compiler where the build would not find it."""
-    nvcc, found = chosen_nvcc(seen), {}
+    nvcc, variables = chosen_nvcc(seen), {}
     if nvcc and nvcc.folder and not (nvcc.found_by_make and seen.host.is_book_environment):
-        found = {"CUDA_PATH": nvcc.folder, "CUDACXX": f"{nvcc.folder}/bin/nvcc"}
+        variables = {"CUDA_PATH": nvcc.folder, "CUDACXX": f"{nvcc.folder}/bin/nvcc"}
     cards = sorted({f"{major}{minor}-real" for major, minor in seen.capabilities}, key=lambda a: int(a.split("-")[0]))
-    return found | ({"CMAKE_ARGS": f"-DCMAKE_CUDA_ARCHITECTURES={';'.join(cards)}"} if cards else {})
+    return variables | ({"CMAKE_ARGS": f"-DCMAKE_CUDA_ARCHITECTURES={';'.join(cards)}"} if cards else {})
 
 
 def build_target_text(seen: Seen) -> str:
@@ -118,7 +120,7 @@ def build_target_text(seen: Seen) -> str:
         nvcc = chosen_nvcc(seen)
         toolkit = "CUDA {}.{}".format(*nvcc.version) if nvcc and nvcc.version[0] else toolkits_text(seen)
         return f"{toolkit} for compute capability {capabilities_text(seen)}" if seen.capabilities else toolkit
-    return {"metal": "Metal", "vulkan": "Vulkan"}.get(backend, "the processor alone")
+    return {"metal": "Metal", "vulkan": "Vulkan"}.get(backend or "none", "the processor alone")
 
 
 def capabilities_text(seen: Seen) -> str:

@@ -79,8 +79,8 @@ def compiler(seen: Seen) -> Finding:
 
 
 def _unix_compiler(host: Host) -> str | None:
-    for name in (host.environment.get("CXX"), "c++", "g++", "clang++"):
-        answer = host.run(name, "-x", "c++", "-fsyntax-only", "-", text="#include <string>\n") if name else None
+    for name in filter(None, (host.environment.get("CXX"), "c++", "g++", "clang++")):
+        answer = host.run(name, "-x", "c++", "-fsyntax-only", "-", text="#include <string>\n")
         if answer and answer[0] == 0:
             _, version = host.run(name, "--version") or (0, "")
             return next(iter(version.splitlines()), name)
@@ -125,8 +125,9 @@ def backend_of(seen: Seen) -> str:
     """The backend for a rebuild of llama.cpp: its present GPU backend, else the one of the GPU in this machine."""
     if seen.gpu_backends:
         return seen.gpu_backends[0]
-    toolkit_fits = wanted_backend(seen) == "cuda" and toolkit(seen).state == "ok"
-    return wanted_backend(seen) if toolkit_fits or seen.is_apple_silicon else "none"
+    wanted, compiler_of_cuda = wanted_backend(seen), toolkit(seen)
+    toolkit_fits = compiler_of_cuda is not None and compiler_of_cuda.state == "ok"
+    return wanted if wanted and (toolkit_fits or seen.is_apple_silicon) else "none"
 
 
 def build(seen: Seen) -> Finding | None:
@@ -194,20 +195,20 @@ def reason(error: InferlabError) -> str:
 
 def driver(seen: Seen) -> Finding:
     """The GPUs in the machine, and whether their driver works."""
-    found = Finding("GPU and driver", "ok", "")
+    finding = Finding("GPU and driver", "ok", "")
     if seen.is_apple_silicon:
-        return replace(found, found="the GPU of Apple silicon, whose driver is part of macOS")
+        return replace(finding, found="the GPU of Apple silicon, whose driver is part of macOS")
     if seen.cards:
         names = ", ".join(f"{card.name} ({bytes_text(card.memory_bytes)})" for card in seen.cards)
-        return replace(found, found=f"{names}, NVIDIA driver {seen.driver_version}")
+        return replace(finding, found=f"{names}, NVIDIA driver {seen.driver_version}")
     trouble = _driver_trouble(seen)
     if trouble:
         state = "problem" if "cuda" in seen.backends and seen.failure else "warning"
-        return replace(found, state=state, found=trouble[0], remedy=trouble[1])
+        return replace(finding, state=state, found=trouble[0], remedy=trouble[1])
     if seen.amd_bytes:
-        return replace(found, found=f"AMD GPU ({bytes_text(seen.amd_bytes)})")
+        return replace(finding, found=f"AMD GPU ({bytes_text(seen.amd_bytes)})")
     others = ", ".join(device.description for device in seen.machine.gpus)
-    return replace(found, found=others or "none, and none is needed: everything runs on the CPU")
+    return replace(finding, found=others or "none, and none is needed: everything runs on the CPU")
 
 
 def _driver_trouble(seen: Seen) -> tuple[str, str] | None:
@@ -302,7 +303,7 @@ def _addresses(seen: Seen) -> str:
     return f"; {', '.join(known)}" if known else ""
 
 
-# --- room to work -------------------------------------------------------------------------------
+# --- disk and free memory -----------------------------------------------------------------------
 
 
 def disk(seen: Seen) -> Finding:
@@ -312,11 +313,11 @@ def disk(seen: Seen) -> Finding:
     for name, n_bytes in free.items():
         by_amount.setdefault(_gigabytes(n_bytes), []).append(name)
     found = "; ".join(f"{amount} free for the {', '.join(names)}" for amount, names in by_amount.items())
-    scarce = [name for name, n in free.items() if n is not None and n < ENOUGH_DISK[name]]
+    scarce = {name: n for name, n in free.items() if n is not None and n < ENOUGH_DISK[name]}
     if not scarce:
         return Finding("disk", "ok", found)
-    worst = min(scarce, key=lambda name: free[name])
-    state = "problem" if free[worst] < TOO_LITTLE_DISK else "warning"
+    worst = min(scarce, key=lambda name: scarce[name])
+    state = "problem" if scarce[worst] < TOO_LITTLE_DISK else "warning"
     return Finding("disk", state, found, _disk_remedy(seen.host, worst))
 
 
@@ -363,7 +364,8 @@ def memory_bytes(seen: Seen) -> tuple[int | None, int | None]:
     available = int(match[1]) * 1024 if match else None
     limit = seen.host.read("/sys/fs/cgroup/memory.max") or ""
     limits = [int(limit)] if limit.isdigit() else []
-    return tuple(min([n, *limits]) if n is not None else None for n in (total, available))
+    total, available = (None if n_bytes is None else min([n_bytes, *limits]) for n_bytes in (total, available))
+    return total, available
 
 
 # --- for the book and its tests only ------------------------------------------------------------

@@ -64,8 +64,8 @@ class Checkup:
     @property
     def commands(self) -> dict[str, str]:
         """Commands worth knowing although nothing needs a fix: subject and what was found -> the command."""
-        others = [f for f in self.findings if f.command and f.command not in self.remedies]
-        return {f"{f.subject} ({f.found})": f.command for f in others}
+        fixes = self.remedies
+        return {f"{f.subject} ({f.found})": f.command for f in self.findings if f.command and f.command not in fixes}
 
     def about(self, subject: str) -> Finding:
         """The finding about one subject. Raises KeyError when it was not checked on this machine."""

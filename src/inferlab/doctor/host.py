@@ -201,7 +201,8 @@ class Seen:
     @property
     def driver_version(self) -> str:
         """The version of the NVIDIA driver, where it lists a GPU."""
-        return self._listed[1].splitlines()[0].rsplit(",", 1)[1].strip()
+        _, text = self._listed or (1, "")
+        return text.splitlines()[0].rsplit(",", 1)[1].strip()
 
     @property
     def driver_error(self) -> str | None:
@@ -228,9 +229,9 @@ class Seen:
         others = [path.rsplit("/bin/", 1)[0] for path in self.host.glob("/usr/local/cuda-*/bin/nvcc")]
         folders = [None, *dict.fromkeys([default, *others])]
         answers = {at: self.host.run(f"{at}/bin/nvcc" if at else "nvcc", "--version") for at in folders}
-        found = {at: _version(r"release (\d+)\.(\d+)", a) or (0, 0) for at, a in answers.items() if a is not None}
-        first = next(iter(found), None)
-        return tuple(Nvcc(at, version, at == first) for at, version in found.items())
+        versions = {at: _version(r"release (\d+)\.(\d+)", a) or (0, 0) for at, a in answers.items() if a is not None}
+        first = next(iter(versions), None)
+        return tuple(Nvcc(at, version, at == first) for at, version in versions.items())
 
     @cached_property
     def has_nvidia_hardware(self) -> bool:
@@ -244,11 +245,11 @@ class Seen:
 
     @cached_property
     def _display_controllers(self) -> list[tuple[str | None, int]]:
-        read, found = self.host.read, []
+        read, controllers = self.host.read, []
         for path in self.host.glob("/sys/bus/pci/devices/*"):
             if (read(f"{path}/class") or "").startswith("0x03"):
-                found.append((read(f"{path}/vendor"), int(read(f"{path}/mem_info_vram_total") or 0)))
-        return found
+                controllers.append((read(f"{path}/vendor"), int(read(f"{path}/mem_info_vram_total") or 0)))
+        return controllers
 
     @property
     def is_apple_silicon(self) -> bool:

@@ -124,8 +124,8 @@ def pinned() -> str | None:
         needed = requires("inferlab") or []
     except PackageNotFoundError:
         return None
-    found = (re.match(r"llama-cpp-python\s*==\s*([\w.]+)", line) for line in needed)
-    return next((match[1] for match in found if match), None)
+    matches = (re.match(r"llama-cpp-python\s*==\s*([\w.]+)", line) for line in needed)
+    return next((match[1] for match in matches if match), None)
 
 
 def list_busy(host: Host) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from inferlab.doctor.findings import Finding
 from inferlab.doctor.host import Seen
@@ -53,7 +53,7 @@ class RoomLine:
     rates: str
 
     def __str__(self) -> str:
-        return BAR.join(getattr(self, one.name) for one in fields(self))
+        return BAR.join(vars(self).values())
 
     @property
     def is_ready(self) -> bool:
@@ -67,12 +67,12 @@ class RoomLine:
     @property
     def decode_tokens_per_second(self) -> float | None:
         """Of the embedded model; None where it was not measured."""
-        decode = RATES.fullmatch(self.rates)[2]
-        return None if decode == UNKNOWN else float(decode)
+        rates = RATES.fullmatch(self.rates)
+        return float(rates[2]) if rates and rates[2] != UNKNOWN else None
 
 
 def line_for(
-    workshop: str, version: str, found: Sequence[Finding], seen: Seen, free: int | None, run: Run | InferlabError
+    workshop: str, version: str, findings: Sequence[Finding], seen: Seen, free: int | None, run: Run | InferlabError
 ) -> RoomLine:
     """The line about a machine of which the check-up found this.
 
@@ -81,16 +81,16 @@ def line_for(
     run       a measurement of the embedded model, or why it failed
     """
     machine = seen.machine
-    gpus = ", ".join(f"{one.description} {_of(one.memory_bytes, GIB)} GiB" for one in machine.gpus) or "no GPU"
+    gpus = ", ".join(f"{gpu.description} {_in(GIB, gpu.memory_bytes)} GiB" for gpu in machine.gpus) or "no GPU"
     texts = (
         f"inferlab {version}",
         workshop,
-        state_text(found),
+        state_text(findings),
         f"{seen.host.system} {seen.host.architecture}",
         f"Python {'.'.join(map(str, seen.host.python))}",
         f"{UNKNOWN if machine.n_cores is None else machine.n_cores} cores",
-        f"{_of(machine.ram_bytes, GIB)} GiB RAM",
-        f"{_of(free, GB)} GB free",
+        f"{_in(GIB, machine.ram_bytes)} GiB RAM",
+        f"{_in(GB, free)} GB free",
         f"{', '.join(seen.gpu_backends) or 'cpu' if seen.backends else 'no llama.cpp'}; {gpus}",
         kernels_text(run),
         rates_text(run),
@@ -107,15 +107,14 @@ def kernels_text(run: Run | InferlabError) -> str:
 
 def rates_text(run: Run | InferlabError) -> str:
     """`prefill 5230 decode 1240 tokens/s`, with ? for what was not measured."""
-    measured = isinstance(run, Run)
-    rates = (run.prefill_tokens_per_second, run.decode_tokens_per_second) if measured else (None, None)
+    rates = (run.prefill_tokens_per_second, run.decode_tokens_per_second) if isinstance(run, Run) else (None, None)
     return "prefill {} decode {} tokens/s".format(*(UNKNOWN if rate is None else f"{rate:.0f}" for rate in rates))
 
 
-def state_text(found: Sequence[Finding]) -> str:
+def state_text(findings: Sequence[Finding]) -> str:
     """`ready`, or the worst state with the subjects that are in it."""
-    worst = max((one.state for one in found), key=list(STATES).index, default="ok")
-    subjects = [one.subject for one in found if one.state == worst != "ok"]
+    worst = max((finding.state for finding in findings), key=list(STATES).index, default="ok")
+    subjects = [finding.subject for finding in findings if finding.state == worst != "ok"]
     return ": ".join(filter(None, (STATES[worst], ", ".join(subjects))))
 
 
@@ -124,15 +123,17 @@ def _one_field(text: str) -> str:
     return " ".join(text.replace("|", "/").split())
 
 
-def _of(n_bytes: int | None, unit: int) -> str:
+def _in(unit: int, n_bytes: int | None) -> str:
     return UNKNOWN if n_bytes is None else f"{n_bytes / unit:.1f}"
 
 
-def read_line(text: str) -> RoomLine | None:
-    """The line in a text, also behind marks of quoting, a name, or both; None where there is none."""
-    begun = BEGIN.fullmatch(" ".join(QUOTED.sub("", text).split()))
-    found = LINE.fullmatch(begun["line"]) if begun else None
-    return RoomLine(*(part.strip() for part in found["line"].split("|"))) if found else None
+def _parsed(entry: str) -> tuple[str, RoomLine, str] | None:
+    """(what stands before the line, the line, what stands behind it); None where an entry has no line."""
+    begun = BEGIN.fullmatch(entry)
+    line = LINE.fullmatch(begun["line"]) if begun else None
+    if begun is None or line is None:
+        return None
+    return begun["name"], RoomLine(*(part.strip() for part in line["line"].split("|"))), line["rest"]
 
 
 @dataclass(frozen=True)
@@ -174,25 +175,25 @@ class Room:
     def sentences(self, here: Run | InferlabError) -> list[str]:
         """What the teacher wants to know, a sentence each; `here` is the same measurement on the teacher's machine."""
         said = [f"{len(self.ready)} of {count_text(len(self.machines), 'machine')} ready."]
-        said += [f"{what}: {_counted(found)}." for what, ready in OF_STATE if (found := self.missing(ready))]
-        said += [self._slowest_text(here)] if self.slowest else []
-        said += [f"Pair: {one} ({self.machines[one].state}) with {other}." for one, other in self.pairs]
+        said += [f"{what}: {_counted(missing)}." for what, ready in OF_STATE if (missing := self.missing(ready))]
+        said += [self._slowest_text(self.slowest, here)] if self.slowest else []
+        said += [f"Pair: {name} ({self.machines[name].state}) with {other}." for name, other in self.pairs]
         if alone := self.broken[len(self.pairs) :]:
             said.append(f"Bring {count_text(len(alone), 'machine')}, for {', '.join(alone)}.")
         if self.unread:
             said.append(f"{count_text(len(self.unread), 'line')} not read:")
         return [*said, *(f"> {text}" for text in self.unread)]
 
-    def _slowest_text(self, here: Run | InferlabError) -> str:
+    def _slowest_text(self, name: str, here: Run | InferlabError) -> str:
         """The slowest machine beside this one; by what factor, only where the kernels are the same."""
-        line, own = self.machines[self.slowest], None if isinstance(here, InferlabError) else here
-        text = f"Slowest: {self.slowest}, decode {number_text(self._rate(self.slowest))} tokens/s ({line.kernels})"
+        line, own = self.machines[name], None if isinstance(here, InferlabError) else here
+        text = f"Slowest: {name}, decode {number_text(self._rate(name))} tokens/s ({line.kernels})"
         if own is None or not own.decode_tokens_per_second:
             return f"{text}. This machine was not measured."
         rate = own.decode_tokens_per_second
         text += f"; this machine: {number_text(rate)} tokens/s ({kernels_text(own)})"
         same = line.kernels == kernels_text(own)
-        return text + (f", {factor_text(rate / self._rate(self.slowest))} times as fast." if same else ".")
+        return text + (f", {factor_text(rate / self._rate(name))} times as fast." if same else ".")
 
     def _rate(self, name: str) -> float:
         return self.machines[name].decode_tokens_per_second or 0.0
@@ -201,22 +202,22 @@ class Room:
 OF_STATE = (("Not ready because of", False), ("Ready, with warnings about", True))
 
 
-def _counted(found: Counter[str]) -> str:
+def _counted(subjects: Counter[str]) -> str:
     """`labs (2), memory (1)`, the most frequent first."""
-    return ", ".join(f"{subject} ({count})" for subject, count in found.most_common())
+    return ", ".join(f"{subject} ({count})" for subject, count in subjects.most_common())
 
 
 def read_room(text: str) -> Room:
     """The machines in what a teacher collected; the last line of a name counts, and empty lines are left out."""
     room = Room()
-    for number, one in _entries(text.splitlines()):
-        begun = BEGIN.fullmatch(one)
-        found = LINE.fullmatch(begun["line"]) if begun else None
-        if found is None:
-            room.unread.append(one)
+    for number, entry in _entries(text.splitlines()):
+        parsed = _parsed(entry)
+        if parsed is None:
+            room.unread.append(entry)
             continue
-        room.machines[begun["name"].strip(" :,;-*") or f"line {number}"] = read_line(found["line"])
-        room.unread.extend(filter(None, [found["rest"].strip(" .")]))
+        name, line, rest = parsed
+        room.machines[name.strip(" :,;-*") or f"line {number}"] = line
+        room.unread.extend(filter(None, [rest.strip(" .")]))
     return room
 
 
@@ -225,7 +226,7 @@ def _entries(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     number, begun = 0, ""
     for at, raw in enumerate(lines, start=1):
         text = " ".join(QUOTED.sub("", raw).split())
-        if begun and (not text or BEGIN.fullmatch(text) or LINE.fullmatch(BEGIN.fullmatch(begun)["line"])):
+        if begun and (not text or BEGIN.fullmatch(text) or _parsed(begun)):
             yield number, begun
             begun = ""
         if begun or BEGIN.fullmatch(text):

@@ -73,9 +73,11 @@ class Syllabus:
 @cache
 def syllabi() -> dict[str, Syllabus]:
     """Every syllabus by its name, the shortest first."""
-    found = tomllib.loads((files("inferlab") / "data" / "workshops.toml").read_text(encoding="utf-8"))
-    needs = {name: LabNeeds(**lab) for name, lab in found["labs"].items()}
-    return {name: Syllabus(name, {lab: needs[lab] for lab in one["labs"]}) for name, one in found["syllabi"].items()}
+    table = tomllib.loads((files("inferlab") / "data" / "workshops.toml").read_text(encoding="utf-8"))
+    needs = {name: LabNeeds(**lab) for name, lab in table["labs"].items()}
+    return {
+        name: Syllabus(name, {lab: needs[lab] for lab in entry["labs"]}) for name, entry in table["syllabi"].items()
+    }
 
 
 def syllabus(name: str) -> Syllabus:
@@ -88,11 +90,11 @@ def syllabus(name: str) -> Syllabus:
 
 def check_workshop(asked: Syllabus, room: str, seen: Seen, run: Run | InferlabError) -> list[Finding]:
     """What the syllabus needs in such a room, subject by subject; `run` is a measurement of the embedded model."""
-    found = [labs(asked, seen.host), disk(asked, seen.host), cores(asked, seen)]
-    found += [gpu(seen)] if room == "gpu" else []
-    found += [shared_gpu(asked)] if room == "shared" else []
-    found += [linux_only(asked, seen.host), speed(run, seen)]
-    return [finding for finding in found if finding is not None]
+    findings = [labs(asked, seen.host), disk(asked, seen.host), cores(asked, seen)]
+    findings += [gpu(seen)] if room == "gpu" else []
+    findings += [shared_gpu(asked)] if room == "shared" else []
+    linux = linux_only(asked, seen.host)
+    return [*findings, *([linux] if linux else []), speed(run, seen)]
 
 
 def labs(asked: Syllabus, host: Host) -> Finding:
@@ -110,7 +112,7 @@ def labs(asked: Syllabus, host: Host) -> Finding:
 
 
 def disk(asked: Syllabus, host: Host) -> Finding:
-    """Room for the files that the labs make."""
+    """Space for the files that the labs make."""
     subject, free = "disk for the labs", host.free_bytes(cache_folder())
     needed = f"{asked.disk_bytes / GB:.1f} GB needed"
     look = "Get-PSDrive -PSProvider FileSystem" if host.system == "Windows" else "df -h ~/.cache"
@@ -137,7 +139,7 @@ def gpu(seen: Seen) -> Finding:
     """A GPU that llama.cpp computes on."""
     subject, gpus = "GPU for the labs", seen.machine.gpus
     if gpus:
-        return Finding(subject, "ok", ", ".join(f"{one.description}, {one.memory_text}" for one in gpus))
+        return Finding(subject, "ok", ", ".join(f"{device.description}, {device.memory_text}" for device in gpus))
     wanted = wanted_backend(seen) or backend_of(seen)
     if wanted == "none":
         return Finding(subject, "problem", "none in this machine", SHARE)
@@ -183,10 +185,10 @@ def _spread(run: Run) -> str | None:
 def _slowness(run: Run) -> str | None:
     """Against the recorded rate, where the same kernels multiplied; rates of other kernels say nothing here."""
     recorded = load(RECORDED)
-    if run.kernel_shares(1) != recorded.of("F16").decode_kernels:
+    if run.kernel_shares(1) != recorded.type_rate("F16").decode_kernels:
         return None
     rate, usual = run.decode_tokens_per_second, recorded.rate("F16", "decode")
-    if MOST_SLOWER * rate >= usual:
+    if rate is None or MOST_SLOWER * rate >= usual:
         return None
     return f"decode slower than half of the {rate_text(usual)} recorded on {recorded.machine.cpu}"
 

@@ -83,7 +83,8 @@ class LlamaEngine:
     @property
     def pid(self) -> int | None:
         """The worker's process id; None while there is no worker."""
-        return self._worker.pid if self._alive else None
+        worker = self._living
+        return worker.pid if worker else None
 
     def ready(self) -> None:
         """Start the worker and wait until llama.cpp's libraries are loaded in it."""
@@ -92,7 +93,7 @@ class LlamaEngine:
     def prepare(self) -> None:
         """Start the worker and return at once; it loads llama.cpp's libraries meanwhile."""
         with self._lock:
-            if not self._alive:
+            if not self._living:
                 self._start()
 
     def machine(self) -> Machine:
@@ -135,7 +136,7 @@ class LlamaEngine:
         Raises ModelError, EngineRefused or EngineCrashed.
         """
         wanted = (file_identity(model), settings)
-        if self._opened and self._opened[0] == wanted and self._alive:
+        if self._opened and self._opened[0] == wanted and self._living:
             return self._opened[1]
         began = time.perf_counter()
         settings.require_model(read_gguf(model))
@@ -171,7 +172,7 @@ class LlamaEngine:
 
     def has_open(self, model: Path) -> bool:
         """Whether this very file is loaded now."""
-        return bool(self._opened and self._opened[0][0] == file_identity(model) and self._alive)
+        return bool(self._opened and self._opened[0][0] == file_identity(model) and self._living)
 
     def open_vocabulary(self, model: Path) -> None:
         """Make `model`'s vocabulary usable; a model that is already open stays as it is."""
@@ -261,7 +262,7 @@ class LlamaEngine:
 
     def free_reference(self) -> None:
         """Free the reference, if there is one."""
-        if self._alive:
+        if self._living:
             self._request("free_reference")
 
     # --- sampling ---------------------------------------------------------------------------
@@ -275,7 +276,7 @@ class LlamaEngine:
         sampler.
         """
         reply = self._request(
-            "sample", prompt=list(prompt), chains=[list(one) for one in chains], exponent=exponent, repeats=repeats
+            "sample", prompt=list(prompt), chains=[list(chain) for chain in chains], exponent=exponent, repeats=repeats
         )
         return reply["seconds"], reply["decode_seconds"]
 
@@ -343,7 +344,7 @@ class LlamaEngine:
 
     def uses(self, endpoint: str) -> bool:
         """Whether this worker has the RPC server at `endpoint` among its devices."""
-        return self._alive and endpoint in self._servers
+        return self._living is not None and endpoint in self._servers
 
     def _prepare_device(self, device: str) -> None:
         if ":" in device:
@@ -355,7 +356,7 @@ class LlamaEngine:
         A server serves one client at a time, so this session's other workers that use one of these are stopped too.
         """
         self._stop_if_gpus_changed()
-        if self._alive and self._servers != endpoints[: len(self._servers)]:
+        if self._living and self._servers != endpoints[: len(self._servers)]:
             self.close()
         self._servers = endpoints
         for endpoint in endpoints:
@@ -363,19 +364,22 @@ class LlamaEngine:
 
     def _stop_if_gpus_changed(self) -> None:
         """Stop a worker that was started when other GPUs were visible, or in another order: it sees no change."""
-        if self._alive and self._worker.visible_gpus != visible_gpus():
+        worker = self._living
+        if worker and worker.visible_gpus != visible_gpus():
             self.close()
 
     # --- requests and replies ---------------------------------------------------------------
 
     @property
-    def _alive(self) -> bool:
-        return self._worker is not None and self._worker.alive
+    def _living(self) -> WorkerProcess | None:
+        """The worker, unless there is none or it has ended."""
+        return self._worker if self._worker is not None and self._worker.alive else None
 
-    def _start(self) -> None:
+    def _start(self) -> WorkerProcess:
         libraries.folder()
         self.close()
         self._worker = WorkerProcess(self.environment, self.started_by)
+        return self._worker
 
     def _request(self, name: str, on_progress: ProgressCallback = ignore_progress, **details: Any) -> dict[str, Any]:
         """Send one request and wait for its reply; an interrupt stops the worker and goes on to the caller.
@@ -383,11 +387,11 @@ class LlamaEngine:
         `on_progress` gets (done, total) whenever the worker reports progress before its reply.
         """
         with self._lock, measurement_queue.turn() if name in COMPUTING else measurement_queue.NO_QUEUE:
-            if not self._alive:
+            worker = self._living
+            if worker is None:
                 if self._worker is not None and name not in NEED_NO_MODEL:
                     raise self._crashed(name, self._worker)  # it died between two requests, and its model with it
-                self._start()
-            worker = self._worker
+                worker = self._start()
             try:
                 worker.send({"request": name, **details})
                 line = worker.next_line(self.timeout_seconds)

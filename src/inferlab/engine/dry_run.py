@@ -19,9 +19,9 @@ from typing import Any
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device, require_rpc
-from inferlab.machine import Machine
+from inferlab.machine import HOST_BUFFER, HOST_DEVICE, Machine
 from inferlab.model.gguf import FileIdentity, Model, Tensor, file_identity, header_bytes
-from inferlab.settings import HOST_BUFFER, Settings
+from inferlab.settings import Settings
 from inferlab.units import MIB
 
 COMPUTE_LINE = re.compile(r"(\S+) compute buffer size =\s*([\d.]+) MiB")
@@ -72,7 +72,7 @@ def simulate(model: Model, settings: Settings, n_outputs_max: int = 0) -> Simula
     return _SIMULATIONS[asked]
 
 
-_SIMULATIONS: dict[tuple[FileIdentity, Settings, int], Simulation] = {}
+_SIMULATIONS: dict[tuple[FileIdentity | None, Settings, int], Simulation] = {}
 
 
 def simulate_stand_in(model: Model, settings: Settings, n_outputs_max: int = 0, n_devices: int = 1) -> Simulation:
@@ -121,7 +121,9 @@ def header_file(model: Model) -> Path:
     if model.path.is_file() and model.path.stat().st_size == model.file_bytes:
         return model.path
     keys = {key: value for key, value in model.metadata.items() if isinstance(value, (bool, int, float, str, tuple))}
-    keys |= {"tokenizer.ggml.model": "no_vocab", f"{model.architecture}.vocab_size": model.n_vocab}
+    keys["tokenizer.ggml.model"] = "no_vocab"
+    if model.n_vocab is not None:
+        keys[f"{model.architecture}.vocab_size"] = model.n_vocab
     return _sparse_file(tuple(keys.items()), model.tensors)
 
 
@@ -164,12 +166,12 @@ def _engine_for(settings: Settings) -> LlamaEngine:
 
 
 def _engine(rpc_servers: tuple[str, ...], new: LlamaEngine | None = None) -> LlamaEngine:
-    found = _ENGINES.pop(rpc_servers, None) or new or LlamaEngine()
+    engine = _ENGINES.pop(rpc_servers, None) or new or LlamaEngine()
     with_servers = [servers for servers in _ENGINES if servers]
     for servers in with_servers[: 1 - MOST_ENGINES]:
         _ENGINES.pop(servers).close()
-    _ENGINES[rpc_servers] = found
-    return found
+    _ENGINES[rpc_servers] = engine
+    return engine
 
 
 @lru_cache(maxsize=1)
@@ -195,8 +197,8 @@ def _stand_ins(n_devices: int) -> list[LoopbackDevice]:
 
 def _gpu_names(log: str, placed: list[str]) -> list[str]:
     """Every device except the host, RPC devices first, in llama.cpp's order (llama.cpp:276)."""
-    found = {*placed, *(name for name, _ in COMPUTE_LINE.findall(log))}
-    return sorted((n for n in found if not on_host(n)), key=lambda name: (not name.startswith("RPC"), name))
+    names = {*placed, *(name for name, _ in COMPUTE_LINE.findall(log))}
+    return sorted((name for name in names if not on_host(name)), key=lambda name: (not name.startswith("RPC"), name))
 
 
 def on_host(name: str) -> bool:
@@ -205,7 +207,7 @@ def on_host(name: str) -> bool:
 
 
 def _device(name: str, gpus: list[str]) -> str:
-    return "host" if on_host(name) else f"gpu{gpus.index(name)}"
+    return HOST_DEVICE if on_host(name) else f"gpu{gpus.index(name)}"
 
 
 def _caches(log: str, gpus: list[str]) -> tuple[SimulatedCache, ...]:

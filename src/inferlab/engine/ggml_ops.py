@@ -132,46 +132,28 @@ class Operations:
             mask = self._tensor(context, "F16" if flash else "F32", n_cells, n_tokens)
             queries = self._tensor(context, "F32", head_dim * n_head, n_tokens)
             q = self._view(context, queries, head_dim, n_tokens, n_head, 4 * head_dim * n_head, 4 * head_dim)
-            block = self._flash_attention if flash else self._plain_attention
-            results = [block(context, q, mask, type_k, type_v, head_dim, n_head_kv, n_cells) for _ in range(n_blocks)]
+            scale = head_dim**-0.5
+
+            def block() -> int:
+                k = self._heads(context, type_k, head_dim, n_head_kv, n_cells)
+                if flash:
+                    v = self._heads(context, type_v, head_dim, n_head_kv, n_cells)
+                    numbers = map(ctypes.c_float, (scale, 0.0, 0.0))  # scale, max_bias, logit_softcap
+                    return self._op("ggml_flash_attn_ext", context, q, k, v, mask, *numbers)
+                transposed = self._tensor(context, type_v, n_cells, head_dim * n_head_kv)
+                row = row_bytes(type_v, n_cells)
+                v = self._view(context, transposed, n_cells, head_dim, n_head_kv, row, row * head_dim)
+                scores = self._op("ggml_mul_mat", context, k, q)
+                numbers = map(ctypes.c_float, (scale, 0.0))  # scale, max_bias
+                weights = self._op("ggml_soft_max_ext", context, scores, mask, *numbers)
+                return self._op("ggml_mul_mat", context, v, weights)
+
+            results = [block() for _ in range(n_blocks)]
             graph = self._graph(context, results)
             with self._allocated(context):
-                self._write(mask, _causal_mask("F16" if flash else "F32", n_tokens, n_cells, depth))
+                data = _causal_mask("F16" if flash else "F32", n_tokens, n_cells, depth)
+                self._write(mask, data, len(data))
                 return self._repeated(lambda: self._compute(graph, results[-1]), seconds, least_passes)
-
-    def _flash_attention(
-        self,
-        context: ctypes.c_void_p,
-        q: int,
-        mask: int,
-        type_k: str,
-        type_v: str,
-        head_dim: int,
-        n_head_kv: int,
-        n_cells: int,
-    ) -> int:
-        k, v = (self._heads(context, type, head_dim, n_head_kv, n_cells) for type in (type_k, type_v))
-        numbers = map(ctypes.c_float, (head_dim**-0.5, 0.0, 0.0))  # scale, max_bias, logit_softcap
-        return self._op("ggml_flash_attn_ext", context, q, k, v, mask, *numbers)
-
-    def _plain_attention(
-        self,
-        context: ctypes.c_void_p,
-        q: int,
-        mask: int,
-        type_k: str,
-        type_v: str,
-        head_dim: int,
-        n_head_kv: int,
-        n_cells: int,
-    ) -> int:
-        k = self._heads(context, type_k, head_dim, n_head_kv, n_cells)
-        transposed = self._tensor(context, type_v, n_cells, head_dim * n_head_kv)
-        row = row_bytes(type_v, n_cells)
-        v = self._view(context, transposed, n_cells, head_dim, n_head_kv, row, row * head_dim)
-        scores = self._op("ggml_mul_mat", context, k, q)
-        numbers = map(ctypes.c_float, (head_dim**-0.5, 0.0))  # scale, max_bias
-        return self._op("ggml_mul_mat", context, v, self._op("ggml_soft_max_ext", context, scores, mask, *numbers))
 
     def transfer(self, n_bytes: int, seconds: float) -> tuple[list[float], list[float]]:
         """Seconds of each copy of n_bytes to the device, and of each copy back."""
@@ -194,16 +176,15 @@ class Operations:
 
     def _send(self, tensor: int, data: Any, n_bytes: int) -> None:
         """One copy to the device; a number is read back, because an RPC device does not confirm what it received."""
-        sizes = ctypes.c_size_t(0), ctypes.c_size_t(n_bytes)
-        self._call("ggml_backend_tensor_set", ctypes.c_void_p(tensor), data, *sizes, result=None)
+        self._write(tensor, data, n_bytes)
         self._receive(tensor, ctypes.create_string_buffer(4), 4)
 
     def _receive(self, tensor: int, data: Any, n_bytes: int) -> None:
         sizes = ctypes.c_size_t(0), ctypes.c_size_t(n_bytes)
         self._call("ggml_backend_tensor_get", ctypes.c_void_p(tensor), data, *sizes, result=None)
 
-    def _write(self, tensor: int, data: bytes) -> None:
-        sizes = ctypes.c_size_t(0), ctypes.c_size_t(len(data))
+    def _write(self, tensor: int, data: Any, n_bytes: int) -> None:
+        sizes = ctypes.c_size_t(0), ctypes.c_size_t(n_bytes)
         self._call("ggml_backend_tensor_set", ctypes.c_void_p(tensor), data, *sizes, result=None)
 
     def _repeated(self, work: Callable[[], None], seconds: float, least: int = 3) -> list[float]:

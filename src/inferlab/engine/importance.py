@@ -53,8 +53,8 @@ def _run(model: Path, text: Path, target: Path, n_chunks: int | None) -> None:
     if program is None:
         raise EngineUnavailable(f"{PROGRAM} is not compiled. Compile it with `make tools`.")
     chunks = [] if n_chunks is None else ["--chunks", str(n_chunks)]
-    paths = ["-m", model.absolute(), "-f", text.name, "-o", target.absolute()]  # the name of the text is in the file
-    command = [program, *paths, "-c", str(N_CTX), "--no-ppl", *chunks]
+    paths = ["-m", str(model.absolute()), "-f", text.name, "-o", str(target.absolute())]  # text's name is in the file
+    command = [str(program), *paths, "-c", str(N_CTX), "--no-ppl", *chunks]
     done = subprocess.run(command, cwd=text.absolute().parent, capture_output=True, text=True, errors="replace")
     if done.returncode or not target.is_file():
         last = "\n".join(done.stderr.splitlines()[-LAST_LINES:])

@@ -59,48 +59,51 @@ def limit_vram(
     n_bytes = bytes_from_text(limit) if isinstance(limit, str) else limit
     if isinstance(n_bytes, bool) or not isinstance(n_bytes, int) or n_bytes <= 0:
         raise InvalidSettings(f"limit={limit!r} leaves nothing to use. Give bytes, or a text such as '8GiB'.")
-    engine, loopback = engine or default_engine(), _loopback(device)
-    name = loopback.endpoint if loopback else _gpu(device, engine).name
-    if limit_on(name):
-        raise InvalidSettings(f"{name} is limited to {bytes_text(limit_on(name))} already. End that block first.")
-    if loopback:
-        limited = _limited_by_kernel(loopback, n_bytes)
+    engine = engine or default_engine()
+    named = _named(device, engine)
+    name = named.endpoint if isinstance(named, LoopbackDevice) else named.name
+    if earlier := limit_on(name):
+        raise InvalidSettings(f"{name} is limited to {bytes_text(earlier)} already. End that block first.")
+    if isinstance(named, LoopbackDevice):
+        limited = _limited_by_kernel(named, n_bytes)
     else:
         limited = _limited_by_holding(name, n_bytes, engine, holder or LlamaEngine())
-    with measurement_queue.turn() if loopback is None else nullcontext(), limited as found:
+    with measurement_queue.turn() if isinstance(named, Device) else nullcontext(), limited as what:
         set_limit(name, n_bytes)
         try:
-            yield found
+            yield what
         finally:
             set_limit(name, None)
 
 
-def _loopback(device: str | LoopbackDevice | None) -> LoopbackDevice | None:
-    """The loopback device that `device` names, None for a GPU's name. Refuses another machine's RPC server."""
-    if isinstance(device, LoopbackDevice) or device is None or ":" not in device:
-        return device if isinstance(device, LoopbackDevice) else None
-    if (found := loopback_at(device)) is None:
+def _named(device: str | LoopbackDevice | None, engine: Engine) -> LoopbackDevice | Device:
+    """The loopback device or the GPU that `device` names. Refuses another machine's RPC server."""
+    if isinstance(device, LoopbackDevice):
+        return device
+    if device is None or ":" not in device:
+        return _gpu(device, engine)
+    if (loopback := loopback_at(device)) is None:
         raise DeviceUnavailable(
             f"{device} is no loopback device of this session. An RPC server serves one client at a time, so a process "
             "that held its memory would block every other client. Limit the card on the machine that has it."
         )
-    return found
+    return loopback
 
 
 def _gpu(name: str | None, engine: Engine) -> Device:
     cards = [device for device in engine.machine().gpus if device.backend != "RPC"]
-    found = [device for device in cards if name in (None, device.name)]
+    meant = [device for device in cards if name in (None, device.name)]
     known = ", ".join(device.name for device in cards)
-    if not found:
+    if not meant:
         what = f"There is no GPU {name!r}" if name else "There is no GPU whose memory could be limited"
         have = f"; llama.cpp sees {known}." if cards else "; llama.cpp sees none."
         raise DeviceUnavailable(
             f"{what}{have} Without one: lab.fit(..., vram='8GiB') plans for a card, and "
             "limit_vram(..., device=lab.loopback_device()) limits a second device."
         )
-    if len(found) > 1:
-        raise InvalidSettings(f"There are several GPUs: {known}. Say which one: device={found[0].name!r}.")
-    return found[0]
+    if len(meant) > 1:
+        raise InvalidSettings(f"There are several GPUs: {known}. Say which one: device={meant[0].name!r}.")
+    return meant[0]
 
 
 @contextmanager
@@ -116,14 +119,13 @@ def _limited_by_kernel(device: LoopbackDevice, n_bytes: int) -> Iterator[Limit]:
 @contextmanager
 def _limited_by_holding(name: str, n_bytes: int, engine: Engine, holder: LlamaEngine) -> Iterator[Limit]:
     """Let the holder's worker allocate all but `n_bytes` of a card, and verify that others have so much less."""
-    before = _gpu(name, engine)
-    held = _bytes_to_hold(before, n_bytes)
+    held, free = _bytes_to_hold(_gpu(name, engine), n_bytes)
     try:
         try:
-            holder.hold_memory(name, before.free_bytes - held)
+            holder.hold_memory(name, free - held)
         except EngineRefused as refused:
             raise DeviceUnavailable(f"{bytes_text(held)} of {name} could not be allocated: {refused}") from refused
-        missing = before.free_bytes - (_gpu(name, engine).free_bytes or 0)
+        missing = free - (_gpu(name, engine).free_bytes or 0)
         if missing < MIN_EFFECT * held:
             raise DeviceUnavailable(
                 f"{bytes_text(held)} of {name} were allocated, but only {bytes_text(missing)} fewer are free for "
@@ -139,8 +141,8 @@ def _limited_by_holding(name: str, n_bytes: int, engine: Engine, holder: LlamaEn
         holder.close()
 
 
-def _bytes_to_hold(card: Device, n_bytes: int) -> int:
-    """Bytes of the card above the limit; refused where the card is too small, or too full."""
+def _bytes_to_hold(card: Device, n_bytes: int) -> tuple[int, int]:
+    """(bytes of the card above the limit, its free bytes); refused where the card is too small, or too full."""
     if card.memory_bytes is None or card.free_bytes is None:
         raise DeviceUnavailable(f"{card.name} does not report its memory, so it cannot be limited. Plan with vram=.")
     if n_bytes >= card.memory_bytes:
@@ -154,4 +156,4 @@ def _bytes_to_hold(card: Device, n_bytes: int) -> int:
             f"A limit of {bytes_text(n_bytes)} needs {bytes_text(held)} of {card.name} free, but only "
             f"{bytes_text(card.free_bytes)} are free. Close what uses the card (nvidia-smi lists it)."
         )
-    return held
+    return held, card.free_bytes

@@ -19,7 +19,7 @@ def needed(path: Path) -> tuple[str, ...] | None:
     if not data.startswith(ELF_64_LITTLE):
         return None
     sections = _sections(data)
-    dynamic = next((one for one in sections if one[1] == DYNAMIC), None)
+    dynamic = next((section for section in sections if section[1] == DYNAMIC), None)
     if dynamic is None:
         return ()
     offset, size, strings = dynamic[4], dynamic[5], sections[dynamic[6]][4]
@@ -32,11 +32,11 @@ def linked_libraries(folder: Path | None = None) -> dict[str, tuple[str, ...]]:
 
     Raises EngineUnavailable when llama-cpp-python is not installed.
     """
-    found = {}
+    linked = {}
     for path in sorted((folder or libraries.folder()).glob("*.so*")):
         if (names := needed(path)) is not None:
-            found[path.name.split(".so")[0]] = tuple(name.split(".so")[0] for name in names)
-    return found
+            linked[path.name.split(".so")[0]] = tuple(name.split(".so")[0] for name in names)
+    return linked
 
 
 def _sections(data: bytes) -> list[tuple[int, ...]]:

@@ -13,19 +13,20 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from inferlab.engine import measurement_queue, openmp
 from inferlab.engine.log import Buffer, buffers_in
+from inferlab.engine.process import piped
 from inferlab.engine.programs import built_program
 from inferlab.errors import EngineRefused, EngineTimeout, EngineUnavailable, InvalidSettings
+from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.options.lines.base import is_default
 from inferlab.options.lines.llama_server import flag
 from inferlab.settings import Settings
 
-HOST = "127.0.0.1"
 ALWAYS = ("--offline", "--log-timestamps", "--log-prefix", "--log-colors", "off", "-lv", "4", "-fit", "off")
 """Level 4 has the lines of allocations; `-fit off` keeps llama.cpp from changing settings that were given."""
 STAMP = re.compile(r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) \w (.*)")  # minutes, seconds, ms, us: common/log.cpp:119
@@ -63,13 +64,14 @@ class LlamaServer:
     """A server that runs; `llama_server` starts and stops it."""
 
     def __init__(self, child: subprocess.Popen, settings: Settings, options: Sequence[str] = ()) -> None:
-        self._child, self._lines, self.settings, self.options = child, [], settings, tuple(options)
+        self._child, self.settings, self.options = child, settings, tuple(options)
+        self._lines: list[ServerLine] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.port = 0
 
     def _read(self) -> None:
-        for raw in self._child.stdout:
+        for raw in piped(self._child.stdout):
             now = time.perf_counter()
             if line := server_line(raw.decode("utf-8", "replace").rstrip(), now):
                 self._lines.append(line)
@@ -109,8 +111,8 @@ class LlamaServer:
         refuse_ignored(self.options, self.log)
 
     def _is_ready(self) -> bool:
-        if not self.port and (found := LISTENING.search(self.log)):
-            self.port = int(found[1])
+        if not self.port and (listening := LISTENING.search(self.log)):
+            self.port = int(listening[1])
         return bool(self.port) and is_healthy(self.port)
 
     def _last_lines(self) -> str:
@@ -146,8 +148,8 @@ def llama_server(
     Raises EngineUnavailable without the program or the cores, EngineRefused or EngineTimeout if it does not start, and
     InvalidSettings for an option that it would only warn about and then ignore.
     """
-    found = require_program(program)
-    command = [str(found), *arguments(model, settings), *options]
+    path = require_program(program)
+    command = [str(path), *arguments(model, settings), *options]
     with measurement_queue.turn():
         server = LlamaServer(_started(command, cores), settings or Settings(), options)
         try:
@@ -159,20 +161,20 @@ def llama_server(
 
 def require_program(program: str | Path | None = None) -> Path:
     """The path of llama-server. Raises EngineUnavailable where there is none."""
-    found = Path(program) if program else built_program("llama-server")
-    if found is None or not found.is_file():
+    path = Path(program) if program else built_program("llama-server")
+    if path is None or not path.is_file():
         raise EngineUnavailable(
-            f"There is no llama-server{f' at {found}' if found else ''}: llama-cpp-python installs none. "
+            f"There is no llama-server{f' at {path}' if path else ''}: llama-cpp-python installs none. "
             "Compile the one of the same llama.cpp with `make tools`."
         )
-    return found
+    return path
 
 
 def arguments(model: str | Path, settings: Settings | None) -> list[str]:
     """The command line after the program's name; a setting that is llama-server's default is left out."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)} if settings else {}
     wanted = [flag(name, value) for name, value in values.items() if _is_set(name, value)]
-    return ["-m", str(model), "--host", HOST, "--port", "0", *ALWAYS, *shlex.split(" ".join(wanted))]
+    return ["-m", str(model), "--host", LOOPBACK_ADDRESS, "--port", "0", *ALWAYS, *shlex.split(" ".join(wanted))]
 
 
 def _is_set(name: str, value: object) -> bool:
@@ -195,7 +197,7 @@ def _started(command: list[str], cores: Sequence[int] | None) -> subprocess.Pope
 
 def is_healthy(port: int) -> bool:
     """Whether /health answers 200; it answers 503 while the model loads (server-http.cpp)."""
-    connection = HTTPConnection(HOST, port, timeout=5)
+    connection = HTTPConnection(LOOPBACK_ADDRESS, port, timeout=5)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200
@@ -207,11 +209,11 @@ def is_healthy(port: int) -> bool:
 
 def server_line(text: str, read_seconds: float) -> ServerLine | None:
     """A line of the log with its time stamp; None for a line without one."""
-    found = STAMP.match(text)
-    if not found:
+    stamp = STAMP.match(text)
+    if not stamp:
         return None
-    minutes, seconds, millis, micros = map(int, found.groups()[:4])
-    return ServerLine(60 * minutes + seconds + millis / 1e3 + micros / 1e6, read_seconds, found[5])
+    minutes, seconds, millis, micros = map(int, stamp.groups()[:4])
+    return ServerLine(60 * minutes + seconds + millis / 1e3 + micros / 1e6, read_seconds, stamp[5])
 
 
 def launches_in(lines: Sequence[ServerLine]) -> tuple[Launch, ...]:
@@ -221,16 +223,16 @@ def launches_in(lines: Sequence[ServerLine]) -> tuple[Launch, ...]:
         offset = min over lines (read_seconds - own_seconds),  client's clock = own_seconds + offset
     """
     offset = min((line.read_seconds - line.own_seconds for line in lines), default=0.0)
-    found = ((line, LAUNCHED.match(line.text)) for line in lines)
-    return tuple(Launch(line.own_seconds + offset, int(match[1])) for line, match in found if match)
+    matches = ((line, LAUNCHED.match(line.text)) for line in lines)
+    return tuple(Launch(line.own_seconds + offset, int(match[1])) for line, match in matches if match)
 
 
 def refuse_ignored(options: Sequence[str], log: str) -> None:
     """Raise InvalidSettings for an option that was given and that the log says is turned off for this model."""
     for option, name in MAY_BE_IGNORED.items():
-        if option in options and (found := re.search(rf"{name} is not supported by (this \w+|\w+)", log)):
+        if option in options and (warning := re.search(rf"{name} is not supported by (this \w+|\w+)", log)):
             raise InvalidSettings(
-                f"{option} is not supported by {found[1]}, and llama-server would go on without it after a warning. "
+                f"{option} is not supported by {warning[1]}, and llama-server would go on without it after a warning. "
                 "A cache with windows cannot be shifted unless --swa-full keeps all of it, nor one of a model with "
                 "images; a model without windows has no use for --swa-full. Leave the option out."
             )
@@ -238,5 +240,5 @@ def refuse_ignored(options: Sequence[str], log: str) -> None:
 
 def chosen_settings(settings: Settings, log: str) -> Settings:
     """Settings with the numbers that llama-server chose itself, from its log."""
-    found = {name: re.search(pattern, log) for name, pattern in CHOSEN.items()}
-    return replace(settings, **{name: int(match[1]) for name, match in found.items() if match})
+    matches = {name: re.search(pattern, log) for name, pattern in CHOSEN.items()}
+    return settings.but(**{name: int(match[1]) for name, match in matches.items() if match})

@@ -6,7 +6,7 @@ A row has one logit for each entry of the vocabulary, at one position. Plain Num
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,13 @@ class Compared(NamedTuple):
     kl_nats: list[float]
     same_top: list[bool]
 
+    def extend(self, more: Compared) -> None:
+        """Append the entries of further positions."""
+        self.nats.extend(more.nats)
+        self.reference_nats.extend(more.reference_nats)
+        self.kl_nats.extend(more.kl_nats)
+        self.same_top.extend(more.same_top)
+
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
     """log softmax of each row, in nats."""
@@ -43,14 +50,13 @@ def nats_of(logits: np.ndarray, tokens: np.ndarray) -> list[float]:
 
 def compared(logits: np.ndarray, reference: np.ndarray, tokens: np.ndarray) -> Compared:
     """Compare rows of a model with rows of a reference at the same positions; `tokens` are the actual ones."""
-    found = Compared([], [], [], [])
+    columns = Compared([], [], [], [])
     for rows in _slices(logits):
         model, full = log_probabilities(logits[rows]), log_probabilities(reference[rows])
         tops = model.argmax(axis=1) == full.argmax(axis=1)
-        columns: Any = _costs(model, tokens[rows]), _costs(full, tokens[rows]), divergence(model, full), tops.tolist()
-        for column, more in zip(found, columns, strict=True):
-            column.extend(more)
-    return found
+        nats, reference_nats = _costs(model, tokens[rows]), _costs(full, tokens[rows])
+        columns.extend(Compared(nats, reference_nats, divergence(model, full), tops.tolist()))
+    return columns
 
 
 def divergence(model: np.ndarray, full: np.ndarray) -> list[float]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, AnyStr
 
 from inferlab.engine import openmp
 
@@ -74,8 +74,9 @@ class WorkerProcess:
 
     def send(self, message: dict[str, Any]) -> None:
         """Write one request. Raises BrokenPipeError when the process has ended, ValueError after `stop`."""
-        self.child.stdin.write(json.dumps(message) + "\n")
-        self.child.stdin.flush()
+        requests = piped(self.child.stdin)
+        requests.write(json.dumps(message) + "\n")
+        requests.flush()
 
     def next_line(self, timeout_seconds: float | None) -> str:
         """The next line that it writes, empty when it has ended. Raises NoReply; None waits for ever."""
@@ -89,7 +90,7 @@ class WorkerProcess:
 
     def _read(self) -> None:
         """Queue every line; an empty one marks the end."""
-        with self.child.stdout as lines:
+        with piped(self.child.stdout) as lines:
             for line in lines:
                 self._lines.put(line)
         self._lines.put("")
@@ -110,10 +111,21 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """Kill it and delete its log."""
-        self.child.kill()
-        self.child.wait()
-        self.child.stdin.close()
+        end_child(self.child)
         self.log.unlink(missing_ok=True)
+
+
+def piped(stream: IO[AnyStr] | None) -> IO[AnyStr]:
+    """A stream of a child that was started with a pipe for it."""
+    assert stream is not None
+    return stream
+
+
+def end_child(child: subprocess.Popen[Any]) -> None:
+    """Kill a child that has a pipe for its input, and wait for its end."""
+    child.kill()
+    child.wait()
+    piped(child.stdin).close()
 
 
 def exit_reason(code: int) -> str:

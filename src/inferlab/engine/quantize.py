@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from inferlab import progress as progress_line
@@ -57,15 +58,21 @@ def quantize(
     written, EngineRefused with llama.cpp's message, ModelError or EngineCrashed.
     """
     name, source, engine = type_named(type), find_model(model), engine or default_engine()
-    header, imatrix = read_gguf(source), _usable_matrix(imatrix, name, source)
-    target = _target(source, f"{imatrix.stem}-{name}" if imatrix else name, path)
-    choices = {"requantize": requantize, "imatrix": imatrix, "tensor_types": _pairs(tensor_types)}
+    header, matrix = read_gguf(source), _usable_matrix(imatrix, name, source)
+    target = _target(source, f"{matrix.stem}-{name}" if matrix else name, path)
+    write = partial(
+        engine.quantize,
+        source,
+        file_type=FILE_TYPES[name],
+        requantize=requantize,
+        imatrix=matrix,
+        tensor_types=_pairs(tensor_types),
+    )
     with engine.exclusive():
-        dry_run_log = engine.quantize(source, target, FILE_TYPES[name], **choices, dry_run=True)
-        _require_disk(target, _file_bytes(header, dry_run_log))
-        with _whole_or_nothing(target) as partial, _progress(header, target, progress) as on_progress:
-            engine.quantize(source, partial, FILE_TYPES[name], **choices, on_progress=on_progress)
-            _require_whole(partial, header)
+        _require_disk(target, _file_bytes(header, write(target=target, dry_run=True)))
+        with _whole_or_nothing(target) as unfinished, _progress(header, target, progress) as on_progress:
+            write(target=unfinished, on_progress=on_progress)
+            _require_whole(unfinished, header)
     return target
 
 
@@ -142,12 +149,12 @@ def _require_disk(target: Path, n_bytes: int) -> None:
 @contextmanager
 def _whole_or_nothing(target: Path) -> Iterator[Path]:
     """A path beside the target to write to: renamed to the target at the end, removed on any failure."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        yield partial
-        partial.replace(target)
+        yield unfinished
+        unfinished.replace(target)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -160,8 +167,8 @@ def _progress(header: Model, target: Path, callback: ProgressCallback | None) ->
         yield lambda done, _: advance_to(done)
 
 
-def _require_whole(partial: Path, header: Model) -> None:
+def _require_whole(path: Path, header: Model) -> None:
     """Verify that the written file has a sound header, and the same tensors in the same shapes."""
-    written = {tensor.name: tensor.shape for tensor in read_gguf(partial).tensors}
+    written = {tensor.name: tensor.shape for tensor in read_gguf(path).tensors}
     if written != {tensor.name: tensor.shape for tensor in header.tensors}:
         raise DamagedGGUF(f"llama.cpp's quantizer wrote {len(written)} of {len(header.tensors)} tensors. Try again.")

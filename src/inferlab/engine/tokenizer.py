@@ -16,7 +16,6 @@ from inferlab.model.find import find_model
 class Tokenizing:
     """One text and the seconds of its tokenization: the shortest of several calls, including the pipe."""
 
-    n_characters: int
     n_tokens: int
     seconds: float
 
@@ -51,4 +50,4 @@ def _timed(text: str, repeats: int, engine: Engine) -> Tokenizing:
         began = time.perf_counter()
         n_tokens = len(engine.tokenize(text))
         seconds.append(time.perf_counter() - began)
-    return Tokenizing(len(text), n_tokens, min(seconds))
+    return Tokenizing(n_tokens, min(seconds))

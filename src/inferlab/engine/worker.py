@@ -35,7 +35,7 @@ from inferlab.engine import amx, libraries, openmp
 from inferlab.engine.protocol import NEED_NO_MODEL
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_graph import GraphWatch
-from inferlab.engine.worker_model import DECIDE_PLACEMENT, LoadedModel, batch_slices, context_params
+from inferlab.engine.worker_model import LoadedModel, batch_slices, context_params, loading_settings
 from inferlab.engine.worker_quantizer import quantizer_params
 from inferlab.engine.worker_sampling import time_chains
 from inferlab.engine.worker_scoring import Scoring
@@ -100,9 +100,9 @@ def read_requests(requests: queue.Queue[str], log_path: str) -> None:
 
 def bindings() -> Any:
     """llama-cpp-python's C API, without the package around it: that loads NumPy and Jinja for a class not used here."""
-    found = find_spec("llama_cpp")
-    if found is not None:
-        sys.modules.setdefault("llama_cpp", module_from_spec(found))
+    spec = find_spec("llama_cpp")
+    if spec is not None:
+        sys.modules.setdefault("llama_cpp", module_from_spec(spec))
     return import_module("llama_cpp.llama_cpp")
 
 
@@ -120,7 +120,7 @@ class Worker:
         self.send_message = send_message
         self.devices, self.scoring = Devices(), Scoring()
         self.watch = GraphWatch(api, self.devices.ggml_base) if GraphWatch.wanted() else None
-        self.loaded: LoadedModel | None = None
+        self._loaded: LoadedModel | None = None
         self.without_weights: dict[str, tuple[LoadedModel, list[str]]] = {}
         self.log: list[tuple[float, int, str]] = []
         self._level = LOG_INFO
@@ -132,11 +132,18 @@ class Worker:
         """The reply to one request; {"error": why} where llama.cpp cannot do it."""
         try:
             name = request.pop("request")
-            if name not in NEED_NO_MODEL and (self.loaded is None or not self.loaded.context):
+            if name not in NEED_NO_MODEL and (self._loaded is None or not self._loaded.context):
                 raise Refused(f"No model is open for {name!r}: the engine is fresh, or refused the last one.")
             return getattr(self, "do_" + name)(**request)
         except Refused as refusal:
             return {"error": str(refusal)}
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The open model."""
+        if self._loaded is None:
+            raise Refused("No model is open.")
+        return self._loaded
 
     def _on_log(self, level: int, text: bytes, _: Any) -> None:
         """Keep every line with its time; the file gets llama.cpp's default verbosity.
@@ -199,15 +206,15 @@ class Worker:
         self.release()
         self.log.clear()
         began = time.perf_counter()
-        self.loaded = LoadedModel(self.api, model, settings, self.devices, shared=self.scoring.reference)
-        loaded = time.perf_counter()
-        chosen = self.loaded.make_context(settings, self.watch and self.watch.callback)
-        ready = time.perf_counter()
+        self._loaded = loaded = LoadedModel(self.api, model, settings, self.devices, shared=self.scoring.reference)
+        loaded_at = time.perf_counter()
+        chosen = loaded.make_context(settings, self.watch and self.watch.callback)
+        ready_at = time.perf_counter()
         return {
-            "loaded_seconds": loaded - began,
-            "ready_seconds": ready - began,
+            "loaded_seconds": loaded_at - began,
+            "ready_seconds": ready_at - began,
             "settings": {**settings, **chosen},
-            "description": self.loaded.description(),
+            "description": loaded.description(),
             "waiting": self.waiting,
             "log": [(at - began, level, text) for at, level, text in reported_lines(self.log)],
         }
@@ -233,22 +240,22 @@ class Worker:
         self, model: str, settings: dict[str, Any], metadata: dict[str, str | int]
     ) -> tuple[LoadedModel, list[str]]:
         """A model loaded for simulations, and the lines of its loading; it stays for the next one that places it so."""
-        placement = {name: settings[name] for name in DECIDE_PLACEMENT}
-        wanted = json.dumps([file_identity(Path(model)), placement, metadata])
+        # Nothing is read, and nothing repacked: that would change no buffer but its own, and with MLA on AMX it aborts.
+        placed = settings | {"load_mode": "none", "use_extra_bufts": False}
+        wanted = json.dumps([file_identity(Path(model)), loading_settings(self.api, placed), metadata])
         if wanted not in self.without_weights:
             if len(self.without_weights) >= MOST_WITHOUT_WEIGHTS:
                 self.without_weights.pop(next(iter(self.without_weights)))[0].free()
             self.log.clear()
-            without_file = settings | {"load_mode": "none"}
-            loaded = LoadedModel(self.api, model, without_file, self.devices, no_alloc=True, metadata=metadata)
+            loaded = LoadedModel(self.api, model, placed, self.devices, no_alloc=True, metadata=metadata)
             self.without_weights[wanted] = loaded, placement_lines(self.log)
         return self.without_weights[wanted]
 
     def release(self) -> None:
         """Free the open model, except weights that the reference uses too, and what simulations have loaded."""
-        if self.loaded:
-            self.loaded.free(besides=self.scoring.reference)
-        self.loaded = None
+        if self._loaded:
+            self._loaded.free(besides=self.scoring.reference)
+        self._loaded = None
         for loaded, _ in self.without_weights.values():
             loaded.free()
         self.without_weights.clear()
@@ -365,11 +372,11 @@ class Worker:
     def do_set_reference(self) -> dict[str, Any]:
         """Set the open model aside as the reference of `compare`, so that another can be opened beside it."""
         self.scoring.set_reference(self.loaded)
-        self.loaded = None
+        self._loaded = None
         return {}
 
     def do_free_reference(self) -> dict[str, Any]:
-        self.scoring.free_reference(besides=self.loaded)
+        self.scoring.free_reference(besides=self._loaded)
         return {}
 
     # --- sampling ---------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class Devices:
         """The ggml_backend_buffer_type_t of host memory ("CPU"), or of a device by its name or its buffer's."""
         if name == "CPU":
             return self._call("ggml_backend_cpu_buffer_type")
-        known = {}
+        known: dict[str, int] = {}
         for device, pointer in zip(self.names(), self.pointers(), strict=True):
             buffer_type = self._call("ggml_backend_dev_buffer_type", ctypes.c_void_p(pointer))
             buffer_name = self._call("ggml_backend_buft_name", ctypes.c_void_p(buffer_type), result=ctypes.c_char_p)
@@ -71,11 +71,11 @@ class Devices:
         if ":" in device:
             self.add_rpc_server(device)
         names = dict(zip(self.pointers(), self.names(), strict=True))
-        found = [p for p, named in names.items() if device in named["description"] or device == named["name"]]
-        if not found:
+        matching = [p for p, named in names.items() if device in named["description"] or device == named["name"]]
+        if not matching:
             known = ", ".join(named["name"] for named in names.values())
             raise Refused(f"There is no device {device!r}. llama.cpp sees: {known}.")
-        return found[0]
+        return matching[0]
 
     def add_rpc_server(self, endpoint: str) -> None:
         """Register the devices of a ggml RPC server, once; they are then listed like any other device."""
@@ -102,12 +102,12 @@ class Devices:
         }
 
     def _memory_of(self, pointer: int) -> dict[str, Any]:
-        found = DeviceProperties()
-        self._call("ggml_backend_dev_get_props", ctypes.c_void_p(pointer), ctypes.byref(found), result=None)
+        properties = DeviceProperties()
+        self._call("ggml_backend_dev_get_props", ctypes.c_void_p(pointer), ctypes.byref(properties), result=None)
         return {
-            "memory_bytes": found.memory_total or None,
-            "free_bytes": found.memory_free or None,
-            "id": found.id.decode() if found.id else None,
+            "memory_bytes": properties.memory_total or None,
+            "free_bytes": properties.memory_free or None,
+            "id": properties.id.decode() if properties.id else None,
         }
 
     def _kind_number(self, pointer: int) -> int:

@@ -11,18 +11,8 @@ from typing import Any
 from inferlab.engine.worker_devices import Devices, Refused
 from inferlab.engine.worker_vocabulary import Vocabulary
 
+TEXT_BYTES = 127  # of a value in llama_model_kv_override
 OVERRIDES = ("n_cpu_moe", "cpu_moe", "override_tensor")
-DECIDE_PLACEMENT = (
-    "n_gpu_layers",
-    "split_mode",
-    "main_gpu",
-    "tensor_split",
-    "devices",
-    "rpc_servers",
-    "no_host",
-    *OVERRIDES,
-)
-DECIDE_LOADING = (*DECIDE_PLACEMENT, "load_mode", "use_extra_bufts")
 FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 
 
@@ -52,9 +42,10 @@ class LoadedModel:
             devices.add_rpc_server(endpoint)
         params, self._arrays = _model_params(api, settings, devices, no_alloc)
         if metadata:
-            self._arrays.append(_metadata_array(api, metadata))
+            self._arrays.append(metadata_array(api, metadata))
             params.kv_overrides = self._arrays[-1]
-        self.source = (path, os.stat(path).st_mtime_ns, no_alloc, {name: settings[name] for name in DECIDE_LOADING})
+        self.source = (path, os.stat(path).st_mtime_ns, no_alloc, loading_settings(api, settings))
+        self.weights: Any
         if shared and shared.source == self.source:
             self.weights = shared.weights
         else:
@@ -160,10 +151,7 @@ def context_params(api: Any, settings: dict[str, Any]) -> Any:
     from inferlab.machine import physical_cores
     from inferlab.model.ggml_types import TYPE_IDS
 
-    params = api.llama_context_default_params()
-    params.n_ctx = settings["n_ctx"]
-    for name in ("n_batch", "n_ubatch", "n_seq_max", "offload_kqv", "op_offload", "swa_full", "kv_unified"):
-        setattr(params, name, settings[name])
+    params = _with_numbers(api.llama_context_default_params(), settings)
     params.n_threads = settings["n_threads"] or physical_cores()
     params.n_threads_batch = settings["n_threads_batch"] or params.n_threads
     params.type_k = TYPE_IDS[settings["type_k"].upper()]
@@ -174,15 +162,11 @@ def context_params(api: Any, settings: dict[str, Any]) -> Any:
 
 def _model_params(api: Any, settings: dict[str, Any], devices: Devices, no_alloc: bool) -> tuple[Any, list[Any]]:
     """`settings` as llama_model_params, and the arrays that must exist as long as llama.cpp reads them."""
-    params = api.llama_model_default_params()
-    params.n_gpu_layers, params.main_gpu = settings["n_gpu_layers"], settings["main_gpu"]
+    params = _with_numbers(api.llama_model_default_params(), settings)
     params.split_mode = getattr(api, "LLAMA_SPLIT_MODE_" + settings["split_mode"].upper())
     params.load_mode = getattr(api, "LLAMA_LOAD_MODE_" + settings["load_mode"].upper())
     params.no_alloc = no_alloc
-    # In a simulation nothing is repacked: it would change no buffer but its own, and with MLA on AMX it aborts.
-    params.use_extra_bufts = settings["use_extra_bufts"] and not no_alloc
-    params.no_host = settings["no_host"]
-    arrays = []
+    arrays: list[Any] = []
     _require_devices(settings, devices)
     if settings["tensor_split"]:
         shares = list(settings["tensor_split"]) + [0.0] * api.llama_max_devices()
@@ -197,16 +181,30 @@ def _model_params(api: Any, settings: dict[str, Any], devices: Devices, no_alloc
     return params, arrays
 
 
-def _metadata_array(api: Any, metadata: dict[str, str | int]) -> Any:
-    """Texts and whole numbers as llama_model_kv_override, ended by one without a key."""
-    found = (api.llama_model_kv_override * (len(metadata) + 1))()
-    for one, (key, value) in zip(found, metadata.items(), strict=False):
-        one.key = key.encode()
+def _with_numbers(params: Any, settings: dict[str, Any]) -> Any:
+    """A structure of parameters with every number and switch among the settings that has the name of its field."""
+    for name, *_ in params._fields_:
+        if isinstance(settings.get(name), int):
+            setattr(params, name, settings[name])
+    return params
+
+
+def loading_settings(api: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that decide how weights are loaded: fields of llama_model_params, servers, and overrides."""
+    fields = [name for name, *_ in api.llama_model_params._fields_]
+    return {name: value for name, value in settings.items() if name in (*fields, "rpc_servers", *OVERRIDES)}
+
+
+def metadata_array(api: Any, metadata: dict[str, str | int]) -> Any:
+    """Texts, of which at most TEXT_BYTES, and whole numbers as llama_model_kv_override, ended by one without a key."""
+    entries = (api.llama_model_kv_override * (len(metadata) + 1))()
+    for entry, (key, value) in zip(entries, metadata.items(), strict=False):
+        entry.key = key.encode()
         if isinstance(value, str):
-            one.tag, one.value.val_str = api.LLAMA_KV_OVERRIDE_TYPE_STR, value.encode()
+            entry.tag, entry.value.val_str = api.LLAMA_KV_OVERRIDE_TYPE_STR, value.encode()[:TEXT_BYTES]
         else:
-            one.tag, one.value.val_i64 = api.LLAMA_KV_OVERRIDE_TYPE_INT, value
-    return found
+            entry.tag, entry.value.val_i64 = api.LLAMA_KV_OVERRIDE_TYPE_INT, value
+    return entries
 
 
 class _Override(ctypes.Structure):
@@ -220,8 +218,8 @@ def _override_array(settings: dict[str, Any], devices: Devices) -> Any:
     from inferlab.settings import Settings
 
     overrides = Settings.from_dict(settings).tensor_overrides
-    found = [_Override(pattern.encode(), devices.buffer_type(buffer)) for pattern, buffer in overrides]
-    return (_Override * (len(found) + 1))(*found)
+    entries = [_Override(pattern.encode(), devices.buffer_type(buffer)) for pattern, buffer in overrides]
+    return (_Override * (len(entries) + 1))(*entries)
 
 
 def _require_devices(settings: dict[str, Any], devices: Devices) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from inferlab.engine.worker_model import metadata_array
 from inferlab.model.ggml_types import TYPE_IDS
 from inferlab.model.imatrix import ImportanceMatrix, read_imatrix
 
 BUFFER_BYTES = 2**30  # most bytes of rows that the quantizer buffers; its own default is 8 GiB
-TEXT_BYTES = 127  # of a value in llama_model_kv_override
 
 
 def quantizer_params(
@@ -40,16 +40,13 @@ def _columns(api: Any, matrix: ImportanceMatrix) -> Any:
 
 def _origin(api: Any, matrix: ImportanceMatrix) -> Any:
     """The metadata that llama-quantize writes of a matrix (tools/quantize/quantize.cpp:509-545)."""
-    texts = {"file": matrix.path.name, "dataset": ", ".join(matrix.datasets)}
-    numbers = {"entries_count": len(matrix.columns), "chunks_count": matrix.n_chunks}
-    made = (api.llama_model_kv_override * (len(texts) + len(numbers) + 1))()
-    for one, (key, value) in zip(made, {**texts, **numbers}.items(), strict=False):
-        one.key = f"quantize.imatrix.{key}".encode()
-        if isinstance(value, str):
-            one.tag, one.value.val_str = api.LLAMA_KV_OVERRIDE_TYPE_STR, value.encode()[:TEXT_BYTES]
-        else:
-            one.tag, one.value.val_i64 = api.LLAMA_KV_OVERRIDE_TYPE_INT, value
-    return made
+    metadata: dict[str, str | int] = {
+        "quantize.imatrix.file": matrix.path.name,
+        "quantize.imatrix.dataset": ", ".join(matrix.datasets),
+        "quantize.imatrix.entries_count": len(matrix.columns),
+        "quantize.imatrix.chunks_count": matrix.n_chunks,
+    }
+    return metadata_array(api, metadata)
 
 
 def _overrides(api: Any, tensor_types: list[tuple[str, str]]) -> Any:

@@ -14,7 +14,7 @@ import ctypes
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferlab.engine.worker_devices import Refused
@@ -42,7 +42,7 @@ def time_chains(
         logits = zipf_logits(loaded.vocabulary.n_tokens, exponent)
         order = random.Random(ORDER_SEED)
         rounds = [
-            {i: _one(loaded, made[i], len(prompt), logits) for i in order.sample(range(len(made)), len(made))}
+            {i: _timed_sample(loaded, made[i], len(prompt), logits) for i in order.sample(range(len(made)), len(made))}
             for _ in range(repeats)
         ]
     finally:
@@ -69,7 +69,7 @@ def _prefill(loaded: LoadedModel, prompt: Sequence[int]) -> None:
         loaded.timed_decode(loaded.batch_of(ids, start, count))
 
 
-def _one(loaded: LoadedModel, chain: _Chain, n_tokens: int, logits: Any) -> tuple[float, float]:
+def _timed_sample(loaded: LoadedModel, chain: _Chain, n_tokens: int, logits: Any) -> tuple[float, float]:
     """Seconds of one decode step at position n_tokens, and of one sample from `logits` in its place."""
     import numpy as np
 
@@ -90,9 +90,11 @@ class _Chain:
     """
 
     def __init__(self, loaded: LoadedModel, specs: Sequence[Spec]) -> None:
-        self.loaded, self.api, self.grammars, self.owned = loaded, loaded.api, [], []
-        self.one = self.api.llama_token_data()
-        self.alone = ctypes.pointer(self.api.llama_token_data_array(ctypes.pointer(self.one), 1, -1, False))
+        self.loaded, self.api = loaded, loaded.api
+        self.grammars: list[Any] = []
+        self.owned: list[Any] = []
+        self.candidate = self.api.llama_token_data()
+        self.alone = ctypes.pointer(self.api.llama_token_data_array(ctypes.pointer(self.candidate), 1, -1, False))
         checks = [values for name, values in specs if name == CHECK]
         chosen = [(name, values) for name, values in specs if name != CHECK]
         try:
@@ -114,9 +116,9 @@ class _Chain:
             self.api.llama_sampler_sample(self.again, self.loaded.context, -1)
 
     def _allows(self, token: int) -> bool:
-        self.one.id, self.one.logit = token, 1.0
+        self.candidate.id, self.candidate.logit = token, 1.0
         self.api.llama_sampler_apply(self.check, self.alone)
-        return self.one.logit != -math.inf
+        return self.candidate.logit != -math.inf
 
     def rewind(self) -> None:
         """Every grammar at its beginning, parsed again."""
@@ -152,7 +154,7 @@ class _Chain:
         return sampler
 
 
-SAMPLERS = {
+SAMPLERS: dict[str, Callable[..., Any]] = {
     "greedy": lambda loaded: loaded.api.llama_sampler_init_greedy(),
     "dist": lambda loaded, seed: loaded.api.llama_sampler_init_dist(int(seed)),
     "temperature": lambda loaded, t: loaded.api.llama_sampler_init_temp_ext(t, 0.0, 1.0),

@@ -36,24 +36,24 @@ class Scoring:
         if self.reference is None:
             raise Refused("No reference is set aside: the engine is fresh, or has freed it.")
         columns = Compared([], [], [], [])
-        both = zip(rows(loaded, tokens, first), self._reference_rows(tokens, first), strict=True)
+        both = zip(rows(loaded, tokens, first), self._reference_rows(self.reference, tokens, first), strict=True)
         for (actual, logits), reference_logits in both:
-            for column, more in zip(columns, compared(logits, reference_logits, actual), strict=True):
-                column.extend(more)
+            columns.extend(compared(logits, reference_logits, actual))
         return columns._asdict()
 
-    def _reference_rows(self, tokens: Sequence[int], first: int) -> Iterator[Any]:
-        """The reference's logits for tokens[first:], batch after batch, kept for the next model where there is room."""
+    def _reference_rows(self, reference: LoadedModel, tokens: Sequence[int], first: int) -> Iterator[Any]:
+        """The reference's logits for tokens[first:], batch after batch, kept for the next model if they fit."""
         if (key := (first, *tokens)) in self.kept:
             yield from self.kept[key]
             return
-        room, read = MOST_KEPT_BYTES - sum(part.nbytes for parts in self.kept.values() for part in parts), []
-        for _, logits in rows(self.reference, tokens, first):
-            room -= logits.nbytes
-            read = [*read, logits.copy()] if room >= 0 else []
+        left_bytes = MOST_KEPT_BYTES - sum(part.nbytes for parts in self.kept.values() for part in parts)
+        copies: list[Any] = []
+        for _, logits in rows(reference, tokens, first):
+            left_bytes -= logits.nbytes
+            copies = [*copies, logits.copy()] if left_bytes >= 0 else []
             yield logits
-        if room >= 0:
-            self.kept[key] = read
+        if left_bytes >= 0:
+            self.kept[key] = copies
 
     def set_reference(self, loaded: LoadedModel) -> None:
         """Set a loaded model aside as the reference, in place of an earlier one."""

@@ -1,14 +1,11 @@
-"""Memory in use: the buffers that llama.cpp allocated, and the resident pages of its process."""
+"""Memory in use: the buffers that llama.cpp allocated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, OLIVE, PURPLE, RED, TEAL, blank, stacked
+from inferlab.figures.style import GREY, PURPLE, RED, TEAL, blank, stacked
 from inferlab.machine import device_names
-from inferlab.measurement.memory import Residence
 from inferlab.measurement.run import Run
 from inferlab.units import MIB, bytes_text
 
@@ -17,12 +14,6 @@ KINDS = {
     "kv_cache": ("KV cache", TEAL),
     "compute": ("compute", PURPLE),
     "output": ("output", RED),
-}
-RESIDENT = {
-    "file, ordinary pages": (lambda r: r.file_bytes - r.file_huge_bytes, OLIVE),
-    "file, huge pages": (lambda r: r.file_huge_bytes, TEAL),
-    "own, ordinary pages": (lambda r: r.own_bytes - r.huge_bytes, GREY),
-    "own, huge pages": (lambda r: r.huge_bytes, PURPLE),
 }
 
 
@@ -43,24 +34,4 @@ def buffers(run: Run) -> go.Figure:
                 hovertemplate=f"{name} %{{x:.2f}} MiB<extra>%{{y}}</extra>",
             )
     stacked(figure, len(names))
-    return figure
-
-
-def resident_memory(found: Mapping[str, Residence], badge: str) -> go.Figure:
-    """Resident bytes of the engine's process: file-backed and private pages, ordinary and huge, a bar for each case."""
-    text = "; ".join(
-        f"{name}: " + ", ".join(f"{kind} {size(one) / MIB:.1f} MiB" for kind, (size, _) in RESIDENT.items())
-        for name, one in found.items()
-    )
-    figure = blank(badge, f"Resident memory right after loading: {text}.", x="MiB")
-    for kind, (size, colour) in RESIDENT.items():
-        figure.add_bar(
-            y=list(found),
-            x=[size(one) / MIB for one in found.values()],
-            name=kind,
-            orientation="h",
-            marker_color=colour,
-            hovertemplate=f"{kind}: %{{x:.1f}} MiB<extra>%{{y}}</extra>",
-        )
-    stacked(figure, len(found))
     return figure

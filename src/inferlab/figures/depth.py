@@ -1,4 +1,4 @@
-"""Decode against depth: time and rate of a token against the tokens in its context."""
+"""Decode against depth: time of a token against the tokens in its context."""
 
 from __future__ import annotations
 
@@ -6,35 +6,34 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import RED, SERIES_COLOURS, TEAL, blank, dashed_line, line, points, tick_values, y_from_zero
+from inferlab.figures.style import SERIES_COLOURS, blank, dashed_line, line, points, tick_values, y_from_zero
 from inferlab.measurement.depth import DepthScaling
 from inferlab.measurement.kv_steps import levels
 from inferlab.measurement.kv_steps import line as line_through
 from inferlab.measurement.run import Run
 from inferlab.model.ggml_types import CELL_STEP
 
-CLAIMED, COMPUTED = RED, TEAL
 POINT_SHARE = 0.025
 """Of the horizontal axis: how far the samples of two series stand apart, a point's width on a phone."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
-def token_against_depth(found: Mapping[str, DepthScaling]) -> go.Figure:
+def token_against_depth(models: Mapping[str, DepthScaling]) -> go.Figure:
     """Milliseconds of a decoded token against the cells in use, a line for each model; samples side by side."""
     text = "; ".join(
-        f"{name}: " + ", ".join(f"{n} cells {1e3 * one.median_seconds(n):.2f} ms" for n in one.seconds)
-        for name, one in found.items()
+        f"{name}: " + ", ".join(f"{n} cells {1e3 * model.median_seconds(n):.2f} ms" for n in model.seconds)
+        for name, model in models.items()
     )
-    figure = blank(next(iter(found.values())).badge, f"Time of a token. {text}.", x="cells in use", y="ms a token")
-    most = max(n for one in found.values() for n in one.seconds)
-    for place, ((name, one), colour) in enumerate(zip(found.items(), SERIES_COLOURS, strict=False)):
-        aside = POINT_SHARE * most * (place - (len(found) - 1) / 2)
-        points(figure, [(n + aside, 1e3 * s) for n, many in one.seconds.items() for s in many], name, colour)
+    figure = blank(next(iter(models.values())).badge, f"Time of a token. {text}.", x="cells in use", y="ms a token")
+    most = max(n for model in models.values() for n in model.seconds)
+    for place, ((name, model), colour) in enumerate(zip(models.items(), SERIES_COLOURS, strict=False)):
+        aside = POINT_SHARE * most * (place - (len(models) - 1) / 2)
+        points(figure, [(n + aside, 1e3 * s) for n, many in model.seconds.items() for s in many], name, colour)
         figure.data[-1].update(showlegend=False, hovertemplate="%{y:.3f} ms")
-    for (name, one), colour in zip(found.items(), SERIES_COLOURS, strict=False):
-        line(figure, [(n, 1e3 * one.median_seconds(n)) for n in one.seconds], name, colour)
+    for (name, model), colour in zip(models.items(), SERIES_COLOURS, strict=False):
+        line(figure, [(n, 1e3 * model.median_seconds(n)) for n in model.seconds], name, colour)
     figure.update_layout(showlegend=True)
-    figure.update_xaxes(tickvals=tick_values(list(next(iter(found.values())).seconds)), rangemode="tozero")
+    figure.update_xaxes(tickvals=tick_values(list(next(iter(models.values())).seconds)), rangemode="tozero")
     y_from_zero(figure)
     return figure
 
@@ -48,11 +47,11 @@ def token_against_cells(runs: Mapping[str, Sequence[Run | DepthScaling]]) -> go.
     level = {name: levels(*every) for name, every in runs.items()}
     lines = {name: line_through(steps) for name, steps in level.items()}
     text = "; ".join(
-        f"{name}: {1e3 * of.seconds:.2f} ms and "
-        f"{1e3 * CELL_STEP * of.seconds_per_cell:.3f} ms for each {CELL_STEP} cells"
-        if of.seconds_per_cell > 0
+        f"{name}: {1e3 * fit.seconds:.2f} ms and "
+        f"{1e3 * CELL_STEP * fit.seconds_per_cell:.3f} ms for each {CELL_STEP} cells"
+        if fit.seconds_per_cell > 0
         else f"{name}: no rise with the cells in this run"
-        for name, of in lines.items()
+        for name, fit in lines.items()
     )
     figure = blank(first.badge, f"Time of a token against cells. {text}.", "cells looked at", "engine time, ms")
     styles = _styles(list(level))
@@ -87,21 +86,3 @@ def _styles(names: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def _style(colour: int, dash: int) -> tuple[str, str]:
     return SERIES_COLOURS[colour % len(SERIES_COLOURS)], DASHES[dash % len(DASHES)]
-
-
-def rate_against_depth(claimed: Mapping[int, float], computed: Mapping[int, float], badge: str) -> go.Figure:
-    """Decode rate in tokens per second against the tokens in the context: as claimed, and as bytes over bandwidth."""
-    text = "; ".join(f"at {n} tokens {rate:.0f} claimed" for n, rate in claimed.items())
-    last = max(computed)
-    figure = blank(
-        badge,
-        f"Decode rate along a conversation: {text}; computed {computed[last]:.1f} at {last} tokens.",
-        "tokens in the context",
-        "tokens per second",
-    )
-    line(figure, list(claimed.items()), "as claimed", CLAIMED)
-    line(figure, list(computed.items()), "bytes over bandwidth", COMPUTED, marks=False)
-    figure.update_traces(line_dash="dash", selector={"name": "as claimed"})
-    figure.update_layout(showlegend=True)
-    y_from_zero(figure)
-    return figure

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from inferlab.figures.allocations import KINDS
 from inferlab.figures.memory import plan_badge
 from inferlab.figures.style import DECODE, EDGE, PREFILL, badge_lines, blank, from_zero, write_badge
+from inferlab.machine import HOST_DEVICE
 from inferlab.measurement.run import Run
 from inferlab.prediction.compare import measured_bytes
 from inferlab.prediction.memory import MemoryPlan
@@ -81,10 +82,10 @@ def _bytes_by_device(held: MemoryPlan | Run | None) -> Held:
         return {device: parts.parts | most.get(device, {}) for device, parts in held.devices.items()}
     if held is None:
         return {}
-    found: dict[str, dict[str, int | None]] = {"host": {}}
+    logged: dict[str, dict[str, int | None]] = {HOST_DEVICE: {}}
     for (device, kind), n_bytes in measured_bytes(held.buffers, held.settings.rpc_servers).items():
-        found.setdefault(device, {})[kind] = n_bytes
-    return found
+        logged.setdefault(device, {})[kind] = n_bytes
+    return logged
 
 
 def _bytes(held: Held, factor: int, unit: str) -> list[dict]:
@@ -141,29 +142,29 @@ def _predicted(row: int, phase: str, colour: str, plans: Sequence[SpeedPlan]) ->
 
 def _measured(row: int, phase: str, colour: str, runs: Sequence[Run], plans: Sequence[SpeedPlan]) -> list[dict]:
     """Every pass as a faint point, the run's number above the highest, and the median of each run."""
-    found = [(number, run, run.points(f"{phase}_tokens_per_second")) for number, run in enumerate(runs, 1)]
-    found = [(number, run, rates) for number, run, rates in found if rates]
-    if not found:
+    every = [(number, run, run.points(f"{phase}_tokens_per_second")) for number, run in enumerate(runs, 1)]
+    timed = [(number, run, rates) for number, run, rates in every if rates]
+    if not timed:
         return []
     passes = {
-        "x": [run.settings.n_gpu_layers for _, run, rates in found for _ in rates],
-        "y": [rate for *_, rates in found for rate in rates],
+        "x": [run.settings.n_gpu_layers for _, run, rates in timed for _ in rates],
+        "y": [rate for *_, rates in timed for rate in rates],
         "mode": "markers+text",
         "hoverinfo": "skip",
         "showlegend": False,
         "name": "every pass",
         "marker": {"color": colour, "opacity": 0.3, "size": 5},
-        "text": [text for number, _, rates in found for text in _above_highest(number, rates)],
+        "text": [text for number, _, rates in timed for text in _above_highest(number, rates)],
         "textposition": "top center",
     }
-    alike = [not plans or same_curve(run.settings, plans[0].settings) for _, run, _ in found]
+    alike = [not plans or same_curve(run.settings, plans[0].settings) for _, run, _ in timed]
     medians = {
-        "x": [run.settings.n_gpu_layers for _, run, _ in found],
-        "y": [median(rates) for *_, rates in found],
+        "x": [run.settings.n_gpu_layers for _, run, _ in timed],
+        "y": [median(rates) for *_, rates in timed],
         "name": f"{phase}, measured",
         "mode": "markers",
-        "customdata": [settings_text(run.settings, run) for _, run, _ in found],
-        "marker": {"color": colour, "size": 10, "symbol": ["circle" if one else "circle-open" for one in alike]},
+        "customdata": [settings_text(run.settings, run) for _, run, _ in timed],
+        "marker": {"color": colour, "size": 10, "symbol": ["circle" if same else "circle-open" for same in alike]},
         "hovertemplate": f"{phase} measured %{{y:.1f}} tokens/s<br>%{{customdata}}<extra>%{{x}} layers</extra>",
     }
     return [_in_row(row, passes), _in_row(row, medians)]
@@ -191,9 +192,9 @@ def _headroom(traces: Sequence[dict], row: int) -> dict:
     return from_zero(NUMBERED * most) if most else {}
 
 
-def same_curve(one: Settings, other: Settings) -> bool:
+def same_curve(first: Settings, second: Settings) -> bool:
     """Whether two settings differ at most in n_gpu_layers and in the device's address."""
-    left, right = one.to_dict(), other.to_dict()
+    left, right = first.to_dict(), second.to_dict()
     asked = [name for name in left if name not in APART and right[name] is not None and left[name] is not None]
     return all(left[name] == right[name] for name in asked)
 
@@ -225,7 +226,8 @@ def _badge(held: MemoryPlan | Run | None, plans: Sequence[SpeedPlan], runs: Sequ
 
 
 def _tick(plans: Sequence[SpeedPlan], runs: Sequence[Run]) -> int:
-    most = max([one.settings.n_gpu_layers for one in (*plans, *runs)], default=0)
+    settings = [plan.settings for plan in plans] + [run.settings for run in runs]
+    most = max([each.n_gpu_layers for each in settings], default=0)
     return 1 if most <= 20 else 4
 
 

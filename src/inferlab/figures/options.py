@@ -1,4 +1,4 @@
-"""Effect of an option: rates over its values, and time over the layers left on the host."""
+"""Effect of an option: rates over its values."""
 
 from __future__ import annotations
 
@@ -8,23 +8,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import (
-    DECODE,
-    EDGE,
-    GREY,
-    PREFILL,
-    blank,
-    dashed_line,
-    line,
-    points,
-    value_text,
-    y_from_zero,
-)
+from inferlab.figures.style import DECODE, EDGE, PREFILL, blank, points, value_text, y_from_zero
 from inferlab.measurement.base import common_badge
 from inferlab.measurement.run import Run
 from inferlab.measurement.sweep import Sweep
-from inferlab.statistics import least_squares
-from inferlab.units import count_text
 
 RATES = {"prefill": "prefill_tokens_per_second", "decode": "decode_tokens_per_second"}
 COLOURS = {"prefill": PREFILL, "decode": DECODE}
@@ -40,7 +27,7 @@ def option_effect(
     one_scale  whether all lines of a phase are relative to the first value of its first line, in place of their own;
                then the heights of two lines can be compared
     """
-    drawn = [(phase, index, *one) for phase in phases for index, one in enumerate(_series(sweep, name))]
+    drawn = [(phase, index, *series) for phase in phases for index, series in enumerate(_series(sweep, name))]
     figure = blank(
         common_badge(sweep.runs),
         f"Rates over {name}: " + "; ".join(_rates_text(phase, label, runs) for phase, _, label, runs in drawn) + ".",
@@ -48,7 +35,7 @@ def option_effect(
         y=f"rate, relative to {name}={value_text(next(iter(drawn[0][3])))}",
     )
     for phase, index, label, runs in drawn:
-        scale = next(one for of, _, _, one in drawn if of == phase) if one_scale else runs
+        scale = next(others for kind, _, _, others in drawn if kind == phase) if one_scale else runs
         _rate_line(figure, phase, label, runs, DASHES[index % len(DASHES)], next(iter(scale.values())))
     figure.add_hline(1, line={"color": EDGE, "dash": "dot"})
     figure.update_layout(showlegend=True)
@@ -59,12 +46,12 @@ def option_effect(
 
 def _series(sweep: Sweep, name: str) -> Iterator[tuple[str, dict[Any, Run]]]:
     """A label and the runs by the option's value, for each combination of the other options."""
-    found: dict[str, dict[Any, Run]] = {}
+    series: dict[str, dict[Any, Run]] = {}
     for point in sweep.points:
         others = ", ".join(f"{other}={value_text(value)}" for other, value in point.changes.items() if other != name)
         if point.run:
-            found.setdefault(others, {})[point.changes[name]] = point.run
-    yield from found.items()
+            series.setdefault(others, {})[point.changes[name]] = point.run
+    yield from series.items()
 
 
 def _rate_line(figure: go.Figure, phase: str, label: str, runs: Mapping[Any, Run], dash: str, unit: Run) -> None:
@@ -89,52 +76,3 @@ def _rate_line(figure: go.Figure, phase: str, label: str, runs: Mapping[Any, Run
 def _rates_text(phase: str, label: str, runs: Mapping[Any, Run]) -> str:
     rates = ", ".join(f"{value_text(value)} {median(run.points(RATES[phase])):.1f}" for value, run in runs.items())
     return f"{phase}{f' with {label}' if label else ''}, tokens/s: {rates}"
-
-
-def host_layers(sweep: Sweep, n_layer: int) -> go.Figure:
-    """Time of a token over the layers left on the host, with the straight line through the medians, and its rate.
-
-    The line is fitted to 1 to n_layer layers; with none or all of them no pass is divided, so there it is dotted. The
-    rate, on the right axis, is 1000 divided by the line.
-    """
-    runs = {max(0, n_layer + 1 - p.changes["n_gpu_layers"]): p.run for p in sweep.points if p.run}
-    runs = dict(sorted(runs.items()))
-    times = {left: [1000 / rate for rate in run.points(RATES["decode"])] for left, run in runs.items()}
-    middle = {left: median(ms) for left, ms in times.items()}
-    divided = {left: ms for left, ms in middle.items() if 1 <= left <= n_layer}
-    fit = least_squares(list(divided), list(divided.values()))
-    figure = blank(
-        common_badge(list(runs.values())),
-        "Time of a token: "
-        + ", ".join(f"{count_text(left, 'layer')} on the host {ms:.1f} ms" for left, ms in middle.items())
-        + f"; line: {fit.intercept:.1f} ms and {fit.slope:.2f} ms for each layer.",
-        x="layers on the host, output layer counted",
-        y="ms a token",
-    )
-    points(figure, [(left, one) for left, ms in times.items() for one in ms], "ms a token", DECODE)
-    fitted = [(left, fit.at(left)) for left in range(1, n_layer + 1)]
-    line(figure, fitted, "straight line", DECODE, marks=False)
-    for inner, outer in ((1, 0), (n_layer, n_layer + 1)):
-        dashed_line(figure, [(left, fit.at(left)) for left in (inner, outer)], "not divided", DECODE, "dot")
-        figure.data[-1].showlegend = False
-    figure.add_scatter(
-        x=[left for left, _ in fitted],
-        y=[1000 / ms for _, ms in fitted],
-        name="its rate",
-        yaxis="y2",
-        mode="lines",
-        line={"color": GREY, "dash": "dot"},
-        hovertemplate="%{x}: %{y:.1f} tokens/s<extra></extra>",
-    )
-    second = {
-        "title": "tokens/s",
-        "overlaying": "y",
-        "side": "right",
-        "rangemode": "tozero",
-        "showgrid": False,
-        "tickmode": "auto",
-        "nticks": 5,
-    }
-    figure.update_layout(showlegend=True, yaxis2=second, margin_r=60)
-    y_from_zero(figure)
-    return figure

@@ -25,10 +25,10 @@ def paired_ratios(pairs: Mapping[str, Paired], controls: Sequence[str] = ()) -> 
     """
     text = "; ".join(
         f"{name}{' (control)' if name in controls else ''}: "
-        + ", ".join(f"{phase} {_ratio_text(one, phase)}" for phase in PHASES)
-        for name, one in pairs.items()
+        + ", ".join(f"{phase} {pair.compared(phase).range_text}" for phase in PHASES)
+        for name, pair in pairs.items()
     )
-    badge = common_badge([one.before[0] for one in pairs.values()])
+    badge = common_badge([pair.before[0] for pair in pairs.values()])
     figure = blank(badge, f"Rate after a change over the rate before. {text}.", x="rate after / rate before")
     for phase, side in zip(PHASES, (-APART, APART), strict=True):
         _phase(figure, pairs, controls, phase, side)
@@ -42,9 +42,9 @@ def paired_ratios(pairs: Mapping[str, Paired], controls: Sequence[str] = ()) -> 
 
 def _phase(figure: go.Figure, pairs: Mapping[str, Paired], controls: Sequence[str], phase: str, side: float) -> None:
     colour, symbol = PHASES[phase]
-    ratios, ends = [one.ratio(phase) for one in pairs.values()], [one.interval(phase) for one in pairs.values()]
+    compared = [pair.compared(phase) for pair in pairs.values()]
     figure.add_scatter(
-        x=ratios,
+        x=[rate.ratio for rate in compared],
         y=[row + side for row in range(len(pairs))],
         name=phase,
         mode="markers",
@@ -55,22 +55,17 @@ def _phase(figure: go.Figure, pairs: Mapping[str, Paired], controls: Sequence[st
             "line": {"color": colour, "width": 2},
         },
         error_x={
-            "array": [high - x for x, (_, high) in zip(ratios, ends, strict=True)],
-            "arrayminus": [x - low for x, (low, _) in zip(ratios, ends, strict=True)],
+            "array": [rate.ends[1] - rate.ratio for rate in compared],
+            "arrayminus": [rate.ratio - rate.ends[0] for rate in compared],
             "color": colour,
             "width": 5,
         },
-        text=[f"{name}: {_ratio_text(one, phase)}" for name, one in pairs.items()],
+        text=[f"{name}: {rate.range_text}" for name, rate in zip(pairs, compared, strict=True)],
         hovertemplate=f"%{{text}}<extra>{phase}</extra>",
     )
 
 
-def _ratio_text(one: Paired, phase: str) -> str:
-    low, high = one.interval(phase)
-    return f"{one.ratio(phase):.3g} ({low:.3g} to {high:.3g})"
-
-
 def _range(pairs: Mapping[str, Paired]) -> list[float]:
     """The ends of the logarithmic axis, in powers of ten."""
-    ends = [end for one in pairs.values() for phase in PHASES for end in one.interval(phase)]
+    ends = [end for pair in pairs.values() for phase in PHASES for end in pair.compared(phase).ends]
     return [log10(min(SPAN[0], 0.85 * min(ends))), log10(max(SPAN[1], 1.2 * max(ends)))]

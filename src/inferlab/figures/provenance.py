@@ -17,14 +17,14 @@ SHORT = 72
 
 
 def without_badge(figure: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The figure without its badge and the room below it, and the different badges of its positions."""
+    """The figure without its badge and the space below it, and the different badges of its positions."""
     layout = dict(figure.get("layout") or {})
     notes = [note for note in _every_note(layout) if note.get("name") == BADGE]
     if not notes:
         return dict(figure), []
     layout["annotations"] = _others(layout["annotations"])
     if positions := _positions(layout):
-        plain = [{**one, "annotations": _others(one.get("annotations", []))} for one in positions]
+        plain = [{**each, "annotations": _others(each.get("annotations", []))} for each in positions]
         layout["meta"] = {**layout["meta"], "positions": plain}
     margin = layout.get("margin") or {}
     if spare := max(0, (margin.get("b") or 0) + notes[0].get("yshift", 0)):
@@ -64,7 +64,7 @@ def processor_name(text: str) -> str:
 
 def _every_note(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The annotations of the view shown first, then those of every position of its controls."""
-    moved = [one.get("annotations", []) for one in _positions(layout)]
+    moved = [position.get("annotations", []) for position in _positions(layout)]
     return [note for notes in (layout.get("annotations") or [], *moved) for note in notes]
 
 

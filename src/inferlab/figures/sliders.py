@@ -36,9 +36,9 @@ def slider(draw: Callable[..., go.Figure], over: Mapping[str, Sequence[Any]], st
     traces, shown = _distinct(drawn)
     figure = go.Figure(layout=drawn[start].layout)
     figure.add_traces(traces)
-    for trace, positions in zip(figure.data, shown, strict=True):
-        trace.visible = start in positions
-    positions = [_position(i, one, shown) for i, one in enumerate(drawn)]
+    for trace, shown_at in zip(figure.data, shown, strict=True):
+        trace.visible = start in shown_at
+    positions = [_position(i, each, shown) for i, each in enumerate(drawn)]
     about = f"Controls for {', '.join(over)} with {len(values)} positions, {_text(values[0])} to {_text(values[-1])}. "
     alt = f"{about}At {_text(values[start])}: {drawn[start].layout.meta['alt']}"
     figure.update_layout(meta={"alt": alt, "controls": _controls(over, start), "positions": positions})
@@ -66,12 +66,24 @@ def _position(position: int, drawn: go.Figure, shown: Sequence[set[int]]) -> dic
 
 def _controls(over: Mapping[str, Sequence[Any]], start: int) -> list[dict[str, Any]]:
     """One control for each name: its values as text, the index at position `start`, how they are said."""
-    made, left = [], start
-    for name, values in reversed(over.items()):
-        left, index = divmod(left, len(values))
-        texts = [value_text(value) for value in values]
-        made.append({"name": name, "values": texts, "start": index, "said": SAID.get(name, f"{name} {{}}")})
-    return made[::-1]
+    at = indices(over, start)
+    return [
+        {
+            "name": name,
+            "values": [value_text(value) for value in values],
+            "start": at[name],
+            "said": SAID.get(name, f"{name} {{}}"),
+        }
+        for name, values in over.items()
+    ]
+
+
+def indices(over: Mapping[str, Sequence[Any]], position: int) -> dict[str, int]:
+    """The index of each name's value at one position."""
+    found, left = {}, position
+    for name, values in reversed([*over.items()]):
+        left, found[name] = divmod(left, len(values))
+    return found
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -62,7 +62,7 @@ def badge_lines(badge: str) -> list[str]:
 def write_badge(figure: go.Figure, badge: str) -> None:
     """Print below the axes who measured this, when, with what; a long badge makes the figure higher.
 
-    It ends where the axes end: the names at their left, however long, take no room from it.
+    It ends where the axes end: the names at their left, however long, take no space from it.
     """
     lines, margin = badge_lines(badge), figure.layout.margin.b
     if margin and badge_margin(len(lines)) > margin:
@@ -132,7 +132,7 @@ def y_from_zero(figure: go.Figure, n_steps: int = 5) -> None:
     figure.update_layout(yaxis=from_zero(max(values, default=0), min(values, default=0), n_steps))
 
 
-def room_beside_bars(names: Sequence[str], values: Sequence[float], texts: Sequence[str]) -> list[float]:
+def space_beside_bars(names: Sequence[str], values: Sequence[float], texts: Sequence[str]) -> list[float]:
     """The range of a horizontal axis on which the text beside each bar ends within the figure, on a phone too."""
     axis = NARROW_WIDTH - NARROW_MARGINS - LETTER_PIXELS * max(map(len, names), default=0)
     shares = [1 - (LETTER_PIXELS * len(text) + 6) / axis for text in texts]
@@ -151,14 +151,16 @@ def tick_values(values: Sequence[int], log: bool = False) -> list[int]:
     return sorted(kept)
 
 
-def points(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, colour: str) -> None:
+def points(figure: go.Figure, values: Sequence[tuple[float | str, float]], name: str, colour: str) -> None:
     """Every value as a faint point."""
     x, y = zip(*values, strict=True) if values else ((), ())
     marker = {"color": colour, "opacity": 0.3, "size": 6}
     figure.add_scatter(x=x, y=y, name=name, mode="markers", marker=marker, hovertemplate="%{x}: %{y:.3f}")
 
 
-def line(figure: go.Figure, values: Sequence[tuple[float, float]], name: str, colour: str, marks: bool = True) -> None:
+def line(
+    figure: go.Figure, values: Sequence[tuple[float | str, float]], name: str, colour: str, marks: bool = True
+) -> None:
     """Values joined by a line, with marks on them where they are few."""
     x, y = zip(*values, strict=True) if values else ((), ())
     mode = "lines+markers" if marks else "lines"
@@ -181,8 +183,8 @@ def mark(figure: go.Figure, x: float, text: str, log: bool = False) -> None:
 
 def samples_and_medians(
     figure: go.Figure,
-    samples: Sequence[tuple[float, float]],
-    medians: Sequence[tuple[float, float]],
+    samples: Sequence[tuple[float | str, float]],
+    medians: Sequence[tuple[float | str, float]],
     name: str,
     colour: str,
 ) -> None:

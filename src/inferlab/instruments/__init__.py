@@ -2,8 +2,8 @@
 
 Each module has `form()`, the form as a view with its defaults, and `answer(question, files)`, an `Answer`.
 A question has the values of the form by the names of its fields, all texts, as a browser gives them and a link
-holds them. On the built site this package runs in the browser itself (`handbook.instruments`); in JupyterLab it runs
-in the kernel (`widgets.instrument`). Both have the same front end, `instrument.js`.
+holds them. On the built site this package runs in the browser itself (`handbook.delivery.instruments`); in JupyterLab
+it runs in the kernel (`widgets.instrument`). Both have the same front end, `instrument.js`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ INSTRUMENTS: dict[str, ModuleType] = {
 def answered(instrument: str, question: dict[str, str], files: DroppedFiles) -> dict[str, Any]:
     """The answer as plain data; a question that cannot be answered has the reason as its answer."""
     try:
-        found = INSTRUMENTS[instrument].answer(question, files)
+        answer = INSTRUMENTS[instrument].answer(question, files)
     except InferlabError as refusal:
-        found = Answer("refused", "No answer yet: something is missing or wrong.", views.error(str(refusal)))
+        answer = Answer("refused", "No answer yet: something is missing or wrong.", views.error(str(refusal)))
     except Exception as fault:  # shown, because nobody sees the traceback of a page's worker or of a widget's kernel
         text = f"{UNEXPECTED} Please report it, with the question: {type(fault).__name__}: {fault}"
-        found = Answer("refused", "No answer: this is a fault of the instrument.", views.error(text))
-    return asdict(found)
+        answer = Answer("refused", "No answer: this is a fault of the instrument.", views.error(text))
+    return asdict(answer)
 
 
 def sent(files: DroppedFiles, name: str, size: int, start: int, data: bytes, whole: bool = False) -> dict[str, Any]:

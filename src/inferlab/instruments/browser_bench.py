@@ -14,7 +14,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.instruments import forms
 from inferlab.instruments.answer import Answer
 from inferlab.instruments.browser_bench_view import differing_view, plan_view, run_view, summary
-from inferlab.instruments.browser_run import BACKENDS, BrowserRun, Plan, llama_bench_rows, read_run
+from inferlab.instruments.browser_run import BACKENDS, BrowserRun, Check, Plan, llama_bench_rows, read_run
 from inferlab.instruments.dropped import DroppedFiles
 
 DEFAULTS = {
@@ -40,15 +40,17 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
         first = "check" if asked.backend == "webgpu" else "measure"
         return Answer("unsure", NOT_YET, plan_view(asked), {"plan": asked.fields(first)})
     run = read_run(question["results"])
-    return _checked(run) if run.step == "check" else _measured(run, asked, files)
+    if run.step == "check" and run.check:
+        return _checked(run.plan, run.check)
+    return _measured(run, asked, files)
 
 
-def _checked(run: BrowserRun) -> Answer:
+def _checked(plan: Plan, check: Check) -> Answer:
     """The next step after a self-test, or why there is none."""
-    if run.check.agrees:
-        return Answer("unsure", PASSED, plan_view(run.plan), {"plan": run.plan.fields("measure", asdict(run.check))})
-    reason = "it computed something else than the CPU" if run.check.on_gpu else "llama.cpp could not use it"
-    return Answer("no", f"The GPU is not measured: {reason}.", differing_view(run.check))
+    if check.agrees:
+        return Answer("unsure", PASSED, plan_view(plan), {"plan": plan.fields("measure", asdict(check))})
+    reason = "it computed something else than the CPU" if check.on_gpu else "llama.cpp could not use it"
+    return Answer("no", f"The GPU is not measured: {reason}.", differing_view(check))
 
 
 def _measured(run: BrowserRun, asked: Plan, files: DroppedFiles) -> Answer:

@@ -236,10 +236,10 @@ def model_text(model: Model) -> str:
 def date_text(date: str) -> str:
     """A date of JSON for people, in its zone: `23 November 2026, 09:00 UTC`; what is none stays as it is."""
     try:
-        found = datetime.strptime(date, "%Y-%m-%dT%H:%M:%SZ")
+        measured = datetime.strptime(date, "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
         return date
-    return f"{found.day} {found:%B %Y, %H:%M} UTC"
+    return f"{measured.day} {measured:%B %Y, %H:%M} UTC"
 
 
 def _tests(plan: Plan) -> str:

@@ -34,14 +34,15 @@ def depths_summary(run: BrowserRun) -> str:
     if len(run.plan.depths) == 1:
         return ""
     factors = [against_least(run, place)[run.plan.depths[-1]] for place in range(len(PHASES))]
-    if any(interval is None for _, interval in factors):
+    known = [(phase.lower(), ratio, ends) for phase, (ratio, ends) in zip(PHASES, factors, strict=True) if ends]
+    if len(known) < len(PHASES):
         return f"With {count_text(run.plan.repeats, 'repetition')}, a difference between depths may be chance."
-    changes = [_change(phase.lower(), factor) for phase, factor in zip(PHASES, factors, strict=True)]
+    changes = [_change(*factor) for factor in known]
     return f"Against depth {run.plan.depths[0]:,}, at depth {run.plan.depths[-1]:,} {'; '.join(changes)}."
 
 
-def _change(phase: str, factor: Factor) -> str:
-    ratio, (low, high) = factor
+def _change(phase: str, ratio: float, interval: tuple[float, float]) -> str:
+    low, high = interval
     if low <= 1 <= high:
         return f"{phase} is open ({factor_text(low)} to {factor_text(high)} times)"
     return f"{phase} is {factor_text(ratio)} times as fast"

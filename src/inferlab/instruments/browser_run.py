@@ -150,8 +150,8 @@ class BrowserRun:
     def rates(self, test: tuple[int, int, int]) -> tuple[float, float, float]:
         """Median, lowest and highest tokens per second of a test."""
         n_tokens = test[0] + test[1]
-        found = [1e9 * n_tokens / ns for ns in self.samples[test]]
-        return median(found), min(found), max(found)
+        rates = [1e9 * n_tokens / ns for ns in self.samples[test]]
+        return median(rates), min(rates), max(rates)
 
 
 def read_run(text: str) -> BrowserRun:
@@ -212,11 +212,11 @@ def _is_count(value: Any) -> bool:
 
 def _check(told: dict[str, Any]) -> Check:
     both = _part(told, "check", dict)
-    written = (tuple(map(tuple, _listed(both, name, _is_token))) for name in ("cpu", "gpu"))
+    cpu, gpu = (tuple((token, p) for token, p in _listed(both, name, _is_token)) for name in ("cpu", "gpu"))
     offloaded = _listed(both, "offloaded", _is_count)
     if len(offloaded) != 2:
         raise RecordError(f"The results of the run are damaged: offloaded has not two numbers. {AGAIN}")
-    return Check(*written, tuple(offloaded))
+    return Check(cpu, gpu, (offloaded[0], offloaded[1]))
 
 
 def _is_token(value: Any) -> bool:
@@ -228,15 +228,15 @@ def _is_token(value: Any) -> bool:
 
 def _samples(told: dict[str, Any], plan: Plan) -> dict[tuple[int, int, int], tuple[int, ...]]:
     """The samples of each test of the plan, in the order in which they were measured."""
-    found: dict[tuple[int, int, int], list[int]] = {test: [] for test in plan.tests}
+    samples: dict[tuple[int, int, int], list[int]] = {test: [] for test in plan.tests}
     for sample in _part(told, "samples", list):
         test = tuple(_part(sample, name, int) for name in ("n_prompt", "n_gen", "n_depth"))
-        if test not in found or _part(sample, "ns", int) == 0:
+        if test not in samples or _part(sample, "ns", int) == 0:
             raise RecordError(f"The results of the run are damaged: a sample is none of its plan. {AGAIN}")
-        found[test].append(sample["ns"])
-    if any(len(many) != plan.repeats for many in found.values()):
+        samples[test].append(sample["ns"])
+    if any(len(many) != plan.repeats for many in samples.values()):
         raise RecordError(f"The results of the run are damaged: a test has not {plan.repeats} samples. {AGAIN}")
-    return {test: tuple(many) for test, many in found.items()}
+    return {test: tuple(many) for test, many in samples.items()}
 
 
 # --- as llama-bench writes it ----------------------------------------------------------------------------

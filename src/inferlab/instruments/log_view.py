@@ -172,9 +172,9 @@ def _facts(report: LogReport) -> list[Any]:
 
 
 def _joined(parts: Iterable[str | None], between: str = ", ") -> str:
-    found = [cut(part) for part in parts if part]
-    more = [f"and {len(found) - MOST:,} more"] if len(found) > MOST else []
-    return between.join([*found[:MOST], *more])
+    named = [cut(part) for part in parts if part]
+    more = [f"and {len(named) - MOST:,} more"] if len(named) > MOST else []
+    return between.join([*named[:MOST], *more])
 
 
 def _free(n_bytes: int | None) -> str:

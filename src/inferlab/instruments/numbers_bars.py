@@ -24,8 +24,8 @@ Bounded = tuple[Result, Bound | str]
 def bars_view(bounds: Iterable[Bounded], known: Sequence[Known]) -> list[Any] | None:
     """The decode tests with their bounds, by model; beside the tests of the atlas where it has any of that model."""
     models: dict[Any, list[Bounded]] = {}
-    for one, bound in bounds:
-        models.setdefault((one.model, one.n_params), []).append((one, bound))
+    for result, bound in bounds:
+        models.setdefault((result.model, result.n_params), []).append((result, bound))
     if not models:
         return None
     shown = [(tests, _beside(tests, known)) for tests in [*models.values()][:MOST_MODELS]]
@@ -36,16 +36,16 @@ def bars_view(bounds: Iterable[Bounded], known: Sequence[Known]) -> list[Any] | 
         {"class": "instrument-rates"},
         element("h2", {}, "Decode beside the atlas" if has_known else "Decode"),
         _key([kind for kind, is_drawn in drawn.items() if is_drawn]),
-        *(part for one in shown for part in _of_model(*one)),
+        *(part for tests, beside in shown for part in _of_model(tests, beside)),
         more(len(models) - MOST_MODELS, "model"),
     )
 
 
 def _beside(tests: Sequence[Bounded], known: Sequence[Known]) -> list[Result]:
     """The tests of the atlas of the same model, the fastest first."""
-    own = [one for one, _ in tests]
-    beside = [one.result for one in same_model(known, own[0]) if one.result not in own]
-    return sorted(beside, key=lambda one: one.rate, reverse=True)
+    own = [result for result, _ in tests]
+    beside = [test.result for test in same_model(known, own[0]) if test.result not in own]
+    return sorted(beside, key=lambda result: result.rate, reverse=True)
 
 
 def _rates_of_bounds(tests: Iterable[Bounded]) -> list[float]:
@@ -55,14 +55,14 @@ def _rates_of_bounds(tests: Iterable[Bounded]) -> list[float]:
 def _of_model(tests: Sequence[Bounded], beside: Sequence[Result]) -> list[Any]:
     shown = _spread(beside, MOST_KNOWN)
     drawn = tests[:MOST_BARS]
-    every = [*(one for one, _ in drawn), *shown]
-    machines, settings = {one.machine for one in every}, varying(one for one, _ in tests)
+    every = [*(result for result, _ in drawn), *shown]
+    machines, settings = {result.machine for result in every}, varying(result for result, _ in tests)
     several = len(machines) > 1
-    ticks = axis_ticks(max([one.rate for one in every] + _rates_of_bounds(drawn)))
+    ticks = axis_ticks(max([result.rate for result in every] + _rates_of_bounds(drawn)))
     return [
         paragraph(element("strong", {}, model_text(every[0])), None if several else f" on {machine_text(*machines)}"),
-        *(_bar(where(one, settings, several), one.rate, bound, ticks, "own") for one, bound in drawn),
-        *(_bar(where(one, (), several), one.rate, "", ticks, "known") for one in shown),
+        *(_bar(where(result, settings, several), result.rate, bound, ticks, "own") for result, bound in drawn),
+        *(_bar(where(result, (), several), result.rate, "", ticks, "known") for result in shown),
         _axis(ticks),
         more(len(tests) - MOST_BARS, "test"),
         _about_atlas(beside, shown),
@@ -92,12 +92,12 @@ def _percent(rate: float, ticks: Sequence[float]) -> str:
 
 
 def _bar(name: str, rate: float, bound: Bound | str, ticks: Sequence[float], kind: str) -> list[Any]:
-    has_bound = isinstance(bound, Bound)
-    text = f"{name}: {rate_text(rate)}" + (f", bound {number_text(bound.rate)}" if has_bound else "")
-    top, height = ("40%", "60%") if has_bound else ("0", "100%")
+    limit = bound.rate if isinstance(bound, Bound) else None
+    text = f"{name}: {rate_text(rate)}" + (f", bound {number_text(limit)}" if limit else "")
+    top, height = ("40%", "60%") if limit else ("0", "100%")
     bar = element("rect", {"class": kind, "x": "0", "y": top, "width": _percent(rate, ticks), "height": height})
-    drawing = {"class": "bounded" if has_bound else None, "aria-hidden": "true"}
-    drawn = [*_grid(ticks), bar, *(_mark(bound.rate, ticks) if has_bound else [])]
+    drawing = {"class": "bounded" if limit else None, "aria-hidden": "true"}
+    drawn = [*_grid(ticks), bar, *(_mark(limit, ticks) if limit else [])]
     return element("div", {"class": "instrument-bar"}, element("span", {}, text), element("svg", drawing, *drawn))
 
 
@@ -107,7 +107,7 @@ def _grid(ticks: Sequence[float]) -> list[Any]:
 
 
 def _mark(rate: float, ticks: Sequence[float]) -> list[Any]:
-    """The line of a bound, with a rim that parts it from any bar, and its name on the side with more room."""
+    """The line of a bound, with a rim that parts it from any bar, and its name on the side with more space."""
     x, before = _percent(rate, ticks), rate > ticks[-1] / 2
     ends = {"x1": x, "x2": x, "y1": "0", "y2": "100%"}
     beside = f"{100 * rate / ticks[-1] + (-1.5 if before else 1.5):.2f}%"

@@ -50,8 +50,8 @@ class Groups:
     def titles(self) -> list[str]:
         """What tells each group apart: of its file, machine, build and settings those that differ among the groups."""
         parts, kept = self._parts, self._differing
-        own = [[text for place, text in enumerate(one) if place in kept and text] for one in parts]
-        return [cut("; ".join(texts), LONG) or cut(one[0]) for texts, one in zip(own, parts, strict=True)]
+        own = [[text for place, text in enumerate(texts) if place in kept and text] for texts in parts]
+        return [cut("; ".join(told), LONG) or cut(texts[0]) for told, texts in zip(own, parts, strict=True)]
 
     @property
     def shared(self) -> str:
@@ -63,7 +63,7 @@ class Groups:
 
     @cached_property
     def _parts(self) -> list[list[str]]:
-        several = varying(one for group in self.tests for one in group)
+        several = varying(result for group in self.tests for result in group)
         return [_parts(group[0], self.by, several) for group in self.tests]
 
     @cached_property
@@ -78,13 +78,13 @@ class Groups:
         return first, second
 
 
-def _parts(one: Result, by: str, several: Sequence[str]) -> list[str]:
-    settings = ", ".join(named(one, several))
-    build = f"build {value_text(one.build)}"
+def _parts(result: Result, by: str, several: Sequence[str]) -> list[str]:
+    settings = ", ".join(named(result, several))
+    build = f"build {value_text(result.build)}"
     return {
-        "run": [cut(one.source), machine_text(one.machine), cut(one.backend), build, settings],
-        "file": [cut(one.source)],
-        "machine": [machine_text(one.machine), cut(one.backend)],
+        "run": [cut(result.source), machine_text(result.machine), cut(result.backend), build, settings],
+        "file": [cut(result.source)],
+        "machine": [machine_text(result.machine), cut(result.backend)],
         "build": [build],
         "settings": [settings or "the same settings in all"],
     }[by]
@@ -97,40 +97,41 @@ def _name(number: int, title: str) -> str:
 # --- how many times as fast ------------------------------------------------------------------------------
 
 
-def ratios_text(found: Groups) -> str:
+def ratios_text(groups: Groups) -> str:
     """`Number 2 (fast.json) decodes 1.82 times as fast as number 1 (slow.json).`, or the same of prompts."""
-    if not found.comparison:
+    if not groups.comparison:
         return ""
-    names = found.names()
+    names = groups.names()
     for name, (decode, verb) in KINDS.items():
-        one = found.comparison.only(decode)
-        if one.pairs:
-            told = verdict(one, *names, verb)
-            told = _sentence(f"{told}." if one.faster else f"{name}: {told}.")
-            return f"{told} {beside_text(found.by, one)}".rstrip()
+        comparison = groups.comparison.only(decode)
+        if comparison.pairs:
+            told = verdict(comparison, *names, verb)
+            told = _sentence(f"{told}." if comparison.faster else f"{name}: {told}.")
+            return f"{told} {beside_text(groups.by, comparison)}".rstrip()
     return _sentence(f"{names[0]} and {names[1]} have no test in common.")
 
 
-def verdict(one: Comparison, first: str, second: str, verb: str = "is") -> str:
+def verdict(comparison: Comparison, first: str, second: str, verb: str = "is") -> str:
     """Pairs of one kind in a sentence: `b is 3.5 times as fast as a`, or that this is open, or has no interval.
 
     The faster one comes first, so that its factor is at least 1. Where none is, the second is held against the first.
     """
-    several = " in the median" if len(one.pairs) > 1 else ""
-    if one.faster:
-        faster, slower = (second, first) if one.faster == 2 else (first, second)
-        ratio = one.median_ratio if one.faster == 2 else 1 / one.median_ratio
+    several = " in the median" if len(comparison.pairs) > 1 else ""
+    if comparison.faster:
+        faster, slower = (second, first) if comparison.faster == 2 else (first, second)
+        ratio = comparison.median_ratio if comparison.faster == 2 else 1 / comparison.median_ratio
         return f"{faster} {verb} {factor_text(ratio)} times as fast as {slower}{several}"
-    if one.faster is None:
-        return f"{second} at {factor_text(one.median_ratio)} times the rate of {first}{several}, without an interval"
-    return f"open; {second} at {_range_text(*_range(one))} times the rate of {first}"
+    if comparison.faster is None:
+        factor = factor_text(comparison.median_ratio)
+        return f"{second} at {factor} times the rate of {first}{several}, without an interval"
+    return f"open; {second} at {_range_text(*_range(comparison))} times the rate of {first}"
 
 
-def beside_text(by: str, one: Comparison) -> str:
+def beside_text(by: str, comparison: Comparison) -> str:
     """`They differ in processor and build, too.`: what else may be the cause; nothing of whole runs and files."""
     if by in ("run", "file"):
         return ""
-    names = dict.fromkeys(name for pair in one.pairs for name in pair.differing)
+    names = dict.fromkeys(name for pair in comparison.pairs for name in pair.differing)
     is_own = OWN[by].__contains__ if by in OWN else lambda name: name not in PARTS.values()
     others = [name for name in names if not is_own(name)]
     rest = [count_text(len(others) - MOST_BESIDE, "more setting")] * (len(others) > MOST_BESIDE)
@@ -138,9 +139,9 @@ def beside_text(by: str, one: Comparison) -> str:
     return f"They differ in {' and '.join(filter(None, (', '.join(told[:-1]), told[-1])))}, too." if told else ""
 
 
-def _range(one: Comparison) -> tuple[float, float]:
+def _range(comparison: Comparison) -> tuple[float, float]:
     """Between what the second over the first lies: the ends of all intervals, and factors without one."""
-    ends = [end for pair in one.pairs for end in pair.interval or (pair.ratio,)]
+    ends = [end for pair in comparison.pairs for end in pair.interval or (pair.ratio,)]
     return min(ends), max(ends)
 
 
@@ -155,25 +156,25 @@ def _sentence(text: str) -> str:
 # --- the view --------------------------------------------------------------------------------------------
 
 
-def pairs_view(found: Groups, names_of_groups: Mapping[str, str]) -> list[Any]:
+def pairs_view(groups: Groups, names_of_groups: Mapping[str, str]) -> list[Any]:
     """Which groups there are with the choice of two, and the two as ratios; `names_of_groups` are the choices."""
     return element(
         "section",
         {"class": "instrument-comparison"},
         element("h2", {}, "Two against each other"),
-        _choice(found, names_of_groups),
-        more(len(found.tests) - MOST_GROUPS, "group"),
-        paragraph(f"The same in all: {found.shared}.") if found.shared else None,
-        *(_compared(found, found.comparison) if found.comparison else [_nothing(found)]),
+        _choice(groups, names_of_groups),
+        more(len(groups.tests) - MOST_GROUPS, "group"),
+        paragraph(f"The same in all: {groups.shared}.") if groups.shared else None,
+        *(_compared(groups, groups.comparison) if groups.comparison else [_nothing(groups)]),
     )
 
 
-def _choice(found: Groups, names_of_groups: Mapping[str, str]) -> list[Any]:
+def _choice(groups: Groups, names_of_groups: Mapping[str, str]) -> list[Any]:
     """The groups, each with a button for the first and for the second place."""
-    by = forms.select("by", [*names_of_groups.items()], found.by, "compare-by")
+    by = forms.select("by", [*names_of_groups.items()], groups.by, "compare-by")
     rows = [
-        [f"{number}: {title} ({count_text(len(group), 'test')})", _places(number, title, found.chosen)]
-        for number, (title, group) in enumerate(zip(found.titles, found.tests, strict=True), 1)
+        [f"{number}: {title} ({count_text(len(group), 'test')})", _places(number, title, groups.chosen)]
+        for number, (title, group) in enumerate(zip(groups.titles, groups.tests, strict=True), 1)
     ][:MOST_GROUPS]
     return element(
         "fieldset",
@@ -195,19 +196,19 @@ def _places(number: int, title: str, chosen: tuple[int, int]) -> list[Any]:
     )
 
 
-def _nothing(found: Groups) -> list[Any]:
-    if len(found.tests) == 1:
+def _nothing(groups: Groups) -> list[Any]:
+    if len(groups.tests) == 1:
         return paragraph("There is one so far. Add another file, or compare something else.")
-    return paragraph(f"Number {found.chosen[0]} is chosen as first and as second. Choose two different ones.")
+    return paragraph(f"Number {groups.chosen[0]} is chosen as first and as second. Choose two different ones.")
 
 
-def _compared(found: Groups, comparison: Comparison) -> list[Any]:
-    numbers = [f"Number {number}" for number in found.chosen]
+def _compared(groups: Groups, comparison: Comparison) -> list[Any]:
+    numbers = [f"Number {number}" for number in groups.chosen]
     heads = ["Test", *numbers, "Result", "95\u00a0% interval", "What differs"]
     rows = [_pair(pair, *numbers) for pair in comparison.pairs[:MOST_ROWS]]
-    alone = [f"{one.source}, {model_text(one)}, {one.test}: {reason}." for one, reason in comparison.alone]
+    alone = [f"{test.source}, {model_text(test)}, {test.test}: {reason}." for test, reason in comparison.alone]
     return [
-        *_verdict(found.by, comparison, *found.names()),
+        *_verdict(groups.by, comparison, *groups.names()),
         *_pairs_table(heads, rows),
         more(len(comparison.pairs) - MOST_ROWS, "pair"),
         _about_ratios() if rows else None,
@@ -226,48 +227,49 @@ def _verdict(by: str, comparison: Comparison, first: str, second: str) -> list[A
         return [paragraph("No test of one has a partner in the other: the same model, type and numbers of tokens.")]
     kinds = {name: comparison.only(decode) for name, (decode, _) in KINDS.items()}
     beside = beside_text(by, comparison)
-    shown = [_pooled(name, one, first, second) for name, one in kinds.items() if one.pairs]
+    shown = [_pooled(name, kind, first, second) for name, kind in kinds.items() if kind.pairs]
     return [*shown, paragraph(beside)] if beside else shown
 
 
-def _pooled(name: str, one: Comparison, first: str, second: str) -> list[Any]:
+def _pooled(name: str, comparison: Comparison, first: str, second: str) -> list[Any]:
     """One kind of tests: the result; of several, how many decide for whom and whether so many may be by chance."""
-    strong = element("strong", {}, f"{name}: {verdict(one, first, second)}.")
-    return paragraph(strong, f" {_counted(one, first, second)}") if len(one.pairs) > 1 else paragraph(strong)
+    strong = element("strong", {}, f"{name}: {verdict(comparison, first, second)}.")
+    counted = [f" {_counted(comparison, first, second)}"] if len(comparison.pairs) > 1 else []
+    return paragraph(strong, *counted)
 
 
-def _counted(one: Comparison, first: str, second: str) -> str:
+def _counted(comparison: Comparison, first: str, second: str) -> str:
     """`Of 7 matched tests: number 2 is faster in 6; open in 1.`, and the sign test where it can decide."""
     words = {2: f"{second} is faster", 1: f"{first} is faster", 0: "open", None: "without an interval"}
-    told = "; ".join(f"{text} in {n}" for kind, text in words.items() if (n := one.n_decided(kind)))
-    sure = one.confidence
+    told = "; ".join(f"{text} in {n}" for kind, text in words.items() if (n := comparison.n_decided(kind)))
+    sure = comparison.confidence
     sign = f" By the sign test, that is no accident with {100 * sure:.0f}\u00a0% confidence." if sure else ""
-    return f"Of {count_text(len(one.pairs), 'matched test')}: {told}.{sign}"
+    return f"Of {count_text(len(comparison.pairs), 'matched test')}: {told}.{sign}"
 
 
 def _pair(pair: Pair, first: str, second: str) -> list[str]:
     """A row of the table; factor and interval are those of the faster one, or of the second where none is."""
     turned = pair.faster == 1
-    one, other = (first, second) if turned else (second, first)
+    faster, slower = (first, second) if turned else (second, first)
     ratio = factor_text(1 / pair.ratio if turned else pair.ratio)
-    results = {None: f"{one} at {ratio} times the rate", 0: "open"}
+    results = {None: f"{faster} at {ratio} times the rate", 0: "open"}
     low, high = sorted(1 / end if turned else end for end in pair.interval or (1, 1))
     return [
         f"{model_text(pair.first)}, {pair.first.test}",
         rate_text(pair.first.rate),
         rate_text(pair.second.rate),
-        results.get(pair.faster, f"{one}, {ratio} times as fast"),
-        pair.lacking or f"{one} at {_range_text(low, high)} times {other.lower()}",
+        results.get(pair.faster, f"{faster}, {ratio} times as fast"),
+        pair.lacking or f"{faster} at {_range_text(low, high)} times {slower.lower()}",
         _differing_text(pair) or "none",
     ]
 
 
 def _differing_text(pair: Pair) -> str:
-    """Every difference by its name, with both values as long as there is room for them."""
+    """Every difference by its name, with both values as long as there is space for them."""
     told, names = "", [*pair.differing]
     while names and len(told) < LONG:
-        one, other = pair.differing[names[0]]
-        told += f"{'; ' if told else ''}{names.pop(0)}: {value_text(one)} and {value_text(other)}"
+        first, second = pair.differing[names[0]]
+        told += f"{'; ' if told else ''}{names.pop(0)}: {value_text(first)} and {value_text(second)}"
     return told + (f"; also {', '.join(names)}" if names else "")
 
 

@@ -54,31 +54,31 @@ def cut_inside(text: str) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[:half]} … {text[-half:]}"
 
 
-def model_text(one: Result) -> str:
+def model_text(result: Result) -> str:
     """The model as its file describes it; for a size that llama.cpp does not know, `?B`, the number of its weights."""
-    n = one.n_params
+    n = result.n_params
     size = f"{n / 1e9:.3g}B" if n and n >= 1e9 else f"{n / 1e6:.3g}M" if n else "?B"
-    return cut(one.model.replace("?B", size))
+    return cut(result.model.replace("?B", size))
 
 
-def where(one: Result, settings: Sequence[str] = (), with_machine: bool = True) -> str:
+def where(result: Result, settings: Sequence[str] = (), with_machine: bool = True) -> str:
     """The file and the workload of a test, its machine, the threads of a processor, and settings by their names."""
-    threads = one.settings.get("n_threads") if one.on_processor and "n_threads" not in settings else None
-    machine = [machine_text(one.machine)] * with_machine
+    threads = result.settings.get("n_threads") if result.on_processor and "n_threads" not in settings else None
+    machine = [machine_text(result.machine)] * with_machine
     counted = [f"{cut(threads)} thread{'s' if threads != '1' else ''}"] if threads else []
-    return ", ".join([cut(one.source), one.test, *machine, *counted, *named(one, settings)])
+    return ", ".join([cut(result.source), result.test, *machine, *counted, *named(result, settings)])
 
 
 def varying(results: Iterable[Result]) -> list[str]:
     """The settings in which the tests differ."""
     results = list(results)
-    names = dict.fromkeys(name for one in results for name in one.settings)
-    return [name for name in names if len({one.settings.get(name, "") for one in results}) > 1]
+    names = dict.fromkeys(name for result in results for name in result.settings)
+    return [name for name in names if len({result.settings.get(name, "") for result in results}) > 1]
 
 
-def named(one: Result, settings: Sequence[str]) -> list[str]:
+def named(result: Result, settings: Sequence[str]) -> list[str]:
     """Settings of a test with their values, those that it has."""
-    return [f"{name} {cut(one.settings[name])}" for name in settings if name in one.settings]
+    return [f"{name} {cut(result.settings[name])}" for name in settings if name in result.settings]
 
 
 def value_text(text: str) -> str:

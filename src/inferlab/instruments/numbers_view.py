@@ -57,12 +57,12 @@ class Numbers:
     @property
     def above(self) -> list[Result]:
         """The decode tests whose rate lies above their bound."""
-        return [one for one, bound in self.bounds if isinstance(bound, Bound) and one.rate > bound.rate]
+        return [test for test, bound in self.bounds if isinstance(bound, Bound) and test.rate > bound.rate]
 
     @property
     def not_read(self) -> list[str]:
         """The reasons for each file that was refused, and for each part of the others."""
-        parts = (f"{one.name}: {problem}" for one in self.files for problem in one.problems)
+        parts = (f"{file.name}: {problem}" for file in self.files for problem in file.problems)
         return [*(reason for _, reason in self.refused), *parts]
 
 
@@ -75,7 +75,7 @@ def summary(numbers: Numbers) -> str:
 
 def _sources(files: Sequence[ResultFile]) -> str:
     """`2 files`; the text that was pasted is none."""
-    n_files = sum(one.name != PASTED for one in files)
+    n_files = sum(file.name != PASTED for file in files)
     pasted = [PASTED] * (n_files < len(files))
     return " and ".join([count_text(n_files, "file")] * bool(n_files) + pasted)
 
@@ -92,15 +92,15 @@ def _above_text(above: Sequence[Result]) -> str:
 
 def _lost_text(numbers: Numbers) -> str:
     """`Not read: table.md; 2 parts of half.json.`, or nothing."""
-    damaged = (one for one in numbers.files if one.problems)
+    damaged = (file for file in numbers.files if file.problems)
     lost = [cut(name) for name, _ in numbers.refused]
-    lost += [f"{count_text(len(one.problems), 'part')} of {cut(one.name)}" for one in damaged]
+    lost += [f"{count_text(len(file.problems), 'part')} of {cut(file.name)}" for file in damaged]
     rest = [f"and {len(lost) - MOST_NAMED} more"] * (len(lost) > MOST_NAMED)
     return f"Not read: {'; '.join([*lost[:MOST_NAMED], *rest])}." if lost else ""
 
 
 def _rates_text(results: Sequence[Result]) -> str:
-    rates = sorted(one.rate for one in results if one.is_decode)
+    rates = sorted(result.rate for result in results if result.is_decode)
     if not rates:
         return ""
     both = (number_text(rate) for rate in (rates[0], rates[-1]))
@@ -142,7 +142,7 @@ def _about_the_example() -> list[Any]:
 
 def _files(numbers: Numbers) -> list[Any] | None:
     """The files of a reader, each with a button that removes it; None where all is pasted."""
-    counted = {one.name: f"{one.kind}, {count_text(len(one.results), 'test')}" for one in numbers.files}
+    counted = {file.name: f"{file.kind}, {count_text(len(file.results), 'test')}" for file in numbers.files}
     told = {**counted, **dict.fromkeys((name for name, _ in numbers.refused), "not read")}
     told.pop(PASTED, None)
     entries = [element("li", {}, f"{cut(name)}: {text} ", _removing(name)) for name, text in told.items()]
@@ -162,8 +162,8 @@ def _bounds(numbers: Numbers, known: Sequence[Known]) -> list[Any] | None:
     """Each decode test against the bound of its card, and against a prediction of the atlas."""
     if not numbers.bounds:
         return None
-    settings = varying(one for one, _ in numbers.bounds)
-    found = [(one, bound, prediction_for(known, one)) for one, bound in numbers.bounds[:MOST_ROWS]]
+    settings = varying(test for test, _ in numbers.bounds)
+    rows = [(test, bound, prediction_for(known, test)) for test, bound in numbers.bounds[:MOST_ROWS]]
     heads = ["Decode test", "Measured", "Bound", "Of the bound", "Predicted", "Measured against it"]
     return element(
         "section",
@@ -172,10 +172,10 @@ def _bounds(numbers: Numbers, known: Sequence[Known]) -> list[Any] | None:
         folded(
             "residuals",
             "Decode against the bound and the prediction",
-            table(*_without_empty(heads, [_residuals(where(one[0], settings), *one) for one in found])),
+            table(*_without_empty(heads, [_residuals(where(row[0], settings), *row) for row in rows])),
             more(len(numbers.bounds) - MOST_ROWS, "test"),
             *_about_bounds(numbers.bounds),
-            *_about_predictions([predicted for _, _, predicted in found]),
+            *_about_predictions([predicted for _, _, predicted in rows]),
         ),
     )
 
@@ -186,23 +186,22 @@ def _without_empty(heads: list[str], rows: list[list[str]]) -> tuple[list[str], 
     return [heads[place] for place in kept], [[row[place] or "none" for place in kept] for row in rows]
 
 
-def _residuals(name: str, one: Result, bound: Bound | str, predicted: float | None) -> list[str]:
-    has_bound = isinstance(bound, Bound)
+def _residuals(name: str, result: Result, bound: Bound | str, predicted: float | None) -> list[str]:
     return [
         name,
-        rate_text(one.rate),
-        rate_text(bound.rate) if has_bound else f"none: {bound}",
-        _share(one, bound) if has_bound else "",
+        rate_text(result.rate),
+        rate_text(bound.rate) if isinstance(bound, Bound) else f"none: {bound}",
+        _share(result, bound) if isinstance(bound, Bound) else "",
         rate_text(predicted) if predicted else "",
-        _signed(one.rate / predicted - 1) if predicted else "",
+        _signed(result.rate / predicted - 1) if predicted else "",
     ]
 
 
-def _share(one: Result, bound: Bound) -> str:
+def _share(result: Result, bound: Bound) -> str:
     """`45 %`, and how many layers lie on the GPU where those are not all: the card alone does not bound that run."""
-    layers = None if bound.card.unified else layers_on_gpu(one)
+    layers = None if bound.card.unified else layers_on_gpu(result)
     remark = " ({} of {} layers on the GPU)".format(*layers) if layers else ""
-    return f"{100 * one.rate / bound.rate:,.0f}\u00a0%{remark}"
+    return f"{100 * result.rate / bound.rate:,.0f}\u00a0%{remark}"
 
 
 def _signed(share: float) -> str:
@@ -213,13 +212,13 @@ def _signed(share: float) -> str:
 
 def _about_bounds(bounds: Iterable[tuple[Result, Bound | str]]) -> list[Any]:
     """What each bound is made of, and of which tests it is; and what it takes to have one."""
-    found: dict[str, list[Result]] = {}
-    for one, bound in bounds:
+    made_of: dict[str, list[Result]] = {}
+    for test, bound in bounds:
         if isinstance(bound, Bound):
-            found.setdefault(_made_of(bound), []).append(one)
-    if not found:
+            made_of.setdefault(_made_of(bound), []).append(test)
+    if not made_of:
         return [paragraph("There is no bound without a card of the list. Choose yours above if the weights lie on it.")]
-    tests = [one for several in found.values() for one in several]
+    tests = [test for several in made_of.values() for test in several]
     return [
         paragraph(
             "A bound is no prediction: rates below it are usual. Several cards that share the layers work one "
@@ -231,10 +230,10 @@ def _about_bounds(bounds: Iterable[tuple[Result, Bound | str]]) -> list[Any]:
         if any(map(layers_on_gpu, tests))
         else None,
         *(
-            paragraph(f"{of} It is the bound of {_tests_text(several)}.")
-            for of, several in [*found.items()][:MOST_LISTED]
+            paragraph(f"{bound_text} It is the bound of {_tests_text(several)}.")
+            for bound_text, several in [*made_of.items()][:MOST_LISTED]
         ),
-        more(len(found) - MOST_LISTED, "bound"),
+        more(len(made_of) - MOST_LISTED, "bound"),
     ]
 
 
@@ -251,14 +250,14 @@ def _made_of(bound: Bound) -> str:
 
 def _tests_text(several: Sequence[Result]) -> str:
     """`tg128 of a.json, tg128 of b.json and 3 more tests`."""
-    names = [*dict.fromkeys(f"{one.test} of {cut(one.source)}" for one in several)]
+    names = [*dict.fromkeys(f"{test.test} of {cut(test.source)}" for test in several)]
     rest = len(names) - MOST_NAMED
     shown = ", ".join(names[:MOST_NAMED])
     return f"{shown} and {count_text(rest, 'more test')}" if rest > 0 else shown
 
 
 def _about_predictions(predicted: Sequence[float | None]) -> list[Any]:
-    missing = sum(one is None for one in predicted)
+    missing = sum(rate is None for rate in predicted)
     which = "any of these tests" if missing == len(predicted) else f"{missing} of these tests"
     return [paragraph(f"The atlas has no prediction for {which}.")] if missing else []
 
@@ -268,7 +267,7 @@ def _about_predictions(predicted: Sequence[float | None]) -> list[Any]:
 
 def _all_tests(results: Sequence[Result]) -> list[Any]:
     heads = ["Test", "Model", "Machine, backend", "Settings", "Tokens/s", "Spread", "Repetitions"]
-    rows = [_test(one) for one in results[:MOST_ROWS]]
+    rows = [_test(result) for result in results[:MOST_ROWS]]
     return folded(
         "tests",
         f"All {count_text(len(results), 'test')}",
@@ -278,24 +277,24 @@ def _all_tests(results: Sequence[Result]) -> list[Any]:
     )
 
 
-def _test(one: Result) -> list[str]:
+def _test(result: Result) -> list[str]:
     names = {"n_threads": "threads", "n_gpu_layers": "layers on GPU", "type_k": "K", "type_v": "V"}
-    settings = ", ".join(f"{text} {cut(one.settings[name])}" for name, text in names.items() if name in one.settings)
+    settings = [f"{text} {cut(result.settings[name])}" for name, text in names.items() if name in result.settings]
     return [
-        f"{one.test}, {cut(one.source)}",
-        model_text(one),
-        ", ".join(filter(None, (machine_text(one.machine), cut(one.backend)))),
-        settings or "not named",
-        number_text(one.rate),
-        _spread_text(one),
-        str(len(one.samples)) if one.samples else "not listed",
+        f"{result.test}, {cut(result.source)}",
+        model_text(result),
+        ", ".join(filter(None, (machine_text(result.machine), cut(result.backend)))),
+        ", ".join(settings) or "not named",
+        number_text(result.rate),
+        _spread_text(result),
+        str(len(result.samples)) if result.samples else "not listed",
     ]
 
 
-def _spread_text(one: Result) -> str:
-    if one.samples:
-        return " to ".join(number_text(rate) for rate in (min(one.samples), max(one.samples)))
-    return f"±\u00a0{number_text(one.deviation)}" if one.deviation is not None else "not known"
+def _spread_text(result: Result) -> str:
+    if result.samples:
+        return " to ".join(number_text(rate) for rate in (min(result.samples), max(result.samples)))
+    return f"±\u00a0{number_text(result.deviation)}" if result.deviation is not None else "not known"
 
 
 def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> list[Any]:

@@ -1,11 +1,10 @@
-"""Does it fit? From a model, a card and settings: bytes by part against the room, and what one step would cost.
+"""Does it fit? From a model, a card and settings: bytes by part against its memory, and what one step would cost.
 
 The numbers are those of `inferlab plan --no-simulation --json`: the same functions make them.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.instruments import forms
 from inferlab.instruments.answer import Answer
 from inferlab.instruments.dropped import DroppedFiles
+from inferlab.instruments.planner_fields import LABELS, SETTINGS, SHARES, controls, same
 from inferlab.instruments.planner_view import planner_view, summary
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
@@ -26,7 +26,7 @@ from inferlab.prediction.cards import sized_card, sized_cards
 from inferlab.prediction.fit import fit
 from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.memory.cache import may_have_windows, require_effect
-from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
+from inferlab.settings import Settings
 from inferlab.units import GB, GIB, bytes_text
 
 OWN_FILE, OTHER_CARD = "file", "other"
@@ -37,46 +37,14 @@ DEFAULTS = {
     "card": "rtx-4060",
     "n_cards": "1",
     "second": "",
-    "split_mode": "layer",
-    "tensor_split": "",
     "memory": "8",
     "bandwidth": "",
     "shared": "",
     "reserve": "1",
-    "n_ctx": "8192",
-    "n_gpu_layers": "",
-    "n_cpu_moe": "",
-    "cpu_moe": "",
-    "override_tensor": "",
-    "type_k": "f16",
-    "type_v": "f16",
-    "flash_attn": "on",
-    "n_seq_max": "1",
-    "n_ubatch": "512",
-    "kv_unified": "",
-    "swa_full": "",
-    "offload_kqv": "on",
+    **{field.name: field.default for field in SETTINGS},
 }
 """The question that is answered before anybody asks; the values are those of a form."""
-FIELDS = {
-    "n_ctx": "Context",
-    "split_mode": "Cards share",
-    "n_gpu_layers": "Layers on card",
-    "n_cpu_moe": "Layers with experts in RAM",
-    "cpu_moe": "All experts in RAM",
-    "override_tensor": "Tensors by name",
-    "flash_attn": "Flash attention",
-    "type_k": "Cache, keys",
-    "type_v": "Cache, values",
-    "n_seq_max": "Slots",
-    "n_ubatch": "Ubatch",
-    "kv_unified": "One pool for all slots",
-    "swa_full": "Sliding layers keep all tokens",
-}
-"""The fields of the settings, as the form names them."""
-SHARES = "Shares of the cards"
-SHARED_OUT = {"layer": "whole layers", "tensor": "every matrix"}
-NAMED = re.compile(rf"\b({'|'.join(FIELDS)})=('\w+'|-?\d+)")
+NAMED = re.compile(rf"\b({'|'.join(LABELS)})=('\w+'|-?\d+)")
 MOST_CARDS = 4
 FAMILIES = {"cuda": "NVIDIA", "rocm": "AMD", "sycl": "Intel", "metal": "Apple", "vulkan": "others"}
 
@@ -123,7 +91,7 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     reserve = round(forms.amount(question, "reserve", "Kept free on each card") * GIB)
     with in_words_of_the_form():
         require_effect(settings, model)
-        found = fit(
+        planned = fit(
             model,
             settings,
             reserve_bytes=reserve,
@@ -135,9 +103,9 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     known = known_models().get(question["model"])
     name = f"{known.name} in {question['type']}" if known else model.name
     command, sure = command_of(question, settings, memory, reserve), memory.backend != "metal"
-    view = planner_view(found, model, memory.bandwidth, command, asked=settings, sure=sure)
-    state = found.fits if sure or found.fits != "yes" else "unsure"
-    return Answer(state, summary(found, name, memory.title, state), view, plan_fields(found))
+    view = planner_view(planned, model, memory.bandwidth, command, asked=settings, sure=sure)
+    state = planned.fits if sure or planned.fits != "yes" else "unsure"
+    return Answer(state, summary(planned, name, memory.title, state), view, plan_fields(planned))
 
 
 @contextmanager
@@ -146,11 +114,11 @@ def in_words_of_the_form() -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        plain = str(error).replace("cpu_moe=True", FIELDS["cpu_moe"])
-        plain = plain.replace("override_tensor", FIELDS["override_tensor"]).replace("tensor_split=", f"{SHARES}: ")
-        plain = plain.replace("kv_unified=True", FIELDS["kv_unified"])
-        text = NAMED.sub(lambda found: f"{FIELDS[found[1]]}: {found[2]}", plain, count=1)
-        raise InvalidSettings(NAMED.sub(lambda found: f"{FIELDS[found[1]]} = {found[2]}", text)) from error
+        text = str(error).replace("override_tensor", LABELS["override_tensor"]).replace("tensor_split=", f"{SHARES}: ")
+        for field in SETTINGS:
+            text = text.replace(f"{field.name}=True", field.label)
+        text = NAMED.sub(lambda match: f"{LABELS[match[1]]}: {match[2]}", text, count=1)
+        raise InvalidSettings(NAMED.sub(lambda match: f"{LABELS[match[1]]} = {match[2]}", text)) from error
 
 
 def model_of(question: Mapping[str, str], files: DroppedFiles) -> Model:
@@ -201,23 +169,10 @@ def _described(question: Mapping[str, str]) -> Memory:
 
 def settings_of(question: Mapping[str, str]) -> Settings:
     """The settings of a question, under llama.cpp's names."""
+    several = question["n_cards"].strip() not in ("", "1")
+    fields = [field for field in SETTINGS if several or not field.several]
     with in_words_of_the_form():
-        return Settings(
-            n_ctx=forms.whole(question, "n_ctx", FIELDS["n_ctx"]),
-            n_gpu_layers=forms.whole(question, "n_gpu_layers", FIELDS["n_gpu_layers"], empty=-1),
-            n_cpu_moe=forms.whole(question, "n_cpu_moe", FIELDS["n_cpu_moe"], empty=0),
-            cpu_moe=question["cpu_moe"] == "on",
-            override_tensor=overrides_of(question),
-            type_k=forms.one_of(question, "type_k", FIELDS["type_k"], KV_TYPES),
-            type_v=forms.one_of(question, "type_v", FIELDS["type_v"], KV_TYPES),
-            flash_attn=forms.one_of(question, "flash_attn", FIELDS["flash_attn"], FLASH_ATTN),
-            n_seq_max=forms.whole(question, "n_seq_max", FIELDS["n_seq_max"]),
-            n_ubatch=forms.whole(question, "n_ubatch", FIELDS["n_ubatch"]),
-            kv_unified=question["kv_unified"] == "on",
-            swa_full=question["swa_full"] == "on",
-            offload_kqv=question["offload_kqv"] == "on",
-            **_sharing_of(question),
-        )
+        return Settings(**{field.name: field.value(question) for field in fields})
 
 
 def with_windows(settings: Settings, model: Model) -> Settings:
@@ -226,30 +181,9 @@ def with_windows(settings: Settings, model: Model) -> Settings:
         return settings
     if settings.swa_full:
         raise InvalidSettings(
-            f"{FIELDS['swa_full']} changes nothing: no layer of {model.name} has a sliding window. Switch it off."
+            f"{LABELS['swa_full']} changes nothing: no layer of {model.name} has a sliding window. Switch it off."
         )
     return settings.but(swa_full=True)
-
-
-def _sharing_of(question: Mapping[str, str]) -> dict[str, Any]:
-    """How several cards share a model; nothing for one card, whose form does not show these fields."""
-    if question["n_cards"].strip() in ("", "1"):
-        return {}
-    asked = {**question, "split_mode": question["split_mode"] or "layer"}
-    mode = forms.one_of(asked, "split_mode", FIELDS["split_mode"], SHARED_OUT)
-    text = question["tensor_split"].strip()
-    try:
-        shares = tuple(float(one) for one in text.split(",")) if text else None
-    except ValueError as error:
-        raise InvalidSettings(f"{SHARES}: {text[:40]!r} has no number for each card, such as 3,1.") from error
-    if shares and not all(map(math.isfinite, shares)):
-        raise InvalidSettings(f"{SHARES}: {text[:40]!r} has no number for each card, such as 3,1.")
-    return {"split_mode": mode, "tensor_split": shares}
-
-
-def overrides_of(question: Mapping[str, str]) -> tuple[str, ...]:
-    """The overrides of a question, written as -ot takes them: with commas between them."""
-    return tuple(filter(None, (text.strip() for text in question["override_tensor"].split(","))))
 
 
 def command_of(question: Mapping[str, str], settings: Settings, memory: Memory, reserve: int) -> str:
@@ -258,17 +192,7 @@ def command_of(question: Mapping[str, str], settings: Settings, memory: Memory, 
     words = ["inferlab", "plan", question["file"] if own else question["model"]]
     words += [] if own else ["--type", question["type"]]
     words += ["--card", question["card"]] if question["card"] in sized_cards() and memory.is_one else memory.options
-    usual = Settings()
-    for name in ("n_ctx", "n_gpu_layers", "n_cpu_moe", "type_k", "type_v", "flash_attn", "n_seq_max", "n_ubatch"):
-        if getattr(settings, name) != getattr(usual, name):
-            words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
-    words += ["--split-mode", settings.split_mode] if settings.split_mode != usual.split_mode else []
-    words += ["--tensor-split", ",".join(f"{n:g}" for n in settings.tensor_split)] if settings.tensor_split else []
-    words += ["--cpu-moe"] if settings.cpu_moe else []
-    words += ["--override-tensor", ",".join(settings.override_tensor)] if settings.override_tensor else []
-    words += ["--kv-unified"] if settings.kv_unified else []
-    words += [] if settings.swa_full else ["--no-swa-full"]
-    words += [] if settings.offload_kqv else ["--no-offload-kqv"]
+    words += [word for field in SETTINGS for word in field.words(settings)]
     words += [] if reserve == GIB else ["--reserve", size_option(reserve)]
     return join(words)
 
@@ -285,7 +209,7 @@ def form() -> list[Any]:
         forms.group(
             "Model",
             forms.field("Model", forms.select("model", _models(), chosen["model"])),
-            forms.field("Weights", forms.select("type", _same(MIXES), chosen["type"]), but="model=file"),
+            forms.field("Weights", forms.select("type", same(MIXES).items(), chosen["type"]), but="model=file"),
             forms.file_field("A .gguf file, or all parts of a split one", "file", only="model=file"),
         ),
         forms.group(
@@ -296,34 +220,14 @@ def form() -> list[Any]:
                 "Its bandwidth, if you know it", forms.number("bandwidth", "", "GB/s", step="any"), only="card=other"
             ),
             forms.switch("shared", "The processor uses the same memory", False, only="card=other"),
-            forms.field("Number of cards", forms.select("n_cards", _same("1234"), chosen["n_cards"])),
+            forms.field("Number of cards", forms.select("n_cards", same("1234").items(), chosen["n_cards"])),
             forms.field(
                 "Memory of the second card", forms.number("second", "", "GiB", "as the first", "any"), only="n_cards=2"
             ),
-            forms.field(
-                FIELDS["split_mode"],
-                forms.select("split_mode", SHARED_OUT.items(), chosen["split_mode"]),
-                but="n_cards=1",
-            ),
-            forms.field(SHARES, forms.line("tensor_split", "", placeholder="such as 3,1"), but="n_cards=1"),
+            *controls(several=True),
             forms.field("Kept free on each card", forms.number("reserve", chosen["reserve"], "GiB", step="any")),
         ),
-        forms.group(
-            "Settings",
-            forms.field("Context, tokens", forms.number("n_ctx", chosen["n_ctx"], step="256")),
-            forms.field("Layers on card", forms.number("n_gpu_layers", "", placeholder="all")),
-            forms.field("Layers with experts in RAM", forms.number("n_cpu_moe", "", placeholder="none")),
-            forms.field("Flash attention", forms.select("flash_attn", _same(FLASH_ATTN), chosen["flash_attn"])),
-            forms.field("Cache, keys", forms.select("type_k", _same(KV_TYPES), chosen["type_k"])),
-            forms.field("Cache, values", forms.select("type_v", _same(KV_TYPES), chosen["type_v"])),
-            forms.field("Slots", forms.number("n_seq_max", chosen["n_seq_max"])),
-            forms.field("Ubatch, tokens", forms.number("n_ubatch", chosen["n_ubatch"])),
-            forms.field(FIELDS["override_tensor"], forms.line("override_tensor", "", placeholder="ffn_up_exps=CPU")),
-            forms.switch("cpu_moe", FIELDS["cpu_moe"], False),
-            forms.switch("offload_kqv", "Cache on card", True),
-            forms.switch("kv_unified", FIELDS["kv_unified"], False),
-            forms.switch("swa_full", FIELDS["swa_full"], False),
-        ),
+        forms.group("Settings", *controls(several=False)),
     )
 
 
@@ -337,7 +241,3 @@ def _cards() -> list[tuple[str, Any]]:
         text = f"{card.title}, {size // GIB} GiB{' shared' if card.unified else ''}"
         families.setdefault(FAMILIES[card.backend], []).append((value, text))
     return [(OTHER_CARD, "another card …"), *families.items()]
-
-
-def _same(values: Any) -> list[tuple[str, str]]:
-    return [(value, value) for value in values]

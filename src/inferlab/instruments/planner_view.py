@@ -9,11 +9,13 @@ from typing import Any
 
 from inferlab.errors import InferlabError
 from inferlab.instruments.views import element, paragraph, table
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.ggml_types import CELL_STEP, FILE_TYPES
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
 from inferlab.prediction.fit import Answer, Fit
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
+from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
@@ -30,8 +32,8 @@ PROGRAMS = {
 }
 """The programs of `lines_for`, by the names that they give themselves."""
 KINDS = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output buffer"}
-BAR, HEIGHT, ROOM_LINE = 1000, 24, 4
-"""Width and height of a bar, and width of the line at the end of a room, in the units of the drawing."""
+BAR, HEIGHT, LIMIT_LINE = 1000, 24, 4
+"""Width and height of a bar, and width of the line at a limit, in the units of the drawing."""
 STEP_NAMES = {
     "n_ctx": "context",
     "n_gpu_layers": "layers on the card",
@@ -52,46 +54,46 @@ MOST_IN_RAM = 1 / 3
 """Share of a token's bytes in RAM above which a bound by the card alone says nothing: RAM is several times slower."""
 SURE = {"yes": "it fits", "no": "too much", "unsure": "it may fit"}
 UNSURE = {**SURE, "yes": SURE["unsure"]}
-"""What a step leads to; on a memory of which the system leaves the GPU an unknown part, nothing is sure to fit."""
+"""What a step leads to. If the system leaves the GPU an unknown part of the memory, nothing is sure to fit."""
 
 
-def summary(found: Fit, model: str, memory: str, state: str) -> str:
+def summary(fit: Fit, model: str, memory: str, state: str) -> str:
     """The question and its verdict in a sentence; `model` and `memory` say what was asked about."""
     verdict = {"yes": "fits on", "no": "does not fit on", "unsure": "may fit on"}[state]
-    asked = f"{model} with {found.plan.settings.n_ctx:,} tokens of context {verdict} {memory}"
-    limit = ", if the system leaves so much to the GPU" if state != found.fits else ""
-    return f"{asked}{_margin_text(found)}{limit}{_ram_text(found)}."
+    asked = f"{model} with {fit.plan.settings.n_ctx:,} tokens of context {verdict} {memory}"
+    limit = ", if the system leaves so much to the GPU" if state != fit.fits else ""
+    return f"{asked}{_margin_text(fit)}{limit}{_ram_text(fit)}."
 
 
-def _margin_text(found: Fit) -> str:
-    margin = found.margin_bytes
-    if margin is None or (found.fits == "no" and margin >= 0):
+def _margin_text(fit: Fit) -> str:
+    margin = fit.margin_bytes
+    if margin is None or (fit.fits == "no" and margin >= 0):
         return ""
     if margin < 0:
-        return f": {bytes_text(-margin)} too much{' at worst' if found.fits == 'unsure' else ''}"
-    at_least = "at least " if found.plan.compute_range else ""
-    return f": {at_least}{bytes_text(margin)} to spare{' without the compute buffer' if found.fits == 'unsure' else ''}"
+        return f": {bytes_text(-margin)} too much{' at worst' if fit.fits == 'unsure' else ''}"
+    at_least = "at least " if fit.plan.compute_range else ""
+    return f": {at_least}{bytes_text(margin)} to spare{' without the compute buffer' if fit.fits == 'unsure' else ''}"
 
 
-def _ram_text(found: Fit) -> str:
-    """What the plan needs in RAM beside the card: said for layers there, and for more than a little of anything."""
-    host = None if found.fits == "no" else uncompared(found)
-    if host is None or (host.most < SMALL and not layers_in_ram(found)):
+def _ram_text(fit: Fit) -> str:
+    """The RAM that the plan needs beside the card; empty if no layer lies there and it needs little."""
+    host = None if fit.fits == "no" else uncompared(fit)
+    if host is None or (host.most < SMALL and not layers_in_ram(fit)):
         return ""
     if any(most is None for _, most in host.parts.values()):
         return f", and needs {host.text} of RAM"
     return f", and needs {'' if host.least == host.most else 'up to '}{bytes_text(host.most)} of RAM"
 
 
-def layers_in_ram(found: Fit) -> list[LayerBytes]:
-    """The blocks of the model that lie in RAM although there is a card; none where both are one memory."""
-    if SHARED in found.room_bytes:
+def layers_in_ram(fit: Fit) -> list[LayerBytes]:
+    """The layers that lie in RAM beside a card; none if card and RAM are one memory."""
+    if SHARED in fit.usable_bytes:
         return []
-    return [row for row in found.plan.layers if row.device == "host" and row.index is not None]
+    return [row for row in fit.plan.layers if row.device == HOST_DEVICE and row.index is not None]
 
 
 def planner_view(
-    found: Fit, model: Model, bandwidth: float | None, command: str, *, asked: Settings, sure: bool = True
+    fit: Fit, model: Model, bandwidth: float | None, command: str, *, asked: Settings, sure: bool = True
 ) -> list[Any]:
     """All of an answer.
 
@@ -103,38 +105,38 @@ def planner_view(
     return element(
         "div",
         {},
-        *what_to_do(found, model, asked),
-        memories(held_by(found)),
+        *what_to_do(fit, model, asked),
+        memories(held_by(fit)),
         *map(paragraph, filter(None, [active_text(model)])),
-        largest(found, model, sure),
-        speed(found, model, bandwidth),
-        taken_steps(found, SURE if sure else UNSURE),
-        *(_lines(found, model, program, title) for program, title in PROGRAMS.items()),
-        reasons(found, command),
+        largest(fit, model, sure),
+        speed(fit, model, bandwidth),
+        taken_steps(fit, SURE if sure else UNSURE),
+        *(_lines(fit, model, program, title) for program, title in PROGRAMS.items()),
+        reasons(fit, command),
     )
 
 
-def what_to_do(found: Fit, model: Model, asked: Settings) -> list[Any]:
-    """What fits instead, for a plan that does not; what differs from what was asked; what no plan here can know."""
-    advice = [f"{note} {WHERE}" for note in nearest(found)[1][:1]] if found.fits == "no" else []
-    notes = [_without_experts_text(model), _rounded_text(found, asked), above_trained(asked, model.n_ctx_train)]
+def what_to_do(fit: Fit, model: Model, asked: Settings) -> list[Any]:
+    """Other settings with which the model fits, what was changed in those asked for, and what the system may take."""
+    advice = [f"{note} {WHERE}" for note in nearest(fit)[1][:1]] if fit.fits == "no" else []
+    notes = [_without_experts_text(model), _rounded_text(fit, asked), above_trained(asked, model.n_ctx_train)]
     advice += filter(None, notes)
-    if SHARED in found.room_bytes:
-        advice.append(f"{KEEP_FREE} {MACOS}" if found.reserve_bytes <= GIB else MACOS)
+    if SHARED in fit.usable_bytes:
+        advice.append(f"{KEEP_FREE} {MACOS}" if fit.reserve_bytes <= GIB else MACOS)
     return [paragraph(text) for text in advice]
 
 
 def _without_experts_text(model: Model) -> str:
-    """That MXFP4_MOE of a model without experts is Q8_0 (llama-quant.cpp:512-524); empty for any other model."""
+    """A note on MXFP4_MOE of a model without experts, which is Q8_0 (llama-quant.cpp:512-524); else empty."""
     is_mxfp4 = model.metadata.get("general.file_type") == FILE_TYPES["MXFP4_MOE"]
     if not is_mxfp4 or any(tensor.type == "MXFP4" for tensor in model.tensors):
         return ""
     return "MXFP4_MOE is made for experts, and this model has none: llama.cpp makes all of its matrices Q8_0."
 
 
-def _rounded_text(found: Fit, asked: Settings) -> str:
-    """That the context was rounded up, and why; empty where it was not."""
-    planned = found.plan.settings
+def _rounded_text(fit: Fit, asked: Settings) -> str:
+    """A note on a context that was rounded up, with the reason; empty if it was not."""
+    planned = fit.plan.settings
     if planned.n_ctx == asked.n_ctx:
         return ""
     slots = f" for each of the {planned.n_seq_max} slots" if planned.n_seq_max > 1 and not planned.kv_unified else ""
@@ -144,19 +146,19 @@ def _rounded_text(found: Fit, asked: Settings) -> str:
     )
 
 
-# --- bytes against the room --------------------------------------------------------------------------------
+# --- bytes in each memory ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Held:
     """What a plan puts into one memory: least and most bytes of each kind; most is None where it is not known.
 
-    room  bytes that the plan may use there; None where nothing is compared
+    limit  bytes that the plan may use there; None where nothing is compared
     """
 
     title: str
     parts: dict[str, tuple[int, int | None]]
-    room: int | None
+    limit: int | None
 
     @property
     def least(self) -> int:
@@ -176,22 +178,22 @@ class Held:
         return range_text(self.least, self.most)
 
 
-def held_by(found: Fit) -> list[Held]:
-    """Each memory that the plan is compared with, and the host's where it is compared with none."""
-    rooms = [_held(found, room, found.plan.devices_in(room), n_bytes) for room, n_bytes in found.room_bytes.items()]
-    host = uncompared(found)
-    return [*rooms, host] if host else rooms
+def held_by(fit: Fit) -> list[Held]:
+    """Each memory with which the plan is compared, and RAM if it is not among them."""
+    compared = [_held(fit, name, fit.plan.devices_in(name), limit) for name, limit in fit.usable_bytes.items()]
+    host = uncompared(fit)
+    return [*compared, host] if host else compared
 
 
-def uncompared(found: Fit) -> Held | None:
-    """What the plan puts into RAM where it is compared with none."""
-    if any("host" in found.plan.devices_in(room) for room in found.room_bytes):
+def uncompared(fit: Fit) -> Held | None:
+    """What the plan puts into RAM; None if the plan is compared with RAM."""
+    if any("host" in fit.plan.devices_in(name) for name in fit.usable_bytes):
         return None
-    return _held(found, "host", ("host",), None)
+    return _held(fit, HOST_DEVICE, (HOST_DEVICE,), None)
 
 
-def _held(found: Fit, room: str, devices: Sequence[str], n_bytes: int | None) -> Held:
-    return Held(place(room), {kind: _ends(found.plan, devices, kind) for kind in KINDS}, n_bytes)
+def _held(fit: Fit, memory: str, devices: Sequence[str], limit: int | None) -> Held:
+    return Held(memory_text(memory), {kind: _ends(fit.plan, devices, kind) for kind in KINDS}, limit)
 
 
 def _ends(plan: MemoryPlan, devices: Sequence[str], kind: str) -> tuple[int, int | None]:
@@ -205,18 +207,17 @@ def _ends(plan: MemoryPlan, devices: Sequence[str], kind: str) -> tuple[int, int
     return least, most if known else None
 
 
-def place(room: str) -> str:
-    """A room of a plan in the reader's words."""
-    named = {"host": "RAM (host)", "shared": "Shared memory"}
-    return named.get(room) or f"Card ({room})"
+def memory_text(memory: str) -> str:
+    """A memory of a plan in the reader's words."""
+    return {HOST_DEVICE: "RAM (host)", SHARED: "Shared memory"}.get(memory) or f"Card ({memory})"
 
 
 def memories(held: list[Held]) -> list[Any]:
-    """A bar and a row of bytes for each memory; all bars at one scale, with the end of their room."""
-    scale = BAR / max(max(one.most, one.room or 0) for one in held)
-    rows = [[one.title, *map(_part_text, one.parts.values()), one.text, _room_text(one.room)] for one in held]
+    """A bar and a row of bytes for each memory; all bars at one scale, with a line at its limit."""
+    scale = BAR / max(max(memory.most, memory.limit or 0) for memory in held)
+    rows = [[m.title, *map(_part_text, m.parts.values()), m.text, _limit_text(m.limit)] for m in held]
     heads = ["Memory", *(text[0].upper() + text[1:] for text in KINDS.values()), "Together", "Limit"]
-    bars = (_bar(one, scale) for one in held)
+    bars = (_bar(memory, scale) for memory in held)
     return element("section", {}, *bars, _key(), table(heads, rows))
 
 
@@ -225,8 +226,8 @@ def _part_text(ends: tuple[int, int | None]) -> str:
     return "not known" if most is None else range_text(least, most)
 
 
-def _room_text(room: int | None) -> str:
-    return "not compared" if room is None else bytes_text(room)
+def _limit_text(limit: int | None) -> str:
+    return "not compared" if limit is None else bytes_text(limit)
 
 
 def range_text(least: int, most: int) -> str:
@@ -235,15 +236,15 @@ def range_text(least: int, most: int) -> str:
 
 
 def _bar(held: Held, scale: float) -> list[Any]:
-    """The parts of one memory side by side; what may be needed, too, is pale."""
+    """The parts of one memory side by side; what may be needed in addition is pale."""
     drawn, left = [], 0.0
     for kind, (least, most) in held.parts.items():
         drawn.append(_part(kind, left, scale * least))
         drawn.append(_part(f"{kind} open", left + scale * least, scale * ((most or least) - least)))
         left += scale * (least if most is None else most)
-    if held.room is not None:
-        drawn.append(_part("room", min(scale * max(held.room, 0), BAR - ROOM_LINE), ROOM_LINE))
-    text = f"{held.title}: {held.text}" + ("" if held.room is None else f" of {bytes_text(held.room)}")
+    if held.limit is not None:
+        drawn.append(_part("room", min(scale * max(held.limit, 0), BAR - LIMIT_LINE), LIMIT_LINE))
+    text = f"{held.title}: {held.text}" + ("" if held.limit is None else f" of {bytes_text(held.limit)}")
     drawing = {"viewBox": f"0 0 {BAR} {HEIGHT}", "preserveAspectRatio": "none", "aria-hidden": "true"}
     return element("div", {"class": "instrument-bar"}, element("span", {}, text), element("svg", drawing, *drawn))
 
@@ -268,29 +269,29 @@ def _swatch(kind: str) -> list[Any]:
 # --- what would fit, and what a step costs -----------------------------------------------------------------
 
 
-def largest(found: Fit, model: Model, sure: bool) -> list[Any]:
-    """The longest context, the most layers, the most precise cache; where there are such, experts and known weights."""
+def largest(fit: Fit, model: Model, sure: bool) -> list[Any]:
+    """A table of the largest values that fit: context, layers, experts if the model has any, cache and weights."""
     trained = f" The model was trained for {model.n_ctx_train:,} tokens." if model.n_ctx_train else ""
-    trained = "" if found.largest_n_ctx.memory_allows_more else trained
-    no_layers = "makes no difference" if SHARED in found.room_bytes else "none fits"
+    trained = "" if fit.largest_n_ctx.memory_allows_more else trained
+    no_layers = "makes no difference" if SHARED in fit.usable_bytes else "none fits"
     rows = [
-        ["Longest context (n_ctx)", *_answer(found.largest_n_ctx, " tokens", trained)],
-        ["Most layers on the card (n_gpu_layers)", *_answer(found.most_layers, " layers", none=no_layers)],
+        ["Longest context (n_ctx)", *_answer(fit.largest_n_ctx, " tokens", trained)],
+        ["Most layers on the card (n_gpu_layers)", *_answer(fit.most_layers, " layers", none=no_layers)],
         *(
             [
                 [
                     "Fewest layers with experts in RAM (n_cpu_moe)",
-                    *_answer(found.expert_layers, " layers", none=no_layers),
+                    *_answer(fit.expert_layers, " layers", none=no_layers),
                 ]
             ]
-            if found.expert_layers
+            if fit.expert_layers
             else []
         ),
-        ["Most precise cache type", *_answer(found.cache_type)],
+        ["Most precise cache type", *_answer(fit.cache_type)],
     ]
-    if found.weights_type:
-        place_of_all = {0: "in this memory", 1: "on the card"}.get(_n_cards(found), "on the cards")
-        rows.append([f"Largest weights, all {place_of_all}", *_answer(found.weights_type)])
+    if fit.weights_type:
+        place_of_all = {0: "in this memory", 1: "on the card"}.get(_n_cards(fit), "on the cards")
+        rows.append([f"Largest weights, all {place_of_all}", *_answer(fit.weights_type)])
     heads = ["Setting", "Value", "Why not more"]
     title = "The largest that fits" if sure else "The largest that may fit"
     return element("section", {}, element("h2", {}, title), table(heads, rows))
@@ -301,17 +302,17 @@ def _answer(answer: Answer, unit: str = "", more: str = "", none: str = "none fi
     return [value, answer.reason + more]
 
 
-def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None:
-    """The bound on tokens per second that the memory's bandwidth sets; nothing where it is unknown or nothing fits."""
-    if not bandwidth or found.fits == "no":
+def speed(fit: Fit, model: Model, bandwidth: float | None) -> list[Any] | None:
+    """The most tokens per second that the bandwidth allows; None if it is unknown or the model does not fit."""
+    if not bandwidth or fit.fits == "no":
         return None
-    end = found.plan.settings.n_ctx - 1
+    end = n_ctx_of(fit.plan.settings) - 1
     try:
-        short, long = (decode_bound(found, model, bandwidth, depth) for depth in (0, end))
+        short, long = (decode_bound(fit, model, bandwidth, depth) for depth in (0, end))
     except InferlabError as reason:
         return paragraph(f"There is no bound on the speed: {reason}")
-    on_host = _in_ram_text(found)
-    if short is None or _share_of_ram(found, model) > MOST_IN_RAM:
+    on_host = _in_ram_text(fit)
+    if short is None or _share_of_ram(fit, model) > MOST_IN_RAM:
         return (
             paragraph(
                 f"No limit on tokens per second is given: {on_host} lie in RAM, and the speed of RAM is not known here."
@@ -328,34 +329,36 @@ def speed(found: Fit, model: Model, bandwidth: float | None) -> list[Any] | None
     )
 
 
-def _share_of_ram(found: Fit, model: Model) -> float:
-    """Of the bytes that a token reads at the beginning of the context, the share in RAM; 0 in shared memory."""
-    if SHARED in found.room_bytes:
+def _share_of_ram(fit: Fit, model: Model) -> float:
+    """The share in RAM of the bytes that a token reads at the beginning of the context; 0 in shared memory."""
+    if SHARED in fit.usable_bytes:
         return 0.0
-    here, there = (decode_bytes(found.plan, model, 0, frozenset(devices)) for devices in (["host"], found.plan.devices))
+    here, there = (
+        decode_bytes(fit.plan, model, 0, frozenset(devices)) for devices in ([HOST_DEVICE], fit.plan.devices)
+    )
     return here / there
 
 
-def _in_ram_text(found: Fit) -> str:
-    """What lies in RAM although there is a card: layers, or the experts of layers; empty where nothing does."""
-    blocks = [row for row in found.plan.layers if row.index is not None]
-    whole, n_moved = len(layers_in_ram(found)), sum("host" in row.moved_bytes for row in blocks)
+def _in_ram_text(fit: Fit) -> str:
+    """The layers and experts that lie in RAM beside a card, in words; empty without any."""
+    blocks = [row for row in fit.plan.layers if row.index is not None]
+    whole, n_moved = len(layers_in_ram(fit)), sum(HOST_DEVICE in row.moved_bytes for row in blocks)
     texts = [f"{whole} of {count_text(len(blocks), 'layer')}"] * bool(whole)
     texts += [f"the experts of {n_moved} of {count_text(len(blocks), 'layer')}"] * bool(n_moved)
     return " and ".join(texts)
 
 
 def _slower_text(in_ram: str) -> str:
-    """What the bound leaves out where something lies in RAM."""
+    """A note on layers and experts in RAM, which the limit leaves out; empty without any."""
     return f" What lies in RAM, {in_ram}, is left out of this limit and makes it slower." if in_ram else ""
 
 
-def taken_steps(found: Fit, verdicts: Mapping[str, str]) -> list[Any] | None:
-    """What one step each way would cost or free in the fullest memory."""
-    if not found.steps:
+def taken_steps(fit: Fit, verdicts: Mapping[str, str]) -> list[Any] | None:
+    """A table of single changes: what each costs or frees in the fullest memory, and whether the model then fits."""
+    if not fit.steps:
         return None
-    heads = ["Change one setting to", _where(found), "Then"]
-    rows = [[_step_text(step), _difference(step), verdicts[step.fits]] for step in found.steps]
+    heads = ["Change one setting to", _where(fit), "Then"]
+    rows = [[_step_text(step), _difference(step), verdicts[step.fits]] for step in fit.steps]
     return element("section", {}, element("h2", {}, "What one step of a setting changes"), table(heads, rows))
 
 
@@ -364,21 +367,21 @@ def _step_text(step: Step) -> str:
     return f"{STEP_NAMES[step.setting]} {value}"
 
 
-def _where(found: Fit) -> str:
-    """The memory that the steps are compared in, as the head of a column."""
-    if SHARED in found.room_bytes:
+def _where(fit: Fit) -> str:
+    """The memory in which the steps are compared, as the head of a column."""
+    if SHARED in fit.usable_bytes:
         return "Shared memory"
-    if found.plan.fullest_room(found.room_bytes) == "host":
+    if fit.plan.fullest_memory(fit.usable_bytes) == HOST_DEVICE:
         return "RAM"
-    return "On the card" if _n_cards(found) == 1 else "On the fullest card"
+    return "On the card" if _n_cards(fit) == 1 else "On the fullest card"
 
 
-def _n_cards(found: Fit) -> int:
-    return sum(room not in ("host", SHARED) for room in found.room_bytes)
+def _n_cards(fit: Fit) -> int:
+    return sum(memory not in (HOST_DEVICE, SHARED) for memory in fit.usable_bytes)
 
 
 def _difference(step: Step) -> str:
-    """Bytes more or less; both ends where one plan is a bound, and the difference of the upper ends where both are."""
+    """Bytes more or less. If one plan is a bound, both ends; if both are, the difference of their upper ends."""
     least, most = step.least_bytes, step.most_bytes
     if least == most:
         return _change(most)
@@ -397,9 +400,9 @@ def _change(n_bytes: int) -> str:
 # --- to take away ------------------------------------------------------------------------------------------
 
 
-def _lines(found: Fit, model: Model, program: str, title: str) -> list[Any]:
-    """The plan as lines for one program, folded but for the first."""
-    pasted = lines_for(found, program, n_ctx_train=model.n_ctx_train)
+def _lines(fit: Fit, model: Model, program: str, title: str) -> list[Any]:
+    """The plan as lines for one program; only the first program's are unfolded."""
+    pasted = lines_for(fit, program, n_ctx_train=model.n_ctx_train)
     opened = program == next(iter(PROGRAMS))
     return element(
         "details",
@@ -424,16 +427,16 @@ def code(text: str) -> list[Any]:
     return element("div", {"class": "instrument-code"}, element("pre", {}, *words), button)
 
 
-def reasons(found: Fit, command: str) -> list[Any]:
-    """How the numbers came about, and how to get them elsewhere."""
+def reasons(fit: Fit, command: str) -> list[Any]:
+    """The method, its notes, and the same question on the command line."""
     saving = {"type": "button", "class": "pst-js-only", "data-save": "plan.json"}
     return element(
         "details",
         {"id": "how"},
         element("summary", {}, "How this was computed"),
-        paragraph(f"Compared with {found.compared_with}. Method: {found.plan.method}."),
-        *map(paragraph, [tried_text()] if found.plan.method == CLOSED_FORM else []),
-        *map(paragraph, found.plan.notes),
+        paragraph(f"Compared with {fit.compared_with}. Method: {fit.plan.method}."),
+        *map(paragraph, [tried_text()] if fit.plan.method == CLOSED_FORM else []),
+        *map(paragraph, fit.plan.notes),
         paragraph("The same on the command line; add --json for all numbers:"),
         code(command),
         paragraph(element("button", saving, "Save the numbers as JSON")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from inferlab.errors import InvalidSettings, RecordError
 from inferlab.instruments import forms
@@ -40,7 +40,7 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     Raises RecordError if nothing can be read, with the reason for each file.
     """
     numbers = numbers_of({**DEFAULTS, **question}, files)
-    record, left_out = contribution(row for one in numbers.files for row in one.rows)
+    record, left_out = contribution(row for file in numbers.files for row in file.rows)
     data = {"read": read_data(numbers), "contribution": record}
     view = numbers_view(numbers, known_results(), BY, record is not None, left_out)
     return Answer(state(numbers), summary(numbers), view, data)
@@ -49,15 +49,15 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
 def numbers_of(question: Mapping[str, str], files: DroppedFiles) -> Numbers:
     """What a question holds, read and compared."""
     read, refused = all_read(question, files)
-    results = tuple(result for one in read for result in one.results)
+    results = tuple(result for file in read for result in file.results)
     card = card_of(question)
-    decodes = (one for one in results if one.is_decode)
+    decodes = (result for result in results if result.is_decode)
     return Numbers(
         files=read,
         refused=refused,
         results=results,
         groups=groups_of(question, results),
-        bounds=tuple((one, bound_of(one, card_named(one) if card is None else card or None)) for one in decodes),
+        bounds=tuple((test, bound_of(test, card_named(test) if card is None else card or None)) for test in decodes),
         example=not names_of(question) and not question["pasted"].strip(),
     )
 
@@ -67,7 +67,7 @@ def groups_of(question: Mapping[str, str], results: tuple[Result, ...]) -> Group
     by = forms.one_of(question, "by", "Compare", BY)
     tests = groups(results, by)
     asked = forms.whole(question, "first", "First"), forms.whole(question, "second", "Second")
-    chosen = asked if all(1 <= one <= len(tests) for one in asked) else (1, 2)
+    chosen = asked if all(1 <= number <= len(tests) for number in asked) else (1, 2)
     return Groups(by, tests, chosen, compared(tests, chosen))
 
 
@@ -106,11 +106,11 @@ def names_of(question: Mapping[str, str]) -> list[str]:
 
 def example() -> ResultFile:
     """Runs with one, two and three threads, as a record of the atlas has them."""
-    found = tuple(one.result for one in known_results() if one.result.source == EXAMPLE)
-    return ResultFile(EXAMPLE, RECORD, found, (), ())
+    results = tuple(known.result for known in known_results() if known.result.source == EXAMPLE)
+    return ResultFile(EXAMPLE, RECORD, results, (), ())
 
 
-def card_of(question: Mapping[str, str]) -> KnownCard | bool | None:
+def card_of(question: Mapping[str, str]) -> KnownCard | Literal[False] | None:
     """The card that was chosen, False for none, or None for those that the files name."""
     name = forms.one_of(question, "card", "Card", [NAMED, NO_CARD, *known_cards()])
     return None if name == NAMED else known_cards().get(name, False)
@@ -118,9 +118,9 @@ def card_of(question: Mapping[str, str]) -> KnownCard | bool | None:
 
 def compared(grouped: list[list[Result]], chosen: tuple[int, int]) -> Comparison | None:
     """The comparison of the two groups with these numbers from 1; None where one does not exist, or both are one."""
-    if chosen[0] == chosen[1] or not all(1 <= one <= len(grouped) for one in chosen):
+    if chosen[0] == chosen[1] or not all(1 <= number <= len(grouped) for number in chosen):
         return None
-    return compare(*(grouped[one - 1] for one in chosen))
+    return compare(*(grouped[number - 1] for number in chosen))
 
 
 def state(numbers: Numbers) -> str:
@@ -132,7 +132,7 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
     """All that was read and computed, for other programs."""
     comparison = numbers.groups.comparison
     return {
-        "results": [{**one.to_dict(), "test": one.test, "rate": one.rate} for one in numbers.results],
+        "results": [{**result.to_dict(), "test": result.test, "rate": result.rate} for result in numbers.results],
         "bounds": [bound.rate if isinstance(bound, Bound) else None for _, bound in numbers.bounds],
         "comparison": comparison
         and {
@@ -149,8 +149,8 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
                 for pair in comparison.pairs
             ],
             "alone": [
-                {"source": one.source, "model": one.model, "test": one.test, "reason": reason}
-                for one, reason in comparison.alone
+                {"source": test.source, "model": test.model, "test": test.test, "reason": reason}
+                for test, reason in comparison.alone
             ],
             **{name: _pooled(comparison.only(decode)) for name, decode in (("decode", True), ("prompt", False))},
         },
@@ -161,7 +161,7 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
 def _pooled(comparison: Comparison) -> dict[str, Any]:
     return {
         "n_pairs": len(comparison.pairs),
-        "median_ratio": comparison.median_ratio,
+        "median_ratio": comparison.median_ratio if comparison.pairs else None,
         "n_faster": comparison.n_decided(2),
         "n_slower": comparison.n_decided(1),
         "n_open": comparison.n_decided(0),

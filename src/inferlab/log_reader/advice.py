@@ -1,6 +1,7 @@
 """What a log shows as done already, so that no fix advises it again.
 
-A sentence of data/facts/log_findings.toml that begins with `[unless one slot, room]` is left out where either is so.
+A sentence of data/facts/log_findings.toml that begins with `[unless one slot, headroom]` is left out where either is
+so.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ def _no_shares(seen: Observed) -> bool:
     return _one_slot(seen) or seen.context.kv_unified is True
 
 
-def _room(seen: Observed) -> bool:
+def _headroom(seen: Observed) -> bool:
     """Whether all weights, the cache and the compute buffers are less than the devices had free."""
     free = sum(device.free_bytes or 0 for device in seen.devices)
     others = sum(buffer.n_bytes for buffer in seen.buffers if buffer.kind != "weights")
     weights = seen.model.weights_bytes
-    return bool(weights and seen.buffers) and free > SPARE * (weights + others)
+    return bool(weights and seen.buffers) and free > SPARE * ((weights or 0) + others)
 
 
 def _small_cache(seen: Observed) -> bool:
@@ -41,8 +42,8 @@ def _small_cache(seen: Observed) -> bool:
 DONE: dict[str, Callable[[Observed], bool]] = {
     "one slot": _one_slot,
     "no shares": _no_shares,
-    "room": _room,
-    "no room": lambda seen: not _room(seen),
+    "headroom": _headroom,
+    "no headroom": lambda seen: not _headroom(seen),
     "no experts": lambda seen: seen.model.n_expert == 0,
     "flash attention": lambda seen: seen.context.flash_attn == "on",
     "small cache": _small_cache,
@@ -51,11 +52,11 @@ DONE: dict[str, Callable[[Observed], bool]] = {
 
 def still_to_do(sentences: Iterable[str], seen: Observed | None) -> list[str]:
     """The sentences without their conditions, and without what the log shows as done; all of them without a log."""
-    kept = (one for one in sentences if seen is None or not any(DONE[name](seen) for name in named(one)))
-    return [UNLESS.sub("", one) for one in kept]
+    kept = (text for text in sentences if seen is None or not any(DONE[name](seen) for name in named(text)))
+    return [UNLESS.sub("", text) for text in kept]
 
 
 def named(sentence: str) -> list[str]:
     """The conditions of a sentence."""
-    found = UNLESS.match(sentence)
-    return found[1].split(", ") if found else []
+    match = UNLESS.match(sentence)
+    return match[1].split(", ") if match else []

@@ -35,8 +35,9 @@ class Found:
 
 def weights_do_not_fit(seen: Observed) -> Found | None:
     line = seen.first("unable to allocate ")
-    found = line and re.search(r"unable to allocate (\S{1,60}) buffer", line.text)
-    return Found(_with_allocation(seen, line), {"device": found[1], "size": _size(seen)}) if found else None
+    if not line or not (match := re.search(r"unable to allocate (\S{1,60}) buffer", line.text)):
+        return None
+    return Found(_with_allocation(seen, line), {"device": match[1], "size": _size(seen)})
 
 
 def cache_does_not_fit(seen: Observed) -> Found | None:
@@ -60,8 +61,8 @@ def _allocation(seen: Observed) -> tuple[Line, int] | None:
     """The last allocation that failed: CUDA's own line, in MiB, or that of every backend, in bytes."""
     for needle, pattern in ALLOCATIONS.items():
         line = seen.log.last(needle, seen.load.start)
-        if line and (found := pattern.search(line.text)):
-            return line, round(float(found[1]) * (MIB if "MiB" in pattern.pattern else 1))
+        if line and (match := pattern.search(line.text)):
+            return line, round(float(match[1]) * (MIB if "MiB" in pattern.pattern else 1))
     return None
 
 
@@ -104,8 +105,8 @@ def missing_file(seen: Observed) -> Found | None:
         ("failed to open GGUF file", ": failed to open ", "Model path does not exist"), OPENING_FAILED, strict=True
     ):
         line = seen.first(needle)
-        if line and (found := re.search(pattern, line.text)):
-            return Found((line,), {"what": _not_opened(found[1], found[2])})
+        if line and (match := re.search(pattern, line.text)):
+            return Found((line,), {"what": _not_opened(match[1], match[2])})
     return None
 
 
@@ -167,10 +168,10 @@ def error_lines(seen: Observed) -> Found | None:
     """Lines that the program itself marks as errors."""
     if seen.program.name == UNKNOWN_PROGRAM:
         return None
-    found = [
+    lines = [
         line for needle, pattern in ERROR_LINES.items() for line in seen.lines(needle) if pattern.search(line.text)
     ]
-    return Found(tuple(found[:MOST_LINES])) if found else None
+    return Found(tuple(lines[:MOST_LINES])) if lines else None
 
 
 def request_too_long(seen: Observed) -> Found | None:
@@ -185,8 +186,8 @@ def request_too_long(seen: Observed) -> Found | None:
         ("the prompt is longer than the context length", r"the prompt is longer than the context length()()"),
     ):
         line = seen.first(needle)
-        if line and (found := re.search(pattern, line.text)):
-            return Found(*_too_long(seen, line, found[1], found[2]))
+        if line and (match := re.search(pattern, line.text)):
+            return Found(*_too_long(seen, line, match[1], match[2]))
     return None
 
 
@@ -209,8 +210,10 @@ def _too_long(seen: Observed, line: Line, tokens: str, limit: str) -> tuple[tupl
 def prompt_truncated(seen: Observed) -> Found | None:
     """Ollama's warning; what it kept is the limit where the line does not say it."""
     line = seen.log.last("truncating input prompt")
-    found = line and re.search(r"limit=(\d{1,12}) prompt=(\d{1,12})(?: .{0,40}?new=(\d{1,12}))?", line.text)
-    return Found((line,), {"prompt": int(found[2]), "kept": int(found[3] or found[1])}) if found else None
+    pattern = r"limit=(\d{1,12}) prompt=(\d{1,12})(?: .{0,40}?new=(\d{1,12}))?"
+    if not line or not (match := re.search(pattern, line.text)):
+        return None
+    return Found((line,), {"prompt": int(match[2]), "kept": int(match[3] or match[1])})
 
 
 def no_usable_gpu(seen: Observed) -> Found | None:
@@ -271,8 +274,8 @@ def _layers_on_gpu(seen: Observed) -> tuple[int, int, Line | None]:
     if seen.offloaded and seen.bytes_on("weights", host=False):
         return seen.offloaded[1], seen.offloaded[2], seen.offloaded[0]
     line = seen.log.last("layers.offload=")  # ollama#10417, before Ollama 0.30
-    found = line and re.search(r"layers\.model=(\d{1,6}) layers\.offload=(\d{1,6})", line.text)
-    return (int(found[2]), int(found[1]), line) if found else (0, 0, None)
+    match = line and re.search(r"layers\.model=(\d{1,6}) layers\.offload=(\d{1,6})", line.text)
+    return (int(match[2]), int(match[1]), line) if match else (0, 0, None)
 
 
 def _ram_lines(seen: Observed) -> list[Line]:
@@ -293,11 +296,8 @@ def more_than_free(seen: Observed) -> Found | None:
         allocated = sum(buffer.n_bytes for buffer in seen.buffers if buffer.device == device.name)
         if device.free_bytes and allocated > device.free_bytes and not device.name.startswith(("Metal", "MTL")):
             line = seen.first(f"using device {device.name}")
-            lines = [
-                one
-                for one in seen.log.lines_with("buffer size = ", seen.load.loader, seen.load.ends)
-                if f" {device.name} " in one.text
-            ]
+            buffers = seen.log.lines_with("buffer size = ", seen.load.loader, seen.load.ends)
+            lines = [buffer for buffer in buffers if f" {device.name} " in buffer.text]
             sizes = {"allocated": bytes_text(allocated), "free": bytes_text(device.free_bytes), "device": device.name}
             return Found((*([line] if line else []), *lines[:MOST_LINES]), sizes)
     return None
@@ -327,10 +327,10 @@ def _reuses(seen: Observed) -> list[tuple[Line, int, int]]:
     )
     reuses, n_tokens = [], 0
     for line in lines:
-        if found := re.search(r"new prompt, .{0,80}(?:task\.n_tokens|n_prompt_tokens) = (\d{1,12})", line.text):
-            n_tokens = int(found[1])
-        elif n_tokens and (found := re.search(r"(?:cache rm|seq_rm) \[(\d{1,12}), end\)", line.text)):
-            reuses.append((line, n_tokens, int(found[1])))
+        if match := re.search(r"new prompt, .{0,80}(?:task\.n_tokens|n_prompt_tokens) = (\d{1,12})", line.text):
+            n_tokens = int(match[1])
+        elif n_tokens and (match := re.search(r"(?:cache rm|seq_rm) \[(\d{1,12}), end\)", line.text)):
+            reuses.append((line, n_tokens, int(match[1])))
             n_tokens = 0
     return reuses
 
@@ -359,8 +359,8 @@ def draft_rejected(seen: Observed) -> Found | None:
     accepted = generated = 0
     last = None
     for line in seen.lines("draft acceptance"):
-        if found := re.search(r"\( {0,12}(\d{1,12}) accepted / {0,12}(\d{1,12}) generated\)", line.text):
-            accepted, generated, last = accepted + int(found[1]), generated + int(found[2]), line
+        if match := re.search(r"\( {0,12}(\d{1,12}) accepted / {0,12}(\d{1,12}) generated\)", line.text):
+            accepted, generated, last = accepted + int(match[1]), generated + int(match[2]), line
     if last is None or generated < FEWEST_DRAFTED or accepted >= FEW_ACCEPTED * generated:
         return None
     return Found((last,), {"share": 100 * accepted / generated, "generated": generated})
@@ -416,11 +416,11 @@ def windows_folder(seen: Observed) -> Found | None:
 def throttled(seen: Observed) -> Found | None:
     """Lines of `nvidia-smi -q -d PERFORMANCE`, where somebody pasted them with the log."""
     for line in seen.log.lines_with(": Active"):
-        found = re.search(
+        match = re.search(
             r"(SW Power Cap|HW Power Brake Slowdown|[HS]W Thermal Slowdown|HW Slowdown) {0,40}: Active", line.text
         )
-        if found:
-            return Found((line,), {"reason": found[1]})
+        if match:
+            return Found((line,), {"reason": match[1]})
     return None
 
 
@@ -435,12 +435,10 @@ def cache_larger_than_weights(seen: Observed) -> Found | None:
 
 def prompt_cache_in_ram(seen: Observed) -> Found | None:
     line = seen.log.last("cache state: ", seen.load.start)
-    found = line and re.search(
-        r"cache state: (\d{1,9}) prompts, (\d{1,9})(?:\.\d{1,6})? MiB \(limits: (\d{1,9})(?:\.\d{1,6})? MiB", line.text
-    )
-    if not found or int(found[2]) * MIB < MUCH_CACHE:
+    pattern = r"cache state: (\d{1,9}) prompts, (\d{1,9})(?:\.\d{1,6})? MiB \(limits: (\d{1,9})(?:\.\d{1,6})? MiB"
+    if not line or not (match := re.search(pattern, line.text)) or int(match[2]) * MIB < MUCH_CACHE:
         return None
-    sizes = {"size": bytes_text(int(found[2]) * MIB), "limit": bytes_text(int(found[3]) * MIB), "n": found[1]}
+    sizes = {"size": bytes_text(int(match[2]) * MIB), "limit": bytes_text(int(match[3]) * MIB), "n": match[1]}
     return Found((line,), sizes)
 
 

@@ -154,8 +154,8 @@ class Observed:
     def _value(self, needle: str, pattern: str) -> str | None:
         """The group of a pattern in the model's own lines, in the first line with a string."""
         for line in self.log.lines_with(needle, self.load.loader, self.load.ends):
-            if found := re.search(pattern, line.text):
-                return found[1]
+            if match := re.search(pattern, line.text):
+                return match[1]
         return None
 
     def _field(self, name: str) -> str | None:
@@ -165,8 +165,8 @@ class Observed:
         )
 
     def _count(self, name: str) -> int | None:
-        found = re.match(r"\d{1,12}", self._field(name) or "")
-        return int(found[0]) if found else None
+        match = re.match(r"\d{1,12}", self._field(name) or "")
+        return int(match[0]) if match else None
 
     @cached_property
     def program(self) -> LoggedProgram:
@@ -185,8 +185,8 @@ class Observed:
             return None
         needle, pattern = patterns[key]
         line = self.log.first(needle)
-        found = line and re.search(pattern, line.text)
-        return found[1] if found else None
+        match = line and re.search(pattern, line.text)
+        return match[1] if match else None
 
     def _build(self) -> str | None:
         """llama.cpp's build: common/common.cpp:402, before it `build: 4205 (c6bc7395) with` (#11819)."""
@@ -195,8 +195,8 @@ class Observed:
             ("version: ", r"version: (\S{1,20} \(build \d{1,8}, commit [0-9a-f]{6,12}\))"),
         ):
             for line in self.log.lines_with(needle, self.load.start, self.load.start + 200_000):
-                if found := re.search(pattern, line.text):
-                    return found[1]
+                if match := re.search(pattern, line.text):
+                    return match[1]
         return None
 
     @cached_property
@@ -207,7 +207,7 @@ class Observed:
             name
             for name, words in BACKENDS.items()
             if any(self.log.has(word, self.load.start) for word in words)
-            or any(one.startswith(name) for one in devices)
+            or any(device.startswith(name) for device in devices)
         )
 
     @cached_property
@@ -225,34 +225,34 @@ class Observed:
         )
 
     def _weights_bytes(self) -> int | None:
-        found = re.match(rf"{NUMBER} (GiB|MiB)", self._field("file size") or self._field("model size") or "")
-        return round(float(found[1]) * UNITS[found[2]]) if found else None
+        match = re.match(rf"{NUMBER} (GiB|MiB)", self._field("file size") or self._field("model size") or "")
+        return round(float(match[1]) * UNITS[match[2]]) if match else None
 
     @cached_property
     def devices(self) -> tuple[LoggedDevice, ...]:
         """GPUs and other devices that llama.cpp uses; each once."""
-        found: dict[str, LoggedDevice] = {}
+        devices: dict[str, LoggedDevice] = {}
         for line in self.lines("using device "):
             if parts := USING_DEVICE.search(line.text):
-                found[parts[1]] = LoggedDevice(parts[1], parts[2], round(float(parts[3]) * MIB))
-        return tuple(found.values())
+                devices[parts[1]] = LoggedDevice(parts[1], parts[2], round(float(parts[3]) * MIB))
+        return tuple(devices.values())
 
     @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
         """What was allocated by the last load; a device's buffers of one kind are summed."""
         lines = [line.text for line in self.log.lines_with("buffer size", self.load.loader, self.load.ends)]
-        found = [
+        old = [
             Buffer(device, "weights", round(float(size) * MIB))
             for device, size in OLD_WEIGHTS.findall("\n".join(lines))
         ]
-        return (*found, *buffers_in("\n".join(lines)), *self._go_buffers())
+        return (*old, *buffers_in("\n".join(lines)), *self._go_buffers())
 
     def _go_buffers(self) -> list[Buffer]:
         totals: dict[tuple[str, str], int] = {}
         for words in GO_KINDS:
             for line in self.log.lines_with(f'"{words}', self._last_start(), self.load.ends):
-                if found := GO_BUFFER.search(line.text):
-                    totals[found[2], GO_KINDS[found[1]]] = round(float(found[3]) * UNITS[found[4]])
+                if match := GO_BUFFER.search(line.text):
+                    totals[match[2], GO_KINDS[match[1]]] = round(float(match[3]) * UNITS[match[4]])
         return [Buffer(device, kind, n_bytes) for (device, kind), n_bytes in totals.items() if n_bytes]
 
     def _last_start(self) -> int:
@@ -290,8 +290,8 @@ class Observed:
     def offloaded(self) -> tuple[Line, int, int] | None:
         """The line about offloaded layers with its two numbers; the first number is what was asked for (A30)."""
         for line in self.log.lines_with("offloaded ", self.load.loader, self.load.ends):
-            if found := OFFLOADED.search(line.text):
-                return line, int(found[1]), int(found[2])
+            if match := OFFLOADED.search(line.text):
+                return line, int(match[1]), int(match[2])
         return None
 
     @cached_property
@@ -309,13 +309,13 @@ class Observed:
     def _layers_by_cache(self) -> Layers | None:
         """Each layer has an equal part of the cache, on its own device unless the cache is kept in RAM."""
         sizes = [*self.log.lines_with("MiB, V (", self.load.loader, self.load.ends)]
-        found = CACHED_LAYERS.search(sizes[0].text) if len(sizes) == 1 else None
-        parts = {one.device: one.n_bytes for one in self.buffers if one.kind == "kv_cache"}
-        if not found or not any(parts.values()):
+        match = CACHED_LAYERS.search(sizes[0].text) if len(sizes) == 1 else None
+        parts = {part.device: part.n_bytes for part in self.buffers if part.kind == "kv_cache"}
+        if not match or not any(parts.values()):
             return None
         if self.bytes_on("weights", host=False) and not self.bytes_on("kv_cache", host=False):
             return None
-        layers = {device: int(found[1]) * n_bytes / sum(parts.values()) for device, n_bytes in parts.items()}
+        layers = {device: int(match[1]) * n_bytes / sum(parts.values()) for device, n_bytes in parts.items()}
         if any(abs(n - round(n)) > 0.05 for n in layers.values()):
             return None
         return Layers({device: round(n) for device, n in layers.items() if round(n)}, "cache")
@@ -342,17 +342,17 @@ class Observed:
     def _slots(self) -> tuple[int | None, int | None, str | None]:
         """tools/server/server-context.cpp:1231; older versions wrote only `initializing slots, n_slots = 4`."""
         line = self.first("n_slots = ")
-        found = line and re.search(
+        match = line and re.search(
             r"n_slots = (\d{1,6})(?:, n_ctx_slot = (\d{1,12}))?(?:, kv_unified = '(\w{4,5})')?", line.text
         )
-        if not found:
+        if not match:
             return None, None, None
-        return int(found[1]), int(found[2]) if found[2] else None, found[3]
+        return int(match[1]), int(match[2]) if match[2] else None, match[3]
 
     def _ollama(self, pattern: re.Pattern[str]) -> int | None:
         line = self.log.line_at(self._last_start()) if self.program.key == "ollama" else None
-        found = line and pattern.search(line.text)
-        return int(found[1]) if found else None
+        match = line and pattern.search(line.text)
+        return int(match[1]) if match else None
 
     def _flash_attn(self) -> str | None:
         """What became of it (llama-context.cpp:550, 553), else what was asked for."""
@@ -363,29 +363,29 @@ class Observed:
 
     def _types(self) -> tuple[str | None, str | None]:
         for line in self.log.lines_with("MiB, V (", self.load.loader, self.load.ends):
-            if found := KV_SIZE.search(line.text):
-                return found[1], found[2]
+            if match := KV_SIZE.search(line.text):
+                return match[1], match[2]
         return None, None
 
     def _threads(self) -> tuple[int | None, int | None]:
         """common/common.cpp:423, `n_threads = 8 (n_threads_batch = 8) / 16`, in the line that has most of it."""
-        found = None
+        match = None
         for line in self.lines("n_threads = "):
             here = re.search(r"n_threads = (\d{1,6})(?: \(n_threads_batch = \d{1,6}\) / (\d{1,6}))?", line.text)
-            found = found or here
+            match = match or here
             if here and here[2]:
                 return int(here[1]), int(here[2])
-        return (int(found[1]), None) if found else (None, None)
+        return (int(match[1]), None) if match else (None, None)
 
     @cached_property
     def rates(self) -> tuple[Rate | None, Rate | None]:
         """Prompt and answer of the requests since the last load, each at the rate that the log prints."""
         timed: tuple[list[Timed], list[Timed]] = ([], [])
         text = self.log.text
-        for found in TIMING.finditer(text, self.load.start):
-            at = found.start()
+        for match in TIMING.finditer(text, self.load.start):
+            at = match.start()
             phase = int(text[max(0, at - 7) : at] != "prompt ")
-            timed[phase].append((int(found[2]), float(found[1]) / 1000, found[3]))
+            timed[phase].append((int(match[2]), float(match[1]) / 1000, match[3]))
         return _rate(timed[0]), _rate(timed[1])
 
 
@@ -398,5 +398,5 @@ def _rate(timed: list[Timed]) -> Rate | None:
     if not timed:
         return None
     rates = [float(rate or n_tokens / seconds) for n_tokens, seconds, rate in timed if seconds]
-    n_tokens, seconds = sum(one[0] for one in timed), sum(one[1] for one in timed)
+    n_tokens, seconds = sum(request[0] for request in timed), sum(request[1] for request in timed)
     return Rate(len(timed), n_tokens, seconds, min(rates, default=None), max(rates, default=None))

@@ -11,7 +11,7 @@ from inferlab.log_reader.text import Line
 from inferlab.units import bytes_text, number_text, rate_text
 
 SEVERITIES = ("fault", "slow", "note")
-HOST = re.compile(r"CPU|AMX|BLAS|Host$|.+_Host$")
+HOST_BUFFERS = re.compile(r"CPU|AMX|BLAS|Host$|.+_Host$")
 """Names of buffers in RAM: CPU, CPU_Mapped, CPU_REPACK, AMX, and a GPU's pinned memory such as CUDA_Host."""
 
 
@@ -162,10 +162,10 @@ class LogReport:
     @property
     def table(self) -> dict[str, dict[str, int]]:
         """Device -> kind (weights, kv_cache, compute, output) -> bytes, in the order of the log."""
-        found: dict[str, dict[str, int]] = {}
+        by_device: dict[str, dict[str, int]] = {}
         for buffer in self.buffers:
-            found.setdefault(buffer.device, {})[buffer.kind] = buffer.n_bytes
-        return found
+            by_device.setdefault(buffer.device, {})[buffer.kind] = buffer.n_bytes
+        return by_device
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -178,11 +178,11 @@ class LogReport:
         head = [f"{self.title}; {len(self.findings)} findings, from the last of {self.n_loads} loads"]
         rows = [f"  {name}: {_kinds(kinds)}" for name, kinds in self.table.items()]
         rates = [f"  {what}: {rate.text}" for what, rate in self._rates() if rate]
-        found = [
-            f"{one.severity}: {one.what} (line {', '.join(str(line.number) for line in one.lines)})"
-            for one in self.findings
+        findings = [
+            f"{finding.severity}: {finding.what} (line {', '.join(str(line.number) for line in finding.lines)})"
+            for finding in self.findings
         ]
-        return "\n".join([*head, *rows, *rates, *found, *(f"unknown: {what}" for what in self.unknown)])
+        return "\n".join([*head, *rows, *rates, *findings, *(f"unknown: {what}" for what in self.unknown)])
 
     @property
     def share_on_devices(self) -> float | None:
@@ -190,7 +190,7 @@ class LogReport:
         weights = self.model.weights_bytes
         if not weights or not any(buffer.kind == "weights" for buffer in self.buffers):
             return None
-        on_device = (one.n_bytes for one in self.buffers if one.kind == "weights" and not on_host(one.device))
+        on_device = (part.n_bytes for part in self.buffers if part.kind == "weights" and not on_host(part.device))
         return min(1.0, sum(on_device) / weights)
 
     @property
@@ -213,7 +213,7 @@ class LogReport:
 
 def on_host(device: str) -> bool:
     """Whether a buffer of that name lies in RAM."""
-    return bool(HOST.match(device))
+    return bool(HOST_BUFFERS.match(device))
 
 
 def _kinds(kinds: dict[str, int]) -> str:

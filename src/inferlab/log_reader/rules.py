@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from inferlab.facts import read_table
 from inferlab.log_reader.advice import still_to_do
@@ -44,25 +45,23 @@ def rules() -> dict[str, Rule]:
 
 
 def _rule(name: str, entry: dict) -> Rule:
-    lists = {key: tuple(entry.get(key, ())) for key in ("any", "unless", "fix", "source")}
-    words = {key: entry[key] for key in ("severity", "what")} | {
-        key: entry.get(key, "") for key in ("pattern", "when", "page")
-    }
+    words = {key: entry.get(key, "") for key in ("page", "pattern", "when")}
+    lists: dict[str, Any] = {key: tuple(entry.get(key, ())) for key in ("any", "unless", "fix", "source")}
     fixes = {key.removeprefix("fix_"): tuple(value) for key, value in entry.items() if key.startswith("fix_")}
-    return Rule(name, fixes=fixes, **lists, **words)
+    return Rule(name, entry["severity"], entry["what"], fixes=fixes, **lists, **words)
 
 
 def findings_in(seen: Observed) -> tuple[LogFinding, ...]:
     """What the rules find in a log, what matters most first."""
-    found = {name: match for name, rule in rules().items() if (match := _match(rule, seen))}
-    kept = [rules()[name] for name in found if not set(rules()[name].unless) & (set(found) | _faults(found, name))]
+    shown = {name: lines for name, rule in rules().items() if (lines := _match(rule, seen))}
+    kept = [rules()[name] for name in shown if not set(rules()[name].unless) & (set(shown) | _faults(shown, name))]
     kept.sort(key=lambda rule: SEVERITIES.index(rule.severity))
-    return tuple(_finding(rule, found[rule.id], seen) for rule in kept)
+    return tuple(_finding(rule, shown[rule.id], seen) for rule in kept)
 
 
-def _faults(found: Iterable[str], but: str) -> set[str]:
+def _faults(names: Iterable[str], but: str) -> set[str]:
     """{"fault"} where something failed by another rule."""
-    return {"fault"} & {rules()[name].severity for name in found if name != but}
+    return {"fault"} & {rules()[name].severity for name in names if name != but}
 
 
 def message_in(seen: Observed) -> bool:
@@ -82,15 +81,15 @@ def _match(rule: Rule, seen: Observed) -> Found | None:
 def _read(rule: Rule, line: Line) -> Found | None:
     if not rule.pattern:
         return Found((line,))
-    found = re.search(rule.pattern, line.text)
-    return Found((line,), {name: value or "" for name, value in found.groupdict().items()}) if found else None
+    match = re.search(rule.pattern, line.text)
+    return Found((line,), {name: value or "" for name, value in match.groupdict().items()}) if match else None
 
 
-def _finding(rule: Rule, found: Found, seen: Observed) -> LogFinding:
+def _finding(rule: Rule, shown: Found, seen: Observed) -> LogFinding:
     page, _, anchor = rule.page.partition("#")
-    what = rule.what.format(**found.values)
+    what = rule.what.format(**shown.values)
     fix = fix_for(rule, seen.program.key, seen)
-    return LogFinding(rule.id, rule.severity, what, found.lines, fix, page, anchor, rule.source)
+    return LogFinding(rule.id, rule.severity, what, shown.lines, fix, page, anchor, rule.source)
 
 
 def fix_for(rule: Rule, program: str, seen: Observed | None = None) -> tuple[str, ...]:
@@ -107,7 +106,7 @@ def _named(sentence: str, program: str) -> str:
     names = {name: name_in(name, program) for name in SETTING.findall(sentence)}
     if not all(names.values()):
         return ""
-    return TWICE.sub(r"\1", SETTING.sub(lambda found: f"`{names[found[1]]}`", sentence))
+    return TWICE.sub(r"\1", SETTING.sub(lambda match: f"`{names[match[1]]}`", sentence))
 
 
 def name_in(setting: str, program: str) -> str:

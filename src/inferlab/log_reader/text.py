@@ -85,23 +85,27 @@ class LogText:
         return self.text.rfind("\n", 0, at) + 1
 
 
-def read(log: str | bytes | Path) -> LogText:
+def read(log: str | bytes | os.PathLike[str]) -> LogText:
     """The text of a log.
 
     log  a path; or the content of a file, as text or bytes; or the name of a file, if there is such a file
 
     Raises UnreadableLog for a file that cannot be read, for a model, and where there is no text.
     """
-    path = log if isinstance(log, os.PathLike) else _named_file(log)
-    data = _bytes_of(Path(path)) if path is not None else log
-    _refuse_a_model(data)
+    if isinstance(log, os.PathLike):
+        return _log_text(_bytes_of(Path(log)), f"{log}")
+    path = _named_file(log)
+    return _log_text(_bytes_of(path), f"{path}") if path else _log_text(log, "the text")
+
+
+def _log_text(data: str | bytes, source: str) -> LogText:
+    if GGUF.match(data[:8].decode("latin-1") if isinstance(data, bytes) else data):
+        raise UnreadableLog(A_MODEL)
     text = _decoded(data) if isinstance(data, bytes) else data
     text = CONTROL.sub(_kept, COLOUR.sub("", _unwrapped(text.lstrip("\ufeff").replace("\r\n", "\n"))))
     if not text.strip():
-        raise UnreadableLog(
-            f"There is nothing to read: {path or 'the text'} is empty. Paste the log from its first line on."
-        )
-    return LogText(text, _shapes(text), [found.start() for found in re.finditer("\n", text)])
+        raise UnreadableLog(f"There is nothing to read: {source} is empty. Paste the log from its first line on.")
+    return LogText(text, _shapes(text), [match.start() for match in re.finditer("\n", text)])
 
 
 def _shapes(text: str) -> bytes:
@@ -126,8 +130,8 @@ def _unwrapped(text: str) -> str:
 
 def _message(line: str) -> str:
     try:
-        found = flat_json(line)
-        message = found.get("log", found.get("msg"))
+        record = flat_json(line)
+        message = record.get("log", record.get("msg"))
     except (ValueError, AttributeError, RecursionError):
         return line
     return message.rstrip("\n").replace("\n", " ") if isinstance(message, str) else line
@@ -146,11 +150,6 @@ def _named_file(log: str | bytes) -> Path | None:
         return Path(name) if Path(name).is_file() else None
     except (OSError, ValueError):
         return None
-
-
-def _refuse_a_model(data: str | bytes) -> None:
-    if GGUF.match(data[:8].decode("latin-1") if isinstance(data, bytes) else data):
-        raise UnreadableLog(A_MODEL)
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -17,13 +17,13 @@ from inferlab.errors import InvalidSettings
 from inferlab.machine import Link, Machine, far_devices
 from inferlab.model import kernels
 from inferlab.model.ggml_types import padded
-from inferlab.model.gguf import Model, ModelCard, Tensor
+from inferlab.model.gguf import Model, ModelCard, Shape, Tensor
 from inferlab.model.kernels import Matrices, placed_by_bytes
-from inferlab.model.synthetic_model import parse_file_name, shape
+from inferlab.model.synthetic_model import shape
 from inferlab.settings import Settings
 from inferlab.shown import Shown
 
-MOST_KERNELS = 2  # sets of kernels that a badge has room for
+MOST_KERNELS = 2  # sets of kernels that a badge has space for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,6 @@ class Measurement(Shown):
     waiting   what was set of how long the worker's threads spin, by variable; empty where that was not recorded
     """
 
-    made_with = None  # the tool, where it was not this library; a field of `Run` alone
-
     model: ModelCard
     settings: Settings
     machine: Machine
@@ -50,6 +48,11 @@ class Measurement(Shown):
     weights: tuple[Matrices, ...] = ()
     turn: Turn | None = None
     waiting: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def made_with(self) -> str | None:
+        """The tool, where it was not this library; a field of `Run` alone."""
+        return None
 
     @property
     def badge(self) -> str:
@@ -68,7 +71,7 @@ class Measurement(Shown):
     def matrices(self) -> tuple[Matrices, ...]:
         """`weights`; where they were not recorded, those of a shape as far as its buffers decide them."""
         sizes = {b.device: b.n_bytes for b in self.buffers if b.kind == "weights"}
-        return self.weights or placed_by_bytes(_tensors_of_shape(self.model.file), sizes)
+        return self.weights or placed_by_bytes(_tensors_of_shape(self.model.shape), sizes)
 
     def kernel_bytes(self, n_tokens: int) -> dict[tuple[str, str], int]:
         """(type, kernel) -> bytes of the matrices that a processor multiplied with n_tokens at once; {} if unknown."""
@@ -101,7 +104,7 @@ class Measurement(Shown):
 
 def common_badge(measurements: Sequence[Measurement]) -> str:
     """One badge for several measurements on one machine: the first one's, with the kernels of all."""
-    texts = dict.fromkeys(filter(None, (one.kernels_text for one in measurements)))
+    texts = dict.fromkeys(filter(None, (measurement.kernels_text for measurement in measurements)))
     known = " or ".join(texts) if len(texts) <= MOST_KERNELS else "different ones"
     return "; kernels: ".join(filter(None, (measurements[0].machine_badge, known)))
 
@@ -122,10 +125,9 @@ def common_fields(engine: Engine, opening: Opening, header: Model) -> dict[str, 
 
 
 @cache
-def _tensors_of_shape(file: str) -> tuple[Tensor, ...]:
-    """The tensors of a shape by the name of its file; () for other files."""
-    parts = parse_file_name(file)
-    return shape(parts[0], parts[1], **parts[2]).tensors if parts else ()
+def _tensors_of_shape(made: Shape | None) -> tuple[Tensor, ...]:
+    """The tensors of a recorded shape; () for other models."""
+    return shape(made.name, made.mix, **made.dimensions).tensors if made else ()
 
 
 def with_context(settings: Settings, n_prompt: int, n_gen: int, n_sequences: int | None = None) -> Settings:
@@ -141,11 +143,11 @@ def with_context(settings: Settings, n_prompt: int, n_gen: int, n_sequences: int
         return settings.but(n_seq_max=n_sequences, n_ctx=settings.n_ctx or n_sequences * cells)
     if settings.n_ctx is None:
         return settings.but(n_ctx=cells)
-    _require_room(settings.n_ctx, n_prompt, n_gen)
+    _require_cells(settings.n_ctx, n_prompt, n_gen)
     return settings
 
 
-def _require_room(n_ctx: int, n_prompt: int, n_gen: int) -> None:
+def _require_cells(n_ctx: int, n_prompt: int, n_gen: int) -> None:
     if n_ctx < n_prompt + n_gen:
         raise InvalidSettings(
             f"n_ctx={n_ctx} cannot hold a prompt of {n_prompt} tokens and an answer of {n_gen}. "

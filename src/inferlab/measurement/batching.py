@@ -16,6 +16,7 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.queued import queued
+from inferlab.measurement.turns import alternating
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
@@ -92,9 +93,9 @@ def batched_decode(
         opening = engine.open(path, with_context(settings, n_prompt, n_gen + 1, max(sizes)))
         first = share_prompt(engine, n_prompt, max(sizes))
         seconds: dict[int, list[float]] = {size: [] for size in sizes}
-        for _ in track(range(repeats), repeats, f"decoding {header.name}", progress):
-            for size in sizes:
-                seconds[size] += _step_seconds(engine, size, n_prompt, n_gen, first)
+        rounds = track(range(repeats), repeats, f"decoding {header.name}", progress)
+        for size in alternating(sizes, rounds):
+            seconds[size] += _step_seconds(engine, size, n_prompt, n_gen, first)
         common = common_fields(engine, opening, header)
     points = tuple(BatchPoint(size, tuple(seconds[size])) for size in sizes)
     return BatchedDecode(**common, n_prompt=n_prompt, points=points)

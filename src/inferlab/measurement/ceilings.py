@@ -23,7 +23,7 @@ from statistics import median
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
-from inferlab.machine import Ceiling, last_level_cache_bytes, physical_cores, ram_bytes
+from inferlab.machine import HOST_DEVICE, Ceiling, last_level_cache_bytes, physical_cores, ram_bytes
 from inferlab.measurement.page_cache import empty_cache
 from inferlab.measurement.queued import queued
 from inferlab.units import MIB
@@ -47,7 +47,7 @@ class LinkCeiling:
 
 
 def ceiling(
-    device: str = "host",
+    device: str = HOST_DEVICE,
     n_threads: int | None = None,
     types: Sequence[str] = TYPES,
     seconds: float = 0.25,
@@ -59,9 +59,9 @@ def ceiling(
     Raises EngineRefused for a device that llama.cpp does not have, or that has too little free memory.
     """
     engine = engine or default_engine()
-    host = device == "host"
+    host = device == HOST_DEVICE
     threads = (n_threads or physical_cores()) if host else None
-    reading = host_bandwidth(threads, seconds) if host else device_bandwidth(device, seconds, engine)
+    reading = host_bandwidth(threads, seconds) if threads else device_bandwidth(device, seconds, engine)
     rates = {type: matrix_rate(device, type, threads, seconds, engine) for type in types}
     return Ceiling(
         device,
@@ -72,11 +72,14 @@ def ceiling(
     )
 
 
-def highest(*found: Ceiling) -> Ceiling:
+def highest(*ceilings: Ceiling) -> Ceiling:
     """The highest rates of several measurements of one device: a disturbance during one of them lowers none."""
-    rates = {type: max(one.matrix_flops_per_second[type] for one in found) for type in found[0].matrix_flops_per_second}
-    reading = max(one.bandwidth_bytes_per_second for one in found)
-    return replace(found[0], bandwidth_bytes_per_second=reading, matrix_flops_per_second=rates)
+    rates = {
+        type: max(each.matrix_flops_per_second[type] for each in ceilings)
+        for type in ceilings[0].matrix_flops_per_second
+    }
+    reading = max(each.bandwidth_bytes_per_second for each in ceilings)
+    return replace(ceilings[0], bandwidth_bytes_per_second=reading, matrix_flops_per_second=rates)
 
 
 def allowed(ceiling: Ceiling, type: str, flop_per_byte: float) -> float:
@@ -165,4 +168,4 @@ def _pass_seconds(pool: ThreadPoolExecutor, starts: list[int], share: int, secon
 
 
 def _ggml_name(device: str) -> str:
-    return "CPU" if device == "host" else device
+    return "CPU" if device == HOST_DEVICE else device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -13,6 +14,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.page_cache import cached_share, empty_cache, fill_cache, read_once
 from inferlab.measurement.queued import queued
+from inferlab.measurement.turns import in_turns
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -61,11 +63,6 @@ class ColdStart(Measurement):
             return f"page cache {self.page_cache}, unconfirmed"
         return f"{100 * self.cached_before:.0f} % of the file cached"
 
-    @property
-    def unexplained_seconds(self) -> float:
-        """Wall time that no phase accounts for: pipes and bookkeeping."""
-        return self.wall_seconds - sum(self.phases.values())
-
 
 @dataclass(frozen=True)
 class ColdStartPairs(Shown):
@@ -81,7 +78,7 @@ class ColdStartPairs(Shown):
 
     def seconds(self, *phases: str) -> tuple[list[float], list[float]]:
         """Seconds of some phases together, empty and full, by pair; without any phase, of the whole start."""
-        return [_seconds(one, phases) for one in self.empty], [_seconds(one, phases) for one in self.full]
+        return [_seconds(start, phases) for start in self.empty], [_seconds(start, phases) for start in self.full]
 
     def n_slower_when_empty(self, *phases: str) -> int:
         """Pairs in which those phases took longer with the empty page cache."""
@@ -129,11 +126,7 @@ def cold_start_pairs(
 
     Raises what `cold_start` raises.
     """
-    starts: dict[str, list[ColdStart]] = {"empty": [], "full": []}
-    for index in range(n_pairs):
-        for page_cache in ("empty", "full") if index % 2 == 0 else ("full", "empty"):
-            starts[page_cache].append(cold_start(model, settings, page_cache))
-    return ColdStartPairs(tuple(starts["empty"]), tuple(starts["full"]))
+    return ColdStartPairs(*in_turns(partial(cold_start, model, settings), ("empty", "full"), range(n_pairs)))
 
 
 def _median_start(starts: tuple[ColdStart, ...]) -> ColdStart:

@@ -14,10 +14,12 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.queued import queued
+from inferlab.measurement.turns import alternating
 from inferlab.model.find import find_model
 from inferlab.model.ggml_types import CELL_STEP, padded
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
+from inferlab.statistics import Comparison, compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +85,8 @@ def decode_in_turns(
 ) -> tuple[DepthScaling, ...]:
     """`decode_at_depths` for several settings, each in an engine of its own, which take turns at every depth.
 
-    Each of `rounds` decodes n_gen tokens with every setting, one setting after another, so that whatever disturbs the
-    machine for a while disturbs all of them. `engines` are new ones unless given.
+    Each of `rounds` decodes n_gen tokens with every setting, every second round in reversed order. `engines` are new
+    ones unless given.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
     path, cells = find_model(model), sorted(cells)
@@ -98,28 +100,27 @@ def decode_in_turns(
             for engine in engines:
                 engine.step(entries_of(prompt[filled:depth], filled))
             filled = depth
-            for _ in range(rounds):
-                for engine, found in zip(engines, seconds, strict=True):
-                    found[n_cells] += _token_seconds(engine, prompt, depth, n_gen)
+            for place in alternating(range(len(engines)), range(rounds)):
+                seconds[place][n_cells] += _token_seconds(engines[place], prompt, depth, n_gen)
         header = read_gguf(path)
         common = [common_fields(engine, opening, header) for engine, opening in zip(engines, openings, strict=True)]
-    return tuple(DepthScaling(**one, seconds=found) for one, found in zip(common, seconds, strict=True))
+    return tuple(DepthScaling(**known, seconds=times) for known, times in zip(common, seconds, strict=True))
 
 
-def round_ratios(one: DepthScaling, other: DepthScaling, cells: int, rounds: int) -> tuple[float, ...]:
-    """Seconds of `one` over those of `other` at one depth, round by round, for two results of `decode_in_turns`.
+def compare_rounds(before: DepthScaling, after: DepthScaling, cells: int, rounds: int) -> Comparison:
+    """The rates of `after` over those of `before` at one depth, round by round, for two results of `decode_in_turns`.
 
     Raises InvalidSettings where the tokens are not the same number in each of `rounds`.
     """
-    sides = [one.seconds[cells], other.seconds[cells]]
+    sides = [before.seconds[cells], after.seconds[cells]]
     if len(sides[0]) != len(sides[1]) or rounds < 1 or len(sides[0]) % rounds:
         raise InvalidSettings(
             f"{len(sides[0])} and {len(sides[1])} tokens are not the same number in each of {rounds} rounds. "
             "Give the rounds of `decode_in_turns`."
         )
     n = len(sides[0]) // rounds
-    sums = [[sum(side[i : i + n]) for i in range(0, len(side), n)] for side in sides]
-    return tuple(a / b for a, b in zip(*sums, strict=True))
+    slow, fast = ([sum(side[i : i + n]) for i in range(0, len(side), n)] for side in sides)
+    return compared(fast, slow)
 
 
 @queued

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
@@ -91,7 +90,7 @@ class Fidelity(Measurement):
         """
         if (self.n_tokens, self.reference_nats) != (other.n_tokens, other.reference_nats):
             raise InvalidSettings("Two files are compared only on one text with one reference. Measure both again.")
-        return _mean([own - one for own, one in zip(self.kl_nats, other.kl_nats, strict=True)])
+        return _mean([own - theirs for own, theirs in zip(self.kl_nats, other.kl_nats, strict=True)])
 
     @cached_property
     def kl_percentiles(self) -> dict[float, float]:
@@ -194,20 +193,26 @@ def fidelities(
         _require_one_vocabulary(own, full)
     with engine.exclusive(), _reference_loaded(engine, path, _chunk_settings(files[0][1], n_ctx, full)):
         return tuple(
-            _fidelity(engine, file, _chunk_settings(settings, n_ctx, full), full, text, n_chunks)
+            _fidelity(engine, file, _chunk_settings(settings, n_ctx, full), n_ctx, full, text, n_chunks)
             for file, settings in files
         )
 
 
 def _fidelity(
-    engine: LlamaEngine, file: Path, settings: Settings, full: Model, text: str | Path | None, n_chunks: int | None
+    engine: LlamaEngine,
+    file: Path,
+    settings: Settings,
+    n_ctx: int,
+    full: Model,
+    text: str | Path | None,
+    n_chunks: int | None,
 ) -> Fidelity:
     """A model compared with the reference that is loaded."""
-    own, opening, n_ctx = read_gguf(file), engine.open(file, settings), settings.n_ctx
+    own, opening = read_gguf(file), engine.open(file, settings)
     chunks = _chunks(engine, text, n_ctx, n_chunks)
     parts = [engine.compare(chunk, n_ctx // 2 + 1) for chunk in track(chunks, len(chunks), f"reading {own.name}")]
     columns = {name: tuple(value for part in parts for value in part[name]) for name in parts[0]}
-    return Fidelity(**common_fields(engine, opening, own), reference=full.card(), n_ctx=n_ctx, **columns)
+    return Fidelity(**(common_fields(engine, opening, own) | columns), reference=full.card(), n_ctx=n_ctx)
 
 
 @queued
@@ -235,7 +240,7 @@ def perplexity(
         return _exponential(_mean([nats for chunk in scored for nats in engine.score(chunk, n_ctx // 2 + 1)]))
 
 
-def bits_per_byte(text: str, model: str | Path | None = None, engine: Engine | None = None) -> float:
+def bits_per_byte(text: str, model: str | Path | None = None, engine: LlamaEngine | None = None) -> float:
     """Bits that `model` needs for each byte of `text` (UTF-8); comparable between vocabularies.
 
     The text is cut into chunks of 512 tokens, each opened by the model's first token; every token counts.
@@ -249,7 +254,7 @@ def token_nats(
     text: str,
     model: str | Path | None = None,
     settings: Settings | None = None,
-    engine: Engine | None = None,
+    engine: LlamaEngine | None = None,
 ) -> tuple[float, ...]:
     """-ln(probability) of each token of `text`, in the chunks of `bits_per_byte`.
 

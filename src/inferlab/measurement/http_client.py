@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from inferlab.errors import EngineRefused, EngineTimeout
 
 DATA = b"data: "
+JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,10 @@ def stream(host: str, port: int, path: str, body: dict[str, Any], seconds: float
 
     Raises EngineRefused for an error of the server or a broken stream, EngineTimeout after `seconds` without a byte.
     """
-    connection = HTTPConnection(host, port, timeout=seconds)
     text = json.dumps(body)
-    try:
-        connection.connect()
+    with _connected(host, port, seconds) as connection:
         sent = time.perf_counter()
-        connection.request("POST", path, text, {"Content-Type": "application/json"})
+        connection.request("POST", path, text, JSON)
         response = connection.getresponse()
         answer = Stream(sent, time.perf_counter())
         _require_stream(response)
@@ -56,12 +56,6 @@ def stream(host: str, port: int, path: str, body: dict[str, Any], seconds: float
         if not (answer.events and answer.events[-1].data.get("stop")):
             raise ValueError("the last event is missing")
         return answer
-    except TimeoutError as error:
-        raise EngineTimeout(f"{host}:{port} sent nothing for {seconds:.0f} s. Allow more time for it.") from error
-    except (OSError, HTTPException, ValueError) as error:
-        raise EngineRefused(f"The answer of {host}:{port} broke off: {error!r}. Look at the server's log.") from error
-    finally:
-        connection.close()
 
 
 def whole_answer(host: str, port: int, path: str, body: dict[str, Any], seconds: float = 120.0) -> dict[str, Any]:
@@ -69,14 +63,22 @@ def whole_answer(host: str, port: int, path: str, body: dict[str, Any], seconds:
 
     Raises EngineRefused for an error of the server or an answer that is no object, EngineTimeout after `seconds`.
     """
-    connection = HTTPConnection(host, port, timeout=seconds)
-    try:
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    with _connected(host, port, seconds) as connection:
+        connection.request("POST", path, json.dumps(body), JSON)
         response = connection.getresponse()
         said = response.read()
         if response.status != 200:
             raise EngineRefused(f"The server answered {response.status}: {said[:500]!r}. Send what it takes.")
         return _object(said)
+
+
+@contextmanager
+def _connected(host: str, port: int, seconds: float) -> Iterator[HTTPConnection]:
+    """A connection; what goes wrong with it becomes an error of the engine."""
+    connection = HTTPConnection(host, port, timeout=seconds)
+    try:
+        connection.connect()
+        yield connection
     except TimeoutError as error:
         raise EngineTimeout(f"{host}:{port} sent nothing for {seconds:.0f} s. Allow more time for it.") from error
     except (OSError, HTTPException, ValueError) as error:
@@ -101,9 +103,9 @@ def _events(response: HTTPResponse) -> Iterator[Event]:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    data = json.loads(text)
+    if not isinstance(data, dict):
         raise ValueError(f"an event holds {text[:60]!r}, not an object")
-    if "error" in found:
-        raise EngineRefused(f"The server sent an error in its stream: {found['error']}. Send what it takes.")
-    return found
+    if "error" in data:
+        raise EngineRefused(f"The server sent an error in its stream: {data['error']}. Send what it takes.")
+    return data

@@ -20,14 +20,10 @@ from inferlab.statistics import least_squares
 
 @dataclass(frozen=True)
 class Line:
-    """Seconds of a token as a straight line in the number of cells: seconds + seconds_per_cell * n_cells.
-
-    r_squared is 1 if all levels lie on the line, and None for fewer than three levels.
-    """
+    """Seconds of a token as a straight line in the number of cells: seconds + seconds_per_cell * n_cells."""
 
     seconds: float
     seconds_per_cell: float
-    r_squared: float | None
 
     def at(self, n_cells: float) -> float:
         """Seconds of a token for which attention reads `n_cells`."""
@@ -36,11 +32,11 @@ class Line:
 
 def steps(passes: Sequence[Pass], n_prompt: int) -> dict[int, tuple[float, ...]]:
     """Engine time of every decoded token of all passes, by the cells that attention read for it."""
-    found: dict[int, list[float]] = {}
+    by_cells: dict[int, list[float]] = {}
     for pass_ in passes:
         for index, seconds in enumerate(pass_.decode_seconds, n_prompt + 1):
-            found.setdefault(padded(index), []).append(seconds)
-    return {cells: tuple(found[cells]) for cells in sorted(found)}
+            by_cells.setdefault(padded(index), []).append(seconds)
+    return {cells: tuple(by_cells[cells]) for cells in sorted(by_cells)}
 
 
 def levels(*measured: Run | DepthScaling) -> dict[int, float]:
@@ -49,9 +45,13 @@ def levels(*measured: Run | DepthScaling) -> dict[int, float]:
     Disturbances, such as another program or an interrupt, only make tokens longer.
     """
     all_seconds: dict[int, list[float]] = {}
-    for one in measured:
-        found = one.seconds if isinstance(one, DepthScaling) else steps(one.passes, one.n_prompt)
-        for cells, seconds in found.items():
+    for measurement in measured:
+        by_cells = (
+            measurement.seconds
+            if isinstance(measurement, DepthScaling)
+            else steps(measurement.passes, measurement.n_prompt)
+        )
+        for cells, seconds in by_cells.items():
             all_seconds.setdefault(cells, []).extend(seconds)
     return {cells: sorted(all_seconds[cells])[len(all_seconds[cells]) // 10] for cells in sorted(all_seconds)}
 
@@ -59,4 +59,4 @@ def levels(*measured: Run | DepthScaling) -> dict[int, float]:
 def line(level: Mapping[int, float]) -> Line:
     """The least-squares line through the levels of two or more 256-cell steps."""
     fit = least_squares(list(level), list(level.values()))
-    return Line(fit.intercept, fit.slope, fit.r_squared)
+    return Line(fit.intercept, fit.slope)

@@ -13,7 +13,6 @@ The prefill gives a run's first token, so n_gen generated tokens are n_gen - 1 d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,15 +30,6 @@ from inferlab.measurement.llama_bench_rows import (
     samples_fields,
 )
 from inferlab.measurement.run import QUANTITIES, Run
-from inferlab.records import write_whole
-
-
-def export_llama_bench(runs: Run | Iterable[Run], path: str | Path) -> Path:
-    """Write runs as llama-bench's JSON, or as JSON lines if the name ends in .jsonl. Raises RecordError."""
-    rows = [row for run in ([runs] if isinstance(runs, Run) else runs) for row in to_rows(run)]
-    lines = [json.dumps(row) for row in rows]
-    text = "\n".join(lines) if Path(path).suffix == ".jsonl" else "[\n" + ",\n".join(lines) + "\n]"
-    return write_whole(path, text + "\n")
 
 
 def import_llama_bench(path: str | Path, *, leave_out: bool = False) -> tuple[Run, ...]:

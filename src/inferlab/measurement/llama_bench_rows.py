@@ -138,8 +138,8 @@ def _request_fields(row: Row) -> list[Any]:
 
 
 def _run_fields(prompt: Row | None, decode: Row | None) -> dict[str, Any]:
-    row = prompt or decode
-    n_prompt = prompt["n_prompt"] if prompt else decode["n_depth"]
+    row = next(filter(None, (prompt, decode)))
+    n_prompt = row["n_prompt"] or row["n_depth"]
     n_decoded = decode["n_gen"] if decode else 0
     times = zip_longest(*(row["samples_ns"] if row else () for row in (prompt, decode)))
     return {
@@ -227,14 +227,14 @@ def _machine(row: Row) -> Machine:
 def parsed_rows(text: str, path: str | Path) -> list[Any]:
     """The rows of a JSON array, or of one JSON object per line."""
     try:
-        found = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
+        rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
     except (ValueError, RecursionError) as error:
         raise RecordError(
             f"{path} is not llama-bench's JSON: {error}. Run llama-bench with -o json or -o jsonl, and let it finish."
         ) from error
-    if not found:
+    if not rows:
         raise RecordError(f"{path} holds no row: llama-bench was stopped before its first result. Run it again.")
-    return found
+    return rows
 
 
 def checked(row: Any, number: int) -> Row:

@@ -89,14 +89,15 @@ def occupied(
     Raises DeviceUnavailable if the driver does not report the count, InvalidSettings, ModelError and EngineError.
     """
     engine, path = engine or default_engine(), find_model(model)
-    settings = settings if settings.n_ctx else settings.but(n_ctx=2 * N_PROMPT)
+    n_ctx = settings.n_ctx or 2 * N_PROMPT
+    settings = settings.but(n_ctx=n_ctx)
     with engine.exclusive():
         used = used_devices(settings, engine.machine().devices)
         card = _selected_device(device, used)
         engine.close()
         before = _stable_used_bytes(card)
         buffers = engine.open(path, settings).buffers
-        engine.generate(engine.random_prompt(min(N_PROMPT, settings.n_ctx - N_GEN)), N_GEN)
+        engine.generate(engine.random_prompt(min(N_PROMPT, n_ctx - N_GEN)), N_GEN)
         after = vram_used_bytes(card)
     own = sum(buffer.n_bytes for buffer in buffers if buffer.device == card.name)
     return Occupied(card.name, f"gpu{used.index(card)}", before, after, own)
@@ -108,22 +109,23 @@ def context_bytes(device: str | None = None, engine: Engine | None = None) -> in
     Raises as `occupied` does, and DeviceUnavailable if the difference is not positive: another program freed memory.
     """
     settings = Settings(n_ctx=2 * N_PROMPT, devices=(device,) if device else None)
-    found = occupied(tiny_model(), settings, device, engine)
-    if found.outside_buffers_bytes <= 0:
+    measured = occupied(tiny_model(), settings, device, engine)
+    if measured.outside_buffers_bytes <= 0:
         raise DeviceUnavailable(
-            f"The driver counted {found.grown_bytes} bytes more on {found.device}, not more than the "
-            f"{found.buffers_bytes} that llama.cpp allocated: another program freed memory. Close it and measure again."
+            f"The driver counted {measured.grown_bytes} bytes more on {measured.device}, not more than the "
+            f"{measured.buffers_bytes} that llama.cpp allocated: another program freed memory. Close it and measure "
+            "again."
         )
-    return found.outside_buffers_bytes
+    return measured.outside_buffers_bytes
 
 
 def _selected_device(name: str | None, used: tuple[Device, ...]) -> Device:
-    found = [device for device in used if name in (None, device.name) and device.backend != "RPC"]
-    if len(found) == 1:
-        return found[0]
+    cards = [device for device in used if name in (None, device.name) and device.backend != "RPC"]
+    if len(cards) == 1:
+        return cards[0]
     known = ", ".join(device.name for device in used) or "none"
-    if len(found) > 1:
-        raise InvalidSettings(f"The settings use several devices: {known}. Say which one: device={found[0].name!r}.")
+    if len(cards) > 1:
+        raise InvalidSettings(f"The settings use several devices: {known}. Say which one: device={cards[0].name!r}.")
     what = f"The settings do not use a GPU {name!r}" if name else "The settings use no GPU"
     raise DeviceUnavailable(f"{what}; they use {known}. Totals need a driver that counts a GPU's memory.")
 
@@ -161,7 +163,7 @@ class Residence:
     locked_bytes: int
 
 
-def read_residence(pid: int, file: str | Path, root: Path = Path("/proc")) -> Residence | None:
+def read_residence(pid: int | None, file: str | Path, root: Path = Path("/proc")) -> Residence | None:
     """Resident bytes of process `pid`, those of `file` separately; None where the system does not report them."""
     try:
         text = (root / str(pid) / "smaps").read_text(encoding="utf-8", errors="replace")
@@ -186,7 +188,8 @@ def read_residence(pid: int, file: str | Path, root: Path = Path("/proc")) -> Re
 
 def _mappings(text: str) -> Iterator[tuple[str, dict[str, int]]]:
     """(file or "", bytes by field) of each mapping: first its address range, then a name and kB for each field."""
-    name, sizes = "", {}
+    name = ""
+    sizes: dict[str, int] = {}
     for line in text.splitlines():
         words = line.split(maxsplit=5)
         if words and not words[0].endswith(":"):

@@ -36,8 +36,8 @@ def kv_cache_placement(
 
 def graph_splits(opening: Opening) -> int | None:
     """The number of parts into which llama.cpp divides a pass over one token, from its log; None if not logged."""
-    found = GRAPH_SPLITS.findall(opening.log)
-    return int(found[-1]) if found else None
+    counts = GRAPH_SPLITS.findall(opening.log)
+    return int(counts[-1]) if counts else None
 
 
 def link_bytes_per_token(
@@ -72,7 +72,7 @@ def link_bytes_of_prompt(
     engine.open(find_model(model), with_context(settings, n_prompt, 1))
     prompt = engine.random_prompt(n_prompt)
     _, *counts = (_loopback_bytes(engine, prompt, 1) for _ in range(3))
-    return None if None in counts else min(counts)
+    return min((count for count in counts if count is not None), default=None)
 
 
 def full_context_response(model: str | Path | None, settings: Settings, engine: LlamaEngine | None = None) -> str:
@@ -80,7 +80,7 @@ def full_context_response(model: str | Path | None, settings: Settings, engine: 
     engine = engine or default_engine()
     chosen = engine.open(find_model(model), settings).settings
     try:
-        engine.generate(engine.random_prompt(chosen.n_ctx), 2)
+        engine.generate(engine.random_prompt(chosen.n_ctx or 0), 2)
     except EngineRefused as refusal:
         return str(refusal).splitlines()[0]
     return "accepted"

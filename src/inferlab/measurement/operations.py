@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from inferlab.measurement.queued import queued
+from inferlab.measurement.turns import in_turns
 from inferlab.model.ggml_types import row_bytes, tensor_type
 
 if TYPE_CHECKING:
@@ -90,13 +91,8 @@ def timed(
 
     Raises EngineRefused for an operation that the device cannot compute.
     """
-    found: list[list[float]] = [[] for _ in operations]
-    buffers = [""] * len(operations)
-    for _ in range(rounds):
-        for i, operation in enumerate(operations):
-            seconds, buffers[i] = _pass(operation, device, engine)
-            found[i].append(seconds)
-    return [_with_result(*result) for result in zip(operations, found, buffers, strict=True)]
+    turns = in_turns(lambda operation: _pass(operation, device, engine), operations, range(rounds))
+    return [_with_passes(*result) for result in zip(operations, turns, strict=True)]
 
 
 def _pass(operation: Product | Attention, device: str, engine: LlamaEngine) -> tuple[float, str]:
@@ -109,6 +105,6 @@ def _pass(operation: Product | Attention, device: str, engine: LlamaEngine) -> t
     return min(engine.attend(device, **work)) / operation.n_blocks, ""
 
 
-def _with_result(operation: Product | Attention, seconds: list[float], buffer: str) -> Product | Attention:
-    result = replace(operation, seconds=tuple(seconds))
-    return replace(result, buffer=buffer) if isinstance(result, Product) else result
+def _with_passes(operation: Product | Attention, passes: Sequence[tuple[float, str]]) -> Product | Attention:
+    result = replace(operation, seconds=tuple(seconds for seconds, _ in passes))
+    return replace(result, buffer=passes[-1][1]) if isinstance(result, Product) else result

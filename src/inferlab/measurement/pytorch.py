@@ -24,14 +24,14 @@ def required() -> Any:
 @contextmanager
 def peak_growth(pid: int | str = "self") -> Iterator[list[int | None]]:
     """A list whose entry becomes, after the block, a process's peak growth in bytes (Linux, proc_pid_status(5))."""
-    found: list[int | None] = [None]
+    growth: list[int | None] = [None]
     try:
         Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets VmHWM to the present size
         before = _status_bytes(pid, "VmRSS")
     except OSError:
         before = None
-    yield found
-    found[0] = None if before is None else _status_bytes(pid, "VmHWM") - before
+    yield growth
+    growth[0] = None if before is None else _status_bytes(pid, "VmHWM") - before
 
 
 def _status_bytes(pid: int | str, field: str) -> int:

@@ -12,7 +12,8 @@ from inferlab.errors import EngineCrashed
 
 MOST_INTERRUPTIONS = 3  # then it may be the memory that is too small, and not an accident
 
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 def queued(measure: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

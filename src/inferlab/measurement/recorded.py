@@ -20,7 +20,7 @@ def measured_or_recorded(measured: Measured, answers: bool, recorded: Callable[[
     """
     if answers:
         return measured, "Measured on this machine."
-    found = recorded()
-    runs = found.runs if isinstance(found, Sweep) else found.before if isinstance(found, Paired) else found
+    shown = recorded()
+    runs = shown.runs if isinstance(shown, Sweep) else shown.before if isinstance(shown, Paired) else shown
     cpu = runs[0].machine.cpu
-    return found, f"The run on this machine cannot answer this question. Shown is the recorded run of another: {cpu}."
+    return shown, f"The run on this machine cannot answer this question. Shown is the recorded run of another: {cpu}."

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from inferlab.engine import cpu_time
 from inferlab.engine.protocol import Engine, Pass
@@ -30,6 +29,7 @@ from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.queued import queued
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.measurement.telemetry.samples import Sample, Sampling, sampling_interval
+from inferlab.measurement.turns import in_turns
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
@@ -210,7 +210,7 @@ def measure(
             passes = tuple(engine.generate(tokens, n_gen) for _ in steps)
         common, text = common_fields(engine, opening, header), engine.detokenize(passes[-1].tokens)
     samples, origin = sampler.samples if sampler else (), passes[0].began
-    zero = samples[0].seconds if samples and origin is None else origin
+    zero = samples[0].seconds if samples and origin is None else origin or 0.0
     return Run(
         **common,
         n_prompt=n_prompt,
@@ -269,41 +269,33 @@ def measure_in_turns(
     progress: bool | None = None,
     warmup_tokens: int = WARMUP_TOKENS,
 ) -> tuple[Run, ...]:
-    """One `Run` for each of `choices`: each round opens them one after another and takes one pass of each.
+    """One `Run` for each of `choices`: a pass of each in turns, in every second round in reversed order.
 
-    Whatever disturbs the machine for a while then disturbs all of them. Before each pass one of at most `warmup_tokens`
+    Before each pass one of at most `warmup_tokens`
     prompt tokens is run and not kept; `settled` is None.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
     n_prompt, n_gen, rounds = _checked_workload(n_prompt, n_gen, rounds)
     engine, path = engine or default_engine(), find_model(model)
-    header, turns = read_gguf(path), [_Turns() for _ in choices]
-    with engine.exclusive():
-        for _ in track(range(rounds), rounds, f"measuring {header.name} in turns", shown=progress):
-            for settings, turn in zip(choices, turns, strict=True):
-                opening = engine.open(path, with_context(settings, n_prompt, n_gen))
-                tokens = engine.random_prompt(n_prompt)
-                engine.generate(tokens[:warmup_tokens], 2)
-                turn.passes.append(engine.generate(tokens, n_gen))
-                turn.common = common_fields(engine, opening, header)
-    return tuple(
-        Run(
-            **turn.common,
-            n_prompt=n_prompt,
-            n_gen=n_gen,
-            passes=_relative_to(turn.passes[0].began, tuple(turn.passes)),
-            settled=None,
+    header = read_gguf(path)
+
+    def once(settings: Settings) -> Run:
+        opening = engine.open(path, with_context(settings, n_prompt, n_gen))
+        tokens = engine.random_prompt(n_prompt)
+        engine.generate(tokens[:warmup_tokens], 2)
+        passes = (engine.generate(tokens, n_gen),)
+        return Run(
+            **common_fields(engine, opening, header), n_prompt=n_prompt, n_gen=n_gen, passes=passes, settled=None
         )
-        for turn in turns
+
+    with engine.exclusive():
+        shown = track(range(rounds), rounds, f"measuring {header.name} in turns", shown=progress)
+        runs = in_turns(once, choices, shown)
+    every = (tuple(run.passes[0] for run in turns) for turns in runs)
+    return tuple(
+        replace(turns[-1], passes=_relative_to(passes[0].began, passes))
+        for turns, passes in zip(runs, every, strict=True)
     )
-
-
-@dataclass
-class _Turns:
-    """The passes of one choice so far, and the common fields of its last opening."""
-
-    passes: list[Pass] = field(default_factory=list)
-    common: dict[str, Any] = field(default_factory=dict)
 
 
 def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool | None]:
@@ -313,14 +305,14 @@ def warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pa
     noise. None after a single pass.
     """
     passes: list[Pass] = []
-    while len(passes) < MAX_WARMUPS and sum(one.token_seconds[-1] for one in passes) < WARMUP_SECONDS:
+    while len(passes) < MAX_WARMUPS and sum(pass_.token_seconds[-1] for pass_ in passes) < WARMUP_SECONDS:
         passes.append(engine.generate(tokens, n_gen))
         if len(passes) > 1 and _agree(passes[-2], passes[-1]):
             return tuple(passes), True
     return tuple(passes), False if len(passes) > 1 else None
 
 
-def _watched_warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool]:
+def _watched_warm_up(engine: Engine, tokens: Sequence[int], n_gen: int) -> tuple[tuple[Pass, ...], bool | None]:
     """`warm_up`; where it does not settle while other programs compute, `on_disturbed` hears of it."""
     if on_disturbed is None:
         return warm_up(engine, tokens, n_gen)

@@ -110,16 +110,18 @@ class SameAnswers(Measurement):
     n_gen: int
     compared: tuple[Compared, ...]
 
-    def of(self, change: str) -> Compared:
+    def change(self, change: str) -> Compared:
         """One change by its name. Raises InvalidSettings for one that was not measured."""
-        for one in self.compared:
-            if one.change == change:
-                return one
-        raise InvalidSettings(f"{change!r} was not compared, only {', '.join(one.change for one in self.compared)}.")
+        for compared in self.compared:
+            if compared.change == change:
+                return compared
+        raise InvalidSettings(
+            f"{change!r} was not compared, only {', '.join(compared.change for compared in self.compared)}."
+        )
 
     def n_other_answers(self, change: str) -> int:
         """Answers that are not the same to the end."""
-        return sum(n < self.n_gen for n in self.of(change).n_same)
+        return sum(n < self.n_gen for n in self.change(change).n_same)
 
 
 @queued
@@ -145,10 +147,10 @@ def same_answers(
         prompts = pieces(engine.tokenize(text or held_out_text()), n_prompts, n_prompt)
         sides = _Sides(engine, path, prompts, n_gen)
         rows = track(changes.items(), len(changes), "comparing", progress)
-        found = tuple(_compared(name, change, sides) for name, change in rows)
+        compared = tuple(_compared(name, change, sides) for name, change in rows)
         opening = engine.open(path, sides.roomy(REFERENCE))
         common = common_fields(engine, opening, read_gguf(path))
-    return SameAnswers(**common, n_prompt=n_prompt, n_gen=n_gen, compared=found)
+    return SameAnswers(**common, n_prompt=n_prompt, n_gen=n_gen, compared=compared)
 
 
 def pieces(tokens: Sequence[int], n: int, length: int) -> list[Sequence[int]]:
@@ -187,7 +189,7 @@ class _Sides:
         self.costs_before, self.answers_before = cache(self.costs), cache(self.answers)
 
     def roomy(self, settings: Settings, n_sequences: int = 1) -> Settings:
-        """Settings with room for the answers, the same for all that are compared."""
+        """Settings with cells for the answers, the same for all that are compared."""
         return settings.but(n_seq_max=n_sequences, n_ctx=n_sequences * (len(self.prompts[0]) + self.n_gen))
 
     def costs(self, settings: Settings, one_by_one: bool) -> list[float]:
@@ -206,7 +208,7 @@ class _Sides:
     def _answer_of_first(self, prompts: Sequence[Sequence[int]]) -> list[int]:
         """The answer to the first prompt while the others are answered in the same batches."""
         self.engine.keep(0)
-        picks = [self.engine.step(entries_of(one, 0, i)).picks[-1] for i, one in enumerate(prompts)]
+        picks = [self.engine.step(entries_of(prompt, 0, i)).picks[-1] for i, prompt in enumerate(prompts)]
         answer = [picks[0]]
         for position in range(len(prompts[0]), len(prompts[0]) + self.n_gen - 1):
             step = self.engine.step([Entry(token, position, i, True) for i, token in enumerate(picks)])

@@ -23,7 +23,6 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings, RecordError
 from inferlab.machine import Machine
-from inferlab.measurement.llama_bench import export_llama_bench
 from inferlab.measurement.run import Run, measure
 from inferlab.model.find import cache_folder, find_model
 from inferlab.model.ggml_types import padded
@@ -96,10 +95,10 @@ class Sweep(Shown):
 
     def at(self, **changes: Any) -> Run:
         """The run of the one point with these values, e.g. `sweep.at(n_gpu_layers=8)`. Raises InvalidSettings."""
-        found = [p for p in self.points if all(p.changes.get(name) == value for name, value in changes.items())]
-        if len(found) == 1 and found[0].run:
-            return found[0].run
-        why = f"its measurement failed: {found[0].error}" if len(found) == 1 else f"{len(found)} points have that"
+        points = [p for p in self.points if all(p.changes.get(name) == value for name, value in changes.items())]
+        if len(points) == 1 and points[0].run:
+            return points[0].run
+        why = f"its measurement failed: {points[0].error}" if len(points) == 1 else f"{len(points)} points have that"
         raise InvalidSettings(f"No single run at {changes}: {why}. The sweep goes over {self.over}.")
 
     def gain(self, phase: str, of: Mapping[str, Any], over: Mapping[str, Any]) -> float:
@@ -110,10 +109,6 @@ class Sweep(Shown):
         """
         rate = f"{phase}_tokens_per_second"
         return getattr(self.at(**of), rate) / getattr(self.at(**over), rate) - 1
-
-    def to_llama_bench(self, path: str | Path) -> Path:
-        """Write the runs as llama-bench's JSON. Raises RecordError."""
-        return export_llama_bench(self.runs, path)
 
 
 def _shown_point(point: Point) -> tuple[str, str]:
@@ -263,8 +258,9 @@ def _measure_open_points(
                 return
             so_far = _with_point(so_far, index, _measured_point(request, so_far.points[index], engine))
             reached(done)
-            if not so_far.anchors and so_far.points[index].run:
-                so_far = replace(so_far, anchors=(so_far.points[index].run,))
+            run = so_far.points[index].run
+            if run and not so_far.anchors:
+                so_far = replace(so_far, anchors=(run,))
             else:
                 since_anchor.append(index)
             if len(since_anchor) >= ANCHOR_EVERY or (since_anchor and done == len(remaining)):
@@ -350,8 +346,8 @@ def _resumed(path: Path, over: dict[str, tuple[Any, ...]], engine: Engine) -> Sw
 
 def _same_machine(machines: Iterable[Machine], engine: Engine) -> bool:
     """Whether this processor, with these devices and this llama.cpp, is the machine of them all."""
-    found = {_identity(machine) for machine in machines}
-    return found <= {_identity(engine.machine())} if found else True
+    identities = {_identity(machine) for machine in machines}
+    return identities <= {_identity(engine.machine())} if identities else True
 
 
 def _identity(machine: Machine) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,12 +22,13 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError, InvalidSettings
 from inferlab.machine import Machine
 from inferlab.measurement.base import Measurement, common_fields, with_context
+from inferlab.measurement.turns import in_turns
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.options.lines import option_lines
 from inferlab.progress import bar
 from inferlab.settings import Settings
-from inferlab.statistics import ENOUGH, FASTER, SLOWER, median_interval, verdict
+from inferlab.statistics import ENOUGH, FASTER, Comparison, compared
 
 SEARCH_SHARE = 0.6  # of the budget; the rest is for the comparison in pairs
 MOST_PAIRS = 10
@@ -58,11 +59,6 @@ class Pair:
 
     before_seconds: float
     after_seconds: float
-
-    @property
-    def ratio(self) -> float:
-        """before_seconds / after_seconds: above 1 the winner is faster."""
-        return self.before_seconds / self.after_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,24 +91,14 @@ class Tuning(Measurement):
         return {n: getattr(self.after, n) for n in self.names if getattr(self.after, n) != getattr(self.settings, n)}
 
     @property
-    def ratio(self) -> float | None:
-        """Speed-up of the winner: median of before / after over the pairs; None without pairs."""
-        return median(pair.ratio for pair in self.pairs) if self.pairs else None
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of `ratio`; None for fewer than six pairs."""
-        return median_interval([pair.ratio for pair in self.pairs])
+    def compared(self) -> Comparison:
+        """Seconds before over seconds after, pair by pair: above 1 the winner is faster; no ratio without pairs."""
+        return compared((pair.after_seconds for pair in self.pairs), (pair.before_seconds for pair in self.pairs))
 
     @property
     def better(self) -> bool:
         """Whether the winner of the search is faster, by the pairs."""
-        return verdict(self.interval) == FASTER
-
-    @property
-    def slower(self) -> bool:
-        """Whether the winner of the search is slower, by the pairs."""
-        return verdict(self.interval) == SLOWER
+        return self.compared.verdict == FASTER
 
     @property
     def best(self) -> Settings:
@@ -131,17 +117,17 @@ class Tuning(Measurement):
     @property
     def finding(self) -> str:
         """Faster, Slower, No difference found, or Not judged with too few pairs: what they say of the winner."""
-        return verdict(self.interval).capitalize() if self.interval else "Not judged"
+        return self.compared.verdict.capitalize() if self.compared.interval else "Not judged"
 
     @property
     def measured(self) -> str:
         """The ratio of the pairs and its interval in words; "" without pairs."""
-        if self.ratio is None:
+        if not self.pairs:
             return ""
-        if self.interval is None:
-            return f"{self.ratio:.2f} times as fast, pairs {len(self.pairs)} of the {ENOUGH} that are needed"
-        low, high = self.interval
-        return f"{self.ratio:.2f} times as fast in {len(self.pairs)} pairs (95\u00a0% interval {low:.2f} to {high:.2f})"
+        ratio, n_pairs, (low, high) = self.compared.ratio, len(self.pairs), self.compared.ends
+        if n_pairs < ENOUGH:
+            return f"{ratio:.2f} times as fast, pairs {n_pairs} of the {ENOUGH} that are needed"
+        return f"{ratio:.2f} times as fast in {n_pairs} pairs (95\u00a0% interval {low:.2f} to {high:.2f})"
 
     @property
     def verdict(self) -> str:
@@ -149,7 +135,7 @@ class Tuning(Measurement):
         if not self.changes:
             return "Nothing better found: of all candidates, the settings as they were did best."
         changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
-        if self.ratio is None:
+        if not self.pairs:
             return f"Not judged: {changes} did best in the search, but no time was left to compare."
         return f"{self.finding}: with {changes}, {self.measured}."
 
@@ -179,7 +165,7 @@ def tune(
               attention, and with a device the layers on it
     lossy     also try, or allow in `over`, options that change the output: the types of the KV cache
 
-    Use `better`, `slower` and `interval` to judge the result; `lines` has it as one pastes it into three programs.
+    Use `better` and `compared` to judge the result; `lines` has it as one pastes it into three programs.
     Raises InvalidSettings for an option that does not exist, or that is lossy without `lossy`; ModelError; EngineError
     if the original settings cannot be measured.
     """
@@ -191,7 +177,7 @@ def tune(
     with engine.exclusive():
         machine = engine.machine()
         before = _with_threads(with_context(before, n_prompt, n_gen), machine)
-        grid = _grid(over, before, machine, header.n_layer, n_prompt, lossy)
+        grid = _grid(over, before, machine, header.n_layer or 0, n_prompt, lossy)
         timer = _RequestTimer(engine, path, before, n_prompt, n_gen, budget_seconds)
         with bar(100, f"tuning {header.name}", progress) as timer.reached:
             rounds, halved = _successive_halving(timer, candidates(grid, before))
@@ -274,7 +260,7 @@ class _RequestTimer:
         self.n_prompt, self.n_gen = n_prompt, n_gen
         self.budget_seconds, self.began = budget_seconds, time.monotonic()
         self.slowest = 0.0  # seconds per request, opening included
-        self.opening: Opening | None = None  # with the original settings
+        self.opening: Opening  # with the original settings, which are measured first
         self.reached = lambda percent: None
 
     @property
@@ -344,15 +330,8 @@ def _measured(timer: _RequestTimer, candidate: Candidate, repeats: int) -> Candi
 
 def _compare_in_pairs(timer: _RequestTimer, changes: Mapping[str, Any]) -> tuple[tuple[Pair, ...], bool]:
     """Pairs of requests, before and after, in alternating order, and whether there was time for enough of them."""
-    pairs: list[Pair] = []
-    while changes and len(pairs) < MOST_PAIRS and timer.has_time_for(4 * timer.slowest):
-        pairs.append(_measured_pair(timer, changes, swapped=len(pairs) % 2 == 1))
-    return tuple(pairs), not changes or len(pairs) >= ENOUGH
-
-
-def _measured_pair(timer: _RequestTimer, changes: Mapping[str, Any], swapped: bool) -> Pair:
-    if swapped:
-        after, before = timer.seconds(changes, 1)[0], timer.seconds({}, 1)[0]
-    else:
-        before, after = timer.seconds({}, 1)[0], timer.seconds(changes, 1)[0]
-    return Pair(before, after)
+    if not changes:
+        return (), True
+    in_time = takewhile(lambda _: timer.has_time_for(4 * timer.slowest), range(MOST_PAIRS))
+    before, after = in_turns(lambda side: timer.seconds(side, 1)[0], ({}, changes), in_time)
+    return tuple(map(Pair, before, after)), len(before) >= ENOUGH

@@ -72,7 +72,8 @@ def layout_of(known: KnownModel) -> Layout:
         raise UnsupportedArchitecture(
             f"{known.name} is of architecture {known.architecture!r}; shapes are known for {', '.join(described)}."
         )
-    return Layout(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
+    values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in told.items()}
+    return Layout(**values)
 
 
 def with_offsets(specifications: Iterable[tuple[str, tuple[int, ...], str]]) -> tuple[Tensor, ...]:

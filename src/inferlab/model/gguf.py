@@ -6,6 +6,7 @@ The format is llama.cpp's docs/gguf.md: magic, version, counts, metadata, tensor
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import re
@@ -18,8 +19,11 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelNotFound, NotGGUF
+from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelNotFound, NotGGUF, UnsupportedArchitecture
+from inferlab.model.catalog import known_models
 from inferlab.model.ggml_types import TENSOR_TYPES, TYPE_IDS, TensorType
+from inferlab.shown import one_line
+from inferlab.units import bytes_text
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -36,6 +40,7 @@ SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
 MAX_PARTS = 1000
 KEPT_HEADERS = 8
 FileIdentity = tuple[str, int, int, int]
+SHAPE_KEY = "inferlab.shape"  # the metadata key of a `Shape`, as JSON
 IMATRIX = "imatrix"  # general.type of an importance matrix (tools/imatrix/imatrix.cpp:603)
 OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive; unpack it first",
@@ -78,6 +83,21 @@ class LazyArray:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What a synthetic model was made of: a published model by its short name, a mix, the dimensions changed."""
+
+    name: str
+    mix: str
+    dimensions: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def file_name(self) -> str:
+        """`mistral-7b-Q4_K_M.gguf`; changed dimensions stand between name and mix."""
+        changes = [f"{key}-{value}" for key, value in self.dimensions.items()]
+        return "-".join([self.name, *changes, self.mix]) + ".gguf"
+
+
+@dataclass(frozen=True)
 class ModelCard:
     """The facts about a model in every record of a run; without paths of the reader's machine.
 
@@ -92,6 +112,15 @@ class ModelCard:
     synthetic: bool = False
     description: str = ""
 
+    @property
+    def shape(self) -> Shape | None:
+        """The shape that was recorded, read from the name of its file, which is all that a record keeps of it."""
+        names = "|".join(map(re.escape, sorted(known_models(), key=len, reverse=True)))
+        parts = re.fullmatch(rf"({names})((?:-n_\w+-\d+|-head_dim-\d+)*)-([A-Z\d_]+)\.gguf", self.file)
+        if not self.synthetic or not parts:
+            return None
+        return Shape(parts[1], parts[3], {key: int(n) for key, n in re.findall(r"-([a-z_]+)-(\d+)", parts[2])})
+
 
 @dataclass(frozen=True)
 class Model:
@@ -100,8 +129,11 @@ class Model:
     path: Path
     file_bytes: int
     version: int
-    metadata: dict[str, Any] = field(repr=False)
-    tensors: tuple[Tensor, ...] = field(repr=False)
+    metadata: dict[str, Any]
+    tensors: tuple[Tensor, ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {bytes_text(self.file_bytes)} in {self.path.name}")
 
     @property
     def name(self) -> str:
@@ -118,6 +150,15 @@ class Model:
     def synthetic(self) -> bool:
         """Whether the weights are synthetic (a shape): its speed is real, its text is random."""
         return bool(self.metadata.get("inferlab.synthetic", False))
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape that this file has, by its metadata; None for a file of somebody's own."""
+        try:
+            shape = Shape(**json.loads(self.metadata[SHAPE_KEY]))
+        except (KeyError, TypeError, ValueError):
+            return None
+        return shape if self.synthetic and shape.name in known_models() else None
 
     def metadata_lines(self) -> list[str]:
         """Every entry of the metadata as `key = value`; an array only by its length."""
@@ -142,15 +183,26 @@ class Model:
             value = tuple(self.array(name))
         if isinstance(value, tuple):
             return value
-        return (value,) * (self.n_layer or 0) if isinstance(value, int) else None
+        return (value,) * (self.number("block_count") or 0) if isinstance(value, int) else None
 
     @property
-    def n_layer(self) -> int | None:
-        return self.number("block_count")
+    def n_layer(self) -> int:
+        """Raises UnsupportedArchitecture for a header without a number of layers."""
+        n_layer = self.number("block_count")
+        if n_layer is None:
+            raise without_layers(self, "no number of")
+        return n_layer
 
     @property
-    def n_embd(self) -> int | None:
-        return self.number("embedding_length")
+    def n_embd(self) -> int:
+        """Raises UnsupportedArchitecture for a header without the width of a token's vector."""
+        n_embd = self.number("embedding_length")
+        if n_embd is None:
+            raise UnsupportedArchitecture(
+                f"The header of {self.name}, of the architecture {self.architecture!r}, has no embedding_length. "
+                "The file may be damaged, no language model, or newer than this library."
+            )
+        return n_embd
 
     @property
     def n_ff(self) -> int | None:
@@ -175,7 +227,8 @@ class Model:
 
     @property
     def _default_head_dim(self) -> int | None:
-        return self.n_embd // self.n_head if self.n_embd and self.n_head else None
+        n_embd = self.number("embedding_length")
+        return n_embd // self.n_head if n_embd and self.n_head else None
 
     @property
     def n_ctx_train(self) -> int | None:
@@ -210,6 +263,15 @@ class Model:
             raise KeyError(f"{key} is a {type(lazy).__name__}, not an array")
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _HeaderReader(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
+
+
+def without_layers(model: Model, n_layer: object) -> UnsupportedArchitecture:
+    """The error for a header whose number of layers is missing or wrong."""
+    return UnsupportedArchitecture(
+        f"The header of {model.name}, of the architecture {model.architecture!r}, gives {n_layer} layers for "
+        f"{len(model.tensors):,} tensors. So no plan can be made. The file may be damaged, no language model, or newer "
+        "than this library."
+    )
 
 
 def _value_text(value: Any) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
+from inferlab.machine import HOST_BUFFER
 from inferlab.model.gguf import Tensor
 
 PLAIN, TILED, REPACKED, AMX = "plain", "tiled", "repacked", "AMX"
@@ -41,7 +42,6 @@ TILED_TYPES = frozenset(
 )
 """Types that the tiled kernels read (ggml_tiled_supported, tiled/tiled.cpp:617)."""
 KERNEL_OF_BUFFER = {"CPU_REPACK": REPACKED, "AMX": AMX}
-HOST = "CPU"
 OF_PROCESSOR = re.compile(r"CPU|AMX|RPC|.*_Host$")
 """Buffers whose tensors a processor multiplies: the host's, and those of loopback devices, which repack nothing."""
 LOG_PRECISION_BYTES = 2**20 // 50  # two sizes that llama.cpp logs to 0.01 MiB each
@@ -90,7 +90,7 @@ def placed(tensors: Iterable[Tensor], rearranged: Mapping[str, str], layers: Map
     sizes: dict[tuple[str, str], int] = {}
     for tensor in multiplied(tensors):
         found = LAYER.match(tensor.name)
-        device = layers.get(int(found[1]) if found else max(layers), HOST)
+        device = layers.get(int(found[1]) if found else max(layers), HOST_BUFFER)
         key = tensor.type, rearranged.get(tensor.name, device)
         sizes[key] = sizes.get(key, 0) + tensor.n_bytes
     return _sorted(sizes)
@@ -112,7 +112,7 @@ def placed_by_bytes(tensors: Iterable[Tensor], weights: Mapping[str, int]) -> tu
     fitting = [group for group in groups if abs(sum(kinds[k] for k in group) - wanted) <= LOG_PRECISION_BYTES]
     if len(fitting) != 1:
         return ()
-    return _sorted({(kind, extra[0] if kind in fitting[0] else HOST): size for kind, size in kinds.items()})
+    return _sorted({(kind, extra[0] if kind in fitting[0] else HOST_BUFFER): size for kind, size in kinds.items()})
 
 
 def _sorted(sizes: Mapping[tuple[str, str], int]) -> tuple[Matrices, ...]:

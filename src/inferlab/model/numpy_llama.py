@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from inferlab.errors import UnsupportedArchitecture
+from inferlab.model.dimensions import dimensions_of
 from inferlab.model.gguf import Model
 
 FLOATS = {"F32": np.float32, "F16": np.float16}
@@ -51,14 +52,14 @@ class Llama:
         if model.architecture != "llama" or types:
             found = f"{model.architecture}, {', '.join(sorted(types)) or 'unquantized'}"
             raise UnsupportedArchitecture(f"{model.name} is {found}; the miniature runs llama files in F16 or F32.")
-        self.shape, self.order = model, order
+        self.size, self.order = dimensions_of(model), order
         self.weights = {t.name.removesuffix(".weight"): _array(model, t) for t in model.tensors}
         self.epsilon = model.metadata["llama.attention.layer_norm_rms_epsilon"]
         self.base = model.metadata.get("llama.rope.freq_base", 10000.0)
 
     def caches(self, n_cells: int) -> list[InPlace]:
         """An empty cache of `n_cells` for each layer."""
-        return [InPlace(n_cells) for _ in range(self.shape.n_layer)]
+        return [InPlace(n_cells) for _ in range(self.size.n_layer)]
 
     def logits(self, tokens: Sequence[int], caches: Sequence[InPlace] | None = None, first: int = 0) -> np.ndarray:
         """Logits (n_tokens, n_vocab) after each of `tokens`, at positions `first`, `first` + 1, …
@@ -111,11 +112,11 @@ class Llama:
 
     def heads(self, x: np.ndarray, name: str) -> np.ndarray:
         """A projection cut into heads: (n_tokens, n_head or n_head_kv, width)."""
-        return (x @ self.weights[name].T).reshape(len(x), -1, self.shape.head_dim_k)
+        return (x @ self.weights[name].T).reshape(len(x), -1, self.size.head_dim_k)
 
     def shared(self, rows: np.ndarray) -> np.ndarray:
         """Keys or values as the query heads see them: each KV head serves n_head / n_head_kv of them."""
-        return np.repeat(rows, self.shape.n_head // self.shape.n_head_kv, axis=1)
+        return np.repeat(rows, self.size.n_head // self.size.n_head_kv, axis=1)
 
     def rotated(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """RoPE: neighbouring values of each head rotated by an angle proportional to the position."""

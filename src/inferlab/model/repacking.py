@@ -64,7 +64,8 @@ def takes_rows(tensor: Tensor, buffer: str, types: Collection[str]) -> bool:
     if buffer == AMX:
         return tensor.shape[1] % AMX_ROWS == 0
     rows = next((rows for rows in ROWS.values() if set(types) <= rows.keys()), {}) if buffer else {}
-    return bool(multiple := rows.get(tensor.type)) and tensor.shape[1] % multiple == 0
+    multiple = rows.get(tensor.type)
+    return multiple is not None and tensor.shape[1] % multiple == 0
 
 
 def _is_multiplied(tensor: Tensor) -> bool:

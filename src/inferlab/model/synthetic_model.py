@@ -5,12 +5,12 @@ Memory and speed are those of the real model. Generated text is random, and the 
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,10 +23,12 @@ from inferlab.model.find import cache_folder
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import (
     DEFAULT_ALIGNMENT,
+    SHAPE_KEY,
     VERSIONS,
     Model,
     ModelCard,
     PackedArray,
+    Shape,
     Tensor,
     header_bytes,
     header_length,
@@ -46,13 +48,13 @@ def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Mod
     `dimensions` change it, e.g. `shape("mistral-7b", n_layer=2)`; head_dim stands for both head_dim_k and head_dim_v.
     Raises ModelNotFound for an unknown name, InvalidSettings for a mix or dimensions that do not go together.
     """
-    known = changed(name, **dimensions)
-    tensors, metadata = _tensors(known, mix), _metadata(known, mix, header_only=False)
+    made, known = _made_of(name, mix, dimensions), changed(name, **dimensions)
+    tensors = quant_mixes.with_mix_types(architectures.tensors(known), mix, known)
+    metadata = _metadata(known, made, header_only=False)
     start = header_length(metadata, tensors)
     placed = tuple(Tensor(t.name, t.shape, t.type, t.n_bytes, start + t.offset) for t in tensors)
     plain = {key: value for key, value in metadata.items() if not isinstance(value, PackedArray)}
-    path = Path(file_name(name, mix, **dimensions))
-    return Model(path, placed[-1].offset + placed[-1].n_bytes, VERSIONS[-1], plain, placed)
+    return Model(Path(made.file_name), placed[-1].offset + placed[-1].n_bytes, VERSIONS[-1], plain, placed)
 
 
 def make_shape(
@@ -72,10 +74,13 @@ def make_shape(
     The file gets its name when it is complete; an interrupted write leaves no file.
     Raises NotEnoughDisk before writing, and InvalidSettings instead of replacing a file that is not a shape.
     """
-    known = changed(name, **dimensions)
-    tensors, metadata = _tensors(known, type), _metadata(known, type, header_only)
+    made, known = _made_of(name, type, dimensions), changed(name, **dimensions)
+    tensors = quant_mixes.with_mix_types(architectures.tensors(known), type, known)
+    metadata = _metadata(known, made, header_only)
     header = header_bytes(metadata, tensors)
-    target = Path(path).expanduser() if path else cache_folder() / file_name(name, type, header_only, **dimensions)
+    target = Path(path).expanduser() if path else cache_folder() / made.file_name
+    if path is None and header_only:
+        target = target.with_name(f"{target.stem}-header-only.gguf")
     if path is None and _is_complete_shape(target, header, _file_bytes(header, tensors)):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +174,7 @@ def _checked(known: KnownModel) -> KnownModel:
     """The model, if llama.cpp can load it. Raises InvalidSettings for dimensions on which llama.cpp would abort."""
     whole = {f.name: getattr(known, f.name) for f in fields(KnownModel) if f.type == "int" and f.name[:2] == "n_"}
     layout = architectures.layout_of(known)
-    optional = ("n_expert", "n_expert_used", "n_ff_expert", "n_swa")
+    optional: tuple[str, ...] = ("n_expert", "n_expert_used", "n_ff_expert", "n_swa")
     optional += ("n_head", "n_head_kv", "n_ff") if layout.attention == "none" else ()
     for key, value in whole.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < (key not in optional):
@@ -190,35 +195,28 @@ def _checked(known: KnownModel) -> KnownModel:
     return known
 
 
-def file_name(name: str | KnownModel, mix: str, header_only: bool = False, **dimensions: Any) -> str:
-    """`mistral-7b-Q4_K_M.gguf`; changed dimensions stand between name and mix."""
-    stem = name if isinstance(name, str) else name.name.lower().replace(" ", "-")
-    changes = [f"{key}-{value}" for key, value in sorted(dimensions.items()) if value is not None]
-    return "-".join([stem, *changes, mix, *(["header-only"] if header_only else [])]) + ".gguf"
+def _made_of(name: str | KnownModel, mix: str, dimensions: Mapping[str, Any]) -> Shape:
+    """What a shape is made of; of a model that is not in the catalog the name is made of its title."""
+    changes = {key: value for key, value in dimensions.items() if value is not None}
+    if isinstance(name, KnownModel):
+        given, title = name, name.name.lower().replace(" ", "-")
+        name = next((short for short, known in known_models().items() if known.name == given.name), title)
+        published = known_models().get(name, given)
+        differing = (key for key in CHANGEABLE if getattr(given, key) != getattr(published, key))
+        changes = {key: getattr(given, key) for key in differing} | changes
+    return Shape(name, mix, dict(sorted(changes.items())))
 
 
-def parse_file_name(file: str) -> tuple[str, str, dict[str, int]] | None:
-    """The inverse of `file_name`: (known model, mix, changed dimensions); None for other names."""
-    parts = "|".join(map(re.escape, sorted(known_models(), key=len, reverse=True)))
-    found = re.fullmatch(rf"({parts})((?:-n_\w+-\d+|-head_dim-\d+)*)-({'|'.join(quant_mixes.MIXES)})\.gguf", file)
-    if not found:
-        return None
-    return found[1], found[3], {key: int(value) for key, value in re.findall(r"-([a-z_]+)-(\d+)", found[2])}
-
-
-def _tensors(known: KnownModel, mix: str) -> tuple[Tensor, ...]:
-    return quant_mixes.with_mix_types(architectures.tensors(known), mix, known)
-
-
-def _metadata(known: KnownModel, mix: str, header_only: bool) -> dict[str, Any]:
+def _metadata(known: KnownModel, made: Shape, header_only: bool) -> dict[str, Any]:
     general = {
         "general.architecture": known.architecture,
         "general.name": f"{known.name} shape",
         "general.description": "The shape of a published model with synthetic weights: real speed, no meaning.",
-        "general.file_type": FILE_TYPES[mix],
+        "general.file_type": FILE_TYPES[made.mix],
         "general.quantization_version": 2,
         "inferlab.synthetic": True,
         "inferlab.header_only": header_only,
+        SHAPE_KEY: json.dumps(asdict(made)),
     }
     return {**general, **architectures.metadata(known), **vocabulary(known.n_vocab)}
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Device
-from inferlab.settings import HOST_BUFFER, Settings
+from inferlab.machine import HOST_BUFFER, Device
+from inferlab.settings import Settings
 
 SPLIT_BUFFERS = frozenset(["SYCL", "HTP"])
 """Backends with buffers for split_mode "row": only they answer to ggml_backend_split_buffer_type (ggml-sycl.cpp:7229,
@@ -29,12 +29,12 @@ def used_devices(settings: Settings, devices: Iterable[Device]) -> tuple[Device,
     devices = tuple(devices)
     tensors = settings.split_mode == "tensor"
     if settings.devices is None:
-        found = _sharing_tensors(devices) if tensors else available(devices)
+        used = _sharing_tensors(devices) if tensors else available(devices)
     else:
-        found = _named(settings.devices, devices)
-    _require_mode(settings, found)
-    _require_shares(settings, found)
-    return _main_device(settings, found)
+        used = _named(settings.devices, devices)
+    _require_mode(settings, used)
+    _require_shares(settings, used)
+    return _main_device(settings, used)
 
 
 def available(devices: Iterable[Device]) -> tuple[Device, ...]:
@@ -68,29 +68,29 @@ def _sharing_tensors(devices: Sequence[Device]) -> tuple[Device, ...]:
     Raises InvalidSettings where llama.cpp would take one that it leaves out in other modes: a card's second entry, from
     another backend, or an integrated GPU (src/llama.cpp:191-211).
     """
-    found = tuple(device for device in devices if device.kind in ("gpu", "igpu"))
-    extra = [device for device in found if device not in available(devices)]
+    sharing = tuple(device for device in devices if device.kind in ("gpu", "igpu"))
+    extra = [device for device in sharing if device not in available(devices)]
     if extra:
-        others = tuple(device.name for device in found if device not in extra)
+        others = tuple(device.name for device in sharing if device not in extra)
         raise InvalidSettings(
             f"split_mode='tensor' without devices: llama.cpp would also give a part of each matrix to "
             f"{', '.join(device.name for device in extra)}, which it leaves out in other modes. "
             f"Name the devices that you mean: devices={others!r}."
         )
-    return found
+    return sharing
 
 
-def _require_mode(settings: Settings, found: Sequence[Device]) -> None:
+def _require_mode(settings: Settings, used: Sequence[Device]) -> None:
     """Refuse a split_mode for which there is no device, or that a device has no buffers for."""
     mode = settings.split_mode
     if mode not in ("row", "tensor"):
         return
-    if not found:
+    if not used:
         did = "would ignore it" if mode == "row" else "would not load the model"
         raise InvalidSettings(
             f"split_mode={mode!r}, but this request uses no devices, and llama.cpp {did}. Leave it out."
         )
-    without = [device for device in found if device.backend not in SPLIT_BUFFERS]
+    without = [device for device in used if device.backend not in SPLIT_BUFFERS]
     if mode == "row" and without:
         raise InvalidSettings(
             f"split_mode='row': device {without[0].name} does not support split buffers, so llama.cpp would not load "
@@ -121,7 +121,7 @@ def _named(names: Sequence[str], devices: Sequence[Device]) -> tuple[Device, ...
     return tuple(known[name] for name in names)
 
 
-def _require_shares(settings: Settings, found: Sequence[Device]) -> None:
+def _require_shares(settings: Settings, used: Sequence[Device]) -> None:
     """Refuse a wrong number of shares: llama.cpp ignores extra ones and leaves devices without one unused.
 
     Source: llama-model.cpp:1557-1576.
@@ -132,32 +132,30 @@ def _require_shares(settings: Settings, found: Sequence[Device]) -> None:
             f"tensor_split={shares!r} has no effect with split_mode='none': llama.cpp puts everything on one device. "
             "Leave one of the two out."
         )
-    if shares is not None and len(shares) != len(found):
+    if shares is not None and len(shares) != len(used):
         raise InvalidSettings(
             f"tensor_split={shares!r} has {_count_text(len(shares), 'share')}, but this request uses "
-            f"{_count_text(len(found), 'device')}{_names_text(found)}. Give one share for each, in this order."
+            f"{_count_text(len(used), 'device')}{_names_text(used)}. Give one share for each, in this order."
         )
 
 
-def _main_device(settings: Settings, found: tuple[Device, ...]) -> tuple[Device, ...]:
+def _main_device(settings: Settings, used: tuple[Device, ...]) -> tuple[Device, ...]:
     """The one device of split_mode='none'; all devices in other modes, which ignore main_gpu."""
     index = settings.main_gpu
     if settings.split_mode != "none":
-        if index and found:
+        if index and used:
             raise InvalidSettings(
                 f"main_gpu={index} chooses a device only with split_mode='none'; with {settings.split_mode!r} this "
-                f"request uses {_count_text(len(found), 'device')}{_names_text(found)}. "
+                f"request uses {_count_text(len(used), 'device')}{_names_text(used)}. "
                 "Name the one you mean: devices=(...,)."
             )
-        return found
-    if index >= len(found) and (found or index):
+        return used
+    if index >= len(used) and (used or index):
         available_text = (
-            f"there are only {len(found)} devices, counted from 0{_names_text(found)}"
-            if found
-            else "there is no device"
+            f"there are only {len(used)} devices, counted from 0{_names_text(used)}" if used else "there is no device"
         )
         raise InvalidSettings(f"main_gpu={index}, but {available_text}.")
-    return found[index : index + 1]
+    return used[index : index + 1]
 
 
 def _count_text(n: int, what: str) -> str:

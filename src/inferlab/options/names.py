@@ -49,7 +49,7 @@ def program_named(name: str) -> Program:
     """
     wanted = name.lower().replace("-", " ")
     for program in programs().values():
-        if wanted in {one.lower().replace("-", " ") for one in (program.key, program.title, *program.pastes)}:
+        if wanted in {known_as.lower().replace("-", " ") for known_as in (program.key, program.title, *program.pastes)}:
             return program
     known = ", ".join(program.title for program in programs().values())
     raise InvalidSettings(f"There is no program {name!r} in the table of settings. There are: {known}.")
@@ -61,7 +61,8 @@ class Option:
 
     "" means that the program has no such option.
     `c_default` is the default in llama.cpp's C structures; `python_means` and `c_means` explain a default that is a
-    code. `env` is llama-server's environment variable, `lms` the flag of `lms load`.
+    code. `env` is llama-server's environment variable, `lms` the flag of `lms load`, `cli_off` the flag of llama.cpp
+    that turns a switch off. `inferlab` is the switch of this library's command line, where it has one.
     """
 
     name: str
@@ -78,6 +79,9 @@ class Option:
     vllm_default: str
     lms: str = ""
     env: str = ""
+    cli_off: str = ""
+    inferlab: str = ""
+    inferlab_help: str = ""
     python_means: str = ""
     struct: str = ""
     c_name: str = ""

@@ -159,12 +159,12 @@ class Speculative:
         return (*model, "--spec-type", ",".join(self.types), *(part for flag in given for part in flag), *self._sized())
 
     def _sized(self) -> tuple[str, ...]:
-        found: list[str] = []
-        for name in (one for one in self.types if one in SIZES):
+        flags_and_sizes: list[str] = []
+        for name in (type for type in self.types if type in SIZES):
             flags = SIZE_FLAGS.get(name, ("size-n", "size-m"))
             for flag, size in zip(flags, (self.size_n, self.size_m), strict=True):
-                found += [f"--spec-{name}-{flag}", str(size)] if size is not None else []
-        return tuple(found)
+                flags_and_sizes += [f"--spec-{name}-{flag}", str(size)] if size is not None else []
+        return tuple(flags_and_sizes)
 
     @property
     def line(self) -> str:

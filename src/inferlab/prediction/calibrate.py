@@ -31,7 +31,7 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import loopback_device
 from inferlab.engine.session import default_engine
 from inferlab.errors import DeviceUnavailable
-from inferlab.machine import Ceiling, physical_cores
+from inferlab.machine import HOST_DEVICE, Ceiling, Link, physical_cores
 from inferlab.measurement import ceilings
 from inferlab.measurement.ceilings import LinkCeiling
 from inferlab.measurement.memory import context_bytes
@@ -41,9 +41,9 @@ from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.kernels import KERNEL_OF_BUFFER
 from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.calibration import Calibration, Check, Timing
-from inferlab.prediction.memory.placement import HOST, placed_layers
+from inferlab.prediction.memory.placement import placed_layers
 from inferlab.prediction.rate_fits import attention_rates, matrix_rates
-from inferlab.prediction.rates import LOOPBACK, DeviceKey, DeviceRates, LinkRates
+from inferlab.prediction.rates import LOOPBACK, DeviceKey, DeviceRates, LinkRates, host_rates
 from inferlab.prediction.speed import PlacedModel, for_last_token, matrices
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -148,7 +148,7 @@ def calibrate(save: bool = True, engine: LlamaEngine | None = None) -> Calibrati
     runs.measure_host(sorted({1, cores}))
     for gpu in machine.gpus:
         if gpu.backend != "RPC":
-            runs.measure_card(gpu.name, DeviceKey.of(HOST, cores))
+            runs.measure_card(gpu.name, DeviceKey.from_parts(HOST_DEVICE, cores))
     if "rpc" in libraries.backends():
         runs.measure_loopback()
     disk = ceilings.disk(check_path("wide"))
@@ -192,22 +192,28 @@ class _CalibrationRuns:
     def measure_host(self, threads: list[int]) -> None:
         """Measure the host with each number of threads, and its ceilings with the most."""
         repacked = self.repacked_types()
-        operations = [one for n in threads for one in operations_of(n, repacked)]
+        operations = [operation for n in threads for operation in operations_of(n, repacked)]
         products, attentions = self.time_operations(operations, "CPU")
         for n in threads:
             settings = Settings(n_gpu_layers=0, n_threads=n, devices=())
             rates = DeviceRates(
-                "host",
+                HOST_DEVICE,
                 n,
                 True,
                 ceilings.host_bandwidth(n, 0.1),
                 matrix_rates(p for p in products if p.n_threads == n),
                 attention_rates((a for a in attentions if a.n_threads == n), on_cpu=True),
             )
-            self.devices[DeviceKey.of(HOST, n)] = self.with_overhead(rates, settings)
-        self.ceilings[DeviceKey.of(HOST, n)] = ceilings.ceiling("host", n, CEILINGS, 0.1, self.engine)
+            self.devices[DeviceKey.from_parts(HOST_DEVICE, n)] = self.with_overhead(rates, settings)
+        self.ceilings[DeviceKey.from_parts(HOST_DEVICE, n)] = ceilings.ceiling(
+            HOST_DEVICE, n, CEILINGS, 0.1, self.engine
+        )
         self.check(
-            [(DeviceKey.of(HOST, n), settings_of(request, n), request) for n in threads for request in HOST_REQUESTS]
+            [
+                (DeviceKey.from_parts(HOST_DEVICE, n), settings_of(request, n), request)
+                for n in threads
+                for request in HOST_REQUESTS
+            ]
         )
 
     def measure_card(self, name: str, host: str) -> None:
@@ -240,17 +246,14 @@ class _CalibrationRuns:
         threads and nothing repacked.
         """
         with loopback_device() as device:
-            name, settings = DeviceKey.of(LOOPBACK, device.n_threads), device.settings()
-            like_host = min(
-                (r for k, r in self.devices.items() if DeviceKey(k).place == HOST),
-                key=lambda rates: abs(rates.n_threads - device.n_threads),
-            )
+            name, settings = DeviceKey.from_parts(LOOPBACK, device.n_threads), device.settings()
+            like_host = host_rates(self.devices, device.n_threads)
             own_layout = {key: rates for key, rates in like_host.matrices.items() if not key.buffer}
             rates = replace(
                 like_host, name=name, matrices=own_layout, step_seconds=0.0, block_seconds=0.0, value_seconds=0.0
             )
             self.devices[name] = self.with_overhead(rates, settings)
-            one_thread = DeviceKey.of(HOST, 1)
+            one_thread = DeviceKey.from_parts(HOST_DEVICE, 1)
             device_and_host = self.devices[name], self.devices[one_thread]
             self.links[name] = self.link(name, settings, *device_and_host, device.endpoint)
             self.check([(name, settings.but(**request.changes), request) for request in DEVICE_REQUESTS], one_thread)
@@ -266,33 +269,34 @@ class _CalibrationRuns:
 
     def time_operations(self, operations: list[Product | Attention], device: str) -> tuple[list, list]:
         """Time the operations in rounds and keep them; (products, attentions)."""
-        found = timed(operations, device, ROUNDS, self.engine)
-        products = [one for one in found if isinstance(one, Product)]
-        attentions = [one for one in found if isinstance(one, Attention)]
+        results = timed(operations, device, ROUNDS, self.engine)
+        products = [result for result in results if isinstance(result, Product)]
+        attentions = [result for result in results if isinstance(result, Attention)]
         self.products += products
         self.attentions += attentions
         return products, attentions
 
     def with_overhead(self, rates: DeviceRates, settings: Settings) -> DeviceRates:
         """The rates of operations with those of steps, blocks and values, from runs of small models."""
-        rates = replace(rates, **self.overhead(rates, settings))
+        step, block = self.overhead(rates, settings)
+        rates = replace(rates, step_seconds=step, block_seconds=block)
         return replace(rates, value_seconds=self.value_seconds(rates, settings))
 
-    def overhead(self, rates: DeviceRates, settings: Settings) -> dict[str, float]:
+    def overhead(self, rates: DeviceRates, settings: Settings) -> tuple[float, float]:
         """Seconds of a step and of a block, from two models whose operations take little."""
         # seconds(n blocks) - operations = step + n * block, at two n.
         few, many = 2, 18
         rest = []
         for n in (few, many):
-            path = make_shape(BASE_SHAPE, "F16", progress=False, n_layer=n, **TINY_SHAPE)
+            path = small_model("F16", TINY_SHAPE | {"n_layer": n})
             took = self.run(rates.name, path, settings, 16)
             rest.append(took.decode - operation_seconds(read_gguf(path), settings, rates, 1, took.depth))
         block = max(0.0, (rest[1] - rest[0]) / (many - few))
-        return {"block_seconds": block, "step_seconds": max(0.0, rest[0] - few * block)}
+        return max(0.0, rest[0] - few * block), block
 
     def value_seconds(self, rates: DeviceRates, settings: Settings) -> float:
         """Seconds of a value that enters or leaves a matrix: what narrow matrices take beside their operations."""
-        path = make_shape(BASE_SHAPE, "Q8_0", progress=False, **NARROW_SHAPE)
+        path = small_model("Q8_0", NARROW_SHAPE)
         took, model = self.run(rates.name, path, settings, UBATCH, 3, 2), read_gguf(path)
         rest = took.prefill - operation_seconds(model, settings, rates, UBATCH, 0)
         n_values = sum(sum(t.shape[:2]) for t, _ in matrices(model) if not for_last_token(t, model))
@@ -323,17 +327,22 @@ class _CalibrationRuns:
                          + (split_bytes + activations) / slow rate
         """
         direct_step, direct_block = self.handovers[name]
-        with loopback_device(FAST_GIGABYTES_PER_SECOND) as device:
-            fast_step, fast = self.handover_seconds("fast", device.settings(), far, host)
-            trip = device.link.round_trip_seconds
-        with loopback_device(latency_seconds=DELAY) as device:
-            delayed = self.handover_seconds("delayed", device.settings(), far, host)[1] - fast
-            waits = delayed / max(device.link.round_trip_seconds - trip, 1e-6)
-        with loopback_device(SLOW_GIGABYTES_PER_SECOND) as device:
-            slow = self.handover_seconds("slow", device.settings(), far, host)[1] - fast
-            extra = max(0.0, device.link.round_trip_seconds - trip)
-            rate = 1e9 * device.link.achieved_gigabytes_per_second
-        n_bytes = (slow - waits * extra) * rate - ACTIVATIONS
+
+        def through(
+            name: str, gigabytes_per_second: float | None, delay: float | None = None
+        ) -> tuple[float, float, Link]:
+            with loopback_device(gigabytes_per_second, delay) as device:
+                if device.link is None:
+                    raise DeviceUnavailable("The loopback device started without a relay, so its link has no rate.")
+                return *self.handover_seconds(name, device.settings(), far, host), device.link
+
+        fast_step, fast, fast_link = through("fast", FAST_GIGABYTES_PER_SECOND)
+        trip = fast_link.round_trip_seconds
+        _, delayed, delayed_link = through("delayed", None, DELAY)
+        waits = (delayed - fast) / max(delayed_link.round_trip_seconds - trip, 1e-6)
+        _, slow, slow_link = through("slow", SLOW_GIGABYTES_PER_SECOND)
+        extra = max(0.0, slow_link.round_trip_seconds - trip)
+        n_bytes = (slow - fast - waits * extra) * 1e9 * slow_link.achieved_gigabytes_per_second - ACTIVATIONS
         return replace(
             direct,
             split_waits=max(0.0, waits),
@@ -349,7 +358,7 @@ class _CalibrationRuns:
         """Seconds of a token, and seconds added for each block whose cache is on the host, without attention."""
         # decode with the cache on the host - decode with all on the device
         #   = blocks * seconds added for each + attention on the host - attention on the device
-        path = make_shape(BASE_SHAPE, "Q4_K_M", progress=False, **HANDOVER_SHAPE)
+        path = small_model("Q4_K_M", HANDOVER_SHAPE)
         off = settings.but(flash_attn="off")
         on_device, on_host = (
             self.run(name, path, off.but(offload_kqv=offload), 32, n_gen=N_GEN_HANDOVER) for offload in (True, False)
@@ -375,18 +384,18 @@ class _CalibrationRuns:
         generations = [self.engine.generate(prompt, n_gen) for _ in range(passes)]
         changed = {k: v for k, v in settings.to_dict().items() if v != getattr(Settings(), k)}
         seconds = tuple(s for generation in generations for s in generation.decode_seconds)
-        prefill = tuple(generation.prefill_seconds for generation in generations)
+        prefill = tuple(g.prefill_seconds for g in generations if g.prefill_seconds is not None)
         self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds, n_gen))
         return self.timings[-1]
 
     def check(self, requests: list[tuple[str, Settings, Request]], host: str | None = None) -> None:
         """Predict other models from operations, run them in rounds, and keep both."""
-        found: list[list[Timing]] = [[] for _ in requests]
+        timings_of: list[list[Timing]] = [[] for _ in requests]
         for _ in range(CHECK_ROUNDS):
-            for timings, (name, settings, request) in zip(found, requests, strict=True):
+            for timings, (name, settings, request) in zip(timings_of, requests, strict=True):
                 path = check_path(request.shape)
                 timings.append(self.run(f"check {name}", path, settings, request.n_prompt, 1, N_GEN_LARGE_SHAPE))
-        for timings, (name, settings, request) in zip(found, requests, strict=True):
+        for timings, (name, settings, request) in zip(timings_of, requests, strict=True):
             placed = self.placed(settings, request, name, host or name)
             depth = timings[0].depth
             prefill = sum(t.seconds for t in placed.prefill(request.n_prompt)) - placed.overlap(request.n_prompt)
@@ -399,7 +408,7 @@ class _CalibrationRuns:
         path = check_path(request.shape)
         model, far = read_gguf(path), name if name != host else None
         settings = settings.but(n_ctx=request.n_prompt + CELL_STEP, n_ubatch=UBATCH)
-        rates = {"host": self.devices[host]} | ({"gpu0": self.devices[far]} if far else {})
+        rates = {HOST_DEVICE: self.devices[host]} | ({"gpu0": self.devices[far]} if far else {})
         layers = placed_layers(model.n_layer, settings, [1.0] if far else [])
         return PlacedModel(model, settings, layers, rates, {"gpu0": self.links[far]} if far else {})
 
@@ -407,7 +416,9 @@ class _CalibrationRuns:
 def operations_of(n_threads: int | None, repacked: Sequence[str] = ()) -> list[Product | Attention]:
     """Every operation that is timed with so many threads; the repacked types also in the file's own layout."""
     layouts = [(type, True) for type in TYPES] + [(type, False) for type in repacked]
-    return [one for layout in layouts for one in _products(*layout, n_threads)] + _attentions(n_threads)
+    return [timed_product for layout in layouts for timed_product in _products(*layout, n_threads)] + _attentions(
+        n_threads
+    )
 
 
 def _products(type: str, extra_bufts: bool, n_threads: int | None) -> list[Product]:
@@ -421,21 +432,21 @@ def _products(type: str, extra_bufts: bool, n_threads: int | None) -> list[Produ
 
 def _attentions(n_threads: int | None) -> list[Attention]:
     """For each type, path and size of a head: one query over shared and over unshared heads, and a batch."""
-    found = []
+    operations: list[Attention] = []
     for (type, flash), head_dim in product(CACHES, HEADS):
         values = type if flash else "F16"
         for n_head_kv in (2, 8):
-            one = Attention(type, values, flash, head_dim, 8, n_head_kv, 1, CELLS, CELLS - 1, 1, n_threads)
-            found.append(replace(one, n_blocks=max(1, CACHED_BYTES // (one.cell_bytes * CELLS))))
+            single = Attention(type, values, flash, head_dim, 8, n_head_kv, 1, CELLS, CELLS - 1, 1, n_threads)
+            operations.append(replace(single, n_blocks=max(1, CACHED_BYTES // (single.cell_bytes * CELLS))))
         cells = BATCH_DEPTH + BATCH
-        found.append(Attention(type, values, flash, head_dim, 8, 2, BATCH, cells, BATCH_DEPTH, 1, n_threads))
-    return found
+        operations.append(Attention(type, values, flash, head_dim, 8, 2, BATCH, cells, BATCH_DEPTH, 1, n_threads))
+    return operations
 
 
 def placed_on_host(model: Model, settings: Settings, rates: DeviceRates) -> PlacedModel:
     """All of a model on one device, whose link is not counted."""
     settings = settings if settings.n_ctx else settings.but(n_ctx=UBATCH + CELL_STEP)
-    return PlacedModel(model, settings, ("host",) * (model.n_layer + 1), {"host": rates}, {})
+    return PlacedModel(model, settings, (HOST_DEVICE,) * (model.n_layer + 1), {HOST_DEVICE: rates}, {})
 
 
 def attention_seconds(model: Model, settings: Settings, rates: DeviceRates, depth: int) -> float:
@@ -453,7 +464,12 @@ def operation_seconds(model: Model, settings: Settings, rates: DeviceRates, n_to
 def check_path(name: str) -> Path:
     """The file of a check's model."""
     mix, size = CHECKS[name]
-    return make_shape(BASE_SHAPE, mix, progress=False, n_vocab=CHECK_VOCABULARY, **size)
+    return small_model(mix, size | {"n_vocab": CHECK_VOCABULARY})
+
+
+def small_model(mix: str, dimensions: dict[str, int]) -> Path:
+    """The file of a model of the base's architecture with other dimensions."""
+    return make_shape(BASE_SHAPE, mix, None, header_only=False, progress=False, **dimensions)
 
 
 def settings_of(request: Request, n_threads: int) -> Settings:

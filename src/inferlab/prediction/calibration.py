@@ -7,11 +7,10 @@ from pathlib import Path
 from statistics import median
 
 from inferlab.errors import InvalidSettings, RecordError
-from inferlab.machine import Ceiling, Device, Link, Machine
+from inferlab.machine import HOST_DEVICE, Ceiling, Device, Link, Machine
 from inferlab.measurement.operations import Attention, Product
 from inferlab.model.find import cache_folder
-from inferlab.prediction.memory.placement import HOST
-from inferlab.prediction.rates import LOOPBACK, DeviceKey, DeviceRates, LinkRates
+from inferlab.prediction.rates import LOOPBACK, DeviceKey, DeviceRates, LinkRates, host_rates
 from inferlab.records import load, save
 from inferlab.settings import Settings
 from inferlab.shown import Shown
@@ -117,7 +116,7 @@ class Calibration(Shown):
         ]
         return f"Calibration of {self.machine.cpu}, {self.date}", [(name, text) for name, text in rows if text]
 
-    def correction(self, phase: str, device: str = HOST) -> float:
+    def correction(self, phase: str, device: str = HOST_DEVICE) -> float:
         """By what factor models took longer than their operations alone: the median of the checks on a device.
 
         `device` is a name such as "loopback/1" or "CUDA0", or "host" for the host alone; its threads do not matter.
@@ -157,9 +156,7 @@ class Calibration(Shown):
 
     def host(self, n_threads: int | None) -> DeviceRates:
         """Rates of the host with n_threads, or with the nearest number that was measured (None: the most)."""
-        known = {key.n_threads: key for key in map(DeviceKey, self.devices) if key.place == HOST}
-        nearest = max(known) if n_threads is None else min(known, key=lambda n: abs(n - n_threads))
-        return self.devices[known[nearest]]
+        return host_rates(self.devices, n_threads)
 
     def rates(self, name: str) -> DeviceRates:
         """A device's rates. Raises InvalidSettings for one that was not calibrated."""

@@ -52,7 +52,7 @@ def known_card(name: str) -> KnownCard:
     names = {_plain(alias): card for card in known_cards().values() for alias in (card.title, card.name)}
     if wanted in names:
         return names[wanted]
-    near = list(dict.fromkeys(names[one].name for one in get_close_matches(wanted, names, n=4, cutoff=0.5)))
+    near = list(dict.fromkeys(names[close].name for close in get_close_matches(wanted, names, n=4, cutoff=0.5)))
     listed = f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(known_cards())}."
     raise InvalidSettings(f"There is no known card {name!r}. {listed} For another card, give its memory instead.")
 
@@ -71,7 +71,7 @@ def sized_card(name: str) -> tuple[KnownCard, int]:
     if name in sized_cards():
         return sized_cards()[name]
     card = known_card(name.partition(":")[0])
-    sizes = ", ".join(one for one, (other, _) in sized_cards().items() if other == card)
+    sizes = ", ".join(sized for sized, (other, _) in sized_cards().items() if other == card)
     raise InvalidSettings(f"{name!r} does not say how much memory {card.title} has. Name one of {sizes}.")
 
 

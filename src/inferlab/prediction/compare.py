@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from inferlab.engine.log import Buffer
 from inferlab.errors import InvalidSettings
+from inferlab.machine import HOST_DEVICE
 from inferlab.measurement.memory import Occupied
 from inferlab.measurement.run import Run
 from inferlab.prediction.memory import MemoryPlan
@@ -114,7 +115,7 @@ def measured_bytes(buffers: Iterable[Buffer], rpc_servers: Sequence[str] = ()) -
     devices = sorted(names, key=lambda name: _device_order(name, list(rpc_servers)))
     totals: dict[tuple[str, str], int] = {}
     for b in buffers:
-        device = "host" if ON_HOST.match(b.device) else f"gpu{devices.index(_device_of_buffer(b.device))}"
+        device = HOST_DEVICE if ON_HOST.match(b.device) else f"gpu{devices.index(_device_of_buffer(b.device))}"
         totals[device, b.kind] = totals.get((device, b.kind), 0) + b.n_bytes
     return totals
 
@@ -131,7 +132,7 @@ def _repacked(buffers: tuple[Buffer, ...]) -> list[Buffer]:
 
 def _gap(plan: MemoryPlan, run: Run, place: tuple[str, str], measured: int) -> Gap:
     ends = plan.compute_range.get(place[0]) if place[1] == "compute" else None
-    if place == ("host", "weights"):
+    if place == (HOST_DEVICE, "weights"):
         return Gap(*place, _planned_host_weights(plan, run), measured, ends, repacked_bytes(run.buffers))
     return Gap(*place, _planned(plan, *place), measured, ends)
 
@@ -144,7 +145,7 @@ def _planned(plan: MemoryPlan, device: str, kind: str) -> int | None:
 def _planned_host_weights(plan: MemoryPlan, run: Run) -> int | None:
     """The plan's host weights; where it leaves the processor open, those of the kind that the log's copies fit best."""
     if len(plan.host_weights) < 2:
-        return _planned(plan, "host", "weights")
+        return _planned(plan, HOST_DEVICE, "weights")
     copied = sum(b.n_bytes for b in run.buffers if b.kind == "weights" and REPACKED.match(b.device))
     return min(plan.host_weights.values(), key=lambda held: abs(held.repacked_bytes - copied)).n_bytes
 
@@ -157,5 +158,6 @@ def _device_of_buffer(device: str) -> str:
 def _device_order(device: str, rpc_servers: list[str]) -> tuple[int, str]:
     """Sort key of llama.cpp's order: RPC devices first, in the order of their servers (src/llama.cpp:276)."""
     endpoint = ENDPOINT.match(device)
-    known = endpoint and endpoint[1] in rpc_servers
-    return (rpc_servers.index(endpoint[1]) if known else len(rpc_servers) + (not endpoint)), device
+    if endpoint and endpoint[1] in rpc_servers:
+        return rpc_servers.index(endpoint[1]), device
+    return len(rpc_servers) + (not endpoint), device

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 
 from inferlab.errors import UnsupportedArchitecture
 from inferlab.model.catalog import KnownModel
+from inferlab.model.dimensions import dimensions_of
 from inferlab.model.gguf import Model, Tensor
 from inferlab.model.repacking import LOOKED_UP
 from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
+from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.settings import Settings
 
 PARTS = {
@@ -119,15 +121,16 @@ def kv_readings(model: Model | KnownModel, settings: Settings) -> dict[str, int]
     """
     right = kv_cache_bytes(model, settings)
     per_token = kv_cache_bytes_per_token(model, settings.type_k, settings.type_v)
-    values = model.n_layer * model.n_head_kv
-    as_named = model.head_dim_k * _named_bits(settings.type_k) + model.head_dim_v * _named_bits(settings.type_v)
+    size = dimensions_of(model)
+    values = size.n_layer * size.n_head_kv
+    as_named = size.head_dim_k * _named_bits(settings.type_k) + size.head_dim_v * _named_bits(settings.type_v)
     cells = right // per_token
     return {
         "right": right,
-        "query heads": right * model.n_head // model.n_head_kv,
-        "hidden width": right * 2 * model.n_embd // (model.n_head_kv * (model.head_dim_k + model.head_dim_v)),
+        "query heads": right * size.n_head // size.n_head_kv,
+        "hidden width": right * 2 * size.n_embd // (size.n_head_kv * (size.head_dim_k + size.head_dim_v)),
         "whole bytes": cells * values * as_named // 8,
-        "cells as asked": settings.n_ctx * per_token,
+        "cells as asked": n_ctx_of(settings) * per_token,
     }
 
 
@@ -182,10 +185,11 @@ def _total(name: str, parts: Iterable[Part]) -> Part:
 def _attention_over_cells(model: Model, n_cells: int) -> Part:
     """Scores (queries times keys) and mixing (scores times values) over `n_cells`, in every layer."""
     n_bytes = n_cells * kv_cache_bytes_per_token(model)
-    operations = 2 * n_cells * model.n_layer * model.n_head * (model.head_dim_k + model.head_dim_v)
+    size = dimensions_of(model)
+    operations = 2 * n_cells * size.n_layer * size.n_head * (size.head_dim_k + size.head_dim_v)
     return Part(CACHE, 0, n_bytes, n_bytes, operations)
 
 
 def _named_bits(type: str) -> int:
     """The digits in a type's name: 16 for f16 and bf16, 8 for q8_0, 4 for q4_0 and iq4_nl."""
-    return int(re.search(r"\d+", type)[0])
+    return int(re.findall(r"\d+", type)[0])

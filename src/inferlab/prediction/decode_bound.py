@@ -6,17 +6,18 @@ The other way round, a rate and a bandwidth give the most bytes that a token can
 from __future__ import annotations
 
 from inferlab.errors import InvalidSettings
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.gguf import Model, Tensor
 from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cell_bytes
-from inferlab.prediction.memory.placement import EMBEDDING, HOST, OUTPUT_MATRIX, layer_of
+from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of
 from inferlab.prediction.memory.plan import SHARED, MemoryPlan
 from inferlab.prediction.memory.recurrent import STATE_BYTES
 from inferlab.units import bytes_text
 
 
-def decode_bound(found: Fit, model: Model, bandwidth_bytes_per_second: float, depth: int = 0) -> float | None:
+def decode_bound(fit: Fit, model: Model, bandwidth_bytes_per_second: float, depth: int = 0) -> float | None:
     """Tokens per second of one sequence that the bandwidth of the cards' memory allows; None without a layer on a card.
 
     bandwidth / bytes that the cards read for one token on top of `depth` cells in use
@@ -28,7 +29,7 @@ def decode_bound(found: Fit, model: Model, bandwidth_bytes_per_second: float, de
     may together be faster, and so may tokens that are drafted and checked together.
     Raises UnsupportedArchitecture for a KV cache without a formula, or experts whose used number is not known.
     """
-    needed = decode_bytes(found.plan, model, depth, _reading(found))
+    needed = decode_bytes(fit.plan, model, depth, _reading(fit))
     return bandwidth_bytes_per_second / needed if needed else None
 
 
@@ -86,10 +87,10 @@ def most_token_bytes(bandwidth_bytes_per_second: float, tokens_per_second: float
     return bandwidth_bytes_per_second / tokens_per_second
 
 
-def _reading(found: Fit) -> frozenset[str]:
+def _reading(fit: Fit) -> frozenset[str]:
     """The devices whose reading counts: the cards; all where memory is shared or there is no card."""
-    cards = frozenset(found.plan.devices) - {HOST}
-    return frozenset(found.plan.devices) if SHARED in found.free_bytes or not cards else cards
+    cards = frozenset(fit.plan.devices) - {HOST_DEVICE}
+    return frozenset(fit.plan.devices) if SHARED in fit.free_bytes or not cards else cards
 
 
 def _is_read(tensor: Tensor, model: Model, plan: MemoryPlan, devices: frozenset[str]) -> bool:
@@ -100,5 +101,5 @@ def _is_read(tensor: Tensor, model: Model, plan: MemoryPlan, devices: frozenset[
     if layer is None:
         return not devices.isdisjoint(layers[:-1])
     tied = tensor.name == EMBEDDING and all(other.name != OUTPUT_MATRIX for other in model.tensors)
-    device = layers[-1] if tied else HOST if layer < 0 else layers[min(layer, model.n_layer)]
+    device = layers[-1] if tied else HOST_DEVICE if layer < 0 else layers[min(layer, model.n_layer)]
     return device in devices

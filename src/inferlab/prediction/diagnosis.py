@@ -51,7 +51,7 @@ class Signs:
     """
 
     load_seconds: float
-    read_bytes: float | None
+    read_bytes: int | None
     prefill_seconds: float
     token_seconds: float
     step_seconds: float
@@ -72,7 +72,7 @@ class Comparison:
     busy         busy_cores over the baseline's
     """
 
-    disk_bytes: float | None
+    disk_bytes: int | None
     load: float
     prefill: float
     token: float
@@ -100,9 +100,10 @@ def trace(run: Run) -> Trace:
 def signs(trace: Trace) -> Signs:
     """The signs of one trace. Raises InvalidSettings without two passes that each reach a second 256-cell step."""
     seconds_by_cells = steps(trace.passes, trace.n_prompt)
-    if len(trace.passes) < 2 or len(seconds_by_cells) < 2:
+    prefill = [run.prefill_seconds for run in trace.passes if run.prefill_seconds is not None]
+    if len(prefill) < 2 or len(seconds_by_cells) < 2:
         raise InvalidSettings(
-            f"{len(trace.passes)} passes over {len(seconds_by_cells)} {CELL_STEP}-cell steps cannot be diagnosed. "
+            f"{len(prefill)} passes over {len(seconds_by_cells)} {CELL_STEP}-cell steps cannot be diagnosed. "
             "Observe two passes or more whose answers cross a multiple of 256 tokens."
         )
     level = {cells: median(seconds) for cells, seconds in seconds_by_cells.items()}
@@ -110,7 +111,7 @@ def signs(trace: Trace) -> Signs:
     return Signs(
         load_seconds=_load_seconds(trace.passes),
         read_bytes=_growth(trace.samples, "process_read_bytes"),
-        prefill_seconds=median(pass_.prefill_seconds for pass_ in trace.passes),
+        prefill_seconds=median(prefill),
         token_seconds=level[first],
         step_seconds=(level[last] - level[first]) / (last - first) * CELL_STEP,
         jitter=_jitter(seconds_by_cells, level),
@@ -132,7 +133,8 @@ def _jitter(seconds_by_cells: Mapping[int, Sequence[float]], level: Mapping[int,
 
 def _busy_cores(trace: Trace) -> float | None:
     """Mean number of busy processors over the samples that were taken during a decode."""
-    decodes = [(p.began + p.token_seconds[0], p.began + p.token_seconds[-1]) for p in trace.passes]
+    times = ((p.began, p.token_seconds) for p in trace.passes)
+    decodes = [(began + seconds[0], began + seconds[-1]) for began, seconds in times if began is not None]
     busy = [
         sum(sample.cpu_percent) / 100
         for sample in trace.samples
@@ -141,7 +143,7 @@ def _busy_cores(trace: Trace) -> float | None:
     return fmean(busy) if busy else None
 
 
-def _growth(samples: Iterable[Sample], name: str) -> float | None:
+def _growth(samples: Iterable[Sample], name: str) -> int | None:
     """Last known value of a counter less its first; None if it is unknown in all samples."""
     values = [value for value in (getattr(sample, name) for sample in samples) if value is not None]
     return values[-1] - values[0] if values else None
@@ -149,16 +151,15 @@ def _growth(samples: Iterable[Sample], name: str) -> float | None:
 
 def compared(signs: Signs, baseline: Signs) -> Comparison:
     """The signs of a run relative to those of a healthy one."""
-    reads = (signs.read_bytes, baseline.read_bytes)
-    busy = (signs.busy_cores, baseline.busy_cores)
+    read, healthy_read, busy = signs.read_bytes, baseline.read_bytes, signs.busy_cores
     return Comparison(
-        disk_bytes=None if None in reads else reads[0] - reads[1],
+        disk_bytes=None if read is None or healthy_read is None else read - healthy_read,
         load=signs.load_seconds / max(baseline.load_seconds, SHORTEST_LOAD_SECONDS),
         prefill=signs.prefill_seconds / baseline.prefill_seconds,
         token=signs.token_seconds / baseline.token_seconds,
         step=(signs.step_seconds - baseline.step_seconds) / baseline.token_seconds,
         jitter=signs.jitter,
-        busy=None if None in busy or not busy[1] else busy[0] / busy[1],
+        busy=busy / baseline.busy_cores if busy is not None and baseline.busy_cores else None,
     )
 
 

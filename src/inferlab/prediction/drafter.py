@@ -43,7 +43,7 @@ class DraftPlan:
     def text(self) -> str:
         """Its weights, cache and other buffers over all devices, in a sentence."""
         held = self.plan.devices.values()
-        weights, cache = (sum(one.parts[kind] or 0 for one in held) for kind in ("weights", "kv_cache"))
+        weights, cache = (sum(device.parts[kind] or 0 for device in held) for kind in ("weights", "kv_cache"))
         most = sum(self.plan.most_bytes(device) for device in self.plan.devices)
         return (
             f"Drafter {self.plan.model.name}: {bytes_text(weights)} of weights and {bytes_text(cache)} of cache for "
@@ -90,18 +90,20 @@ def check_vocabularies(model: Model, draft: Model) -> None:
 
 
 def _difference(model: Model, draft: Model) -> str:
-    names = [one.metadata.get(TYPE) for one in (model, draft)]
+    names = [header.metadata.get(TYPE) for header in (model, draft)]
     if None not in names and names[0] != names[1]:
         return f"their tokenizers are {names[0]} and {names[1]}"
     for key in IDS:
-        ids = [one.metadata.get(key) for one in (model, draft)]
+        ids = [header.metadata.get(key) for header in (model, draft)]
         if None not in ids and ids[0] != ids[1]:
             return f"{key} is {ids[0]} in one and {ids[1]} in the other"
-    sizes = [one.n_vocab for one in (model, draft)]
-    if None not in sizes and abs(sizes[0] - sizes[1]) > MOST_DIFFERENCE:
-        return f"they have {sizes[0]:,} and {sizes[1]:,} tokens, and at most {MOST_DIFFERENCE} may be missing"
-    if not all(isinstance(one.metadata.get(TOKENS), LazyArray) and one.path.is_file() for one in (model, draft)):
+    n_vocab, n_draft = model.n_vocab, draft.n_vocab
+    if n_vocab is not None and n_draft is not None and abs(n_vocab - n_draft) > MOST_DIFFERENCE:
+        return f"they have {n_vocab:,} and {n_draft:,} tokens, and at most {MOST_DIFFERENCE} may be missing"
+    if not all(
+        isinstance(header.metadata.get(TOKENS), LazyArray) and header.path.is_file() for header in (model, draft)
+    ):
         return ""
-    pairs = zip(*(one.array(TOKENS)[FIRST_CHECKED:] for one in (model, draft)), strict=False)
+    pairs = zip(*(header.array(TOKENS)[FIRST_CHECKED:] for header in (model, draft)), strict=False)
     other = next((i for i, (a, b) in enumerate(pairs, FIRST_CHECKED) if a != b), None)
     return "" if other is None else f"token {other} is not the same in both"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from inferlab.machine import HOST_DEVICE
 from inferlab.prediction.calibration import LEAST_CHECKS, Calibration
-from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.speed import PlacedModel, attention_path
 
 FURTHEST = 4  # times the largest measured matrix or cache, beyond which rates are extrapolated
@@ -13,11 +13,11 @@ FURTHEST = 4  # times the largest measured matrix or cache, beyond which rates a
 
 def extrapolations(placed: PlacedModel, calibration: Calibration, n_tokens: int) -> tuple[str, ...]:
     """Sentences that say for which parts of a plan with n_tokens in the cache nothing was measured."""
-    found = [*_of_weights(placed, calibration), *_of_attention(placed, calibration, n_tokens)]
-    found += [*_of_threads(placed)]
+    sentences = [*_of_weights(placed, calibration), *_of_attention(placed, calibration, n_tokens)]
+    sentences += [*_of_threads(placed)]
     if 0 < len(calibration.checks) < LEAST_CHECKS:
-        found.append(f"a band from {len(calibration.checks)} checks holds less than 90 % of requests")
-    return tuple(f"Not calibrated for this: {sentence}." for sentence in found)
+        sentences.append(f"a band from {len(calibration.checks)} checks holds less than 90 % of requests")
+    return tuple(f"Not calibrated for this: {sentence}." for sentence in sentences)
 
 
 def _of_weights(placed: PlacedModel, calibration: Calibration) -> Iterator[str]:
@@ -36,21 +36,21 @@ def _of_weights(placed: PlacedModel, calibration: Calibration) -> Iterator[str]:
 def _of_attention(placed: PlacedModel, calibration: Calibration, n_tokens: int) -> Iterator[str]:
     settings, path = placed.settings, attention_path(placed.settings)
     for type in sorted({settings.type_k, settings.type_v}):
-        if any(rates.attention_of(type, path, placed.model.head_dim_v) is None for rates in placed.rates.values()):
+        if any(rates.attention_of(type, path, placed.size.head_dim_v) is None for rates in placed.rates.values()):
             yield f"keys or values in {type} were not measured, so f16 stands for them"
     if settings.type_k != settings.type_v:
         yield "keys and values of different types were not measured together"
     if any(layer.window for layer in placed.cache):
         yield "sliding windows were not measured"
-    sizes = sorted({one.head_dim for one in calibration.attentions})
-    if sizes and not sizes[0] <= placed.model.head_dim_v <= sizes[-1]:
-        yield f"heads of {placed.model.head_dim_v} values lie outside the measured {sizes[0]} to {sizes[-1]}"
-    most = max((one.n_cells for one in calibration.attentions), default=None)
+    sizes = sorted({timed.head_dim for timed in calibration.attentions})
+    if sizes and not sizes[0] <= placed.size.head_dim_v <= sizes[-1]:
+        yield f"heads of {placed.size.head_dim_v} values lie outside the measured {sizes[0]} to {sizes[-1]}"
+    most = max((timed.n_cells for timed in calibration.attentions), default=None)
     if most and n_tokens > FURTHEST * most:
         yield f"{n_tokens:,} tokens in the cache, and attention was measured with {most:,}"
 
 
 def _of_threads(placed: PlacedModel) -> Iterator[str]:
-    measured, requested = placed.rates[HOST].n_threads, placed.settings.n_threads
-    if requested is not None and requested != measured and HOST in placed.layers:
+    measured, requested = placed.rates[HOST_DEVICE].n_threads, placed.settings.n_threads
+    if requested is not None and requested != measured and HOST_DEVICE in placed.layers:
         yield f"{requested} threads, and {measured} were measured"

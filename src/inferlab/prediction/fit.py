@@ -2,27 +2,28 @@
 
 Of a mixture of experts also: the experts of how few layers must be in RAM, so that all layers fit on the card.
 
-Every answer compares memory plans (`predict.predict_memory`) with the usable bytes of each room: free memory minus a
+Every answer compares memory plans (`predict.plan_of`) with the usable bytes of each memory: free bytes minus a
 stated reserve. Nothing is loaded. Where a plan is only a bound, an answer that depends on the compute buffer is
-"unsure", and a search uses the upper end of the bound. `rooms` compares, `search` and `steps` try other settings.
+"unsure", and a search uses the upper end of the bound. `free_memory` compares, `search` and `steps` try other settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
 from inferlab.machine import Machine
 from inferlab.model.catalog import KnownModel
-from inferlab.model.gguf import Model
+from inferlab.model.gguf import Model, Shape
 from inferlab.model.named import model_named
-from inferlab.model.synthetic_model import parse_file_name, shape
+from inferlab.model.synthetic_model import shape
 from inferlab.prediction.free_memory import DEFAULT_BACKEND, Size, compared_with, free_bytes, machine_for, usable_bytes
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.placement import has_experts
-from inferlab.prediction.predict import predict_memory
+from inferlab.prediction.memory.request import MemoryRequest, request_for
+from inferlab.prediction.predict import plan_of
 from inferlab.prediction.search import Answer, PlanFor, Search
 from inferlab.prediction.steps import WEIGHT_TYPES, Step, neighbouring_types, steps
 from inferlab.settings import Settings
@@ -39,7 +40,7 @@ DEFAULT_N_CTX = 4096
 class Fit(Shown):
     """A plan compared with a machine's free memory, and the largest settings that fit.
 
-    free_bytes      free in each room, "gpu0" ..., and "host" where it is known; or in "shared", one memory for all
+    free_bytes      free in each memory, "gpu0" ..., and "host" where it is known; or in "shared", one memory for all
                     devices; None: unknown
     reserve_bytes   bytes that stay free in each
     largest_n_ctx   the longest context with the requested layers
@@ -72,17 +73,17 @@ class Fit(Shown):
     @property
     def fits(self) -> str:
         """ "yes", "no" or "unsure" for the requested settings."""
-        return self.plan.fits(self.room_bytes)
+        return self.plan.fits(self.usable_bytes)
 
     @property
-    def room_bytes(self) -> dict[str, int | None]:
-        """Bytes that a plan may use in each room: free minus reserve."""
+    def usable_bytes(self) -> dict[str, int | None]:
+        """Bytes that a plan may use in each memory: free minus reserve."""
         return usable_bytes(self.free_bytes, self.reserve_bytes)
 
     @property
     def margin_bytes(self) -> int | None:
-        """Bytes left in the fullest room, negative where bytes are missing; None where free memory is unknown."""
-        return self.plan.margin(self.room_bytes)
+        """Bytes left in the fullest memory, negative where bytes are missing; None where free memory is unknown."""
+        return self.plan.margin(self.usable_bytes)
 
     @property
     def compared_with(self) -> str:
@@ -91,8 +92,8 @@ class Fit(Shown):
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        found = self.largest_n_ctx, self.most_layers, self.expert_layers, self.cache_type, self.weights_type
-        return tuple(answer for answer in found if answer is not None)
+        answers = self.largest_n_ctx, self.most_layers, self.expert_layers, self.cache_type, self.weights_type
+        return tuple(answer for answer in answers if answer is not None)
 
 
 def fit(
@@ -121,20 +122,25 @@ def fit(
     within_trained  whether the largest n_ctx ends at the context that the model was trained for; else memory decides
     n_ctx defaults to 4096. Raises ModelError, InvalidSettings, UnsupportedArchitecture.
     """
-    model, machine = model_named(model), machine_for(machine, vram, unified, backend)
-    settings = with_context(settings)
-    free = free_bytes(machine, settings, unified)
-    plan_for = partial(predict_memory, machine=machine, simulate=simulate, as_cuda=backend != DEFAULT_BACKEND)
+    model, settings = model_named(model), with_context(settings)
+    machine = machine_for(machine, vram, unified, backend)
+    request = request_for(model, settings, machine, simulate=simulate, as_cuda=backend != DEFAULT_BACKEND)
+    free = free_bytes(machine, request.gpus, unified)
+    plan, plan_for = plan_of(request), partial(_plan_for, request)
     n_ctx_train = model.n_ctx_train if within_trained else None
-    search = Search(partial(plan_for, model), settings, usable_bytes(free, reserve_bytes), n_ctx_train)
+    search = Search(partial(plan_for, model), settings, plan, usable_bytes(free, reserve_bytes), n_ctx_train)
     experts = search.expert_layers() if has_experts(model) else None
     answers = search.largest_n_ctx(), search.most_layers(), search.cache_type(), experts
-    if not with_steps:
-        return Fit(search.plan(settings), free, reserve_bytes, *answers)
-    types = _types_of_weights(model, plan_for)
-    found_steps = steps(search, {type: types[type] for type in _neighbours(model) if type in types})
+    types = _types_of_weights(model, plan_for) if with_steps else {}
+    neighbours = {type: types[type] for type in _neighbours(model) if type in types}
+    each_step = steps(search, neighbours) if with_steps else ()
     largest = search.weights_type(types) if types else None
-    return Fit(search.plan(settings), free, reserve_bytes, *answers, found_steps, largest)
+    return Fit(plan, free, reserve_bytes, *answers, each_step, largest)
+
+
+def _plan_for(request: MemoryRequest, model: Model, settings: Settings) -> MemoryPlan:
+    """The plan of a model with settings on the devices of a request."""
+    return plan_of(replace(request, model=model, settings=settings))
 
 
 def with_context(settings: Settings | None) -> Settings:
@@ -145,19 +151,14 @@ def with_context(settings: Settings | None) -> Settings:
 
 def _types_of_weights(model: Model, plan_for: Callable[..., MemoryPlan]) -> dict[str, PlanFor]:
     """Plans of a known model by type of weights, the largest first, each made once; none for any other model."""
-    known = parse_file_name(model.path.name) if model.synthetic else None
-    if known is None:
+    if model.shape is None:
         return {}
-    name, _, dimensions = known
-    return {type: cache(partial(_plan_with, plan_for, name, type, dimensions)) for type in WEIGHT_TYPES}
+    return {type: cache(partial(_plan_with, plan_for, model.shape, type)) for type in WEIGHT_TYPES}
 
 
-def _plan_with(
-    plan_for: Callable[..., MemoryPlan], name: str, type: str, dimensions: Mapping[str, int], settings: Settings
-) -> MemoryPlan:
-    return plan_for(shape(name, type, **dimensions), settings)
+def _plan_with(plan_for: Callable[..., MemoryPlan], made: Shape, type: str, settings: Settings) -> MemoryPlan:
+    return plan_for(shape(made.name, type, **made.dimensions), settings)
 
 
 def _neighbours(model: Model) -> tuple[str, ...]:
-    known = parse_file_name(model.path.name) if model.synthetic else None
-    return neighbouring_types(known[1]) if known else ()
+    return neighbouring_types(model.shape.mix) if model.shape else ()

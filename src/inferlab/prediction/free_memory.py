@@ -1,7 +1,7 @@
-"""The memory that plans are compared with: free bytes by room.
+"""The memory that plans are compared with: free bytes by memory.
 
-A room has the name of a plan's device, "gpu0", ... or "host", and holds that device; or it is `SHARED`, one memory that
-host and GPU have together, and holds every device of a plan. `MemoryPlan` says what it leaves of them.
+A memory has the name of a plan's device, "gpu0", ... or "host", and holds that device. Or it is `SHARED`, which host
+and GPU have together, and holds every device of a plan. `MemoryPlan` says what it leaves of them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from dataclasses import replace
 
 from inferlab.engine.registry import limit_on
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Device, Machine, read_host
-from inferlab.prediction.memory.plan import SHARED, Rooms
-from inferlab.prediction.memory.request import planned_devices
-from inferlab.settings import Settings
+from inferlab.machine import HOST_DEVICE, Device, Machine, read_host
+from inferlab.prediction.memory.plan import SHARED, MemoryBytes
 from inferlab.units import bytes_from_text, bytes_text
 
 BACKENDS = {"cuda": "CUDA", "rocm": "ROCm", "metal": "MTL", "vulkan": "Vulkan", "sycl": "SYCL"}
@@ -51,11 +49,16 @@ def machine_for(
         if backend != DEFAULT_BACKEND:
             raise InvalidSettings(f"backend={backend!r} is for a card that is not here. Give its vram, or unified.")
         return machine or _this_machine()
-    name, sizes = ("unified", [unified]) if vram is None else ("vram", [vram] if isinstance(vram, Size) else [*vram])
-    if not sizes:
-        raise InvalidSettings(f"{name}={vram!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
-    cards = tuple(_card(i, _room_size(size, name), BACKENDS[backend]) for i, size in enumerate(sizes))
-    return replace(machine or read_host(), ram_bytes=None, devices=cards)
+    name, sizes = ("unified", unified) if vram is None else ("vram", vram)
+    sizes = [sizes] if isinstance(sizes, Size) else sizes or ()
+    n_bytes = [_card_bytes(size, name) for size in sizes]
+    if not n_bytes:
+        raise InvalidSettings(f"vram={vram!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
+    host, ggml_name = machine or read_host(), BACKENDS[backend]
+    cards = (
+        Device(f"{ggml_name}{i}", f"a card with {bytes_text(n)}", "gpu", n, n, ggml_name) for i, n in enumerate(n_bytes)
+    )
+    return replace(host, ram_bytes=None, devices=tuple(cards))
 
 
 def size_in_bytes(size: Size) -> int:
@@ -63,35 +66,31 @@ def size_in_bytes(size: Size) -> int:
     return bytes_from_text(size) if isinstance(size, str) else size
 
 
-def free_bytes(
-    machine: Machine, settings: Settings | None = None, unified: Size | None = None
-) -> dict[str, int | None]:
-    """Free bytes by the device names of a plan for `settings`: each device that it uses, and the host where known.
+def free_bytes(machine: Machine, gpus: Sequence[Device], unified: Size | None = None) -> dict[str, int | None]:
+    """Free bytes by the device names of a plan: each of its devices, `gpus` in its order, and the host where known.
 
-    With `unified` there is one room, `SHARED`. An RPC device has its limit of this session, else the bytes that it
+    With `unified` there is one memory, `SHARED`. An RPC device has its limit of this session, else the bytes that it
     reports, else None. Raises InvalidSettings for RPC servers beside unified memory, which they are not part of.
     """
-    settings = settings or Settings()
     if unified is not None:
-        if settings.rpc_servers:
+        if any(device.backend == "RPC" for device in gpus):
             raise InvalidSettings("unified is the memory of one machine; plan RPC servers without it, or with vram.")
         return {SHARED: size_in_bytes(unified)}
-    used = planned_devices(settings, machine)
-    free = {f"gpu{i}": _free_bytes_of(device, machine) for i, device in enumerate(used)}
+    free = {f"gpu{i}": _free_bytes_of(device, machine) for i, device in enumerate(gpus)}
     cpu = next((d for d in machine.devices if d.kind == "cpu"), None)
     host = _free_or_total(cpu) if cpu else None
     host = machine.ram_bytes if host is None else host
-    return free if free and host is None else {**free, "host": host}
+    return free if free and host is None else {**free, HOST_DEVICE: host}
 
 
-def usable_bytes(free: Rooms, reserve_bytes: int) -> dict[str, int | None]:
-    """Free memory minus the reserve, of each room."""
-    return {room: None if n is None else n - reserve_bytes for room, n in free.items()}
+def usable_bytes(free: MemoryBytes, reserve_bytes: int) -> dict[str, int | None]:
+    """Free memory minus the reserve, of each memory."""
+    return {memory: None if n is None else n - reserve_bytes for memory, n in free.items()}
 
 
-def compared_with(free: Rooms, reserve_bytes: int) -> str:
-    """Free memory of each room and the reserve, in a sentence."""
-    texts = ", ".join(f"{room} {bytes_text(n)} free" for room, n in free.items())
+def compared_with(free: MemoryBytes, reserve_bytes: int) -> str:
+    """Free memory of each memory and the reserve, in a sentence."""
+    texts = ", ".join(f"{memory} {bytes_text(n)} free" for memory, n in free.items())
     return f"{texts}, of which {bytes_text(reserve_bytes)} stay in reserve"
 
 
@@ -104,22 +103,18 @@ def _this_machine() -> Machine:
     return this_machine()
 
 
-def _room_size(size: Size, name: str) -> int:
+def _card_bytes(size: Size, name: str) -> int:
     n_bytes = size_in_bytes(size)
     if n_bytes <= 0:
         raise InvalidSettings(f"{name}={size!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
     return n_bytes
 
 
-def _card(number: int, n_bytes: int, backend: str) -> Device:
-    return Device(f"{backend}{number}", f"a card with {bytes_text(n_bytes)}", "gpu", n_bytes, n_bytes, backend)
-
-
 def _free_bytes_of(device: Device, machine: Machine) -> int | None:
     """Free bytes of a planned device; an RPC device is found by its name, because a plan knows only its endpoint."""
     if device.backend != "RPC":
         return _free_or_total(device)
-    reported = next((_free_or_total(found) for found in machine.devices if found.name == device.name), None)
+    reported = next((_free_or_total(listed) for listed in machine.devices if listed.name == device.name), None)
     return limit_on(device.description) or reported
 
 

@@ -58,8 +58,8 @@ class Rung:
 def cited_rungs(cards: Iterable[str] = CARDS) -> tuple[Rung, ...]:
     """The rungs of data/facts/links.toml and the memory of some known cards, slowest first."""
     links = [
-        Rung(one["title"], one["place"], link_rate(one), one["source"], one["date"])
-        for one in read_table("links").values()
+        Rung(entry["title"], entry["place"], link_rate(entry), entry["source"], entry["date"])
+        for entry in read_table("links").values()
     ]
     return ordered([*links, *map(card_rung, cards)])
 
@@ -83,10 +83,10 @@ def ordered(rungs: Iterable[Rung]) -> tuple[Rung, ...]:
 
 def slowest(rungs: Iterable[Rung]) -> Rung:
     """The rung that decides for bytes that must cross all of these. Raises InvalidSettings for none."""
-    found = ordered(rungs)
-    if not found:
+    ladder = ordered(rungs)
+    if not ladder:
         raise InvalidSettings("There is no rung to compare. Name at least one that the bytes cross.")
-    return found[0]
+    return ladder[0]
 
 
 def link_rate(entry: dict[str, Any]) -> float:

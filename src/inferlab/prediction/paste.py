@@ -5,15 +5,17 @@ Where the plan does not fit, the lines are those of the nearest one that does, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.architecture_table import architecture
 from inferlab.model.ggml_types import padded
 from inferlab.options.lines import check_program, option_lines
 from inferlab.options.lines.base import ALWAYS, Part
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
+from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.search import MOST_N_CTX, Answer
 from inferlab.settings import UNQUANTIZED, Settings
@@ -24,14 +26,7 @@ SMALL = 512 * MIB  # bytes that every machine has beside a model
 EXPERTS_STAY = ("llama-cpp-python",)
 """Programs that put no experts in RAM without the rest of their layer."""
 MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", "offload_kqv")
-OTHERS = (
-    "n_threads",
-    "n_threads_batch",
-    "op_offload",
-    "kv_unified",
-    "load_mode",
-    "use_extra_bufts",
-    "no_host",
+PLACEMENT = (
     "split_mode",
     "main_gpu",
     "tensor_split",
@@ -41,6 +36,12 @@ OTHERS = (
     "devices",
     "rpc_servers",
 )
+BY_ARCHITECTURE = "swa_full"
+OTHERS = (
+    *(f.name for f in fields(Settings) if f.name not in (*ALWAYS, *MEMORY, *PLACEMENT, BY_ARCHITECTURE)),
+    *PLACEMENT,
+)
+"""Written where they are not the default, in this order."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Pasted:
         return "\n\n".join([*self.notes, *blocks])
 
 
-def lines_for(found: Fit, program: str, model_path: str | Path | None = None, n_ctx_train: int | None = None) -> Pasted:
+def lines_for(fit: Fit, program: str, model_path: str | Path | None = None, n_ctx_train: int | None = None) -> Pasted:
     """The lines of a plan for one program: llama-server, llama-cli, llama-cpp-python, ollama or lmstudio.
 
     Where the plan does not fit, they are those of the nearest setting that does: experts in RAM for a model that has
@@ -84,54 +85,56 @@ def lines_for(found: Fit, program: str, model_path: str | Path | None = None, n_
     Raises InvalidSettings for any other program.
     """
     check_program(program)
-    settings, notes = nearest(found, experts_move=program not in EXPERTS_STAY)
+    settings, notes = nearest(fit, experts_move=program not in EXPERTS_STAY)
     if settings is None:
         return Pasted(program, None, notes, ())
     if model_path is None:
         notes += (f"{PLACEHOLDER} stands for the path of your file.",)
-    notes += _ram_note(found, settings) + _trained_note(settings, n_ctx_train, program)
+    notes += _ram_note(fit, settings) + _trained_note(settings, n_ctx_train, program)
     path = str(model_path or PLACEHOLDER)
-    return Pasted(program, settings, notes, option_lines(requested(found, settings), program, path, _all_layers(found)))
+    return Pasted(program, settings, notes, option_lines(requested(fit, settings), program, path, _all_layers(fit)))
 
 
-def nearest(found: Fit, experts_move: bool = True) -> tuple[Settings | None, tuple[str, ...]]:
+def nearest(fit: Fit, experts_move: bool = True) -> tuple[Settings | None, tuple[str, ...]]:
     """The settings of a plan, or the nearest that fit, and in a sentence what was changed; None where none fit.
 
     experts_move  whether experts may be put in RAM without the rest of their layer
     """
-    if found.fits == "yes":
-        return found.plan.settings, ()
-    if found.fits == "unsure":
-        return found.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
-    layers, context = found.most_layers, found.largest_n_ctx
-    experts = (found.expert_layers,) * (experts_move and found.expert_layers is not None)
-    fitting = [answer for answer in (*experts, layers, context, found.cache_type) if answer.settings is not None]
+    if fit.fits == "yes":
+        return fit.plan.settings, ()
+    if fit.fits == "unsure":
+        return fit.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
+    layers, context = fit.most_layers, fit.largest_n_ctx
+    answers = [fit.expert_layers if experts_move else None, layers, context, fit.cache_type]
+    fitting = [(answer, answer.settings) for answer in answers if answer and answer.settings]
     if not fitting:
         reasons = " ".join(dict.fromkeys([context.reason, layers.reason]))
-        why = f"Nothing that was tried fits, so there are no lines to paste. {reasons} {_advice(found)}"
+        why = f"Nothing that was tried fits, so there are no lines to paste. {reasons} {_advice(fit)}"
         return None, (why,)
-    if not layers.value and fitting[:2] == [layers, context] and context.value >= DEFAULT_N_CTX:
-        fitting[:2] = [context, layers]
-    first, *others = (_in_words(found, one) for one in fitting)
+    no_layer_first = not layers.value and [answer for answer, _ in fitting[:2]] == [layers, context]
+    if no_layer_first and n_ctx_of(fitting[1][1]) >= DEFAULT_N_CTX:
+        fitting[:2] = fitting[1::-1]
+    first, *others = (_in_words(fit, answer, settings) for answer, settings in fitting)
     other = f" This would fit too: {'; or '.join(others)}." if others else ""
-    why = f"What you asked for does not fit. These lines have {first}.{_fill_text(found, fitting[0])}{other}"
-    return fitting[0].settings, (why,)
+    why = f"What you asked for does not fit. These lines have {first}.{_fill_text(fit, fitting[0][0])}{other}"
+    return fitting[0][1], (why,)
 
 
-def _ram_note(found: Fit, settings: Settings) -> tuple[str, ...]:
+def _ram_note(fit: Fit, settings: Settings) -> tuple[str, ...]:
     """What the host must hold, where its memory is unknown and was therefore not compared."""
-    if SHARED in found.free_bytes or found.free_bytes.get("host") is not None:
+    if SHARED in fit.free_bytes or fit.free_bytes.get(HOST_DEVICE) is not None:
         return ()
-    n_bytes, compute_known = _host_bytes(found, settings)
+    n_bytes, compute_known = _host_bytes(fit, settings)
     more = "" if compute_known else ", and a compute buffer"
     return (f"RAM was not compared: these lines need up to {bytes_text(n_bytes)} there{more}.",) * (n_bytes >= SMALL)
 
 
-def _host_bytes(found: Fit, settings: Settings) -> tuple[int, bool]:
+def _host_bytes(fit: Fit, settings: Settings) -> tuple[int, bool]:
     """The most that the host holds with the settings of an answer or the plan, and whether its compute buffer is in."""
-    same_weights = (answer for answer in found.answers if answer.plan and answer is not found.weights_type)
-    plan = next((answer.plan for answer in same_weights if answer.settings == settings), found.plan)
-    return plan.most_bytes("host"), not plan.is_open("host")
+    same_weights = (answer for answer in fit.answers if answer is not fit.weights_type)
+    plans = (answer.plan for answer in same_weights if answer.plan and answer.settings == settings)
+    plan = next(plans, fit.plan)
+    return plan.most_bytes(HOST_DEVICE), not plan.is_open(HOST_DEVICE)
 
 
 def _trained_note(settings: Settings, n_ctx_train: int | None, program: str) -> tuple[str, ...]:
@@ -146,7 +149,7 @@ def above_trained(settings: Settings, n_ctx_train: int | None) -> str:
 
     Where the trained context is not known, only one above `MOST_N_CTX` is said.
     """
-    n_ctx = settings.n_ctx if settings.kv_unified else settings.n_ctx // settings.n_seq_max
+    n_ctx = n_ctx_of(settings) // (1 if settings.kv_unified else settings.n_seq_max)
     if n_ctx <= (n_ctx_train or MOST_N_CTX):
         return ""
     if not n_ctx_train:
@@ -154,16 +157,16 @@ def above_trained(settings: Settings, n_ctx_train: int | None) -> str:
     return f"The model was trained for {n_ctx_train:,} tokens; more are of little use."
 
 
-def _in_words(found: Fit, answer: Answer) -> str:
+def _in_words(fit: Fit, answer: Answer, settings: Settings) -> str:
     """A setting that fits, in the reader's words, with the name of the setting."""
-    if answer is found.cache_type:
+    if answer is fit.cache_type:
         return f"a KV cache of type {answer.value} (type_k and type_v), with the context and the layers you asked for"
-    if answer is found.largest_n_ctx:
+    if answer is fit.largest_n_ctx:
         end = "the model was trained for" if answer.memory_allows_more else "fits with the layers you asked for"
         return f"a context of {answer.value:,} tokens (n_ctx), the longest that {end}"
-    if answer is found.expert_layers:
-        return _experts_in_words(answer.settings)
-    layers = count_text(answer.value, "layer") if answer.value else "no layer"
+    if answer is fit.expert_layers:
+        return _experts_in_words(settings)
+    layers = count_text(settings.n_gpu_layers, "layer") if answer.value else "no layer"
     most = ", the most that fit with the context you asked for" if answer.value else ", and all of them in RAM"
     return f"{layers} on the card (n_gpu_layers={answer.value}){most}"
 
@@ -180,30 +183,33 @@ def _experts_in_words(settings: Settings) -> str:
     )
 
 
-def _fill_text(found: Fit, answer: Answer) -> str:
+def _fill_text(fit: Fit, answer: Answer) -> str:
     """That the lines leave almost nothing of a memory which the system needs, too; empty elsewhere."""
-    if SHARED not in found.room_bytes or answer.margin_bytes is None or answer.margin_bytes >= SMALL:
+    if SHARED not in fit.usable_bytes or answer.margin_bytes is None or answer.margin_bytes >= SMALL:
         return ""
-    kept = f" but the {bytes_text(found.reserve_bytes)} kept free" if found.reserve_bytes else ""
+    kept = f" but the {bytes_text(fit.reserve_bytes)} kept free" if fit.reserve_bytes else ""
     return f" They use all of the shared memory{kept}."
 
 
-def _advice(found: Fit) -> str:
+def _advice(fit: Fit) -> str:
     """What to plan with instead: smaller weights where these alone are too large for all devices together."""
-    rooms = found.room_bytes
-    with_host = None not in rooms.values() and rooms.keys() & {"host", SHARED}
-    if with_host and (found.plan.bytes_of("weights") or 0) > sum(rooms.values()):
+    usable = fit.usable_bytes
+    known = [n_bytes for n_bytes in usable.values() if n_bytes is not None]
+    with_host = len(known) == len(usable) and usable.keys() & {HOST_DEVICE, SHARED}
+    if with_host and (fit.plan.bytes_of("weights") or 0) > sum(known):
         return "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
-    ways = ["a smaller --reserve"] if found.reserve_bytes else []
-    if SHARED in rooms:
+    ways = ["a smaller --reserve"] if fit.reserve_bytes else []
+    if SHARED in usable:
         ways.append("a shorter context")
-    elif set(rooms) - {"host"}:
+    elif set(usable) - {HOST_DEVICE}:
         ways.append("`--devices none` (the card unused)")
-        ways += ["fewer layers and a shorter context"] * all(room is None or room > 0 for room in rooms.values())
+        ways += ["fewer layers and a shorter context"] * all(
+            n_bytes is None or n_bytes > 0 for n_bytes in usable.values()
+        )
     return f"Plan with {''.join(f'{way}, ' for way in ways)}{'or ' if ways else ''}weights of a smaller type."
 
 
-def requested(found: Fit, settings: Settings) -> dict[str, Any]:
+def requested(fit: Fit, settings: Settings) -> dict[str, Any]:
     """What the lines must say, by the names of `Settings`: all that memory depends on, and what is not the default.
 
     Layers are counted out, with none where the plan has no GPU; quantized values turn flash attention on.
@@ -211,35 +217,35 @@ def requested(found: Fit, settings: Settings) -> dict[str, Any]:
     usual = Settings()
     values = {name: getattr(settings, name) for name in (*ALWAYS, *MEMORY)}
     values |= {name: getattr(settings, name) for name in OTHERS if getattr(settings, name) != getattr(usual, name)}
-    values |= {"n_gpu_layers": _layers(found, settings), **_batches(settings, usual)}
+    values |= {"n_gpu_layers": _layers(fit, settings), **_batches(settings, usual)}
     if settings.flash_attn == "auto" and settings.type_v not in UNQUANTIZED:
         values["flash_attn"] = "on"
     if settings.n_seq_max > 1:
         values["kv_unified"] = settings.kv_unified
-    if architecture(found.plan.model.architecture).window_every:
-        values["swa_full"] = settings.swa_full
+    if architecture(fit.plan.model.architecture).window_every:
+        values[BY_ARCHITECTURE] = settings.swa_full
     return values
 
 
 def _batches(settings: Settings, usual: Settings) -> dict[str, int]:
     """The batch sizes, or the usual ones where the plan has less only because its whole context is one batch."""
     sizes = {name: getattr(settings, name) for name in ("n_batch", "n_ubatch")}
-    if padded(settings.n_batch) < settings.n_ctx:
+    if padded(settings.n_batch) < n_ctx_of(settings):
         return sizes
     cut = {name: size for name, size in sizes.items() if size == settings.n_batch}
     return sizes | {name: max(size, getattr(usual, name)) for name, size in cut.items()}
 
 
-def _layers(found: Fit, settings: Settings) -> int:
-    if not any(device != "host" for device in found.plan.devices):
+def _layers(fit: Fit, settings: Settings) -> int:
+    if not any(device != HOST_DEVICE for device in fit.plan.devices):
         return 0
-    every = _all_layers(found)
+    every = _all_layers(fit)
     return every if settings.n_gpu_layers < 0 else min(settings.n_gpu_layers, every)
 
 
-def _all_layers(found: Fit) -> int:
+def _all_layers(fit: Fit) -> int:
     """The blocks and the output layer."""
-    return sum(layer.index is not None for layer in found.plan.layers) + 1
+    return sum(layer.index is not None for layer in fit.plan.layers) + 1
 
 
 def _indented(text: str) -> str:

@@ -14,19 +14,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from inferlab.errors import InvalidSettings, UnsupportedArchitecture
-from inferlab.machine import Link, Machine
+from inferlab.errors import InvalidSettings
+from inferlab.machine import HOST_DEVICE, Link, Machine
 from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
-from inferlab.model.repacking import processor_kind
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.extrapolation import extrapolations
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.assembly import closed_form
 from inferlab.prediction.memory.bound import bound
-from inferlab.prediction.memory.placement import HOST
-from inferlab.prediction.memory.request import MemoryRequest, planned_devices
+from inferlab.prediction.memory.request import MemoryRequest, request_for
 from inferlab.prediction.memory.simulated import from_simulation
 from inferlab.prediction.speed import PlacedModel, SpeedPlan, StepPlan, Term, weight_limits
 from inferlab.settings import Settings
@@ -53,8 +51,18 @@ def predict_memory(
     Raises InvalidSettings without n_ctx, UnsupportedArchitecture where neither closed form nor simulation is valid for
     the KV cache, or a card's backend was never compared.
     """
-    request = _request(model_named(model), settings, machine, reserve, simulate, as_cuda)
-    return closed_form(request) or from_simulation(request) or bound(request)
+    if reserve not in RESERVES:
+        raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
+    model, per_sequence = model_named(model), reserve == "llama-server"
+    return plan_of(request_for(model, settings, machine, per_sequence, simulate, as_cuda))
+
+
+def plan_of(request: MemoryRequest) -> MemoryPlan:
+    """The plan by formulas where these are exact, else from llama.cpp's simulation where that is valid, else a bound.
+
+    Raises UnsupportedArchitecture as `predict_memory`.
+    """
+    return closed_form(request) if request.has_closed_form else from_simulation(request) or bound(request)
 
 
 def simulated_memory(
@@ -64,19 +72,7 @@ def simulated_memory(
 
     None where no simulation is valid or llama.cpp cannot be asked. Raises as `predict_memory`, and EngineError.
     """
-    return from_simulation(_request(model_named(model), settings, machine, RESERVES[0], True, as_cuda))
-
-
-def _request(
-    model: Model, settings: Settings, machine: Machine | None, reserve: str, simulate: bool, as_cuda: bool
-) -> MemoryRequest:
-    if reserve not in RESERVES:
-        raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
-    _require_layers(model)
-    settings.require_model(model)
-    gpus = planned_devices(settings, machine)
-    processor = processor_kind(machine.instruction_sets) if machine else None
-    return MemoryRequest(model, settings, gpus, reserve == "llama-server", processor, simulate, as_cuda)
+    return from_simulation(request_for(model_named(model), settings, machine, as_cuda=as_cuda))
 
 
 def predict_speed(
@@ -98,39 +94,26 @@ def predict_speed(
     UnsupportedArchitecture for a KV cache that has no formula.
     """
     model = model_named(model)
-    settings.require_model(model)
-    calibration = calibration or Calibration.load()
     settings = settings if settings.n_ctx else settings.but(n_ctx=n_prompt + n_gen)
-    gpus = planned_devices(settings, machine)
-    request = MemoryRequest(model, settings, gpus, False)
+    request = request_for(model, settings, machine)
     if request.shares_tensors:
         raise InvalidSettings(
             "split_mode='tensor' cannot be timed in advance: the sums between devices in each layer have no measured "
             "rate here. Predict the memory, or predict the speed with split_mode='layer'."
         )
-    link = link or _link_to(settings)
-    names = {f"gpu{i}": calibration.calibrated_name(gpu) for i, gpu in enumerate(gpus)}
-    rates = {HOST: calibration.host(settings.n_threads)} | {
+    calibration, link = calibration or Calibration.load(), link or _link_to(settings)
+    names = {f"gpu{i}": calibration.calibrated_name(gpu) for i, gpu in enumerate(request.gpus)}
+    rates = {HOST_DEVICE: calibration.host(settings.n_threads)} | {
         device: calibration.rates(name) for device, name in names.items()
     }
     links = {device: calibration.link(name, link) for device, name in names.items()}
     placed_model = PlacedModel(model, settings, request.layer_devices(), rates, links, request.moved)
-    place = next(iter(names.values()), HOST)
+    place = next(iter(names.values()), HOST_DEVICE)
     decode = _step(calibration, place, "decode", 1, placed_model.decode(n_prompt + n_gen // 2))
     overlap = placed_model.overlap(n_prompt)
     prefill = _step(calibration, place, "prefill", n_prompt, placed_model.prefill(n_prompt), overlap)
     notes = extrapolations(placed_model, calibration, n_prompt + n_gen)
     return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, weight_limits(rates, decode), notes)
-
-
-def _require_layers(model: Model) -> None:
-    """Refuse a header whose number of layers is missing, or larger than the number of its tensors."""
-    if model.n_layer is None or not 0 < model.n_layer <= len(model.tensors):
-        raise UnsupportedArchitecture(
-            f"The header of {model.name}, of the architecture {model.architecture!r}, gives "
-            f"{'no number of' if model.n_layer is None else model.n_layer} layers for {len(model.tensors):,} tensors. "
-            "So no plan can be made. The file may be damaged, no language model, or newer than this library."
-        )
 
 
 def _step(

@@ -22,15 +22,15 @@ def matrix_rates(products: Iterable[Product]) -> dict[MatrixKey, MatrixRates]:
     groups: dict[MatrixKey, list[Product]] = {}
     for product in products:
         extra = product.buffer if product.buffer in KERNEL_OF_BUFFER else ""
-        groups.setdefault(MatrixKey.of(product.type, extra), []).append(product)
+        groups.setdefault(MatrixKey.from_parts(product.type, extra), []).append(product)
     return {key: _matrix_rates(group) for key, group in groups.items()}
 
 
 def _matrix_rates(products: Sequence[Product]) -> MatrixRates:
-    one = [p for p in products if p.n_tokens == 1]
+    single = [p for p in products if p.n_tokens == 1]
     many = [p for p in products if p.n_tokens > 1]
     per_byte, per_row, per_product = nonnegative_fit(
-        [(p.n_bytes, p.n_rows, 1.0) for p in one], [p.typical for p in one]
+        [(p.n_bytes, p.n_rows, 1.0) for p in single], [p.typical for p in single]
     )
     beside = [p.typical - min(per_product, p.typical / 2) for p in many]
     unpack, weight, value_in, value_out = nonnegative_fit([_batch_terms(p) for p in many], beside)
@@ -46,21 +46,23 @@ def _batch_terms(product: Product) -> tuple[float, ...]:
 def attention_rates(operations: Iterable[Attention], on_cpu: bool) -> dict[AttentionKey, AttentionRates]:
     """Rates by type, path and values of a head, from one query over shared and unshared heads, and a batch."""
     groups: dict[AttentionKey, list[Attention]] = {}
-    for one in operations:
-        path = "flash" if one.flash else "plain"
-        groups.setdefault(AttentionKey.of(one.type_k.lower(), path, one.head_dim), []).append(one)
+    for operation in operations:
+        path = "flash" if operation.flash else "plain"
+        groups.setdefault(AttentionKey.from_parts(operation.type_k.lower(), path, operation.head_dim), []).append(
+            operation
+        )
     return {key: _attention_rates(group, on_cpu) for key, group in groups.items()}
 
 
 def _attention_rates(operations: Sequence[Attention], on_cpu: bool) -> AttentionRates:
-    one = [a for a in operations if a.n_tokens == 1]
+    single = [a for a in operations if a.n_tokens == 1]
     per_cell, per_byte = nonnegative_fit(
-        [(a.n_head * a.n_cells, a.n_cells * a.cell_bytes) for a in one], [a.typical for a in one]
+        [(a.n_head * a.n_cells, a.n_cells * a.cell_bytes) for a in single], [a.typical for a in single]
     )
     batch = [a.typical / (a.n_head * _batch_cells(a, on_cpu)) for a in operations if a.n_tokens > 1]
     return AttentionRates(per_cell, per_byte, sum(batch) / len(batch))
 
 
-def _batch_cells(one: Attention, on_cpu: bool) -> float:
-    tiled = one.type_k.lower() in TILED_CACHES
-    return attended_cells(one.n_tokens, one.depth, one.n_cells, skips_masked=on_cpu and one.flash, tiled=tiled)
+def _batch_cells(batch: Attention, on_cpu: bool) -> float:
+    tiled = batch.type_k.lower() in TILED_CACHES
+    return attended_cells(batch.n_tokens, batch.depth, batch.n_cells, skips_masked=on_cpu and batch.flash, tiled=tiled)

@@ -6,8 +6,10 @@ file's own layout, "Q4_K/CPU_REPACK" is repacked (see model.kernels).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.ggml_types import TYPES
 
 LOOPBACK = "loopback"  # the place of a loopback device
@@ -24,7 +26,7 @@ class MatrixKey(str):
     __slots__ = ()
 
     @classmethod
-    def of(cls, type: str, buffer: str = "") -> MatrixKey:
+    def from_parts(cls, type: str, buffer: str = "") -> MatrixKey:
         return cls(f"{type}/{buffer}" if buffer else type)
 
     @property
@@ -43,12 +45,13 @@ class AttentionKey(str):
     __slots__ = ()
 
     @classmethod
-    def of(cls, type: str, path: str, head_dim: int) -> AttentionKey:
+    def from_parts(cls, type: str, path: str, head_dim: int) -> AttentionKey:
         return cls(f"{type}/{path}/{head_dim}")
 
     @property
     def type_and_path(self) -> tuple[str, str]:
-        return tuple(self.split("/")[:2])
+        type, path, _ = self.split("/")
+        return type, path
 
     @property
     def head_dim(self) -> int:
@@ -61,7 +64,7 @@ class DeviceKey(str):
     __slots__ = ()
 
     @classmethod
-    def of(cls, place: str, n_threads: int) -> DeviceKey:
+    def from_parts(cls, place: str, n_threads: int) -> DeviceKey:
         return cls(f"{place}/{n_threads}")
 
     @property
@@ -144,10 +147,10 @@ class DeviceRates:
     step_seconds: float = 0.0
     value_seconds: float = 0.0
 
-    def matrix(self, type: str, repacked: bool) -> MatrixRates | None:
-        """Rates of a type, in an extra buffer where that was measured and `repacked`; None if not calibrated."""
-        extra = self.extra_buffer(type) if repacked else ""
-        return self.matrices.get(MatrixKey.of(type, extra))
+    def matrix(self, type: str, repacked: bool) -> MatrixRates:
+        """Rates of a type, or of the nearest that was measured; in an extra buffer where it was, and `repacked`."""
+        measured = type if type in self.types else self.nearest_type(type)
+        return self.matrices[MatrixKey.from_parts(measured, self.extra_buffer(measured) if repacked else "")]
 
     def extra_buffer(self, type: str) -> str:
         """The buffer of repacked weights in which a type was measured; "" for none."""
@@ -175,8 +178,14 @@ class DeviceRates:
     def attention_of(self, type: str, path: str, head_dim: int) -> AttentionRates | None:
         """Rates for heads of a size, between the nearest measured ones; None for a type that was not measured."""
         keys = [key for key in map(AttentionKey, self.attention) if key.type_and_path == (type, path)]
-        found = [(key.head_dim, self.attention[key]) for key in keys]
-        return _interpolated(found, head_dim) if found else None
+        return _interpolated({key.head_dim: self.attention[key] for key in keys}, head_dim) if keys else None
+
+
+def host_rates(devices: Mapping[str, DeviceRates], n_threads: int | None) -> DeviceRates:
+    """Rates of the host with n_threads, or with the nearest number that was measured (None: the most)."""
+    by_threads = {key.n_threads or 1: devices[key] for key in map(DeviceKey, devices) if key.place == HOST_DEVICE}
+    nearest = max(by_threads) if n_threads is None else min(by_threads, key=lambda n: abs(n - n_threads))
+    return by_threads[nearest]
 
 
 def attended_cells(
@@ -211,21 +220,20 @@ def unmasked_cells(n_tokens: int, depth: int, window: int) -> float:
     return n_full * (depth + (n_full + 1) / 2) + (n_tokens - n_full) * window
 
 
-def _interpolated(known: list[tuple[int, AttentionRates]], head_dim: int) -> AttentionRates:
+def _interpolated(known: dict[int, AttentionRates], head_dim: int) -> AttentionRates:
     """Rates at a head size: linear between two measured sizes, in proportion to the size outside of them."""
-    below = max((one for one in known if one[0] <= head_dim), default=None, key=lambda one: one[0])
-    above = min((one for one in known if one[0] >= head_dim), default=None, key=lambda one: one[0])
-    if below is None or above is None or below[0] == above[0]:
-        size, rates = below or above
-        return _mixed(rates, rates, 0.0, head_dim / size)
-    return _mixed(below[1], above[1], (head_dim - below[0]) / (above[0] - below[0]))
+    below = max((size for size in known if size <= head_dim), default=min(known))
+    above = min((size for size in known if size >= head_dim), default=max(known))
+    if below == above:
+        return _mixed(known[below], known[below], 0.0, head_dim / below)
+    return _mixed(known[below], known[above], (head_dim - below) / (above - below))
 
 
-def _mixed(one: AttentionRates, other: AttentionRates, share: float, factor: float = 1.0) -> AttentionRates:
-    """(1 - share) of one and `share` of the other; `factor` multiplies what is spent on a cell, not on a byte."""
+def _mixed(smaller: AttentionRates, larger: AttentionRates, share: float, factor: float = 1.0) -> AttentionRates:
+    """(1 - share) of the first and `share` of the second; `factor` multiplies the seconds of a cell, not of a byte."""
 
     def mix(name: str) -> float:
-        return (1 - share) * getattr(one, name) + share * getattr(other, name)
+        return (1 - share) * getattr(smaller, name) + share * getattr(larger, name)
 
     return AttentionRates(
         factor * mix("seconds_per_head_cell"), mix("seconds_per_byte"), factor * mix("seconds_per_batch_cell")

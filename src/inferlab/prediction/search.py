@@ -1,7 +1,4 @@
-"""Searches the largest settings with which a model fits: one setting is raised until a plan is too large for a room.
-
-Every plan is made once.
-"""
+"""Searches the largest settings with which a model fits: one setting is raised until the plan is too large."""
 
 from __future__ import annotations
 
@@ -9,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from inferlab.errors import EngineRefused, InvalidSettings, UnsupportedArchitecture
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.memory.plan import SHARED, Rooms
+from inferlab.prediction.memory.plan import SHARED, MemoryBytes
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import count_text
 
@@ -23,7 +21,7 @@ PlanFor = Callable[[Settings], MemoryPlan]
 
 @dataclass(frozen=True)
 class Answer:
-    """One setting that fits, or None; the bytes it leaves in the fullest room, and why no larger value is named.
+    """One setting that fits, or None; the bytes it leaves in the fullest memory, and why no larger value is named.
 
     plan                the plan of those settings
     memory_allows_more  whether something else ends the search, such as the context that the model was trained for
@@ -44,18 +42,23 @@ class Answer:
 
 
 class Search:
-    """Plans for one model, and the largest settings whose plan fits into rooms.
+    """Plans for one model, each made once, and the largest settings whose plan fits into the usable memory.
 
-    plan_for     the plan of any settings
+    plan_for     makes the plan of any settings; `planned` is that of the requested `settings`
     n_ctx_train  the context that the model was trained for, at which `largest_n_ctx` ends; None: at MOST_N_CTX
     """
 
     def __init__(
-        self, plan_for: PlanFor, settings: Settings, room_bytes: Rooms, n_ctx_train: int | None = None
+        self,
+        plan_for: PlanFor,
+        settings: Settings,
+        planned: MemoryPlan,
+        usable_bytes: MemoryBytes,
+        n_ctx_train: int | None = None,
     ) -> None:
-        self.plan_for, self.settings, self.room_bytes = plan_for, settings, room_bytes
+        self.plan_for, self.settings, self.planned, self.usable_bytes = plan_for, settings, planned, usable_bytes
         self.n_ctx_train = n_ctx_train
-        self.plans: dict[Settings, MemoryPlan] = {}
+        self.plans = {settings: planned}
 
     def plan(self, settings: Settings) -> MemoryPlan:
         if settings not in self.plans:
@@ -63,15 +66,15 @@ class Search:
         return self.plans[settings]
 
     def fits(self, settings: Settings) -> bool:
-        return self.plan(settings).fits(self.room_bytes) == "yes"
+        return self.plan(settings).fits(self.usable_bytes) == "yes"
 
     @property
     def n_blocks(self) -> int:
-        return sum(layer.index is not None for layer in self.plan(self.settings).layers)
+        return sum(layer.index is not None for layer in self.planned.layers)
 
     @property
     def has_gpu(self) -> bool:
-        return any(device != "host" for device in self.plan(self.settings).devices)
+        return any(device != HOST_DEVICE for device in self.planned.devices)
 
     @property
     def context_step(self) -> int:
@@ -98,7 +101,7 @@ class Search:
         question, every = "the most layers with this n_ctx", self.n_blocks + 1
         if not self.has_gpu:
             return Answer(question, None, None, "There is no device here to put a layer on.")
-        if SHARED in self.room_bytes and not self.fits(self.settings.but(n_gpu_layers=every)):
+        if SHARED in self.usable_bytes and not self.fits(self.settings.but(n_gpu_layers=every)):
             why = "Host and GPU share one memory: fewer layers on the GPU free none of it."
             return Answer(question, None, None, why)
         best = largest_fitting(lambda n: self.fits(self.with_layers(n)), every)
@@ -115,7 +118,7 @@ class Search:
         question, n = "the fewest layers with experts in RAM, all layers on the card", self.n_blocks
         if not self.has_gpu:
             return Answer(question, None, None, "There is no device here to put a layer on.")
-        if SHARED in self.room_bytes:
+        if SHARED in self.usable_bytes:
             why = "Host and GPU share one memory: experts in RAM free none of it."
             return Answer(question, None, None, why)
         whole = self.settings.but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False)
@@ -134,11 +137,11 @@ class Search:
     def _all_experts_in_ram(self, question: str, without: Settings) -> Answer:
         """That not all layers fit even without experts, and the most that do then."""
         why = f"Not even with the experts of all layers in RAM{self._too_much(without)}"
-        search = Search(self.plan_for, without, self.room_bytes)
+        search = Search(self.plan_for, without, self.plan(without), self.usable_bytes)
         layers = search.most_layers()
-        if not layers.value:
+        if layers.settings is None or not layers.value:
             return Answer(question, None, None, why)
-        why += f" With all experts in RAM, {count_text(layers.value, 'layer')} fit on the card."
+        why += f" With all experts in RAM, {count_text(layers.settings.n_gpu_layers, 'layer')} fit on the card."
         return replace(layers, question=question, value=None, reason=why)
 
     def with_layers(self, n: int) -> Settings:
@@ -170,10 +173,10 @@ class Search:
             return weights[smallest_first[n - 1]](whole)
 
         def shortfall(n: int) -> str:
-            return plan(n).shortfall(self.room_bytes)
+            return plan(n).shortfall(self.usable_bytes)
 
         try:
-            best = largest_fitting(lambda n: plan(n).fits(self.room_bytes) == "yes", len(weights))
+            best = largest_fitting(lambda n: plan(n).fits(self.usable_bytes) == "yes", len(weights))
         except (InvalidSettings, UnsupportedArchitecture) as error:
             return Answer(question, None, None, str(error))
         if not best:
@@ -181,7 +184,7 @@ class Search:
         why = "It is the largest type of the list."
         if best < len(weights):
             why = f"{smallest_first[best]} is too much: {shortfall(best + 1)}."
-        return Answer(question, smallest_first[best - 1], plan(best).margin(self.room_bytes), why, whole, plan(best))
+        return Answer(question, smallest_first[best - 1], plan(best).margin(self.usable_bytes), why, whole, plan(best))
 
     def with_cache(self, name: str) -> Settings | None:
         """The settings with this type of keys and values; None where flash attention is off and the type needs it."""
@@ -190,11 +193,15 @@ class Search:
         return self.settings.but(type_k=name, type_v=name)
 
     def _most_precise(self, question: str) -> Answer:
-        tried = [self.with_cache(name) for name in CACHE_TYPES]
-        for settings in filter(None, tried):
+        tried = [settings for name in CACHE_TYPES if (settings := self.with_cache(name))]
+        why = "Keys and values fit at full 16 bits; nothing needs to be quantized."
+        for settings in tried:
             if self.fits(settings):
-                return self._found(question, settings.type_k, self._why_type(settings), settings)
-        return Answer(question, None, None, self._why_no_type(tried))
+                return self._found(question, settings.type_k, why, settings)
+            why = f"{settings.type_k} is too much: {self._shortfall_text(settings)}."
+        smallest = tried[-1]
+        hint = "" if len(tried) == len(CACHE_TYPES) else " Quantized values need flash attention."
+        return Answer(question, None, None, f"Not even {smallest.type_k}{self._too_much(smallest)}{hint}")
 
     def _answer(self, question: str, setting: str, value: int, step: int, most: int, least: int = 1) -> Answer:
         if value < least:
@@ -208,7 +215,7 @@ class Search:
     def _found(self, question: str, value: int | str, why: str, settings: Settings) -> Answer:
         """An answer with settings that fit, and what they leave."""
         plan = self.plan(settings)
-        return Answer(question, value, plan.margin(self.room_bytes), why, settings, plan)
+        return Answer(question, value, plan.margin(self.usable_bytes), why, settings, plan)
 
     def _with(self, setting: str, value: int) -> Settings:
         return self.with_layers(value) if setting == "n_gpu_layers" else self.settings.but(**{setting: value})
@@ -217,9 +224,9 @@ class Search:
         """Where compute buffers are unknown, the most that weights and cache alone would allow, in a sentence."""
 
         def may_fit(n: int) -> bool:
-            return self.plan(self._with(setting, n * step)).fits(self.room_bytes) != "no"
+            return self.plan(self._with(setting, n * step)).fits(self.usable_bytes) != "no"
 
-        if not any(self.plan(first).is_open(room) for room in self.room_bytes) or not may_fit(1):
+        if not any(self.plan(first).is_open(memory) for memory in self.usable_bytes) or not may_fit(1):
             return ""
         limit = largest_fitting(may_fit, most // step) * step
         return f" Weights and KV cache alone leave room for {setting}={limit:,}."
@@ -239,25 +246,13 @@ class Search:
             return f"The model was trained for {self.n_ctx_train:,} tokens; memory would allow more."
         return "No longer context was tried; memory would allow more."
 
-    def _why_type(self, settings: Settings) -> str:
-        wider = CACHE_TYPES[: CACHE_TYPES.index(settings.type_k)]
-        if not wider:
-            return "Keys and values fit at full 16 bits; nothing needs to be quantized."
-        over = self.with_cache(wider[-1])
-        return f"{wider[-1]} is too much: {self._shortfall_text(over)}."
-
-    def _why_no_type(self, tried: list[Settings | None]) -> str:
-        smallest = [settings for settings in tried if settings is not None][-1]
-        hint = "" if len(tried) == len([t for t in tried if t]) else " Quantized values need flash attention."
-        return f"Not even {smallest.type_k}{self._too_much(smallest)}{hint}"
-
     def _too_much(self, settings: Settings) -> str:
         """Why the smallest that was tried is not known to fit: the end of a sentence."""
-        sure = " is sure to fit" if self.plan(settings).fits(self.room_bytes) == "unsure" else ""
+        sure = " is sure to fit" if self.plan(settings).fits(self.usable_bytes) == "unsure" else ""
         return f"{sure}: {self._shortfall_text(settings)}."
 
     def _shortfall_text(self, settings: Settings) -> str:
-        return self.plan(settings).shortfall(self.room_bytes)
+        return self.plan(settings).shortfall(self.usable_bytes)
 
 
 def _one_expert_more(settings: Settings) -> Settings:

@@ -22,6 +22,8 @@ from functools import cached_property
 from math import prod
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.machine import HOST_DEVICE
+from inferlab.model.dimensions import Dimensions, dimensions_of
 from inferlab.model.ggml_types import row_bytes
 from inferlab.model.gguf import Model, ModelCard, Tensor
 from inferlab.model.repacking import takes_rows
@@ -43,7 +45,6 @@ from inferlab.settings import Settings
 from inferlab.shown import Shown
 from inferlab.units import number_text, rate_text
 
-HOST = "host"
 FLASH, PLAIN = "flash", "plain"
 STREAMS_FROM = 32  # tokens from which a card multiplies host weights itself (ggml-cuda.cu, op_offload_min_batch_size)
 
@@ -97,7 +98,7 @@ class StepPlan:
     def bound_by(self) -> str:
         """The kind and device of the largest term, such as "weights on gpu0"."""
         parts = {(t.kind, t.device): self.seconds_of(t.kind, t.device) for t in self.terms}
-        kind, device = max(parts, key=parts.get)
+        kind, device = max(parts, key=parts.__getitem__)
         return kind if kind == "link" else f"{kind} on {device}"
 
 
@@ -163,7 +164,7 @@ class PlacedModel:
         The host need not wait, because no result is sent back before the end of a llama_decode.
         overlap = sum of all steps - time at which the device has finished the last
         """
-        host_has_blocks = HOST in self.layers[:-1]
+        host_has_blocks = HOST_DEVICE in self.layers[:-1]
         if (
             not host_has_blocks
             or not self.settings.offload_kqv
@@ -173,7 +174,7 @@ class PlacedModel:
         host_free_at = device_free_at = sequential = 0.0
         for n_tokens, start, last in self.steps(n_prompt):
             terms = self.step(n_tokens, start, last)
-            host_seconds = sum(term.seconds for term in terms if term.device == HOST)
+            host_seconds = sum(term.seconds for term in terms if term.device == HOST_DEVICE)
             device_seconds = sum(term.seconds for term in terms) - host_seconds
             host_free_at, sequential = host_free_at + host_seconds, sequential + host_seconds + device_seconds
             device_free_at = max(device_free_at, host_free_at) + device_seconds
@@ -211,23 +212,22 @@ class PlacedModel:
         """
         rates, repacked = self.matrix_rates(tensor, device), self.is_repacked(tensor, device)
         n_columns, n_rows = tensor.shape[:2]
-        one = rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
+        single = rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
         n_drawn = share_drawn(tensor, self.model, n_tokens) * n_matrices(tensor)
         n_each = n_tokens * n_used_experts(tensor, self.model) / n_drawn
         alone = (n_each if is_of_experts(tensor) else n_tokens % REPACK_TOKENS) if repacked else 0
         together = n_each - alone
         if n_tokens == 1 or not together:
-            return n_drawn * n_each * one
-        return n_drawn * (max(one, rates.batch(n_rows, n_columns, together)) + alone * one)
+            return n_drawn * n_each * single
+        return n_drawn * (max(single, rates.batch(n_rows, n_columns, together)) + alone * single)
 
     def matrix_rates(self, tensor: Tensor, device: str) -> MatrixRates:
-        known, repacked = self.rates[device], self.is_repacked(tensor, device)
-        return known.matrix(tensor.type, repacked) or known.matrix(known.nearest_type(tensor.type), repacked)
+        return self.rates[device].matrix(tensor.type, self.is_repacked(tensor, device))
 
     def is_repacked(self, tensor: Tensor, device: str) -> bool:
         """Whether a host matrix is in an extra buffer: with a card, only if its host buffer is not used."""
         on_card = any(not rates.on_cpu for rates in self.rates.values())
-        allowed = device == HOST and self.settings.use_extra_bufts and (self.settings.no_host or not on_card)
+        allowed = device == HOST_DEVICE and self.settings.use_extra_bufts and (self.settings.no_host or not on_card)
         rates = self.rates[device]
         return allowed and takes_rows(tensor, rates.extra_buffer(tensor.type), rates.repacked_types)
 
@@ -237,14 +237,14 @@ class PlacedModel:
 
     def attention(self, n_tokens: int, depth: int) -> Iterable[Term]:
         for device, layer in zip(self.layers[:-1], self.cache, strict=True):
-            processor = HOST if self.attends_on_host else device
+            processor = HOST_DEVICE if self.attends_on_host else device
             rates, n_bytes = self.attention_rates(processor), self.cache_bytes(layer, n_tokens + depth)
             cells = self.attended_cells(processor, layer.window, n_tokens, depth)
             if n_tokens == 1:
                 read = n_bytes * cells / cells_read(self.settings, layer.window, depth + 1)
-                seconds = self.model.n_head * cells * rates.seconds_per_head_cell + read * rates.seconds_per_byte
+                seconds = self.size.n_head * cells * rates.seconds_per_head_cell + read * rates.seconds_per_byte
             else:
-                seconds = self.model.n_head * cells * self.batch_cell_seconds(rates, n_tokens)
+                seconds = self.size.n_head * cells * self.batch_cell_seconds(rates, n_tokens)
             yield Term("attention", processor, seconds, n_bytes)
 
     def batch_cell_seconds(self, rates: AttentionRates, n_tokens: int) -> float:
@@ -271,14 +271,17 @@ class PlacedModel:
 
     def attention_rates(self, device: str) -> AttentionRates:
         """Rates for the types of keys and values; the slower where the two types differ, F16's for an unknown one."""
-        path, head_dim, of = attention_path(self.settings), self.model.head_dim_v, self.rates[device].attention_of
-        known = [of(type, path, head_dim) for type in (self.settings.type_k, self.settings.type_v)]
-        known = [rates for rates in known if rates] or [of("f16", path, head_dim)]
-        return max(known, key=lambda rates: rates.seconds_per_head_cell)
+        path, head_dim, measured = attention_path(self.settings), self.size.head_dim_v, self.rates[device].attention_of
+
+        def known(*types: str) -> list[AttentionRates]:
+            return [rates for type in types if (rates := measured(type, path, head_dim))]
+
+        rates = known(self.settings.type_k, self.settings.type_v) or known("f16")
+        return max(rates, key=lambda rates: rates.seconds_per_head_cell)
 
     def overhead(self, n_tokens: int = 1) -> Iterable[Term]:
-        first = next((device for device in self.layers if device != HOST), HOST)
-        yield Term("overhead", HOST, self.rates[first].step_seconds)  # a device's includes the host's
+        first = next((device for device in self.layers if device != HOST_DEVICE), HOST_DEVICE)
+        yield Term("overhead", HOST_DEVICE, self.rates[first].step_seconds)  # a device's includes the host's
         for device in self.layers[:-1]:
             yield Term("overhead", device, self.rates[device].block_seconds)
         for tensor, device in self.tensors():
@@ -290,8 +293,8 @@ class PlacedModel:
 
     def link(self, n_tokens: int, depth: int) -> Iterable[Term]:
         """Sending activations to each device, results back, and the transfers for a cache on the host."""
-        for device in sorted(set(self.layers) - {HOST}):
-            yield self.transfer(device, n_tokens * self.model.n_embd * ACTIVATION + self.mask_bytes(n_tokens, depth))
+        for device in sorted(set(self.layers) - {HOST_DEVICE}):
+            yield self.transfer(device, n_tokens * self.size.n_embd * ACTIVATION + self.mask_bytes(n_tokens, depth))
             yield Term("link", device, self.links[device].extra_seconds + self.links[device].relay_step_seconds)
             if self.layers[-1] == device:
                 yield self.transfer(device, self.n_logits * ACTIVATION)
@@ -316,14 +319,10 @@ class PlacedModel:
 
         2 n_embd values, and the number and the weight of each used expert, for every token
         """
-        blocks = {
-            layer_of(tensor, self.model)
-            for tensor, owner in self.tensors()
-            if owner == HOST and self.moved.get(tensor.name) == HOST
-        }
+        blocks = {layer for tensor, layer in matrices(self.model) if self.moved.get(tensor.name) == HOST_DEVICE}
         n = sum(self.layers[block] == device for block in blocks)
         if n:
-            n_values = 2 * self.model.n_embd + 2 * (self.model.number("expert_used_count") or 0)
+            n_values = 2 * self.size.n_embd + 2 * (self.model.number("expert_used_count") or 0)
             yield self.transfer(device, n * n_tokens * n_values * ACTIVATION)
             yield Term("link", device, n * self.links[device].crossing_seconds)
 
@@ -332,7 +331,7 @@ class PlacedModel:
         kv = n_tokens * (layer.key_width + layer.value_width) * ACTIVATION
         if uses_flash_attention(self.settings):
             return self.cache_bytes(layer, depth + n_tokens) + kv
-        return 2 * n_tokens * self.model.n_head * self.model.head_dim_k * ACTIVATION + kv
+        return 2 * n_tokens * self.size.n_head * self.size.head_dim_k * ACTIVATION + kv
 
     def weight_uploads(self, device: str, n_tokens: int) -> Iterable[Term]:
         """Host weights copied to a card for large batches (op_offload); the RPC backend does not copy them."""
@@ -353,18 +352,22 @@ class PlacedModel:
     @cached_property
     def cache(self) -> tuple[CacheLayer, ...]:
         """The cache of each block. Raises UnsupportedArchitecture for a cache that has no formula, and for states."""
-        found = cache_layers(self.model)
-        if any(layer.state_values for layer in found):
+        layers = cache_layers(self.model)
+        if any(layer.state_values for layer in layers):
             raise UnsupportedArchitecture(
                 f"{self.model.name} ({self.model.architecture}) has recurrent layers, whose seconds no calibration "
                 "knows. Measure it with lab.measure; its memory can be planned."
             )
-        return found
+        return layers
 
     def cache_bytes(self, layer: CacheLayer, n_tokens: int) -> int:
         """Bytes of the cells that one block reads with so many tokens in the cache."""
         each = cell_bytes(layer, self.settings.type_k, self.settings.type_v)
         return cells_read(self.settings, layer.window, n_tokens) * each
+
+    @cached_property
+    def size(self) -> Dimensions:
+        return dimensions_of(self.model)
 
     @property
     def n_logits(self) -> int:
@@ -408,7 +411,9 @@ def placed_matrices(model: Model, layers: Sequence[str], moved: Mapping[str, str
 
 def drawn_on_host(placed: Iterable[tuple[Tensor, str]], model: Model, n_tokens: int) -> float:
     """Bytes of the host's matrices that a batch needs, of experts those in use: see `share_drawn`."""
-    return sum(share_drawn(tensor, model, n_tokens) * tensor.n_bytes for tensor, device in placed if device == HOST)
+    return sum(
+        share_drawn(tensor, model, n_tokens) * tensor.n_bytes for tensor, device in placed if device == HOST_DEVICE
+    )
 
 
 def is_of_experts(tensor: Tensor) -> bool:
@@ -454,9 +459,9 @@ def intensity(model: Model, n_tokens: int) -> float:
 
 def weight_limits(rates: dict[str, DeviceRates], decode: StepPlan) -> dict[str, str]:
     """Bandwidth or compute for each device with weights, see SpeedPlan."""
-    found = {}
+    limits = {}
     for term in decode.terms:
         if term.kind == "weights":
             share = term.n_bytes / term.seconds / rates[term.device].bandwidth_bytes_per_second
-            found[term.device] = "bandwidth" if share > 0.6 else "compute"
-    return found
+            limits[term.device] = "bandwidth" if share > 0.6 else "compute"
+    return limits

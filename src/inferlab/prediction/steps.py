@@ -1,4 +1,4 @@
-"""What one step of each setting, up or down, would cost or free in the fullest room."""
+"""What one step of each setting, up or down, would cost or free in the fullest memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.quant_mixes import MIXES
+from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.search import CACHE_TYPES, MOST_N_CTX, PlanFor, Search
 from inferlab.settings import Settings
 
@@ -21,11 +22,11 @@ class Step:
     setting           n_ctx, n_gpu_layers, n_cpu_moe, flash_attn, n_seq_max or n_ubatch; cache_type (type_k and type_v
                       together); type (of the weights, which `settings` do not have)
     value             what it would be
-    difference_bytes  more bytes in the room that is fullest as planned, fewer if negative; by the most of a bound,
+    difference_bytes  more bytes in the memory that is fullest as planned, fewer if negative; by the most of a bound,
                       and without a compute buffer of unknown size
     least_bytes       the least that the difference can be, where one of the two plans is a bound; else the difference
     most_bytes        the most that it can be
-    fits              "yes", "no" or "unsure", for all rooms
+    fits              "yes", "no" or "unsure", for all memories
     """
 
     setting: str
@@ -38,35 +39,35 @@ class Step:
 
 
 def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) -> tuple[Step, ...]:
-    """Each step from the requested settings that is possible and changes the bytes in the fullest room.
+    """Each step from the requested settings that is possible and changes the bytes in the fullest memory.
 
     other_weights  plans of the same model with other types of weights, by the type
     A step to or from a plan that leaves a compute buffer open, when the other does not, has no known difference and is
     left out.
     """
-    planned = search.plan(search.settings)
-    room = planned.fullest_room(search.room_bytes)
-    found = []
+    planned = search.planned
+    memory = planned.fullest_memory(search.usable_bytes)
+    changed = []
     for setting, value, settings, plan_for in _changes(search, other_weights or {}):
         try:
             plan = plan_for(settings)
         except (InvalidSettings, UnsupportedArchitecture):
             continue
-        difference = plan.most_bytes(room) - planned.most_bytes(room)
-        if difference and plan.is_open(room) == planned.is_open(room):
+        difference = plan.most_bytes(memory) - planned.most_bytes(memory)
+        if difference and plan.is_open(memory) == planned.is_open(memory):
             ends = (
-                plan.least_bytes(room) - planned.most_bytes(room),
-                plan.most_bytes(room) - planned.least_bytes(room),
+                plan.least_bytes(memory) - planned.most_bytes(memory),
+                plan.most_bytes(memory) - planned.least_bytes(memory),
             )
-            found.append(Step(setting, value, settings, difference, *ends, plan.fits(search.room_bytes)))
-    return tuple(found)
+            changed.append(Step(setting, value, settings, difference, *ends, plan.fits(search.usable_bytes)))
+    return tuple(changed)
 
 
 def neighbouring_types(type: str) -> tuple[str, ...]:
     """The next larger and the next smaller of `WEIGHT_TYPES`, by the order of `MIXES`."""
     order = list(MIXES)
-    larger = [one for one in WEIGHT_TYPES if order.index(one) < order.index(type)]
-    smaller = [one for one in WEIGHT_TYPES if order.index(one) > order.index(type)]
+    larger = [other for other in WEIGHT_TYPES if order.index(other) < order.index(type)]
+    smaller = [other for other in WEIGHT_TYPES if order.index(other) > order.index(type)]
     return (*larger[-1:], *smaller[:1])
 
 
@@ -87,8 +88,9 @@ def _changes(
 
 def _values(search: Search) -> Iterator[tuple[str, int | str]]:
     """Each setting with a value one step lower or higher, as far as there are such values."""
-    asked, planned, step = search.settings, search.plan(search.settings).settings, search.context_step
-    contexts = planned.n_ctx // 2 // step * step, planned.n_ctx * 2
+    asked, planned, step = search.settings, search.planned.settings, search.context_step
+    n_ctx = n_ctx_of(planned)
+    contexts = n_ctx // 2 // step * step, n_ctx * 2
     yield from (("n_ctx", n) for n in contexts if 0 < n <= MOST_N_CTX)
     if search.has_gpu:
         every = search.n_blocks + 1

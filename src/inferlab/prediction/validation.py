@@ -20,7 +20,7 @@ from inferlab.prediction.calibration import PHASES, Calibration
 from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.rates import MatrixKey
 from inferlab.prediction.speed import SpeedPlan
-from inferlab.records import RECORDED, load, save
+from inferlab.records import RECORDED, load_all, save
 from inferlab.settings import Settings
 from inferlab.shown import Shown
 from inferlab.units import count_text
@@ -54,11 +54,9 @@ class Point(Shown):
         cache = "" if self.settings.type_k == "f16" else f", cache {self.settings.type_k}"
         placement = "" if self.settings.offload_kqv else f", cache on host, flash attention {self.settings.flash_attn}"
         link = f", {self.link.achieved_gigabytes_per_second:.2g} GB/s" if self.link else ""
-        where = (
-            f"host, {count_text(self.settings.n_threads, 'thread')}"
-            if self.on_host_alone
-            else count_text(self.settings.n_gpu_layers, "layer")
-        )
+        n_threads = self.settings.n_threads
+        threads = count_text(n_threads, "thread") if n_threads is not None else "threads as the engine chooses"
+        where = f"host, {threads}" if self.on_host_alone else count_text(self.settings.n_gpu_layers, "layer")
         return f"{self.name} {self.mix}, {where}, depth {self.n_prompt}{cache}{placement}{link}"
 
     @property
@@ -149,7 +147,7 @@ class Accuracy:
     def load(cls, folder: str | Path) -> Accuracy:
         """From a folder with calibration.json and speed-points.json, or a recorded one by name. Raises RecordError."""
         folder = Path(folder) if Path(folder).is_dir() else RECORDED / folder
-        points = load(folder / POINTS, Point)
+        points = load_all(folder / POINTS, Point)
         return cls(Calibration.load(folder / "calibration.json"), points)
 
 
@@ -173,14 +171,14 @@ def measured(points: Sequence[Point], engine: LlamaEngine, rounds: int = ROUNDS)
 
 def _with_pass(point: Point, engine: LlamaEngine) -> Point:
     """The point with one more pass, after a short warm-up."""
-    path = make_shape(point.name, point.mix, progress=False, **point.changes)
+    path = make_shape(point.name, point.mix, None, header_only=False, progress=False, **point.changes)
     engine.open(path, point.settings)
     prompt = engine.random_prompt(point.n_prompt)
     engine.generate(prompt[:8], 2)
     taken = engine.generate(prompt, point.n_gen)
     return replace(
         point,
-        prefill_seconds=(*point.prefill_seconds, taken.prefill_seconds),
+        prefill_seconds=(*point.prefill_seconds, *filter(None, [taken.prefill_seconds])),
         decode_seconds=(*point.decode_seconds, median(taken.decode_seconds)),
     )
 
@@ -206,21 +204,21 @@ def without_type(calibration: Calibration, type: str) -> Calibration:
 
 def by_group(accuracy: Accuracy, group: Callable[[Point], str]) -> dict[str, dict[str, list[Checked]]]:
     """Every rate by the name that `group` gives its point, and by phase."""
-    found: dict[str, dict[str, list[Checked]]] = {}
+    groups: dict[str, dict[str, list[Checked]]] = {}
     for phase in PHASES:
         for point, checked in zip(accuracy.points, accuracy.checked(phase), strict=True):
-            found.setdefault(group(point), {}).setdefault(phase, []).append(checked)
-    return found
+            groups.setdefault(group(point), {}).setdefault(phase, []).append(checked)
+    return groups
 
 
 def with_types_left_out(accuracy: Accuracy) -> dict[str, tuple[Checked, ...]]:
     """Every rate predicted without rates for the type of most weights, by phase; the nearest type stands in."""
-    found: dict[str, list[Checked]] = {phase: [] for phase in PHASES}
+    by_phase: dict[str, list[Checked]] = {phase: [] for phase in PHASES}
     for point in accuracy.points:
         less = without_type(accuracy.calibration, base_type(point.mix))
         for checked in Accuracy(less, (point,)).checked():
-            found[checked.phase].append(checked)
-    return {phase: tuple(checked) for phase, checked in found.items()}
+            by_phase[checked.phase].append(checked)
+    return {phase: tuple(checked) for phase, checked in by_phase.items()}
 
 
 def median_error(checked: Iterable[Checked]) -> float:

@@ -16,7 +16,8 @@ from typing import Any
 
 from inferlab.errors import InferlabError, RecordError
 from inferlab.machine import Machine
-from inferlab.model.synthetic_model import parse_file_name, shape
+from inferlab.model.gguf import ModelCard
+from inferlab.model.synthetic_model import shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.speed import SpeedPlan
@@ -47,7 +48,7 @@ def known_results() -> tuple[Known, ...]:
     """Every test of the atlas, without runs that were disturbed on purpose and without loopback devices."""
     kept = files("inferlab").joinpath(TABLE)
     entries = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else table()
-    return tuple(Known(one["folder"], Result.from_dict(one["result"]), one["predicted"]) for one in entries)
+    return tuple(Known(entry["folder"], Result.from_dict(entry["result"]), entry["predicted"]) for entry in entries)
 
 
 def table(folder: Path | None = None) -> list[dict[str, Any]]:
@@ -59,13 +60,13 @@ def table(folder: Path | None = None) -> list[dict[str, Any]]:
 def same_model(known: Iterable[Known], result: Result) -> list[Known]:
     """The tests of the same model in the same type, of the same phase."""
     asked = result.model, result.n_params, result.is_decode
-    return [one for one in known if (one.result.model, one.result.n_params, one.result.is_decode) == asked]
+    return [test for test in known if (test.result.model, test.result.n_params, test.result.is_decode) == asked]
 
 
 def prediction_for(known: Iterable[Known], result: Result) -> float | None:
     """What was predicted for this very test, as a test of the atlas; None if none agrees in all that is predicted."""
     asked = _predicted_by(result)
-    return next((one.predicted for one in known if one.predicted and _predicted_by(one.result) == asked), None)
+    return next((test.predicted for test in known if test.predicted and _predicted_by(test.result) == asked), None)
 
 
 def _predicted_by(result: Result) -> tuple[Any, ...]:
@@ -96,11 +97,11 @@ def _rows(run: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _plan(folder: Path, run: dict[str, Any]) -> SpeedPlan | None:
     """The rates by the calibration beside the record; None where model or machine have no prediction."""
-    named, calibration = parse_file_name(run["model"]["file"]), _calibration(folder / CALIBRATION)
-    if not named or not calibration:
+    made, calibration = from_json(ModelCard, run["model"]).shape, _calibration(folder / CALIBRATION)
+    if not made or not calibration:
         return None
     with suppress(InferlabError):
-        model = shape(named[0], named[1], **named[2])
+        model = shape(made.name, made.mix, **made.dimensions)
         settings, machine = from_json(Settings, run["settings"]), from_json(Machine, run["machine"])
         return predict_speed(model, settings, calibration, run["n_prompt"], run["n_gen"], machine)
     return None

@@ -49,16 +49,16 @@ def card_named(result: Result) -> KnownCard | None:
     names = {_plain(name) for name in (result.cpu if result.on_processor else result.gpu).split(", ")} - {""}
     if len(names) != 1:
         return None
-    found = _cards_by_name().get(names.pop(), [])
-    return found[0] if len({card.bandwidth_bytes_per_second for card in found}) == 1 else None
+    cards = _cards_by_name().get(names.pop(), [])
+    return cards[0] if len({card.bandwidth_bytes_per_second for card in cards}) == 1 else None
 
 
 @cache
 def _cards_by_name() -> dict[str, list[KnownCard]]:
-    found: dict[str, list[KnownCard]] = {}
+    cards: dict[str, list[KnownCard]] = {}
     for card in known_cards().values():
-        found.setdefault(_plain(card.title), []).append(card)
-    return found
+        cards.setdefault(_plain(card.title), []).append(card)
+    return cards
 
 
 def _plain(name: str) -> str:
@@ -93,12 +93,11 @@ def layers_on_gpu(result: Result) -> tuple[int, int] | None:
 def known_model_of(result: Result) -> Model | None:
     """The known model with as many weights of this type, and nearly as many bytes; None if there is none."""
     mix, architecture = type_of(result.model), result.model.partition(" ")[0]
-    name = _names().get((architecture, result.n_params))
-    if not name or mix is None:
+    name = _names().get((architecture, result.n_params)) if result.n_params else None
+    if not name or mix is None or not result.model_bytes:
         return None
     model = _shape(name, mix)
-    alike = result.model_bytes and abs(model.tensor_bytes / result.model_bytes - 1) < ALIKE
-    return model if alike else None
+    return model if abs(model.tensor_bytes / result.model_bytes - 1) < ALIKE else None
 
 
 @cache
@@ -115,8 +114,8 @@ def _shape(name: str, mix: str) -> Model:
 
 def type_of(description: str) -> str | None:
     """The file type in llama.cpp's description of a model: `llama 8B Q4_K - Medium` -> `Q4_K_M`; None if unknown."""
-    found = TYPE.search(description)
-    name = (found[1] or found[2]) if found else ""
+    match = TYPE.search(description)
+    name = (match[1] or match[2]) if match else ""
     for words, letter in WORDS.items():
         name = name.replace(words, letter)
     name = BITS.sub("", name)

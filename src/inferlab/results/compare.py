@@ -10,14 +10,23 @@ from typing import Any
 
 from inferlab.errors import InvalidSettings
 from inferlab.results.result import Result
-from inferlab.statistics import CONFIDENCE, MOST_RATIOS, ratio_interval, sign_confidence
+from inferlab.statistics import (
+    CONFIDENCE,
+    FASTER,
+    MOST_RATIOS,
+    SLOWER,
+    UNDECIDED,
+    ratio_interval,
+    sign_confidence,
+    verdict,
+)
 
 GROUPS: dict[str, Callable[[Result], tuple[Any, ...]]] = {
-    "run": lambda one: (one.source, one.machine, one.backend, one.build, *sorted(one.settings.items())),
-    "file": lambda one: (one.source,),
-    "machine": lambda one: (one.machine, one.backend),
-    "build": lambda one: (one.build,),
-    "settings": lambda one: tuple(sorted(one.settings.items())),
+    "run": lambda test: (test.source, test.machine, test.backend, test.build, *sorted(test.settings.items())),
+    "file": lambda test: (test.source,),
+    "machine": lambda test: (test.machine, test.backend),
+    "build": lambda test: (test.build,),
+    "settings": lambda test: tuple(sorted(test.settings.items())),
 }
 """What may be compared: tests that agree in all of it belong together."""
 PARTS = {
@@ -51,19 +60,18 @@ class Pair:
         """1 or 2, whichever the whole interval says; 0 where it contains 1 and leaves it open, None without one."""
         if self.interval is None:
             return None
-        low, high = self.interval
-        return 2 if low > 1 else 1 if high < 1 else 0
+        return {FASTER: 2, SLOWER: 1, UNDECIDED: 0}[verdict(self.interval)]
 
     @property
     def differing(self) -> dict[str, tuple[str, str]]:
         """Everything in which the two differ, and with which values; "" where one does not name it."""
         values = [
-            {**{name: _text(getattr(one, part)) for part, name in PARTS.items()}, **one.settings}
-            for one in (self.first, self.second)
+            {**{name: _text(getattr(result, part)) for part, name in PARTS.items()}, **result.settings}
+            for result in (self.first, self.second)
         ]
         names = dict.fromkeys(name for side in values for name in side)
-        both = {name: tuple(side.get(name, "") for side in values) for name in names}
-        return {name: (one, other) for name, (one, other) in both.items() if one != other}
+        both = {name: (values[0].get(name, ""), values[1].get(name, "")) for name in names}
+        return {name: (first, second) for name, (first, second) in both.items() if first != second}
 
 
 @dataclass(frozen=True)
@@ -78,9 +86,9 @@ class Comparison:
         return Comparison(tuple(pair for pair in self.pairs if pair.first.is_decode is decode), ())
 
     @property
-    def median_ratio(self) -> float | None:
-        """The median of the pairs' ratios by their logarithms, so that it turns with them; None without a pair."""
-        return exp(median(log(pair.ratio) for pair in self.pairs)) if self.pairs else None
+    def median_ratio(self) -> float:
+        """The median of the pairs' ratios by their logarithms, so that it turns with them; there must be a pair."""
+        return exp(median(log(pair.ratio) for pair in self.pairs))
 
     def n_decided(self, faster: int | None) -> int:
         """Pairs of which `Pair.faster` says this."""
@@ -91,7 +99,7 @@ class Comparison:
         """1 or 2 where more than half of the pairs say so; None without any interval, and else 0: it is open."""
         if self.n_decided(None) == len(self.pairs):
             return None
-        return next((one for one in (1, 2) if 2 * self.n_decided(one) > len(self.pairs)), 0)
+        return next((side for side in (1, 2) if 2 * self.n_decided(side) > len(self.pairs)), 0)
 
     @property
     def confidence(self) -> float | None:
@@ -106,10 +114,10 @@ class Comparison:
 
 def groups(results: Iterable[Result], by: str) -> list[list[Result]]:
     """The tests in groups, in the order of their first tests; `by` is a name of GROUPS."""
-    found: dict[Any, list[Result]] = {}
-    for one in results:
-        found.setdefault(GROUPS[by](one), []).append(one)
-    return [*found.values()]
+    grouped: dict[Any, list[Result]] = {}
+    for result in results:
+        grouped.setdefault(GROUPS[by](result), []).append(result)
+    return [*grouped.values()]
 
 
 def compare(first: Sequence[Result], second: Sequence[Result]) -> Comparison:
@@ -123,38 +131,38 @@ def compare(first: Sequence[Result], second: Sequence[Result]) -> Comparison:
     sides = [_by_workload(group) for group in (first, second)]
     matched, alone = [], []
     for workload in dict.fromkeys([*sides[0], *sides[1]]):
-        pairs, rest = _matched(*(side.get(workload, []) for side in sides))
-        matched += pairs
+        partners, rest = _matched(*(side.get(workload, []) for side in sides))
+        matched += partners
         alone += rest
-    pairs = tuple(_pair(*pair, n < MOST_INTERVALS) for n, pair in enumerate(matched))
+    pairs = tuple(_pair(*partners, n < MOST_INTERVALS) for n, partners in enumerate(matched))
     return Comparison(pairs, tuple(alone))
 
 
 def _by_workload(results: Iterable[Result]) -> dict[Any, list[Result]]:
-    found: dict[Any, list[Result]] = {}
-    for one in results:
-        found.setdefault(one.workload, []).append(one)
-    return found
+    grouped: dict[Any, list[Result]] = {}
+    for result in results:
+        grouped.setdefault(result.workload, []).append(result)
+    return grouped
 
 
 def _matched(first: list[Result], second: list[Result]) -> tuple[list[tuple[Result, Result]], list[tuple[Result, str]]]:
     """Pairs among tests of one workload, and the others with the reason."""
     if not first or not second:
-        return [], [(one, "the other has no test of this model and workload") for one in first + second]
+        return [], [(result, "the other has no test of this model and workload") for result in first + second]
     if len(first) == len(second) == 1:
         return [(first[0], second[0])], []
     waiting: dict[Any, list[Result]] = {}
-    for one in second:
-        waiting.setdefault(GROUPS["settings"](one), []).append(one)
+    for result in second:
+        waiting.setdefault(GROUPS["settings"](result), []).append(result)
     pairs, rest = [], []
-    for one in first:
-        partners = waiting.get(GROUPS["settings"](one))
+    for result in first:
+        partners = waiting.get(GROUPS["settings"](result))
         if partners:
-            pairs.append((one, partners.pop(0)))
+            pairs.append((result, partners.pop(0)))
         else:
-            rest.append(one)
-    rest += [one for partners in waiting.values() for one in partners]
-    return pairs, [(one, "several tests of this workload, and none with the same settings is left") for one in rest]
+            rest.append(result)
+    rest += [result for partners in waiting.values() for result in partners]
+    return pairs, [(left, "several tests of this workload, and none with the same settings is left") for left in rest]
 
 
 def _text(value: str | int | None) -> str:

@@ -56,9 +56,9 @@ def _machine(row: Row) -> str:
 
 
 def _several(machines: Iterable[str]) -> str:
-    found = [*machines]
-    named = " and ".join(name[:LONGEST_MACHINE] for name in found[:2]) + (", among others" if found[2:] else "")
-    return f"The tests are of {len(found)} machines: {named}. Keep the files of one and remove the others."
+    names = [*machines]
+    told = " and ".join(name[:LONGEST_MACHINE] for name in names[:2]) + (", among others" if names[2:] else "")
+    return f"The tests are of {len(names)} machines: {told}. Keep the files of one and remove the others."
 
 
 def _finite(row: Row) -> Row:

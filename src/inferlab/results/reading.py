@@ -58,18 +58,21 @@ def read_results(name: str, data: bytes) -> ResultFile:
         first = f"Its first line is {text.strip().splitlines()[0][:80]!r}" if lines else "It is empty"
         raise RecordError(f"{name} holds no results that can be read. {first}. Read are {READ}.")
     _refuse_tables(name, lines[start])
-    kinds, results, problems, rows = [], [], [], []
+    kinds: list[str] = []
+    results: list[Result] = []
+    problems: list[str] = []
+    rows: list[tuple[str, dict[str, Any]]] = []
     for place, value in _objects(name, lines[start:], start):
         if len(results) >= MOST_TESTS or len(problems) >= MOST_PROBLEMS:
             problems.append(f"{place} and what follows was not read: the file has too many tests. Split it.")
             break
         try:
-            kind, found = _rows_of(value)
+            kind, rows_of_value = _rows_of(value)
         except RecordError as error:
             problems.append(f"{place}: {error}.")
             continue
         kinds.append(kind)
-        for row in found:
+        for row in rows_of_value:
             try:
                 results.append(result_of(row, name))
             except RecordError as error:
@@ -112,7 +115,7 @@ def _objects(name: str, lines: list[str], above: int) -> Iterator[tuple[str, Any
     several = value if isinstance(value, list) else [value]
     if not several:
         raise RecordError(f"{name} holds no test: llama-bench was stopped before its first result. {AGAIN}")
-    yield from ((f"Test {n}" if len(several) > 1 else "The file", one) for n, one in enumerate(several, 1))
+    yield from ((f"Test {n}" if len(several) > 1 else "The file", value) for n, value in enumerate(several, 1))
 
 
 def _csv(name: str, lines: list[str]) -> Iterator[tuple[str, Any]]:
@@ -192,10 +195,10 @@ def rows_of_run(run: dict[str, Any]) -> list[dict[str, Any]]:
 def _flat(run: dict[str, Any]) -> dict[str, Any]:
     """A run of a record under llama-bench's names, as `inferlab measure --json` prints it."""
     model, settings, machine = (_part(run, name) for name in ("model", "settings", "machine"))
-    devices = [one for one in _several(machine, "devices") if isinstance(one, dict)]
-    gpus = [str(one.get("description", "")) for one in devices if one.get("kind") in ("gpu", "igpu")]
+    devices = [device for device in _several(machine, "devices") if isinstance(device, dict)]
+    gpus = [str(device.get("description", "")) for device in devices if device.get("kind") in ("gpu", "igpu")]
     offloaded = [LOOPBACK] if settings.get("rpc_servers") else gpus
-    backends = dict.fromkeys(str(one["backend"]) for one in devices if one.get("backend"))
+    backends = dict.fromkeys(str(device["backend"]) for device in devices if device.get("backend"))
     n_threads, of_batches = settings.get("n_threads"), settings.get("n_threads_batch")
     return {
         **settings,
@@ -220,26 +223,26 @@ def _flat(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(value: Any, name: str) -> dict[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    part = value.get(name) if isinstance(value, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
 def _several(holder: dict[str, Any], name: str) -> list[Any]:
-    found = holder.get(name)
-    return found if isinstance(found, list) else []
+    values = holder.get(name)
+    return values if isinstance(values, list) else []
 
 
 def _rows_of_passes(run: dict[str, Any]) -> list[dict[str, Any]]:
     """The row of the prompt and the row of the decode after it, each with the nanoseconds of the passes."""
     passes = run["passes"]
-    if not isinstance(passes, list) or not all(isinstance(one, dict) for one in passes):
+    if not isinstance(passes, list) or not all(isinstance(pass_, dict) for pass_ in passes):
         raise RecordError("its passes are no list of objects")
-    prefills = [seconds for one in passes if (seconds := number(one.get("prefill_seconds")))]
-    decodes = [_decoded(one) for one in passes]
+    prefills = [seconds for pass_ in passes if (seconds := number(pass_.get("prefill_seconds")))]
+    decodes = [_decoded(pass_) for pass_ in passes]
     timed = [(n, seconds) for n, seconds in decodes if seconds]
     rows = []
     if run.get("n_prompt") and prefills:
-        rows.append({**run, "n_gen": 0, "samples_ns": [1e9 * one for one in prefills]})
+        rows.append({**run, "n_gen": 0, "samples_ns": [1e9 * seconds for seconds in prefills]})
     if len({n for n, _ in timed}) == 1:
         samples = [1e9 * seconds for _, seconds in timed]
         rows.append({**run, "n_prompt": 0, "n_gen": timed[0][0], "n_depth": run.get("n_prompt"), "samples_ns": samples})
@@ -248,10 +251,12 @@ def _rows_of_passes(run: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _decoded(one: dict[str, Any]) -> tuple[int, float]:
+def _decoded(pass_: dict[str, Any]) -> tuple[int, float]:
     """Tokens after the first and their seconds in all; (0, 0.0) where they were not timed."""
-    given, steps = one.get("decoded"), one.get("decode_seconds")
+    given, steps = pass_.get("decoded"), pass_.get("decode_seconds")
     if isinstance(given, list) and len(given) == 2 and isinstance(given[0], int):
         return given[0], number(given[1]) or 0.0
-    seconds = [number(step) for step in steps] if isinstance(steps, list) else []
-    return (len(seconds), sum(seconds)) if seconds and None not in seconds else (0, 0.0)
+    if not isinstance(steps, list):
+        return 0, 0.0
+    seconds = [n for step in steps if (n := number(step)) is not None]
+    return (len(seconds), sum(seconds)) if len(seconds) == len(steps) else (0, 0.0)

@@ -158,20 +158,20 @@ def result_of(row: Mapping[str, Any], source: str) -> Result:
 def number(value: Any) -> float | None:
     """A finite number of at least 0, or its text; None for anything else."""
     try:
-        found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+        converted = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
         return None
-    return found if 0 <= found < math.inf else None
+    return converted if 0 <= converted < math.inf else None
 
 
 def _whole(row: Mapping[str, Any], name: str, missing: int | None, most: int = MOST_TOKENS) -> Any:
     value = row.get(name)
     if value in (None, ""):
         return missing
-    found = number(value)
-    if found is None or found != int(found) or found > most:
+    count = number(value)
+    if count is None or count != int(count) or count > most:
         raise RecordError(f"{name} is {_shown(value)}, no whole number from 0 to {most:,}")
-    return int(found)
+    return int(count)
 
 
 def _samples(row: Mapping[str, Any], n_tokens: int) -> tuple[float, ...]:
@@ -195,12 +195,12 @@ def _numbers(row: Mapping[str, Any], name: str) -> list[float]:
     values = row.get(name)
     if not values:
         return []
-    found = [number(value) for value in values] if isinstance(values, list) else [None]
-    if not all(found):
+    numbers = [n for value in values if (n := number(value))] if isinstance(values, list) else []
+    if not numbers or len(numbers) < len(values):
         raise RecordError(f"{name} is {_shown(values)}, no list of numbers above 0")
-    if len(found) > MOST_SAMPLES:
-        raise RecordError(f"{name} has {len(found):,} repetitions, more than {MOST_SAMPLES:,}")
-    return found
+    if len(numbers) > MOST_SAMPLES:
+        raise RecordError(f"{name} has {len(numbers):,} repetitions, more than {MOST_SAMPLES:,}")
+    return numbers
 
 
 def _agree(rates: Sequence[float], given: Sequence[float]) -> bool:
@@ -209,10 +209,10 @@ def _agree(rates: Sequence[float], given: Sequence[float]) -> bool:
 
 
 def _rate(value: Any, name: str) -> float:
-    found = number(value)
-    if found is None or not LEAST_RATE <= found <= MOST_RATE:
+    rate = number(value)
+    if rate is None or not LEAST_RATE <= rate <= MOST_RATE:
         raise RecordError(f"{name} is {_shown(value)}: no rate of tokens per second")
-    return found
+    return rate
 
 
 def _deviation(row: Mapping[str, Any], samples: tuple[float, ...]) -> float | None:

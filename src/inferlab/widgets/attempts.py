@@ -58,7 +58,7 @@ class CancellableEngine:
 
 def as_sweep(attempts: Sequence[Attempt]) -> Sweep:
     """Every attempt as a point of a sweep over the settings with a control; a failed one has its error."""
-    points = tuple(Point({name: getattr(one.settings, name) for name in MOVED}, one.run, one.error) for one in attempts)
+    points = tuple(Point({name: getattr(a.settings, name) for name in MOVED}, a.run, a.error) for a in attempts)
     return Sweep({name: tuple(dict.fromkeys(point.changes[name] for point in points)) for name in MOVED}, points)
 
 
@@ -67,7 +67,7 @@ def table(attempts: Sequence[Attempt]) -> str:
     if not attempts:
         return ""
     head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
-    done = [sum(one.run is not None for one in attempts[: i + 1]) for i in range(len(attempts))]
+    done = [sum(earlier.run is not None for earlier in attempts[: i + 1]) for i in range(len(attempts))]
     body = "".join(_row(number, attempt) for number, attempt in zip(done, attempts, strict=True))
     return f"<table><caption>Every measurement, with its residual</caption><tr>{head}</tr>{body}</table>"
 

@@ -8,7 +8,9 @@ from typing import Any
 import ipywidgets as ipw
 
 from inferlab import figures
+from inferlab.figures.sliders import indices
 from inferlab.widgets.fit_figure import FitFigure
+from inferlab.widgets.live_lab import labelled
 
 
 def explore(
@@ -47,14 +49,8 @@ class Explorer:
 
 def _controls(over: Mapping[str, Sequence[Any]], start: int) -> dict[str, ipw.SelectionSlider]:
     """A slider for each name, at the values of combination `start`."""
-    made, left = {}, start
-    for name, values in reversed(over.items()):
-        left, index = divmod(left, len(values))
-        made[name] = ipw.SelectionSlider(
-            options=[(f"{value}", value) for value in values],
-            index=index,
-            description=name,
-            style={"description_width": "9em"},
-            layout={"width": "min(34em, 95%)"},
-        )
-    return dict(reversed(made.items()))
+    at = indices(over, start)
+    return {
+        name: labelled(ipw.SelectionSlider, name, options=[(f"{v}", v) for v in values], index=at[name])
+        for name, values in over.items()
+    }

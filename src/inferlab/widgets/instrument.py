@@ -21,7 +21,7 @@ class Instrument(anywidget.AnyWidget):
 
     _esm = (FRONT_END / "instrument.js").read_text(encoding="utf-8")
     _css = (FRONT_END / "instrument.css").read_text(encoding="utf-8")
-    form = traitlets.List().tag(sync=True)
+    form: traitlets.List[Any] = traitlets.List().tag(sync=True)
     question = traitlets.Dict().tag(sync=True)
     answer = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)

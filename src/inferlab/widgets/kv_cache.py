@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import ipywidgets as ipw
 
@@ -65,7 +66,7 @@ class CacheLab(OneButtonLab):
     def work(self) -> str:
         run = measure_filled(self.model, self.n_ctx.value, self.n_tokens.value, self.kind.value, self.engine)
         self.runs.append(run)
-        a_token = seconds_text(1 / run.decode_tokens_per_second)
+        a_token = seconds_text(1 / median(run.points("decode_tokens_per_second")))
         return f"reserved {bytes_text(run.bytes_on('kv_cache'))} · {a_token} a token"
 
     def draw(self) -> figures.Figure:

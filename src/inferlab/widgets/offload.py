@@ -89,7 +89,8 @@ class SplitLab(LiveLab):
         self.machine = self.engine.machine()
         self.on_loopback = not self.machine.gpus and "rpc" in libraries.backends()
         self.predicted = SplitPredictions(self.model, self.machine, *workload[:2])
-        self._use_calibration(calibration or kept_calibration())
+        kept = calibration or kept_calibration()
+        self.predicted.use_calibration(self._for_device(kept) if kept else None)
         self.attempts: list[Attempt] = []
         self._device: LoopbackDevice | None = None
         self._cancellable: CancellableEngine | None = None
@@ -105,7 +106,7 @@ class SplitLab(LiveLab):
     # --- controls -------------------------------------------------------------------------------
 
     def _make_controls(self) -> None:
-        top = (self.model.n_layer or 0) + 1
+        top = self.model.n_layer + 1
         n_prompt, n_gen, _ = self.workload
         contexts = [n for n in CONTEXTS if n_prompt + n_gen <= n <= max(512, self.model.n_ctx_train or CONTEXTS[-1])]
         self.n_gpu_layers = labelled(ipw.IntSlider, "n_gpu_layers", value=top // 2, min=0, max=top)
@@ -254,13 +255,15 @@ class SplitLab(LiveLab):
 
     def calibrate_once(self) -> None:
         """Calibrate, then predict rates from the calibration."""
-        self._use_calibration(calibrate(engine=self.engine))
+        own = self.engine if isinstance(self.engine, LlamaEngine) else None
+        calibration = self._for_device(calibrate(engine=own))
+        self.predicted.use_calibration(calibration)
         self.calibrate_button.layout.display = "none"
-        self._set_status(f"Rates are predicted now, from {html.escape(self.predicted.calibration.badge)}")
+        self._set_status(f"Rates are predicted now, from {html.escape(calibration.badge)}")
         self.update()
 
-    def _use_calibration(self, calibration: Calibration | None) -> None:
-        self.predicted.use_calibration(for_all_cores(calibration) if calibration and self.on_loopback else calibration)
+    def _for_device(self, calibration: Calibration) -> Calibration:
+        return for_all_cores(calibration) if self.on_loopback else calibration
 
     # --- the device, and the end ----------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class PipelineLab(OneButtonLab):
 
     @property
     def controls(self) -> list[ipw.Widget]:
-        return [one for one in (self.n_prompt, self.n_gen, self.n_gpu_layers) if one is not None]
+        return [slider for slider in (self.n_prompt, self.n_gen, self.n_gpu_layers) if slider is not None]
 
     def work(self) -> str:
         return figures.summary(self.measure_request(self.n_prompt.value, self.n_gen.value))

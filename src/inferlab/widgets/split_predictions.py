@@ -46,7 +46,7 @@ class SplitPredictions:
             return []
         key = repr(settings.but(n_gpu_layers=0))
         if key not in self._curves:
-            every = range((self.model.n_layer or 0) + 2)
+            every = range(self.model.n_layer + 2)
             self._curves[key] = [self._speed(settings.but(n_gpu_layers=n)) for n in every]
         return self._curves[key]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,13 +30,13 @@ def tiny() -> Model:
 
 
 def numbers(placed: Run) -> dict[str, float | int]:
-    """The numbers about files of the page *Anatomy of a model*; `placed` ran on a loopback device."""
-    return {**part_numbers(), **tiny_numbers(placed)}
+    """The numbers about files of the page *Anatomy of a model*; `placed` ran on a loopback device.
 
-
-def part_numbers() -> dict[str, float]:
-    """Shares of Mistral 7B's parts in percent of its bytes and operations, and sizes of its embedding table."""
-    mistral = shape(MISTRAL, MIX)
+    Shares of Mistral 7B's parts in percent of its bytes and operations, sizes of its embedding table; the embedded
+    model's sizes, and where the run placed its weights.
+    """
+    mistral, model = shape(MISTRAL, MIX), tiny()
+    host = (b.n_bytes for b in placed.buffers if b.kind == "weights" and b.device.startswith("CPU"))
     parts = cost.parts(mistral, N_CELLS)
     table, cells = parts[0], parts[-1]
     read, operations = (sum(getattr(part, field) for part in parts) for field in ("read_bytes", "operations"))
@@ -52,14 +52,6 @@ def part_numbers() -> dict[str, float]:
         "table_mib": table.n_bytes / MIB,
         "row_kib": table.read_bytes / KIB,
         "llama1b_table_mib": cost.parts(shape("llama-3.2-1b", MIX))[0].n_bytes / MIB,
-    }
-
-
-def tiny_numbers(placed: Run) -> dict[str, float | int]:
-    """The embedded model's sizes, where a run placed its weights, and two published models beside it."""
-    model = tiny()
-    host = (b.n_bytes for b in placed.buffers if b.kind == "weights" and b.device.startswith("CPU"))
-    return {
         "embedding_mib": next(t.n_bytes for t in model.tensors if t.name == "token_embd.weight") / MIB,
         "tiny_mib": model.tensor_bytes / MIB,
         "tiny_millions": model.n_params / 1e6,
@@ -74,17 +66,12 @@ def tiny_numbers(placed: Run) -> dict[str, float | int]:
 def vocabulary_table() -> tuple[Sequence[str], list[Sequence[str | int]]]:
     """Heads and rows: the ids of TEXT in published vocabularies and in the embedded model, and what TWO_IDS mean."""
     heads = "vocabulary", "kind", "entries", f"“{TEXT}”", *map(str, TWO_IDS)
-    rows = [
-        (one.name, one.kind, one.n_vocab, _written(one.hello_world), *(f"`{one.pieces[n]!a}`" for n in TWO_IDS))
-        for one in known_vocabularies().values()
-    ]
-    ours = tiny()
-    own = "embedded model", ours.metadata["tokenizer.ggml.model"], ours.n_vocab, _written(tokenize(TEXT)), "–", "–"
-    return heads, [*rows, own]
-
-
-def _written(ids: Iterable[int]) -> str:
-    return ", ".join(map(str, ids))
+    rows: list[Sequence[str | int]] = []
+    for known in known_vocabularies().values():
+        pieces = (f"`{known.pieces[n]!a}`" for n in TWO_IDS)
+        rows.append((known.name, known.kind, known.n_vocab, ", ".join(map(str, known.hello_world)), *pieces))
+    ours, ids = tiny(), ", ".join(map(str, tokenize(TEXT)))
+    return heads, [*rows, ("embedded model", str(ours.metadata["tokenizer.ggml.model"]), ours.n_vocab, ids, "–", "–")]
 
 
 def tokenizing_numbers(in_tokenizer: float, in_prefill: float) -> dict[str, float]:

@@ -13,7 +13,10 @@ WAYS = {"flash": ("flash kernel", TEAL), "math": ("table of scores", PURPLE)}
 
 def attention_against_tokens(timings: Timings) -> go.Figure:
     """MiB by which a process grows against the number of tokens, by both methods, on logarithmic axes."""
-    known = {way: [(n, one.extra_bytes / MIB) for n, one in timings.of(way).items() if one.extra_bytes] for way in WAYS}
+    known = {
+        way: [(n, timing.extra_bytes / MIB) for n, timing in timings.by_tokens(way).items() if timing.extra_bytes]
+        for way in WAYS
+    }
     text = "; ".join(f"{WAYS[w][0]}: " + ", ".join(f"{n} {v:.3g} MiB" for n, v in own) for w, own in known.items())
     figure = blank(timings.badge, f"Attention by number of tokens: {text}.", x="tokens", y="MiB")
     for way, own in known.items():

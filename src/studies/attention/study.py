@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
+from typing import Any
 
 from inferlab.machine import Machine
 from inferlab.measurement.depth import DepthScaling
 from inferlab.measurement.memory import reserved_bytes
-from inferlab.measurement.run import Run
 from inferlab.measurement.sweep import Sweep
 from inferlab.model.synthetic_model import make_shape, shape
 from inferlab.prediction.predict import predict_memory
-from inferlab.records import load
+from inferlab.records import load, load_all
 from inferlab.settings import Settings
 from inferlab.shown import Shown
-from inferlab.statistics import UNDECIDED, median_interval, verdict
+from inferlab.statistics import UNDECIDED, compared
 from inferlab.units import KIB, MIB
 
-Table = tuple[Sequence[str], list[Sequence[str | int | float]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str | int | float]]]
 
 SIZES = 16_384, 32_768
 """Contexts whose compute buffers the page compares, in tokens."""
-CHOICES = {
+CHOICES: dict[str, dict[str, Any]] = {
     "off, f16": {"flash_attn": "off", "type_k": "f16", "type_v": "f16"},
     "on, f16": {"flash_attn": "on", "type_k": "f16", "type_v": "f16"},
     "on, q8_0": {"flash_attn": "on", "type_k": "q8_0", "type_v": "q8_0"},
@@ -72,7 +73,7 @@ class Timings(Shown):
         heads = f"{self.n_head} heads of {self.head_dim}"
         return f"measured: {self.machine.cpu}, {self.date}, PyTorch {self.torch}, {heads}"
 
-    def of(self, way: str) -> dict[int, Timing]:
+    def by_tokens(self, way: str) -> dict[int, Timing]:
         """The timings of one backend, by number of tokens."""
         return {timing.n_tokens: timing for timing in self.timings if timing.way == way}
 
@@ -82,22 +83,36 @@ def in_pytorch() -> Timings:
     return load("xeon-2c/pytorch-attention", Timings)
 
 
+@cache
 def depths(width: int) -> dict[str, DepthScaling]:
     """Tokens decoded behind few and many cells with each of CHOICES, for heads of `width` values."""
-    return dict(zip(CHOICES, load(f"epyc-2c/depth-{width}", DepthScaling), strict=True))
+    return dict(zip(CHOICES, load_all(f"epyc-2c/depth-{width}", DepthScaling), strict=True))
 
 
 def numbers() -> dict[str, float | int | str]:
-    """The numbers of the page *Flash attention and cache types* that come from records."""
-    return {**change_numbers(), **xeon_numbers(), **pytorch_numbers()}
+    """The numbers of the page *Flash attention and cache types* that come from records.
 
-
-def change_numbers() -> dict[str, float | str]:
-    """How many times as fast a smaller cache made decode and prefill, with heads of 128."""
-    found = {}
+    How many times as fast a smaller cache made decode and prefill, with heads of 128; two Xeon cores with FP16
+    instructions, heads of 64: tokens per second, and factors of a q8_0 cache; attention in PyTorch over the most
+    tokens: MiB by which the process grew, seconds, and MiB of one score table.
+    """
+    values: dict[str, float | int | str] = {}
     for key, change in (("q8", TO_Q8), ("q4", TO_Q4)):
-        found[f"{key}_deep"], found[f"{key}_deep_sure"], found[f"{key}_prefill"], _ = _changed(128, *CHANGES[change])
-    return found
+        values[f"{key}_deep"], values[f"{key}_deep_sure"], values[f"{key}_prefill"], _ = _changed(128, *CHANGES[change])
+    switch, types = load("xeon-2c/tune-flash_attn", Sweep), load("xeon-2c/tune-kv_types", Sweep)
+    q8, f16 = ({"type_k": kind, "type_v": kind} for kind in ("q8_0", "f16"))
+    timings = in_pytorch()
+    longest = max(timings.by_tokens("math"))
+    ways = {way: timings.by_tokens(way)[longest] for way in ("flash", "math")}
+    return {
+        **values,
+        **{f"amx_{s}": switch.at(flash_attn=s, n_prompt=1024).decode_tokens_per_second for s in ("on", "off")},
+        **{f"amx_q8_{phase}": 1 + types.gain(phase, q8, f16) for phase in ("decode", "prefill")},
+        "sdpa_tokens": longest,
+        "sdpa_scores": 4 * timings.n_head * longest**2 / MIB,
+        **{f"sdpa_{way}_mib": timing.extra_bytes / MIB for way, timing in ways.items()},
+        **{f"sdpa_{way}_seconds": median(timing.seconds) for way, timing in ways.items()},
+    }
 
 
 def change_table() -> Table:
@@ -109,7 +124,8 @@ def change_table() -> Table:
 def _changed(width: int, old: str, new: str) -> tuple[float, str, float, str]:
     """How many times as fast decode and prefill are after a change, each with how sure that is."""
     before, after = (depths(width)[name] for name in (old, new))
-    first, second = (_prompts(width, name) for name in (old, new))
+    prompts = load(f"epyc-2c/attention-{width}", Sweep)
+    first, second = (prompts.at(n_prompt=N_PROMPT, **CHOICES[name]) for name in (old, new))
     return (
         before.median_seconds(DEPTH) / after.median_seconds(DEPTH),
         rounds_text(_rounds(before), _rounds(after)),
@@ -118,23 +134,18 @@ def _changed(width: int, old: str, new: str) -> tuple[float, str, float, str]:
     )
 
 
-def _prompts(width: int, name: str) -> Run:
-    return load(f"epyc-2c/attention-{width}", Sweep).at(n_prompt=N_PROMPT, **CHOICES[name])
-
-
-def _rounds(one: DepthScaling) -> list[float]:
+def _rounds(depths: DepthScaling) -> list[float]:
     """Median seconds of a token of each round."""
-    tokens = one.seconds[DEPTH]
+    tokens = depths.seconds[DEPTH]
     return [median(tokens[i : i + N_ROUND]) for i in range(0, len(tokens), N_ROUND)]
 
 
 def rounds_text(before: Sequence[float], after: Sequence[float]) -> str:
     """`slower in 9 of 10`: in how many rounds the seconds grew or fell, and whether the sign test leaves it open."""
-    ratios = [first / second for first, second in zip(before, after, strict=True)]
-    slower = sum(ratio < 1 for ratio in ratios)
-    word, agree = ("slower", slower) if 2 * slower >= len(ratios) else ("faster", len(ratios) - slower)
-    sure = verdict(median_interval(ratios)) != UNDECIDED
-    return f"{word} in {agree} of {len(ratios)}" + ("" if sure else ": undecided")
+    comparison = compared(after, before)
+    slower = sum(ratio < 1 for ratio in comparison.ratios)
+    word, agree = ("slower", slower) if 2 * slower >= len(before) else ("faster", len(before) - slower)
+    return f"{word} in {agree} of {len(before)}" + (": undecided" if comparison.verdict == UNDECIDED else "")
 
 
 def passes_text(before: Sequence[float], after: Sequence[float]) -> str:
@@ -142,29 +153,6 @@ def passes_text(before: Sequence[float], after: Sequence[float]) -> str:
     if max(after) < min(before):
         return "all slower"
     return "all faster" if min(after) > max(before) else "overlap: undecided"
-
-
-def xeon_numbers() -> dict[str, float]:
-    """Two Xeon cores with FP16 instructions, heads of 64: tokens per second, and factors of a q8_0 cache."""
-    switch, types = load("xeon-2c/tune-flash_attn", Sweep), load("xeon-2c/tune-kv_types", Sweep)
-    q8, f16 = ({"type_k": kind, "type_v": kind} for kind in ("q8_0", "f16"))
-    return {
-        **{f"amx_{s}": switch.at(flash_attn=s, n_prompt=1024).decode_tokens_per_second for s in ("on", "off")},
-        **{f"amx_q8_{phase}": 1 + types.gain(phase, q8, f16) for phase in ("decode", "prefill")},
-    }
-
-
-def pytorch_numbers() -> dict[str, float | int]:
-    """Attention in PyTorch over the most tokens: MiB by which the process grew, seconds, and MiB of one score table."""
-    timings = in_pytorch()
-    longest = max(timings.of("math"))
-    ways = {way: timings.of(way)[longest] for way in ("flash", "math")}
-    return {
-        "sdpa_tokens": longest,
-        "sdpa_scores": 4 * timings.n_head * longest**2 / MIB,
-        **{f"sdpa_{way}_mib": one.extra_bytes / MIB for way, one in ways.items()},
-        **{f"sdpa_{way}_seconds": median(one.seconds) for way, one in ways.items()},
-    }
 
 
 Buffers = Mapping[tuple[str, str], Sequence[int]]
@@ -176,13 +164,13 @@ def compute_buffers() -> Buffers:
     Planned for Mistral 7B, logged by the engine for a small model with the same 32 heads. Raises ModelError or
     EngineError.
     """
-    mistral, found = shape("mistral-7b"), {}
+    mistral, buffers = shape("mistral-7b"), {}
     heads = make_shape("mistral-7b", "Q4_K_M", n_layer=1, n_ff=1024, n_vocab=1024)
     for switch in ("off", "on"):
         wanted = [Settings(n_ctx=n, flash_attn=switch) for n in SIZES]
-        found["plan", switch] = [predict_memory(mistral, one).devices["host"].compute_bytes for one in wanted]
-        found["log", switch] = [reserved_bytes(heads, one, "compute") for one in wanted]
-    return found
+        buffers["plan", switch] = [predict_memory(mistral, asked).devices["host"].compute_bytes for asked in wanted]
+        buffers["log", switch] = [reserved_bytes(heads, asked, "compute") for asked in wanted]
+    return buffers
 
 
 def per_token(buffers: Buffers, how: str, switch: str) -> float:

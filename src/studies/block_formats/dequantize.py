@@ -42,20 +42,14 @@ class Q4KSuperBlock:
 
 
 def open_q4_k(data: bytes | Bytes) -> Q4KSuperBlock:
-    """The fields of one super-block of 144 bytes. Raises InvalidSettings for another number of bytes."""
-    blocks = _super_blocks(data)
-    if len(blocks) != 1:
-        raise InvalidSettings(f"One Q4_K super-block has 144 bytes; these are {blocks.size}. Cut one out.")
-    d, dmin, scales, minima, codes = (field[0] for field in _fields(blocks))
+    """The fields of the first super-block."""
+    d, dmin, scales, minima, codes = (field[0] for field in _fields(data))
     return Q4KSuperBlock(float(d), float(dmin), scales, minima, codes)
 
 
 def q4_k_weights(data: bytes | Bytes) -> Weights:
-    """All weights of whole super-blocks, as 32-bit floats in their order (dequantize_row_q4_K, ggml-quants.c:1529).
-
-    Raises InvalidSettings for bytes that do not fill super-blocks.
-    """
-    return _weights(*_fields(_super_blocks(data))).reshape(-1)
+    """All weights of whole super-blocks, as 32-bit floats in their order (dequantize_row_q4_K, ggml-quants.c:1529)."""
+    return _weights(*_fields(data)).reshape(-1)
 
 
 def tensor_bytes(model: Model, name: str) -> bytes:
@@ -97,21 +91,14 @@ def six_bit_pairs(packed: Bytes) -> tuple[np.ndarray, np.ndarray]:
     return scales, minima
 
 
-def _super_blocks(data: bytes | Bytes) -> Bytes:
-    """The bytes as one row for each super-block."""
-    size, flat = TYPES["Q4_K"].block_bytes, np.frombuffer(bytes(data), np.uint8)
-    if len(flat) % size:
-        raise InvalidSettings(f"{len(flat):,} bytes are not whole Q4_K blocks of {size}. Give whole rows.")
-    return flat.reshape(-1, size)
-
-
-def _fields(blocks: Bytes) -> tuple[np.ndarray, ...]:
+def _fields(data: bytes | Bytes) -> tuple[np.ndarray, ...]:
     """d, dmin, scales, minima and codes of each super-block.
 
     Each 32 bytes of codes hold two blocks of 32, one in their low and one in their high halves.
     """
+    blocks = np.frombuffer(bytes(data), np.uint8).reshape(-1, TYPES["Q4_K"].block_bytes)
     halves = np.ascontiguousarray(blocks[:, :4]).view("<f2").astype(np.float32)
-    codes = (blocks[:, 16:].reshape(-1, 4, 1, 32) >> np.uint8([[0], [4]]) & 15).reshape(-1, 8, 32)
+    codes = (blocks[:, 16:].reshape(-1, 4, 1, 32) >> np.array([[0], [4]], np.uint8) & 15).reshape(-1, 8, 32)
     return halves[:, 0], halves[:, 1], *six_bit_pairs(blocks[:, 4:16]), codes
 
 

@@ -1,7 +1,7 @@
 """Compares quantization methods of about four bits per weight in NumPy: absmax per row or group, k-means, and Q4_K.
 
 Q4_K is made as in ggml (quantize_q4_k.py), so that its bytes can be compared with those in a file. The other methods
-are often mistaken for it. `imatrix_effect` compares Q4_K without and with an importance matrix.
+are often mistaken for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from inferlab.errors import InvalidSettings
 from inferlab.model.ggml_types import TYPES
-from studies.block_formats.dequantize import Q4KSuperBlock, Weights, open_q4_k, q4_k_weights
+from studies.block_formats.dequantize import Weights, q4_k_weights
 from studies.block_formats.quantize_q4_k import q4_k_bytes
 
 N_CENTROIDS = 16
@@ -74,48 +74,6 @@ def q4_k(weights: Weights) -> Rounding:
     """Q4_K as ggml rounds it, without an importance matrix."""
     restored = q4_k_weights(q4_k_bytes(weights))
     return Rounding("Q4_K", TYPES["Q4_K"].bits_per_weight, restored.reshape(weights.shape))
-
-
-@dataclass(frozen=True, eq=False)
-class ImatrixEffect:
-    """What an importance matrix changes in one Q4_K super-block of 256 weights.
-
-    importance   of the 256 columns
-    plain        the super-block as ggml makes it without the matrix
-    weighted     and with it
-    """
-
-    weights: Weights = field(repr=False)
-    importance: Weights = field(repr=False)
-    plain: Q4KSuperBlock
-    weighted: Q4KSuperBlock
-
-    @property
-    def n_codes_changed(self) -> int:
-        return int(np.sum(self.plain.codes != self.weighted.codes))
-
-    def squared_error(self, block: Q4KSuperBlock) -> float:
-        """The sum of (w - q)**2 over the weights w and their values q in one of the two super-blocks."""
-        return float(np.sum(self._squares(block)))
-
-    def weighted_squared_error(self, block: Q4KSuperBlock) -> float:
-        """The sum of a (w - q)**2, with the importance a of each weight's column.
-
-        It is the mean of the squared error of a dot product with activations x, if x_i x_j is 0 in the mean.
-        """
-        return float(np.sum(self.importance.astype(np.float64) * self._squares(block)))
-
-    def _squares(self, block: Q4KSuperBlock) -> np.ndarray:
-        return (self.weights - block.weights.reshape(-1).astype(np.float64)) ** 2
-
-
-def imatrix_effect(weights: Weights, importance: Weights) -> ImatrixEffect:
-    """One super-block of 256 weights without and with the importance of its columns.
-
-    Raises InvalidSettings for another number of weights or of importances.
-    """
-    plain, weighted = (open_q4_k(q4_k_bytes(weights, matrix)) for matrix in (None, importance))
-    return ImatrixEffect(weights, importance, plain, weighted)
 
 
 def _grouped(rows: Weights, group: int) -> Weights:

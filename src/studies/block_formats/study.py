@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from inferlab.engine.quantize import quantize
 from inferlab.model.catalog import known_model
 from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.ggml_types import TYPES
@@ -14,7 +15,7 @@ from inferlab.model.imatrix import read_imatrix
 from inferlab.model.synthetic_model import shape
 from inferlab.units import GB
 from studies.block_formats.dequantize import Q4KSuperBlock, Weights, open_q4_k, tensor_bytes, tensor_weights
-from studies.block_formats.quantize_numpy import absmax, imatrix_effect, k_means, q4_k
+from studies.block_formats.quantize_numpy import absmax, k_means, q4_k
 from studies.block_formats.quantize_q4_k import Trial, q4_k_bytes, trials
 
 KNOWN = {"mistral": "mistral-7b", "llama8": "llama-3.1-8b", "llama1": "llama-3.2-1b", "qwen": "qwen2.5-0.5b"}
@@ -30,15 +31,15 @@ def shapes() -> dict[str, Model]:
 
 def size_numbers() -> dict[str, float | int]:
     """Sizes of the shapes and shares of types in a small one: bytes in GB, the header in MB, shares in percent."""
-    models, numbers = shapes(), {}
-    small = models["qwen"]
-    for key, one in models.items():
+    models = shapes()
+    small, numbers = models["qwen"], dict[str, float | int]()
+    for key, model in models.items():
         full = shape(KNOWN[key], "F16").tensor_bytes
         numbers |= {
-            f"{key}_bpw": 8 * one.tensor_bytes / one.n_params,
-            f"{key}_gb": one.tensor_bytes / GB,
+            f"{key}_bpw": 8 * model.tensor_bytes / model.n_params,
+            f"{key}_gb": model.tensor_bytes / GB,
             f"{key}_f16_gb": full / GB,
-            f"{key}_factor": full / one.tensor_bytes,
+            f"{key}_factor": full / model.tensor_bytes,
         }
     for kind in ("Q5_0", "Q8_0", "Q4_K", "Q6_K"):
         n_bytes = sum(tensor.n_bytes for tensor in small.tensors if tensor.type == kind)
@@ -55,14 +56,14 @@ def size_numbers() -> dict[str, float | int]:
     }
 
 
-def tables_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def tables_table() -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Heads and rows: bits per weight of two models, and the part and types of their tables of tokens."""
     models, rows = shapes(), []
-    for one in (models["llama1"], models["llama8"]):
-        own = [tensor for tensor in one.tensors if tensor.name in ("token_embd.weight", "output.weight")]
-        share = 100 * sum(tensor.n_elements for tensor in own) / one.n_params
-        bits, types = 8 * one.tensor_bytes / one.n_params, ", ".join(tensor.type for tensor in own)
-        rows.append((one.name, f"{bits:.2f}", f"{share:.0f} %", types))
+    for model in (models["llama1"], models["llama8"]):
+        own = [tensor for tensor in model.tensors if tensor.name in ("token_embd.weight", "output.weight")]
+        share = 100 * sum(tensor.n_elements for tensor in own) / model.n_params
+        bits, types = 8 * model.tensor_bytes / model.n_params, ", ".join(tensor.type for tensor in own)
+        rows.append((model.name, f"{bits:.2f}", f"{share:.0f} %", types))
     return ("model", "bits", "tables", "types of the tables"), rows
 
 
@@ -85,7 +86,7 @@ def search_trials() -> list[Trial]:
 
 def opened_block(quantized: Model) -> Q4KSuperBlock:
     """The first super-block of a matrix in llama.cpp's own Q4_K file of the embedded model."""
-    return open_q4_k(tensor_bytes(quantized, OPENED)[:144])
+    return open_q4_k(tensor_bytes(quantized, OPENED))
 
 
 def block_numbers(quantized: Model) -> dict[str, float | int]:
@@ -102,13 +103,19 @@ def block_numbers(quantized: Model) -> dict[str, float | int]:
 
 
 def imatrix_numbers() -> dict[str, float | int]:
-    """What an importance matrix changes in one super-block, and how uneven it is; errors in units of those without."""
-    columns = read_imatrix(tiny_imatrix()).columns[WEIGHED][0]
-    effect = imatrix_effect(_weights_of(WEIGHED).reshape(-1)[:256], columns[:256])
+    """What an importance matrix changes in one super-block, and how uneven it is; errors in units of those without.
+
+    Weighted, a squared error counts as often as its column's importance says.
+    """
+    original, columns = _weights_of(WEIGHED).reshape(-1)[:256], read_imatrix(tiny_imatrix()).columns[WEIGHED][0]
+    files = (read_gguf(quantize("tiny", "Q4_K_S", imatrix=matrix)) for matrix in (None, tiny_imatrix()))
+    plain, weighted = (open_q4_k(tensor_bytes(model, WEIGHED)) for model in files)
+    before, after = ((original - block.weights.reshape(-1).astype(np.float64)) ** 2 for block in (plain, weighted))
+    importance = columns[:256].astype(np.float64)
     return {
-        "codes": effect.n_codes_changed,
-        "error_plain": effect.squared_error(effect.weighted) / effect.squared_error(effect.plain),
-        "error_weighted": effect.weighted_squared_error(effect.weighted) / effect.weighted_squared_error(effect.plain),
+        "codes": int(np.sum(plain.codes != weighted.codes)),
+        "error_plain": float(after.sum() / before.sum()),
+        "error_weighted": float((importance * after).sum() / (importance * before).sum()),
         "ten_share": 100 * float(np.sort(columns)[-10:].sum() / columns.sum()),
         "n_columns": columns.size,
     }

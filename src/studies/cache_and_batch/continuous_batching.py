@@ -17,7 +17,6 @@ from pathlib import Path
 
 from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
-from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
@@ -82,53 +81,14 @@ class _Running:
     number: int
     request: Request
     began_seconds: float
-    first_seconds: float | None = None
-    n_done: int = 0
-    last: int = 0
+    first_seconds: float = 0.0
+    tokens: list[int] = field(default_factory=list)
 
-
-@dataclass
-class _Scheduler:
-    """Slots, the queue of waiting requests, and the clock."""
-
-    engine: Engine
-    waiting: deque[tuple[int, Request]]
-    slots: list[_Running | None]
-    now: float = 0.0
-    answered: list[Answered] = field(default_factory=list)
-    step_seconds: list[float] = field(default_factory=list)
-    running: list[int] = field(default_factory=list)
-
-    def admit(self) -> None:
-        """Give every free slot to the request that has waited longest."""
-        for index, running in enumerate(self.slots):
-            if running is None and self.waiting:
-                self.slots[index] = _Running(*self.waiting.popleft(), self.now)
-
-    def step(self) -> None:
-        """One step for all slots in use: the prompt of new requests, one token of the others."""
-        in_use = [(slot, running) for slot, running in enumerate(self.slots) if running]
-        done = self.engine.step([entry for slot, running in in_use for entry in self._entries(slot, running)])
-        self.now += done.seconds
-        self.step_seconds.append(done.seconds)
-        self.running.append(len(in_use))
-        for (slot, running), token in zip(in_use, done.picks, strict=True):
-            self._record_token(slot, running, token)
-
-    def _entries(self, slot: int, running: _Running) -> list[Entry]:
-        if not running.n_done:
-            return entries_of(self.engine.random_prompt(running.request.n_prompt), sequence=slot)
-        return [Entry(running.last, running.request.n_prompt + running.n_done - 1, slot, True)]
-
-    def _record_token(self, slot: int, running: _Running, token: int) -> None:
-        """Count a new token; record the time of the first one; after the last one free the slot."""
-        running.n_done, running.last = running.n_done + 1, token
-        running.first_seconds = self.now if running.first_seconds is None else running.first_seconds
-        if running.n_done == running.request.n_gen:
-            times = running.began_seconds, running.first_seconds, self.now
-            self.answered.append(Answered(running.number, running.request, slot, *times))
-            self.slots[slot] = None
-            self.engine.keep(0, slot)
+    def entries(self, engine: Engine, slot: int) -> list[Entry]:
+        """What a step computes for it: its prompt, and then its newest token."""
+        if not self.tokens:
+            return entries_of(engine.random_prompt(self.request.n_prompt), sequence=slot)
+        return [Entry(self.tokens[-1], self.request.n_prompt + len(self.tokens) - 1, slot, True)]
 
 
 @queued
@@ -145,29 +105,52 @@ def schedule(
     continuous=False admits requests only when every slot is free: a batch takes as long as its longest answer.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
-    if not requests or n_slots < 1 or min(min(request.n_prompt, request.n_gen) for request in requests) < 1:
-        raise InvalidSettings("There must be a slot and a request, each with a token of prompt and of answer at least.")
-    engine = engine or default_engine()
-    path = find_model(model)
+    engine, path = engine or default_engine(), find_model(model)
     longest = max(requests, key=lambda request: request.n_prompt + request.n_gen)
     with engine.exclusive():
         with_slots = with_context(settings or Settings(), longest.n_prompt, longest.n_gen, n_slots)
         opening = engine.open(path, with_slots)
         engine.keep(0)
-        scheduler = _Scheduler(engine, deque(enumerate(requests, 1)), [None] * n_slots)
-        while scheduler.waiting or any(scheduler.slots):
-            if continuous or not any(scheduler.slots):
-                scheduler.admit()
-            scheduler.step()
+        answered, step_seconds, running = _served(engine, deque(enumerate(requests, 1)), n_slots, continuous)
         common = common_fields(engine, opening, read_gguf(path))
+    answered.sort(key=lambda answer: answer.number)
     return Schedule(
         **common,
         n_slots=n_slots,
         continuous=continuous,
-        answered=tuple(sorted(scheduler.answered, key=lambda answered: answered.number)),
-        step_seconds=tuple(scheduler.step_seconds),
-        running=tuple(scheduler.running),
+        answered=tuple(answered),
+        step_seconds=tuple(step_seconds),
+        running=tuple(running),
     )
+
+
+def _served(
+    engine: Engine, waiting: deque[tuple[int, Request]], n_slots: int, continuous: bool
+) -> tuple[list[Answered], list[float], list[int]]:
+    """Answers as they end, and seconds and slots in use of each step.
+
+    A step computes the prompt of each new request and one token of each other one.
+    """
+    slots: dict[int, _Running] = {}
+    answered, step_seconds, running = [], [], []
+    now = 0.0
+    while waiting or slots:
+        for slot in range(n_slots) if continuous or not slots else ():
+            if slot not in slots and waiting:
+                slots[slot] = _Running(*waiting.popleft(), now)
+        in_use = sorted(slots.items())
+        done = engine.step([entry for slot, own in in_use for entry in own.entries(engine, slot)])
+        now += done.seconds
+        step_seconds.append(done.seconds)
+        running.append(len(in_use))
+        for (slot, own), token in zip(in_use, done.picks, strict=True):
+            own.first_seconds = own.first_seconds if own.tokens else now
+            own.tokens.append(token)
+            if len(own.tokens) == own.request.n_gen:
+                answered.append(Answered(own.number, own.request, slot, own.began_seconds, own.first_seconds, now))
+                del slots[slot]
+                engine.keep(0, slot)
+    return answered, step_seconds, running
 
 
 def requests(n_prompt: int, answers: Sequence[int]) -> list[Request]:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from inferlab.engine.protocol import Engine
 from inferlab.measurement.memory import reserved_bytes
 from inferlab.measurement.run import Run
 from inferlab.model.catalog import known_model
 from inferlab.model.find import tiny_model
-from inferlab.model.gguf import Model, read_gguf
+from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape, shape
 from inferlab.prediction import cost
 from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
@@ -24,7 +24,7 @@ from inferlab.prediction.memory.cache import cache_layers, state_bytes
 from inferlab.settings import Settings
 from inferlab.units import GIB, KIB, MIB
 
-NARROW = {"n_embd": 256, "n_ff": 256, "n_vocab": 512}
+NARROW: dict[str, Any] = {"n_embd": 256, "n_ff": 256, "n_vocab": 512}
 """Dimensions of a small file that has another model's layers and heads."""
 FORMULAS = {
     "right": "",
@@ -37,41 +37,31 @@ FORMULAS = {
 """Readings of the formula (`cost.kv_readings`) -> what is wrong with them."""
 PLAIN = Settings(n_ctx=1024)
 CHANGES = {
-    "none": {},
-    "keys and values in Q8_0": {"type_k": "q8_0", "type_v": "q8_0"},
-    "keys and values in Q4_0": {"type_k": "q4_0", "type_v": "q4_0"},
-    "four sequences, a quarter of the cells each": {"n_seq_max": 4},
-    "four sequences, one pool": {"n_seq_max": 4, "kv_unified": True},
-    "`n_ctx` = 512": {"n_ctx": 512},
+    "none": PLAIN,
+    "keys and values in Q8_0": PLAIN.but(type_k="q8_0", type_v="q8_0"),
+    "keys and values in Q4_0": PLAIN.but(type_k="q4_0", type_v="q4_0"),
+    "four sequences, a quarter of the cells each": PLAIN.but(n_seq_max=4),
+    "four sequences, one pool": PLAIN.but(n_seq_max=4, kv_unified=True),
+    "`n_ctx` = 512": PLAIN.but(n_ctx=512),
 }
 GROUPED = ("llama-2-7b", "mistral-7b-v0.3", "llama-3.1-8b", "qwen2.5-7b", "llama-3.2-1b")
 
-Rows = tuple[Sequence[str], list[Sequence[str | float]]]
-
-
-@cache
-def _mistral() -> Model:
-    return shape("mistral-7b-v0.3", "Q4_K_M")
+Rows = tuple[Sequence[str], Sequence[Sequence[str | float]]]
 
 
 def numbers() -> dict[str, float]:
     """The numbers of the page *KV cache* that follow from headers: sizes, and how the work of a text grows."""
-    row = kv_cache_bytes_per_token(known_model("llama-3.1-8b"))
-    return {
+    row, mistral = kv_cache_bytes_per_token(known_model("llama-3.1-8b")), shape("mistral-7b-v0.3", "Q4_K_M")
+    values = {
         "llama_kib": row / KIB,
         "llama_8k_gib": 8192 * row / GIB,
-        "even_mistral": cost.break_even_cells(_mistral().tensor_bytes, _mistral()),
-        "ten_kept": _growth(1000, cached=True),
-        "ten_again": _growth(1000, cached=False),
-        "ten_kept_far": _growth(1_000_000, cached=True),
-        "ten_again_far": _growth(1_000_000, cached=False),
+        "even_mistral": cost.break_even_cells(mistral.tensor_bytes, mistral),
     }
-
-
-def _growth(n_tokens: int, cached: bool) -> float:
-    """Operations of a text that is ten times as long, over those of this one."""
-    long, short = (cost.total_operations(_mistral(), n, cached) for n in (10 * n_tokens, n_tokens))
-    return long / short
+    for key, cached in (("kept", True), ("again", False)):
+        for far, n_tokens in (("", 1000), ("_far", 1_000_000)):
+            long, short = (cost.total_operations(mistral, n, cached) for n in (10 * n_tokens, n_tokens))
+            values[f"ten_{key}{far}"] = long / short
+    return values
 
 
 def formula_table(reserved: int, readings: Mapping[str, int]) -> Rows:
@@ -82,7 +72,7 @@ def formula_table(reserved: int, readings: Mapping[str, int]) -> Rows:
 
 def sizes_by_change() -> dict[str, float]:
     """Change of a setting -> MiB that the embedded model's cache takes then."""
-    return {name: reserved_bytes(None, PLAIN.but(**change)) / MIB for name, change in CHANGES.items()}
+    return {name: reserved_bytes(None, settings) / MIB for name, settings in CHANGES.items()}
 
 
 def sizes_by_weights() -> dict[str, float]:
@@ -122,13 +112,13 @@ def answer_numbers(answer: Run) -> dict[str, float]:
 def work_numbers(depths: Sequence[Run], kept: Run, forgot: Run) -> dict[str, float | str]:
     """The next token after the longest text, and a whole answer, with a cache and without."""
     last = depths[-1]
-    again, one = last.prefill_seconds, median(s for each in last.passes for s in each.decode_seconds)
+    again, token = last.prefill_seconds, median(s for each in last.passes for s in each.decode_seconds)
     (with_cache,), (without,) = kept.passes, forgot.passes
     rounding = "rounding in another order changed one choice, and the texts differ from there on"
     return {
         "again_ms": 1e3 * again,
-        "kept_ms": 1e3 * one,
-        "again_factor": again / one,
+        "kept_ms": 1e3 * token,
+        "again_factor": again / token,
         "all_tokens": len(with_cache.tokens),
         "forgot_factor": without.token_seconds[-1] / with_cache.token_seconds[-1],
         "same_remark": "both answers are the same text" if with_cache.tokens == without.tokens else rounding,
@@ -146,13 +136,16 @@ def heads_table() -> Rows:
         "KiB per token, 16 bits",
         "tokens of cache as large as the weights",
     )
-    return heads, [_heads_row(name, model) for name, model in models.items()]
-
-
-def _heads_row(name: str, model: Model) -> Sequence[str | float]:
-    size = f"{kv_cache_bytes_per_token(model) / KIB:.0f}"
-    even = f"{round(cost.break_even_cells(model.tensor_bytes, model)):,}"
-    return name, model.n_head_kv, model.n_head // model.n_head_kv, size, even
+    return heads, [
+        (
+            name,
+            model.n_head_kv,
+            model.n_head // model.n_head_kv,
+            f"{kv_cache_bytes_per_token(model) / KIB:.0f}",
+            f"{round(cost.break_even_cells(model.tensor_bytes, model)):,}",
+        )
+        for name, model in models.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -173,24 +166,24 @@ def planned_and_logged(
 
     Raises what `kv_cache_bytes` and `reserved_bytes` raise.
     """
-    found, settings = [], Settings(swa_full=False, flash_attn="on")
+    caches, settings = [], Settings(swa_full=False, flash_attn="on")
     for name, path in models.items():
         header = read_gguf(path)
         for asked in (settings.but(n_ctx=n_ctx) for n_ctx in contexts):
             states = sum(state_bytes(layer, asked) for layer in cache_layers(header))
             planned, logged = kv_cache_bytes(header, asked), reserved_bytes(path, asked, engine=engine)
-            found.append(PlannedCache(name, asked.n_ctx, planned, states, logged))
-    return tuple(found)
+            caches.append(PlannedCache(name, asked.n_ctx, planned, states, logged))
+    return tuple(caches)
 
 
-def caches_text(found: Sequence[PlannedCache]) -> str:
+def caches_text(caches: Sequence[PlannedCache]) -> str:
     """One line for each cache, and one for the growth of each model."""
     lines = [
-        f"{one.name}, {one.n_ctx:,} cells: planned {one.planned_bytes / MIB:.2f} MiB, of which "
-        f"{one.state_bytes / MIB:.2f} MiB states; llama.cpp logged {one.logged_bytes / MIB:.2f} MiB"
-        for one in found
+        f"{cache.name}, {cache.n_ctx:,} cells: planned {cache.planned_bytes / MIB:.2f} MiB, of which "
+        f"{cache.state_bytes / MIB:.2f} MiB states; llama.cpp logged {cache.logged_bytes / MIB:.2f} MiB"
+        for cache in caches
     ]
-    for name in dict.fromkeys(one.name for one in found):
-        sizes = [one.logged_bytes for one in found if one.name == name]
+    for name in dict.fromkeys(cache.name for cache in caches):
+        sizes = [cache.logged_bytes for cache in caches if cache.name == name]
         lines.append(f"{name}: the last is {sizes[-1] / sizes[0]:.2f} times the first")
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from statistics import median
 
 from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
-from inferlab.errors import EngineRefused, InvalidSettings
+from inferlab.errors import EngineRefused
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
@@ -70,19 +70,16 @@ def reuse_prefix(
     """Time the first token of a prompt with and without a prefix that another sequence has already computed.
 
     Both sequences share one pool of cells (kv_unified), so sharing copies nothing.
-    Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
+    Raises ModelError, EngineRefused or EngineCrashed.
     """
-    if not n_shared or min(*n_shared, n_own, repeats) < 1:
-        raise InvalidSettings("n_shared, n_own and repeats must be whole numbers of at least 1.")
-    settings, engine = settings or Settings(), engine or default_engine()
-    path = find_model(model)
+    settings, engine, path = settings or Settings(), engine or default_engine(), find_model(model)
     needed = padded(max(n_shared) + 2 * n_own)
     pool = settings.but(n_seq_max=2, kv_unified=True, n_ctx=settings.n_ctx or needed)
     with engine.exclusive():
         opening = engine.open(path, pool)
         _time_whole(engine, engine.random_prompt(n_own))
-        found = tuple(_measured_prefix(engine, n, n_own, repeats) for n in n_shared)
-        return PrefixReuse(**common_fields(engine, opening, read_gguf(path)), prefixes=found)
+        prefixes = tuple(_measured_prefix(engine, n, n_own, repeats) for n in n_shared)
+        return PrefixReuse(**common_fields(engine, opening, read_gguf(path)), prefixes=prefixes)
 
 
 def _measured_prefix(engine: Engine, n_shared: int, n_own: int, repeats: int) -> Prefix:
@@ -121,12 +118,12 @@ def pool_text(model: str | Path, settings: Settings, engine: Engine | None = Non
     engine.step(entries_of(prompt[:400]))
     for other in sequences[1:]:
         engine.share(0, other)
-    first = {engine.step(entries_of(prompt[400:], 400, one)).picks[0] for one in sequences}
+    first = {engine.step(entries_of(prompt[400:], 400, sequence)).picks[0] for sequence in sequences}
     lines = [f"shared: the four first tokens {'are equal' if len(first) == 1 else 'differ'}"]
     engine.keep(0)
-    for one in sequences:
+    for sequence in sequences:
         try:
-            engine.step(entries_of(prompt, 0, one))
+            engine.step(entries_of(prompt, 0, sequence))
         except EngineRefused as refused:
-            return "\n".join([*lines, f"not shared, sequence {one + 1}: {str(refused).split(':')[0]}"])
+            return "\n".join([*lines, f"not shared, sequence {sequence + 1}: {str(refused).split(':')[0]}"])
     return "\n".join([*lines, "not shared: none was refused"])

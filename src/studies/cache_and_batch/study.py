@@ -10,46 +10,43 @@ from statistics import median
 
 from inferlab.measurement.batching import BatchedDecode
 from inferlab.measurement.depth import DepthScaling
-from inferlab.records import load
+from inferlab.records import load_all
 from studies.cache_and_batch.continuous_batching import Schedule
 from studies.cache_and_batch.prefix_cache import PrefixReuse
 
 SIZES = (1, 4, 7, 8, 15, 16)
 """Conversations of the page's tables of kernels."""
 
-Rows = tuple[Sequence[str], list[Sequence[str | float]]]
+Rows = tuple[Sequence[str], Sequence[Sequence[str | float]]]
 
 
 def by_kernel() -> dict[str, BatchedDecode]:
     """Steps of batches with weights repacked, and as in the file; recorded on two EPYC cores."""
-    repacked, as_in_file = load("epyc-2c/steps-by-kernel")
+    repacked, as_in_file = load_all("epyc-2c/steps-by-kernel", BatchedDecode)
     return {"repacked (default)": repacked, "as in the file (--no-repack)": as_in_file}
 
 
 def masked() -> dict[str, DepthScaling]:
     """By flash_attn: tokens of one sequence alone in a pool, and beside the cells of another; two EPYC cores."""
-    return {one.settings.flash_attn: one for one in load("epyc-2c/masked-cells")}
+    return {depths.settings.flash_attn: depths for depths in load_all("epyc-2c/masked-cells", DepthScaling)}
 
 
 def numbers() -> dict[str, float | str]:
     """The recorded numbers of the page *Advanced techniques*."""
-    found: dict[str, float | str] = {"masked_badge": masked()["on"].machine.cpu}
-    for key, one in zip(("rp", "file"), by_kernel().values(), strict=True):
-        found[f"{key}_worth"] = _worth_text(one)
+    values: dict[str, float | str] = {"masked_badge": masked()["on"].machine.cpu}
+    for key, batched in zip(("rp", "file"), by_kernel().values(), strict=True):
+        values[f"{key}_worth"] = worth_text(batched)
         for n in SIZES:
-            found |= {
-                f"{key}_{n}": 1000 * one.at(n).median_seconds,
-                f"{key}_sum_{n}": one.at(n).tokens_per_second,
-                f"{key}_gain_{n}": one.gain(n),
-            }
-    for switch, one in masked().items():
-        alone, beside = one.seconds
-        found[f"alone_{switch}"] = 1000 * one.median_seconds(alone)
-        found[f"beside_{switch}"] = 1000 * one.median_seconds(beside)
-    return found
+            point = batched.at(n)
+            values |= {f"{key}_{n}": 1000 * point.median_seconds, f"{key}_sum_{n}": point.tokens_per_second}
+            values[f"{key}_gain_{n}"] = batched.gain(n)
+    for switch, depths in masked().items():
+        for where, cells in zip(("alone", "beside"), depths.seconds, strict=True):
+            values[f"{where}_{switch}"] = 1000 * depths.median_seconds(cells)
+    return values
 
 
-def _worth_text(batched: BatchedDecode) -> str:
+def worth_text(batched: BatchedDecode) -> str:
     """The numbers of conversations that no smaller number beats in tokens per second."""
     rates = [(point.n_sequences, point.tokens_per_second) for point in batched.points]
     *most, last = [str(n) for n, rate in rates[1:] if all(rate > other for m, other in rates if m < n)]
@@ -58,43 +55,43 @@ def _worth_text(batched: BatchedDecode) -> str:
 
 def batch_numbers(batched: BatchedDecode) -> dict[str, float]:
     """A step for one, four and sixteen conversations, and the tokens per second of all and of each."""
-    found = {"gain_4": batched.gain(4)}
+    values = {"gain_4": batched.gain(4)}
     for n in (1, 4, 16):
         point = batched.at(n)
-        found |= {
+        values |= {
             f"step_{n}": 1000 * point.median_seconds,
             f"each_{n}": point.each_tokens_per_second,
             f"sum_{n}": point.tokens_per_second,
         }
-    return found
+    return values
 
 
 def slot_numbers(ways: Mapping[str, Schedule]) -> dict[str, float]:
     """Static and continuous batching of the same requests: time, steps, and how busy the slots were."""
     static, continuous = ways["static"], ways["continuous"]
-    found = {
+    values = {
         "slots_factor": static.seconds / continuous.seconds,
         "slots_steps_factor": len(static.running) / len(continuous.running),
     }
-    for name, one in ways.items():
-        found |= {
-            f"{name}_seconds": one.seconds,
-            f"{name}_busy": 100 * one.busy_share,
-            f"{name}_steps": len(one.running),
-            f"{name}_ms": 1000 * one.seconds / len(one.running),
+    for name, served in ways.items():
+        values |= {
+            f"{name}_seconds": served.seconds,
+            f"{name}_busy": 100 * served.busy_share,
+            f"{name}_steps": len(served.running),
+            f"{name}_ms": 1000 * served.seconds / len(served.running),
         }
-    return found
+    return values
 
 
 def steps_table(ways: Mapping[str, Schedule]) -> Rows:
     """Heads and rows: steps of each way, and how busy its slots were."""
-    rows = [(name, len(one.running), f"{100 * one.busy_share:.0f} %") for name, one in ways.items()]
+    rows = [(name, len(served.running), f"{100 * served.busy_share:.0f} %") for name, served in ways.items()]
     return ("batching", "steps", "slots busy"), rows
 
 
 def prefix_numbers(reuse: PrefixReuse) -> dict[str, float]:
     """What the longest shared beginning saved, and how often the first token was the same."""
-    longest, same = reuse.prefixes[-1], [pick for one in reuse.prefixes for pick in one.same_picks]
+    longest, same = reuse.prefixes[-1], [pick for prefix in reuse.prefixes for pick in prefix.same_picks]
     return {
         "prefix_gain": longest.gain,
         "prefix_whole": 1000 * median(longest.whole_seconds),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from inferlab.engine.loopback import loopback_device
 from inferlab.measurement import kv_steps, offload_traffic
@@ -20,7 +21,7 @@ from inferlab.units import KIB, MIB, bytes_text
 
 ON_DEVICE = "on the device"
 FLASH, PLAIN = "on the host, flash attention on", "on the host, flash attention off"
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     ON_DEVICE: {"flash_attn": "on"},
     FLASH: {"flash_attn": "on", "offload_kqv": False},
     PLAIN: {"flash_attn": "off", "offload_kqv": False},
@@ -31,7 +32,7 @@ KINDS = ("f16", "q8_0", "q4_0")
 CELLS = 512
 """Cells that a token looks at where bytes and levels are compared."""
 
-Rows = tuple[Sequence[str], list[Sequence[str | float]]]
+Rows = tuple[Sequence[str], Sequence[Sequence[str | float]]]
 Far = Mapping[str, Sequence[DepthScaling]]
 """`way, link` -> its measurement, as `figures.token_against_cells` takes it."""
 Placed = Mapping[str, tuple[Mapping[str, int], int | None]]
@@ -43,27 +44,26 @@ def placements(model: Path) -> Placed:
 
     Raises DeviceUnavailable, EngineRefused or EngineCrashed.
     """
-    found = {}
     with loopback_device() as device:
-        asked = device.settings(Settings(n_ctx=1024, flash_attn="on"))
-        for kind in KINDS:
-            for name, there in (("on", True), ("off", False)):
-                settings = asked.but(type_k=kind, type_v=kind, offload_kqv=there)
-                found[f"{kind}, {name}"] = offload_traffic.kv_cache_placement(model, settings)
-        partly = asked.but(n_gpu_layers=3)
-        found["f16, on, 3 of 5 layers"] = offload_traffic.kv_cache_placement(model, partly)
-    return found
+        base = device.settings(Settings(n_ctx=1024, flash_attn="on"))
+        asked = {
+            f"{kind}, {name}": base.but(type_k=kind, type_v=kind, offload_kqv=there)
+            for kind in KINDS
+            for name, there in (("on", True), ("off", False))
+        }
+        asked["f16, on, 3 of 5 layers"] = base.but(n_gpu_layers=3)
+        return {name: offload_traffic.kv_cache_placement(model, settings) for name, settings in asked.items()}
 
 
 def times(model: Path) -> Far:
     """Decode at three depths in each way, over each link. Raises DeviceUnavailable, EngineRefused or EngineCrashed."""
-    found = {}
+    measured = {}
     for link, rate in LINKS.items():
         with loopback_device(rate) as device:
             for way, changes in WAYS.items():
                 settings = device.settings(Settings(**changes))
-                found[f"{way}, {link}"] = [decode_at_depths(model, settings, cells=(256, 512, 768), n_gen=32)]
-    return found
+                measured[f"{way}, {link}"] = [decode_at_depths(model, settings, cells=(256, 512, 768), n_gen=32)]
+    return measured
 
 
 def crossing_bytes(model: Path) -> dict[str, float]:
@@ -137,10 +137,8 @@ def _slope_numbers(far: Far, row: int) -> dict[str, float | str]:
     """
     free, slow = ({way: _slope(far, way, link) for way in (FLASH, PLAIN)} for link in LINKS)
     change, noise = slow[FLASH] - free[FLASH], slow[PLAIN] - free[PLAIN]
-    below_zero = min(*free.values(), *slow.values()) < 0
-    remark = (
-        "A slope below zero is noise: the work on cells is too small to measure in this run. " if below_zero else ""
-    )
+    noisy = "A slope below zero is noise: the work on cells is too small to measure in this run. "
+    remark = noisy if min(*free.values(), *slow.values()) < 0 else ""
     (slowed,) = far[f"{ON_DEVICE}, slowed link"][0].links
     rate = row / slow[FLASH] / 1e9 if slow[FLASH] > 0 else 0
     crossed = (

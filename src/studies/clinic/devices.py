@@ -40,28 +40,23 @@ class Placed:
 
 @contextmanager
 def short_device(path: Path, settings: Settings, missing: str) -> Iterator[Placed]:
-    """A loopback device with memory for all parts before `missing`, and for half of that one.
+    """A loopback device with memory for all parts that llama.cpp allocates before `missing`, and for half of that one.
 
     Raises DeviceUnavailable on other systems than Linux, and where llama.cpp has no RPC.
     """
     with loopback_device(n_threads=1) as device:
         placed = device.settings(settings)
         planned = _planned(path, placed)
-        limit = memory_limit(planned, missing)
+        earlier = PARTS[: PARTS.index(missing)]
+        limit = sum(planned[part] for part in earlier) + planned[missing] // 2
         with limit_vram(limit, device):
             yield Placed(placed, limit, planned)
 
 
-def memory_limit(planned: dict[str, int], missing: str) -> int:
-    """Bytes of all parts before `missing` and half of it, in the order in which llama.cpp allocates them."""
-    earlier = PARTS[: PARTS.index(missing)]
-    return sum(planned[part] for part in earlier) + planned[missing] // 2
-
-
 def _planned(path: Path, settings: Settings) -> dict[str, int]:
     """Bytes of each part on the device, from the closed form."""
-    found = predict_memory(path, settings, simulate=False).devices[DEVICE]
-    return dict(zip(PARTS, (found.weights_bytes, found.kv_cache_bytes, found.compute_bytes), strict=True))
+    device = predict_memory(path, settings, simulate=False).devices[DEVICE]
+    return dict(zip(PARTS, (device.weights_bytes, device.kv_cache_bytes, device.compute_bytes), strict=True))
 
 
 @contextmanager

@@ -37,23 +37,23 @@ class ClinicCases:
         return "".join(_block(*case) for case in self.cases)
 
 
-def clinic_cases(found: Mapping[str, Specimen], *names: str) -> ClinicCases:
-    """The named cases, all without a name; a case that `found` lacks is left out."""
-    return ClinicCases([(one.name, one.cause, _rows(one)) for one in _chosen(found, names)])
+def clinic_cases(specimens: Mapping[str, Specimen], *names: str) -> ClinicCases:
+    """The named cases, all without a name; a case that `specimens` lacks is left out."""
+    return ClinicCases([(specimen.name, specimen.cause, _rows(specimen)) for specimen in _chosen(specimens, names)])
 
 
-def _chosen(found: Mapping[str, Specimen], names: tuple[str, ...]) -> list[Specimen]:
-    return [found[name] for name in names or found if name in found]
+def _chosen(specimens: Mapping[str, Specimen], names: tuple[str, ...]) -> list[Specimen]:
+    return [specimens[name] for name in names or specimens if name in specimens]
 
 
-def _rows(one: Specimen) -> list[tuple[str, str]]:
-    cause = first_finding(one)
+def _rows(specimen: Specimen) -> list[tuple[str, str]]:
+    cause = first_finding(specimen)
     return [
-        ("llama.cpp says", f"`{one.own_words}`" if one.own_words else NOTHING),
-        ("and it ends with", ENDS[one.ended]),
+        ("llama.cpp says", f"`{specimen.own_words}`" if specimen.own_words else NOTHING),
+        ("and it ends with", ENDS[specimen.ended]),
         ("inferlab explain", cause.what if cause else NOTHING),
         ("the fix", " ".join(cause.fix) if cause and cause.fix else "none is needed"),
-        ("before the load", one.before or NOTHING),
+        ("before the load", specimen.before or NOTHING),
     ]
 
 

@@ -1,8 +1,8 @@
-"""Memory of the engine's process while it loads: resident and locked, over the phases of loading."""
+"""Memory of the engine's process: resident and locked over the phases of loading, and its pages right after it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
@@ -15,9 +15,11 @@ from inferlab.figures.style import (
     blank,
     dashed_line,
     heading,
-    room_beside_bars,
+    space_beside_bars,
+    stacked,
 )
 from inferlab.measurement.base import common_badge
+from inferlab.measurement.memory import Residence
 from inferlab.units import MIB
 from studies.cold_start.load_memory import LoadMemory
 
@@ -28,6 +30,12 @@ LINES = {
 }
 SHOWN = 0.04  # the share of the whole load from which on a phase gets its name
 NAMES = {"map_and_buffers": "map, buffers", "tensor_list": "tensor list", "graph_reserve": "cache, compute"}
+RESIDENT = {
+    "file, ordinary pages": (lambda r: r.file_bytes - r.file_huge_bytes, OLIVE),
+    "file, huge pages": (lambda r: r.file_huge_bytes, TEAL),
+    "own, ordinary pages": (lambda r: r.own_bytes - r.huge_bytes, GREY),
+    "own, huge pages": (lambda r: r.huge_bytes, PURPLE),
+}
 
 
 def load_memory(load: LoadMemory) -> go.Figure:
@@ -88,6 +96,26 @@ def load_peaks(loads: Sequence[LoadMemory]) -> go.Figure:
             cliponaxis=False,
         )
     figure.update_layout(showlegend=True, barmode="group", bargap=0.25, height=200 + 46 * len(loads))
-    figure.update_xaxes(range=room_beside_bars(names, peaks, [f"{value:.0f}" for value in peaks]))
+    figure.update_xaxes(range=space_beside_bars(names, peaks, [f"{value:.0f}" for value in peaks]))
     figure.update_yaxes(autorange="reversed", type="category")
+    return figure
+
+
+def resident_memory(cases: Mapping[str, Residence], badge: str) -> go.Figure:
+    """Resident bytes of the engine's process: file-backed and private pages, ordinary and huge, a bar for each case."""
+    text = "; ".join(
+        f"{name}: " + ", ".join(f"{kind} {size(pages) / MIB:.1f} MiB" for kind, (size, _) in RESIDENT.items())
+        for name, pages in cases.items()
+    )
+    figure = blank(badge, f"Resident memory right after loading: {text}.", x="MiB")
+    for kind, (size, colour) in RESIDENT.items():
+        figure.add_bar(
+            y=list(cases),
+            x=[size(pages) / MIB for pages in cases.values()],
+            name=kind,
+            orientation="h",
+            marker_color=colour,
+            hovertemplate=f"{kind}: %{{x:.1f}} MiB<extra>%{{y}}</extra>",
+        )
+    stacked(figure, len(cases))
     return figure

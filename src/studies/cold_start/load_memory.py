@@ -60,7 +60,7 @@ class LoadMemory(Measurement):
 
     def peak(self, field: str) -> int:
         """The most of `file_bytes`, `own_bytes` or `locked_bytes` in the samples, over the value before."""
-        return max(getattr(one, field) for one in self.samples) - getattr(self.before, field)
+        return max(getattr(held, field) for held in self.samples) - getattr(self.before, field)
 
     def kept(self, field: str) -> int:
         """What of it was left when the context was ready."""
@@ -79,8 +79,8 @@ class LoadMemory(Measurement):
     def phases_with_growth(self, field: str) -> tuple[str, ...]:
         """The phases in which a kind of memory grew by more than 1 MiB, in their order."""
         grown = dict.fromkeys(self.phases, 0)
-        for one, following in pairwise(self.samples):
-            grown[self._phase_at(following.seconds)] += getattr(following, field) - getattr(one, field)
+        for held, following in pairwise(self.samples):
+            grown[self._phase_at(following.seconds)] += getattr(following, field) - getattr(held, field)
         return tuple(phase for phase, n_bytes in grown.items() if n_bytes > NOISE_BYTES)
 
     def _phase_at(self, seconds: float) -> str:
@@ -90,7 +90,7 @@ class LoadMemory(Measurement):
 
 def recorded() -> dict[tuple[str, str], LoadMemory]:
     """The recorded loads, by load mode and place."""
-    return {(one.settings.load_mode, one.place): one for one in load("epyc-2c/load-memory")}
+    return {(memory.settings.load_mode, memory.place): memory for memory in load("epyc-2c/load-memory")}
 
 
 def numbers() -> dict[str, float]:

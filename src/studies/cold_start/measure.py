@@ -20,6 +20,7 @@ from inferlab.engine.registry import close_engines_with_model
 from inferlab.measurement.base import common_fields
 from inferlab.measurement.cold_start import ColdStart, cold_start
 from inferlab.measurement.page_cache import fill_cache
+from inferlab.measurement.turns import alternating
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
@@ -45,16 +46,14 @@ UNSEEN: Sequence[Shape] = (
 
 
 def starts_in_turns(shapes: Sequence[Shape], rounds: int) -> tuple[ColdStart, ...]:
-    """In each round a start of each shape without and with its file in the page cache; every second one in reverse.
+    """In each round a start of each shape without and with its file in the page cache, in alternating order.
 
     Before each start, a plain read of the file from the same state is timed.
     """
     files = [make_shape(name, mix, **changes) for name, mix, changes in shapes]
+    starts = [(file, state) for file in files for state in ("empty", "full")]
     return tuple(
-        cold_start(file, page_cache=state, time_read=True)
-        for index in range(rounds)
-        for file in files
-        for state in ("empty", "full")[:: 1 if index % 2 == 0 else -1]
+        cold_start(file, page_cache=state, time_read=True) for file, state in alternating(starts, range(rounds))
     )
 
 
@@ -67,9 +66,9 @@ def loads(shape: Shape, n_ctx: int, host: Sequence[str], device: Sequence[str]) 
     """Memory over a load in each of these modes, weights on the host, then on a loopback device."""
     name, mix, changes = shape
     file, base = make_shape(name, mix, **changes), Settings(n_ctx=n_ctx)
-    found = [load_memory(file, base.but(devices=(), load_mode=mode)) for mode in host]
+    on_host = [load_memory(file, base.but(devices=(), load_mode=mode)) for mode in host]
     with loopback_device() as there:
-        return (*found, *(load_memory(file, there.settings(base.but(load_mode=mode))) for mode in device))
+        return (*on_host, *(load_memory(file, there.settings(base.but(load_mode=mode))) for mode in device))
 
 
 def load_memory(path: Path, settings: Settings) -> LoadMemory:
@@ -105,7 +104,7 @@ def held(pid: int, seconds: float) -> Held:
 def _sizes(pid: int) -> dict[str, int]:
     """The sizes in /proc/PID/status by name, in bytes."""
     words = map(str.split, Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines())
-    return {one[0].rstrip(":"): int(one[1]) * KIB for one in words if len(one) == 3 and one[2] == "kB"}
+    return {line[0].rstrip(":"): int(line[1]) * KIB for line in words if len(line) == 3 and line[2] == "kB"}
 
 
 @contextmanager
@@ -129,11 +128,11 @@ def _watched(pid: int) -> Iterator[list[Held]]:
 
 def _distinct(samples: list[Held], began: float) -> Iterator[Held]:
     """The samples since `began`, without those that equal both neighbors; the last one is kept."""
-    sizes = [(one.file_bytes, one.own_bytes, one.locked_bytes) for one in samples]
-    for place, one in enumerate(samples):
+    sizes = [(sample.file_bytes, sample.own_bytes, sample.locked_bytes) for sample in samples]
+    for place, sample in enumerate(samples):
         same = 0 < place < len(samples) - 1 and sizes[place - 1] == sizes[place] == sizes[place + 1]
-        if one.seconds >= began and not same:
-            yield replace(one, seconds=one.seconds - began)
+        if sample.seconds >= began and not same:
+            yield replace(sample, seconds=sample.seconds - began)
 
 
 RECIPES: Mapping[str, Recipe] = {

@@ -37,8 +37,10 @@ TYPES, MODES = ("F16", "Q4_K_M"), ("mmap", "none", "mmap_mlock")
 
 
 def numbers() -> dict[str, float | str]:
-    """The numbers that the page *Cold start* takes from records and data sheets."""
-    return start_numbers() | wait_numbers() | data_sheet_numbers()
+    """The numbers that the page *Cold start* takes from records, and least seconds of Mistral 7B by the data sheets."""
+    n_bytes = known_model("mistral-7b-v0.3").files["Q4_K_M"].value
+    first = {"ssd_s": n_bytes / SSD, "sata_s": n_bytes / SATA, "bus_s": n_bytes / BUS, "example_gb": n_bytes / GB}
+    return start_numbers() | wait_numbers() | first
 
 
 # --- with and without the file in RAM ---------------------------------------------------------
@@ -46,14 +48,14 @@ def numbers() -> dict[str, float | str]:
 
 def start_numbers() -> dict[str, float | str]:
     """Seconds of starts by load mode and state of the page cache, and ms of first passes beside other programs."""
-    found: dict[str, float | str] = {}
+    result: dict[str, float | str] = {}
     for (mode, state), starts in _larger_starts().items():
-        found[f"larger_{mode}_{state}_s"] = _middle(starts).wall_seconds
-        found[f"larger_{mode}_{state}_file_s"] = median(sum(one.phases[p] for p in FILE_PHASES) for one in starts)
+        result[f"larger_{mode}_{state}_s"] = _middle(starts).wall_seconds
+        result[f"larger_{mode}_{state}_file_s"] = median(sum(start.phases[p] for p in FILE_PHASES) for start in starts)
     for name, record in (("alone", "alone"), ("busy", "busy-cores")):
-        passes = [1e3 * one.phases["warm_up"] for one in load(f"epyc-2c/tiny-cold-start-{record}")]
-        found[f"{name}_range"] = f"{min(passes):.0f} to {max(passes):.0f}"
-    return found | {"larger_n": len(starts), "larger_mib": starts[0].model.tensor_bytes / MIB}
+        passes = [1e3 * start.phases["warm_up"] for start in load(f"epyc-2c/tiny-cold-start-{record}")]
+        result[f"{name}_range"] = f"{min(passes):.0f} to {max(passes):.0f}"
+    return result | {"larger_n": len(starts), "larger_mib": starts[0].model.tensor_bytes / MIB}
 
 
 def typical() -> list[ColdStart]:
@@ -64,11 +66,11 @@ def typical() -> list[ColdStart]:
 def _larger_starts() -> dict[tuple[str, str], list[ColdStart]]:
     starts = load("xeon-2c/llama-3.2-1b-cold-start")
     kinds = [(mode, state) for mode in ("mmap", "none") for state in ("empty", "full")]
-    return {kind: [one for one in starts if (one.settings.load_mode, one.page_cache) == kind] for kind in kinds}
+    return {kind: [start for start in starts if (start.settings.load_mode, start.page_cache) == kind] for kind in kinds}
 
 
 def _middle(starts: Sequence[ColdStart]) -> ColdStart:
-    return sorted(starts, key=lambda one: one.wall_seconds)[len(starts) // 2]
+    return sorted(starts, key=lambda start: start.wall_seconds)[len(starts) // 2]
 
 
 # --- the wait for a start ---------------------------------------------------------------------
@@ -78,12 +80,20 @@ def wait_numbers() -> dict[str, float]:
     """The fitted rates of the wait, and how well starts that gave no rates keep to it."""
     fitted_from, unseen = load(RECORDED), unseen_starts()
     rates, places = recorded_rates(), recorded_places()
-    used = {key: [ratio(rates, *one) for one in group] for key, group in unseen.items()}
+    used = {key: [ratio(rates, *start) for start in group] for key, group in unseen.items()}
     every = list(chain.from_iterable(used.values()))
+    cached_by_type = {
+        mix: [start for start in fitted_from if is_cached(start) and mix in start.model.file]
+        for mix in ("Q4_K_M", "Q8_0")
+    }
     shapes = load("epyc-2c/cold-start-unseen-shapes")
     return {
-        **{f"error_{key}": median(100 * abs(one - 1) for one in group) for key, group in used.items()},
-        **{f"loading_{mix}": _seconds_per_gb(fitted_from, mix) for mix in ("Q4_K_M", "Q8_0")},
+        **{f"error_{key}": median(100 * abs(start - 1) for start in group) for key, group in used.items()},
+        **{
+            f"loading_{mix}": 1e9
+            * median(sum(start.phases[name] for name in OF_BYTES) / start.file_bytes for start in cached)
+            for mix, cached in cached_by_type.items()
+        },
         "margin": rates.margin,
         "constant_ms": 1e3 * rates.constant_seconds,
         "entry_us": 1e6 * rates.seconds_per_entry,
@@ -91,11 +101,11 @@ def wait_numbers() -> dict[str, float]:
         "ram_rate": places[True].bytes_per_second / 1e9,
         "disk_rate": places[False].bytes_per_second / 1e9,
         "limited_rate": unseen["limited"][0][1].bytes_per_second / 1e6,
-        "largest_gb": max(one.file_bytes for one in (*fitted_from, *shapes)) / GB,
+        "largest_gb": max(start.file_bytes for start in (*fitted_from, *shapes)) / GB,
         "n_fitted": len(fitted_from),
         "n_fitted_more": len(fitted_from) + 1,
         "n_unseen": len(every),
-        "in_time": sum(one <= rates.margin for one in every),
+        "in_time": sum(start <= rates.margin for start in every),
         "nearest": 100 * max(every) / rates.margin,
     }
 
@@ -105,16 +115,10 @@ def unseen_starts() -> dict[str, list[tuple[ColdStart, Rate]]]:
     places = recorded_places()
     shapes, slow = load("epyc-2c/cold-start-unseen-shapes"), load("epyc-2c/cold-start-slow-disk")
     return {
-        "cached": [(one, places[True]) for one in shapes if is_cached(one)],
-        "disk": [(one, places[False]) for one in shapes if not is_cached(one)],
-        "limited": [(one, place_rate(slow)) for one in slow],
+        "cached": [(start, places[True]) for start in shapes if is_cached(start)],
+        "disk": [(start, places[False]) for start in shapes if not is_cached(start)],
+        "limited": [(start, place_rate(slow)) for start in slow],
     }
-
-
-def _seconds_per_gb(starts: Sequence[ColdStart], mix: str) -> float:
-    """Seconds for a GB of a cached file in one type, median."""
-    cached = [one for one in starts if is_cached(one) and mix in one.model.file]
-    return 1e9 * median(sum(one.phases[name] for name in OF_BYTES) / one.file_bytes for one in cached)
 
 
 def wait_table() -> tuple[Sequence[str], list[Sequence[str | int]]]:
@@ -129,10 +133,10 @@ def wait_table() -> tuple[Sequence[str], list[Sequence[str | int]]]:
     models = {name: shape(name, "Q4_K_M") for name in WAITED_FOR}
     return ("model", *places), [
         (
-            f"{name}, {one.file_bytes / GB:.2f} GB",
-            *(ceil(rates.wait(one.file_bytes, one.n_vocab, place)) for place in places.values()),
+            f"{name}, {model.file_bytes / GB:.2f} GB",
+            *(ceil(rates.wait(model.file_bytes, model.n_vocab, place)) for place in places.values()),
         )
-        for name, one in models.items()
+        for name, model in models.items()
     ]
 
 
@@ -157,12 +161,6 @@ curl --retry {seconds} --retry-delay 1 --retry-connrefused \\
   --retry-max-time {seconds} http://127.0.0.1:8080/v1/models"""
 
 
-def data_sheet_numbers() -> dict[str, float]:
-    """Least seconds of a first start of Mistral 7B, by the data sheets."""
-    n_bytes = known_model("mistral-7b-v0.3").files["Q4_K_M"].value
-    return {"ssd_s": n_bytes / SSD, "sata_s": n_bytes / SATA, "bus_s": n_bytes / BUS, "example_gb": n_bytes / GB}
-
-
 # --- what of the file is in RAM, on this machine ----------------------------------------------
 
 
@@ -173,26 +171,26 @@ def small_files() -> dict[str, Path]:
 
 def after_loading(files: Mapping[str, Path]) -> dict[str, Residence]:
     """Resident memory right after loading each file in each mode, by "F16, mmap"; {} where it is unknown."""
-    found = {}
+    memory = {}
     for mix, file in files.items():
         for mode in MODES:
             fresh = LlamaEngine()
-            found[f"{mix}, {mode}"] = resident(file, Settings(n_ctx=512, load_mode=mode), fresh)
+            memory[f"{mix}, {mode}"] = resident(file, Settings(n_ctx=512, load_mode=mode), fresh)
             fresh.close()
-    return {name: one for name, one in found.items() if one}
+    return {name: residence for name, residence in memory.items() if residence}
 
 
 def beside_a_second(files: Mapping[str, Path]) -> dict[str, tuple[Residence | None, Residence | None]]:
     """Resident memory of a process that loaded a file, alone and while a second one has loaded it too, by type."""
     first, second = LlamaEngine(), LlamaEngine()
-    found = {}
+    memory = {}
     for mix, file in files.items():
         before = resident(file, Settings(n_ctx=512), first)
         second.open(file, Settings(n_ctx=512))
-        found[mix] = before, read_residence(first.pid, file)
+        memory[mix] = before, read_residence(first.pid, file)
     first.close()
     second.close()
-    return found
+    return memory
 
 
 def shared_table(
@@ -212,35 +210,32 @@ def shared_table(
     ]
 
 
-def _mib(found: Residence | None, field: str) -> str:
-    return f"{getattr(found, field) / MIB:.0f}" if found else "unknown"
+def _mib(memory: Residence | None, field: str) -> str:
+    return f"{getattr(memory, field) / MIB:.0f}" if memory else "unknown"
 
 
 def residence_numbers(
     files: Mapping[str, Path], loaded: Mapping[str, Residence], alone: Residence | None
 ) -> dict[str, float | str]:
     """MiB of the F16 file in RAM, locked and in huge pages (NaN where unknown), and of Q4_K_M's rearranged copies."""
-    copies = _copied_bytes(files["Q4_K_M"])
-    found = dict.fromkeys(("f16_file", "f16_locked", "f16_huge_file", "f16_huge"), float("nan"))
+    opened = default_engine().open(files["Q4_K_M"], Settings(n_ctx=512))
+    copied = [b.n_bytes for b in opened.buffers if b.kind == "weights" and "Mapped" not in b.device]
+    of_pages: dict[str, float | str] = dict.fromkeys(
+        ("f16_file", "f16_locked", "f16_huge_file", "f16_huge"), float("nan")
+    )
     if alone:
-        found = {
+        of_pages = {
             "f16_file": alone.file_bytes / MIB,
             "f16_locked": loaded["F16, mmap_mlock"].locked_bytes / MIB,
             "f16_huge_file": alone.file_huge_bytes / MIB,
             "f16_huge": max(alone.huge_bytes, loaded["F16, none"].huge_bytes) / MIB,
         }
-    return found | {
+    return of_pages | {
         "f16_size": read_gguf(files["F16"]).tensor_bytes / MIB,
         "policy": huge_page_policy() or "unknown",
-        "copies": copies / MIB,
-        "copies_share": 100 * copies / read_gguf(files["Q4_K_M"]).tensor_bytes,
+        "copies": sum(copied) / MIB,
+        "copies_share": 100 * sum(copied) / read_gguf(files["Q4_K_M"]).tensor_bytes,
     }
-
-
-def _copied_bytes(file: Path) -> int:
-    """Bytes of a file's weights that llama.cpp copied out of the mapped file."""
-    opened = default_engine().open(file, Settings(n_ctx=512))
-    return sum(one.n_bytes for one in opened.buffers if one.kind == "weights" and "Mapped" not in one.device)
 
 
 def control_numbers(mapped: Run, read: Run) -> dict[str, float]:

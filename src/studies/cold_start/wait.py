@@ -79,7 +79,7 @@ def is_cached(start: ColdStart) -> bool:
 
 def place_rate(starts: Sequence[ColdStart]) -> Rate:
     """The median rate of the plain reads before these starts, bytes over seconds."""
-    return Rate(median(one.file_bytes / one.read_seconds for one in starts), f"{len(starts)} plain reads")
+    return Rate(median(start.file_bytes / start.read_seconds for start in starts), f"{len(starts)} plain reads")
 
 
 def fit_starts(starts: Sequence[ColdStart], places: Mapping[bool, Rate]) -> StartRates:
@@ -87,19 +87,22 @@ def fit_starts(starts: Sequence[ColdStart], places: Mapping[bool, Rate]) -> Star
 
     places: the rate of plain reads with the file in the page cache (True) and without (False).
     """
-    cached = [one for one in starts if is_cached(one)]
+    cached = [start for start in starts if is_cached(start)]
     fitted = StartRates(
-        median(one.wall_seconds - _sum(one, OF_ENTRIES) - _sum(one, OF_BYTES) for one in starts),
-        median(_sum(one, OF_ENTRIES) / one.n_vocab for one in starts),
-        median(max(0.0, _sum(one, OF_BYTES) - places[True].seconds(one.file_bytes)) / one.file_bytes for one in cached),
+        median(start.wall_seconds - _sum(start, OF_ENTRIES) - _sum(start, OF_BYTES) for start in starts),
+        median(_sum(start, OF_ENTRIES) / start.n_vocab for start in starts),
+        median(
+            max(0.0, _sum(start, OF_BYTES) - places[True].seconds(start.file_bytes)) / start.file_bytes
+            for start in cached
+        ),
     )
-    return replace(fitted, margin=max(1.0, *(ratio(fitted, one, places[is_cached(one)]) for one in starts)))
+    return replace(fitted, margin=max(1.0, *(ratio(fitted, start, places[is_cached(start)]) for start in starts)))
 
 
 def recorded_places() -> dict[bool, Rate]:
     """The rates of the recorded plain reads with the file in the page cache (True) and from the disk (False)."""
     starts = load(RECORDED)
-    return {cached: place_rate([one for one in starts if is_cached(one) is cached]) for cached in (True, False)}
+    return {cached: place_rate([start for start in starts if is_cached(start) is cached]) for cached in (True, False)}
 
 
 def recorded_rates() -> StartRates:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.fit import Fit, fit
 from inferlab.settings import Settings
 from inferlab.units import GIB
 
-CARD, DEVICE = {"vram": "8GiB"}, "gpu0"
+DEVICE = "gpu0"
 MISTRAL, LLAMA = "mistral-7b-v0.3", "llama-3.1-8b"
+on_card = partial(fit, vram="8GiB")
 OFF, ON = (Settings(n_ctx=32_768, flash_attn=flash) for flash in ("off", "on"))
 Q8 = ON.but(type_k="q8_0", type_v="q8_0")
 
@@ -21,7 +22,7 @@ def numbers() -> dict[str, float | str]:
     on, quantized = _mistral(ON), _mistral(Q8)
     parts = on.plan.devices[DEVICE]
     fits = {"yes": "and it fits", "no": "and it still does not fit"}.get(quantized.fits, "and it may fit")
-    longest = fit(_model(MISTRAL), OFF, simulate=False, within_trained=True, **CARD).largest_n_ctx
+    longest = on_card(shape(MISTRAL), OFF, simulate=False, within_trained=True).largest_n_ctx
     return {
         "missing_gib": -on.margin_bytes / GIB,
         "on_gib": _most(on) / GIB,
@@ -43,8 +44,8 @@ def levers_table() -> tuple[Sequence[str], list[Sequence[str]]]:
         "one slot of 8,192 in place of four": _mistral(ON.but(n_ctx=8192)),
         "cache in `q8_0`": _mistral(Q8),
         "ubatch 256 in place of 512": _mistral(ON.but(n_ubatch=256)),
-        f"{fewer.value} layers on the GPU in place of {_model(MISTRAL).n_layer + 1}": _mistral(fewer.settings),
-        "weights in Q3_K_M": fit(_model(MISTRAL, "Q3_K_M"), ON, **CARD),
+        f"{fewer.value} layers on the GPU in place of {shape(MISTRAL).n_layer + 1}": _mistral(fewer.settings),
+        "weights in Q3_K_M": on_card(shape(MISTRAL, "Q3_K_M"), ON),
     }
     return ("change", "frees", "does it fit then?"), [
         ("flash attention on in place of off", freed(off, on), verdict(on)),
@@ -59,19 +60,19 @@ def larger_table() -> tuple[Sequence[str], list[Sequence[str]]]:
     changes = {
         "as asked": large,
         "context 2,048": _llama("Q8_0", n_ctx=2048),
-        f"{fewer.value} layers on the GPU": fit(_model(LLAMA, "Q8_0"), fewer.settings, **CARD),
+        f"{fewer.value} layers on the GPU": on_card(shape(LLAMA, "Q8_0"), fewer.settings),
         **{f"weights in {mix}": _llama(mix) for mix in ("Q6_K", "Q5_K_M", "Q4_K_M")},
     }
     return ("change", "on the card, at most", "does it fit then?"), [
-        (name, f"{_most(found) / GIB:.2f} GiB", verdict(found)) for name, found in changes.items()
+        (name, f"{_most(after) / GIB:.2f} GiB", verdict(after)) for name, after in changes.items()
     ]
 
 
-def verdict(found: Fit) -> str:
+def verdict(after: Fit) -> str:
     """Whether it fits, with the bytes that are left or missing."""
-    gib = abs(found.margin_bytes) / GIB
+    gib = abs(after.margin_bytes) / GIB
     words = {"yes": f"yes, {gib:.2f} GiB left", "no": f"no, {gib:.2f} GiB missing"}
-    return words.get(found.fits, "not sure")
+    return words.get(after.fits, "not sure")
 
 
 def freed(before: Fit, after: Fit) -> str:
@@ -80,18 +81,14 @@ def freed(before: Fit, after: Fit) -> str:
     return f"{least}{(_most(before) - _most(after)) / GIB:.2f} GiB"
 
 
-def _model(name: str, mix: str = "Q4_K_M") -> Model:
-    return shape(name, mix)
-
-
 def _mistral(settings: Settings) -> Fit:
-    return fit(_model(MISTRAL), settings, **CARD)
+    return on_card(shape(MISTRAL), settings)
 
 
 def _llama(mix: str, n_ctx: int = 8192) -> Fit:
-    return fit(_model(LLAMA, mix), Settings(n_ctx=n_ctx, flash_attn="on"), **CARD)
+    return on_card(shape(LLAMA, mix), Settings(n_ctx=n_ctx, flash_attn="on"))
 
 
-def _most(found: Fit) -> int:
+def _most(after: Fit) -> int:
     """Bytes on the card, at most."""
-    return found.plan.most_bytes(DEVICE)
+    return after.plan.most_bytes(DEVICE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from inferlab.engine.loopback import LoopbackDevice
@@ -21,22 +22,48 @@ from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 
-MISTRAL = "mistral-7b-v0.3"
+MISTRAL, LLAMA = "mistral-7b-v0.3", "llama-3.1-8b"
 ON, OFF = (Settings(flash_attn=flash, swa_full=False) for flash in ("on", "off"))
 CARD = "gpu0"
-SHORTEST = {"n_prompt": 16, "n_gen": 1, "repeats": 1}
+load_once = partial(measure, n_prompt=16, n_gen=1, repeats=1)
 PLACES = {1: "output layer", 3: "and blocks 2, 3", 5: "and blocks 0 to 3"}
 """What `n_gpu_layers` of the small model puts on the device."""
+Table = tuple[Sequence[str], Sequence[Sequence[str | int]]]
 
 
 def numbers() -> dict[str, float | str]:
-    """The numbers of the page that are computed from headers, or cited."""
-    return _context_numbers() | _weight_numbers() | _compute_numbers() | _estimate_numbers()
+    """The numbers of the page that are computed from headers, or cited.
+
+    The longest context without flash attention, and the compute buffers at that of Mistral 7B; its weights on the card
+    and its longest context by type; layers in F16 that fit with 8192 tokens; errors of other estimators.
+    """
+    whole, mistral, machine = shape(MISTRAL, "F16"), shape(MISTRAL, "Q4_K_M"), machine_for(vram="8GiB")
+    models = MISTRAL, LLAMA, "gemma-3-4b"
+    longest_off = {name: _longest(name, "Q4_K_M", OFF).largest_n_ctx.value for name in models}
+    values: dict[str, float | str] = {f"{name}_off": n_ctx for name, n_ctx in longest_off.items()}
+    for mix in ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"):
+        fitting = _longest(MISTRAL, mix, ON)
+        weights, longest = fitting.plan.devices[CARD].weights_bytes, fitting.largest_n_ctx.value
+        lacks = (weights - fitting.usable_bytes[CARD]) / GIB
+        values[f"{mix}_gib"] = weights / GIB
+        values[f"{mix}_longest"] = f"{longest:,} tokens" if longest else f"none: {lacks:.2f} GiB too large"
+    for name, way in (("on", ON), ("off", OFF)):
+        plan = predict_memory(mistral, way.but(n_ctx=longest_off[MISTRAL]), machine, simulate=False)
+        values[f"compute_{name}_mib"] = plan.devices[CARD].compute_bytes / MIB
+    partly = fit(whole, Settings(n_ctx=8192, flash_attn="on"), vram="8GiB", simulate=False).most_layers
+    return {
+        **values,
+        "reserve_gib": RESERVE_BYTES / GIB,
+        "least_context": DEFAULT_N_CTX,
+        "partial_layers": partly.value,
+        "all_layers": whole.n_layer + 1,
+        **{name: abs(fact.value) for name, fact in cited_facts("estimates").items()},
+    }
 
 
 def weights_numbers() -> dict[str, float]:
     """GiB of weights on the card, of Mistral 7B and of Llama 3.1 8B: the front page's."""
-    models = {"mistral": MISTRAL, "llama": "llama-3.1-8b"}
+    models = {"mistral": MISTRAL, "llama": LLAMA}
     return {key: _longest(name, "Q4_K_M", ON).plan.devices[CARD].weights_bytes / GIB for key, name in models.items()}
 
 
@@ -56,7 +83,7 @@ def context_lines() -> dict[str, list[MemoryPlan]]:
     }
 
 
-def changes_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def changes_table() -> Table:
     """Heads and rows: whether Mistral 7B with 20,000 tokens fits after one change."""
     off = Settings(n_ctx=20_000, flash_attn="off")
     changes = {"none": off, "B, flash attention on": off.but(flash_attn="on"), "C, n_batch 512": off.but(n_batch=512)}
@@ -64,46 +91,6 @@ def changes_table() -> tuple[Sequence[str], list[Sequence[str]]]:
     return ("change", "does it fit?"), [
         (name, fit(mistral, settings, vram="8GiB", simulate=False).fits) for name, settings in changes.items()
     ]
-
-
-def _context_numbers() -> dict[str, float | str]:
-    """The longest context without flash attention of each model, and what the plans assume."""
-    models = (MISTRAL, "llama-3.1-8b", "gemma-3-4b")
-    return {
-        **{f"{name}_off": _longest(name, "Q4_K_M", OFF).largest_n_ctx.value for name in models},
-        "reserve_gib": RESERVE_BYTES / GIB,
-        "least_context": DEFAULT_N_CTX,
-    }
-
-
-def _weight_numbers() -> dict[str, float | str]:
-    """Weights on the card and the longest context of Mistral 7B, by type; layers in F16 that fit with 8192 tokens."""
-    found: dict[str, float | str] = {}
-    for mix in ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"):
-        one = _longest(MISTRAL, mix, ON)
-        weights, longest = one.plan.devices[CARD].weights_bytes, one.largest_n_ctx.value
-        lacks = (weights - one.room_bytes[CARD]) / GIB
-        found[f"{mix}_gib"] = weights / GIB
-        found[f"{mix}_longest"] = f"{longest:,} tokens" if longest else f"none: {lacks:.2f} GiB too large"
-    whole = shape(MISTRAL, "F16")
-    partial = fit(whole, Settings(n_ctx=8192, flash_attn="on"), vram="8GiB", simulate=False).most_layers
-    return found | {"partial_layers": partial.value, "all_layers": whole.n_layer + 1}
-
-
-def _compute_numbers() -> dict[str, float]:
-    """MiB of the compute buffer with flash attention and without, at the longest context without."""
-    n_ctx = _longest(MISTRAL, "Q4_K_M", OFF).largest_n_ctx.value
-    mistral, machine = shape(MISTRAL, "Q4_K_M"), machine_for(vram="8GiB")
-    plans = {
-        name: predict_memory(mistral, way.but(n_ctx=n_ctx), machine, simulate=False)
-        for name, way in (("on", ON), ("off", OFF))
-    }
-    return {f"compute_{name}_mib": plan.devices[CARD].compute_bytes / MIB for name, plan in plans.items()}
-
-
-def _estimate_numbers() -> dict[str, float]:
-    """Cited errors of other estimators, without their signs."""
-    return {name: abs(fact.value) for name, fact in cited_facts("estimates").items()}
 
 
 def _longest(name: str, mix: str, settings: Settings) -> Fit:
@@ -136,9 +123,9 @@ def measured_grid(device: LoopbackDevice) -> Grid:
     for n in (0, *PLACES):
         for cache_type in ("f16", "q8_0"):
             for there in (True, False):
-                one = settings.but(n_gpu_layers=n, type_k=cache_type, type_v=cache_type, offload_kqv=there)
+                asked = settings.but(n_gpu_layers=n, type_k=cache_type, type_v=cache_type, offload_kqv=there)
                 name = f"{n}, {cache_type}{'' if there else ', on host'}"
-                pairs[name] = predict_memory(model, one, this_machine()), measure(path, one, **SHORTEST)
+                pairs[name] = predict_memory(model, asked, this_machine()), load_once(path, asked)
     return Grid(path, model, settings, pairs)
 
 
@@ -148,7 +135,7 @@ def grid_numbers(grid: Grid) -> dict[str, float]:
     return {"worst_gap": max(abs(gap) for gap in gaps if gap is not None) / MIB, "n_loads": len(grid.pairs)}
 
 
-def weights_table(grid: Grid) -> tuple[Sequence[str], list[Sequence[str | int]]]:
+def weights_table(grid: Grid) -> Table:
     """Heads and rows: what is on the device with some layers, computed from the header and in the log."""
     model = grid.model
     size = {tensor.name: tensor.n_bytes for tensor in model.tensors}
@@ -161,7 +148,7 @@ def weights_table(grid: Grid) -> tuple[Sequence[str], list[Sequence[str | int]]]
     ]
 
 
-def moments_table(grid: Grid) -> tuple[Sequence[str], list[Sequence[str]]]:
+def moments_table(grid: Grid) -> Table:
     """Heads and rows: the three moments of a pass by the page's equation, and the compute buffer in the log."""
     cases = {
         "this model, with": (grid.path, grid.settings),
@@ -170,15 +157,15 @@ def moments_table(grid: Grid) -> tuple[Sequence[str], list[Sequence[str]]]:
     }
     rows = []
     for name, (path, settings) in cases.items():
-        logged = _on_device(measure(path, settings, **SHORTEST), "compute")
+        logged = _on_device(load_once(path, settings), "compute")
         sizes = moments(read_gguf(path), settings.flash_attn == "on")
         rows.append((name, *(f"{n_bytes / MIB:.2f}" for n_bytes in sizes), f"{logged:.2f}"))
     return ("flash attention, MiB", "feed-forward", "attention", "head", "log"), rows
 
 
-def moments(model: Model, flash: bool, u: int = 512, n: int = 2048) -> tuple[int, int, int]:
-    """Bytes of feed-forward network, attention and head of a ubatch of u tokens beside n cells: the page's equation."""
-    d, q = model.n_embd, model.n_head * model.head_dim_k
+def moments(model: Model, flash: bool, n: int = 2048) -> tuple[int, int, int]:
+    """Bytes of feed-forward network, attention and head of a ubatch of 512 beside n cells: the page's equation."""
+    u, d, q = 512, model.n_embd, model.n_head * model.head_dim_k
     mask = (2 if flash else 4) * n * u
     without = 4 * model.n_head * n * u + 8 * u * (d + q + model.n_head_kv * model.head_dim_k)
     scores = 4 * u * 4 * d if flash else without

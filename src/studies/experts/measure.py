@@ -11,14 +11,14 @@ from pathlib import Path
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import loopback_device
 from inferlab.engine.session import default_engine
-from inferlab.errors import InvalidSettings
-from inferlab.measurement.paired import Paired, in_pairs, require_enough
+from inferlab.measurement.paired import Paired, require_enough
 from inferlab.measurement.run import Run, measure_in_turns
+from inferlab.measurement.turns import in_turns
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.calibrate import calibrate
 from inferlab.prediction.validation import Point, measured
-from inferlab.records import load
+from inferlab.records import load_all
 from inferlab.settings import Settings
 from studies import recipes
 from studies.experts.study import MIX, MODEL, SMALL
@@ -48,23 +48,21 @@ def layers_or_experts(
     Raises InvalidSettings for a model without experts, or fewer than six pairs in all.
     """
     require_enough(rounds * pairs)
-    if n_threads < 1:
-        raise InvalidSettings(f"n_threads={n_threads}: the device needs at least one thread.")
     plain, model = Settings(n_ctx=n_prompt + n_gen, flash_attn="on", use_extra_bufts=False), read_gguf(path)
     runs: tuple[list[Run], list[Run]] = ([], [])
     for number in range(rounds):
-        with loopback_device(n_threads=n_threads) as one, loopback_device(n_threads=n_threads) as other:
-            devices = (one, other) if number % 2 == 0 else (other, one)
+        with loopback_device(n_threads=n_threads) as first, loopback_device(n_threads=n_threads) as second:
+            devices = (first, second) if number % 2 == 0 else (second, first)
             before, after = (device.settings(plain) for device in devices)
             asked = same_bytes(model, before, n_cpu_moe)[0], same_bytes(model, after, n_cpu_moe)[0 if control else 1]
-            for side, found in enumerate(_round(path, asked, n_prompt, n_gen, pairs)):
-                runs[side].extend(found)
+            for side, measured_runs in enumerate(_round(path, asked, n_prompt, n_gen, pairs)):
+                runs[side].extend(measured_runs)
     return Paired(tuple(runs[0]), tuple(runs[1]))
 
 
 def _round(
     path: str | Path, asked: tuple[Settings, Settings], n_prompt: int, n_gen: int, n_pairs: int
-) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+) -> tuple[tuple[Run, ...], ...]:
     """The pairs of one round, each side in an engine that stays open."""
     with closing(LlamaEngine()) as first, closing(LlamaEngine()) as second:
         engines = first, second
@@ -73,7 +71,7 @@ def _round(
             arguments = path, [asked[side]], n_prompt, n_gen, 1, engines[side]
             return measure_in_turns(*arguments, progress=False, warmup_tokens=WARMUP_TOKENS)[0]
 
-        return in_pairs(once, n_pairs)
+        return in_turns(once, (0, 1), range(n_pairs))
 
 
 # --- the records --------------------------------------------------------------------------------
@@ -87,20 +85,25 @@ def pairs_of_shape(n_prompt: int, rounds: int, pairs: int, control: bool = False
 
 def points_again() -> tuple[Point, ...]:
     """The requests of the recorded points; those to a device go to a loopback device of one thread."""
-    asked = [replace(one, prefill_seconds=(), decode_seconds=()) for one in load("epyc-2c/experts-points", Point)]
+    asked = [
+        replace(point, prefill_seconds=(), decode_seconds=()) for point in load_all("epyc-2c/experts-points", Point)
+    ]
     with loopback_device(n_threads=1) as device:
-        here = (device.settings(one.settings) if one.settings.rpc_servers else one.settings for one in asked)
-        points = [replace(one, settings=settings) for one, settings in zip(asked, here, strict=True)]
+        here = (device.settings(point.settings) if point.settings.rpc_servers else point.settings for point in asked)
+        points = [replace(point, settings=settings) for point, settings in zip(asked, here, strict=True)]
         return measured(points, default_engine())
 
 
-SHORT, LONG = {"n_prompt": 256, "rounds": 8, "pairs": 2}, {"n_prompt": 2048, "rounds": 6, "pairs": 3}
+short, long = (
+    partial(pairs_of_shape, n_prompt=256, rounds=8, pairs=2),
+    partial(pairs_of_shape, n_prompt=2048, rounds=6, pairs=3),
+)
 """A record has its pairs in order, not its rounds: where they begin shows in the rates of its processes."""
 RECIPES: Mapping[str, Recipe] = {
-    "experts-layers-short": partial(pairs_of_shape, **SHORT),
-    "experts-layers-long": partial(pairs_of_shape, **LONG),
-    "experts-control-short": partial(pairs_of_shape, **SHORT, control=True),
-    "experts-control-long": partial(pairs_of_shape, **LONG, control=True),
+    "experts-layers-short": short,
+    "experts-layers-long": long,
+    "experts-control-short": partial(short, control=True),
+    "experts-control-long": partial(long, control=True),
     "experts-calibration": partial(calibrate, save=False),
     "experts-points": partial(points_again),
 }

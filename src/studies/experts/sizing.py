@@ -12,12 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from inferlab.facts import cited_facts
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.gguf import Model
+from inferlab.prediction.cards import known_card
 from inferlab.prediction.decode_bound import decode_bytes
 from inferlab.prediction.fit import RESERVE_BYTES
 from inferlab.prediction.free_memory import free_bytes, machine_for, usable_bytes
+from inferlab.prediction.link_rates import Rung, cited_rungs
 from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.memory.placement import HOST, has_experts
+from inferlab.prediction.memory.placement import has_experts
 from inferlab.prediction.predict import predict_memory
 from inferlab.prediction.search import Search
 from inferlab.settings import Settings
@@ -36,6 +40,28 @@ class Parts:
     vram_rate: float
     ram_bytes: int
     ram_rate: float
+
+
+def parts_with(card: str, ram_bytes: int, transfers: str = "two-modules") -> Parts:
+    """A known card, and RAM in two channels at the rate of a cited number of modules."""
+    known = known_card(card)
+    rate = ram_rate(cited_facts("cards")[f"ryzen-9950x-{transfers}"].value)
+    return Parts(
+        vram_bytes=known.memory_bytes[0],
+        vram_rate=known.bandwidth_bytes_per_second,
+        ram_bytes=ram_bytes,
+        ram_rate=rate,
+    )
+
+
+def ram_rate(transfers: float) -> float:
+    """Bytes per second of all channels, 64 bits each, at so many million transfers per second."""
+    return cited_facts("cards")["ryzen-9950x-channels"].value * 8 * transfers * 1e6
+
+
+def rung(name: str) -> Rung:
+    """A cited bus or disk."""
+    return next(rung for rung in cited_rungs() if rung.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +91,6 @@ class Placing:
         """The most tokens per second of one sequence."""
         return 1 / self.seconds(parts)
 
-    def launches_decide(self, parts: Parts) -> bool:
-        """Whether the bound is so high that starting kernels, which it leaves out, decides the rate."""
-        return self.tokens_per_second(parts) > MOST_TELLING
-
 
 def place(model: Model, parts: Parts, n_ctx: int, depth: int = 0, whole_layers: bool = False) -> Placing:
     """Everything on the card if it fits; else the experts of the first layers in RAM, or else the first layers.
@@ -79,14 +101,16 @@ def place(model: Model, parts: Parts, n_ctx: int, depth: int = 0, whole_layers: 
     allows. RAM holds the part of the mapped file from the first to the last tensor that lies there.
     """
     settings, machine = Settings(n_ctx=n_ctx, flash_attn="on"), machine_for(vram=parts.vram_bytes)
-    rooms = usable_bytes({CARD: free_bytes(machine, settings)[CARD]}, RESERVE_BYTES)
-    search = Search(partial(predict_memory, model, machine=machine, simulate=False), settings, rooms)
+    free = usable_bytes({CARD: free_bytes(machine, machine.gpus)[CARD]}, RESERVE_BYTES)
+    plan_for = partial(predict_memory, model, machine=machine, simulate=False)
+    search = Search(plan_for, settings, plan_for(settings), free)
     if search.fits(settings):
-        return _placing(search.plan(settings), model, NOTHING, 0, depth)
+        return placing_of(search.planned, model, NOTHING, 0, depth)
     experts = has_experts(model) and not whole_layers
     in_ram, answer = (EXPERTS, search.expert_layers()) if experts else (LAYERS, search.most_layers())
-    n_moved = answer.value if in_ram == EXPERTS else model.n_layer + 1 - answer.value
-    return _placing(answer.plan, model, in_ram, n_moved, depth)
+    moved = answer.settings
+    n_moved = moved.n_cpu_moe if in_ram == EXPERTS else model.n_layer + 1 - moved.n_gpu_layers
+    return placing_of(answer.plan, model, in_ram, n_moved, depth)
 
 
 def placings(model: Model, parts: Parts, n_ctx: int, depth: int = 0, in_ram: str = EXPERTS) -> tuple[Placing, ...]:
@@ -100,16 +124,17 @@ def placings(model: Model, parts: Parts, n_ctx: int, depth: int = 0, in_ram: str
         asked = [settings.but(n_cpu_moe=n_layers) for n_layers in range(model.n_layer + 1)]
     else:
         asked = [settings.but(n_gpu_layers=n_layers) for n_layers in range(model.n_layer + 1, -1, -1)]
-    plans = (predict_memory(model, one, machine=machine, simulate=False) for one in asked)
-    return tuple(_placing(plan, model, in_ram if n else NOTHING, n, depth) for n, plan in enumerate(plans))
+    plans = (predict_memory(model, moved, machine=machine, simulate=False) for moved in asked)
+    return tuple(placing_of(plan, model, in_ram if n else NOTHING, n, depth) for n, plan in enumerate(plans))
 
 
-def _placing(plan: MemoryPlan, model: Model, in_ram: str, n_moved: int, depth: int) -> Placing:
+def placing_of(plan: MemoryPlan, model: Model, in_ram: str, n_moved: int, depth: int) -> Placing:
+    """Where a plan puts the model, and what a token behind `depth` cells reads."""
     return Placing(
         in_ram=in_ram,
         n_moved=n_moved,
         vram_bytes=plan.most_bytes(CARD),
-        ram_bytes=plan.most_bytes(HOST),
+        ram_bytes=plan.most_bytes(HOST_DEVICE),
         vram_read=decode_bytes(plan, model, depth, frozenset({CARD})),
-        ram_read=decode_bytes(plan, model, depth, frozenset({HOST})),
+        ram_read=decode_bytes(plan, model, depth, frozenset({HOST_DEVICE})),
     )

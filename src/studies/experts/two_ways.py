@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import decode_bytes
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.link_rates import Rung
 from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.predict import predict_memory
 from inferlab.prediction.speed import STREAMS_FROM, drawn_on_host, placed_matrices
 from inferlab.settings import Settings
@@ -79,14 +79,14 @@ def copies_text(plans: Sequence[MemoryPlan], model: Model, n_tokens: Sequence[in
     )
 
 
-def card_text(found: Fit, model: Model, bus: Rung) -> str:
+def card_text(fitting: Fit, model: Model, bus: Rung) -> str:
     """What a token reads from RAM and what the bus allows a prompt, for both ways in which a mixture fits a card."""
     lines, read = [f"{bus.name}: {bus.bytes_per_second / GB:.3g} GB/s"], {}
-    for name, answer in {"whole layers": found.most_layers, "experts alone": found.expert_layers}.items():
+    for name, answer in {"whole layers": fitting.most_layers, "experts alone": fitting.expert_layers}.items():
         if not answer.plan:
             lines.append(f"{name}: {answer.reason}")
             continue
-        read[name] = decode_bytes(answer.plan, model, 0, frozenset({HOST})) / GB
+        read[name] = decode_bytes(answer.plan, model, 0, frozenset({HOST_DEVICE})) / GB
         n_ubatch = answer.plan.settings.n_ubatch
         copied = f"a ubatch of {n_ubatch} copies {copied_bytes(answer.plan, model, n_ubatch) / GB:.3g} GB"
         rate = most_prompt_rate(answer.plan, model, bus.bytes_per_second)

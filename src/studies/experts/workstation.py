@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import median
@@ -14,13 +14,24 @@ from inferlab.model.synthetic_model import shape
 from inferlab.prediction.cards import known_card
 from inferlab.prediction.decode_bound import token_bytes
 from inferlab.prediction.fit import fit
-from inferlab.prediction.link_rates import Rung, cited_rungs
 from inferlab.records import load
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB
-from studies.experts.sizing import EXPERTS, LAYERS, MOST_TELLING, NOTHING, Parts, Placing, place
+from studies.experts.sizing import (
+    EXPERTS,
+    LAYERS,
+    MOST_TELLING,
+    NOTHING,
+    Parts,
+    Placing,
+    parts_with,
+    place,
+    ram_rate,
+    rung,
+)
 
 Name = tuple[str, str]
+Table = tuple[Sequence[str], Sequence[Sequence[str | float]]]
 N_CTX, SYSTEM_BYTES = 16384, 8 * GIB  # givens: cells of a conversation, RAM for system and programs
 WHOLE, SPLIT = ("qwen3-32b", "Q6_K"), ("qwen3-32b", "Q8_0")
 DENSE, MIXTURE = ("llama-3.1-70b", "Q4_K_M"), ("qwen3-235b-a22b", "Q4_K_M")
@@ -33,13 +44,8 @@ MODELS: Sequence[Name] = (
     ("qwen3-235b-a22b", "Q3_K_M"),
     MIXTURE,
 )
-CHANGED: Mapping[str, str] = {
-    "size of VRAM, twice": "vram_bytes",
-    "bandwidth of VRAM, twice": "vram_rate",
-    "size of RAM, twice": "ram_bytes",
-    "bandwidth of RAM, twice": "ram_rate",
-}
 ENGINE_CORES = 12  # a given
+CAPPED = ("power", "decode", "capped-power", "capped-decode")
 SLICE = """\
 # /etc/systemd/system/inference.slice
 [Slice]
@@ -62,25 +68,10 @@ def facts() -> dict[str, float]:
     return {name: fact.value for name, fact in cited_facts("cards").items()}
 
 
-def ram_rate(transfers: float) -> float:
-    """Bytes per second of all channels, 64 bits each, at so many million transfers per second."""
-    return facts()["ryzen-9950x-channels"] * 8 * transfers * 1e6
-
-
 @cache
-def parts() -> Parts:
-    """An RTX 5090, and RAM in two modules."""
-    card = known_card("rtx-5090")
-    return Parts(
-        vram_bytes=card.memory_bytes[0],
-        vram_rate=card.bandwidth_bytes_per_second,
-        ram_bytes=128 * GIB - SYSTEM_BYTES,
-        ram_rate=ram_rate(facts()["ryzen-9950x-two-modules"]),
-    )
-
-
-def four_modules() -> Parts:
-    return replace(parts(), ram_rate=ram_rate(facts()["ryzen-9950x-four-modules"]))
+def parts(transfers: str = "two-modules") -> Parts:
+    """An RTX 5090, and RAM in two modules or in four."""
+    return parts_with("rtx-5090", 128 * GIB - SYSTEM_BYTES, transfers)
 
 
 @cache
@@ -102,74 +93,41 @@ def placed(name: Name) -> Placing:
 
 def numbers() -> dict[str, float]:
     """The numbers of the page *A workstation, sized*."""
+    two, four = parts(), parts("four-modules")
+    dense, mixture, disk = placed(DENSE), placed(MIXTURE), rung("NVMe SSD (990 PRO)")
+    card_power, cpu_power = facts()["rtx-5090-power"], facts()["ryzen-9950x-power"]
+    sheet = ("cores", "threads", "channels", "two-modules", "four-modules", "most-memory", "lanes", "power")
+    seen_bytes = token_bytes(shape("qwen3-30b-a3b", "Q4_0"), depth=2048)
+    seen_dense = token_bytes(shape("qwen2.5-7b", "Q4_K_M"))
     return {
         "n_ctx": N_CTX,
         "most_telling": MOST_TELLING,
         "crowded": _lost_by_sharing_a_core(),
-        "whole": placed(WHOLE).tokens_per_second(parts()),
-        "split": placed(SPLIT).tokens_per_second(parts()),
+        "whole": placed(WHOLE).tokens_per_second(two),
+        "split": placed(SPLIT).tokens_per_second(two),
         "split_layers": placed(SPLIT).n_moved,
-        **_sheet_numbers(),
-        **_power_numbers(),
-        **_seen_numbers(),
-        **_part_numbers(),
-    }
-
-
-def _sheet_numbers() -> dict[str, float]:
-    """Lines of the data sheets, and rates that follow from them."""
-    two, four, disk = parts().ram_rate, four_modules().ram_rate, _rung("NVMe SSD (990 PRO)")
-    lines = ("cores", "threads", "channels", "two-modules", "four-modules", "most-memory", "lanes", "power")
-    return {
-        **{f"cpu_{line}": facts()[f"ryzen-9950x-{line}"] for line in lines},
-        "ratio": parts().vram_rate / two,
-        "two_gb": two / GB,
-        "four_gb": four / GB,
-        "four_less": 100 * (1 - four / two),
-        "vram_gb": parts().vram_bytes / GIB,
-        "vram_rate": parts().vram_rate / GB,
+        **{f"cpu_{line}": facts()[f"ryzen-9950x-{line}"] for line in sheet},
+        "ratio": two.vram_rate / two.ram_rate,
+        "two_gb": two.ram_rate / GB,
+        "four_gb": four.ram_rate / GB,
+        "four_less": 100 * (1 - four.ram_rate / two.ram_rate),
+        "vram_gb": two.vram_bytes / GIB,
+        "vram_rate": two.vram_rate / GB,
         "module_gb": facts()["64gb-module"],
-        "bus_gb": _rung("PCIe 5.0, 16 lanes").bytes_per_second / GB,
+        "bus_gb": rung("PCIe 5.0, 16 lanes").bytes_per_second / GB,
         "disk_gb": disk.bytes_per_second / GB,
         "disk_tb": facts()["990-pro-largest"] / 1000,
         "load_s": disk.seconds(model(MIXTURE).tensor_bytes),
-    }
-
-
-def _rung(name: str) -> Rung:
-    return next(one for one in cited_rungs() if one.name == name)
-
-
-def _power_numbers() -> dict[str, float]:
-    card, cpu = facts()["rtx-5090-power"], facts()["ryzen-9950x-power"]
-    capped = ("power", "decode", "capped-power", "capped-decode")
-    return {
         **{f"card_{name}": facts()[f"rtx-5090-{name}"] for name in ("power", "spike", "supply")},
-        "both_power": card + cpu,
-        "two_cards_power": 2 * card + cpu,
-        **{f"cap_{name}": facts()[f"rtx-5060-ti-{name}"] for name in capped},
-    }
-
-
-def _seen_numbers() -> dict[str, float]:
-    """Published rates beside what the bandwidth of their cards allows."""
-    seen_bytes = token_bytes(shape("qwen3-30b-a3b", "Q4_0"), depth=2048)
-    read = token_bytes(shape("qwen2.5-7b", "Q4_K_M"))
-    return {
+        "both_power": card_power + cpu_power,
+        "two_cards_power": 2 * card_power + cpu_power,
+        **{f"cap_{name}": facts()[f"rtx-5060-ti-{name}"] for name in CAPPED},
         "seen": facts()["rtx-4090-qwen3-30b-a3b"],
         "seen_most": 1e9 * facts()["rtx-4090-bandwidth"] / seen_bytes,
-        "share": 100 * facts()["rtx-4080-decode"] * read / (1e9 * facts()["rtx-4080-bandwidth"]),
-    }
-
-
-def _part_numbers() -> dict[str, float]:
-    """Where a token of the dense model and of the mixture is read."""
-    dense, mixture = placed(DENSE), placed(MIXTURE)
-    slower = mixture.tokens_per_second(four_modules()) / mixture.tokens_per_second(parts())
-    return {
-        "ram_share": 100 * (dense.ram_read / parts().ram_rate) / dense.seconds(parts()),
+        "share": 100 * facts()["rtx-4080-decode"] * seen_dense / (1e9 * facts()["rtx-4080-bandwidth"]),
+        "ram_share": 100 * (dense.ram_read / two.ram_rate) / dense.seconds(two),
         "byte_share": 100 * dense.ram_read / (dense.ram_read + dense.vram_read),
-        "modules_loss": 100 * (1 - slower),
+        "modules_loss": 100 * (1 - mixture.tokens_per_second(four) / mixture.tokens_per_second(two)),
         "mixture_read": mixture.ram_read / GB,
         "mixture_held": mixture.ram_bytes / GB,
     }
@@ -178,15 +136,16 @@ def _part_numbers() -> dict[str, float]:
 def _lost_by_sharing_a_core() -> float:
     """Percent of decode that a server with two threads on one core loses against one thread."""
     rates: dict[tuple[int, int], list[float]] = {}
-    for one in load("epyc-2c/http-cores"):
-        rates.setdefault((one.settings.n_threads, one.n_cores), []).append(one.replies[0].tokens_per_second)
+    for served in load("epyc-2c/http-cores"):
+        threads_cores = served.settings.n_threads, served.n_cores
+        rates.setdefault(threads_cores, []).append(served.replies[0].tokens_per_second)
     return 100 * (1 - median(rates[2, 1]) / median(rates[1, 1]))
 
 
 # --- tables -------------------------------------------------------------------------------------
 
 
-def models_table() -> tuple[Sequence[str], list[Sequence[str | float]]]:
+def models_table() -> Table:
     """Heads and rows: for each model what lies in RAM, and the bounds with two and with four modules."""
     heads = (
         "model",
@@ -197,26 +156,21 @@ def models_table() -> tuple[Sequence[str], list[Sequence[str | float]]]:
         "tokens/s, two modules",
         "four modules",
     )
-    return heads, [_model_row(name, placed(name)) for name in MODELS]
+    rows = []
+    for name in MODELS:
+        at = placed(name)
+        in_ram = {NOTHING: NOTHING, LAYERS: f"{at.n_moved} layers", EXPERTS: f"experts of {at.n_moved} layers"}
+        bounds = _bound(at, parts()), _bound(at, parts("four-modules"))
+        file_gb, ram_gib = model(name).tensor_bytes / GB, at.ram_bytes / GIB
+        rows.append((title(name), file_gb, in_ram[at.in_ram], ram_gib, _conversations(name), *bounds))
+    return heads, rows
 
 
-def _model_row(name: Name, one: Placing) -> Sequence[str | float]:
-    in_ram = {NOTHING: NOTHING, LAYERS: f"{one.n_moved} layers", EXPERTS: f"experts of {one.n_moved} layers"}
-    bounds = _bound(one, parts()), _bound(one, four_modules())
-    return (
-        title(name),
-        model(name).tensor_bytes / GB,
-        in_ram[one.in_ram],
-        one.ram_bytes / GIB,
-        _conversations(name),
-        *bounds,
-    )
-
-
-def _bound(one: Placing, found: Parts) -> str:
-    if not one.fits(found):
+def _bound(at: Placing, changed: Parts) -> str:
+    rate = at.tokens_per_second(changed)
+    if not at.fits(changed):
         return "does not fit"
-    return f"over {MOST_TELLING:.0f}" if one.launches_decide(found) else f"{one.tokens_per_second(found):.3g}"
+    return f"over {MOST_TELLING:.0f}" if rate > MOST_TELLING else f"{rate:.3g}"
 
 
 def _conversations(name: Name) -> str:
@@ -224,26 +178,26 @@ def _conversations(name: Name) -> str:
     if placed(name).in_ram != NOTHING:
         return "–"
     asked = Settings(n_ctx=N_CTX, flash_attn="on")
-    found = fit(model(name), asked, vram=parts().vram_bytes, simulate=False)
-    return str((found.largest_n_ctx.value or 0) // N_CTX)
+    longest = fit(model(name), asked, vram=parts().vram_bytes, simulate=False).largest_n_ctx.settings
+    return str(longest.n_ctx // N_CTX if longest else 0)
 
 
-def changes_table() -> tuple[Sequence[str], list[Sequence[str | float]]]:
+def changes_table() -> Table:
     """Heads and rows: the bounds of three models with one part changed."""
     names = (WHOLE, DENSE, MIXTURE)
     changes = {
-        "nothing": {},
-        **{shown: {part: 2 * getattr(parts(), part)} for shown, part in CHANGED.items()},
-        "RTX PRO 6000 instead": {"vram_bytes": known_card("rtx-pro-6000").memory_bytes[0]},
-        "two modules of DDR5-6000": {"ram_rate": ram_rate(6000)},
+        "nothing": parts(),
+        "size of VRAM, twice": replace(parts(), vram_bytes=2 * parts().vram_bytes),
+        "bandwidth of VRAM, twice": replace(parts(), vram_rate=2 * parts().vram_rate),
+        "size of RAM, twice": replace(parts(), ram_bytes=2 * parts().ram_bytes),
+        "bandwidth of RAM, twice": replace(parts(), ram_rate=2 * parts().ram_rate),
+        "RTX PRO 6000 instead": replace(parts(), vram_bytes=known_card("rtx-pro-6000").memory_bytes[0]),
+        "two modules of DDR5-6000": replace(parts(), ram_rate=ram_rate(6000)),
     }
-    rows = [(shown, *(_rate_with(name, change) for name in names)) for shown, change in changes.items()]
-    return ("changed", *map(title, names)), rows
-
-
-def _rate_with(name: Name, change: Mapping[str, float]) -> float:
-    changed = replace(parts(), **change)
-    return place(model(name), changed, N_CTX).tokens_per_second(changed)
+    return ("changed", *map(title, names)), [
+        (shown, *(place(model(name), changed, N_CTX).tokens_per_second(changed) for name in names))
+        for shown, changed in changes.items()
+    ]
 
 
 # --- cores --------------------------------------------------------------------------------------

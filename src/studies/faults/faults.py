@@ -13,14 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.loopback import loopback_device
-from inferlab.engine.protocol import Pass
+from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.engine.registry import close_engines_with_model
 from inferlab.errors import InvalidSettings
 from inferlab.machine import physical_cores
@@ -59,31 +58,28 @@ class Case:
 
 
 def observe(
-    fault: str,
-    model: str | Path,
-    n_prompt: int = 192,
-    n_gen: int = 160,
-    repeats: int = 2,
-    severity: Severity | None = None,
+    fault: str, model: str | Path, n_prompt: int = 192, n_gen: int = 160, severity: Severity | None = None
 ) -> Run:
-    """Load a model and make `repeats` requests, with one fault or with none; returns the `Run`.
+    """Load a model and make two requests, with one fault or with none; returns the `Run`.
 
     The first pass counts from before the load, so its time to the first token includes the load.
     Without a fault the file is in the page cache, every core computes, and the link is not slowed.
-    The page cache can be emptied on Linux only.
-    Raises InvalidSettings for an unknown fault, or for a cold page cache on other systems; and what `measure` raises.
+    Raises InvalidSettings for an unknown fault, or for a cold page cache on other systems than Linux; and what
+    `measure` raises.
     """
     severity, path = severity or Severity(), Path(model)
-    _require_known(fault)
+    if fault not in (HEALTHY, *FAULTS):
+        raise InvalidSettings(f"There is no fault {fault!r}. There are: {', '.join((HEALTHY, *FAULTS))}.")
+    if fault == "cold page cache" and not page_cache.ON_LINUX:
+        raise InvalidSettings("The page cache can be emptied on Linux only. Observe another fault.")
     with _device(fault, severity) as device, _competing_processes(fault):
         _prepare_page_cache(path, fault)
-        return _first_requests(path, _settings(fault, severity, device), n_prompt, n_gen, repeats)
+        return _first_requests(path, _settings(fault, severity, device), n_prompt, n_gen)
 
 
-def cases(model: str | Path, seed: int | None = None) -> tuple[Case, ...]:
-    """One run for each fault that is possible on this system, including healthy, in a random order set by `seed`."""
-    faults = available()
-    order = random.Random(seed).sample(faults, len(faults))
+def cases(model: str | Path) -> tuple[Case, ...]:
+    """One run for each fault that is possible on this system, including healthy, in a random order."""
+    order = random.sample(available(), len(available()))
     return tuple(Case(number, observe(fault, model), fault) for number, fault in enumerate(order, 1))
 
 
@@ -103,21 +99,21 @@ def available() -> tuple[str, ...]:
     return (HEALTHY, *(fault for fault in FAULTS if page_cache.ON_LINUX or fault != "cold page cache"))
 
 
-def _first_requests(path: Path, settings: Settings, n_prompt: int, n_gen: int, repeats: int) -> Run:
+def _first_requests(path: Path, settings: Settings, n_prompt: int, n_gen: int) -> Run:
     """Start an engine, load the model and make the requests without a warm-up.
 
     The first pass counts from before the load. Telemetry is taken from then to the end of the last pass.
     """
-    engine = LlamaEngine()
-    try:
+    with closing(LlamaEngine()) as engine:
         engine.ready()
         with Sampler(engine.pid, INTERVAL_SECONDS) as sampler:
             called = time.perf_counter()
             opening = engine.open(path, with_context(settings, n_prompt, n_gen))
             prompt = engine.random_prompt(n_prompt)
             waited = time.perf_counter() - called
-            passes = [engine.generate(prompt, n_gen) for _ in range(repeats)]
-        passes[0] = _with_load(passes[0], waited, called)
+            passes = [engine.generate(prompt, n_gen) for _ in range(2)]
+        with_load = tuple(waited + seconds for seconds in passes[0].token_seconds)
+        passes[0] = replace(passes[0], token_seconds=with_load, began=called)
         return Run(
             **common_fields(engine, opening, read_gguf(path)),
             n_prompt=n_prompt,
@@ -128,28 +124,14 @@ def _first_requests(path: Path, settings: Settings, n_prompt: int, n_gen: int, r
             samples=tuple(replace(sample, seconds=sample.seconds - called) for sample in sampler.samples),
             sampling=sampler.sampling,
         )
-    finally:
-        engine.close()
 
 
-def _with_load(first: Pass, waited: float, called: float) -> Pass:
-    """The first pass with its times counted from `called`, `waited` seconds earlier, before the load."""
-    return replace(first, token_seconds=tuple(waited + seconds for seconds in first.token_seconds), began=called)
-
-
-def _require_known(fault: str) -> None:
-    if fault not in (HEALTHY, *FAULTS):
-        raise InvalidSettings(f"There is no fault {fault!r}. There are: {', '.join((HEALTHY, *FAULTS))}.")
-    if fault == "cold page cache" and not page_cache.ON_LINUX:
-        raise InvalidSettings("The page cache can be emptied on Linux only. Observe another fault.")
-
-
-def _device(fault: str, severity: Severity):
+def _device(fault: str, severity: Severity) -> AbstractContextManager[LoopbackDevice]:
     rate = severity.gigabytes_per_second if fault == "throttled link" else None
     return loopback_device(rate, n_threads=1 if fault == "one thread" else physical_cores())
 
 
-def _settings(fault: str, severity: Severity, device: Any) -> Settings:
+def _settings(fault: str, severity: Severity, device: LoopbackDevice) -> Settings:
     settings = device.settings(Settings(flash_attn="on"))
     if fault == "cache on the far side":
         return settings.but(offload_kqv=False)

@@ -13,7 +13,7 @@ from inferlab.prediction.diagnosis import Comparison
 from inferlab.units import MIB
 
 NAME_COLUMNS = 14
-"""Characters in a line of a row's name, so that the columns have room on a phone."""
+"""Characters in a line of a row's name, so that the columns fit on a phone."""
 SYMPTOMS = {
     "disk_bytes": ("MiB from disk", lambda value: f"{max(0, value) / MIB:.0f}"),
     "load": ("load", lambda value: f"{value:.1f}x"),

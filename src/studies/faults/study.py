@@ -44,8 +44,8 @@ def recorded_rounds() -> tuple[Round, ...]:
     """The rounds of two Xeon cores."""
     return tuple(
         Round(
-            load(f"xeon-2c/faults/{number}-baseline"),
-            {cause: load(f"xeon-2c/faults/{number}-{slug(cause)}") for cause in (HEALTHY, *FAULTS)},
+            load(f"xeon-2c/faults/{number}-baseline", Run),
+            {cause: load(f"xeon-2c/faults/{number}-{slug(cause)}", Run) for cause in (HEALTHY, *FAULTS)},
         )
         for number in ROUNDS
     )
@@ -59,9 +59,9 @@ def slug(cause: str) -> str:
 def numbers() -> dict[str, int | str]:
     """Numbers of the page *Bottlenecks*: recorded runs with a fault, and those that left cores idle."""
     faulty = [
-        (cause, diagnose(run, one.baseline).comparison.busy or 1)
-        for one in recorded_rounds()
-        for cause, run in one.runs.items()
+        (cause, diagnose(run, recorded.baseline).comparison.busy or 1)
+        for recorded in recorded_rounds()
+        for cause, run in recorded.runs.items()
         if cause != HEALTHY
     ]
     idle = [cause for cause, busy in faulty if busy <= IDLE]

@@ -35,7 +35,7 @@ SECONDS = 120.0
 
 def questions_again() -> FitAnswers:
     """The recorded questions, asked again."""
-    return compare_fits(one.question for one in recorded().answers)
+    return compare_fits(both.question for both in recorded().answers)
 
 
 def compare_fits(questions: Iterable[Question]) -> FitAnswers:
@@ -43,8 +43,8 @@ def compare_fits(questions: Iterable[Question]) -> FitAnswers:
 
     Raises EngineUnavailable without llama-fit-params, EngineRefused where it fails.
     """
-    with loopback_device(n_threads=1) as one, loopback_device(n_threads=1) as other:
-        answers = tuple(both_answers(question, one, other) for question in questions)
+    with loopback_device(n_threads=1) as for_tool, loopback_device(n_threads=1) as for_lab:
+        answers = tuple(both_answers(question, for_tool, for_lab) for question in questions)
     return FitAnswers(machine=this_machine(), date=date.today().isoformat(), answers=answers)
 
 
@@ -119,18 +119,19 @@ def lab_settings(question: Question, endpoint: str) -> Settings:
     n_bytes, model = question.free_bytes, question.model
     card = Device(STAND_IN, "a loopback device", "gpu", n_bytes, n_bytes, "RPC")
     machine = replace(this_machine(), ram_bytes=None, devices=(card,))
-    found = fit(model, asked, machine, within_trained=True)
+    fitting = fit(model, asked, machine, within_trained=True)
     least = min(DEFAULT_N_CTX, model.n_ctx_train or DEFAULT_N_CTX)
-    if question.n_ctx is None and (found.largest_n_ctx.value or 0) >= least:
-        return found.largest_n_ctx.settings.but(rpc_servers=())
-    return _with_less_on_the_card(found, asked.but(n_ctx=question.n_ctx or least)).but(rpc_servers=())
+    longest = fitting.largest_n_ctx.settings
+    if question.n_ctx is None and longest and longest.n_ctx >= least:
+        return longest.but(rpc_servers=())
+    return _with_less_on_the_card(fitting, asked.but(n_ctx=question.n_ctx or least)).but(rpc_servers=())
 
 
-def _with_less_on_the_card(found: Fit, asked: Settings) -> Settings:
+def _with_less_on_the_card(fitting: Fit, asked: Settings) -> Settings:
     """The settings with as little in RAM as fits: nothing, experts, or layers; everything where nothing else fits."""
-    if found.fits == "yes":
+    if fitting.fits == "yes":
         return asked
-    answer = found.expert_layers or found.most_layers
+    answer = fitting.expert_layers or fitting.most_layers
     return answer.settings or asked.but(n_gpu_layers=0)
 
 

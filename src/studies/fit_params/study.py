@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from inferlab.engine.dry_run import STAND_IN
 from inferlab.machine import Device, Machine
@@ -78,28 +79,13 @@ class BothAnswers:
 
     def unused_bytes(self, who: str) -> int:
         """Bytes that the answer of "llama" or "lab" leaves beside the reserve; negative where it takes part of that."""
-        one = self._of(who)
-        held = one.weights_bytes + one.kv_cache_bytes + one.compute_bytes
+        placed: Placement = getattr(self, f"by_{who}")
+        held = placed.weights_bytes + placed.kv_cache_bytes + placed.compute_bytes
         return self.question.free_bytes - RESERVE_BYTES - held
 
     def ram_bytes_per_token(self, who: str) -> int:
         """Bytes of weights in RAM that one token reads with the answer of "llama" or "lab"."""
-        return ram_bytes_per_token(self.question.model, self._of(who).settings)
-
-    @property
-    def same_layers(self) -> bool:
-        """Whether both give the same context and the same layers on the card."""
-        llama, lab = self.by_llama.settings, self.by_lab.settings
-        return (llama.n_ctx, llama.n_gpu_layers) == (lab.n_ctx, lab.n_gpu_layers)
-
-    @property
-    def fewer_layers(self) -> bool:
-        """Whether --fit leaves whole layers in RAM where `lab.fit` keeps all on the card."""
-        n_layers = self.by_llama.settings.n_gpu_layers
-        return 0 <= n_layers <= self.question.model.n_layer and self.by_lab.settings.n_gpu_layers < 0
-
-    def _of(self, who: str) -> Placement:
-        return {"llama": self.by_llama, "lab": self.by_lab}[who]
+        return ram_bytes_per_token(self.question.model, getattr(self, f"by_{who}").settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +110,7 @@ def ram_bytes_per_token(model: Model, settings: Settings) -> int:
 # --- the page -----------------------------------------------------------------------------------
 
 
+@cache
 def recorded() -> FitAnswers:
     """Twenty questions to both."""
     return load("epyc-2c/fit-params", FitAnswers)
@@ -131,53 +118,66 @@ def recorded() -> FitAnswers:
 
 def of_mixtures() -> list[BothAnswers]:
     """The answers about models with experts."""
-    return [one for one in recorded().answers if has_experts(one.question.model)]
+    return [both for both in recorded().answers if has_experts(both.question.model)]
 
 
 def again_numbers() -> dict[str, int | str]:
     """What the same questions gave when they were asked again: how many answers were others."""
     before, again = recorded(), load("epyc-2c/fit-params-again", FitAnswers)
     pairs = zip(before.answers, again.answers, strict=True)
-    return {"fit_first": before.date, "fit_again": again.date, "fit_other": sum(one != two for one, two in pairs)}
+    return {
+        "fit_first": before.date,
+        "fit_again": again.date,
+        "fit_other": sum(first != second for first, second in pairs),
+    }
 
 
 def numbers() -> dict[str, float]:
     """The numbers of the page *Experts in RAM* about --fit."""
     answers = recorded().answers
-    dense = [one for one in answers if not has_experts(one.question.model)]
-    moved = [one for one in of_mixtures() if one.by_llama.settings.override_tensor]
-    cut = [one for one in moved if one.question.n_ctx is None]
-    unused = [one.unused_bytes("llama") / MIB for one in moved]
-    differs = [abs(one.ram_bytes_per_token("llama") / one.ram_bytes_per_token("lab") - 1) for one in moved]
+    dense = [both for both in answers if not has_experts(both.question.model)]
+    moved = [both for both in of_mixtures() if both.by_llama.settings.override_tensor]
+    cut = [both for both in moved if both.question.n_ctx is None]
+    unused = [both.unused_bytes("llama") / MIB for both in moved]
+    differs = [abs(both.ram_bytes_per_token("llama") / both.ram_bytes_per_token("lab") - 1) for both in moved]
     return {
         "n_questions": len(answers),
         "n_dense": len(dense),
-        "n_same": sum(one.same_layers for one in dense),
+        "n_same": sum(_layers(both.by_llama) == _layers(both.by_lab) for both in dense),
         "fit_moved": len(moved),
-        "fit_fewer": sum(one.fewer_layers for one in moved),
-        "fit_cut": min(one.by_llama.settings.n_ctx for one in cut),
-        "fit_trained": max(one.question.model.n_ctx_train for one in cut),
+        "fit_fewer": sum(
+            0 <= both.by_llama.settings.n_gpu_layers <= both.question.model.n_layer
+            and both.by_lab.settings.n_gpu_layers < 0
+            for both in moved
+        ),
+        "fit_cut": min(both.by_llama.settings.n_ctx for both in cut),
+        "fit_trained": max(both.question.model.n_ctx_train for both in cut),
         "fit_differs": 100 * max(differs),
         "fit_least": min(unused),
         "fit_most": max(unused),
     }
 
 
+def _layers(placed: Placement) -> tuple[int | None, int]:
+    """The context, and the layers on the card."""
+    return placed.settings.n_ctx, placed.settings.n_gpu_layers
+
+
 def mixtures_table() -> tuple[Sequence[str], list[Sequence[str]]]:
     """Heads and rows: both answers to each question about a mixture, as `llama / lab`."""
     heads = ("model, card", "context", "layers on the card", "with experts in RAM", "GB read from RAM", "unused, MiB")
-    return heads, [_row(one) for one in of_mixtures()]
+    return heads, [_row(both) for both in of_mixtures()]
 
 
-def _row(one: BothAnswers) -> Sequence[str]:
-    question, n_layer = one.question, one.question.model.n_layer
-    llama, lab = one.by_llama.settings, one.by_lab.settings
+def _row(both: BothAnswers) -> Sequence[str]:
+    question, n_layer = both.question, both.question.model.n_layer
+    llama, lab = both.by_llama.settings, both.by_lab.settings
     by_lab = lab.n_cpu_moe or (n_layer if lab.cpu_moe else 0)
     return (
         f"{known_model(question.shape).name}, {question.free_bytes / GIB:.0f} GiB",
         f"{llama.n_ctx:,}" + ("" if question.n_ctx else ", chosen"),
         " / ".join(str(n_layer + 1 if n < 0 else n) for n in (llama.n_gpu_layers, lab.n_gpu_layers)),
         f"{len(llama.override_tensor)} / {by_lab}",
-        " / ".join(f"{one.ram_bytes_per_token(who) / GB:.3f}" for who in BOTH),
-        " / ".join(f"{one.unused_bytes(who) / MIB:,.0f}" for who in BOTH),
+        " / ".join(f"{both.ram_bytes_per_token(who) / GB:.3f}" for who in BOTH),
+        " / ".join(f"{both.unused_bytes(who) / MIB:,.0f}" for who in BOTH),
     )

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
 from inferlab.figures.sliders import slider
 from inferlab.figures.style import OLIVE, PURPLE, RED, TEAL, blank, heading
-from inferlab.units import bytes_text
+from inferlab.units import bytes_text, count_text
 from studies.graph.study import EMBEDDING, OUTPUT, PARTS, GraphPass, GraphTrace, Placement, Step, placements
 
-HOST, DEVICE, BOTH, COPIES = OLIVE, TEAL, PURPLE, RED
-SIDES = {"host": HOST, "device": DEVICE, "both": BOTH}
+SIDES = {"host": OLIVE, "device": TEAL, "both": PURPLE}
 ROW_PIXELS = 26
 OFFSET = 0.5  # a copy is marked before the part that needs it
 
 
 def graph_walk(trace: GraphTrace) -> go.Figure:
     """A decode step: one square for each part of each layer, coloured by where it is computed; diamonds are copies."""
-    one = trace.decode
+    decode = trace.decode
     rows = [EMBEDDING, *(f"layer {i}" for i in range(trace.n_layer)), OUTPUT]
-    figure = blank(trace.badge, f"{_finding(one)} {_rows_text(one, rows)}")
-    heading(figure, _finding(one))
-    cells = _cells(one)
+    figure = blank(trace.badge, f"{_finding(decode)} {_rows_text(decode, rows)}")
+    heading(figure, _finding(decode))
+    cells = _cells(decode)
     for side, colour in SIDES.items():
         shown = [(part, row, texts) for (part, row), (sides, texts) in cells.items() if _side(sides) == side]
         _squares(figure, shown, side, colour)
-    _copies(figure, one)
+    _copies(figure, decode)
     more = figure.layout.margin.t + 40
     figure.update_layout(showlegend=True, legend={"y": 1.17}, margin_t=more, height=190 + more + ROW_PIXELS * len(rows))
     figure.update_xaxes(
@@ -49,16 +48,15 @@ def walks(traces: Mapping[Placement, GraphTrace]) -> go.Figure:
     return slider(lambda **values: graph_walk(traces[tuple(values.values())]), over, start)
 
 
-def _finding(one: GraphPass) -> str:
-    copied = f"{bytes_text(one.copied_bytes)} copied" if one.copied_bytes else "nothing copied"
-    splits = "1 split" if len(one.splits) == 1 else f"{len(one.splits)} splits"
-    return f"1 token: {splits}, {copied}."
+def _finding(decode: GraphPass) -> str:
+    copied = f"{bytes_text(decode.copied_bytes)} copied" if decode.copied_bytes else "nothing copied"
+    return f"1 token: {count_text(len(decode.splits), 'split')}, {copied}."
 
 
-def _cells(one: GraphPass) -> dict[tuple[float, str], tuple[set[bool], list[str]]]:
+def _cells(decode: GraphPass) -> dict[tuple[float, str], tuple[set[bool], list[str]]]:
     """(column, row) -> whether host or device computes there, and the operations."""
     cells: dict[tuple[float, str], tuple[set[bool], list[str]]] = {}
-    for step in one.steps:
+    for step in decode.steps:
         sides, texts = cells.setdefault((_column(step), _row(step)), (set(), []))
         sides.add(step.on_host)
         texts.append(f"{step.node.op} {step.node.name}")
@@ -92,36 +90,30 @@ def _squares(figure: go.Figure, shown: list, side: str, colour: str) -> None:
     )
 
 
-def _copies(figure: go.Figure, one: GraphPass) -> None:
-    found = list(_first_steps(one))
+def _copies(figure: go.Figure, decode: GraphPass) -> None:
+    """A mark before the first operation of each split to which something is copied."""
+    first = {step.split: step for step in reversed(decode.steps)}
+    copied = [(first[index], split) for index, split in enumerate(decode.splits) if split.inputs and index in first]
     figure.add_scatter(
-        x=[_column(step) - OFFSET for step, _, _ in found],
-        y=[_row(step) for step, _, _ in found],
+        x=[_column(step) - OFFSET for step, _ in copied],
+        y=[_row(step) for step, _ in copied],
         name="copies before",
         mode="markers",
-        marker={"symbol": "diamond", "size": 9, "color": COPIES},
-        showlegend=bool(found),
-        customdata=[text for _, text, _ in found],
+        marker={"symbol": "diamond", "size": 9, "color": RED},
+        showlegend=bool(copied),
+        customdata=[
+            f"to the {'host' if split.on_host else 'device'}:<br>"
+            + "<br>".join(f"{tensor.name}: {tensor.n_bytes:,} bytes" for tensor in split.inputs)
+            for _, split in copied
+        ],
         hovertemplate="%{customdata}<extra>%{y}</extra>",
     )
 
 
-def _first_steps(one: GraphPass) -> Iterator[tuple[Step, str, int]]:
-    """For each split with copies its first operation, what is copied, and the bytes."""
-    first: dict[int, Step] = {}
-    for step in one.steps:
-        first.setdefault(step.split, step)
-    for index, split in enumerate(one.splits):
-        if split.inputs and index in first:
-            to = "host" if split.on_host else "device"
-            names = "<br>".join(f"{copied.name}: {copied.n_bytes:,} bytes" for copied in split.inputs)
-            yield first[index], f"to the {to}:<br>{names}", split.copied_bytes
-
-
-def _rows_text(one: GraphPass, rows: list[str]) -> str:
+def _rows_text(decode: GraphPass, rows: list[str]) -> str:
     """Which rows are computed where, in words."""
     sides: dict[str, set[bool]] = {}
-    for step in one.steps:
+    for step in decode.steps:
         sides.setdefault(_row(step), set()).add(step.on_host)
     words = {"host": "the host", "device": "the device", "both": "both"}
     return "; ".join(f"{row}: {words[_side(sides[row])]}" for row in rows if row in sides) + "."

@@ -26,7 +26,7 @@ from inferlab.settings import Settings
 from inferlab.units import KIB, MIB
 from studies.graph.graph_log import GRAPH_ENVIRONMENT, Node, Split, splits_in
 
-Table = tuple[Sequence[str], list[Sequence[str | int]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str | int]]]
 Placement = tuple[int, bool, str]
 """n_gpu_layers, offload_kqv and flash_attn."""
 
@@ -134,19 +134,14 @@ def trace_graph(
             f"n_prompt={n_prompt} must be at least 1 and fit one batch: n_batch={settings.n_batch}, "
             f"n_ubatch={settings.n_ubatch}. A longer prompt is several graphs."
         )
-    own = None if engine else LlamaEngine(environment=GRAPH_ENVIRONMENT)
-    try:
-        return _traced(engine or own, find_model(model), with_context(settings, n_prompt, 1), n_prompt)
-    finally:
-        if own:
-            own.close()
-
-
-def _traced(engine: LlamaEngine, path: Path, settings: Settings, n_prompt: int) -> GraphTrace:
+    if engine is None:
+        with closing(LlamaEngine(environment=GRAPH_ENVIRONMENT)) as engine:
+            return trace_graph(model, settings, n_prompt, engine)
+    path = find_model(model)
     with engine.exclusive():
-        opening = engine.open(path, settings)
-        seen = engine.trace(engine.random_prompt(n_prompt))
-        prefill, decode = (splits_in(one["lines"], one["node_bytes"], one["copy_bytes"]) for one in seen)
+        opening = engine.open(path, with_context(settings, n_prompt, 1))
+        graphs = engine.trace(engine.random_prompt(n_prompt))
+        prefill, decode = (splits_in(graph["lines"], graph["copy_bytes"]) for graph in graphs)
         common = common_fields(engine, opening, read_gguf(path))
     return GraphTrace(**common, prefill=GraphPass(n_prompt, prefill), decode=GraphPass(1, decode))
 
@@ -155,8 +150,8 @@ def _layer(node: Node, before: int | None) -> int | None:
     """The layer in the node's name; a node without one belongs where the node before it does, but for the output."""
     if node.name.startswith("result") or node.name == "embd":
         return None
-    found = LAYER.search(node.name)
-    return int(found[1]) if found else before
+    numbered = LAYER.search(node.name)
+    return int(numbered[1]) if numbered else before
 
 
 def _part(node: Node, following: Node | None, layer: int | None) -> str:
@@ -191,11 +186,11 @@ def traced_placements() -> dict[Placement, GraphTrace]:
     Raises DeviceUnavailable where no loopback device starts.
     """
     with loopback_device() as device, closing(LlamaEngine(environment=GRAPH_ENVIRONMENT)) as engine:
-        found = {}
+        traces = {}
         for values in product(*placements().values()):
             asked = Settings(n_ctx=512, **dict(zip(placements(), values, strict=True)))
-            found[values] = trace_graph(settings=device.settings(asked), engine=engine)
-        return found
+            traces[values] = trace_graph(settings=device.settings(asked), engine=engine)
+        return traces
 
 
 def numbers(traces: Mapping[Placement, GraphTrace]) -> dict[str, float | int]:
@@ -209,9 +204,9 @@ def numbers(traces: Mapping[Placement, GraphTrace]) -> dict[str, float | int]:
         "partly": traces[SOME, True, "on"],
     }
     return {
-        **{f"{name}_splits": len(one.decode.splits) for name, one in named.items()},
-        **{f"{name}_kib": one.decode.copied_bytes / KIB for name, one in named.items()},
-        **{f"{name}_prefill_kib": one.prefill.copied_bytes / KIB for name, one in named.items()},
+        **{f"{name}_splits": len(trace.decode.splits) for name, trace in named.items()},
+        **{f"{name}_kib": trace.decode.copied_bytes / KIB for name, trace in named.items()},
+        **{f"{name}_prefill_kib": trace.prefill.copied_bytes / KIB for name, trace in named.items()},
         "n_prompt": named["device"].prefill.n_tokens,
         "n_nodes": named["device"].decode.n_nodes,
     }
@@ -219,17 +214,13 @@ def numbers(traces: Mapping[Placement, GraphTrace]) -> dict[str, float | int]:
 
 def operations_table(trace: GraphTrace) -> Table:
     """Heads and rows: the operations of each part of a decode step, for the last layer, and what they do."""
-    found = {part: Counter() for part in SAID}
-    for step in trace.decode.steps:
-        if step.layer in (None, trace.n_layer - 1):
-            found[step.part][step.node.op] += 1
-    heads = "part", "operations in ggml", "what it does"
-    return heads, [(part, ", ".join(map(_times, ops.items())), SAID[part]) for part, ops in found.items()]
-
-
-def _times(counted: tuple[str, int]) -> str:
-    op, n = counted
-    return f"{n} \N{MULTIPLICATION SIGN} `{op}`" if n > 1 else f"`{op}`"
+    last = [step for step in trace.decode.steps if step.layer in (None, trace.n_layer - 1)]
+    rows = []
+    for part, said in SAID.items():
+        ops = Counter(step.node.op for step in last if step.part == part)
+        times = (f"{n} \N{MULTIPLICATION SIGN} `{op}`" if n > 1 else f"`{op}`" for op, n in ops.items())
+        rows.append((part, ", ".join(times), said))
+    return ("part", "operations in ggml", "what it does"), rows
 
 
 def division_table() -> Table:
@@ -249,5 +240,5 @@ def _bytes_on(run: Run, kind: str, place: str) -> int:
 def libraries_table() -> Table:
     """Heads and rows: llama.cpp's shared libraries here, and what each is linked to."""
     return ("library", "linked to, on the machine that built this page"), [
-        (f"`{name}`", ", ".join(f"`{one}`" for one in needed)) for name, needed in linked_libraries().items()
+        (f"`{name}`", ", ".join(f"`{needs}`" for needs in needed)) for name, needed in linked_libraries().items()
     ]

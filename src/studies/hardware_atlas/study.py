@@ -24,11 +24,11 @@ def badge(known: Mapping[str, Machine]) -> str:
     )
 
 
-def numbers(found: Sequence[Entry], files: Sequence[RecordFile]) -> dict[str, float | str]:
+def numbers(entries: Sequence[Entry], files: Sequence[RecordFile]) -> dict[str, float | str]:
     """The numbers of the page."""
-    undisturbed = [entry for entry in found if not entry.disturbed]
+    undisturbed = [entry for entry in entries if not entry.disturbed]
     return {
-        "n_measurements": len(found),
+        "n_measurements": len(entries),
         "n_files": len(files),
         **_memory_numbers(undisturbed),
         **_rate_numbers(undisturbed),
@@ -39,13 +39,13 @@ def numbers(found: Sequence[Entry], files: Sequence[RecordFile]) -> dict[str, fl
 def _memory_numbers(undisturbed: Sequence[Entry]) -> dict[str, float | str]:
     """Bytes planned and logged, where both are known."""
     both = [entry.memory for entry in undisturbed if entry.memory]
-    exact, errors = [one for one in both if one.predicted is not None], memory_errors(undisturbed)
-    as_printed = sum(abs(one.predicted - one.measured) <= MOST_BUFFERS * PRINTED for one in exact)
+    exact, errors = [memory for memory in both if memory.predicted is not None], memory_errors(undisturbed)
+    as_printed = sum(abs(memory.predicted - memory.measured) <= MOST_BUFFERS * PRINTED for memory in exact)
     more = len(exact) - as_printed
     return {
         "n_memory": len(exact),
         "n_as_printed": as_printed,
-        "n_ranges": sum(one.predicted is None and one.least is not None for one in both),
+        "n_ranges": sum(memory.predicted is None and memory.least is not None for memory in both),
         "memory_percent": 100 * typical(errors),
         "memory_worst": 100 * max(map(abs, errors)),
         "memory_rest": f"{more} differ by more; the table says by how much"
@@ -56,16 +56,16 @@ def _memory_numbers(undisturbed: Sequence[Entry]) -> dict[str, float | str]:
 
 def _rate_numbers(undisturbed: Sequence[Entry]) -> dict[str, float | str]:
     """Errors of each phase's rate, and how many lie inside the band of their prediction."""
-    found: dict[str, float | str] = {}
+    values: dict[str, float | str] = {}
     for phase in PHASES:
-        checked = [one for entry in undisturbed if (one := entry.checked(phase))]
-        found |= {
+        checked = list(filter(None, (entry.checked(phase) for entry in undisturbed)))
+        values |= {
             f"{phase}_percent": 100 * validation.median_error(checked),
             f"{phase}_inside": 100 * validation.share_inside(checked),
             f"{phase}_count": len(checked),
-            f"{phase}_worst": 100 * max(abs(one.error) for one in checked),
+            f"{phase}_worst": 100 * max(abs(rate.error) for rate in checked),
         }
-    return found
+    return values
 
 
 def repeated(undisturbed: Iterable[Entry]) -> list[list[Entry]]:
@@ -73,8 +73,8 @@ def repeated(undisturbed: Iterable[Entry]) -> list[list[Entry]]:
     alike: dict[tuple, list[Entry]] = defaultdict(list)
     for entry in undisturbed:
         if entry.memory:
-            request = entry.model, entry.type, entry.device, entry.settings, entry.n_prompt
-            alike[(*request, entry.memory.predicted)].append(entry)
+            model = entry.model, entry.type
+            alike[model, entry.device, entry.settings, entry.n_prompt, entry.memory.predicted].append(entry)
     return [several for several in alike.values() if len(several) > 1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from inferlab.facts import cited_facts
 from inferlab.model.gguf import Model
@@ -25,7 +26,7 @@ ON = Settings(flash_attn="on", swa_full=False)
 Q8 = {"type_k": "q8_0", "type_v": "q8_0"}
 
 
-def numbers(longest: int) -> dict[str, float]:
+def numbers(longest: int) -> dict[str, float | str | None]:
     """The numbers of the page that are computed for the card; `longest` context of Mistral 7B with a cache in F16."""
     mistral, first = _model(MISTRAL), _first(longest)
     lines = [_fit(name, **Q8).plan.most_bytes(CARD) / GIB for name in (MISTRAL, LLAMA)]
@@ -56,14 +57,14 @@ def models_table(longest_context: Callable[..., int]) -> tuple[Sequence[str], li
     heads = "model in Q4_K_M", "file, GiB", "longest, `f16` cache", "longest, `q8_0` cache", "trained for"
     models = {name: _model(key) for name, key in MODELS.items()}
     return heads, [
-        (name, one.tensor_bytes / GIB, longest_context(key), longest_context(key, "q8_0"), one.n_ctx_train)
-        for (name, one), key in zip(models.items(), MODELS.values(), strict=True)
+        (name, model.tensor_bytes / GIB, longest_context(key), longest_context(key, "q8_0"), model.n_ctx_train)
+        for (name, model), key in zip(models.items(), MODELS.values(), strict=True)
     ]
 
 
 def ways_table(longest: int) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Heads and rows: three ways to the longer context, with bytes on the card and most tokens/s at three depths."""
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "`q8_0` cache": Q8,
         "fewer layers on the card": {"n_gpu_layers": _fit(MISTRAL).most_layers.value},
         "cache in RAM": {"offload_kqv": False},
@@ -116,7 +117,7 @@ def _fit(name: str, **changes: str) -> Fit:
     return fit(_model(name), ON.but(n_ctx=LONG, **changes), vram="8GiB", simulate=False)
 
 
-def _plan(**changes: object) -> MemoryPlan:
+def _plan(**changes: Any) -> MemoryPlan:
     return predict_memory(_model(MISTRAL), ON.but(**changes), machine_for(vram="8GiB"), simulate=False)
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.gguf import Model
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.decode_bound import decode_bytes
 from inferlab.prediction.link_rates import Rung, slowest
 from inferlab.prediction.memory.cache import batches, cache_layers, cell_bytes
-from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.memory.plan import MemoryPlan
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.speed import for_last_token, matrices
@@ -56,7 +56,7 @@ def least_token(plan: MemoryPlan, model: Model, depth: int, places: Places) -> f
     """Least seconds of one token on top of `depth` cells, from the bytes of each place: see the equation above."""
     crossing = _crossing_bytes(plan, model, depth)
     there = decode_bytes(plan, model, depth, frozenset({CARD}))
-    here = decode_bytes(plan, model, depth, frozenset({HOST, CARD})) - there - crossing
+    here = decode_bytes(plan, model, depth, frozenset({HOST_DEVICE, CARD})) - there - crossing
     return places.card.seconds(there) + places.ram.seconds(here) + slowest((places.bus, places.ram)).seconds(crossing)
 
 
@@ -69,7 +69,7 @@ def least_answer(plan: MemoryPlan, model: Model, depth: int, n_tokens: int, plac
 def least_clock(plan: MemoryPlan, model: Model, n_new: int, n_answer: int, places: Places) -> list[tuple[float, int]]:
     """(least seconds since the start, tokens in the context) after the load and after each prompt and answer.
 
-    Whole turns of n_new and n_answer tokens, as many as n_ctx has room for.
+    Whole turns of n_new and n_answer tokens, as many as fit in n_ctx.
     """
     at, depth = sum(least_start(plan, model, places).values()), 0
     points = [(at, depth)]
@@ -95,12 +95,12 @@ def predicted_phases(
     parts = [
         predict_speed(model, settings, calibration, n_prompt + round(part * each), round(each)) for part in range(PARTS)
     ]
-    found = {
+    seconds = {
         "start": start + (device.weights_bytes / link.bytes_per_second if device else 0.0),
         "prefill": parts[0].prefill.seconds,
         "decode": each * sum(part.decode.seconds for part in parts),
     }
-    return found | {"whole": sum(found.values())}
+    return seconds | {"whole": sum(seconds.values())}
 
 
 def _crossing_bytes(plan: MemoryPlan, model: Model, depth: int) -> int:
@@ -110,5 +110,5 @@ def _crossing_bytes(plan: MemoryPlan, model: Model, depth: int) -> int:
     return sum(
         min(depth + 1, layer.window or depth + 1) * cell_bytes(layer, settings.type_k, settings.type_v)
         for row, layer in zip(blocks, cache_layers(model), strict=True)
-        if row.device != HOST and row.kv_cache_device == HOST
+        if row.device != HOST_DEVICE and row.kv_cache_device == HOST_DEVICE
     )

@@ -6,7 +6,7 @@ Every repetition starts a process of its own, so nothing is warm but what the sy
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from inferlab.engine.loopback import loopback_device
 from inferlab.engine.protocol import Pass
 from inferlab.measurement.base import common_fields
 from inferlab.measurement.page_cache import empty_cache, fill_cache
+from inferlab.measurement.turns import in_turns
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
 from inferlab.prediction.calibrate import calibrate
@@ -43,16 +44,16 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
 def journeys_in_turns(
     cases: Mapping[str, tuple[str, dict[str, Any]]], limit_bytes: int, n_prompt: int, n_gen: int, rounds: int
 ) -> tuple[Journey, ...]:
-    """`rounds` of each case, in turns; every second round in reverse. The device is limited to `limit_bytes`."""
+    """`rounds` of each case, in turns. The device is limited to `limit_bytes`."""
     path = make_shape("llama-3.2-1b", "Q4_K_M", n_layer=5, n_vocab=32_768)
-    found: dict[str, list[Journey]] = {case: [] for case in cases}
     with loopback_device(n_threads=1) as device, limit_vram(limit_bytes, device):
-        for index in range(rounds):
-            for case in list(cases)[:: 1 if index % 2 == 0 else -1]:
-                page_cache, changes = cases[case]
-                settings = Settings(**changes) if "devices" in changes else device.settings(Settings(**changes))
-                found[case].append(journey(path, settings, n_prompt, n_gen, page_cache, case))
-    return tuple(_together(many) for many in found.values())
+
+        def once(case: str) -> Journey:
+            page_cache, changes = cases[case]
+            settings = Settings(**changes) if "devices" in changes else device.settings(Settings(**changes))
+            return journey(path, settings, n_prompt, n_gen, page_cache, case)
+
+        return tuple(map(_together, in_turns(once, [*cases], range(rounds))))
 
 
 def journey(path: Path, settings: Settings, n_prompt: int, n_gen: int, page_cache: str, case: str) -> Journey:
@@ -69,19 +70,15 @@ def journey(path: Path, settings: Settings, n_prompt: int, n_gen: int, page_cach
     finally:
         engine.close()
     loads = ({"process_seconds": process, **opening.phases},)
-    about = {"case": case, "page_cache": page_cache, "n_prompt": n_prompt, "n_gen": n_gen}
-    return Journey(**common, **about, loads=loads, passes=(_short(taken),))
+    each, later = (tuple(round(s, DIGITS) for s in many) for many in (taken.token_seconds, taken.decode_seconds))
+    short = Pass(round(taken.prefill_seconds, DIGITS), each, later, tokens=())
+    asked = {"case": case, "page_cache": page_cache, "n_prompt": n_prompt, "n_gen": n_gen}
+    return Journey(**(common | asked), loads=loads, passes=(short,))
 
 
-def _short(taken: Pass) -> Pass:
-    """The pass with whole microseconds and without its random tokens."""
-    rounded = (tuple(round(s, DIGITS) for s in many) for many in (taken.token_seconds, taken.decode_seconds))
-    return Pass(round(taken.prefill_seconds, DIGITS), *rounded, tokens=())
-
-
-def _together(many: list[Journey]) -> Journey:
+def _together(many: Sequence[Journey]) -> Journey:
     """One journey with the repetitions of all."""
-    loads, passes = (sum((getattr(one, field) for one in many), ()) for field in ("loads", "passes"))
+    loads, passes = (sum((getattr(repetition, field) for repetition in many), ()) for field in ("loads", "passes"))
     return replace(many[0], loads=loads, passes=passes)
 
 

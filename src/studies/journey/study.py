@@ -11,7 +11,7 @@ from typing import Protocol
 
 from inferlab.engine.protocol import Pass
 from inferlab.measurement.base import Measurement
-from inferlab.model.synthetic_model import parse_file_name, shape
+from inferlab.model.synthetic_model import shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.records import load
 from studies.journey.chain import predicted_phases
@@ -45,15 +45,15 @@ class Journey(Measurement):
         starts = tuple(sum(load.values()) for load in self.loads)
         return {
             "start": starts,
-            "prefill": tuple(one.prefill_seconds for one in self.passes),
-            "decode": tuple(sum(one.decode_seconds) for one in self.passes),
-            "whole": tuple(start + one.token_seconds[-1] for start, one in zip(starts, self.passes, strict=True)),
+            "prefill": tuple(taken.prefill_seconds for taken in self.passes),
+            "decode": tuple(sum(taken.decode_seconds) for taken in self.passes),
+            "whole": tuple(start + taken.token_seconds[-1] for start, taken in zip(starts, self.passes, strict=True)),
         }
 
     @property
     def clocks(self) -> list[list[tuple[float, int]]]:
         """Of each repetition: (seconds since the process was started, tokens in the context), in engine time."""
-        return [self._clock(sum(load.values()), one) for load, one in zip(self.loads, self.passes, strict=True)]
+        return [self._clock(sum(load.values()), taken) for load, taken in zip(self.loads, self.passes, strict=True)]
 
     def _clock(self, start: float, taken: Pass) -> list[tuple[float, int]]:
         at = start + taken.prefill_seconds
@@ -73,7 +73,7 @@ class StartRates(Protocol):
 @cache
 def recorded() -> dict[str, Journey]:
     """The recorded conversations by case."""
-    return {one.case.replace("layers there", "layers on it"): one for one in load("epyc-2c/journey")}
+    return {journey.case.replace("layers there", "layers on it"): journey for journey in load("epyc-2c/journey")}
 
 
 def calibrations() -> tuple[Calibration, Calibration]:
@@ -91,24 +91,24 @@ def predictions(rates: StartRates, places: Mapping[bool, object]) -> tuple[Phase
 
 
 def _predicted(calibration: Calibration, rates: StartRates, places: Mapping[bool, object]) -> Phases:
-    found = {}
-    for name, one in recorded().items():
-        known, mix, dimensions = parse_file_name(one.model.file)
-        model = shape(known, mix, **dimensions)
-        start = rates.seconds(model.file_bytes, model.n_vocab, places[one.page_cache == "full"])
-        found[name] = predicted_phases(model, one.settings, calibration, start, one.n_prompt, one.n_gen)
-    return found
+    phases = {}
+    for name, journey in recorded().items():
+        made = journey.model.shape
+        model = shape(made.name, made.mix, **made.dimensions)
+        start = rates.seconds(model.file_bytes, model.n_vocab, places[journey.page_cache == "full"])
+        phases[name] = predicted_phases(model, journey.settings, calibration, start, journey.n_prompt, journey.n_gen)
+    return phases
 
 
 def numbers(expected: Phases, stale: Phases) -> dict[str, float | str]:
     """The numbers about the recorded conversations; `expected` and `stale` are `predictions`."""
     groups, (fresh, older) = recorded(), calibrations()
-    one, whole, stale_whole = groups[CACHED], _typical_error(expected), _typical_error(stale)
+    journey, whole, stale_whole = groups[CACHED], _typical_error(expected), _typical_error(stale)
     spreads = [max(each.phase_seconds["whole"]) / min(each.phase_seconds["whole"]) - 1 for each in groups.values()]
     return _order_numbers() | {
         "whole_error": whole,
         "stale_error": stale_whole,
-        "stale_days": (date.fromisoformat(one.date) - date.fromisoformat(older.date)).days,
+        "stale_days": (date.fromisoformat(journey.date) - date.fromisoformat(older.date)).days,
         "stale_verdict": (
             "So the day of the calibration mattered more than the equations"
             if whole < stale_whole / 2
@@ -118,8 +118,8 @@ def numbers(expected: Phases, stale: Phases) -> dict[str, float | str]:
         "decode_ratio": median(stale[name]["decode"] / expected[name]["decode"] for name in groups),
         "n_groups": len(groups),
         "n_each": min(len(each.passes) for each in groups.values()),
-        "n_prompt": one.n_prompt,
-        "n_gen": one.n_gen,
+        "n_prompt": journey.n_prompt,
+        "n_gen": journey.n_gen,
         "band_prefill": 100 * fresh.bands["prefill"],
         "band_decode": 100 * fresh.bands["decode"],
         "spread": 100 * median(spreads),
@@ -167,12 +167,12 @@ def errors_table(expected: Phases, stale: Phases) -> tuple[Sequence[str], list[S
 
 def predicted_clocks(expected: Phases, stale: Phases) -> dict[str, list[tuple[float, int]]]:
     """(seconds, tokens in the context) after start, prompt and answer of the first case, by prediction."""
-    one = recorded()[CACHED]
-    tokens = 0, one.n_prompt, one.n_prompt + one.n_gen - 1
-    found = {"predicted that day": expected[CACHED], "predicted earlier": stale[CACHED]}
+    journey = recorded()[CACHED]
+    tokens = 0, journey.n_prompt, journey.n_prompt + journey.n_gen - 1
+    predicted = {"predicted that day": expected[CACHED], "predicted earlier": stale[CACHED]}
     return {
         name: list(zip((of["start"], of["start"] + of["prefill"], of["whole"]), tokens, strict=True))
-        for name, of in found.items()
+        for name, of in predicted.items()
     }
 
 

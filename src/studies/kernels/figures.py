@@ -30,9 +30,9 @@ def mix_rates(runs: Mapping[str, Run]) -> go.Figure:
     gains = {mix: first.model.tensor_bytes / run.model.tensor_bytes for mix, run in runs.items()}
     text = "; ".join(f"{mix} {_gain(first, run)}, bytes {gains[mix]:.2f}" for mix, run in runs.items())
     figure = _panels(first.machine_badge, f"Rates relative to {name}: {text}.", list(runs), name)
-    for phase, of in RATES.items():
-        base = getattr(first, of)
-        every = {mix: [rate / base for rate in run.points(of)] for mix, run in runs.items()}
+    for phase, field in RATES.items():
+        base = getattr(first, field)
+        every = {mix: [rate / base for rate in run.points(field)] for mix, run in runs.items()}
         _dots(figure, phase, every, {mix: main_kernel(run, phase) for mix, run in runs.items()})
     figure.add_scatter(
         x=list(gains.values()),
@@ -46,29 +46,28 @@ def mix_rates(runs: Mapping[str, Run]) -> go.Figure:
 
 
 def _gain(first: Run, run: Run) -> str:
-    gains = (f"{phase} {getattr(run, of) / getattr(first, of):.2f}" for phase, of in RATES.items())
+    gains = (f"{phase} {getattr(run, field) / getattr(first, field):.2f}" for phase, field in RATES.items())
     return f"{', '.join(gains)} ({run.kernels_text or UNKNOWN})"
 
 
 def repacking(pairs: Mapping[str, Pairs]) -> go.Figure:
     """Rate by default over the rate with --no-repack of each type: every pair as a point, the median as a dot."""
-    rows = {_row_name(one): one for one in pairs.values()}
+    rows = {}
+    for pair in pairs.values():
+        rows[f"{pair.mix}, {100 * pair.default[0].kernel_shares(1).get(REPACKED, 0):.0f} % repacked"] = pair
     text = "; ".join(
-        f"{name} prefill {one.ratio('prefill'):.2f}, decode {one.ratio('decode'):.2f}" for name, one in rows.items()
+        f"{name} prefill {pair.compared('prefill').ratio:.2f}, decode {pair.compared('decode').ratio:.2f}"
+        for name, pair in rows.items()
     )
     badge = next(iter(pairs.values())).default[0].machine_badge
     figure = _panels(badge, f"Rates relative to those with --no-repack: {text}.", list(rows), "--no-repack")
     for phase in RATES:
-        every = {name: one.ratios(phase) for name, one in rows.items()}
-        shown = OUTLIER * max(median(found) for found in every.values())
-        _dots(figure, phase, every, {name: main_kernel(one.default[0], phase) for name, one in rows.items()}, shown)
+        every = {name: pair.compared(phase).ratios for name, pair in rows.items()}
+        shown = OUTLIER * max(map(median, every.values()))
+        _dots(figure, phase, every, {name: main_kernel(pair.default[0], phase) for name, pair in rows.items()}, shown)
     for axis in AXES.values():
         figure.add_shape(type="line", x0=1, x1=1, y0=0, y1=1, xref=axis, yref="paper", line={"color": EDGE, "width": 2})
     return _one_legend_entry_each(figure)
-
-
-def _row_name(one: Pairs) -> str:
-    return f"{one.mix}, {100 * one.default[0].kernel_shares(1).get(REPACKED, 0):.0f} % repacked"
 
 
 def main_kernel(run: Run, phase: str) -> str:
@@ -100,8 +99,8 @@ def _dots(
     A value above `largest` is an arrow there.
     """
     for kernel in dict.fromkeys(kernels.values()):
-        own = {name: found for name, found in values.items() if kernels[name] == kernel}
-        every = [(name, value) for name, found in own.items() for value in found]
+        own = {name: ratios for name, ratios in values.items() if kernels[name] == kernel}
+        every = [(name, value) for name, ratios in own.items() for value in ratios]
         marks = {"color": KERNEL_COLOURS[kernel]}
         symbols = ["circle" if value <= largest else "triangle-right" for _, value in every]
         figure.add_scatter(
@@ -116,7 +115,7 @@ def _dots(
             hovertemplate="%{y}: %{customdata:.3f}<extra></extra>",
         )
         figure.add_scatter(
-            x=[median(found) for found in own.values()],
+            x=[median(ratios) for ratios in own.values()],
             y=list(own),
             xaxis=AXES[phase],
             mode="markers",

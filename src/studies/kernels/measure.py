@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from inferlab.engine.quantize import quantize
-from inferlab.measurement.paired import in_pairs
 from inferlab.measurement.run import Run, measure
+from inferlab.measurement.turns import in_turns
 from inferlab.model.find import cache_folder, tiny_imatrix, tiny_model
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
@@ -22,21 +23,21 @@ from studies.kernels.study import PHASES, Pairs
 from studies.kernels.type_rates import TypeRate, TypeRates
 from studies.recipes import Recipe
 
-HOST = Settings(devices=(), flash_attn="on")
+HOST_SETTINGS = Settings(devices=(), flash_attn="on")
 
 
-def repacking(shape: str, mix: str, n_prompt: int, n_gen: int, n_pairs: int, **dimensions: int) -> Pairs:
+def repacking(shape: str, mix: str, n_prompt: int, n_gen: int, n_pairs: int, **dimensions: Any) -> Pairs:
     """A shape's rates on the host with `use_extra_bufts` and without, one pass a run; warm-ups are not kept."""
     path = make_shape(shape, mix, **dimensions)
 
-    def once(side: int) -> Run:
-        settings = HOST.but(use_extra_bufts=side == 0)
+    def once(repacked: bool) -> Run:
+        settings = HOST_SETTINGS.but(use_extra_bufts=repacked)
         return replace(measure(path, settings, n_prompt, n_gen, repeats=1, progress=False), warmups=())
 
-    return Pairs(mix, *in_pairs(once, n_pairs))
+    return Pairs(mix, *in_turns(once, (True, False), range(n_pairs)))
 
 
-def shape_rates(shape: str, types: Sequence[str], n_turns: int, dimensions: Mapping[str, int], **n: int) -> TypeRates:
+def shape_rates(shape: str, types: Sequence[str], n_turns: int, dimensions: Mapping[str, Any], **n: int) -> TypeRates:
     """The rates of a shape in several types on the host."""
     return _rates_in_turns({type: make_shape(shape, type, **dimensions) for type in types}, n_turns, **n)
 
@@ -60,27 +61,25 @@ def _tiny(type: str) -> Path:
 
 
 def _rates_in_turns(files: Mapping[str, Path], n_turns: int, n_prompt: int, n_gen: int) -> TypeRates:
-    """Time every file once a turn, one pass after a warm-up, every other turn in reversed order."""
-    runs: dict[str, list[Run]] = {type: [] for type in files}
-    for number in range(n_turns):
-        for type in list(files) if number % 2 == 0 else list(files)[::-1]:
-            runs[type].append(measure(files[type], HOST, n_prompt, n_gen, repeats=1, progress=False))
-    first = next(iter(runs.values()))[0]
+    """Time every file once a turn, one pass after a warm-up."""
+    once = partial(measure, settings=HOST_SETTINGS, n_prompt=n_prompt, n_gen=n_gen, repeats=1, progress=False)
+    runs = in_turns(once, [*files.values()], range(n_turns))
+    first = runs[0][0]
     return TypeRates(
         model=first.model,
         machine=first.machine,
         date=date.today().isoformat(),
         n_prompt=n_prompt,
         n_gen=n_gen,
-        rates=tuple(_type_rate(type, own) for type, own in runs.items()),
+        rates=tuple(map(_type_rate, files, runs)),
     )
 
 
 def _type_rate(type: str, runs: Sequence[Run]) -> TypeRate:
     first = runs[0]
-    seconds = (tuple(1 / getattr(run, f"{phase}_tokens_per_second") for run in runs) for phase in PHASES)
-    shares = (first.kernel_shares(n) for n in (first.n_prompt, 1))
-    return TypeRate(type, first.model.tensor_bytes, *seconds, *shares)
+    prefill, decode = (tuple(1 / getattr(run, f"{phase}_tokens_per_second") for run in runs) for phase in PHASES)
+    kernels = first.kernel_shares(first.n_prompt), first.kernel_shares(1)
+    return TypeRate(type, first.model.tensor_bytes, prefill, decode, *kernels)
 
 
 def _llama(mix: str, n_pairs: int) -> Recipe:
@@ -92,22 +91,8 @@ def _experts(shape: str, mix: str, **cut: int) -> Recipe:
 
 
 TINY_TYPES = (
-    "F16",
-    "Q8_0",
-    "Q6_K",
-    "Q5_K_M",
-    "Q4_K_M",
-    "Q4_0",
-    "IQ4_NL",
-    "IQ4_XS",
-    "MXFP4",
-    "Q3_K_M",
-    "IQ3_S",
-    "IQ3_XXS",
-    "Q2_K",
-    "IQ2_XS",
-    "IQ2_XXS",
-    "IQ1_M",
+    *("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4"),
+    *("Q3_K_M", "IQ3_S", "IQ3_XXS", "Q2_K", "IQ2_XS", "IQ2_XXS", "IQ1_M"),
 )
 SHAPE_TYPES = ("F16", "Q8_0", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K", "IQ2_XXS")
 RECIPES: Mapping[str, Recipe] = {

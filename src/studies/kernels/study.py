@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 from inferlab.measurement.run import Run
 from inferlab.records import load
 from inferlab.shown import Shown
-from inferlab.statistics import FASTER, SLOWER, UNDECIDED, median_interval, verdict
+from inferlab.statistics import FASTER, SLOWER, UNDECIDED, Comparison, compared
 from inferlab.units import MIB, count_text
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q2_K")
@@ -40,24 +41,19 @@ class Pairs(Shown):
     def summary(self) -> tuple[str, list[tuple[str, str]]]:
         """Ratio and verdict of both phases."""
         title = f"{self.mix}, rate with repacking / without in {count_text(len(self.default), 'pair')}"
-        return title, [(phase, f"{self.ratio(phase):.3g}, {self.verdict(phase)}") for phase in PHASES]
+        return title, [(phase, f"{self.compared(phase).ratio:.3g}, {self.compared(phase).verdict}") for phase in PHASES]
 
-    def ratios(self, phase: str) -> tuple[float, ...]:
-        """Rate by default over the rate without repacking, for each pair; `phase` is "prefill" or "decode"."""
-        rate = f"{phase}_tokens_per_second"
-        return tuple(getattr(a, rate) / getattr(b, rate) for a, b in zip(self.default, self.without, strict=True))
+    def compared(self, phase: str) -> Comparison:
+        """Rate by default over the rate without repacking: above 1 repacking is faster."""
+        return compared(self.rates(phase, "without"), self.rates(phase))
 
-    def ratio(self, phase: str) -> float:
-        """The median of `ratios`: above 1 repacking is faster."""
-        return median(self.ratios(phase))
-
-    def verdict(self, phase: str) -> str:
-        """Whether the default is "faster" or "slower", or "no difference found", by `statistics.verdict`."""
-        return verdict(median_interval(self.ratios(phase)))
+    def rates(self, phase: str, case: str = "default") -> list[float]:
+        """Tokens per second of the runs of one case, "default" or "without"; `phase` is "prefill" or "decode"."""
+        return [getattr(run, f"{phase}_tokens_per_second") for run in getattr(self, case)]
 
     def rate(self, phase: str, case: str = "default") -> float:
-        """Median tokens per second of the runs of one case, "default" or "without"."""
-        return median(getattr(run, f"{phase}_tokens_per_second") for run in getattr(self, case))
+        """The median of `rates`."""
+        return median(self.rates(phase, case))
 
     @property
     def copied_bytes(self) -> int:
@@ -70,12 +66,8 @@ class Pairs(Shown):
         saved = 1 / self.rate("prefill") - 1 / self.rate("prefill", "without")
         return saved, 1 / self.rate("decode", "without") - 1 / self.rate("decode")
 
-    @property
-    def repacked(self) -> bool:
-        """Whether llama.cpp repacked any of its matrices."""
-        return bool(self.copied_bytes)
 
-
+@cache
 def recorded() -> dict[str, Pairs]:
     """The pairs of each type, most bits first."""
     return {mix: load(f"epyc-2c/repacking-{mix}", Pairs) for mix in TYPES}
@@ -83,11 +75,11 @@ def recorded() -> dict[str, Pairs]:
 
 def verdicts_text(pairs: Mapping[str, Pairs], phase: str) -> str:
     """`faster for Q4_0 and Q2_K, slower for Q4_K_M`: what repacking does to each type in one phase."""
-    found: dict[str, list[str]] = {}
+    by_verdict: dict[str, list[str]] = {}
     for mix, pair in pairs.items():
-        found.setdefault(pair.verdict(phase), []).append(mix)
+        by_verdict.setdefault(pair.compared(phase).verdict, []).append(mix)
     texts = {FASTER: "faster for {}", SLOWER: "slower for {}", UNDECIDED: "neither faster nor slower for {}"}
-    return ", ".join(text.format(" and ".join(found[word])) for word, text in texts.items() if word in found)
+    return ", ".join(text.format(" and ".join(by_verdict[word])) for word, text in texts.items() if word in by_verdict)
 
 
 def advice(pair: Pairs) -> str:
@@ -108,17 +100,17 @@ def advice(pair: Pairs) -> str:
 def numbers() -> dict[str, float | int | str]:
     """The numbers about repacking of the page *The CPU alone*; changes of rates in percent, copies in MiB."""
     pairs = recorded()
-    repacked = {mix: pair for mix, pair in pairs.items() if pair.repacked}
-    same, one = [pair for pair in pairs.values() if not pair.repacked], pairs["Q4_K_M"]
+    repacked = {mix: pair for mix, pair in pairs.items() if pair.copied_bytes}
+    same, pair = [pair for pair in pairs.values() if not pair.copied_bytes], pairs["Q4_K_M"]
     every = [(mix.lower(), phase, pair) for mix, pair in repacked.items() for phase in PHASES]
     return {
-        "repack_copies": one.copied_bytes / MIB,
-        "repack_pairs": len(one.default),
-        "repack_tokens": one.default[0].n_prompt,
-        "repack_advice": advice(one),
+        "repack_copies": pair.copied_bytes / MIB,
+        "repack_pairs": len(pair.default),
+        "repack_tokens": pair.default[0].n_prompt,
+        "repack_advice": advice(pair),
         **{f"{phase}_verdicts": verdicts_text(repacked, phase) for phase in PHASES},
-        **{f"control_{phase}": 100 * max(abs(pair.ratio(phase) - 1) for pair in same) for phase in PHASES},
-        **{f"repack_{mix}_{phase}": 100 * (pair.ratio(phase) - 1) for mix, phase, pair in every},
+        **{f"control_{phase}": 100 * max(abs(pair.compared(phase).ratio - 1) for pair in same) for phase in PHASES},
+        **{f"repack_{mix}_{phase}": 100 * (pair.compared(phase).ratio - 1) for mix, phase, pair in every},
         **{f"default_{mix}_{phase}": pair.rate(phase) for mix, phase, pair in every},
         **{f"without_{mix}_{phase}": pair.rate(phase, "without") for mix, phase, pair in every},
     }
@@ -127,10 +119,11 @@ def numbers() -> dict[str, float | int | str]:
 def guide_numbers() -> dict[str, float | str]:
     """The numbers about repacking of the parameter guide: changes of rates in percent, copies in MiB, the advice."""
     pair = load("epyc-2c/repacking-Q4_K_M", Pairs)
-    changes = {f"repack_{phase}": 100 * (pair.ratio(phase) - 1) for phase in PHASES}
+    changes = {f"repack_{phase}": 100 * (pair.compared(phase).ratio - 1) for phase in PHASES}
     return {**changes, "repack_advice": advice(pair), "repack_mib": pair.copied_bytes / MIB}
 
 
+@cache
 def recorded_experts() -> dict[str, Pairs]:
     """The pairs of models with experts, and of a dense one, by their names for readers."""
     return {shown: load(f"epyc-2c/{name}", Pairs) for shown, name in EXPERTS.items()}
@@ -156,7 +149,7 @@ def expert_table() -> tuple[Sequence[str], list[Sequence[str]]]:
         (
             shown,
             *(f"{pair.rate(phase, 'without'):.3g} → {pair.rate(phase):.3g}" for phase in PHASES),
-            *(pair.verdict(phase) for phase in PHASES),
+            *(pair.compared(phase).verdict for phase in PHASES),
         )
         for shown, pair in recorded_experts().items()
     ]

@@ -56,14 +56,14 @@ class TypeRates(Shown):
         machine = self.machine.badge(self.date, self.model.synthetic)
         return f"{machine}; {self.model.name}, {self.n_prompt} + {self.n_gen} tokens"
 
-    def of(self, type: str) -> TypeRate:
-        return next(one for one in self.rates if one.type == type)
+    def type_rate(self, type: str) -> TypeRate:
+        return next(rate for rate in self.rates if rate.type == type)
 
     def rate(self, type: str, phase: str) -> float:
         """Median tokens per second in "prefill" or "decode"."""
-        return 1 / median(self.of(type).seconds(phase))
+        return 1 / median(self.type_rate(type).seconds(phase))
 
     def ratio(self, type: str, base: str, phase: str) -> float:
         """Rate of `type` over the rate of `base`, the median over the turns: above 1 `type` is faster."""
-        pairs = zip(self.of(type).seconds(phase), self.of(base).seconds(phase), strict=True)
+        pairs = zip(self.type_rate(type).seconds(phase), self.type_rate(base).seconds(phase), strict=True)
         return median(theirs / own for own, theirs in pairs)

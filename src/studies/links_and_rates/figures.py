@@ -17,29 +17,28 @@ from studies.links_and_rates.roofline import Achieved, kernel_of
 
 MARKS = {False: ("cited", "diamond-open", GREY), True: ("measured", "circle", TEAL)}
 ROW_PIXELS = 21
-ROOM = 0.25  # of a decade beyond the outer rungs
+MARGIN = 0.25  # of a decade beyond the outer rungs
 
 
 def link_ladder(rungs: Sequence[Rung], badge: str) -> go.Figure:
     """Rungs in GB/s, the fastest on top; cited ones are open diamonds, measured ones, of the badge, filled circles."""
-    rungs = sorted(rungs, key=lambda rung: rung.bytes_per_second)
-    text = "; ".join(f"{one.name} {one.bytes_per_second / GB:.3g}, {MARKS[one.measured][0]}" for one in rungs)
+    rates = {rung: rung.bytes_per_second / GB for rung in sorted(rungs, key=lambda rung: rung.bytes_per_second)}
+    text = "; ".join(f"{rung.name} {rate:.3g}, {MARKS[rung.measured][0]}" for rung, rate in rates.items())
     figure = blank(badge, f"Rates of links and memories in GB/s, from the slowest: {text}.", x="GB/s")
     for measured, (name, symbol, colour) in MARKS.items():
-        found = [one for one in rungs if one.measured is measured]
+        own = {rung.name: rate for rung, rate in rates.items() if rung.measured is measured}
         figure.add_scatter(
-            x=[one.bytes_per_second / GB for one in found],
-            y=[one.name for one in found],
+            x=list(own.values()),
+            y=list(own),
             name=name,
             mode="markers",
             marker={"symbol": symbol, "color": colour, "size": 10, "line": {"width": 2}},
             hovertemplate="%{y}: %{x:.3g} GB/s<extra>" + name + "</extra>",
         )
-    names = [one.name for one in rungs]
+    names, (least, *_, most) = [rung.name for rung in rates], map(log10, rates.values())
     figure.update_layout(showlegend=True, height=180 + ROW_PIXELS * len(names))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=names, dtick=1, gridcolor=EDGE)
-    ends = [log10(one.bytes_per_second / GB) for one in (rungs[0], rungs[-1])]
-    figure.update_xaxes(type="log", tickvals=LOG_DECADES, range=[ends[0] - ROOM, ends[1] + ROOM])
+    figure.update_xaxes(type="log", tickvals=LOG_DECADES, range=[least - MARGIN, most + MARGIN])
     return figure
 
 
@@ -65,21 +64,18 @@ def roofline(
     figure = blank(badge, alt, "FLOP per byte read", "GFLOP per second")
     most = 4 * max([ceiling.ridge(type) for type in types] + [x for _, x, _ in points])
     for type, dash in zip(types, DASHES, strict=False):
-        corners = _roof(ceiling, type, most)
         name = roof_name(ceiling, type)
-        line(figure, corners, name, GREY, marks=False)
-        figure.data[-1].update(
-            line_dash=dash, opacity=0.7, hovertemplate=f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s"
-        )
+        line(figure, _roof(ceiling, type, most), name, GREY, marks=False)
+        hover = f"{name}: %{{x:.3g}} FLOP/byte, %{{y:.4g}} GFLOP/s"
+        figure.data[-1].update(line_dash=dash, opacity=0.7, hovertemplate=hover)
     names, x, y = zip(*points, strict=True)
-    marker = {"color": [_phase_colour(name) for name in names], "size": 9}
     figure.add_scatter(
         x=x,
         y=[rate / 1e9 for rate in y],
         text=names,
         name="measured",
         mode="markers",
-        marker=marker,
+        marker={"color": [DECODE if name.startswith("decode") else PREFILL for name in names], "size": 9},
         showlegend=False,
         hovertemplate="%{text}: %{x:.3g} FLOP/byte, %{y:.4g} GFLOP/s",
     )
@@ -87,10 +83,6 @@ def roofline(
     figure.update_xaxes(type="log", tickvals=LOG_DECADES, minor={"tickvals": LOG_MARKS, "ticks": "outside"})
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
     return figure
-
-
-def _phase_colour(name: str) -> str:
-    return DECODE if name.startswith("decode") else PREFILL
 
 
 def roof_name(ceiling: Ceiling, type: str) -> str:
@@ -110,35 +102,29 @@ def rates_against_length(series: Mapping[str, Sequence[Run]], ridges: Mapping[st
     ridges  tokens from which arithmetic takes longer than reading: a vertical line each
     Decode is one token at a time: its rate, of the shortest prompt of each series, stands at one.
     """
-    runs = [run for each in series.values() for run in each]
-    figure = blank(common_badge(runs), _text(series, ridges), "tokens in the prompt", "tokens per second")
-    for (name, each), dash, symbol in zip(series.items(), DASHES, SYMBOLS, strict=False):
-        each = sorted(each, key=lambda run: run.n_prompt)
-        rates = [(run.n_prompt, run.points("prefill_tokens_per_second")) for run in each]
-        points(figure, [(n, rate) for n, found in rates for rate in found], "every pass", PREFILL)
+    every = [run for runs in series.values() for run in runs]
+    text = [
+        f"{name}: " + ", ".join(f"{run.n_prompt} tokens at {run.prefill_tokens_per_second:.3g}" for run in runs)
+        for name, runs in series.items()
+    ]
+    text += [f"the ridge for {name} lies at {tokens:.3g} tokens" for name, tokens in ridges.items()]
+    alt = f"Prefill in tokens per second against the length of the prompt. {'; '.join(text)}."
+    figure = blank(common_badge(every), alt, "tokens in the prompt", "tokens per second")
+    for (name, runs), dash, symbol in zip(series.items(), DASHES, SYMBOLS, strict=False):
+        runs = sorted(runs, key=lambda run: run.n_prompt)
+        passes = [(run.n_prompt, rate) for run in runs for rate in run.points("prefill_tokens_per_second")]
+        points(figure, passes, "every pass", PREFILL)
         figure.data[-1].update(showlegend=False, hoverinfo="skip", hovertemplate=None)
-        line(figure, [(run.n_prompt, run.prefill_tokens_per_second) for run in each], f"prefill, {name}", PREFILL)
+        line(figure, [(run.n_prompt, run.prefill_tokens_per_second) for run in runs], f"prefill, {name}", PREFILL)
         figure.data[-1].update(line_dash=dash, marker_symbol=symbol)
-        decode = next((run.decode_tokens_per_second for run in each if run.decode_tokens_per_second), None)
-        if decode:
-            figure.add_scatter(
-                x=[1],
-                y=[decode],
-                name=f"decode, {name}",
-                mode="markers",
-                marker={"color": DECODE, "size": 11, "symbol": symbol},
-            )
-    for line_at, (name, tokens) in enumerate(sorted(ridges.items(), key=lambda ridge: ridge[1])):
+        for decode in [run.decode_tokens_per_second for run in runs if run.decode_tokens_per_second][:1]:
+            marker = {"color": DECODE, "size": 11, "symbol": symbol}
+            figure.add_scatter(x=[1], y=[decode], name=f"decode, {name}", mode="markers", marker=marker)
+    above = {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+    for number, (name, tokens) in enumerate(sorted(ridges.items(), key=lambda ridge: ridge[1])):
         figure.add_vline(x=tokens, line={"color": EDGE, "width": 2, "dash": "dash"})
-        figure.add_annotation(
-            text=f"ridge, {name}",
-            x=log10(tokens),
-            y=1,
-            yref="paper",
-            yanchor="bottom",
-            showarrow=False,
-            xanchor="left" if line_at else "right",
-        )
+        side = "left" if number else "right"
+        figure.add_annotation(text=f"ridge, {name}", x=log10(tokens), xanchor=side, **above)
     figure.update_layout(showlegend=True, height=460, margin_t=90, legend_y=1.09)
     figure.update_xaxes(type="log", dtick=1)
     figure.update_yaxes(type="log", tickvals=LOG_MARKS)
@@ -146,15 +132,14 @@ def rates_against_length(series: Mapping[str, Sequence[Run]], ridges: Mapping[st
 
 
 def roofline_at(
-    ceiling: Ceiling, found: Sequence[Achieved], types: Sequence[str], badge: str, n_prompt: int
+    ceiling: Ceiling, phases: Sequence[Achieved], types: Sequence[str], badge: str, n_prompt: int
 ) -> go.Figure:
     """The roofline with one prompt length highlighted, and its share of each roof in words."""
-    figure = roofline(ceiling, [one.point for one in found], types, badge)
-    here = next(one for one in found if one.n_prompt == n_prompt and one.name != "decode")
-    reading = here.bytes_per_second / ceiling.bandwidth_bytes_per_second
-    working = here.flops_per_second / ceiling.matrix_flops_per_second[types[0]]
+    figure = roofline(ceiling, [phase.point for phase in phases], types, badge)
+    here = next(phase for phase in phases if phase.n_prompt == n_prompt and phase.name != "decode")
+    reading, working = (100 * share for share in here.shares(ceiling, types[0]))
     roof = roof_name(ceiling, types[0])
-    text = f"{here.name} tokens: {100 * reading:.0f} % of the memory roof, {100 * working:.0f} % of that of {roof}"
+    text = f"{here.name} tokens: {reading:.0f} % of the memory roof, {working:.0f} % of that of {roof}"
     figure.data[-1].update(marker_opacity=0.65)
     figure.add_scatter(
         x=[here.flop_per_byte],
@@ -165,26 +150,7 @@ def roofline_at(
         marker={"color": PREFILL, "size": 15, "symbol": "diamond"},
         hovertemplate=text,
     )
-    figure.add_annotation(
-        text=text.replace(": ", ":<br>"),
-        x=0,
-        xref="paper",
-        xanchor="left",
-        y=1.02,
-        yref="paper",
-        yanchor="bottom",
-        align="left",
-        showarrow=False,
-    )
-    figure.update_layout(margin_t=56)
-    figure.update_layout(meta={"alt": f"{figure.layout.meta['alt']} Picked out: {text}."})
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1.02, "yref": "paper", "yanchor": "bottom"}
+    figure.add_annotation(text=text.replace(": ", ":<br>"), align="left", showarrow=False, **place)
+    figure.update_layout(margin_t=56, meta={"alt": f"{figure.layout.meta['alt']} Picked out: {text}."})
     return figure
-
-
-def _text(series: Mapping[str, Sequence[Run]], ridges: Mapping[str, float]) -> str:
-    text = [
-        f"{name}: " + ", ".join(f"{run.n_prompt} tokens at {run.prefill_tokens_per_second:.3g}" for run in each)
-        for name, each in series.items()
-    ]
-    text += [f"the ridge for {name} lies at {tokens:.3g} tokens" for name, tokens in ridges.items()]
-    return f"Prefill in tokens per second against the length of the prompt. {'; '.join(text)}."

@@ -82,10 +82,7 @@ def _page_cache_rate(path: Path) -> float:
 
 def _swept_sizes(most: int) -> list[int]:
     """Powers of two from 16 KiB up to `most` bytes."""
-    sizes = [LEAST_SWEPT]
-    while 2 * sizes[-1] <= most:
-        sizes.append(2 * sizes[-1])
-    return sizes
+    return [2**power for power in range(LEAST_SWEPT.bit_length() - 1, most.bit_length())]
 
 
 def _read_rate(n_bytes: int) -> float:
@@ -114,29 +111,20 @@ def _devices() -> Iterator[DeviceRates]:
 
 
 def _link_of(name: str, device: str, memory: float | None) -> DeviceRates:
-    found = ceilings.link(device)
-    return DeviceRates(name, found.to_device_bytes_per_second, found.to_host_bytes_per_second, memory)
+    link = ceilings.link(device)
+    return DeviceRates(name, link.to_device_bytes_per_second, link.to_host_bytes_per_second, memory)
 
 
-def prompts(name: str, mix: str, n_prompts: Sequence[int], n_gen: int, repeats: int, **dimensions: int) -> Sweep:
-    """A shape's rates over lengths of prompts that go through it in one pass."""
+def prompts(n_prompts: Sequence[int]) -> Sweep:
+    """Rates of a shape in F16 over lengths of prompts that go through it in one pass."""
     settings = Settings(n_batch=2048, n_ubatch=2048, flash_attn="on")
-    over = {"n_prompt": n_prompts}
-    return sweep(make_shape(name, mix, **dimensions), settings, over, n_gen=n_gen, repeats=repeats)
+    path = make_shape("llama-3.2-1b", "F16", n_layer=8, n_vocab=16384)
+    return sweep(path, settings, {"n_prompt": n_prompts}, n_gen=3, repeats=2)
 
 
 RECIPES: Mapping[str, Recipe] = {
     "link-rates": partial(link_rates),
-    "roof-F16": partial(
-        prompts,
-        "llama-3.2-1b",
-        "F16",
-        n_prompts=[2**n for n in range(12)],
-        n_gen=3,
-        repeats=2,
-        n_layer=8,
-        n_vocab=16384,
-    ),
+    "roof-F16": partial(prompts, n_prompts=[2**n for n in range(12)]),
 }
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from inferlab.model.synthetic_model import cache_note, make_shape
 from inferlab.prediction.speed import intensity, matrices
 from inferlab.settings import Settings
 
-Rows = tuple[Sequence[str], list[Sequence[str | float]]]
+Rows = tuple[Sequence[str], Sequence[Sequence[str | float]]]
 
 KINDS = {"F16": "F16", "Q4_K_M": "Q4_K"}
 """Mix of a file -> the type of most of its weights."""
@@ -61,15 +61,13 @@ def achieved(runs: Iterable[Run], model: Model) -> list[Achieved]:
     `model` is the model of the runs: its file read, or `lab.shape` of the same name.
     """
     runs = sorted(runs, key=lambda run: run.n_prompt)
-    found = [_prefill(run, model) for run in runs]
     with_decode = [run for run in runs if run.decode_tokens_per_second]
-    return [*found, _decode(with_decode[0], model)] if with_decode else found
+    return [_prefill(run, model) for run in runs] + [_decode(run, model) for run in with_decode[:1]]
 
 
 def _prefill(run: Run, model: Model) -> Achieved:
-    n_tokens = min(run.n_prompt, run.settings.n_ubatch)
     n_passes = -(-run.n_prompt // run.settings.n_ubatch)
-    each = intensity(model, n_tokens)
+    each = intensity(model, min(run.n_prompt, run.settings.n_ubatch))
     flops = each * _read_bytes(model) * n_passes / run.prefill_seconds
     return Achieved(f"prefill of {run.n_prompt}", run.n_prompt, each, flops)
 
@@ -129,8 +127,8 @@ class Measured:
     @property
     def full(self) -> list[Achieved]:
         """The passes with F16, which their names say."""
-        found = achieved(self.runs["F16"], self.models["F16"])
-        return [replace(one, name=f"F16, {one.name}") for one in found]
+        phases = achieved(self.runs["F16"], self.models["F16"])
+        return [replace(phase, name=f"F16, {phase.name}") for phase in phases]
 
 
 def shape_path(mix: str) -> Path:
@@ -157,10 +155,10 @@ def with_half_the_threads() -> tuple[Run, Run]:
     return whole, half
 
 
-def roof_table(found: Measured) -> Rows:
+def roof_table(trial: Measured) -> Rows:
     """Heads and rows: the rate of memory and of each type's products, and the ridge in tokens."""
-    roof, ridges = found.roof, found.ridges
-    rows: list[Sequence[str | float]] = [("memory", "", f"{roof.bandwidth_bytes_per_second / 1e9:.1f} GB/s", "")]
+    roof, ridges = trial.roof, trial.ridges
+    rows = [("memory", "", f"{roof.bandwidth_bytes_per_second / 1e9:.1f} GB/s", "")]
     for mix, kind in KINDS.items():
         rate = f"{roof.matrix_flops_per_second[kind] / 1e9:.0f} GFLOP/s"
         rows.append((f"arithmetic, {kind}", kernel_of(roof, kind) or "not recorded", rate, f"{ridges[mix]:.1f}"))
@@ -173,42 +171,32 @@ def threads_table(runs: Sequence[Run]) -> Rows:
     return ("threads", "prefill of 64, tokens/s", "decode, tokens/s"), rows
 
 
-def numbers(found: Measured) -> dict[str, float | str]:
-    """The numbers of the page's own run."""
-    quantized, full = (found.models[mix].tensor_bytes for mix in ("Q4_K_M", "F16"))
-    rates = found.roof.matrix_flops_per_second
-    note = cache_note(found.models["Q4_K_M"], found.runs["Q4_K_M"][0].machine)
+def numbers(trial: Measured) -> dict[str, float | str]:
+    """The numbers of the page's own run; percent of the roofs that the longest prompt and decode reached."""
+    quantized, full = (trial.models[mix].tensor_bytes for mix in ("Q4_K_M", "F16"))
+    roofs = trial.roof.matrix_flops_per_second
+    rate = {run.n_prompt: run.prefill_tokens_per_second for run in trial.runs["Q4_K_M"]}
+    note = cache_note(trial.models["Q4_K_M"], trial.runs["Q4_K_M"][0].machine)
+    *_, longest, decoded = trial.quantized
+    works = 100 * longest.shares(trial.roof, "Q4_K")[1]
+    decode_reads, decode_works = (100 * share for share in decoded.shares(trial.roof, "Q4_K"))
     return {
         "bytes_ratio": full / quantized,
-        "rates_ratio": rates["Q4_K"] / rates["F16"],
-        "roofs_apart": _apart_text(found.before, found.after),
-        "roof_remark": _above_text(found),
+        "rates_ratio": roofs["Q4_K"] / roofs["F16"],
+        "roofs_apart": _apart_text(trial.before, trial.after),
+        "roof_remark": _above_text(trial),
         "cache_note": note or "The weights exceed eight times this machine's last-level cache.",
-        **_share_numbers(found),
-        **_length_numbers(found.runs),
-    }
-
-
-def _length_numbers(runs: Mapping[str, Sequence[Run]]) -> dict[str, float | str]:
-    rate = {run.n_prompt: run.prefill_tokens_per_second for run in runs["Q4_K_M"]}
-    return {
+        "longest_works": works,
+        "decoded_reads": decode_reads,
+        "decoded_works": decode_works,
+        "decode_remark": _decode_text(decode_reads, decode_works),
         "sixteen_in_eight": rate[8] / rate[16] * 2,
         "first_octave": rate[8] / rate[1],
         "last_octave": rate[256] / rate[32],
         "two_in_one": rate[1] / rate[2] * 2,
         "eight_in_one": rate[1] / rate[8] * 8,
-        "plateau": runs["Q4_K_M"][-1].prefill_tokens_per_second / runs["F16"][-1].prefill_tokens_per_second,
+        "plateau": trial.runs["Q4_K_M"][-1].prefill_tokens_per_second / trial.runs["F16"][-1].prefill_tokens_per_second,
     }
-
-
-def _share_numbers(found: Measured) -> dict[str, float | str]:
-    """Per cent of each roof that the longest prompt and decode reached with Q4_K_M."""
-    *prefills, decoded = found.quantized
-    numbers: dict[str, float | str] = {}
-    for name, one in (("longest", prefills[-1]), ("decoded", decoded)):
-        reads, works = (100 * share for share in one.shares(found.roof, "Q4_K"))
-        numbers |= {f"{name}_reads": reads, f"{name}_works": works}
-    return numbers | {"decode_remark": _decode_text(reads, works)}
 
 
 def _decode_text(reads: float, works: float) -> str:
@@ -219,10 +207,10 @@ def _decode_text(reads: float, works: float) -> str:
     return "Decode is nearer to the memory roof here, but other costs than reading take a large part of its time"
 
 
-def _above_text(found: Measured) -> str:
+def _above_text(trial: Measured) -> str:
     """How many points lie above the roofs."""
-    roof, drawn = found.roof, [("Q4_K", one) for one in found.quantized] + [("F16", one) for one in found.full]
-    above = sum(one.flops_per_second > allowed(roof, kind, one.flop_per_byte) for kind, one in drawn)
+    drawn = [("Q4_K", phase) for phase in trial.quantized] + [("F16", phase) for phase in trial.full]
+    above = sum(phase.flops_per_second > allowed(trial.roof, kind, phase.flop_per_byte) for kind, phase in drawn)
     if not above:
         return f"Here none of the {len(drawn)} points does"
     return f"Here {above} of the {len(drawn)} points {'lies' if above == 1 else 'lie'} above the roof"
@@ -230,8 +218,8 @@ def _above_text(found: Measured) -> str:
 
 def _apart_text(before: Ceiling, after: Ceiling) -> str:
     """How far both values of each rate lie apart, in per cent of the lower one."""
-    one, other = (
-        {"memory": each.bandwidth_bytes_per_second, **each.matrix_flops_per_second} for each in (before, after)
+    first, second = (
+        {"memory": roof.bandwidth_bytes_per_second, **roof.matrix_flops_per_second} for roof in (before, after)
     )
-    apart = {name: max(one[name], other[name]) / min(one[name], other[name]) - 1 for name in one}
+    apart = {name: max(rate, second[name]) / min(rate, second[name]) - 1 for name, rate in first.items()}
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in apart.items())

@@ -11,7 +11,7 @@ of the weights, drafts were checked together, a prompt was counted, or the bytes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,6 +21,7 @@ from inferlab.model.catalog import KnownModel, known_models
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction import cost, validation
+from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.cards import known_card
 from inferlab.prediction.decode_bound import most_token_bytes, token_bytes
 from inferlab.prediction.link_rates import Rung, cited_rungs, measured_rungs, ordered
@@ -36,7 +37,7 @@ REQUESTS = {"long answer": (50, 800), "chat": (500, 500), "summary": (8000, 200)
 CLAIMED_TOKENS = 287
 """Tokens per second of claim D16."""
 
-Rows = tuple[Sequence[str], list[Sequence[str | float]]]
+Rows = tuple[Sequence[str], Sequence[Sequence[str | float]]]
 
 
 @dataclass(frozen=True)
@@ -90,31 +91,33 @@ class LinkRates(Shown):
     @property
     def rates(self) -> dict[str, tuple[str, float | None]]:
         """Name -> (place, bytes per second) of every rung, as `prediction.link_rates` takes them."""
-        found: dict[str, tuple[str, float | None]] = {
+        rates: dict[str, tuple[str, float | None]] = {
             "this disk": ("disk", self.disk),
             "page cache, read()": ("page cache", self.page_cache),
             f"host RAM, {self.threads} threads": ("host RAM", self.host_ram),
         }
-        for cache_level in self.caches:
-            found[f"L{cache_level.level} cache, one core"] = ("cache", self.cache_rate(cache_level))
-        for one in self.devices:
-            place = "network" if one.name == LOOPBACK else "bus"
-            found[f"to {one.name}"] = (place, one.to_device)
-            found[f"memory of {one.name}"] = ("VRAM", one.memory)
-        return found
+        for level in self.caches:
+            rates[f"L{level.level} cache, one core"] = ("cache", self.cache_rate(level))
+        for device in self.devices:
+            place = "network" if device.name == LOOPBACK else "bus"
+            rates[f"to {device.name}"] = (place, device.to_device)
+            rates[f"memory of {device.name}"] = ("VRAM", device.memory)
+        return rates
 
     def cache_rate(self, level: CacheLevel) -> float | None:
         """The rate of the largest block that fills at most half of a cache, and is too large for the one before."""
-        before = max((one.n_bytes for one in self.caches if one.level < level.level), default=0)
+        before = max((cache.n_bytes for cache in self.caches if cache.level < level.level), default=0)
         fitting = [point for point in self.sweep if before < point.n_bytes <= level.n_bytes / 2]
         return fitting[-1].bytes_per_second if fitting else None
 
 
+@cache
 def recorded() -> LinkRates:
     """The rates of two EPYC cores."""
     return load("epyc-2c/link-rates", LinkRates)
 
 
+@cache
 def rungs() -> tuple[Rung, ...]:
     """The recorded rates and the cited ones, slowest first."""
     return ordered([*cited_rungs(), *measured_rungs(recorded().rates)])
@@ -132,23 +135,20 @@ def _cited() -> dict[str, Rung]:
 
 def numbers() -> dict[str, float | str]:
     """The numbers of the page *Compute against bandwidth* that need no measurement."""
-    return _card_numbers() | _link_numbers() | _tenth_numbers() | _claim_numbers() | _plan_numbers()
+    return _card_numbers() | _link_numbers() | _claim_numbers() | _plan_numbers()
 
 
 def _card_numbers() -> dict[str, float | str]:
     """Data sheets of an RTX 4090, and published rates of an RTX 4080."""
-    cards = cited_facts("cards")
-    bandwidth, bits = cards["rtx-4090-bandwidth"].value * 1e9, bits_per_weight(_mistral())
-    found: dict[str, float | str] = {"card_gb": bandwidth / 1e9, "card_bits": bits}
-    for name in PEAKS:
-        key, rate = name.replace("-", "_"), cards[f"rtx-4090-{name}"].value * 1e12
-        ridge = rate / bandwidth
-        found |= {f"{key}_tflops": rate / 1e12, f"{key}_ridge": ridge, f"{key}_q4": ridge * bits / 16}
-    file, (prefill, decode) = shape("qwen2.5-7b", "Q4_K_M"), _published_rates()
+    cards = {name: fact.value for name, fact in cited_facts("cards").items()}
+    bandwidth, bits = cards["rtx-4090-bandwidth"] * 1e9, bits_per_weight(_mistral())
+    file, prefill, decode = shape("qwen2.5-7b", "Q4_K_M"), cards["rtx-4080-prefill"], cards["rtx-4080-decode"]
     multiplied = cost.operations(file, 1)[0] / 2
     read = file.tensor_bytes - next(t.n_bytes for t in file.tensors if t.name == "token_embd.weight")
-    far = cards["rtx-4080-bandwidth"].value * 1e9
-    return found | {
+    far = cards["rtx-4080-bandwidth"] * 1e9
+    numbers: dict[str, float | str] = {
+        "card_gb": bandwidth / 1e9,
+        "card_bits": bits,
         "pub_prefill": prefill,
         "pub_decode": decode,
         "pub_prefill_tflops": 2 * prefill * multiplied / 1e12,
@@ -157,23 +157,25 @@ def _card_numbers() -> dict[str, float | str]:
         "pub_decode_reads": 100 * decode * read / far,
         "share_95": prefill / decode * 5 / 95,
     }
-
-
-def _published_rates() -> tuple[float, float]:
-    cards = cited_facts("cards")
-    return cards["rtx-4080-prefill"].value, cards["rtx-4080-decode"].value
+    for peak in PEAKS:
+        key, rate = peak.replace("-", "_"), cards[f"rtx-4090-{peak}"] * 1e12
+        ridge = rate / bandwidth
+        numbers |= {f"{key}_tflops": rate / 1e12, f"{key}_ridge": ridge, f"{key}_q4": ridge * bits / 16}
+    return numbers
 
 
 def _link_numbers() -> dict[str, float | str]:
-    """What was measured, and bounds of decode by cited links."""
+    """What was measured, bounds of decode by cited links, and a tenth of the weights across a bus."""
     links, needed, cited = recorded(), token_bytes(_mistral()), _cited()
     near = next(point for point in links.sweep if point.n_bytes == 512 * KIB)
     best = max(point.bytes_per_second for point in links.sweep)
     ends = next((p.n_bytes for p in links.sweep if p.bytes_per_second < best / 2), None)
+    bus, vram = cited["PCIe 4.0, 16 lanes"], cited["GeForce RTX 4090"]
+    part, rest = bus.seconds(0.1 * needed), vram.seconds(0.9 * needed)
     return {
         "token_gb": needed / GB,
-        "bus_tokens": cited["PCIe 4.0, 16 lanes"].most_tokens_per_second(needed),
-        "vram_tokens": cited["GeForce RTX 4090"].most_tokens_per_second(needed),
+        "bus_tokens": bus.most_tokens_per_second(needed),
+        "vram_tokens": vram.most_tokens_per_second(needed),
         "lan_s": cited["Ethernet, 1 Gbit/s"].seconds(_mistral().tensor_bytes),
         "second_read": links.page_cache / links.disk,
         "disk_gb": links.disk / GB,
@@ -182,15 +184,6 @@ def _link_numbers() -> dict[str, float | str]:
         "far_gb": links.sweep[-1].bytes_per_second / GB,
         "ram_all_gb": links.host_ram / GB,
         "cliff": f"The rate first fell below half of the best at {bytes_text(ends)}" if ends else "No cache showed",
-    }
-
-
-def _tenth_numbers() -> dict[str, float | str]:
-    """A tenth of the weights across a bus, the rest in a card's memory."""
-    needed, cited = token_bytes(_mistral()), _cited()
-    bus, vram = cited["PCIe 4.0, 16 lanes"], cited["GeForce RTX 4090"]
-    part, rest = bus.seconds(0.1 * needed), vram.seconds(0.9 * needed)
-    return {
         "tenth_bus_ms": 1000 * part,
         "tenth_vram_ms": 1000 * rest,
         "tenth_tokens": 1 / (part + rest),
@@ -228,8 +221,7 @@ def largest_model(n_bytes: float, mix: str) -> KnownModel | None:
 
     Models with experts are left out: they have more weights than a token reads.
     """
-    dense = [one for one in known_models().values() if not one.n_expert]
-    needed = {token_bytes(shape(one, mix)): one for one in dense}
+    needed = {token_bytes(shape(known, mix)): known for known in known_models().values() if not known.n_expert}
     return needed.get(max((n for n in needed if n <= n_bytes), default=-1))
 
 
@@ -240,27 +232,27 @@ def tokens_for_a_reading(bandwidth_bytes_per_second: float, tokens_per_second: f
 
 def accuracies() -> Mapping[str, Accuracy]:
     """The plans of speed of every machine, and those of mixtures of experts, beside what was measured."""
-    mixtures = Accuracy(load("epyc-2c/experts-calibration"), load("epyc-2c/experts-points"))
+    mixtures = Accuracy(load("epyc-2c/experts-calibration", Calibration), load("epyc-2c/experts-points"))
     return {**validation.recorded(), "epyc-2c, experts": mixtures}
 
 
 def _plan_numbers() -> dict[str, float | str]:
-    found = accuracies()
-    trial, left_out = found["epyc-2c"], validation.with_types_left_out(found["epyc-2c"])
+    by_machine = accuracies()
+    trial, left_out = by_machine["epyc-2c"], validation.with_types_left_out(by_machine["epyc-2c"])
     return {
         "calibration_minutes": trial.calibration.seconds / 60,
-        "n_types": len({one.type for one in trial.calibration.products}),
+        "n_types": len({product.type for product in trial.calibration.products}),
         "n_checks": len(trial.calibration.checks),
         "n_points": len(trial.points),
         "n_models": len({point.name for point in trial.points}),
-        "n_mixtures": len(found["epyc-2c, experts"].points),
+        "n_mixtures": len(by_machine["epyc-2c, experts"].points),
         **{f"left_out_{phase}": 100 * validation.median_error(left_out[phase]) for phase in validation.PHASES},
     }
 
 
 def share_table() -> Rows:
     """Heads and rows: how much of each request's time decode takes at the published rates of an RTX 4080."""
-    prefill, decode = _published_rates()
+    prefill, decode = (cited_facts("cards")[f"rtx-4080-{phase}"].value for phase in ("prefill", "decode"))
     rows = []
     for name, (n_prompt, n_gen) in REQUESTS.items():
         answer = n_gen / decode
@@ -270,15 +262,13 @@ def share_table() -> Rows:
 
 def rungs_table() -> Rows:
     """Heads and rows: every rate with its origin, and one pass over Mistral 7B in Q4_K_M."""
-    return ("rung", "GB/s", "origin", "pass, ms", "tokens/s"), [_rung_row(rung) for rung in rungs()]
-
-
-def _rung_row(rung: Rung) -> Sequence[str | float]:
-    needed, origin = token_bytes(_mistral()), "measured" if rung.measured else f"{{cite}}`{rung.source}`"
-    bounds: Iterable[str | float] = ("–", "–")
-    if rung.place not in ("cache", "network"):
-        bounds = 1000 * rung.seconds(needed), rung.most_tokens_per_second(needed)
-    return rung.name, rung.bytes_per_second / GB, origin, *bounds
+    needed, rows = token_bytes(_mistral()), []
+    for rung in rungs():
+        origin = "measured" if rung.measured else f"{{cite}}`{rung.source}`"
+        seconds, most = 1000 * rung.seconds(needed), rung.most_tokens_per_second(needed)
+        bounds = ("–", "–") if rung.place in ("cache", "network") else (seconds, most)
+        rows.append((rung.name, rung.bytes_per_second / GB, origin, *bounds))
+    return ("rung", "GB/s", "origin", "pass, ms", "tokens/s"), rows
 
 
 def memories_table() -> Rows:
@@ -286,24 +276,16 @@ def memories_table() -> Rows:
     links, cited, facts = recorded(), _cited(), cited_facts("cards")
     drive, modules = facts["990-pro-largest"], facts["64gb-module"]
     ram, nvme = cited["DDR5-5600, two channels"], cited["NVMe SSD (990 PRO)"]
-    places = [
+    of_ram, of_drive = f"{{cite}}`{ram.source},{modules.source}`", f"{{cite}}`{nvme.source},{drive.source}`"
+    host = f"RAM: {links.machine.cpu}, {links.machine.n_cores} cores"
+    places: list[tuple[str, float, float, str]] = [
         (f"VRAM: {card.title}", card.memory_bytes[0], card.bandwidth_bytes_per_second, f"{{cite}}`{card.source}`")
         for card in map(known_card, ("rtx-4060", "rtx-5090"))
     ]
     places += [
-        (
-            "RAM: DDR5-5600, two modules",
-            int(2 * modules.value) * GIB,
-            ram.bytes_per_second,
-            f"{{cite}}`{ram.source},{modules.source}`",
-        ),
-        (
-            f"RAM: {links.machine.cpu}, {links.machine.n_cores} cores",
-            links.machine.ram_bytes,
-            links.host_ram,
-            f"recorded, {links.date[:10]}",
-        ),
-        ("disk: 990 PRO", drive.value * 1e9, nvme.bytes_per_second, f"{{cite}}`{nvme.source},{drive.source}`"),
+        ("RAM: DDR5-5600, two modules", 2 * modules.value * GIB, ram.bytes_per_second, of_ram),
+        (host, links.machine.ram_bytes, links.host_ram, f"recorded, {links.date[:10]}"),
+        ("disk: 990 PRO", drive.value * 1e9, nvme.bytes_per_second, of_drive),
     ]
     rows = [(name, n_bytes / GIB, rate / 1e9, origin, rate / n_bytes) for name, n_bytes, rate, origin in places]
     return ("memory", "GiB", "GB/s", "origin", "tokens/s, filled"), rows

@@ -25,7 +25,7 @@ BEFORE, AFTER, MINUTES = 20, 3, 3
 BUS = 12e9
 """Bytes per second."""
 
-Rows = tuple[Sequence[str], list[Sequence[str | float]]]
+Rows = tuple[Sequence[str], Sequence[Sequence[str | float]]]
 
 
 @cache
@@ -49,7 +49,7 @@ def computed_rates() -> dict[int, float]:
 def numbers() -> dict[str, float]:
     """The numbers of the page that are computed."""
     weights, cell = _mistral_bytes()
-    in_cache, needed = _cells_written() * cell, (1 / AFTER - 1 / BEFORE) * BUS
+    in_cache, needed = MINUTES * 60 * BEFORE * cell, (1 / AFTER - 1 / BEFORE) * BUS
     return {
         "rate_7000": rate_at(7000),
         "bandwidth_25": START * weights / 1e9,
@@ -60,10 +60,6 @@ def numbers() -> dict[str, float]:
         "slowest": 1 / (1 / BEFORE + in_cache / BUS),
         "needed_factor": needed / in_cache,
     }
-
-
-def _cells_written() -> int:
-    return MINUTES * 60 * BEFORE
 
 
 def part_table(model: Model) -> Rows:
@@ -87,11 +83,11 @@ def share_table() -> Rows:
 
 def checkpoint_table() -> Rows:
     """Heads and rows: what the cache holds after the minutes of the checkpoint, and what a token must fetch."""
-    found = numbers()
+    values = numbers()
     return ("Mistral 7B, bus of 12 GB/s", "value"), [
-        ("cache after three minutes", f"{found['in_cache']:.2f} GB"),
-        ("rate if all of it crossed for every token", f"{found['slowest']:.1f} tokens/s"),
-        ("bytes a token must fetch at 3 tokens/s", f"{found['needed']:.1f} GB"),
+        ("cache after three minutes", f"{values['in_cache']:.2f} GB"),
+        ("rate if all of it crossed for every token", f"{values['slowest']:.1f} tokens/s"),
+        ("bytes a token must fetch at 3 tokens/s", f"{values['needed']:.1f} GB"),
         ("weights", f"{_mistral_bytes()[0] / 1e9:.1f} GB"),
     ]
 

@@ -10,7 +10,7 @@ def numbers(machine: Machine) -> dict[str, int | str]:
     """The numbers of the front page: files, measurements, machines and GPUs, and what the page's `machine` is."""
     known, files = machines(), record_files()
     gpus, here = gpu_names(known), gpu_names({"here": machine})
-    cpus = [f"{one.cpu.replace('(R)', '')} ({one.n_cores} cores used)" for one in known.values()]
+    cpus = [f"{each.cpu.replace('(R)', '')} ({each.n_cores} cores used)" for each in known.values()]
     return {
         "n_files": len(files),
         "n_measurements": sum(file.n_measurements for file in files),

@@ -47,10 +47,8 @@ def default_contexts() -> list[int]:
 
 def default_context(vram_bytes: float) -> int:
     """Tokens of num_ctx for so many bytes of memory of all GPUs together (server/routes.go:2050)."""
-    for tier in ("large", "medium"):
-        if vram_bytes >= default(f"vram-{tier}") * GIB:
-            return int(default(f"context-{tier}"))
-    return int(default("context-small"))
+    reached = [tier for tier in TIERS[1:] if vram_bytes >= default(f"vram-{tier}") * GIB]
+    return default_contexts()[len(reached)]
 
 
 def request_context(model: Model, num_ctx: int) -> int:
@@ -61,14 +59,14 @@ def request_context(model: Model, num_ctx: int) -> int:
 def batch(model: Model, n_cells: int, free_bytes: float) -> int:
     """Tokens of num_batch where nobody sets it, with flash attention (server/sched.go:822).
 
-    n_cells are those of all requests, free_bytes the card's. The larger batches need room beside weights and cache.
+    n_cells are those of all requests, free_bytes the card's. The larger batches need space beside weights and cache.
     Ollama estimates the cache in F16 without sliding windows, so a quantized cache changes nothing.
     """
     needed = model.file_bytes + cache_bytes(model, n_cells, swa_full=True)
     for size, above in (("large", "medium"), ("medium", "small")):
-        room = default("planned-share") * free_bytes - default(f"batch-{size}-more") * GIB
-        has_room = needed <= min(room, default(f"batch-{size}-share") * free_bytes)
-        if n_cells > default(f"context-{above}") and has_room:
+        space = default("planned-share") * free_bytes - default(f"batch-{size}-more") * GIB
+        fits = needed <= min(space, default(f"batch-{size}-share") * free_bytes)
+        if n_cells > default(f"context-{above}") and fits:
             return int(default(f"batch-{size}"))
     return int(default("batch-small"))
 
@@ -138,25 +136,22 @@ def numbers() -> dict[str, float | str]:
 def layer_shares() -> dict[str, list[tuple[int, float]]]:
     """For each model: (context of one request, percent of its layers on the card), up to the trained context."""
     steps = sorted({256 * round(2 ** (11 + step / 3) / 256) for step in range(22)} | set(default_contexts()))
-    return {
-        name: [(n_ctx, _share(key, n_ctx)) for n_ctx in steps if n_ctx <= _model(key).n_ctx_train]
-        for key, name in NAMES.items()
-    }
+    shares = {}
+    for key, name in NAMES.items():
+        every, lengths = _model(key).n_layer + 1, [n_ctx for n_ctx in steps if n_ctx <= _model(key).n_ctx_train]
+        shares[name] = [(n_ctx, 100 * _layers(_fitted(key, n_ctx)) / every) for n_ctx in lengths]
+    return shares
 
 
-def layers_table(longest_context: Callable[..., int]) -> tuple[Sequence[str], list[Sequence[str]]]:
+def layers_table(longest_context: Callable[..., int]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Heads and rows: layers on the card for two defaults, the cache, and `longest_context(model, cache_type)`."""
     small, medium, _ = default_contexts()
-    heads = "model", f"{small:,}", f"{medium:,}", "its cache, GiB", "longest, f16", "longest, q8_0"
-    return heads, [
-        (
-            name,
-            *(_layers_text(key, _fitted(key, n_ctx)) for n_ctx in (small, medium)),
-            f"{_cache_gib(key, medium):.2f}",
-            *(f"{longest_context(key, cache_type):,}" for cache_type in ("f16", "q8_0")),
-        )
-        for key, name in NAMES.items()
-    ]
+    rows = []
+    for key, name in NAMES.items():
+        layers = (_layers_text(key, _fitted(key, n_ctx)) for n_ctx in (small, medium))
+        longest = (f"{longest_context(key, cache_type):,}" for cache_type in ("f16", "q8_0"))
+        rows.append((name, *layers, f"{_cache_gib(key, medium):.2f}", *longest))
+    return ("model", f"{small:,}", f"{medium:,}", "its cache, GiB", "longest, f16", "longest, q8_0"), rows
 
 
 @cache
@@ -170,14 +165,14 @@ def _fitted(key: str, num_ctx: int, parallel: int = 1, cache_type: str = "f16", 
     return fit(_model(key), asked, vram=f"{gib}GiB", simulate=False)
 
 
-def _share(key: str, n_ctx: int) -> float:
-    """Percent of the layers on the card, the output layer counted."""
-    return 100 * (_fitted(key, n_ctx).most_layers.value or 0) / (_model(key).n_layer + 1)
+def _layers(fitted: Fit) -> int:
+    """Layers on the card, the output layer counted."""
+    return int(fitted.most_layers.value or 0)
 
 
-def _layers_text(key: str, found: Fit) -> str:
+def _layers_text(key: str, fitted: Fit) -> str:
     every = _model(key).n_layer + 1
-    return "all" if found.most_layers.value == every else f"{found.most_layers.value or 0} of {every}"
+    return "all" if _layers(fitted) == every else f"{_layers(fitted)} of {every}"
 
 
 def _cache_gib(key: str, num_ctx: int) -> float:

@@ -8,17 +8,17 @@ from inferlab.figures.style import SERIES_COLOURS, blank, line, points, y_from_z
 from studies.operating_system.study import Waiting
 
 
-def decode_against_spin(found: Waiting) -> go.Figure:
+def decode_against_spin(record: Waiting) -> go.Figure:
     """Tokens per second of every pass and the median against GOMP_SPINCOUNT, a line for each situation.
 
     A pass without a result within the limit has the rate 0. The last value is libgomp's own.
     """
-    lines = {name: [case for case in found.cases if case.situation == name] for name in found.situations}
+    lines = {name: [case for case in record.cases if case.situation == name] for name in record.situations}
     text = "; ".join(
         f"{name}: " + ", ".join(f"{case.label} {case.rate:.3g}" for case in cases) for name, cases in lines.items()
     )
     figure = blank(
-        found.badge, f"Decode rate in tokens per second. {text}.", x="GOMP_SPINCOUNT", y="decode, tokens per second"
+        record.badge, f"Decode rate in tokens per second. {text}.", x="GOMP_SPINCOUNT", y="decode, tokens per second"
     )
     for (name, cases), colour in zip(lines.items(), SERIES_COLOURS, strict=False):
         points(figure, [(case.label, rate) for case in cases for rate in case.rates], name, colour)

@@ -12,9 +12,9 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +36,7 @@ from studies import recipes
 from studies.operating_system.study import Case, Waiting
 from studies.recipes import Recipe
 
-HOST = Settings(devices=(), flash_attn="on")
+HOST_SETTINGS = Settings(devices=(), flash_attn="on")
 N_PROMPT = 128
 QUIET, BUSY = Surrounding(), Surrounding(neighbor_nice=0)
 BACKEND = "CPU_BACKEND"
@@ -51,6 +51,7 @@ SITUATIONS = {
     "a second worker": (0, 2),
 }
 """Situation -> programs of one thread that only compute, and workers, with the one that is timed."""
+Rates = Callable[[Engine], tuple[float | None, float | None]]
 
 
 def shape() -> Path:
@@ -90,10 +91,13 @@ def trial(
     other: Path | None = None,
 ) -> Paired:
     """One trial on the host; `other` is the folder of libraries of the first side."""
-    settings = HOST.but(n_threads=2, n_threads_batch=2), HOST.but(n_threads=n_threads, n_threads_batch=n_threads)
-    with closing(sides[0].engine(other)) as one, closing(sides[1].engine()) as two:
-        found = measure_surroundings(shape(), settings, sides, (one, two), n_pairs, N_PROMPT, n_gen)
-    return replace(found.compact(), name=name, cpu=read_cpu_state())
+    settings = (
+        HOST_SETTINGS.but(n_threads=2, n_threads_batch=2),
+        HOST_SETTINGS.but(n_threads=n_threads, n_threads_batch=n_threads),
+    )
+    with closing(sides[0].engine(other)) as before, closing(sides[1].engine()) as after:
+        pairs = measure_surroundings(shape(), settings, sides, (before, after), n_pairs, N_PROMPT, n_gen)
+    return replace(pairs.compact(), name=name, cpu=read_cpu_state())
 
 
 def with_cpu_backend(backend: Path, folder: Path) -> Path:
@@ -106,45 +110,35 @@ def with_cpu_backend(backend: Path, folder: Path) -> Path:
 
 def tiny_waiting(n_prompt: int, n_gen: int) -> Waiting:
     """The embedded model in every situation, with every value of GOMP_SPINCOUNT; Linux with libgomp."""
-    return waiting(_Work(tiny_model(), n_prompt, n_gen))
+    return waiting(tiny_model(), n_prompt, n_gen)
 
 
 def shape_waiting(n_prompt: int, n_gen: int) -> Waiting:
     """The shape in every situation."""
-    return waiting(_Work(shape(), n_prompt, n_gen))
+    return waiting(shape(), n_prompt, n_gen)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One pass: a prompt of random tokens and an answer, after a short pass that is not counted."""
+def waiting(path: Path, n_prompt: int, n_gen: int) -> Waiting:
+    """A prompt of random tokens and an answer, in every situation."""
+    settings = HOST_SETTINGS.but(n_ctx=256)
 
-    path: Path
-    n_prompt: int
-    n_gen: int
-    settings = HOST.but(n_ctx=256)
-
-    def rates(self, engine: Engine) -> tuple[float | None, float | None]:
-        """Tokens per second of prefill and decode; (None, None) without a result in time."""
+    def rates(engine: Engine) -> tuple[float | None, float | None]:
+        """Tokens per second of prefill and decode, after a short pass; (None, None) without a result in time."""
         try:
-            engine.open(self.path, self.settings)
-            prompt = engine.random_prompt(self.n_prompt)
+            engine.open(path, settings)
+            prompt = engine.random_prompt(n_prompt)
             engine.generate(prompt[:8], 2)
-            done = engine.generate(prompt, self.n_gen)
+            called = engine.generate(prompt, n_gen)
         except EngineRefused:
             return None, None
-        return self.n_prompt / done.prefill_seconds, len(done.decode_seconds) / sum(done.decode_seconds)
+        return n_prompt / called.prefill_seconds, len(called.decode_seconds) / sum(called.decode_seconds)
 
-
-def waiting(work: _Work) -> Waiting:
-    """One kind of pass in every situation."""
     with ExitStack() as stack:
         timed, beside = ({spin: stack.enter_context(closing(_engine(spin))) for spin in SPINS} for _ in range(2))
-        opening = timed[None].open(work.path, work.settings)
-        common = common_fields(timed[None], opening, read_gguf(work.path))
-        cases = [case for situation in SITUATIONS for case in _in(situation, work, timed, beside)]
+        common = common_fields(timed[None], timed[None].open(path, settings), read_gguf(path))
+        cases = [case for situation in SITUATIONS for case in _in(situation, rates, timed, beside)]
     common["waiting"] = {}  # the cases say it, each its own
-    facts = {"n_prompt": work.n_prompt, "n_gen": work.n_gen, "limit_seconds": LIMIT_SECONDS}
-    return Waiting(**common, **facts, cases=tuple(cases))
+    return Waiting(**common, n_prompt=n_prompt, n_gen=n_gen, limit_seconds=LIMIT_SECONDS, cases=tuple(cases))
 
 
 def _engine(spin: int | None) -> LlamaEngine:
@@ -153,10 +147,10 @@ def _engine(spin: int | None) -> LlamaEngine:
 
 
 def _in(
-    situation: str, work: _Work, timed: Mapping[int | None, Engine], beside: Mapping[int | None, Engine]
+    situation: str, rates: Rates, timed: Mapping[int | None, Engine], beside: Mapping[int | None, Engine]
 ) -> list[Case]:
     """All rounds of one situation, in a new order each."""
-    found: dict[int | None, list[tuple[float | None, float | None]]] = {spin: [] for spin in SPINS}
+    rounds: dict[int | None, list[tuple[float | None, float | None]]] = {spin: [] for spin in SPINS}
     n_neighbors, n_workers = SITUATIONS[situation]
     with ExitStack() as stack:
         for _ in range(n_neighbors):
@@ -165,19 +159,19 @@ def _in(
             order = list(SPINS)
             random.Random(number).shuffle(order)
             for spin in order:
-                with _computing(work, beside[spin]) if n_workers > 1 else nullcontext():
-                    found[spin].append(work.rates(timed[spin]))
-    return [Case(situation, spin, *zip(*rates, strict=True)) for spin, rates in found.items()]
+                with _computing(rates, beside[spin]) if n_workers > 1 else nullcontext():
+                    rounds[spin].append(rates(timed[spin]))
+    return [Case(situation, spin, *zip(*each, strict=True)) for spin, each in rounds.items()]
 
 
 @contextmanager
-def _computing(work: _Work, engine: Engine) -> Iterator[None]:
+def _computing(rates: Rates, engine: Engine) -> Iterator[None]:
     """Another worker that does the same work over and over while the block runs."""
     ended, began = threading.Event(), threading.Event()
 
     def repeat() -> None:
         while not ended.is_set():
-            work.rates(engine)
+            rates(engine)
             began.set()
 
     thread = threading.Thread(target=repeat)

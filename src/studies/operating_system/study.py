@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median, median_high
 
 from inferlab.engine import openmp
 from inferlab.measurement.base import Measurement
-from inferlab.measurement.paired import Paired, ratio_text
+from inferlab.measurement.paired import Paired
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.decode_bound import token_bytes
 from inferlab.prediction.link_rates import cited_rungs
 from inferlab.records import load
-from inferlab.statistics import FASTER, median_interval
+from inferlab.statistics import FASTER, Comparison
 
 PHASES = ("prefill", "decode")
 BUILDS = ("build-native", "build-avx2", "build-baseline")
@@ -37,6 +38,8 @@ COMPARED = {
 """What the page *Contributing* compares -> its trial and phase: a control, one that failed, and a change."""
 PLACES = ("idle", "busy", "two", "worker")
 """Parts of keys for the situations of `Waiting`, in their order."""
+BOUNDED = int(openmp.BOUNDED)
+"""Our workers' value of GOMP_SPINCOUNT."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +92,24 @@ class Waiting(Measurement):
         """The passes of one value in one situation."""
         return next(case for case in self.cases if (case.situation, case.spin) == (situation, spin))
 
-    def ratios(self, situation: str, spin: int | None, base: int | None) -> tuple[float, ...]:
+    def compared(self, situation: str, spin: int | None, base: int | None) -> Comparison:
         """Decode rate over that of `base`, round by round; rounds in which `base` had no result are left out."""
         pairs = zip(self.case(situation, spin).rates, self.case(situation, base).rates, strict=True)
-        return tuple(rate / other for rate, other in pairs if other)
+        return Comparison(tuple(rate / other for rate, other in pairs if other))
 
     def ratio_text(self, situation: str, spin: int | None, base: int | None) -> str:
-        """`paired.ratio_text` of `ratios`; "-" for fewer than have an interval."""
-        ratios = self.ratios(situation, spin, base)
-        interval = median_interval(ratios)
-        return ratio_text(median(ratios), interval) if interval else "-"
+        """The text of `compared`; "-" where it has no interval."""
+        compared = self.compared(situation, spin, base)
+        return compared.text if compared.interval else "-"
 
 
+@cache
 def recorded(name: str) -> Paired:
     """The recorded pairs of a trial."""
     return load(f"epyc-2c/os-{name}", Paired)
 
 
+@cache
 def waiting_threads() -> dict[str, Waiting]:
     """How long threads spin: `tiny`, the embedded model, and `shape`, a model larger than the processor's caches."""
     return {key: load(f"epyc-2c/waiting-{key}", Waiting) for key in ("tiny", "shape")}
@@ -118,12 +122,12 @@ def numbers() -> dict[str, float | int | str]:
 
 def trial_numbers() -> dict[str, float | str]:
     """Rate after over rate before of every trial, alone and with interval and verdict."""
-    found = {name.replace("-", "_"): recorded(name) for name in (*BUILDS, *IDLE, *BUSY)}
-    every = [(f"{key}_{phase}", phase, pairs) for key, pairs in found.items() for phase in PHASES]
-    return {
-        **{key: pairs.ratio(phase) for key, phase, pairs in every},
-        **{f"{key}_text": pairs.text(phase) for key, phase, pairs in every},
-    }
+    numbers: dict[str, float | str] = {}
+    for name in (*BUILDS, *IDLE, *BUSY):
+        for phase in PHASES:
+            key, compared = f"{name.replace('-', '_')}_{phase}", recorded(name).compared(phase)
+            numbers |= {key: compared.ratio, f"{key}_text": compared.text}
+    return numbers
 
 
 def neighbor_numbers() -> dict[str, float | int]:
@@ -132,31 +136,24 @@ def neighbor_numbers() -> dict[str, float | int]:
     floor  the largest distance of a control from 1, in percent
     """
     quiet, disturbed = recorded("control-idle"), recorded("control-busy")
-    at_rest = [abs(recorded(name).ratio(phase) - 1) for name in CONTROLS for phase in PHASES]
-    sides = [
-        (f"{key}_{phase}", _rate(pairs, phase))
-        for key, pairs in (("idle", quiet), ("busy", disturbed))
-        for phase in PHASES
-    ]
-    return {
+    at_rest = [abs(recorded(name).compared(phase).ratio - 1) for name in CONTROLS for phase in PHASES]
+    numbers: dict[str, float | int] = {
         "model_mb": quiet.before[0].model.tensor_bytes / 1e6,
-        "pairs": len(quiet.ratios("decode")),
-        "busy_pairs": min(len(recorded(name).ratios("decode")) for name in BUSY),
+        "pairs": len(quiet.rates("decode")),
+        "busy_pairs": min(len(recorded(name).rates("decode")) for name in BUSY),
         "floor": 100 * max(at_rest),
-        **dict(sides),
-        **{f"{key}_ms": 1e3 / rate for key, rate in sides},
     }
-
-
-def _rate(control: Paired, phase: str) -> float:
-    """The median over both sides of a control."""
-    return median_high(control.rates(phase) + control.rates(phase, "after"))
+    for key, control in (("idle", quiet), ("busy", disturbed)):
+        for phase in PHASES:
+            rate = median_high(control.rates(phase) + control.rates(phase, "after"))
+            numbers |= {f"{key}_{phase}": rate, f"{key}_{phase}_ms": 1e3 / rate}
+    return numbers
 
 
 def build_numbers() -> dict[str, float | str]:
     """Tokens per second of the narrowest build and of the native one, and what of the machine the trials say."""
     avx2, sse = recorded("build-avx2"), recorded("build-baseline")
-    gained = avx2.verdict("decode") == FASTER
+    gained = avx2.compared("decode").verdict == FASTER
     fixed = avx2.cpu.threads_per_core == 1 and not avx2.cpu.governors
     return {
         **{f"sse_{phase}": sse.rate(phase) for phase in PHASES},
@@ -173,36 +170,25 @@ def build_numbers() -> dict[str, float | str]:
 
 def spin_numbers() -> dict[str, float | int | str]:
     """Decode in tokens per second by value of GOMP_SPINCOUNT, and our workers' value against libgomp's own."""
-    bound = int(openmp.BOUNDED)
-    values = {"bound": bound, "default": None, "long": 10_000}
-    every = [
-        (f"spin_{key}_{place}", found, situation)
-        for key, found in waiting_threads().items()
-        for place, situation in zip(PLACES, found.situations, strict=True)
-    ]
-    return {
-        "spin_default": int(openmp.DEFAULT),
-        **{key: found.ratio_text(situation, bound, None) for key, found, situation in every},
-        **{
-            f"{key}_{name}": found.case(situation, spin).rate
-            for key, found, situation in every
-            for name, spin in values.items()
-        },
-    }
+    values = {"bound": BOUNDED, "default": None, "long": 10_000}
+    numbers: dict[str, float | int | str] = {"spin_default": int(openmp.DEFAULT)}
+    for model, record in waiting_threads().items():
+        for place, situation in zip(PLACES, record.situations, strict=True):
+            key = f"spin_{model}_{place}"
+            numbers[key] = record.ratio_text(situation, BOUNDED, None)
+            numbers |= {f"{key}_{name}": record.case(situation, spin).rate for name, spin in values.items()}
+    return numbers
 
 
 def again_numbers() -> dict[str, float | str]:
     """Our workers' spin over libgomp's own for the embedded model: as recorded first, and as repeated."""
-    before, again = waiting_threads()["tiny"], load("epyc-2c/waiting-tiny-again", Waiting)
-    bound = int(openmp.BOUNDED)
-    texts = {"first": before, "again": again}
+    records = {"first": waiting_threads()["tiny"], "again": load("epyc-2c/waiting-tiny-again", Waiting)}
     return {
-        "waiting_first": before.date,
-        "waiting_again": again.date,
+        **{f"waiting_{key}": record.date for key, record in records.items()},
         **{
-            f"{key}_{place}": found.ratio_text(situation, bound, None)
-            for key, found in texts.items()
-            for place, situation in zip(PLACES, found.situations, strict=True)
+            f"{key}_{place}": record.ratio_text(situation, BOUNDED, None)
+            for key, record in records.items()
+            for place, situation in zip(PLACES, record.situations, strict=True)
         },
     }
 
@@ -210,35 +196,29 @@ def again_numbers() -> dict[str, float | str]:
 def bound_numbers() -> dict[str, float]:
     """What two channels of DDR5-5600 allow: GB/s, and tokens per second of a dense model and of a mixture."""
     ram = next(rung for rung in cited_rungs() if rung.name == "DDR5-5600, two channels")
-    models = {"dense": "llama-3.1-8b", "mixture": "qwen3-30b-a3b"}
+    models = {"dense_most": "llama-3.1-8b", "mixture_most": "qwen3-30b-a3b"}
     most = {key: ram.most_tokens_per_second(token_bytes(shape(name, "Q4_K_M"))) for key, name in models.items()}
-    return {"ram_gb": ram.bytes_per_second / 1e9, **{f"{key}_most": rate for key, rate in most.items()}}
+    return {"ram_gb": ram.bytes_per_second / 1e9, **most}
 
 
 def control_numbers() -> dict[str, float | int | str]:
     """The numbers about pairs of the page *Contributing*, in percent: a control, and one that failed."""
-    control, failed = recorded("control-idle-again"), recorded("control-idle")
+    control = recorded("control-idle-again").compared("prefill")
+    failed = recorded("control-idle").compared("decode")
     return {
-        "n_pairs": len(control.ratios("prefill")),
-        "control_off": 100 * abs(control.ratio("prefill") - 1),
-        "worst": 100 * max(abs(ratio - 1) for ratio in control.ratios("prefill")),
-        "failed_off": 100 * abs(failed.ratio("decode") - 1),
-        "failed_verdict": failed.verdict("decode"),
+        "n_pairs": len(control.ratios),
+        "control_off": 100 * abs(control.ratio - 1),
+        "worst": 100 * max(abs(ratio - 1) for ratio in control.ratios),
+        "failed_off": 100 * abs(failed.ratio - 1),
+        "failed_verdict": failed.verdict,
     }
 
 
-def control_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def control_table() -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Heads and rows: ratio, interval, single pairs and verdict of the two controls and of a change."""
-    heads = "compared", "median ratio", "95 % interval", "single pairs", "verdict"
-    return heads, [_control_row(shown, recorded(name), phase) for shown, (name, phase) in COMPARED.items()]
-
-
-def _control_row(shown: str, pairs: Paired, phase: str) -> Sequence[str]:
-    ratios, interval = pairs.ratios(phase), pairs.interval(phase)
-    return (
-        shown,
-        f"{pairs.ratio(phase):.3f}",
-        "{:.3f} to {:.3f}".format(*interval),
-        f"{min(ratios):.2f} to {max(ratios):.2f}",
-        pairs.verdict(phase),
-    )
+    rows = []
+    for shown, (name, phase) in COMPARED.items():
+        pairs = recorded(name).compared(phase)
+        interval, single = "{:.3f} to {:.3f}".format(*pairs.ends), f"{min(pairs.ratios):.2f} to {max(pairs.ratios):.2f}"
+        rows.append((shown, f"{pairs.ratio:.3f}", interval, single, pairs.verdict))
+    return ("compared", "median ratio", "95 % interval", "single pairs", "verdict"), rows

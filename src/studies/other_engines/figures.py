@@ -25,13 +25,11 @@ def decode_rates(comparison: EngineComparison) -> go.Figure:
     figure = blank(comparison.badge, f"Median {DECODE}: {text}.", x=DECODE)
     dot, mark = {"size": 6, "opacity": 0.3}, {"size": 15, "symbol": "line-ns-open", "line": {"width": 3}}
     for engine, colour in COLOURS.items():
-        names = [row.name for row in comparison.rows if row.engine == engine]
-        every = [(rate, name) for name in names for rate in rates[name]]
-        medians = [(median(rates[name]), name) for name in names]
-        for values, marker in ((every, dot), (medians, mark)):
+        own = {row.name: rates[row.name] for row in comparison.rows if row.engine == engine}
+        for marker, shown in ((dot, own), (mark, {name: [median(values)] for name, values in own.items()})):
             figure.add_scatter(
-                x=[x for x, _ in values],
-                y=[y for _, y in values],
+                x=[rate for values in shown.values() for rate in values],
+                y=[name for name, values in shown.items() for _ in values],
                 name=engine,
                 mode="markers",
                 marker={**marker, "color": colour},

@@ -48,20 +48,16 @@ PAUSE_SECONDS = 0.2  # the threads of some engines wait busily for a while after
 NO_TOKENIZER = "?"
 
 
-def on_tiny(weights: Mapping[str, Sequence[str]], **n: int) -> EngineComparison:
+def on_tiny(weights: Mapping[str, Sequence[str]], n_prompt: int, n_gen: int, repeats: int) -> EngineComparison:
     """The embedded model in all types."""
-    return compare_engines({type: _tiny(type) for type in TYPES}, weights, **n)
+    files = {type: tiny_model() if type == REFERENCE else quantize("tiny", type) for type in TYPES}
+    return compare_engines(files, weights, n_prompt, n_gen, repeats)
 
 
-def _tiny(type: str) -> Path:
-    return tiny_model() if type == REFERENCE else quantize("tiny", type)
-
-
-def on_shape(
-    name: str, dimensions: Mapping[str, int], weights: Mapping[str, Sequence[str]], **n: int
-) -> EngineComparison:
-    """A shape in all types, each with synthetic weights of its own."""
-    return compare_engines({type: make_shape(name, type, **dimensions) for type in TYPES}, weights, **n)
+def on_shape(weights: Mapping[str, Sequence[str]], n_prompt: int, n_gen: int, repeats: int) -> EngineComparison:
+    """Two layers of Mistral 7B in all types, each with synthetic weights of its own."""
+    files = {type: make_shape("mistral-7b", type, n_layer=2, n_vocab=16384) for type in TYPES}
+    return compare_engines(files, weights, n_prompt, n_gen, repeats)
 
 
 def compare_engines(
@@ -84,11 +80,11 @@ def compare_engines(
         for turn in range(repeats):
             tokens = prompt(header.n_vocab, n_prompt, turn)
             expected = entrants[0].answered(tokens, n_gen)
-            for one in entrants[1:]:
-                one.answered(tokens, n_gen, expected)
+            for entrant in entrants[1:]:
+                entrant.answered(tokens, n_gen, expected)
         reference = llama[REFERENCE]
         common = common_fields(reference, reference.open(files[REFERENCE], settings), header)
-    return EngineComparison(**common, n_prompt=n_prompt, n_gen=n_gen, rows=tuple(one.row() for one in entrants))
+    return EngineComparison(**common, n_prompt=n_prompt, n_gen=n_gen, rows=tuple(entrant.row() for entrant in entrants))
 
 
 @dataclass
@@ -181,9 +177,7 @@ def write_safetensors(gguf: Path, folder: Path) -> None:
 
 RECIPES: Mapping[str, Recipe] = {
     "engines-tiny": partial(on_tiny, WEIGHTS, n_prompt=128, n_gen=32, repeats=15),
-    "engines-shape": partial(
-        on_shape, "mistral-7b", {"n_layer": 2, "n_vocab": 16384}, WITHOUT_MLX, n_prompt=128, n_gen=16, repeats=15
-    ),
+    "engines-shape": partial(on_shape, WITHOUT_MLX, n_prompt=128, n_gen=16, repeats=15),
 }
 
 if __name__ == "__main__":

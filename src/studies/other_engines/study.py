@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 from inferlab.measurement.base import Measurement
 from inferlab.prediction.link_rates import Rung, cited_rungs
 from inferlab.records import load
 from inferlab.units import GB
-from studies.other_engines.engine_choice import COMPUTED, REFUSED, SENT, EngineFacts, known_engines
+from studies.other_engines.engine_choice import COMPUTED, REFUSED, SENT, known_engines
 
-RAM, BUS, NARROW = "DDR5-5600, two channels", "PCIe 4.0, 16 lanes", "PCIe 4.0, 8 lanes"
+WAYS = {
+    "computed in RAM, DDR5-5600": "DDR5-5600, two channels",
+    "sent over PCIe 4.0, 16 lanes": "PCIe 4.0, 16 lanes",
+    "sent over PCIe 4.0, 8 lanes": "PCIe 4.0, 8 lanes",
+}
+"""How the part outside the card is read -> the link or memory that it crosses."""
 OUTSIDE_GB = 4
 """What lies outside the card in the page's example."""
 UNROUNDED = ("F16", "F16 exact", "float32", "fp32")
@@ -72,74 +77,44 @@ class EngineComparison(Measurement):
     rows: tuple[EngineRow, ...]
     missing: tuple[tuple[str, str, str], ...] = ()
 
-    def of(self, engine: str, weights: str) -> EngineRow:
+    def row(self, engine: str, weights: str) -> EngineRow:
         """The row of an engine with some weights."""
         return next(row for row in self.rows if (row.engine, row.weights) == (engine, weights))
 
 
+@cache
 def recorded() -> tuple[EngineComparison, EngineComparison]:
     """The embedded model, and two layers of Mistral 7B."""
     return load("epyc-2c/engines-tiny", EngineComparison), load("epyc-2c/engines-shape", EngineComparison)
 
 
+def ways() -> dict[str, Rung]:
+    """How the part outside the card is read, in words, and the link or memory that it crosses."""
+    rungs = {rung.name: rung for rung in cited_rungs()}
+    return {way: rungs[name] for way, name in WAYS.items()}
+
+
 def numbers() -> dict[str, float | int | str]:
-    """The numbers of the page *Which engine?*"""
-    return {**described_numbers(), **outside_numbers(), **compared_numbers()}
-
-
-def described_numbers() -> dict[str, int | str]:
-    """How many engines were described, and which of them do what."""
-    engines = known_engines().values()
+    """The numbers of the page *Which engine?*: engines as described, least times in ms, and recorded medians."""
+    engines, (ram, bus, narrow), (tiny, large) = known_engines().values(), ways().values(), recorded()
+    f16, vino = large.row("llama.cpp", "F16"), large.row("OpenVINO", "F16")
+    torch = large.row("transformers", "bfloat16")
     return {
         "engines": len(engines),
-        "n_computed": sum(one.larger == COMPUTED for one in engines),
-        "n_refused": sum(one.larger == REFUSED for one in engines),
-        "sent_titles": _titles(one for one in engines if one.larger == SENT),
-        "unbatched": _titles(one for one in engines if not one.batches),
-    }
-
-
-def _titles(engines: Iterable[EngineFacts]) -> str:
-    return ", ".join(one.title for one in engines)
-
-
-def outside_numbers() -> dict[str, float]:
-    """What OUTSIDE_GB outside the card cost in a pass at least, in milliseconds, and rates over each other."""
-    ram, bus, narrow = _rungs()
-    return {
+        "n_computed": sum(engine.larger == COMPUTED for engine in engines),
+        "n_refused": sum(engine.larger == REFUSED for engine in engines),
+        "sent_titles": ", ".join(engine.title for engine in engines if engine.larger == SENT),
+        "unbatched": ", ".join(engine.title for engine in engines if not engine.batches),
         "factor": ram.bytes_per_second / bus.bytes_per_second,
         "factor_narrow": ram.bytes_per_second / narrow.bytes_per_second,
         "ram_ms": 1e3 * ram.seconds(OUTSIDE_GB * GB),
         "bus_ms": 1e3 * bus.seconds(OUTSIDE_GB * GB),
         "bus_most": 1 / bus.seconds(OUTSIDE_GB * GB),
-    }
-
-
-def ways() -> dict[str, Rung]:
-    """How the part outside the card is read, in words, and the link or memory that it crosses."""
-    ram, bus, narrow = _rungs()
-    return {
-        "computed in RAM, DDR5-5600": ram,
-        "sent over PCIe 4.0, 16 lanes": bus,
-        "sent over PCIe 4.0, 8 lanes": narrow,
-    }
-
-
-def _rungs() -> tuple[Rung, Rung, Rung]:
-    found = {one.name: one for one in cited_rungs()}
-    return found[RAM], found[BUS], found[NARROW]
-
-
-def compared_numbers() -> dict[str, float | int]:
-    """The recorded comparisons: engines that agree, and medians of seconds over each other."""
-    tiny, large = recorded()
-    f16, vino = large.of("llama.cpp", "F16"), large.of("OpenVINO", "F16")
-    torch = large.of("transformers", "bfloat16")
-    whole = {row.engine for row in tiny.rows if row.weights in UNROUNDED and set(row.same) == {tiny.n_gen}}
-    return {
         "compared": len({row.engine for row in tiny.rows}),
-        "agreeing": len(whole),
-        "bits_gain": f16.step / large.of("llama.cpp", "Q4_0").step,
+        "agreeing": len(
+            {row.engine for row in tiny.rows if row.weights in UNROUNDED and set(row.same) == {tiny.n_gen}}
+        ),
+        "bits_gain": f16.step / large.row("llama.cpp", "Q4_0").step,
         "vino_behind": vino.step / f16.step,
         "vino_paired": median(a / b for a, b in zip(vino.step_seconds, f16.step_seconds, strict=True)),
         "torch_behind": torch.step / f16.step,

@@ -104,7 +104,7 @@ def with_openvino(request: Request) -> tuple[Generate, str]:
 
 
 def with_onnxruntime(request: Request) -> tuple[Generate, str]:
-    """From a folder of its own model builder; its cache has room for prompt and answer."""
+    """From a folder of its own model builder; its cache has space for prompt and answer."""
     import onnxruntime_genai
 
     config = onnxruntime_genai.Config(str(request.path))
@@ -113,7 +113,7 @@ def with_onnxruntime(request: Request) -> tuple[Generate, str]:
     model = onnxruntime_genai.Model(config)
 
     def generate(tokens: Sequence[int], n_gen: int) -> Answer:
-        length, found, times = len(tokens) + n_gen, [], []
+        length, answer, times = len(tokens) + n_gen, [], []
         parameters = onnxruntime_genai.GeneratorParams(model)
         parameters.set_search_options(min_length=length, max_length=length, do_sample=False)
         generator = onnxruntime_genai.Generator(model, parameters)
@@ -121,9 +121,9 @@ def with_onnxruntime(request: Request) -> tuple[Generate, str]:
         generator.append_tokens(list(tokens))
         for _ in range(n_gen):
             generator.generate_next_token()
-            found.append(int(generator.get_next_tokens()[0]))
+            answer.append(int(generator.get_next_tokens()[0]))
             times.append(time.perf_counter() - began)
-        return Answer(tuple(found), tuple(times))
+        return Answer(tuple(answer), tuple(times))
 
     return generate, f"ONNX Runtime GenAI {version('onnxruntime-genai')}"
 
@@ -137,12 +137,12 @@ def with_mlx(request: Request) -> tuple[Generate, str]:
     model, _ = load_model(request.path)
 
     def generate(tokens: Sequence[int], n_gen: int) -> Answer:
-        found, times = [], []
+        answer, times = [], []
         began = time.perf_counter()
         for token, _ in generate_step(mlx.core.array(list(tokens)), model, max_tokens=n_gen):
-            found.append(int(token))
+            answer.append(int(token))
             times.append(time.perf_counter() - began)
-        return Answer(tuple(found), tuple(times))
+        return Answer(tuple(answer), tuple(times))
 
     return generate, f"mlx-lm {version('mlx-lm')}, MLX {version('mlx')}"
 
@@ -167,7 +167,8 @@ def main() -> None:
     generate, told = OPENED[asked["engine"]](Request(**{**asked, "path": Path(asked["path"])}))
     reply(version=told)
     for line in sys.stdin:
-        reply(**generate(**json.loads(line))._asdict())
+        prompt = json.loads(line)
+        reply(**generate(prompt["tokens"], prompt["n_gen"])._asdict())
 
 
 if __name__ == "__main__":

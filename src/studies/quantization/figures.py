@@ -17,8 +17,9 @@ from studies.quantization.study import EVEN, LEAKED, MATRICES, MATRIX_NAMES, NON
 
 VISIBLE_ERROR = 0.15  # of the value: a smaller bar is hidden by its dot on an axis of several powers of ten
 LEAST_SHOWN = 1e-6  # nats: drawn in place of 0, which a logarithmic axis cannot show
-MATRIX_ROW_PIXELS, ROW_PIXELS = 24, 22
+ROW_PIXELS = 22
 KEPT, DROPPED = TEAL, GREY
+POWERS = {"type": "log", "dtick": 1, "exponentformat": "power"}
 MARKS = {
     NONE: (GREY, "circle-open"),
     RIGHT: (TEAL, "circle"),
@@ -33,160 +34,132 @@ MARKS = {
 
 def losses_with_matrix(losses: MatrixLosses) -> go.Figure:
     """Divergence of every type without a matrix and with the training text's, a row each, most bits on top."""
-    types = sorted(
-        dict.fromkeys((*losses.types(NONE), *losses.types(RIGHT))),
-        key=lambda type: -losses.bits_per_weight(_either(losses, type)),
+    every = {loss.type: loss for loss in losses.losses if loss.matrix in (NONE, RIGHT)}
+    bits = {type: losses.bits_per_weight(losses.loss(type, RIGHT) or loss) for type, loss in every.items()}
+    rows = {type: f"{type}, {bits[type]:.2f} bits" for type in sorted(every, key=lambda type: -bits[type])}
+    marks = {name: {type: loss for type in rows if (loss := losses.loss(type, name))} for name in (NONE, RIGHT)}
+    text = "; ".join(
+        f"{row}: "
+        + ", ".join(f"{MATRIX_NAMES[n]} {m[type].kl_divergence.value:.2g}" for n, m in marks.items() if type in m)
+        for type, row in rows.items()
     )
-    rows = {type: f"{type}, {losses.bits_per_weight(_either(losses, type)):.2f} bits" for type in types}
-    text = "; ".join(f"{rows[type]}: {_both_text(losses, type)}" for type in types)
     figure = blank(losses.badge, f"KL divergence from F16. {text}.", x="KL divergence, nats a token")
-    for type in types:
-        ends = [losses.of(type), losses.of(type, RIGHT)]
-        if None not in ends:
-            figure.add_scatter(
-                x=[one.kl_divergence.value for one in ends],
-                y=[rows[type]] * 2,
-                mode="lines",
-                line={"color": EDGE, "width": 3},
-                showlegend=False,
-                hoverinfo="skip",
-            )
-    for name in (NONE, RIGHT):
-        _add_losses(figure, [losses.of(type, name) for type in types if losses.of(type, name)], rows, name)
-    figure.update_xaxes(type="log", dtick=1, exponentformat="power")
-    return _rows(figure, list(rows.values()))
+    for type, row in rows.items():
+        ends = [known[type].kl_divergence.value for known in marks.values() if type in known]
+        if len(ends) == 2:
+            style = {"color": EDGE, "width": 3}
+            figure.add_scatter(x=ends, y=[row] * 2, mode="lines", line=style, showlegend=False, hoverinfo="skip")
+    for name, known in marks.items():
+        _add_losses(figure, list(known.values()), rows, name)
+    figure.update_xaxes(POWERS)
+    figure.update_layout(showlegend=True)
+    return _a_row_each(figure, list(rows.values()), 240 + 24 * len(rows))
 
 
 def losses_by_text(losses: MatrixLosses, types: Sequence[str]) -> go.Figure:
     """Divergence with the matrix of each text, and without one, in units of that with the training text's matrix."""
-    names = [name for name in (NONE, *MATRICES) if any(losses.of(type, name) for type in types)]
-    text = "; ".join(f"{type}: {_relative_text(losses, type, names)}" for type in types)
+    units = {type: losses.loss(type, RIGHT).kl_divergence.value for type in types}
+    marks = {name: [loss for type in types if (loss := losses.loss(type, name))] for name in (NONE, *MATRICES)}
+    text = "; ".join(
+        f"{type}: "
+        + ", ".join(
+            f"{MATRIX_NAMES[loss.matrix]} {loss.kl_divergence.value / units[type]:.2f}"
+            for known in marks.values()
+            for loss in known
+            if loss.type == type
+        )
+        for type in types
+    )
     figure = blank(
         losses.badge,
         f"KL divergence relative to that with the matrix of the training text. {text}.",
         x="KL divergence, training text = 1",
     )
-    for name in names:
-        own = [losses.of(type, name) for type in types if losses.of(type, name)]
-        units = [losses.of(one.type, RIGHT).kl_divergence.value for one in own]
-        _add_losses(figure, own, {type: type for type in types}, name, units)
+    for name, known in marks.items():
+        if known:
+            _add_losses(figure, known, {type: type for type in types}, name, units)
     figure.add_vline(1, line={"color": EDGE, "width": 2})
-    figure = _rows(figure, list(types))
-    figure.update_layout(height=figure.layout.height + 20 * len(types) + 60)
-    return figure
-
-
-def _relative_text(losses: MatrixLosses, type: str, names: Sequence[str]) -> str:
-    unit = losses.of(type, RIGHT).kl_divergence.value
-    ratios = {name: losses.of(type, name).kl_divergence.value / unit for name in names if losses.of(type, name)}
-    return ", ".join(f"{MATRIX_NAMES[name]} {ratio:.2f}" for name, ratio in ratios.items())
-
-
-def _either(losses: MatrixLosses, type: str) -> Loss:
-    return losses.of(type, RIGHT) or losses.of(type)
-
-
-def _both_text(losses: MatrixLosses, type: str) -> str:
-    ends = {MATRIX_NAMES[name]: losses.of(type, name) for name in (NONE, RIGHT)}
-    return ", ".join(f"{name} {one.kl_divergence.value:.2g}" for name, one in ends.items() if one)
+    figure.update_layout(showlegend=True)
+    return _a_row_each(figure, list(types), 300 + 44 * len(types))
 
 
 def _add_losses(
-    figure: go.Figure, losses: Sequence[Loss], rows: Mapping[str, str], name: str, units: Sequence[float] | None = None
+    figure: go.Figure,
+    losses: Sequence[Loss],
+    rows: Mapping[str, str],
+    name: str,
+    units: Mapping[str, float] | None = None,
 ) -> None:
     """One matrix's losses in their rows, in nats or in the given units of nats."""
     colour, symbol = MARKS[name]
-    units, values = units or [1.0] * len(losses), [one.kl_divergence for one in losses]
+    values = [[part / (units[loss.type] if units else 1.0) for part in loss.kl_divergence] for loss in losses]
     figure.add_scatter(
-        x=[value.value / unit for value, unit in zip(values, units, strict=True)],
-        y=[rows[one.type] for one in losses],
+        x=[value for value, _ in values],
+        y=[rows[loss.type] for loss in losses],
         mode="markers",
         name=MATRIX_NAMES[name],
         marker={"color": colour, "symbol": symbol, "size": 11, "line": {"width": 2, "color": colour}},
-        error_x={
-            "array": [value.standard_error / unit for value, unit in zip(values, units, strict=True)],
-            "color": colour,
-            "width": 0,
-        },
-        customdata=[(*one.kl_divergence, 100 * one.same_top_share.value) for one in losses],
+        error_x={"array": [error for _, error in values], "color": colour, "width": 0},
+        customdata=[(*loss.kl_divergence, 100 * loss.same_top_share.value) for loss in losses],
         hovertemplate="%{y}: %{customdata[0]:.3g} ± %{customdata[1]:.1g} nats, same top token %{customdata[2]:.1f} %"
         f"<extra>{MATRIX_NAMES[name]}</extra>",
     )
 
 
-def _rows(figure: go.Figure, names: list[str]) -> go.Figure:
-    figure.update_layout(showlegend=True, height=240 + MATRIX_ROW_PIXELS * len(names))
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=names, autorange="reversed")
-    return figure
-
-
 def published_mix_rates(table: PublishedTable) -> go.Figure:
     """Rates relative to F16 from a published table, with its standard deviations."""
-    base = table.rows["F16"]
-    gains = {mix: base["bits_per_weight"] / row["bits_per_weight"] for mix, row in table.rows.items()}
+    base, names = table.rows["F16"], list(table.rows)
     text = "; ".join(
         f"{mix} decode {row['decode'] / base['decode']:.2f}, prefill {row['prefill'] / base['prefill']:.2f}"
         for mix, row in table.rows.items()
     )
     figure = blank(f"cited: {table.title}", f"Published rates relative to F16: {text}.", x="rate relative to F16")
-    for of, colour in (("decode", DECODE), ("prefill", PREFILL)):
-        figure.add_scatter(
-            x=[row[of] / base[of] for row in table.rows.values()],
-            y=list(table.rows),
-            name=of,
-            mode="markers",
-            marker={"size": 7, "color": colour},
-            error_x={"array": [row[f"{of}_sd"] / base[of] for row in table.rows.values()], "color": colour, "width": 8},
-        )
-    _bytes_marks(figure, gains)
-    figure.update_layout(showlegend=True)
-    figure.update_xaxes(rangemode="tozero")
-    return _a_row_each(figure, list(table.rows))
-
-
-def _bytes_marks(figure: go.Figure, gains: Mapping[str, float]) -> None:
+    for phase, colour in (("decode", DECODE), ("prefill", PREFILL)):
+        rates, errors = ([row[key] / base[phase] for row in table.rows.values()] for key in (phase, f"{phase}_sd"))
+        error_x, marker = {"array": errors, "color": colour, "width": 8}, {"size": 7, "color": colour}
+        figure.add_scatter(x=rates, y=names, name=phase, mode="markers", marker=marker, error_x=error_x)
     figure.add_scatter(
-        x=list(gains.values()),
-        y=list(gains),
+        x=[base["bits_per_weight"] / row["bits_per_weight"] for row in table.rows.values()],
+        y=names,
         name="if only bytes counted",
         mode="markers",
         marker={"symbol": "line-ns-open", "size": 16, "color": DROPPED, "line": {"width": 2}},
     )
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(rangemode="tozero")
+    return _a_row_each(figure, names)
 
 
-def _a_row_each(figure: go.Figure, names: list[str]) -> go.Figure:
+def _a_row_each(figure: go.Figure, names: Sequence[str], height: int | None = None) -> go.Figure:
     """One row for each name, the first on top: a name is read at its row on a phone too."""
-    figure.update_layout(height=figure.layout.height - 180 + ROW_PIXELS * len(names))
+    figure.update_layout(height=height or figure.layout.height - 180 + ROW_PIXELS * len(names))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=names, autorange="reversed")
     return figure
 
 
 def fidelity(losses: Losses) -> go.Figure:
     """Mean KL divergence in nats per token of each file or cache type; error bars if one exceeds its dot."""
-    found = losses.by_name
-    text = "; ".join(
-        f"{name} {one.kl_divergence.value:.2g} ± {one.kl_divergence.standard_error:.1g}" for name, one in found.items()
-    )
-    largest = max(one.kl_divergence.standard_error / one.kl_divergence.value for one in found.values())
-    shown = {"array": [one.kl_divergence.standard_error for one in found.values()], "color": KEPT}
+    means = {name: file.kl_divergence for name, file in losses.by_name.items()}
+    text = "; ".join(f"{name} {mean.value:.2g} ± {mean.standard_error:.1g}" for name, mean in means.items())
+    largest = max(mean.standard_error / mean.value for mean in means.values())
     hidden = "" if largest > VISIBLE_ERROR else f"; standard errors of at most {100 * largest:.1f} %, inside the dots"
     figure = blank(losses.badge + hidden, f"KL divergence from F16: {text}.", x="KL divergence, nats a token")
     figure.add_scatter(
-        x=[one.kl_divergence.value for one in found.values()],
-        y=list(found),
+        x=[mean.value for mean in means.values()],
+        y=list(means),
         mode="markers",
         name="mean",
         marker={"size": 11, "color": KEPT},
-        error_x=None if hidden else shown,
+        error_x=None if hidden else {"array": [mean.standard_error for mean in means.values()], "color": KEPT},
         customdata=[
-            (one.kl_divergence.standard_error, one.perplexity.value, 100 * one.same_top_share.value)
-            for one in found.values()
+            (file.kl_divergence.standard_error, file.perplexity.value, 100 * file.same_top_share.value)
+            for file in losses.by_name.values()
         ],
         hovertemplate="%{y}: %{x:.2g} ± %{customdata[0]:.1g} nats, perplexity %{customdata[1]:.3f}, "
         "same top token %{customdata[2]:.1f} %<extra></extra>",
     )
-    figure.update_xaxes(type="log", dtick=1, exponentformat="power")
-    return _a_row_each(figure, list(found))
+    figure.update_xaxes(POWERS)
+    return _a_row_each(figure, list(means))
 
 
 def pareto(rows: Sequence[Row], badge: str) -> go.Figure:
@@ -223,15 +196,15 @@ def pareto(rows: Sequence[Row], badge: str) -> go.Figure:
         customdata=[row.tensor_bytes / GIB for row in known],
         hovertemplate="%{text}: %{customdata:.2f} GiB, %{x:.1f} tokens/s, KLD %{y:.2g}<extra></extra>",
     )
-    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
+    figure.update_yaxes(POWERS)
     figure.update_layout(height=540, margin={"b": 190})
     return figure
 
 
 def type_choices(made: Sequence[Choice], badge: str | None = None) -> go.Figure:
     """KL divergence against bytes of weights and cache, a point for each choice; 0 is drawn as 1e-6."""
-    values = [(one.n_bytes / MIB, max(one.fidelity.kl_divergence.value, LEAST_SHOWN)) for one in made]
-    text = "; ".join(f"{one.name} {x:.2f} MiB, KLD {y:.2g}" for one, (x, y) in zip(made, values, strict=True))
+    values = [(choice.n_bytes / MIB, max(choice.fidelity.kl_divergence.value, LEAST_SHOWN)) for choice in made]
+    text = "; ".join(f"{choice.name} {x:.2f} MiB, KLD {y:.2g}" for choice, (x, y) in zip(made, values, strict=True))
     figure = blank(
         badge,
         f"Choices of types for weights and cache: {text or 'none yet'}.",
@@ -245,8 +218,8 @@ def type_choices(made: Sequence[Choice], badge: str | None = None) -> go.Figure:
         textposition="top center",
         text=[str(number) for number in range(1, len(made) + 1)],
         marker={"size": 11, "color": KEPT},
-        customdata=[one.name for one in made],
+        customdata=[choice.name for choice in made],
         hovertemplate="%{customdata}: %{x:.2f} MiB, KLD %{y:.2g}<extra>choice %{text}</extra>",
     )
-    figure.update_yaxes(type="log", dtick=1, exponentformat="power")
+    figure.update_yaxes(POWERS)
     return figure

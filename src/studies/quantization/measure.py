@@ -9,7 +9,7 @@ from pathlib import Path
 
 from inferlab.engine.protocol import ignore_progress
 from inferlab.engine.quantize import WITHOUT_SEARCH, quantize
-from inferlab.measurement.fidelity import Fidelity, fidelities
+from inferlab.measurement.fidelity import fidelities
 from inferlab.measurement.run import Run, measure
 from inferlab.model.find import cache_folder, tiny_imatrix
 from inferlab.model.quant_mixes import NEEDS_IMATRIX
@@ -55,23 +55,26 @@ def matrix_losses(tried: Mapping[str, Sequence[str]], n_chunks: int | None = Non
     Raises ModelNotFound for a matrix that the embedded model does not have.
     """
     wanted = [(type, matrix) for matrix, types in tried.items() for type in types if _is_made(type, matrix)]
-    made = [_quantized(type, matrix) for type, matrix in track(wanted, len(wanted), "quantizing")]
-    compared = fidelities([(file, None) for file in made], "tiny", n_chunks=n_chunks)
-    found, first = dict(zip(wanted, compared, strict=True)), compared[0]
+    files = [_quantized(type, matrix) for type, matrix in track(wanted, len(wanted), "quantizing")]
+    compared = dict(zip(wanted, fidelities([(file, None) for file in files], "tiny", n_chunks=n_chunks), strict=True))
+    losses = []
+    for (type, matrix), file in compared.items():
+        without = compared.get((type, NONE)) if matrix else None
+        estimates = file.kl_divergence, file.log_perplexity_ratio, file.same_top_share
+        change = file.change_from(without) if without else None
+        losses.append(Loss(type, matrix, file.model.tensor_bytes, *estimates, change))
     return MatrixLosses(
-        model=first.reference,
-        machine=first.machine,
+        model=file.reference,
+        machine=file.machine,
         date=date.today().isoformat(),
-        n_tokens=first.n_tokens,
-        losses=tuple(_loss(*key, one, found.get((key[0], NONE))) for key, one in found.items()),
+        n_tokens=file.n_tokens,
+        losses=tuple(losses),
     )
 
 
 def _is_made(type: str, matrix: str) -> bool:
     """Whether llama.cpp makes the file, and uses the matrix for it."""
-    if matrix:
-        return type != MXFP4 and type not in WITHOUT_SEARCH
-    return type not in NEEDS_IMATRIX
+    return type != MXFP4 and type not in WITHOUT_SEARCH if matrix else type not in NEEDS_IMATRIX
 
 
 def _quantized(type: str, matrix: str) -> Path:
@@ -80,12 +83,6 @@ def _quantized(type: str, matrix: str) -> Path:
         path = cache_folder() / f"tiny-{MXFP4}.gguf"
         return quantize("tiny", "MXFP4_MOE", path, ignore_progress, tensor_types=MXFP4_TENSORS)
     return quantize("tiny", type, imatrix=tiny_imatrix(matrix) if matrix else None, progress=ignore_progress)
-
-
-def _loss(type: str, matrix: str, found: Fidelity, without: Fidelity | None) -> Loss:
-    change = found.change_from(without) if matrix and without else None
-    estimates = found.kl_divergence, found.log_perplexity_ratio, found.same_top_share
-    return Loss(type, matrix, found.model.tensor_bytes, *estimates, change)
 
 
 def measure_mix(mix: str) -> Run:

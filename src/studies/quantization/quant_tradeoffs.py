@@ -7,8 +7,10 @@ joins them by the name of the type.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize
@@ -50,31 +52,27 @@ class Row:
     run: Run | None
 
     @property
-    def kl_divergence(self) -> float | None:
-        return self.fidelity.kl_divergence.value if self.fidelity else None
-
-    @property
-    def tensor_bytes(self) -> int | None:
-        """Bytes of the weights of the timed model."""
-        return self.run.model.tensor_bytes if self.run else None
-
-    @property
-    def decode_tokens_per_second(self) -> float | None:
-        return self.run.decode_tokens_per_second if self.run else None
-
-    @property
     def known(self) -> bool:
-        """Whether divergence, bytes and decode rate are all known."""
-        return None not in (self.kl_divergence, self.tensor_bytes, self.decode_tokens_per_second)
+        """Whether both were measured."""
+        return None not in (self.fidelity, self.run)
+
+    @property
+    def kl_divergence(self) -> float:
+        return self.fidelity.kl_divergence.value
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of the weights of the timed model."""
+        return self.run.model.tensor_bytes
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        return self.run.decode_tokens_per_second
 
     def beats(self, other: Row) -> bool:
         """Whether divergence and decode rate are both at least as good as the other's, and one is better."""
-        ours, theirs = self._worse_when_larger, other._worse_when_larger
+        ours, theirs = ((row.kl_divergence, -row.decode_tokens_per_second) for row in (self, other))
         return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
-
-    @property
-    def _worse_when_larger(self) -> tuple[float, float]:
-        return self.kl_divergence, -self.decode_tokens_per_second
 
 
 def type_losses(model: str | Path | None = None, types: Sequence[str] = TYPES, n_chunks: int | None = None) -> Losses:
@@ -84,8 +82,8 @@ def type_losses(model: str | Path | None = None, types: Sequence[str] = TYPES, n
     """
     full = find_model(model)
     files = {name: quantize(full, name) for name in types}
-    found = fidelities([(file, None) for file in files.values()], full, n_chunks=n_chunks)
-    return Losses(dict(zip(files, found, strict=True)))
+    compared = fidelities([(file, None) for file in files.values()], full, n_chunks=n_chunks)
+    return Losses(dict(zip(files, compared, strict=True)))
 
 
 def cache_losses(
@@ -95,30 +93,19 @@ def cache_losses(
 
     Each case runs in an engine of its own, because llama.cpp reads from its environment whether to rotate.
     """
-    found: dict[str, Fidelity] = {}
+    by_name: dict[str, Fidelity] = {}
     for suffix, environment in (("", {}), (", plain", ROTATION_OFF)):
-        engine = LlamaEngine(environment=environment)
-        try:
+        with closing(LlamaEngine(environment=environment)) as engine:
             cases = [(model, Settings(type_k=kind, type_v=kind, flash_attn="on")) for kind in types]
             compared = fidelities(cases, model, n_chunks=n_chunks, engine=engine)
-            found |= zip((kind + suffix for kind in types), compared, strict=True)
-        finally:
-            engine.close()
-    return Losses(found)
+            by_name |= zip((kind + suffix for kind in types), compared, strict=True)
+    return Losses(by_name)
 
 
 def type_rates(
-    shape: str = "qwen2.5-0.5b",
-    types: Sequence[str] = ("F16", "Q8_0", "Q4_K_M"),
-    n_prompt: int = 64,
-    n_gen: int = 8,
-    repeats: int = 3,
-    **size: int,
+    shape: str, types: Sequence[str], n_prompt: int, n_gen: int, repeats: int = 3, **size: Any
 ) -> dict[str, Run]:
-    """Prefill and decode of a published model's shape in each type; the files are made once, in the cache folder.
-
-    `size` changes the shape, such as n_layer.
-    """
+    """Prefill and decode of a published model's shape in each type; `size` changes the shape, such as n_layer."""
     files = {name: make_shape(shape, name, **size) for name in types}
     return {name: measure(file, None, n_prompt, n_gen, repeats) for name, file in files.items()}
 
@@ -208,5 +195,5 @@ def choose(
     settings = Settings(type_k=type_k, type_v=type_v, flash_attn="on")
     header = read_gguf(file)
     cache = kv_cache_bytes(header, settings.but(n_ctx=header.n_ctx_train))
-    found = fidelity(file, full, settings=settings, n_chunks=n_chunks, engine=engine)
-    return Choice(type, settings, header.tensor_bytes + cache, found, Path(imatrix).stem if imatrix else "")
+    lost = fidelity(file, full, settings=settings, n_chunks=n_chunks, engine=engine)
+    return Choice(type, settings, header.tensor_bytes + cache, lost, Path(imatrix).stem if imatrix else "")

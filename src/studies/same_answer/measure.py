@@ -12,8 +12,9 @@ from datetime import date
 from functools import partial
 from typing import Any, NamedTuple
 
-from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
+from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.session import default_engine, this_machine
+from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.http_client import whole_answer
 from inferlab.measurement.same_answer import Compared, n_same, pieces, same_answers
 from inferlab.model.find import held_out_text, tiny_model
@@ -63,15 +64,17 @@ IN_BACKEND: Mapping[str, Asked] = {
 def served_answers(requests: Mapping[str, Asked], n_prompts: int, n_prompt: int, n_gen: int) -> ServedAnswers:
     """Send each request twice for `n_prompts` consecutive pieces of the held-out text; compare token by token.
 
-    Raises EngineUnavailable without llama-server.
+    The compared one always goes to slot 0. Raises EngineUnavailable without llama-server.
     """
     path, engine = tiny_model(), default_engine()
     engine.open_vocabulary(path)
     prompts = pieces(engine.tokenize(held_out_text()), n_prompts, n_prompt)
     settings = Settings(n_seq_max=N_SLOTS, n_ctx=N_SLOTS * 2 * (n_prompt + n_gen))
     with llama_server(path, settings) as server:
-        client = _Client(server, prompts, n_gen)
-        found = tuple(Compared(name, (), client.compare(one)) for name, one in requests.items())
+        compared = tuple(
+            Compared(name, (), tuple(n_same(*_pair(server, asked, prompts, n, n_gen)) for n in range(n_prompts)))
+            for name, asked in requests.items()
+        )
         return ServedAnswers(
             model=read_gguf(path).card(),
             settings=server.settings,
@@ -80,39 +83,34 @@ def served_answers(requests: Mapping[str, Asked], n_prompts: int, n_prompt: int,
             buffers=server.buffers,
             n_prompt=n_prompt,
             n_gen=n_gen,
-            compared=found,
+            compared=compared,
         )
 
 
-class _Client:
-    """Sends the pairs of requests, the compared one always to slot 0."""
+def _pair(
+    server: LlamaServer, asked: Asked, prompts: Sequence[Sequence[int]], number: int, n_gen: int
+) -> tuple[list[int], list[int]]:
+    """Tokens of both answers to one prompt."""
+    prompt = prompts[number]
+    first = _answer(server, prompt, 0, n_gen, asked.body)
+    with ThreadPoolExecutor(1 + asked.beside) as threads:
+        for slot in range(1, 1 + asked.beside):
+            other = prompts[(number + slot) % len(prompts)]
+            threads.submit(_answer, server, other, slot, 2 * n_gen, GREEDY)
+        return first, threads.submit(_answer, server, prompt, 0, n_gen, {**asked.body, **asked.more}).result()
 
-    def __init__(self, server: LlamaServer, prompts: Sequence[Sequence[int]], n_gen: int) -> None:
-        self.server, self.prompts, self.n_gen = server, prompts, n_gen
 
-    def compare(self, asked: Asked) -> tuple[int, ...]:
-        """For each prompt, tokens of the two answers that agree from the beginning."""
-        return tuple(n_same(*self._pair(asked, number)) for number in range(len(self.prompts)))
-
-    def _pair(self, asked: Asked, number: int) -> tuple[list[int], list[int]]:
-        prompt = self.prompts[number]
-        first = self._answer(prompt, 0, self.n_gen, **asked.body)
-        others = [self.prompts[(number + k) % len(self.prompts)] for k in range(1, 1 + asked.beside)]
-        with ThreadPoolExecutor(1 + asked.beside) as threads:
-            for slot, other in enumerate(others, 1):
-                threads.submit(self._answer, other, slot, 2 * self.n_gen, **GREEDY)
-            return first, threads.submit(self._answer, prompt, 0, self.n_gen, **{**asked.body, **asked.more}).result()
-
-    def _answer(self, prompt: Sequence[int], slot: int, n_gen: int, **more: Any) -> list[int]:
-        body = {
-            "prompt": list(prompt),
-            "n_predict": n_gen,
-            "id_slot": slot,
-            "ignore_eos": True,
-            "return_tokens": True,
-            "cache_prompt": False,
-        } | more
-        return whole_answer(HOST, self.server.port, "/completion", body)["tokens"]
+def _answer(server: LlamaServer, prompt: Sequence[int], slot: int, n_gen: int, more: Mapping[str, Any]) -> list[int]:
+    body = {
+        "prompt": list(prompt),
+        "n_predict": n_gen,
+        "id_slot": slot,
+        "ignore_eos": True,
+        "return_tokens": True,
+        "cache_prompt": False,
+        **more,
+    }
+    return whole_answer(LOOPBACK_ADDRESS, server.port, "/completion", body)["tokens"]
 
 
 RECIPES: Mapping[str, Recipe] = {

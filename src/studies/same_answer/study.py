@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from inferlab.measurement.same_answer import Compared, SameAnswers
+from inferlab.measurement.same_answer import SameAnswers
 from inferlab.records import load
 
 THREADS, QUANTIZED = "1 thread, not 2", "1 thread, not 2, KV cache in q8_0"
@@ -20,6 +21,7 @@ SERVED = {
     "greedy_kept": "greedy, prompt kept in the slot",
 }
 """Name of a number -> the pairs of requests whose different answers it counts."""
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class ServedAnswers(SameAnswers):
     made_with = "llama-server over HTTP"
 
 
+@cache
 def recorded() -> tuple[SameAnswers, ServedAnswers]:
     """Both sides of each change in this process, and pairs of requests to a llama-server."""
     return load("epyc-2c/same-answers", SameAnswers), load("epyc-2c/served-answers", ServedAnswers)
@@ -41,60 +44,52 @@ def again_numbers() -> dict[str, int | str]:
     return {
         "again_date": again.date,
         "first_date": before.date,
-        "again_other": sum(one != again.of(one.change) for one in before.compared),
+        "again_other": sum(first != again.change(first.change) for first in before.compared),
         "again_changes": len(again.compared),
     }
 
 
 def numbers() -> dict[str, int | str]:
     """The numbers of the page *The same answer twice*."""
-    found, served = recorded()
-    n, pieces = len(found.of(THREADS).n_same), found.of(PIECES)
+    here, served = recorded()
+    n, pieces = len(here.change(THREADS).n_same), here.change(PIECES)
     return {
         "n": n,
-        "n_prompt": found.n_prompt,
-        "n_gen": found.n_gen,
-        "cpu": found.machine.cpu,
-        "commit": found.machine.llama_cpp_commit.removesuffix("-dirty"),
+        "n_prompt": here.n_prompt,
+        "n_gen": here.n_gen,
+        "cpu": here.machine.cpu,
+        "commit": here.machine.llama_cpp_commit.removesuffix("-dirty"),
         "repeated": n - served.n_other_answers(SERVED["again"]),
         "repeated_beside": n - served.n_other_answers(SERVED["beside"]),
-        "first": found.of(THREADS).first_other,
-        "threads_bits": found.of(THREADS).n_other_bits,
-        "without": found.of(WITHOUT).n_other_bits,
-        "quantized": found.of(QUANTIZED).n_other_bits,
+        "first": here.change(THREADS).first_other,
+        "threads_bits": here.change(THREADS).n_other_bits,
+        "without": here.change(WITHOUT).n_other_bits,
+        "quantized": here.change(QUANTIZED).n_other_bits,
         "pieces": pieces.n_other_bits,
         "scored": len(pieces.nats_apart),
-        "pieces_answers": found.n_other_answers(PIECES),
+        "pieces_answers": here.n_other_answers(PIECES),
         **{key: served.n_other_answers(name) for key, name in SERVED.items()},
     }
 
 
-def bits_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def bits_table() -> Table:
     """Heads and rows: for each change, the costs of tokens that differ, and the answers."""
-    found, _ = recorded()
-    heads = "changed", "other bits", "from token", "most, nats", "other answers"
-    return heads, [_bits_row(one, found) for one in found.compared]
+    here, _ = recorded()
+    rows = []
+    for compared in here.compared:
+        n_scored, other = len(compared.nats_apart), compared.n_other_bits
+        bits = f"{other} of {n_scored}" if n_scored else "not scored"
+        most = f"{max(compared.nats_apart):.1g}" if other else "–"
+        answers = f"{here.n_other_answers(compared.change)} of {len(compared.n_same)}"
+        rows.append((compared.change, bits, str(compared.first_other or "–"), most, answers))
+    return ("changed", "other bits", "from token", "most, nats", "other answers"), rows
 
 
-def _bits_row(one: Compared, found: SameAnswers) -> Sequence[str]:
-    n_scored = len(one.nats_apart)
-    return (
-        one.change,
-        f"{one.n_other_bits} of {n_scored}" if n_scored else "not scored",
-        str(one.first_other or "–"),
-        f"{max(one.nats_apart):.1g}" if one.n_other_bits else "–",
-        f"{found.n_other_answers(one.change)} of {len(one.n_same)}",
-    )
-
-
-def served_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def served_table() -> Table:
     """Heads and rows: for each second request, the answers that differ, and the earliest place."""
     _, served = recorded()
-    return ("second request", "other answers", "earliest difference, token"), [
-        (
-            one.change,
-            f"{served.n_other_answers(one.change)} of {len(one.n_same)}",
-            str(1 + min(one.n_same)) if min(one.n_same) < served.n_gen else "–",
-        )
-        for one in served.compared
-    ]
+    rows = []
+    for compared in served.compared:
+        answers, least = f"{served.n_other_answers(compared.change)} of {len(compared.n_same)}", min(compared.n_same)
+        rows.append((compared.change, answers, str(1 + least) if least < served.n_gen else "–"))
+    return ("second request", "other answers", "earliest difference, token"), rows

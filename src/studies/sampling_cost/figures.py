@@ -13,15 +13,17 @@ from studies.sampling_cost.study import SPLIT, BenchmarkPrograms
 COLOURS = {"decode": DECODE, "server's loop": GREY, "streaming": TEAL, "sampling": PURPLE, "way to the client": OLIVE}
 
 
-def token_split(found: BenchmarkPrograms, requests: Sequence[str] = SPLIT) -> go.Figure:
+def token_split(programs: BenchmarkPrograms, requests: Sequence[str] = SPLIT) -> go.Figure:
     """A bar for each kind of request, in microseconds for a token; a part that is no longer than noise is left out."""
-    parts = {name: {part: 1e6 * s for part, s in found.token_parts(name).items()} for name in requests}
-    text = "; ".join(f"{name}: {_words(one)}" for name, one in parts.items())
-    figure = blank(common_badge([found]), f"Microseconds of a token over HTTP. {text}.", x="microseconds for a token")
+    parts = {name: {part: 1e6 * s for part, s in programs.token_parts(name).items()} for name in requests}
+    text = "; ".join(f"{name}: {_words(seconds)}" for name, seconds in parts.items())
+    figure = blank(
+        common_badge([programs]), f"Microseconds of a token over HTTP. {text}.", x="microseconds for a token"
+    )
     for part, colour in COLOURS.items():
         figure.add_bar(
             y=list(parts),
-            x=[max(0.0, one[part]) for one in parts.values()],
+            x=[max(0.0, seconds[part]) for seconds in parts.values()],
             orientation="h",
             name=part,
             marker_color=colour,

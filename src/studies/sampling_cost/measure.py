@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,14 +19,16 @@ from typing import Any
 
 from inferlab.engine import openmp
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
+from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.programs import FOLDER
 from inferlab.engine.protocol import Engine, entries_of
 from inferlab.engine.session import default_engine
+from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.base import common_fields, with_context
 from inferlab.measurement.batching import batched_decode
 from inferlab.measurement.http_client import stream, whole_answer
 from inferlab.measurement.run import measure
+from inferlab.measurement.turns import alternating, in_turns
 from inferlab.model.find import held_out_text, tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
@@ -68,7 +71,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
 """Fields of llama-server's /completion; the rest are its defaults. `default again` is the control."""
 
 
-Dimensions = Mapping[str, int] | None
+Dimensions = Mapping[str, Any] | None
 
 
 def file_of(dimensions: Dimensions) -> Path:
@@ -78,38 +81,36 @@ def file_of(dimensions: Dimensions) -> Path:
 
 def chains(works: Sequence[tuple[Dimensions, int]]) -> tuple[Sampling, ...]:
     """Every chain on each model so many times; every fifth of the decode steps is kept."""
-    found = [sample_times(file_of(dimensions), FLASH, repeats=repeats) for dimensions, repeats in works]
-    return tuple(replace(one, decode_seconds=one.decode_seconds[::5]) for one in found)
+    measured = [sample_times(file_of(dimensions), FLASH, repeats=repeats) for dimensions, repeats in works]
+    return tuple(replace(sampling, decode_seconds=sampling.decode_seconds[::5]) for sampling in measured)
 
 
 def allocators(names: Sequence[str], turns: int) -> tuple[Sampling, Sampling]:
     """Chains on sharp logits in turns by two engines: malloc as it is, and with KEEP_FREED (glibc on Linux)."""
     path, chosen = file_of({}), chains_named(*names)
-    found: tuple[list[Sampling], list[Sampling]] = ([], [])
+    once = partial(sample_times, path, FLASH, chosen, (SHARP,), 1)
     with closing(LlamaEngine()) as plain, closing(LlamaEngine(environment=KEEP_FREED)) as kept:
-        for turn in range(turns + 1):
-            for side in (0, 1) if turn % 2 == 0 else (1, 0):
-                found[side].append(sample_times(path, FLASH, chosen, (SHARP,), 1, (plain, kept)[side]))
-    return _joined(found[0][1:], {}), _joined(found[1][1:], KEEP_FREED)
+        first, second = in_turns(once, (plain, kept), range(turns + 1))
+    return _joined(first[1:], {}), _joined(second[1:], KEEP_FREED)
 
 
-def _joined(found: Sequence[Sampling], allocator: Mapping[str, str]) -> Sampling:
+def _joined(samplings: Sequence[Sampling], allocator: Mapping[str, str]) -> Sampling:
     """The turns of one engine as one measurement; the first turn starts the engine and is left out."""
     each = [
-        replace(one, seconds=tuple(turn.chains[i].seconds[0] for turn in found))
-        for i, one in enumerate(found[0].chains)
+        replace(chain, seconds=tuple(turn.chains[i].seconds[0] for turn in samplings))
+        for i, chain in enumerate(samplings[0].chains)
     ]
-    steps = tuple(round(step, 7) for turn in found for step in turn.decode_seconds)
-    return replace(found[0], chains=tuple(each), decode_seconds=steps, allocator=dict(allocator))
+    steps = tuple(round(step, 7) for turn in samplings for step in turn.decode_seconds)
+    return replace(samplings[0], chains=tuple(each), decode_seconds=steps, allocator=dict(allocator))
 
 
 def programs(dimensions: Dimensions, n_prompt: int, n_gen: int, turns: int) -> BenchmarkPrograms:
     """Prefill and decode by this library and the two programs of `make tools`, one after the other, `turns` times."""
-    path, rates = file_of(dimensions), {}
-    for _ in range(turns):
-        for ask in (_of_this_book, _of_llama_bench, _of_batched_bench):
-            for name, rate in ask(path, n_prompt, n_gen).items():
-                rates.setdefault(name, []).append(rate)
+    path = file_of(dimensions)
+    rates: dict[str, list[float]] = defaultdict(list)
+    for ask in alternating((_of_this_book, _of_llama_bench, _of_batched_bench), range(turns)):
+        for name, rate in ask(path, n_prompt, n_gen).items():
+            rates[name].append(rate)
     return _record(path, n_prompt, n_gen, rates)
 
 
@@ -145,7 +146,7 @@ def _of_batched_bench(path: Path, n_prompt: int, n_gen: int) -> dict[str, float]
 
 def _printed(name: str, *arguments: object) -> list[dict[str, Any]]:
     """The JSON objects that a program of llama.cpp printed, one on each line."""
-    command, environment = [FOLDER / name, *map(str, arguments)], openmp.bounded(os.environ)
+    command, environment = [str(FOLDER / name), *map(str, arguments)], openmp.bounded(os.environ)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -157,7 +158,8 @@ def beside_server(
 
     The prompt is the beginning of the embedded model's held-out text. Needs the programs that `make tools` compiles.
     """
-    path, engine, rates = file_of(dimensions), default_engine(), {}
+    path, engine = file_of(dimensions), default_engine()
+    rates: dict[str, list[float]] = defaultdict(list)
     settings = with_context(SETTINGS, n_prompt, n_gen)
     engine.open(path, settings)
     prompt = engine.tokenize(held_out_text())[:n_prompt]
@@ -167,14 +169,14 @@ def beside_server(
         for _ in range(turns):
             once = measure(path, settings, n_prompt, n_gen, repeats=1, progress=False)
             # llama-bench decodes n_gen tokens, the server after the first n_gen - 1
-            rates.setdefault(BENCH, []).extend(_bench(path, "-fa", "auto", "-p", 0, "-n", n_gen - 1, "-d", n_prompt))
-            rates.setdefault("this book", []).append(once.decode_tokens_per_second)
+            rates[BENCH].extend(_bench(path, "-fa", "auto", "-p", 0, "-n", n_gen - 1, "-d", n_prompt))
+            rates["this book"].append(once.decode_tokens_per_second)
             for name, more in requests.items():
                 for of, rate in client.rates(more).items():
-                    rates.setdefault(of.format(name), []).append(rate)
+                    rates[of.format(name)].append(rate)
         limited = {name: more for name, more in requests.items() if {"grammar", "json_schema"} & set(more)}
         changed = {name: client.changed(engine, more) for name, more in limited.items()}
-    rounded = {name: [round(one, 3) for one in each] for name, each in rates.items()}
+    rounded = {name: [round(rate, 3) for rate in each] for name, each in rates.items()}
     return _record(path, n_prompt, n_gen, rounded, changed)
 
 
@@ -183,8 +185,8 @@ def _record(
 ) -> BenchmarkPrograms:
     engine = default_engine()
     common = common_fields(engine, engine.open(path, with_context(SETTINGS, n_prompt, n_gen)), read_gguf(path))
-    found = {name: tuple(each) for name, each in rates.items()}
-    return BenchmarkPrograms(**common, n_prompt=n_prompt, n_gen=n_gen, rates=found, changed=dict(changed))
+    kept = {name: tuple(each) for name, each in rates.items()}
+    return BenchmarkPrograms(**common, n_prompt=n_prompt, n_gen=n_gen, rates=kept, changed=dict(changed))
 
 
 class _Client:
@@ -192,7 +194,7 @@ class _Client:
 
     def __init__(self, server: LlamaServer, prompt: Sequence[int], n_gen: int) -> None:
         self.server, self.n_gen = server, n_gen
-        self.body = {
+        self.body: dict[str, Any] = {
             "prompt": list(prompt),
             "n_predict": n_gen,
             "ignore_eos": True,
@@ -204,8 +206,8 @@ class _Client:
         """Tokens per second of one answer: by the server, by the client, and of its prefill."""
         body = {"stream": True, **self.body, **more}
         if not body["stream"]:
-            return _of_server(whole_answer(HOST, self.server.port, "/completion", body)["timings"])
-        events = stream(HOST, self.server.port, "/completion", body).events
+            return _of_server(whole_answer(LOOPBACK_ADDRESS, self.server.port, "/completion", body)["timings"])
+        events = stream(LOOPBACK_ADDRESS, self.server.port, "/completion", body).events
         with_text = [event for event in events if not event.data["stop"]]
         n_after = with_text[-1].data["tokens_predicted"] - with_text[0].data["tokens_predicted"]
         seconds = with_text[-1].seconds - with_text[0].seconds
@@ -214,7 +216,7 @@ class _Client:
     def changed(self, engine: Engine, more: Mapping[str, Any]) -> float:
         """Share of a greedy answer's tokens that are not the likeliest at their place."""
         body = {**self.body, **more, **GREEDY, "return_tokens": True}
-        answer = whole_answer(HOST, self.server.port, "/completion", body)["tokens"]
+        answer = whole_answer(LOOPBACK_ADDRESS, self.server.port, "/completion", body)["tokens"]
         known = [*self.body["prompt"], *answer]
         first = len(known) - len(answer)
         engine.keep(0)

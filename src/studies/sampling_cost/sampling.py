@@ -125,7 +125,7 @@ def sample_times(
     with engine.exclusive():
         opening = engine.open(path, with_context(settings or Settings(), N_PROMPT, 1))
         prompt = engine.random_prompt(N_PROMPT)
-        found = [engine.sample(prompt, list(chains.values()), exponent, repeats) for exponent in exponents]
+        sampled = [engine.sample(prompt, list(chains.values()), exponent, repeats) for exponent in exponents]
         header = read_gguf(path)
         return Sampling(
             **common_fields(engine, opening, header),
@@ -133,10 +133,10 @@ def sample_times(
             n_prompt=N_PROMPT,
             chains=tuple(
                 ChainTimes(name, tuple(samplers), exponent, tuple(round(one, 8) for one in seconds))
-                for exponent, (every, _) in zip(exponents, found, strict=True)
+                for exponent, (every, _) in zip(exponents, sampled, strict=True)
                 for (name, samplers), seconds in zip(chains.items(), every, strict=True)
             ),
-            decode_seconds=tuple(step for _, steps in found for step in steps),
+            decode_seconds=tuple(step for _, steps in sampled for step in steps),
         )
 
 
@@ -144,9 +144,9 @@ def require_sampling(samplers: Sequence[Sampler]) -> None:
     """Refuse values that llama.cpp would take for others. Raises InvalidSettings, which says for which."""
     for name, values in samplers:
         for (what, least, most, silently), value in zip(RANGES.get(name, ()), values, strict=False):
-            if not least <= value <= most:
+            if not least <= float(value) <= most:
                 upper = "or more" if most == INFINITE else f"to {most:g}"
-                said = f"{what}={value:g} must be {least:g} {upper}. llama.cpp would {silently}."
+                said = f"{what}={float(value):g} must be {least:g} {upper}. llama.cpp would {silently}."
                 raise InvalidSettings(f"{said} Give a value in the range.")
         if name in ("grammar", "grammar_check") and "root" not in str(values[0]):
             raise InvalidSettings(

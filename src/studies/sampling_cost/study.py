@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import median
 
 from inferlab.engine.protocol import Sampler
 from inferlab.errors import InvalidSettings
 from inferlab.facts import cited_facts
 from inferlab.measurement.base import Measurement
-from inferlab.measurement.paired import ratio_text
-from inferlab.records import load
-from inferlab.statistics import median_interval
+from inferlab.records import load, load_all
+from inferlab.statistics import Comparison, compared
 
 Table = tuple[Sequence[str], list[Sequence[str]]]
 
@@ -78,9 +78,9 @@ class Sampling(Measurement):
 
     def samples(self, name: str, exponent: float = SHARP) -> tuple[float, ...]:
         """Seconds of every call of a chain. Raises InvalidSettings for one that was not measured."""
-        for one in self.chains:
-            if (one.name, one.exponent) == (name, exponent):
-                return one.seconds
+        for chain in self.chains:
+            if (chain.name, chain.exponent) == (name, exponent):
+                return chain.seconds
         raise InvalidSettings(f"There is no chain {name!r} on logits of exponent {exponent} in this measurement.")
 
     def seconds(self, name: str, exponent: float = SHARP) -> float:
@@ -138,10 +138,9 @@ class BenchmarkPrograms(Measurement):
         lost = {part: median(self.lost_seconds(*pair)) for part, pair in steps.items()}
         return {"decode": self.token_seconds(BENCH), **lost}
 
-    def against_default(self, name: str) -> tuple[float, ...]:
+    def against_default(self, name: str) -> Comparison:
         """Turn by turn, the rate that the server reports of a request over that of its default samplers."""
-        pairs = zip(self.rates[SERVER.format(DEFAULT)], self.rates[SERVER.format(name)], strict=True)
-        return tuple(after / before for before, after in pairs)
+        return compared(self.rates[SERVER.format(DEFAULT)], self.rates[SERVER.format(name)])
 
 
 def share(seconds: float, step_seconds: float) -> float:
@@ -149,9 +148,10 @@ def share(seconds: float, step_seconds: float) -> float:
     return seconds / (step_seconds + seconds)
 
 
+@cache
 def recorded() -> tuple[Sampling, ...]:
     """Every chain on the embedded model and on shapes with larger vocabularies, the smallest first."""
-    return tuple(sorted(load("epyc-2c/sampling", Sampling), key=lambda one: one.n_vocab))
+    return tuple(sorted(load_all("epyc-2c/sampling", Sampling), key=lambda sampling: sampling.n_vocab))
 
 
 def shown() -> tuple[Sampling, Sampling, Sampling]:
@@ -160,6 +160,7 @@ def shown() -> tuple[Sampling, Sampling, Sampling]:
     return tiny, usual, large
 
 
+@cache
 def servers() -> dict[str, BenchmarkPrograms]:
     """The server beside llama-bench: `tiny`, the embedded model, and `shape`, one layer with Llama 3's vocabulary."""
     return {key: load(f"epyc-2c/server-and-bench-{key}", BenchmarkPrograms) for key in ("tiny", "shape")}
@@ -180,7 +181,9 @@ def numbers() -> dict[str, float | int | str]:
 def chain_numbers() -> dict[str, float | int | str]:
     """Samplers alone: shares and differences in percent, seconds in the units of the keys."""
     _, usual, large = shown()
-    apart = [abs(one.seconds(name) / one.seconds(DEFAULT) - 1) for one in recorded() for name in CONTROLS]
+    apart = [
+        abs(sampling.seconds(name) / sampling.seconds(DEFAULT) - 1) for sampling in recorded() for name in CONTROLS
+    ]
     added = large.seconds("repeat penalty") - large.seconds(DEFAULT)
     return {
         "usual_vocab": usual.n_vocab,
@@ -219,31 +222,30 @@ def grammar_numbers() -> dict[str, float | str]:
 def malloc_numbers() -> dict[str, float | str]:
     """A grammar before top-k in another run, with malloc as it is and with its two variables."""
     _, usual, _ = shown()
-    plain, kept = load("epyc-2c/sampling-malloc", Sampling)
-    pairs = zip(plain.samples(BEFORE), kept.samples(BEFORE), strict=True)
+    plain, kept = load_all("epyc-2c/sampling-malloc", Sampling)
     return {
         "before_share_slow": 100 * share(plain.seconds(BEFORE), usual.step_seconds),
         "malloc_plain_ms": 1e3 * plain.seconds(BEFORE),
         "malloc_kept_ms": 1e3 * kept.seconds(BEFORE),
-        "malloc_ratio": _verdict([after / before for before, after in pairs]),
+        "malloc_ratio": compared(plain.samples(BEFORE), kept.samples(BEFORE)).text,
     }
 
 
 def server_numbers() -> dict[str, float | int | str]:
     """The server beside llama-bench: differences and shares in percent, seconds in the units of the keys."""
-    found = servers()
-    changed = found["tiny"].changed
+    programs = servers()
+    changed = programs["tiny"].changed
     return {
-        "turns": min(len(one.rates[BENCH]) for one in found.values()),
+        "turns": min(len(record.rates[BENCH]) for record in programs.values()),
         "changed_words": 100 * changed["grammar of words"],
         "changed_json": 100 * changed["JSON schema"],
-        **{f"{key}_{name}": value for key, one in found.items() for name, value in _over_bench(one).items()},
+        **{f"{key}_{name}": value for key, record in programs.items() for name, value in _over_bench(record).items()},
     }
 
 
-def _over_bench(found: BenchmarkPrograms) -> dict[str, float | str]:
-    bench, client = found.token_seconds(BENCH), found.token_seconds(CLIENT.format(DEFAULT))
-    parts = {part: seconds for part, seconds in found.token_parts(DEFAULT).items() if part != "decode"}
+def _over_bench(programs: BenchmarkPrograms) -> dict[str, float | str]:
+    bench, client = programs.token_seconds(BENCH), programs.token_seconds(CLIENT.format(DEFAULT))
+    parts = {part: seconds for part, seconds in programs.token_parts(DEFAULT).items() if part != "decode"}
     largest = max(parts, key=parts.__getitem__)
     return {
         "over": 100 * (client / bench - 1),
@@ -259,15 +261,11 @@ def backend_numbers() -> dict[str, int | str]:
     answers = load("epyc-2c/backend-answers")
     n_prompts = len(answers.compared[0].n_same)
     return {
-        **{f"{key}_backend": _verdict(one.against_default(BACKEND)) for key, one in servers().items()},
+        **{f"{key}_backend": programs.against_default(BACKEND).text for key, programs in servers().items()},
         "n_prompts": n_prompts,
         "greedy_same": n_prompts - answers.n_other_answers("greedy, sampled in the backend"),
         "drawn_same": n_prompts - answers.n_other_answers("default, sampled in the backend"),
     }
-
-
-def _verdict(ratios: Sequence[float]) -> str:
-    return ratio_text(median(ratios), median_interval(ratios))
 
 
 def reported_numbers() -> dict[str, float]:
@@ -294,38 +292,34 @@ def reported_numbers() -> dict[str, float]:
 
 def chain_table() -> Table:
     """Heads and rows: microseconds of chains, and their share of a token, over the size of the vocabulary."""
-    sharp = ("repeat penalty", "repeat penalty after top-k", "DRY", "only typical-p")
-    first = _chain_rows((DEFAULT, "only top-k", "only the draw", "top-k off"))
-    flat = ("top-k off, flat", *(_cell(one, "top-k off", FLAT) for one in shown()))
-    return _chain_heads(), [*first, flat, *_chain_rows(sharp)]
+    first = DEFAULT, "only top-k", "only the draw", "top-k off"
+    last = "repeat penalty", "repeat penalty after top-k", "DRY", "only typical-p"
+    return _chains({**dict.fromkeys(first, SHARP), "top-k off, flat": FLAT, **dict.fromkeys(last, SHARP)})
 
 
 def grammar_table() -> Table:
     """Heads and rows: the same with a grammar, on sharp logits."""
-    return _chain_heads(), _chain_rows((DEFAULT, ALLOWED, REJECTED, BEFORE))
+    return _chains(dict.fromkeys((DEFAULT, ALLOWED, REJECTED, BEFORE), SHARP))
 
 
-def _chain_heads() -> Sequence[str]:
-    return ("chain", *(f"{one.n_vocab:,d}" for one in shown()))
-
-
-def _chain_rows(names: Sequence[str]) -> list[Sequence[str]]:
-    return [(name, *(_cell(one, name, SHARP) for one in shown())) for name in names]
-
-
-def _cell(one: Sampling, name: str, exponent: float) -> str:
-    return f"{1e6 * one.seconds(name, exponent):,.0f} ({100 * one.share(name, exponent):.1f} %)"
+def _chains(exponents: Mapping[str, float]) -> Table:
+    """A row for each chain, on logits of its exponent."""
+    rows: list[Sequence[str]] = []
+    for title, exponent in exponents.items():
+        asked = title.removesuffix(", flat"), exponent
+        cells = (
+            f"{1e6 * sampling.seconds(*asked):,.0f} ({100 * sampling.share(*asked):.1f} %)" for sampling in shown()
+        )
+        rows.append((title, *cells))
+    return ("chain", *(f"{sampling.n_vocab:,d}" for sampling in shown())), rows
 
 
 def request_table() -> Table:
     """Heads and rows: rates of requests over those with the default samplers in the same turn, with intervals."""
-    found = servers()
-    return ("request", "embedded model", "shape of one layer"), [_request_row(name, found) for name in COMPARED]
-
-
-def _request_row(name: str, found: Mapping[str, BenchmarkPrograms]) -> Sequence[str]:
-    turns = [one.against_default(name) for one in found.values()]
-    return (name, *("{:.3g} ({:.3g} to {:.3g})".format(median(one), *median_interval(one)) for one in turns))
+    records = servers()
+    return ("request", "embedded model", "shape of one layer"), [
+        (name, *(programs.against_default(name).range_text for programs in records.values())) for name in COMPARED
+    ]
 
 
 def share_table() -> Table:

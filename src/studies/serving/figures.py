@@ -39,18 +39,23 @@ from studies.serving.study import (
     Series,
     WatchedServing,
     longest_pause,
+    ttft_by_length,
 )
 
 SMALLEST_MS = 1.0
 ARM_PIXELS = 70
 
 
-def request_clock(one: HttpServing) -> go.Figure:
+def request_clock(serving: HttpServing) -> go.Figure:
     """Each request as a bar over time: the wait for a slot, then prefill, then decode."""
-    known = [reply for reply in one.replies if reply.queue_seconds is not None]
-    text = "; ".join(map(_clock_text, known))
-    alt = f"{len(known)} requests to a server with {one.settings.n_seq_max} slots: {text}."
-    figure = blank(one.badge, alt, x="seconds since the first request was sent")
+    known = [reply for reply in serving.replies if reply.queue_seconds is not None]
+    text = "; ".join(
+        f"queue {seconds_text(reply.queue_seconds)}, prefill {seconds_text(reply.prefill_seconds)}, "
+        f"decode {seconds_text(reply.decode_seconds)}"
+        for reply in known
+    )
+    alt = f"{len(known)} requests to a server with {serving.settings.n_seq_max} slots: {text}."
+    figure = blank(serving.badge, alt, x="seconds since the first request was sent")
     parts = {
         "queue": (GREY, [r.sent_seconds for r in known], [r.queue_seconds for r in known]),
         "prefill": (PREFILL, [r.launched_seconds for r in known], [r.prefill_seconds for r in known]),
@@ -71,11 +76,6 @@ def request_clock(one: HttpServing) -> go.Figure:
     return figure
 
 
-def _clock_text(reply: HttpReply) -> str:
-    times = map(seconds_text, (reply.queue_seconds, reply.prefill_seconds, reply.decode_seconds))
-    return "queue {}, prefill {}, decode {}".format(*times)
-
-
 def http_waits(servings: Sequence[HttpServing]) -> go.Figure:
     """Time to the first token and queue wait against users who send at the same moment: medians of all requests."""
     by_users = _by_users(servings)
@@ -91,8 +91,8 @@ def http_waits(servings: Sequence[HttpServing]) -> go.Figure:
         x="users who send at the same moment",
         y="milliseconds",
     )
-    for name, found, colour in (("first token", first, PREFILL), ("queue wait", queue, GREY)):
-        _samples(figure, found, name, colour)
+    for name, values, colour in (("first token", first, PREFILL), ("queue wait", queue, GREY)):
+        _samples(figure, values, name, colour)
     return _over_users(figure, list(by_users))
 
 
@@ -101,7 +101,7 @@ def http_rates(servings: Sequence[HttpServing]) -> go.Figure:
     each = {
         n: [r.tokens_per_second for r in replies if r.tokens_per_second] for n, replies in _by_users(servings).items()
     }
-    total = {n: [one.tokens_per_second for one in servings if len(one.replies) == n] for n in each}
+    total = {n: [wave.tokens_per_second for wave in servings if len(wave.replies) == n] for n in each}
     figure = blank(
         common_badge(servings),
         "Tokens per second in the median: "
@@ -116,13 +116,13 @@ def http_rates(servings: Sequence[HttpServing]) -> go.Figure:
 
 
 def _by_users(servings: Sequence[HttpServing]) -> dict[int, list[HttpReply]]:
-    sizes = sorted({len(one.replies) for one in servings})
-    return {n: [reply for one in servings if len(one.replies) == n for reply in one.replies] for n in sizes}
+    sizes = sorted({len(wave.replies) for wave in servings})
+    return {n: [reply for wave in servings if len(wave.replies) == n for reply in wave.replies] for n in sizes}
 
 
-def _samples(figure: go.Figure, found: Mapping[int, Sequence[float]], name: str, colour: str) -> None:
-    every = [(n, value) for n, values in found.items() for value in values]
-    samples_and_medians(figure, every, [(n, median(values)) for n, values in found.items()], name, colour)
+def _samples(figure: go.Figure, by_size: Mapping[int, Sequence[float]], name: str, colour: str) -> None:
+    every = [(n, value) for n, values in by_size.items() for value in values]
+    samples_and_medians(figure, every, [(n, median(values)) for n, values in by_size.items()], name, colour)
 
 
 def _over_users(figure: go.Figure, sizes: Sequence[int]) -> go.Figure:
@@ -134,21 +134,19 @@ def _over_users(figure: go.Figure, sizes: Sequence[int]) -> go.Figure:
 
 def ttft_over_http(servings: Sequence[HttpServing]) -> go.Figure:
     """Time to the first token against prompt length, both logarithmic; CLAIMED_MS is drawn as a band."""
-    found: dict[int, list[float]] = {}
-    for one in servings:
-        found.setdefault(one.replies[0].request.n_prompt, []).append(1e3 * one.replies[0].ttft_seconds)
-    sizes, highest = sorted(found), max(map(max, found.values()))
+    milliseconds = ttft_by_length(servings)
+    sizes, highest = sorted(milliseconds), max(map(max, milliseconds.values()))
     figure = blank(
         common_badge(servings),
         "Time to the first token against prompt length: "
-        + "; ".join(f"{n} tokens {seconds_text(median(found[n]) / 1e3)}" for n in sizes)
+        + "; ".join(f"{n} tokens {seconds_text(median(milliseconds[n]) / 1e3)}" for n in sizes)
         + ".",
         x="prompt tokens",
         y="first token, ms",
     )
     figure.add_hrect(*CLAIMED_MS, fillcolor=GREY, opacity=0.2, line_width=0)
     heading(figure, "gray: what is claimed, {:g} to {:g} ms".format(*CLAIMED_MS))
-    _samples(figure, {n: found[n] for n in sizes}, "first token", PREFILL)
+    _samples(figure, {n: milliseconds[n] for n in sizes}, "first token", PREFILL)
     figure.update_xaxes(type="log", tickvals=tick_values(sizes, log=True))
     marks = [mark for mark in LOG_MARKS if SMALLEST_MS <= mark <= 2 * highest]
     figure.update_yaxes(type="log", tickvals=marks, ticktext=[f"{mark:g}" for mark in marks])
@@ -161,12 +159,12 @@ def running_answers(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
     figure = blank(
         common_badge(list(middle.values())),
         "Tokens of running answers beside a long prompt. Longest pause: "
-        + "; ".join(f"{name} {seconds_text(longest_pause(one))}" for name, one in middle.items())
+        + "; ".join(f"{name} {seconds_text(longest_pause(wave))}" for name, wave in middle.items())
         + ".",
         x="seconds since the long prompt was sent",
     )
     names = [name.replace(", ", "<br>") for name in middle]
-    longs = [one.replies[-1] for one in middle.values()]
+    longs = [wave.replies[-1] for wave in middle.values()]
     figure.add_bar(
         y=names,
         x=[long.ttft_seconds for long in longs],
@@ -179,9 +177,9 @@ def running_answers(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
         hovertemplate="%{x:.2f} s",
     )
     marks = [
-        (at - one.replies[-1].sent_seconds, name)
-        for name, one in zip(names, middle.values(), strict=True)
-        for reply in one.replies[:-1]
+        (at - wave.replies[-1].sent_seconds, name)
+        for name, wave in zip(names, middle.values(), strict=True)
+        for reply in wave.replies[:-1]
         for at in reply.event_seconds
     ]
     figure.add_scatter(
@@ -201,7 +199,7 @@ def running_answers(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
 def longest_pauses(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
     """For each server the longest pause of the running answers and the long prompt's first token: each run a point."""
     figure = blank(
-        common_badge([one for several in arms.values() for one in several]),
+        common_badge([wave for several in arms.values() for wave in several]),
         "Beside a long prompt, medians: "
         + "; ".join(
             f"{name}: longest pause of a running answer {seconds_text(median(map(longest_pause, several)))}, "
@@ -214,10 +212,10 @@ def longest_pauses(arms: Mapping[str, Sequence[HttpServing]]) -> go.Figure:
     names = [name.replace(", ", "<br>") for name in arms]
     what = {
         "longest pause between two tokens": (longest_pause, DECODE),
-        "first token of the long prompt": (lambda one: one.replies[-1].ttft_seconds, PURPLE),
+        "first token of the long prompt": (lambda wave: wave.replies[-1].ttft_seconds, PURPLE),
     }
     for label, (of, colour) in what.items():
-        every = [(name, of(one)) for name, several in zip(names, arms.values(), strict=True) for one in several]
+        every = [(name, of(wave)) for name, several in zip(names, arms.values(), strict=True) for wave in several]
         middle = [(name, median(map(of, several))) for name, several in zip(names, arms.values(), strict=True)]
         samples_and_medians(figure, every, middle, label, colour)
     figure.update_layout(showlegend=True)
@@ -240,44 +238,41 @@ PANELS = (
 """Title of each panel -> name of each query in it, with its name in the legend and its colour."""
 
 
-def dashboard(one: WatchedServing) -> go.Figure:
+def dashboard(serving: WatchedServing) -> go.Figure:
     """Requests, answer tokens per second and the gauge of the rate, over the time of the requests."""
-    figure = blank(one.badge, _alt(one))
+    figure = blank(serving.badge, _alt(serving))
     heights = [PANEL_PIXELS] * len(PANELS)
     inside = sum(heights) + GAP_PIXELS * (len(PANELS) - 1)
     figure.set_subplots(rows=len(PANELS), cols=1, shared_xaxes=True, vertical_spacing=GAP_PIXELS / inside)
     margin = figure.layout.margin
     figure.update_layout(height=inside + TOP_PIXELS + margin.b, margin_t=TOP_PIXELS, showlegend=True, legend_y=1.07)
     for row, (title, queries) in enumerate(PANELS, 1):
-        _panel(figure, row, title, [(*shown, one.of(name)) for name, shown in queries.items()])
-    _line(figure, 2, "tokens that the clients got", DECODE, _seen(one), "dot")
-    highest = max(max(one.of(name).values, default=0) for name in ("answers", "calls"))
-    figure.update_yaxes(from_zero(max(highest, *_seen(one).values), 0, 3), row=2, col=1)
-    figure.update_xaxes(range=[0, one.seconds], zeroline=False)
+        for name, shown in queries.items():
+            _line(figure, row, *shown, serving.series_of(name))
+        highest = max(max(serving.series_of(name).values, default=0) for name in queries)
+        figure.update_yaxes(from_zero(highest, 0, 3), row=row, col=1)
+        figure.add_annotation(
+            text=title,
+            showarrow=False,
+            font={"size": 12},
+            xref="paper",
+            x=0,
+            xanchor="left",
+            yref=f"y{row if row > 1 else ''} domain",
+            y=1,
+            yanchor="bottom",
+        )
+    _line(figure, 2, "tokens that the clients got", DECODE, _seen(serving), "dot")
+    highest = max(max(serving.series_of(name).values, default=0) for name in ("answers", "calls"))
+    figure.update_yaxes(from_zero(max(highest, *_seen(serving).values), 0, 3), row=2, col=1)
+    figure.update_xaxes(range=[0, serving.seconds], zeroline=False)
     figure.update_xaxes(title_text="seconds since the first request", row=len(PANELS), col=1)
     return figure
 
 
-def _seen(one: WatchedServing) -> Series:
-    at = [STEP_SECONDS * i for i in range(1 + int(one.seconds / STEP_SECONDS))]
-    return Series("", tuple(at), one.tokens_seen(at))
-
-
-def _panel(figure: go.Figure, row: int, title: str, lines: Sequence[tuple[str, str, Series]]) -> None:
-    for name, colour, series in lines:
-        _line(figure, row, name, colour, series)
-    figure.update_yaxes(from_zero(max(max(s.values, default=0) for *_, s in lines), 0, 3), row=row, col=1)
-    figure.add_annotation(
-        text=title,
-        showarrow=False,
-        font={"size": 12},
-        xref="paper",
-        x=0,
-        xanchor="left",
-        yref=f"y{row if row > 1 else ''} domain",
-        y=1,
-        yanchor="bottom",
-    )
+def _seen(serving: WatchedServing) -> Series:
+    at = [STEP_SECONDS * i for i in range(1 + int(serving.seconds / STEP_SECONDS))]
+    return Series("", tuple(at), serving.tokens_seen(at))
 
 
 def _line(figure: go.Figure, row: int, name: str, colour: str, series: Series, dash: str = "solid") -> None:
@@ -293,12 +288,13 @@ def _line(figure: go.Figure, row: int, name: str, colour: str, series: Series, d
     )
 
 
-def _alt(one: WatchedServing) -> str:
-    most = {name: max(one.of(name).values, default=0) for name in QUERIES}
+def _alt(serving: WatchedServing) -> str:
+    most = {name: max(serving.series_of(name).values, default=0) for name in QUERIES}
     return (
-        f"{len(one.replies)} requests to a server in {one.seconds:.0f} s, scraped every {one.interval_seconds:g} s. "
+        f"{len(serving.replies)} requests to a server in {serving.seconds:.0f} s, "
+        f"scraped every {serving.interval_seconds:g} s. "
         f"At most {most['running']:.0f} run and {most['waiting']:.0f} wait. Answer tokens per second over "
-        f"{WINDOW_SECONDS} s: the clients got at most {max(_seen(one).values):.0f}, the rate of the counter is at most "
-        f"{most['answers']:.0f}, decode calls times running requests at most {most['calls']:.0f}. "
+        f"{WINDOW_SECONDS} s: the clients got at most {max(_seen(serving).values):.0f}, the rate of the counter is at "
+        f"most {most['answers']:.0f}, decode calls times running requests at most {most['calls']:.0f}. "
         f"Prompt tokens per second are at most {most['prompts']:.0f}. The gauge is at most {most['gauge']:.0f}."
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
 
-from studies.serving.study import HttpReply, HttpServing, recorded
+from studies.serving.study import HttpReply, waves_of
 
 FEW, MANY = 1, 8
 """Users whose requests are compared."""
@@ -47,19 +47,10 @@ def server_rate(reply: HttpReply) -> float:
     return (reply.n_tokens - 1) / reply.server_decode_seconds
 
 
-def gaps_ms(replies: Sequence[HttpReply]) -> list[float]:
-    """The times between two events of each answer."""
-    return [1e3 * pause for r in replies for pause in r.pauses]
-
-
-def p99(values: Sequence[float]) -> float:
-    """The 99th percentile."""
-    return quantiles(values, n=100)[98]
-
-
-def waves_of(n: int) -> list[HttpServing]:
-    """The recorded waves of n users."""
-    return [wave for wave in recorded("users") if len(wave.replies) == n]
+def gaps_ms(replies: Sequence[HttpReply]) -> tuple[float, float]:
+    """The 99th percentile and the largest of the times between two events of each answer."""
+    gaps = [1e3 * pause for r in replies for pause in r.pauses]
+    return quantiles(gaps, n=100)[98], max(gaps)
 
 
 def groups() -> dict[str, list[HttpReply]]:
@@ -69,41 +60,41 @@ def groups() -> dict[str, list[HttpReply]]:
         ordered = sorted(wave.replies, key=lambda r: r.launched_seconds)
         first += ordered[: wave.settings.n_seq_max]
         waited += ordered[wave.settings.n_seq_max :]
-    one = [reply for wave in waves_of(FEW) for reply in wave.replies]
-    return {"one": one, "eight": first + waited, "first": first, "waited": waited}
+    alone = [reply for wave in waves_of(FEW) for reply in wave.replies]
+    return {"one": alone, "eight": first + waited, "first": first, "waited": waited}
 
 
 def numbers() -> dict[str, float | int]:
     """The numbers of *One answer, several numbers* on the page *Which tool for what*: medians of each group."""
-    found = groups()
-    ttft, factor = (_medians(of, found) for of in (ttft_ms, tpot_factor))
-    gaps = gaps_ms(found["eight"])
+    replies = groups()
+    ttft, factor = (_medians(of, replies) for of in (ttft_ms, tpot_factor))
+    gap_p99, gap_most = gaps_ms(replies["eight"])
     return {
         "factor_waited": factor["waited"],
         "factor_one": factor["one"],
         **{f"ttft_{name}_s": ttft[name] / 1e3 for name in ("first", "waited")},
         **{f"ttft_factor_{name}": ttft[name] / ttft["one"] for name in ("first", "waited")},
         "whole_gain": 100 * (_whole_rate(MANY) / _whole_rate(FEW) - 1),
-        "gap_p99": p99(gaps),
-        "gap_most": max(gaps),
-        "n_gen": found["one"][0].n_tokens,
+        "gap_p99": gap_p99,
+        "gap_most": gap_most,
+        "n_gen": replies["one"][0].n_tokens,
         "slots": waves_of(MANY)[0].settings.n_seq_max,
     }
 
 
 def formulas_table() -> tuple[Sequence[str], list[Sequence[str | float]]]:
     """Heads and rows: a number of each program for each group, and whether it contains the queue."""
-    found = groups()
+    by_group = groups()
     heads = "number", "1 user", "8 users", "first 4", "last 4", "contains the queue"
-    gaps = {name: gaps_ms(replies) for name, replies in found.items()}
-    whole = {name: _whole_rate(FEW if name == "one" else MANY) for name in found}
+    gaps_p99, gaps_most = zip(*map(gaps_ms, by_group.values()), strict=True)
+    whole = {name: _whole_rate(FEW if name == "one" else MANY) for name in by_group}
     return heads, [
-        ("TTFT at the client, ms", *_medians(ttft_ms, found).values(), "yes"),
-        ("TPOT of guidellm, ms", *_medians(guidellm_tpot_ms, found).values(), "yes"),
-        ("TPOT of vLLM, ms", *_medians(vllm_tpot_ms, found).values(), "no"),
-        ("gap, p99, ms", *map(p99, gaps.values()), "no"),
-        ("gap, longest, ms", *map(max, gaps.values()), "no"),
-        ("server's own rate, tokens/s", *_medians(server_rate, found).values(), "no"),
+        ("TTFT at the client, ms", *_medians(ttft_ms, by_group).values(), "yes"),
+        ("TPOT of guidellm, ms", *_medians(guidellm_tpot_ms, by_group).values(), "yes"),
+        ("TPOT of vLLM, ms", *_medians(vllm_tpot_ms, by_group).values(), "no"),
+        ("gap, p99, ms", *gaps_p99, "no"),
+        ("gap, longest, ms", *gaps_most, "no"),
+        ("server's own rate, tokens/s", *_medians(server_rate, by_group).values(), "no"),
         ("whole run, tokens/s", *whole.values(), "mixed in"),
     ]
 
@@ -120,8 +111,8 @@ def program_numbers(programs: Any) -> dict[str, float | int]:
     }
 
 
-def _medians(of: Callable[[HttpReply], float], found: Mapping[str, Sequence[HttpReply]]) -> dict[str, float]:
-    return {name: median(map(of, replies)) for name, replies in found.items()}
+def _medians(of: Callable[[HttpReply], float], by_group: Mapping[str, Sequence[HttpReply]]) -> dict[str, float]:
+    return {name: median(map(of, replies)) for name, replies in by_group.items()}
 
 
 def _whole_rate(n: int) -> float:

@@ -9,10 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from urllib.request import urlopen
 
-from inferlab.engine.llama_server import HOST, llama_server
+from inferlab.engine.llama_server import llama_server
+from inferlab.machine import LOOPBACK_ADDRESS
+from inferlab.measurement.turns import in_turns
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 from studies import recipes
@@ -26,57 +29,18 @@ from studies.serving.over_http import (
     users,
 )
 from studies.serving.prometheus import watching
-from studies.serving.study import ARMS, QUERIES, WINDOW_SECONDS, HttpRequest, HttpServing, Series, WatchedServing
+from studies.serving.study import ARMS, QUERIES, WINDOW_SECONDS, HttpRequest, HttpServing, WatchedServing
 
 
 def _model() -> Path:
     return make_shape("llama-3.2-1b", "Q4_K_M", n_layer=4, n_vocab=8192)
 
 
-def _slots(n: int, n_ctx: int) -> Settings:
-    return Settings(n_seq_max=n, n_ctx=n_ctx)
-
-
-# --- requests in turns ------------------------------------------------------------------------
-
-
-def order(n: int, every_seconds: float, n_slots: int, n_ctx: int, repeats: int) -> tuple[HttpServing, ...]:
-    """Requests one after another; the last one asks to be the first."""
-    return serve_in_turns([one_after_another(n, every_seconds)], _model(), [Served(_slots(n_slots, n_ctx))], repeats)
-
-
-def at_once(
-    counts: Sequence[int], n_prompt: int, n_gen: int, n_slots: int, n_ctx: int, repeats: int
+def shape_in_turns(
+    waves: Sequence[Sequence[HttpRequest]], servers: Sequence[Served], repeats: int
 ) -> tuple[HttpServing, ...]:
-    """Different numbers of users who send at the same moment."""
-    sent = [users(n, n_prompt, n_gen) for n in counts]
-    return serve_in_turns(sent, _model(), [Served(_slots(n_slots, n_ctx))], repeats)
-
-
-def long_prompt(sizes: Sequence[tuple[int, int]], n_slots: int, n_ctx: int, repeats: int) -> tuple[HttpServing, ...]:
-    """A long prompt beside running answers, with several pairs of n_batch and n_ubatch."""
-    settings = [_slots(n_slots, n_ctx).but(n_batch=n_batch, n_ubatch=n_ubatch) for n_batch, n_ubatch in sizes]
-    return serve_in_turns([beside_long_prompt()], _model(), list(map(Served, settings)), repeats)
-
-
-def lengths(n_prompts: Sequence[int], n_gen: int, n_ctx: int, repeats: int) -> tuple[HttpServing, ...]:
-    """Prompts of several lengths, one at a time."""
-    sent = [users(1, n, n_gen) for n in n_prompts]
-    return serve_in_turns(sent, _model(), [Served(_slots(1, n_ctx))], repeats)
-
-
-def events(grammar: str, n_prompt: int, n_gen: int, n_ctx: int, repeats: int) -> tuple[HttpServing, ...]:
-    """Answers without a grammar and with one, in turns."""
-    sent = [[HttpRequest(n_prompt, n_gen, grammar=one)] for one in ("", grammar)]
-    return serve_in_turns(sent, _model(), [Served(_slots(1, n_ctx))], repeats)
-
-
-def threads(
-    choices: Sequence[tuple[int, tuple[int, ...] | None]], n_prompt: int, n_gen: int, n_ctx: int, repeats: int
-) -> tuple[HttpServing, ...]:
-    """Servers with a number of threads on some cores (None: all), in turns."""
-    servers = [Served(_slots(1, n_ctx).but(n_threads=n, n_threads_batch=n), cores) for n, cores in choices]
-    return serve_in_turns([users(1, n_prompt, n_gen)], _model(), servers, repeats)
+    """Waves of requests to servers of the shape, in turns."""
+    return serve_in_turns(waves, _model(), servers, repeats)
 
 
 def same_prompts_again(n_prompt: int, n_more: int, n_gen: int, n_slots: int, n_ctx: int) -> tuple[HttpServing, ...]:
@@ -86,7 +50,7 @@ def same_prompts_again(n_prompt: int, n_more: int, n_gen: int, n_slots: int, n_c
         [HttpRequest(n, n_gen, 0.5 * place, seed, cache_prompt=True) for place, seed in enumerate(in_order)]
         for n, in_order in ((n_prompt, seeds), (n_prompt + n_more, seeds[::-1]))
     ]
-    with llama_server(path, _slots(n_slots, n_ctx)) as server:
+    with llama_server(path, Settings(n_seq_max=n_slots, n_ctx=n_ctx)) as server:
         return tuple(serve_over_http(wave, server, path) for wave in sent)
 
 
@@ -101,42 +65,44 @@ def a_minute_of_work() -> list[HttpRequest]:
 
 
 def watch_server(
-    requests: Sequence[HttpRequest], model: Path, settings: Settings, interval_seconds: float
+    requests: Sequence[HttpRequest], settings: Settings, interval_seconds: float, model: Path | None = None
 ) -> WatchedServing:
-    """Start llama-server with --metrics and Prometheus beside it, send the requests, and ask for every series."""
+    """Start llama-server with --metrics and Prometheus beside it, send the requests, and ask for every series.
+
+    model  None: the shape
+    """
+    model = model or _model()
     with llama_server(model, settings, ["--metrics"]) as server, watching(server.port, interval_seconds) as watcher:
         serve_over_http(requests[:1], server, model)  # the first request of a server is slower, and is not counted
         time.sleep(WINDOW_SECONDS)
         began = time.time()
-        serving = serve_over_http([replace(one, seed=one.seed + 1000) for one in requests], server, model)
+        serving = serve_over_http([replace(each, seed=each.seed + 1000) for each in requests], server, model)
         ended = time.time()
         time.sleep(2 * interval_seconds)
-        series = tuple(_since(began, watcher.series(query, began, ended)) for query in QUERIES.values())
-        known = {one.name: getattr(serving, one.name) for one in fields(serving)}
+        every = [watcher.series(query, began, ended) for query in QUERIES.values()]
+        series = tuple(replace(each, seconds=tuple(round(at - began, 3) for at in each.seconds)) for each in every)
+        known = {each.name: getattr(serving, each.name) for each in fields(serving)}
         return WatchedServing(**known, prometheus=watcher.version, interval_seconds=interval_seconds, series=series)
 
 
-def _since(began: float, one: Series) -> Series:
-    return replace(one, seconds=tuple(round(at - began, 3) for at in one.seconds))
-
-
 def scrape_pairs(
-    model: Path, settings: Settings, every_seconds: float, n_pairs: int, n_gen: int
+    settings: Settings, every_seconds: float, n_pairs: int, n_gen: int, model: Path | None = None
 ) -> tuple[HttpServing, ...]:
     """One answer without and one with a reader of /metrics beside it, pair after pair, in alternating order.
 
-    Returned in the order without, with, without, with.
+    Returned in the order without, with, without, with. model  None: the shape
     """
-    found: list[HttpServing] = []
+    model = model or _model()
+    seeds = {scraped: count(1) for scraped in (False, True)}
     with llama_server(model, settings, ["--metrics"]) as server:
         serve_over_http([HttpRequest(32, n_gen)], server, model)
-        for number in range(n_pairs):
-            pair = {}
-            for scraped in (False, True) if number % 2 == 0 else (True, False):
-                with _reader(server.port, every_seconds) if scraped else nullcontext():
-                    pair[scraped] = serve_over_http([HttpRequest(32, n_gen, seed=1 + number)], server, model)
-            found += [pair[False], pair[True]]
-    return tuple(found)
+
+        def once(scraped: bool) -> HttpServing:
+            with _reader(server.port, every_seconds) if scraped else nullcontext():
+                return serve_over_http([HttpRequest(32, n_gen, seed=next(seeds[scraped]))], server, model)
+
+        without, beside = in_turns(once, (False, True), range(n_pairs))
+    return tuple(serving for pair in zip(without, beside, strict=True) for serving in pair)
 
 
 @contextmanager
@@ -146,7 +112,7 @@ def _reader(port: int, every_seconds: float) -> Iterator[None]:
 
     def read() -> None:
         while not ended.wait(every_seconds):
-            urlopen(f"http://{HOST}:{port}/metrics", timeout=10).read()
+            urlopen(f"http://{LOOPBACK_ADDRESS}:{port}/metrics", timeout=10).read()
 
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(read)
@@ -157,29 +123,37 @@ def _reader(port: int, every_seconds: float) -> Iterator[None]:
     reading.result()
 
 
-def watched(n_slots: int, n_ctx: int, interval_seconds: float) -> WatchedServing:
-    """A minute of work for the shape, watched."""
-    return watch_server(a_minute_of_work(), _model(), _slots(n_slots, n_ctx), interval_seconds)
-
-
-def scraped(n_ctx: int, every_seconds: float, n_pairs: int, n_gen: int) -> tuple[HttpServing, ...]:
-    """Answers of the shape in pairs, without and with a reader of /metrics."""
-    return scrape_pairs(_model(), _slots(1, n_ctx), every_seconds, n_pairs, n_gen)
-
-
-FOUR = {"n_slots": 4, "n_ctx": 8192}
-LENGTHS = 16, 32, 64, 128, 256, 512, 1024, 2048, 4096
+FOUR = Settings(n_seq_max=4, n_ctx=8192)
+ONE = Settings(n_seq_max=1, n_ctx=1024)
 ON_CORES = (1, (0,)), (2, (0,)), (2, None), (4, None)
+"""Threads of a server, and the cores that it may use; None: all."""
 RECIPES: Mapping[str, Recipe] = {
-    "http-order": partial(order, n=10, every_seconds=0.02, **FOUR, repeats=10),
-    "http-users": partial(at_once, (1, 2, 4, 8, 16), n_prompt=64, n_gen=32, **FOUR, repeats=7),
-    "http-long-prompt": partial(long_prompt, tuple(ARMS.values()), **FOUR, repeats=15),
-    "http-prompts": partial(lengths, LENGTHS, n_gen=2, n_ctx=4352, repeats=5),
-    "http-events": partial(events, 'root ::= "東"+', n_prompt=64, n_gen=48, n_ctx=1024, repeats=5),
-    "http-cores": partial(threads, ON_CORES, n_prompt=64, n_gen=32, n_ctx=1024, repeats=15),
-    "http-slots": partial(same_prompts_again, n_prompt=256, n_more=16, n_gen=8, **FOUR),
-    "watched-server": partial(watched, n_slots=2, n_ctx=8192, interval_seconds=1.0),
-    "http-scraped": partial(scraped, n_ctx=1024, every_seconds=0.1, n_pairs=15, n_gen=200),
+    "http-order": partial(shape_in_turns, [one_after_another()], [Served(FOUR)], repeats=10),
+    "http-users": partial(shape_in_turns, [users(n) for n in (1, 2, 4, 8, 16)], [Served(FOUR)], repeats=7),
+    "http-long-prompt": partial(
+        shape_in_turns,
+        [beside_long_prompt()],
+        [Served(FOUR.but(n_batch=n_batch, n_ubatch=n_ubatch)) for n_batch, n_ubatch in ARMS.values()],
+        repeats=15,
+    ),
+    "http-prompts": partial(
+        shape_in_turns, [users(1, 2**power, 2) for power in range(4, 13)], [Served(ONE.but(n_ctx=4352))], repeats=5
+    ),
+    "http-events": partial(
+        shape_in_turns,
+        [[HttpRequest(64, 48, grammar=grammar)] for grammar in ("", 'root ::= "東"+')],
+        [Served(ONE)],
+        repeats=5,
+    ),
+    "http-cores": partial(
+        shape_in_turns,
+        [users(1)],
+        [Served(ONE.but(n_threads=n, n_threads_batch=n), cores) for n, cores in ON_CORES],
+        repeats=15,
+    ),
+    "http-slots": partial(same_prompts_again, n_prompt=256, n_more=16, n_gen=8, n_slots=4, n_ctx=8192),
+    "watched-server": partial(watch_server, a_minute_of_work(), Settings(n_seq_max=2, n_ctx=8192), 1.0),
+    "http-scraped": partial(scrape_pairs, ONE, every_seconds=0.1, n_pairs=15, n_gen=200),
 }
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.engine import measurement_queue
-from inferlab.engine.llama_server import HOST, Launch, LlamaServer, llama_server
+from inferlab.engine.llama_server import Launch, LlamaServer, llama_server
 from inferlab.engine.programs import built_program
 from inferlab.engine.session import this_machine
 from inferlab.errors import InvalidSettings
+from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.http_client import Stream, stream
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
@@ -50,8 +51,8 @@ def beside_long_prompt() -> list[HttpRequest]:
 
 def one_after_another(n: int = 10, every_seconds: float = 0.02) -> list[HttpRequest]:
     """Requests in a known order with answers of different lengths; the last one asks to be the first."""
-    found = [HttpRequest(16, 24 + 5 * (seed % 3), seed * every_seconds, seed) for seed in range(n)]
-    return [*found[:-1], replace(found[-1], priority=-1000)]
+    requests = [HttpRequest(16, 24 + 5 * (seed % 3), seed * every_seconds, seed) for seed in range(n)]
+    return [*requests[:-1], replace(requests[-1], priority=-1000)]
 
 
 @dataclass(frozen=True)
@@ -74,19 +75,22 @@ def serve_in_turns(
     """
     path = find_model(model)
     with ExitStack() as stack:
-        started = [(stack.enter_context(llama_server(path, one.settings, cores=one.cores)), one) for one in servers]
+        started = [
+            (stack.enter_context(llama_server(path, served.settings, cores=served.cores)), served) for served in servers
+        ]
         seeds = count(SEEDS_OF_A_WAVE, SEEDS_OF_A_WAVE)
-        for server, one in started:
-            _send(waves[0], server, one, path, next(seeds))
+        for server, served in started:
+            _send(waves[0], server, served, path, next(seeds))
         turns = [(wave, *pair) for _ in range(repeats) for wave in waves for pair in started]
         return tuple(
-            _send(wave, server, one, path, next(seeds)) for wave, server, one in track(turns, len(turns), "serving")
+            _send(wave, server, served, path, next(seeds))
+            for wave, server, served in track(turns, len(turns), "serving")
         )
 
 
-def _send(wave: Sequence[HttpRequest], server: LlamaServer, one: Served, path: Path, seed: int) -> HttpServing:
+def _send(wave: Sequence[HttpRequest], server: LlamaServer, served: Served, path: Path, seed: int) -> HttpServing:
     requests = [replace(request, seed=seed + request.seed) for request in wave]
-    return serve_over_http(requests, server, path, one.cores and len(one.cores))
+    return serve_over_http(requests, server, path, len(served.cores) if served.cores else None)
 
 
 def origin() -> str:
@@ -116,7 +120,7 @@ def serve_over_http(
 
     Raises InvalidSettings for a request without a token, EngineRefused or EngineTimeout.
     """
-    if not requests or min(min(one.n_prompt, one.n_gen) for one in requests) < 1:
+    if not requests or min(min(request.n_prompt, request.n_gen) for request in requests) < 1:
         raise InvalidSettings("There must be a request, and each with a token of prompt and of answer at least.")
     header = read_gguf(model)
     n_before = len(server.launches())
@@ -142,13 +146,13 @@ def _streams(requests: Sequence[HttpRequest], port: int, n_vocab: int) -> list[S
         body = body_of(request, n_vocab)
         start.wait(10)
         time.sleep(max(0.0, began + request.after_seconds - time.perf_counter()))
-        return stream(HOST, port, "/completion", body)
+        return stream(LOOPBACK_ADDRESS, port, "/completion", body)
 
     with ThreadPoolExecutor(len(requests)) as threads:
         waiting = [threads.submit(send, request) for request in requests]
         began = time.perf_counter() + 0.05  # before the barrier, so that every thread sees it
         start.wait(10)
-        return [one.result() for one in waiting]
+        return [answer.result() for answer in waiting]
 
 
 def body_of(request: HttpRequest, n_vocab: int) -> dict[str, Any]:
@@ -168,53 +172,53 @@ def body_of(request: HttpRequest, n_vocab: int) -> dict[str, Any]:
 def _wait_for_launches(server: LlamaServer, n: int) -> tuple[Launch, ...]:
     """The launches, once the log has n of them: its lines come through a pipe, a little after the answers."""
     ends = time.monotonic() + LOG_SECONDS
-    while len(found := server.launches()) < n and time.monotonic() < ends:
+    while len(launches := server.launches()) < n and time.monotonic() < ends:
         time.sleep(0.01)
-    return found
+    return launches
 
 
 def replies_of(
     requests: Sequence[HttpRequest], streams: Sequence[Stream], launches: Sequence[Launch]
 ) -> tuple[HttpReply, ...]:
     """Replies in the order of sending; a slot serves one request after another, so its launches are in that order."""
-    began = min(one.sent_seconds for one in streams)
-    found = [
-        _reply(request, one, at, began)
-        for request, one, at in zip(requests, streams, _launched(streams, launches), strict=True)
+    began = min(answer.sent_seconds for answer in streams)
+    replies = [
+        _reply(request, answer, at, began)
+        for request, answer, at in zip(requests, streams, _launched(streams, launches), strict=True)
     ]
-    return tuple(sorted(found, key=lambda reply: reply.sent_seconds))
+    return tuple(sorted(replies, key=lambda reply: reply.sent_seconds))
 
 
 def _launched(streams: Sequence[Stream], launches: Sequence[Launch]) -> list[float | None]:
     """For each answer the launch of its slot; None for all of a slot whose launches are not as many as its answers."""
-    found: list[float | None] = [None] * len(streams)
+    launched: list[float | None] = [None] * len(streams)
     by_slot = sorted(range(len(streams)), key=lambda i: (_slot(streams[i]), streams[i].ended_seconds))
     for slot, members in groupby(by_slot, key=lambda i: _slot(streams[i])):
-        numbers, times = list(members), sorted(one.seconds for one in launches if one.slot == slot)
+        numbers, times = list(members), sorted(launch.seconds for launch in launches if launch.slot == slot)
         if len(numbers) == len(times):
             for i, at in zip(numbers, times, strict=True):
-                found[i] = at
-    return found
+                launched[i] = at
+    return launched
 
 
-def _slot(one: Stream) -> int:
-    return one.events[-1].data["id_slot"]
+def _slot(answer: Stream) -> int:
+    return answer.events[-1].data["id_slot"]
 
 
-def _reply(request: HttpRequest, one: Stream, launched: float | None, began: float) -> HttpReply:
-    with_text = [event for event in one.events if not event.data["stop"]]
+def _reply(request: HttpRequest, answer: Stream, launched: float | None, began: float) -> HttpReply:
+    with_text = [event for event in answer.events if not event.data["stop"]]
     n_done = [event.data["tokens_predicted"] for event in with_text]
-    timings = one.events[-1].data["timings"]
+    timings = answer.events[-1].data["timings"]
     return HttpReply(
         request=request,
-        slot=_slot(one),
-        sent_seconds=_since(began, one.sent_seconds),
+        slot=_slot(answer),
+        sent_seconds=_since(began, answer.sent_seconds),
         launched_seconds=None if launched is None else _since(began, launched),
-        headers_seconds=_since(began, one.headers_seconds),
+        headers_seconds=_since(began, answer.headers_seconds),
         event_seconds=tuple(_since(began, event.seconds) for event in with_text),
         event_tokens=tuple(after - before for before, after in pairwise([0, *n_done])),
         event_bytes=tuple(event.n_bytes for event in with_text),
-        ended_seconds=_since(began, one.ended_seconds),
+        ended_seconds=_since(began, answer.ended_seconds),
         n_cached=timings["cache_n"],
         server_prompt_seconds=timings["prompt_ms"] / 1e3,
         server_decode_seconds=timings["predicted_ms"] / 1e3,

@@ -21,9 +21,8 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from inferlab.engine.loopback import free_port
+from inferlab.machine import LOOPBACK_ADDRESS
 from studies.serving.study import Series
-
-HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Prometheus:
     def series(self, query: str, began: float, ended: float) -> Series:
         """The values of a query of one series between two times, seconds since the epoch, one for each scrape."""
         asked = {"query": query, "start": began, "end": ended, "step": self.interval_seconds}
-        (found,) = self._ask("/api/v1/query_range?" + urlencode(asked))["result"]
-        times, values = zip(*found["values"], strict=True)
+        (answer,) = self._ask("/api/v1/query_range?" + urlencode(asked))["result"]
+        times, values = zip(*answer["values"], strict=True)
         return Series(query, tuple(map(float, times)), tuple(map(float, values)))
 
     def wait_until_ready(self) -> None:
@@ -50,7 +49,7 @@ class Prometheus:
         ends = time.monotonic() + 30
         while True:
             try:
-                urlopen(f"http://{HOST}:{self.port}/-/ready", timeout=1).close()
+                urlopen(f"http://{LOOPBACK_ADDRESS}:{self.port}/-/ready", timeout=1).close()
                 return
             except URLError:
                 if time.monotonic() > ends:
@@ -58,7 +57,7 @@ class Prometheus:
                 time.sleep(0.05)
 
     def _ask(self, path: str) -> Any:
-        with urlopen(f"http://{HOST}:{self.port}{path}", timeout=10) as answer:
+        with urlopen(f"http://{LOOPBACK_ADDRESS}:{self.port}{path}", timeout=10) as answer:
             return json.load(answer)["data"]
 
 
@@ -78,7 +77,7 @@ def watching(target: int, interval_seconds: float) -> Iterator[Prometheus]:
 
 def _started(folder: Path, watcher: Prometheus, target: int) -> subprocess.Popen:
     """The program with a configuration file of one target, scraped every interval. JSON is YAML too."""
-    scraped = {"job_name": "llama-server", "static_configs": [{"targets": [f"{HOST}:{target}"]}]}
+    scraped = {"job_name": "llama-server", "static_configs": [{"targets": [f"{LOOPBACK_ADDRESS}:{target}"]}]}
     every = f"{round(1000 * watcher.interval_seconds)}ms"
     written = {"global": {"scrape_interval": every, "scrape_timeout": every}, "scrape_configs": [scraped]}
     config = folder / "prometheus.yml"
@@ -86,7 +85,7 @@ def _started(folder: Path, watcher: Prometheus, target: int) -> subprocess.Popen
     options = {
         "config.file": config,
         "storage.tsdb.path": folder / "data",
-        "web.listen-address": f"{HOST}:{watcher.port}",
+        "web.listen-address": f"{LOOPBACK_ADDRESS}:{watcher.port}",
         "log.level": "error",
     }
     command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]

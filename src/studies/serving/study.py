@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from statistics import median
 
 from inferlab.measurement.base import Measurement
-from inferlab.measurement.paired import ratio_text
-from inferlab.records import load
-from inferlab.statistics import median_interval
+from inferlab.records import load, load_all
+from inferlab.statistics import Comparison, compared
 
 CLAIMED_MS = 50, 200
 """Time to the first token that a claim gives without a length of the prompt."""
@@ -178,7 +178,7 @@ class WatchedServing(HttpServing):
     interval_seconds: float
     series: tuple[Series, ...]
 
-    def of(self, name: str) -> Series:
+    def series_of(self, name: str) -> Series:
         """The series of one of QUERIES."""
         return self.series[tuple(QUERIES).index(name)]
 
@@ -191,9 +191,10 @@ class WatchedServing(HttpServing):
 # --- readings ---------------------------------------------------------------------------------
 
 
+@cache
 def recorded(name: str) -> tuple[HttpServing, ...]:
     """The waves of a record: "users", "prompts", "long-prompt", "order", "slots", "events", "cores" or "scraped"."""
-    return load(f"epyc-2c/http-{name}", HttpServing)
+    return load_all(f"epyc-2c/http-{name}", HttpServing)
 
 
 def watched() -> WatchedServing:
@@ -201,36 +202,37 @@ def watched() -> WatchedServing:
     return load("epyc-2c/watched-server", WatchedServing)
 
 
-def longest_pause(one: HttpServing) -> float:
+def longest_pause(serving: HttpServing) -> float:
     """Seconds of the longest pause between two tokens of the answers that run beside the last request."""
-    return max(max(reply.pauses) for reply in one.replies[:-1])
+    return max(max(reply.pauses) for reply in serving.replies[:-1])
 
 
 def arms() -> dict[str, list[HttpServing]]:
     """The waves beside a long prompt of each of ARMS, in the order of their turns."""
     waves = recorded("long-prompt")
     return {
-        name: [one for one in waves if (one.settings.n_batch, one.settings.n_ubatch) == sizes]
+        name: [wave for wave in waves if (wave.settings.n_batch, wave.settings.n_ubatch) == sizes]
         for name, sizes in ARMS.items()
     }
 
 
-def rates_by_threads() -> dict[tuple[int, int | None], list[float]]:
-    """(threads, cores that the server was bound to; None: all) -> its decode rates in tokens per second, by turns."""
-    found: dict[tuple[int, int | None], list[float]] = {}
-    for one in recorded("cores"):
-        found.setdefault((one.settings.n_threads, one.n_cores), []).append(one.replies[0].tokens_per_second)
-    return found
+def waves_of(n: int) -> list[HttpServing]:
+    """The recorded waves of n users who send at the same moment."""
+    return [wave for wave in recorded("users") if len(wave.replies) == n]
 
 
-def scraping_ratio(pairs: Sequence[HttpServing]) -> tuple[float, tuple[float, float]]:
-    """Decode rate with a reader of /metrics over the rate without: the median of the pairs, and its 95 % interval.
+def ttft_by_length(waves: Iterable[HttpServing]) -> dict[int, list[float]]:
+    """Tokens of a prompt -> milliseconds until the first token of each wave's first request."""
+    milliseconds: dict[int, list[float]] = {}
+    for wave in waves:
+        milliseconds.setdefault(wave.replies[0].request.n_prompt, []).append(1e3 * wave.replies[0].ttft_seconds)
+    return milliseconds
 
-    pairs  in the order without, with, without, with
-    """
-    rates = [one.replies[0].tokens_per_second for one in pairs]
-    ratios = [beside / without for without, beside in zip(rates[0::2], rates[1::2], strict=True)]
-    return median(ratios), median_interval(ratios)
+
+def scraping(pairs: Sequence[HttpServing]) -> Comparison:
+    """Decode rate with a reader of /metrics over the rate without; pairs in the order without, with, without, with."""
+    rates = [serving.replies[0].tokens_per_second for serving in pairs]
+    return compared(rates[0::2], rates[1::2])
 
 
 # --- the numbers of the pages -----------------------------------------------------------------
@@ -245,7 +247,8 @@ def numbers() -> dict[str, float | int | str]:
 def pause_numbers() -> dict[str, float | int | str]:
     """Running answers beside a long prompt: medians in seconds, and the changes from the default sizes."""
     large, ub, small = arms().values()
-    pauses, firsts = ([list(map(of, waves)) for waves in (large, ub, small)] for of in (longest_pause, _last_ttft))
+    pauses = [list(map(longest_pause, waves)) for waves in (large, ub, small)]
+    firsts = [[wave.replies[-1].ttft_seconds for wave in waves] for waves in (large, ub, small)]
     in_large, in_ub, in_small = map(median, pauses)
     n_long, first = large[0].replies[-1].request.n_prompt, median(firsts[0])
     return {
@@ -266,23 +269,23 @@ def pause_numbers() -> dict[str, float | int | str]:
     }
 
 
-def _last_ttft(one: HttpServing) -> float:
-    return one.replies[-1].ttft_seconds
-
-
 def user_numbers() -> dict[str, float | int | str]:
     """Users who send at the same moment: medians of all requests, in ms, tokens per second and percent."""
-    by_users = {n: [one for one in recorded("users") if len(one.replies) == n] for n in (1, 2, 4, 8, 16)}
-    first = by_users[1][0].replies[0].request
-    waits = [sorted(1e3 * r.queue_seconds for r in one.replies) for one in by_users[8]]
-    share = 100 * median(r.queue_seconds / r.ttft_seconds for one in by_users[16] for r in one.replies)
-    every = [reply for one in (*recorded("users"), *recorded("order")) for reply in one.replies]
+    by_users = {n: waves_of(n) for n in (1, 2, 4, 8, 16)}
+    replies = {n: [reply for wave in waves for reply in wave.replies] for n, waves in by_users.items()}
+    first = replies[1][0].request
+    waits = [sorted(1e3 * r.queue_seconds for r in wave.replies) for wave in by_users[8]]
+    share = 100 * median(r.queue_seconds / r.ttft_seconds for r in replies[16])
+    every = [reply for wave in (*recorded("users"), *recorded("order")) for reply in wave.replies]
     return {
         "user_prompt": first.n_prompt,
         "user_gen": first.n_gen,
-        **{name: value for n, waves in by_users.items() for name, value in _numbers_of(waves, n).items()},
-        "early_8": max(one[3] for one in waits),
-        "late_8": min(one[4] for one in waits),
+        **{f"queue_{n}": 1e3 * median(r.queue_seconds for r in every) for n, every in replies.items()},
+        **{f"first_{n}": 1e3 * median(r.ttft_seconds for r in every) for n, every in replies.items()},
+        **{f"each_{n}": median(r.tokens_per_second for r in every) for n, every in replies.items()},
+        **{f"total_{n}": median(wave.tokens_per_second for wave in waves) for n, waves in by_users.items()},
+        "early_8": max(wave[3] for wave in waits),
+        "late_8": min(wave[4] for wave in waits),
         "queue_share_16": share,
         "share_said": "More than 60 %" if share > 60 else "At most 60 %",
         "headers_ms": 1e3 * median(r.headers_seconds - r.launched_seconds for r in every),
@@ -290,25 +293,15 @@ def user_numbers() -> dict[str, float | int | str]:
     }
 
 
-def _numbers_of(waves: Sequence[HttpServing], n: int) -> dict[str, float]:
-    replies = [reply for one in waves for reply in one.replies]
-    return {
-        f"queue_{n}": 1e3 * median(r.queue_seconds for r in replies),
-        f"first_{n}": 1e3 * median(r.ttft_seconds for r in replies),
-        f"each_{n}": median(r.tokens_per_second for r in replies),
-        f"total_{n}": median(one.tokens_per_second for one in waves),
-    }
-
-
 def slot_numbers() -> dict[str, float | int]:
     """Slots in the order of arrival, what the second request waited, and prompts sent again; times in ms."""
     waves = recorded("order")
-    before, after = ({r.request.seed: r for r in one.replies} for one in recorded("slots"))
+    before, after = ({r.request.seed: r for r in wave.replies} for wave in recorded("slots"))
     return {
         "n_waves": len(waves),
-        "n_in_order": sum(one.launch_order == tuple(range(len(one.replies))) for one in waves),
+        "n_in_order": sum(wave.launch_order == tuple(range(len(wave.replies))) for wave in waves),
         "n_sent": len(waves[0].replies),
-        "second_wait": 1e3 * median(one.replies[1].queue_seconds for one in waves),
+        "second_wait": 1e3 * median(wave.replies[1].queue_seconds for wave in waves),
         "second_sent": 1e3 * waves[0].replies[1].request.after_seconds,
         "n_same_slot": sum(before[seed].slot == after[seed].slot for seed in before),
         "n_slots": len(before),
@@ -319,10 +312,7 @@ def slot_numbers() -> dict[str, float | int]:
 
 def length_numbers() -> dict[str, float | int | str]:
     """First tokens over lengths of the prompt: the shortest in ms, the longest in s, and lengths inside CLAIMED_MS."""
-    found: dict[int, list[float]] = {}
-    for one in recorded("prompts"):
-        found.setdefault(one.replies[0].request.n_prompt, []).append(1e3 * one.replies[0].ttft_seconds)
-    medians = {n: median(values) for n, values in found.items()}
+    medians = {n: median(values) for n, values in ttft_by_length(recorded("prompts")).items()}
     inside = [n for n, ms in medians.items() if CLAIMED_MS[0] <= ms <= CLAIMED_MS[1]]
     return {
         "least_length": min(medians),
@@ -335,7 +325,7 @@ def length_numbers() -> dict[str, float | int | str]:
 
 def event_numbers() -> dict[str, int]:
     """Events and tokens of answers of letters of three bytes."""
-    letters = [reply for one in recorded("events") for reply in one.replies if reply.request.grammar]
+    letters = [reply for wave in recorded("events") for reply in wave.replies if reply.request.grammar]
     return {
         "letters_events": sum(len(r.event_seconds) for r in letters),
         "letters_tokens": sum(r.n_tokens for r in letters),
@@ -344,7 +334,9 @@ def event_numbers() -> dict[str, int]:
 
 def thread_numbers() -> dict[str, float | int]:
     """What twice as many threads as cores cost, in percent of the decode rate, on one core and on two."""
-    rates = rates_by_threads()
+    rates: dict[tuple[int, int | None], list[float]] = {}
+    for wave in recorded("cores"):
+        rates.setdefault((wave.settings.n_threads, wave.n_cores), []).append(wave.replies[0].tokens_per_second)
     return {
         "over_1": 100 * (1 - median(rates[2, 1]) / median(rates[1, 1])),
         "over_2": 100 * (1 - median(rates[4, None]) / median(rates[2, None])),
@@ -354,17 +346,17 @@ def thread_numbers() -> dict[str, float | int]:
 
 def watched_numbers() -> dict[str, float | str]:
     """What the metrics said in the middle of a long answer, beside what its client got, in tokens per second."""
-    one = watched()
-    middle = WINDOW_SECONDS, one.replies[0].ended_seconds - 1
-    counter, calls, gauge = (one.of(name).between(*middle) for name in ("answers", "calls", "gauge"))
-    seen = one.tokens_seen(at for at in one.of("answers").seconds if middle[0] <= at <= middle[1])
+    serving = watched()
+    middle = WINDOW_SECONDS, serving.replies[0].ended_seconds - 1
+    counter, calls, gauge = (serving.series_of(name).between(*middle) for name in ("answers", "calls", "gauge"))
+    seen = serving.tokens_seen(at for at in serving.series_of("answers").seconds if middle[0] <= at <= middle[1])
     return {
         "counter_during": max(counter),
         "seen_during": sum(seen) / len(seen),
         "calls_during": sum(calls) / len(calls),
         "gauge_during": max(gauge),
-        "counter_after": max(one.of("answers").values),
-        "interval": one.interval_seconds,
-        "version": one.prometheus,
-        "scraped": ratio_text(*scraping_ratio(recorded("scraped"))),
+        "counter_after": max(serving.series_of("answers").values),
+        "interval": serving.interval_seconds,
+        "version": serving.prometheus,
+        "scraped": scraping(recorded("scraped")).text,
     }

@@ -46,12 +46,12 @@ class Pair:
 
         Raises EngineRefused or EngineCrashed where llama.cpp does.
         """
-        opening = self.engine.open(path, settings.but(rpc_servers=tuple(one.endpoint for one in self.seen)))
-        opened = [one.bytes_by_kind() for one in self.seen]
-        totals = [one.total_bytes for one in self.seen]
+        opening = self.engine.open(path, settings.but(rpc_servers=tuple(relay.endpoint for relay in self.seen)))
+        opened = [relay.bytes_by_kind() for relay in self.seen]
+        totals = [relay.total_bytes for relay in self.seen]
         prompt = self.engine.random_prompt(settings.n_ubatch)
         self.engine.generate(prompt, 1)
-        grown = [one.total_bytes - before for one, before in zip(self.seen, totals, strict=True)]
+        grown = [relay.total_bytes - before for relay, before in zip(self.seen, totals, strict=True)]
         moved, tokens = self._moved_per_token(prompt[:PROMPT])
         devices = (
             DeviceUse(held["weights"], held["kv_cache"], held["compute"], more, *exchanged)
@@ -60,18 +60,18 @@ class Pair:
         host = tuple(buffer for buffer in opening.buffers if buffer.device.startswith("CPU"))
         return Use(tuple(devices), host, tokens, "pipeline parallelism enabled" in opening.log)
 
-    def _moved_per_token(self, prompt: Sequence[int]) -> tuple[list[tuple[float, float]], tuple[int, ...]]:
+    def _moved_per_token(self, prompt: Sequence[int]) -> tuple[list[tuple[float, ...]], tuple[int, ...]]:
         """Bytes to and from each device for one token: the difference of a long and a short pass, over its tokens."""
-        counts, tokens = [self._moved()], ()
-        for n_gen in (FEW, MANY):
-            tokens = self.engine.generate(prompt, n_gen).tokens
-            counts.append(self._moved())
-        each = zip(*counts, strict=True)
-        found = [tuple((many[i] - 2 * few[i] + start[i]) / (MANY - FEW) for i in range(2)) for start, few, many in each]
-        return found, tuple(tokens)
+        start = self._moved()
+        self.engine.generate(prompt, FEW)
+        few = self._moved()
+        tokens = self.engine.generate(prompt, MANY).tokens
+        counts = zip(start, few, self._moved(), strict=True)
+        each = [tuple((c[i] - 2 * b[i] + a[i]) / (MANY - FEW) for i in range(2)) for a, b, c in counts]
+        return each, tuple(tokens)
 
     def _moved(self) -> list[tuple[int, int]]:
-        return [(one.moved["to device"], one.moved["from device"]) for one in self.seen]
+        return [(relay.moved["to device"], relay.moved["from device"]) for relay in self.seen]
 
 
 @contextmanager
@@ -85,13 +85,13 @@ def pair_of_devices() -> Iterator[Pair]:
 
 def cases_again() -> SeveralCards:
     """Plan and load every recorded case again, on fresh devices after one has ended."""
-    left, found = [(case.shape, case.changes) for case in recorded().cases], []
-    with loopback_device(n_threads=1) as one, loopback_device(n_threads=1) as other:
+    left, cases = [(case.shape, case.changes) for case in recorded().cases], []
+    with loopback_device(n_threads=1) as first, loopback_device(n_threads=1) as second:
         while left:
             with pair_of_devices() as pair:
                 while left and pair.alive:
-                    found.append(placed(*left.pop(0), pair, (one.endpoint, other.endpoint)))
-    return SeveralCards(machine=this_machine(), date=date.today().isoformat(), cases=tuple(found))
+                    cases.append(placed(*left.pop(0), pair, (first.endpoint, second.endpoint)))
+    return SeveralCards(machine=this_machine(), date=date.today().isoformat(), cases=tuple(cases))
 
 
 def placed(shape: str, changes: dict[str, object], pair: Pair, planned_for: Sequence[str]) -> Case:

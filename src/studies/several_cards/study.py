@@ -17,9 +17,10 @@ With more than two devices the exchange has ceil(log2(devices)) steps of this si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from inferlab.engine.log import Buffer
 from inferlab.facts import cited_facts, read_table
@@ -28,6 +29,7 @@ from inferlab.model.catalog import known_model
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.link_rates import cited_rungs
+from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.tensor_split import TensorSplit
 from inferlab.prediction.predict import predict_memory
 from inferlab.records import load
@@ -38,7 +40,7 @@ from inferlab.units import GIB, KIB, MIB
 KINDS = ("weights", "kv_cache", "compute")
 HALF = {"n_embd": 2048, "n_head": 16, "n_head_kv": 4, "n_ff": 7168}  # of Llama 3.1 8B in each dimension
 TIED = "tied embedding"
-SHAPES = {
+SHAPES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "grouped heads": ("llama-3.1-8b", HALF | {"n_layer": 4, "n_vocab": 4096}),
     TIED: ("qwen3-0.6b", {"n_layer": 6, "n_vocab": 16384}),
     "experts": ("granite-3.1-1b-a400m", {"n_layer": 4, "n_vocab": 4096}),
@@ -51,6 +53,7 @@ SUMS_PER_BLOCK = 2
 UBATCH = 512  # given: llama.cpp's default n_ubatch
 PRINTED = 0.01 * MIB  # llama.cpp's log has buffers to this
 TIMES = "\N{MULTIPLICATION SIGN}"
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 # --- the record ---------------------------------------------------------------------------------
@@ -61,7 +64,7 @@ class DeviceUse:
     """What one device held and exchanged.
 
     weights_bytes, kv_cache_bytes, compute_bytes  allocated when the model was opened
-    sums_bytes           allocated with the first full batch: room for the other device's partial sums
+    sums_bytes           allocated with the first full batch: space for the other device's partial sums
     received_per_token   bytes of tensors sent to the device for one token of decode
     sent_per_token       bytes of tensors read from it
     """
@@ -177,34 +180,21 @@ def sum_bytes(model: Model) -> int:
     return SUMS_PER_BLOCK * model.n_layer * vector_bytes(model)
 
 
-def crossing_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def crossing_table() -> Table:
     """Heads and rows: what crosses with whole layers and with shared matrices, for two models."""
-    heads = (
-        "model",
-        "`layer`: KiB a token",
-        "`tensor`: sums a token",
-        "KiB a token, each way",
-        f"MiB for {UBATCH} tokens",
-        f"their ms, PCIe 4.0 {TIMES}8",
-    )
-    return heads, [_crossing_row(name) for name in ("llama-3.1-8b", "llama-3.1-70b")]
-
-
-def _crossing_row(name: str) -> Sequence[str]:
-    model = shape(name, MIX)
-    sums = sum_bytes(model)
-    return (
-        known_model(name).name,
-        f"{vector_bytes(model) / KIB:.0f}",
-        f"{SUMS_PER_BLOCK * model.n_layer}",
-        f"{sums / KIB:.0f}",
-        f"{UBATCH * sums / MIB:.0f}",
-        f"{1e3 * UBATCH * sums / _bus_bytes_per_second():.0f}",
-    )
+    rows = []
+    for name in ("llama-3.1-8b", "llama-3.1-70b"):
+        model = shape(name, MIX)
+        vector, sums = vector_bytes(model), sum_bytes(model)
+        sizes = vector / KIB, SUMS_PER_BLOCK * model.n_layer, sums / KIB, UBATCH * sums / MIB
+        cells = *sizes, 1e3 * UBATCH * sums / _bus_bytes_per_second()
+        rows.append((known_model(name).name, *(f"{cell:.0f}" for cell in cells)))
+    heads = "model", "`layer`: KiB a token", "`tensor`: sums a token", "KiB a token, each way"
+    return (*heads, f"MiB for {UBATCH} tokens", f"their ms, PCIe 4.0 {TIMES}8"), rows
 
 
 def _bus_bytes_per_second() -> float:
-    return next(one.bytes_per_second for one in cited_rungs() if one.name == "PCIe 4.0, 8 lanes")
+    return next(rung.bytes_per_second for rung in cited_rungs() if rung.name == "PCIe 4.0, 8 lanes")
 
 
 def received_beside(shape_name: str) -> tuple[float, float]:
@@ -222,9 +212,11 @@ def received_beside(shape_name: str) -> tuple[float, float]:
 
 def numbers() -> dict[str, float]:
     """The numbers of the page *Several cards*."""
+    *_, block, output = _large_plan((1, 1)).layers
     return {
         **_cited_numbers(),
-        **_layer_numbers(),
+        "out_mib": output.weights_bytes / MIB,
+        "block_mib": block.weights_bytes / MIB,
         **_load_numbers(),
         **_divided_numbers(),
         "bus_rate": _bus_bytes_per_second() / 1e9,
@@ -237,45 +229,31 @@ def _cited_numbers() -> dict[str, float]:
     cited = {name.replace("-", "_"): fact.value for name, fact in cited_facts("several_cards").items()}
     of_one = {f"p40_{kind}": cited[f"two_p40_{kind}"] / cited[f"one_p40_{kind}"] for kind in ("prompt", "decode")}
     return of_one | {
-        f"{one}_{kind}": cited[f"{one}_tensor_{kind}"] / cited[f"{one}_layer_{kind}"]
-        for one in ("dense", "sparse", "glm", "amd")
+        f"{name}_{kind}": cited[f"{name}_tensor_{kind}"] / cited[f"{name}_layer_{kind}"]
+        for name in ("dense", "sparse", "glm", "amd")
         for kind in ("prompt", "decode", "decode_deep")
     }
 
 
-def _layer_numbers() -> dict[str, float]:
-    """Weights of the output and of a block of the model that two cards share."""
-    *_, block, output = _large_plan((1, 1)).layers
-    return {"out_mib": output.weights_bytes / MIB, "block_mib": block.weights_bytes / MIB}
-
-
 @cache
-def _large_plan(shares: tuple[int, int]):
+def _large_plan(shares: tuple[int, int]) -> MemoryPlan:
     """Of Qwen3 32B on two cards, divided by whole layers."""
     servers = ("127.0.0.1:1", "127.0.0.1:2")
     wanted = Settings(n_ctx=16_384, n_gpu_layers=-1, flash_attn="on", rpc_servers=servers, tensor_split=shares)
     return predict_memory(shape("qwen3-32b", MIX), wanted, simulate=False)
 
 
-def split_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def split_table() -> Table:
     """Heads and rows: for two shares, what each of a large and a small card would hold, and whether that fits."""
-    cards = (("gpu0", 24), ("gpu1", 8))
-    rows = [_split_row(shares, card, size) for shares in ((1, 1), (3, 1)) for card, size in cards]
+    rows = []
+    for shares in ((1, 1), (3, 1)):
+        plan = _large_plan(shares)
+        for card, size in (("gpu0", 24), ("gpu1", 8)):
+            least, most, held = plan.least_bytes(card) / GIB, plan.most_bytes(card) / GIB, plan.devices[card]
+            sizes = f"{held.weights_bytes / GIB:.1f}", f"{held.kv_cache_bytes / GIB:.1f}", f"{least:.1f} to {most:.1f}"
+            verdict = "fits" if most <= size - 1 else "too large" if least > size - 1 else "open"
+            rows.append((f"`-ts {shares[0]},{shares[1]}`", f"{size} GiB", *sizes, verdict))
     return ("setting", "card", "weights, GiB", "cache, GiB", "total, GiB", "verdict"), rows
-
-
-def _split_row(shares: tuple[int, int], card: str, size_gib: int) -> Sequence[str]:
-    plan = _large_plan(shares)
-    least, most, held = plan.least_bytes(card) / GIB, plan.most_bytes(card) / GIB, plan.devices[card]
-    verdict = "fits" if most <= size_gib - 1 else "too large" if least > size_gib - 1 else "open"
-    return (
-        f"`-ts {shares[0]},{shares[1]}`",
-        f"{size_gib} GiB",
-        f"{held.weights_bytes / GIB:.1f}",
-        f"{held.kv_cache_bytes / GIB:.1f}",
-        f"{least:.1f} to {most:.1f}",
-        verdict,
-    )
 
 
 def shown_cases() -> tuple[Case, ...]:
@@ -292,7 +270,7 @@ def _load_numbers() -> dict[str, float]:
     buffers = [n for case in record.loaded for n in case.differences("compute")]
     ranged = [inside for case in record.loaded for inside in case.ranged]
     one_card, pipelined, piped_alone, divided, divided_alone = (case.use.devices for case in shown_cases())
-    embedding = next(one.n_bytes for one in model_of(TIED).tensors if one.name == "token_embd.weight")
+    embedding = next(tensor.n_bytes for tensor in model_of(TIED).tensors if tensor.name == "token_embd.weight")
     return {
         "n_loaded": len(record.loaded),
         "n_cases": len(record.cases),
@@ -319,7 +297,7 @@ def _divided_numbers() -> dict[str, float]:
     """What of two models cannot be divided evenly."""
     tiny, mixture = shape("qwen2.5-0.5b", MIX), shape("qwen3-30b-a3b", MIX)
     caches = [TensorSplit(tiny, 2).cache(layer, Settings(n_ctx=256)) for layer in range(tiny.n_layer)]
-    experts = next(one for one in mixture.tensors if one.name == "blk.0.ffn_down_exps.weight")
+    experts = next(tensor for tensor in mixture.tensors if tensor.name == "blk.0.ffn_down_exps.weight")
     down = TensorSplit(mixture, 2).weights(experts)
     return {
         "undivided": sum(0 in both for both in caches),
@@ -330,7 +308,7 @@ def _divided_numbers() -> dict[str, float]:
     }
 
 
-def rules_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+def rules_table() -> Table:
     """Heads and rows: what each mode needs, excludes or ignores, from data/facts/split_modes.toml."""
     return ("mode", "asked", "llama.cpp", "says", "where"), [
         (

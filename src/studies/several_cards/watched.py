@@ -53,11 +53,11 @@ class Watched:
         A buffer that was cleared is a cache; one that tensors were written into has weights; the rest is for computing.
         """
         with self.lock:
-            found = dict.fromkeys(("weights", "kv_cache", "compute"), 0)
+            sizes = dict.fromkeys(("weights", "kv_cache", "compute"), 0)
             for number, n_bytes in self.live.items():
                 kind = "kv_cache" if number in self.cleared else "weights" if number in self.filled else "compute"
-                found[kind] += n_bytes
-            return found
+                sizes[kind] += n_bytes
+            return sizes
 
     @property
     def total_bytes(self) -> int:

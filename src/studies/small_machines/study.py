@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from inferlab.model.catalog import known_models
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction import budget
-from inferlab.prediction.cards import KnownCard, known_card
+from inferlab.prediction.cards import known_card
 from inferlab.prediction.decode_bound import token_bytes
 from inferlab.units import GB, GIB, KIB, MIB, bytes_text
 
-Table = tuple[Sequence[str], list[Sequence[str]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 N_CTX, Q4_0_BITS, MIX = 4096, 4.5, "Q4_K_M"
 BUDGETS = {
@@ -28,11 +28,11 @@ DEVICES = ("jetson-orin-nano", "apple-m4", "jetson-agx-orin", "dgx-spark")
 
 def numbers() -> dict[str, float]:
     """A mixture of experts beside a dense model: gigabytes that a token reads, and GiB of the weights."""
-    found = {}
+    numbers: dict[str, float] = {}
     for key, name in (("moe", "qwen3-30b-a3b"), ("dense", "llama-3.1-8b")):
         model = shape(name, MIX)
-        found |= {f"{key}_token": token_bytes(model) / GB, f"{key}_gib": model.tensor_bytes / GIB}
-    return found
+        numbers |= {f"{key}_token": token_bytes(model) / GB, f"{key}_gib": model.tensor_bytes / GIB}
+    return numbers
 
 
 def budget_table() -> Table:
@@ -45,20 +45,12 @@ def budget_table() -> Table:
 
 def bounds_table() -> Table:
     """Heads and rows: for each device, its most memory, its bandwidth, and upper bounds of decode in tokens/s."""
-    return ("device", "at most, GB", "GB/s", "source", *MODELS), [_bounds_row(known_card(name)) for name in DEVICES]
-
-
-def _bounds_row(card: KnownCard) -> Sequence[str]:
-    return (
-        card.title.split(",")[0],
-        f"{max(card.memory_bytes) / GIB:.0f}",
-        f"{card.bandwidth_bytes_per_second / GB:.0f}",
-        f"{{cite}}`{card.source}`",
-        *(_bound(card, name) for name in MODELS.values()),
-    )
-
-
-def _bound(card: KnownCard, name: str) -> str:
-    if budget.needed_bytes(known_models()[name], N_CTX) > max(card.memory_bytes):
-        return "too large"
-    return f"{card.bandwidth_bytes_per_second / token_bytes(shape(name, MIX)):.0f}"
+    rows = []
+    for card in map(known_card, DEVICES):
+        memory, rate, bounds = max(card.memory_bytes), card.bandwidth_bytes_per_second, []
+        for name in MODELS.values():
+            fits = budget.needed_bytes(known_models()[name], N_CTX) <= memory
+            bounds.append(f"{rate / token_bytes(shape(name, MIX)):.0f}" if fits else "too large")
+        facts = f"{memory / GIB:.0f}", f"{rate / GB:.0f}", f"{{cite}}`{card.source}`"
+        rows.append((card.title.split(",")[0], *facts, *bounds))
+    return ("device", "at most, GB", "GB/s", "source", *MODELS), rows

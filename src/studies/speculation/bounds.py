@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from inferlab.units import count_text
 from studies.speculation.speculative import VerifyCost, expected_tokens
 
 HALVINGS = 60
@@ -57,13 +58,11 @@ def bounds_text(costs: VerifyCost, draft_cost: float = 0.0) -> str:
 
     draft_cost  of one proposal, in passes over one token
     """
-    return "\n".join(_bound_line(costs, size - 1, draft_cost) for size in sorted(costs.seconds) if size > 1)
-
-
-def _bound_line(costs: VerifyCost, n_draft: int, draft_cost: float) -> str:
-    cost = costs.cost(n_draft + 1)
-    least = least_acceptance(cost, n_draft, draft_cost)
-    pays = "no acceptance pays" if least is None else f"pays above {100 * least:.0f} % acceptance"
-    most = most_speedup(cost, n_draft, draft_cost)
-    plural = "" if n_draft == 1 else "s"
-    return f"{n_draft} proposal{plural}: the check costs {cost:.2f}, at most {most:.2f} times as fast, {pays}"
+    lines = []
+    for n_draft in (size - 1 for size in sorted(costs.seconds) if size > 1):
+        cost = costs.cost(n_draft + 1)
+        least, most = least_acceptance(cost, n_draft, draft_cost), most_speedup(cost, n_draft, draft_cost)
+        pays = "no acceptance pays" if least is None else f"pays above {100 * least:.0f} % acceptance"
+        checked = f"{count_text(n_draft, 'proposal')}: the check costs {cost:.2f}"
+        lines.append(f"{checked}, at most {most:.2f} times as fast, {pays}")
+    return "\n".join(lines)

@@ -16,23 +16,24 @@ def verification_costs(costs: Mapping[str, VerifyCost]) -> go.Figure:
 
     costs  verification costs by name; on or above the line a draft of n - 1 tokens can gain nothing
     """
-    sizes = sorted({n for one in costs.values() for n in one.seconds})
+    sizes = sorted({n for kernel in costs.values() for n in kernel.seconds})
     said = "; ".join(
-        f"{name}: {', '.join(f'{n} tokens {one.cost(n):.2f}' for n in sorted(one.seconds) if n > 1)}"
-        for name, one in costs.items()
+        f"{name}: {', '.join(f'{n} tokens {kernel.cost(n):.2f}' for n in sorted(kernel.seconds) if n > 1)}"
+        for name, kernel in costs.items()
     )
     badge = common_badge(list(costs.values()))
     figure = blank(badge, f"Cost of a pass in passes over one token. {said}.", x="tokens in the pass", y="cost")
-    for (name, one), colour in zip(costs.items(), SERIES_COLOURS, strict=False):
-        line(figure, [(n, one.cost(n)) for n in sorted(one.seconds)], name, colour)
-        figure.data[-1].error_y = _interval_bars(one)
+    for (name, kernel), colour in zip(costs.items(), SERIES_COLOURS, strict=False):
+        line(figure, [(n, kernel.cost(n)) for n in sorted(kernel.seconds)], name, colour)
+        figure.data[-1].error_y = _interval_bars(kernel)
     line(figure, [(n, n) for n in sizes], "n single passes", EDGE, marks=False)
     figure.update_layout(showlegend=True)
     y_from_zero(figure)
     return figure
 
 
-def _interval_bars(one: VerifyCost) -> dict:
+def _interval_bars(kernel: VerifyCost) -> dict:
     """Bars from the cost to the ends of its interval; none where there is no interval."""
-    ends = [(one.cost(n), *(one.interval(n) or (one.cost(n),) * 2)) for n in sorted(one.seconds)]
-    return {"array": [high - cost for cost, _, high in ends], "arrayminus": [cost - low for cost, low, _ in ends]}
+    costs = [kernel.compared(n) for n in sorted(kernel.seconds)]
+    above, below = zip(*((cost.ends[1] - cost.ratio, cost.ratio - cost.ends[0]) for cost in costs), strict=True)
+    return {"array": above, "arrayminus": below}

@@ -15,12 +15,14 @@ from typing import Any
 
 from inferlab import progress, statistics, units
 from inferlab.engine.client import LlamaEngine
-from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
+from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.quantize import quantize
 from inferlab.engine.session import default_engine, this_machine
+from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.base import common_fields
 from inferlab.measurement.http_client import whole_answer
 from inferlab.measurement.same_answer import n_same, pieces
+from inferlab.measurement.turns import in_turns
 from inferlab.model.find import held_out_text, tiny_model
 from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
@@ -108,7 +110,7 @@ def prompts_of(engine: LlamaEngine, n_prompts: int, n_prompt: int) -> dict[str, 
     prose = pieces(engine.tokenize(held_out_text()), n_prompts, n_prompt)
     sources = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in SOURCES)
     code = pieces(engine.tokenize(sources), n_prompts, n_prompt)
-    return {PROSE: prose, REPEATING: [[*one[: n_prompt - N_AGAIN], *one[:N_AGAIN]] for one in prose], CODE: code}
+    return {PROSE: prose, REPEATING: [[*piece[: n_prompt - N_AGAIN], *piece[:N_AGAIN]] for piece in prose], CODE: code}
 
 
 def n_repeated(answer: Sequence[int]) -> int:
@@ -145,15 +147,17 @@ def _answer(engine: LlamaEngine, drafter: Drafter, prompt: Sequence[int], n_draf
     plain, plain_seconds, drafted, rounds = answers_in_turn(engine, drafter, prompt, n_draft, n_gen)
     tried, accepted = by_position(rounds, n_draft)
     return DraftedAnswer(
-        rounds=tuple(sum(one.proposed == n for one in rounds) for n in range(n_draft + 1)),
+        rounds=tuple(sum(round_.proposed == n for round_ in rounds) for n in range(n_draft + 1)),
         tried=tried,
         accepted=accepted,
         n_same=n_same(plain, drafted),
         n_repeated=n_repeated(plain),
         plain_seconds=plain_seconds,
-        draft_seconds=sum(one.draft_seconds for one in rounds),
-        check_seconds=sum(one.check_seconds for one in rounds),
-        checks=tuple(sum(one.check_seconds for one in rounds if one.proposed == n) for n in range(n_draft + 1)),
+        draft_seconds=sum(round_.draft_seconds for round_ in rounds),
+        check_seconds=sum(round_.check_seconds for round_ in rounds),
+        checks=tuple(
+            sum(round_.check_seconds for round_ in rounds if round_.proposed == n) for n in range(n_draft + 1)
+        ),
     )
 
 
@@ -189,26 +193,21 @@ class _Client:
 
     def compare(self, kind: str, task: str, prompts: Sequence[Sequence[int]], body: Mapping[str, Any]) -> ServedCase:
         """All prompts of a task; the first is asked once before, and that is not counted."""
-        self._pair(prompts[0], body, 0)
-        pairs = [self._pair(prompt, body, number) for number, prompt in enumerate(prompts)]
-        plain, drafted = zip(*pairs, strict=True)
+        asked = [iter((prompts[0], *prompts)) for _ in self.servers]
+        turns = in_turns(
+            lambda side: self._answer(self.servers[side], next(asked[side]), body), (0, 1), (None, *prompts)
+        )
+        plain, drafted = (answers[1:] for answers in turns)
         return ServedCase(
             kind,
             task,
             tuple(map(_seconds, plain)),
             tuple(map(_seconds, drafted)),
-            tuple(one["timings"].get("draft_n", 0) for one in drafted),
-            tuple(one["timings"].get("draft_n_accepted", 0) for one in drafted),
-            tuple(n_same(a["tokens"], b["tokens"]) for a, b in pairs),
+            tuple(answer["timings"].get("draft_n", 0) for answer in drafted),
+            tuple(answer["timings"].get("draft_n_accepted", 0) for answer in drafted),
+            tuple(n_same(a["tokens"], b["tokens"]) for a, b in zip(plain, drafted, strict=True)),
             tuple(n_repeated(a["tokens"]) for a in plain),
         )
-
-    def _pair(self, prompt: Sequence[int], body: Mapping[str, Any], number: int) -> tuple[dict, dict]:
-        """The answers without speculation and with it."""
-        turns = self.servers if number % 2 == 0 else self.servers[::-1]
-        answers = {id(server): self._answer(server, prompt, body) for server in turns}
-        plain, drafted = (answers[id(server)] for server in self.servers)
-        return plain, drafted
 
     def _answer(self, server: LlamaServer, prompt: Sequence[int], body: Mapping[str, Any]) -> dict[str, Any]:
         fixed = {
@@ -219,7 +218,7 @@ class _Client:
             "return_tokens": True,
             "cache_prompt": False,
         }
-        return whole_answer(HOST, server.port, "/completion", {**fixed, **body})
+        return whole_answer(LOOPBACK_ADDRESS, server.port, "/completion", {**fixed, **body})
 
 
 def _seconds(answer: Mapping[str, Any]) -> float:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple, Protocol
 
 from inferlab.engine.client import LlamaEngine
@@ -21,11 +20,12 @@ from inferlab.engine.session import default_engine
 from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields
 from inferlab.measurement.queued import queued
+from inferlab.measurement.turns import in_turns
 from inferlab.model.find import find_model
 from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
-from inferlab.statistics import median_interval
+from inferlab.statistics import Comparison, compared
 
 SEED = 4096
 
@@ -53,8 +53,8 @@ class PromptLookup:
         text = list(text)
         tail, before = text[-self.n_match :], len(text) - self.n_match
         starts = (i for i in range(before - 1, -1, -1) if text[i : i + self.n_match] == tail)
-        found = next(starts, None)
-        drafted = [] if found is None else text[found + self.n_match :][:n]
+        start = next(starts, None)
+        drafted = [] if start is None else text[start + self.n_match :][:n]
         return drafted, time.perf_counter() - began
 
     def close(self) -> None:
@@ -67,7 +67,8 @@ class DraftModel:
     def __init__(
         self, model: str | Path, n_ctx: int = 1024, n_threads: int | None = None, engine: Engine | None = None
     ) -> None:
-        self.engine, self.cached = engine or LlamaEngine(), []
+        self.engine = engine or LlamaEngine()
+        self.cached: list[int] = []
         path = find_model(model)
         self.name = path.stem
         self.engine.open(path, Settings(n_ctx=n_ctx, n_threads=n_threads, flash_attn="on"))
@@ -78,7 +79,8 @@ class DraftModel:
         text = list(text)
         known = min(_common_prefix_length(self.cached, text), len(text) - 1)
         self.engine.keep(known)
-        seconds, drafted, pending = 0.0, [], text[known:]
+        drafted: list[int] = []
+        seconds, pending = 0.0, text[known:]
         while len(drafted) < n:
             step = self.engine.step(entries_of(pending, known))
             known, pending = known + len(pending), [step.picks[-1]]
@@ -142,14 +144,14 @@ class Speculation(Measurement):
         return sum(step.draft_seconds for step in steps) / proposed / single if proposed else None
 
     @property
-    def speedups(self) -> tuple[float, ...]:
+    def speedups(self) -> Comparison:
         """Time without the drafter over time with it, for each pass; below 1 the drafter made decode slower."""
-        return tuple(plain / drafted for plain, drafted in zip(self.plain_seconds, self.seconds, strict=True))
+        return compared(self.seconds, self.plain_seconds)
 
     @property
     def speedup(self) -> float:
         """Median of `speedups`."""
-        return median(self.speedups)
+        return self.speedups.ratio
 
 
 @queued
@@ -246,7 +248,7 @@ def _require_counts(n_draft: int, n_gen: int, repeats: int) -> None:
 
 
 def _opened(engine: Engine, path: Path, settings: Settings | None, n_tokens: int) -> Opening:
-    """The model, with room for n_tokens unless the settings have an n_ctx."""
+    """The model, with cells for n_tokens unless the settings have an n_ctx."""
     settings = settings or Settings()
     return engine.open(path, settings.but(n_ctx=settings.n_ctx or padded(n_tokens)))
 
@@ -308,7 +310,7 @@ class VerifyCost(Measurement):
     seconds: dict[int, tuple[float, ...]]
 
     def cost(self, n_tokens: int) -> float:
-        """Time of a pass over n_tokens, in units of a pass over one token: the median of `ratios`.
+        """Time of a pass over n_tokens, in units of a pass over one token: the median of `compared`.
 
         Between measured sizes it lies on the straight line through them. Raises InvalidSettings beyond the largest.
         """
@@ -317,19 +319,14 @@ class VerifyCost(Measurement):
             known = f"{sizes[0]} to {sizes[-1]}"
             raise InvalidSettings(f"Passes over {n_tokens} tokens were not measured, only over {known}.")
         if n_tokens in self.seconds:
-            return median(self.ratios(n_tokens))
+            return self.compared(n_tokens).ratio
         below, above = max(n for n in sizes if n < n_tokens), min(n for n in sizes if n > n_tokens)
         share = (n_tokens - below) / (above - below)
         return (1 - share) * self.cost(below) + share * self.cost(above)
 
-    def ratios(self, n_tokens: int) -> tuple[float, ...]:
+    def compared(self, n_tokens: int) -> Comparison:
         """Time of a pass over n_tokens over that of a pass over one token, turn by turn."""
-        pairs = zip(self.seconds[n_tokens], self.seconds[1], strict=True)
-        return tuple(many / single for many, single in pairs)
-
-    def interval(self, n_tokens: int) -> tuple[float, float] | None:
-        """The 95 % interval of the median of `ratios`; None for fewer than six turns."""
-        return median_interval(self.ratios(n_tokens))
+        return compared(self.seconds[1], self.seconds[n_tokens])
 
     def speedup(self, acceptance: float, n_draft: int, draft_cost: float = 0.0) -> float:
         """Expected speed-up with n_draft proposals, each accepted with probability `acceptance`.
@@ -364,10 +361,9 @@ def time_verification(
         engine.keep(0)
         tokens = engine.random_prompt(n_prompt + max(sizes))
         engine.step(entries_of(tokens[:n_prompt]))
-        turns = [{n: _pass_seconds(engine, tokens[n_prompt:][:n], n_prompt) for n in sizes} for _ in range(repeats + 1)]
+        turns = in_turns(lambda n: _pass_seconds(engine, tokens[n_prompt:][:n], n_prompt), sizes, range(repeats + 1))
         common = common_fields(engine, opening, read_gguf(path))
-    seconds = {n: tuple(turn[n] for turn in turns[1:]) for n in sizes}
-    return VerifyCost(**common, seconds=seconds)
+    return VerifyCost(**common, seconds={n: turn[1:] for n, turn in zip(sizes, turns, strict=True)})
 
 
 def _pass_seconds(engine: Engine, tokens: Sequence[int], position: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import median
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from inferlab.model.synthetic_model import shape
 from inferlab.options.speculation import N_MAX, speculation_types
 from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.speed import is_of_experts
-from inferlab.records import load
-from inferlab.statistics import FASTER, SLOWER, UNDECIDED, median_interval, verdict
+from inferlab.records import load, load_all
+from inferlab.statistics import FASTER, SLOWER, UNDECIDED, Comparison, compared
 from studies.speculation.bounds import least_acceptance, most_speedup, predicted_speedup
 from studies.speculation.speculative import Round, Speculation, VerifyCost
 
@@ -29,7 +30,7 @@ FEW_DRAFTED = 8
 LENGTHS = 2, 4, 8, 64
 """Tokens in a pass of a mixture."""
 
-Table = tuple[Sequence[str], list[Sequence[str]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str | int]]]
 
 
 # --- the records ------------------------------------------------------------------------------
@@ -77,22 +78,22 @@ class AcceptanceCase:
 
     def acceptance(self, position: int) -> float:
         """Share of the tried tokens at this position, from 1, that were accepted."""
-        tried = sum(one.tried[position - 1] for one in self.answers)
-        return sum(one.accepted[position - 1] for one in self.answers) / tried
+        tried = sum(answer.tried[position - 1] for answer in self.answers)
+        return sum(answer.accepted[position - 1] for answer in self.answers) / tried
 
     @property
     def pooled(self) -> float:
         """Share of all tried tokens that were accepted, the a of a geometric draft."""
-        return self._n_accepted / sum(sum(one.tried) for one in self.answers)
+        return self._n_accepted / sum(sum(answer.tried) for answer in self.answers)
 
     @property
     def accepted_share(self) -> float:
         """Accepted tokens over proposed ones, as llama-server's log has it."""
-        return self._n_accepted / sum(one.n_proposed for one in self.answers)
+        return self._n_accepted / sum(answer.n_proposed for answer in self.answers)
 
     @property
     def _n_accepted(self) -> int:
-        return sum(sum(one.accepted) for one in self.answers)
+        return sum(sum(answer.accepted) for answer in self.answers)
 
     def check_cost(self, n_proposed: int, n_gen: int) -> float:
         """Cost of a pass with so many proposals while answers are written, in tokens without a drafter.
@@ -100,14 +101,16 @@ class AcceptanceCase:
         The median over the answers that had such passes.
         """
         return median(
-            one.checks[n_proposed] / one.rounds[n_proposed] / (one.plain_seconds / (n_gen - 1))
-            for one in self.answers
-            if one.rounds[n_proposed]
+            answer.checks[n_proposed] / answer.rounds[n_proposed] / (answer.plain_seconds / (n_gen - 1))
+            for answer in self.answers
+            if answer.rounds[n_proposed]
         )
 
     def draft_cost(self, n_gen: int) -> float:
         """Cost of one proposed token, in tokens without a drafter: the median over the answers."""
-        return median(one.draft_seconds / one.n_proposed / (one.plain_seconds / (n_gen - 1)) for one in self.answers)
+        return median(
+            answer.draft_seconds / answer.n_proposed / (answer.plain_seconds / (n_gen - 1)) for answer in self.answers
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +129,8 @@ def by_position(rounds: Sequence[Round], n_draft: int) -> tuple[tuple[int, ...],
     tried at k = rounds with proposed >= k and accepted >= k - 1,    accepted at k = rounds with accepted >= k
     """
     positions = range(1, n_draft + 1)
-    tried = tuple(sum(one.proposed >= k and one.accepted >= k - 1 for one in rounds) for k in positions)
-    return tried, tuple(sum(one.accepted >= k for one in rounds) for k in positions)
+    tried = tuple(sum(round_.proposed >= k and round_.accepted >= k - 1 for round_ in rounds) for k in positions)
+    return tried, tuple(sum(round_.accepted >= k for round_ in rounds) for k in positions)
 
 
 @dataclass(frozen=True)
@@ -150,14 +153,9 @@ class ServedCase:
     n_repeated: tuple[int, ...]
 
     @property
-    def speedups(self) -> tuple[float, ...]:
+    def speedups(self) -> Comparison:
         """Seconds without speculation over seconds with it, pair by pair."""
-        return tuple(plain / one for plain, one in zip(self.plain_seconds, self.seconds, strict=True))
-
-    @property
-    def verdict(self) -> str:
-        """Whether speculation made decode FASTER or SLOWER, or UNDECIDED."""
-        return verdict(median_interval(self.speedups))
+        return compared(self.seconds, self.plain_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,40 +168,39 @@ class ServedSpeculation(Measurement):
     n_gen: int
     cases: tuple[ServedCase, ...]
 
-    def of(self, kind: str, task: str) -> ServedCase:
-        """One case."""
-        return next(one for one in self.cases if (one.kind, one.task) == (kind, task))
 
-
+@cache
 def shape_costs() -> dict[str, VerifyCost]:
     """What checks of the shape cost, by the kernels that multiply its weights."""
-    return {kernels(one): one for one in load("epyc-2c/verify-shape", VerifyCost)}
+    return {kernels(costs): costs for costs in load_all("epyc-2c/verify-shape", VerifyCost)}
 
 
+@cache
 def by_chance() -> tuple[Speculation, ...]:
     """The shape with drafts that cost nothing and are accepted by chance."""
-    return load("epyc-2c/fixed-acceptance", Speculation)
+    return load_all("epyc-2c/fixed-acceptance", Speculation)
 
 
+@cache
 def accepted() -> Acceptance:
     """The embedded model with four drafters on three kinds of text."""
     return load("epyc-2c/acceptance", Acceptance)
 
 
+@cache
 def served() -> ServedSpeculation:
     """llama-server with each kind of speculation and without."""
     return load("epyc-2c/served-speculation", ServedSpeculation)
 
 
-def kernels(one: VerifyCost | Speculation) -> str:
+def kernels(measurement: VerifyCost | Speculation) -> str:
     """The kernels of a measurement, short enough for a legend."""
-    return one.kernels_text.removesuffix(" from 8 tokens")
+    return measurement.kernels_text.removesuffix(" from 8 tokens")
 
 
-def interval_text(values: Sequence[float]) -> str:
+def interval_text(speedups: Comparison) -> str:
     """`1.02 (0.99 to 1.05)`: the median with its 95 % interval."""
-    low, high = median_interval(values)
-    return f"{median(values):.2f} ({low:.2f} to {high:.2f})"
+    return "{:.2f} ({:.2f} to {:.2f})".format(speedups.ratio, *speedups.ends)
 
 
 # --- the numbers of the page ------------------------------------------------------------------
@@ -224,21 +221,21 @@ def numbers() -> dict[str, float | int]:
 def cost_numbers() -> dict[str, float | int]:
     """llama-server's types, and what its default of three proposals can gain by the cost of a check."""
     costs, types = shape_costs().values(), speculation_types().values()
-    default = [most_speedup(one.cost(N_MAX + 1), N_MAX) for one in costs]
+    default = [most_speedup(each.cost(N_MAX + 1), N_MAX) for each in costs]
     return {
         "n_types": len(types),
-        "n_without": sum(not one.needs_a_model for one in types),
+        "n_without": sum(not each.needs_a_model for each in types),
         "most_default": max(default),
         "least_default": min(default),
-        "n_turns": min(len(one.seconds[1]) for one in costs),
+        "n_turns": min(len(each.seconds[1]) for each in costs),
     }
 
 
 def reported_numbers() -> dict[str, float]:
     """What a mixture can gain by its bytes, and what others reported, times as fast."""
-    found = {name: fact.value for name, fact in cited_facts("reported_drafts").items()}
+    rates = {name: fact.value for name, fact in cited_facts("reported_drafts").items()}
     flash = {
-        f"flash_{key}": found[f"flash-{task}-{how}"] / found[f"flash-{task}-plain"]
+        f"flash_{key}": rates[f"flash-{task}-{how}"] / rates[f"flash-{task}-plain"]
         for key, task, how in (
             ("one_least", "cpp", "one"),
             ("one_most", "summary", "one"),
@@ -248,8 +245,8 @@ def reported_numbers() -> dict[str, float]:
     }
     return {
         "mixture_limit": (N_MAX + 1) / mixture().more_bytes[N_MAX + 1],
-        "dense_gain": found["dense-one-proposal"] / found["dense-plain"],
-        "dense_most_cost": 2 * found["dense-plain"] / found["dense-one-proposal"],
+        "dense_gain": rates["dense-one-proposal"] / rates["dense-plain"],
+        "dense_most_cost": 2 * rates["dense-plain"] / rates["dense-one-proposal"],
         **flash,
     }
 
@@ -281,9 +278,9 @@ def mixture() -> Mixture:
 
 def chance_numbers() -> dict[str, float | int]:
     """A perfect and free drafter, without repacked weights."""
-    perfect = {one.n_draft: one for one in by_chance() if not one.settings.use_extra_bufts and one.acceptance == 1}
-    low, high = median_interval(perfect[1].speedups)
-    largest = max(perfect.values(), key=lambda one: one.speedup)
+    perfect = {run.n_draft: run for run in by_chance() if not run.settings.use_extra_bufts and run.acceptance == 1}
+    low, high = perfect[1].speedups.ends
+    largest = max(perfect.values(), key=lambda run: run.speedup)
     return {
         "one_token": perfect[1].speedup,
         "one_token_low": low,
@@ -296,15 +293,17 @@ def chance_numbers() -> dict[str, float | int]:
 
 def acceptance_numbers() -> dict[str, float | int]:
     """Drafts of the embedded model by position, and how much its answers repeat themselves."""
-    found = accepted()
-    lookups = [one for one in found.cases if one.drafter.startswith("lookup")]
+    record = accepted()
+    lookups = [case for case in record.cases if case.drafter.startswith("lookup")]
+    repeated = {case.text: [answer.n_repeated for answer in case.answers] for case in record.cases}
     return {
-        "n_draft": found.n_draft,
-        "n_answers": len(found.cases[0].answers),
-        "n_gen": found.n_gen,
-        "lookup_rise": sum(one.acceptance(2) > one.acceptance(1) for one in lookups),
+        "n_draft": record.n_draft,
+        "n_answers": len(record.cases[0].answers),
+        "n_gen": record.n_gen,
+        "lookup_rise": sum(case.acceptance(2) > case.acceptance(1) for case in lookups),
         "n_lookups": len(lookups),
-        **{f"repeated_{text}": _repeated(found, text) for text in (PROSE, CODE)},
+        # percent of the tokens of the median answer that repeat it; the first five cannot, and drafters change none
+        **{f"repeated_{text}": 100 * median(repeated[text]) / (record.n_gen - 5) for text in (PROSE, CODE)},
     }
 
 
@@ -323,7 +322,7 @@ def again_numbers() -> dict[str, float | int | str]:
     return {
         "again_date": again.date,
         "again_answers": len(answers),
-        "again_equal": sum((one.rounds, one.accepted) == (two.rounds, two.accepted) for one, two in answers),
+        "again_equal": sum((old.rounds, old.accepted) == (new.rounds, new.accepted) for old, new in answers),
         "first_cost": first,
         "again_cost": second,
         "again_copies": len(copies),
@@ -331,35 +330,28 @@ def again_numbers() -> dict[str, float | int | str]:
     }
 
 
-def _repeated(found: Acceptance, text: str) -> float:
-    """Percent of the tokens of the median answer that repeat it; the first five cannot. The drafter changes none."""
-    case = next(one for one in found.cases if one.text == text)
-    return 100 * median(one.n_repeated for one in case.answers) / (found.n_gen - 5)
-
-
 def served_numbers() -> dict[str, float | int]:
     """llama-server with speculation against plain decode."""
-    found = served()
-    verdicts = [one.verdict for one in found.cases]
-    few = [one for one in found.cases if sum(one.n_drafted) < FEW_DRAFTED * len(one.n_drafted)]
-    pairs = [value for one in few for value in one.speedups]
-    low, high = median_interval(pairs)
-    cached = [one for one in found.cases if one.kind == "ngram-cache"]
+    record = served()
+    verdicts = [case.speedups.verdict for case in record.cases]
+    few = [case for case in record.cases if sum(case.n_drafted) < FEW_DRAFTED * len(case.n_drafted)]
+    of_few = Comparison(tuple(ratio for case in few for ratio in case.speedups.ratios))
+    cached = [case for case in record.cases if case.kind == "ngram-cache"]
     return {
-        "n_pairs": len(found.cases[0].seconds),
-        "served_prompt": found.n_prompt,
-        "served_gen": found.n_gen,
-        "n_same": sum(n == found.n_gen for one in found.cases for n in one.n_same),
-        "n_all": sum(len(one.n_same) for one in found.cases),
+        "n_pairs": len(record.cases[0].seconds),
+        "served_prompt": record.n_prompt,
+        "served_gen": record.n_gen,
+        "n_same": sum(n == record.n_gen for case in record.cases for n in case.n_same),
+        "n_all": sum(len(case.n_same) for case in record.cases),
         "n_faster": verdicts.count(FASTER),
         "n_slower": verdicts.count(SLOWER),
         "n_undecided": verdicts.count(UNDECIDED),
         "n_cases": len(verdicts),
         "n_few": len(few),
-        "few_speedup": median(pairs),
-        "few_low": low,
-        "few_high": high,
-        "cache_share": 100 * sum(sum(one.n_accepted) for one in cached) / sum(sum(one.n_drafted) for one in cached),
+        "few_speedup": of_few.ratio,
+        "few_low": of_few.ends[0],
+        "few_high": of_few.ends[1],
+        "cache_share": 100 * sum(sum(case.n_accepted) for case in cached) / sum(sum(case.n_drafted) for case in cached),
     }
 
 
@@ -379,56 +371,56 @@ class Predicted(NamedTuple):
     limit: float
     alone: float
     in_run: float
-    measured: tuple[float, ...]
+    measured: Comparison
 
     @property
     def speedup(self) -> float:
         """The median of those measured."""
-        return median(self.measured)
+        return self.measured.ratio
 
 
+@cache
 def embedded_costs() -> VerifyCost:
     """What checks of the embedded model cost, timed alone, in the type that the drafters were measured with."""
     file = accepted().model.file
-    return next(one for one in load("epyc-2c/verify-tiny", VerifyCost) if one.model.file == file)
+    return next(costs for costs in load_all("epyc-2c/verify-tiny", VerifyCost) if costs.model.file == file)
 
 
 def predictions() -> list[Predicted]:
     """Every drafter on every kind of text."""
-    found, costs = accepted(), embedded_costs()
-    return [_predicted(one, found.n_draft, found.n_gen, costs) for one in found.cases]
+    return list(map(_predicted, accepted().cases))
 
 
-def _predicted(one: AcceptanceCase, n_draft: int, n_gen: int, costs: VerifyCost) -> Predicted:
-    known = replace(one, answers=one.answers[::2])
+def _predicted(case: AcceptanceCase) -> Predicted:
+    known, n_draft, n_gen = replace(case, answers=case.answers[::2]), accepted().n_draft, accepted().n_gen
     rounds = [sum(answer.rounds[n] for answer in known.answers) for n in range(n_draft + 1)]
-    cost, a = known.draft_cost(n_gen), known.pooled
+    costs, cost, a = embedded_costs(), known.draft_cost(n_gen), known.pooled
     return Predicted(
-        drafter=one.drafter,
-        text=one.text,
+        drafter=case.drafter,
+        text=case.text,
         draft_cost=cost,
         check_cost=known.check_cost(n_draft, n_gen),
         limit=most_speedup(costs.cost(n_draft + 1), n_draft, cost),
         alone=predicted_speedup(costs.cost, rounds, a, cost),
         in_run=predicted_speedup(lambda n: known.check_cost(n - 1, n_gen), rounds, a, cost),
-        measured=tuple(answer.speedup for answer in one.answers[1::2]),
+        measured=Comparison(tuple(answer.speedup for answer in case.answers[1::2])),
     )
 
 
 def prediction_numbers() -> dict[str, float | int]:
     """Predicted speed-ups against measured ones."""
-    found = predictions()
-    must_lose = [one.speedup for one in found if one.limit <= 1]
+    cases = predictions()
+    must_lose = [case.speedup for case in cases if case.limit <= 1]
     return {
-        "median_off": 100 * median(abs(one.in_run / one.speedup - 1) for one in found),
-        "alone_off": 100 * median(abs(one.alone / one.speedup - 1) for one in found),
+        "median_off": 100 * median(abs(case.in_run / case.speedup - 1) for case in cases),
+        "alone_off": 100 * median(abs(case.alone / case.speedup - 1) for case in cases),
         "n_must_lose": len(must_lose),
         "n_lost": sum(value < 1 for value in must_lose),
-        "n_predicted": len(found),
-        "n_sides": sum((one.in_run > 1) == (one.speedup > 1) for one in found),
-        "n_below_limit": sum(one.speedup <= one.limit for one in found),
+        "n_predicted": len(cases),
+        "n_sides": sum((case.in_run > 1) == (case.speedup > 1) for case in cases),
+        "n_below_limit": sum(case.speedup <= case.limit for case in cases),
         "v_alone": embedded_costs().cost(9),
-        "v_in_run": median(one.check_cost for one in found),
+        "v_in_run": median(case.check_cost for case in cases),
     }
 
 
@@ -439,75 +431,75 @@ def costs_table() -> Table:
     """For each kernel, the cost of passes over several tokens."""
     sizes = 2, 4, 9, 16, 17
     heads = "kernels", *(f"v({n})" for n in sizes)
-    return heads, [(name, *(f"{one.cost(n):.2f}" for n in sizes)) for name, one in shape_costs().items()]
+    return heads, [(name, *(f"{costs.cost(n):.2f}" for n in sizes)) for name, costs in shape_costs().items()]
 
 
 def mixture_table() -> Table:
     """For passes over several tokens of a mixture, the experts and bytes read, and the cost that was reported."""
-    found, facts = mixture(), cited_facts("reported_drafts")
+    read, facts = mixture(), cited_facts("reported_drafts")
     reported = {n: n * facts["mixture-pass-1"].value / facts[f"mixture-pass-{n}"].value for n in (2, 4, 8)}
     return ("tokens in the pass", *map(str, LENGTHS)), [
-        (f"experts read in a layer, of {found.n_expert}", *(f"{found.woken[n]:.0f}" for n in LENGTHS)),
-        ("bytes read, in passes over one token", *(f"{found.more_bytes[n]:.2f}" for n in LENGTHS)),
+        (f"experts read in a layer, of {read.n_expert}", *(f"{read.woken[n]:.0f}" for n in LENGTHS)),
+        ("bytes read, in passes over one token", *(f"{read.more_bytes[n]:.2f}" for n in LENGTHS)),
         ("v(n), reported", *(f"{reported[n]:.2f}" if n in reported else "–" for n in LENGTHS)),
     ]
 
 
 def positions_table() -> Table:
     """For each drafter on prose, the share of tried tokens that were accepted, by position."""
-    cases = [one for one in accepted().cases if one.text == PROSE]
+    cases = [case for case in accepted().cases if case.text == PROSE]
     heads = "drafter", "1st, %", "2nd", "4th", "8th", "all tried", "all proposed"
-    shares = [[*map(one.acceptance, (1, 2, 4, 8)), one.pooled, one.accepted_share] for one in cases]
+    shares = [[*map(case.acceptance, (1, 2, 4, 8)), case.pooled, case.accepted_share] for case in cases]
     return heads, [
-        (one.drafter, *(f"{100 * share:.0f}" for share in row)) for one, row in zip(cases, shares, strict=True)
+        (case.drafter, *(f"{100 * share:.0f}" for share in row)) for case, row in zip(cases, shares, strict=True)
     ]
 
 
 def served_table() -> Table:
     """For each kind of speculation, the speed-up of decode on each task."""
-    found, tasks = served(), (REPEATING, PROSE, PENALIZED)
-    kinds = dict.fromkeys(one.kind for one in found.cases)
-    return ("type", *tasks), [(kind, *(_served_text(found.of(kind, task)) for task in tasks)) for kind in kinds]
-
-
-def _served_text(one: ServedCase) -> str:
-    low, high = median_interval(one.speedups)
-    return f"{median(one.speedups):.2f} ({low:.2f}–{high:.2f})"
+    tasks = REPEATING, PROSE, PENALIZED
+    rows: dict[str, dict[str, str]] = {}
+    for case in served().cases:
+        text = "{:.2f} ({:.2f}–{:.2f})".format(case.speedups.ratio, *case.speedups.ends)
+        rows.setdefault(case.kind, {})[case.task] = text
+    return ("type", *tasks), [(kind, *map(texts.__getitem__, tasks)) for kind, texts in rows.items()]
 
 
 def bounds_table() -> Table:
     """For each kernel, the least acceptance with which a draft of some lengths and costs pays."""
     drafts = ((1, 0.0), (3, 0.0), (8, 0.0), (15, 0.0), (3, 0.1), (8, 0.1))
     heads = "kernels", *(f"{n} at {cost}" if cost else f"{n} free" for n, cost in drafts)
-    return heads, [(name, *(_least_text(one, *draft) for draft in drafts)) for name, one in shape_costs().items()]
-
-
-def _least_text(one: VerifyCost, n_draft: int, draft_cost: float) -> str:
-    least = least_acceptance(one.cost(n_draft + 1), n_draft, draft_cost)
-    return "never" if least is None else f"{100 * least:.0f} %"
+    rows = []
+    for name, costs in shape_costs().items():
+        least = [least_acceptance(costs.cost(n_draft + 1), n_draft, draft_cost) for n_draft, draft_cost in drafts]
+        rows.append((name, *("never" if share is None else f"{100 * share:.0f} %" for share in least)))
+    return heads, rows
 
 
 def chance_table() -> Table:
     """For each draft that is accepted by chance, its limit, the speed-up computed, and the one measured."""
     heads = "kernels", "proposals", "accepted", "limit", "computed", "measured"
-    costs = {one.kernels_text: one for one in shape_costs().values()}
-    return heads, [_chance_row(one, costs[one.kernels_text]) for one in by_chance()]
-
-
-def _chance_row(one: Speculation, costs: VerifyCost) -> Sequence[str | int]:
-    tried, hit = by_position([step for rounds in one.rounds for step in rounds], one.n_draft)
-    a = sum(hit) / sum(tried)
-    limit, computed = most_speedup(costs.cost(one.n_draft + 1), one.n_draft), costs.speedup(a, one.n_draft)
-    accepted_text = f"{100 * a:.0f} %"
-    return kernels(one), one.n_draft, accepted_text, f"{limit:.2f}", f"{computed:.2f}", interval_text(one.speedups)
+    rows: list[Sequence[str | int]] = []
+    for run in by_chance():
+        costs, n_draft = shape_costs()[kernels(run)], run.n_draft
+        tried, hit = by_position([step for rounds in run.rounds for step in rounds], n_draft)
+        a = sum(hit) / sum(tried)
+        speedups = most_speedup(costs.cost(n_draft + 1), n_draft), costs.speedup(a, n_draft)
+        texts = (f"{speedup:.2f}" for speedup in speedups)
+        rows.append((kernels(run), n_draft, f"{100 * a:.0f} %", *texts, interval_text(run.speedups)))
+    return heads, rows
 
 
 def predicted_table() -> Table:
     """For each drafter and text, the cost of a proposal, the limit, the speed-ups predicted, and the one measured."""
     heads = "drafter", "text", "d", "limit", "predicted", "with v in the run", "measured"
-    return heads, [_predicted_row(one) for one in predictions()]
-
-
-def _predicted_row(one: Predicted) -> Sequence[str]:
-    costs = (f"{value:.2f}" for value in (one.draft_cost, one.limit, one.alone))
-    return one.drafter, one.text, *costs, f"{one.in_run:.2f} (v = {one.check_cost:.2f})", interval_text(one.measured)
+    return heads, [
+        (
+            case.drafter,
+            case.text,
+            *(f"{value:.2f}" for value in (case.draft_cost, case.limit, case.alone)),
+            f"{case.in_run:.2f} (v = {case.check_cost:.2f})",
+            interval_text(case.measured),
+        )
+        for case in predictions()
+    ]

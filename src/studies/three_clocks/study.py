@@ -19,23 +19,20 @@ UBATCH = 512
 
 def request_numbers(brief: Run, run: Run) -> dict[str, float]:
     """TTFT, TPOT and rates of a request with a short prompt and one with a longer one, and prompt tokens per token."""
-    return {
-        **_times(run, ""),
-        **_times(brief, "brief_"),
+    numbers = {
         "token_ratio": run.prefill_tokens_per_second / run.decode_tokens_per_second,
         "brief_ratio": brief.prefill_tokens_per_second / brief.decode_tokens_per_second,
         "prefill_factor": run.prefill_tokens_per_second / brief.prefill_tokens_per_second,
         "decode_factor": run.decode_tokens_per_second / brief.decode_tokens_per_second,
     }
-
-
-def _times(run: Run, prefix: str) -> dict[str, float]:
-    return {
-        f"{prefix}ttft_ms": run.ttft_seconds * 1e3,
-        f"{prefix}tpot_ms": run.inter_token_seconds * 1e3,
-        f"{prefix}prefill_rate": _three_digits(run.prefill_tokens_per_second),
-        f"{prefix}decode_rate": _three_digits(run.decode_tokens_per_second),
-    }
+    for prefix, request in (("", run), ("brief_", brief)):
+        numbers |= {
+            f"{prefix}ttft_ms": request.ttft_seconds * 1e3,
+            f"{prefix}tpot_ms": request.inter_token_seconds * 1e3,
+            f"{prefix}prefill_rate": _three_digits(request.prefill_tokens_per_second),
+            f"{prefix}decode_rate": _three_digits(request.decode_tokens_per_second),
+        }
+    return numbers
 
 
 def prompt_numbers(run: Run, runs: Sequence[Run], one_by_one: Run) -> dict[str, float]:

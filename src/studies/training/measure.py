@@ -15,6 +15,7 @@ from inferlab.engine.protocol import Entry, Opening, entries_of
 from inferlab.engine.session import default_engine
 from inferlab.measurement.base import common_fields, with_context
 from inferlab.measurement.pytorch import peak_growth, required
+from inferlab.measurement.turns import in_turns
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.numpy_llama import Llama
@@ -39,7 +40,7 @@ def training_ledger(n_tokens: int, repeats: int, flash_attn: str) -> TrainingLed
     common = common_fields(engine, opening, header)
     held = dict.fromkeys(("engine_decode", "engine_prefill"), Held(_buffer_sizes(opening), grown))
     held |= {step: held_apart(step, path, tokens, n_threads) for step in STEPS}
-    rows = tuple(LedgerRow(step, one.sizes, tuple(seconds[step]), one.grown_bytes) for step, one in held.items())
+    rows = tuple(LedgerRow(step, kept.sizes, tuple(seconds[step]), kept.grown_bytes) for step, kept in held.items())
     return TrainingLedger(**common, torch=torch.__version__, n_tokens=n_tokens, **agreement, rows=rows)
 
 
@@ -58,29 +59,31 @@ def _agreement(engine: LlamaEngine, steps: TorchSteps, header: Model, tokens: Se
     engine.keep(0)
     picks = engine.step([Entry(token, position, wanted=True) for position, token in enumerate(tokens)]).picks
     with steps.torch.inference_mode():
-        found = steps.network.logits(tokens).numpy()
+        logits = steps.network.logits(tokens).numpy()
     expected = Llama(header).logits(tokens)
     return {
-        "logits_difference": float(np.abs(found - expected).max()),
+        "logits_difference": float(np.abs(logits - expected).max()),
         "largest_logit": float(np.abs(expected).max()),
-        "same_picks": int((found.argmax(-1) == np.asarray(picks)).sum()),
+        "same_picks": int((logits.argmax(-1) == np.asarray(picks)).sum()),
     }
 
 
-def _in_turns(engine: LlamaEngine, steps: TorchSteps, tokens: Sequence[int], repeats: int) -> dict[str, list[float]]:
+def _in_turns(
+    engine: LlamaEngine, steps: TorchSteps, tokens: Sequence[int], repeats: int
+) -> dict[str, tuple[float, ...]]:
     """Seconds of every step, all of them once in each turn; before each counted step stands one that is not."""
     timers: dict[str, Callable[[], float]] = {
         "engine_prefill": partial(_engine_seconds, engine, tokens, 0),
         "engine_decode": partial(_engine_seconds, engine, tokens, len(tokens) - 1),
         **{step: partial(steps.seconds, step) for step in STEPS},
     }
-    found: dict[str, list[float]] = {step: [] for step in timers}
-    for _ in range(repeats):
-        for step, timed in timers.items():
-            time.sleep(PAUSE_SECONDS)
-            timed()
-            found[step].append(timed())
-    return found
+
+    def once(timed: Callable[[], float]) -> float:
+        time.sleep(PAUSE_SECONDS)
+        timed()
+        return timed()
+
+    return dict(zip(timers, in_turns(once, [*timers.values()], range(repeats)), strict=True))
 
 
 def _engine_seconds(engine: LlamaEngine, tokens: Sequence[int], n_cached: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 from inferlab.facts import cited_facts
@@ -64,11 +65,12 @@ class TrainingLedger(Measurement):
         """As for every measurement, with PyTorch's version."""
         return f"{super().badge}; PyTorch {self.torch}"
 
-    def of(self, step: str) -> LedgerRow:
+    def row(self, step: str) -> LedgerRow:
         """The row of one step."""
         return next(row for row in self.rows if row.step == step)
 
 
+@cache
 def recorded() -> TrainingLedger:
     """The six steps of the embedded model."""
     return load("epyc-2c/training-ledger", TrainingLedger)
@@ -77,8 +79,8 @@ def recorded() -> TrainingLedger:
 def numbers() -> dict[str, float | int | str]:
     """The numbers about training of the page *Inference engines*: MiB, milliseconds, and ratios."""
     ledger = recorded()
-    prefill, inference, kept = ledger.of("engine_prefill"), ledger.of("inference"), ledger.of("recorded")
-    one_token, engine_token = ledger.of("decode"), ledger.of("engine_decode")
+    prefill, inference, kept = ledger.row("engine_prefill"), ledger.row("inference"), ledger.row("recorded")
+    one_token, engine_token = ledger.row("decode"), ledger.row("engine_decode")
     weights = inference.sizes["weights"]
     return {
         **{f"{row.step}_ms": 1e3 * row.median_seconds for row in ledger.rows},
@@ -99,31 +101,18 @@ def numbers() -> dict[str, float | int | str]:
 
 def bytes_table() -> tuple[Sequence[str], list[Sequence[str]]]:
     """Heads and rows: bytes for each weight in training and inference, by part, and GB of Mistral 7B."""
-    mistral = known_model("mistral-7b-v0.3")
-    n_mistral = n_params(mistral)
+    mistral, ledger, cited = known_model("mistral-7b-v0.3"), recorded(), cited_facts("training")
+    n_mistral, sizes, kinds = n_params(mistral), ledger.row("training").sizes, ("weights", "gradients", "adam")
     columns = {
-        "training, 32 bits": _counted(),
-        "training, mixed": _cited(),
+        "training, 32 bits": (*(sizes[kind] / ledger.model.n_params for kind in kinds), 0),
+        "training, mixed": tuple(cited[f"mixed-{kind}"].value for kind in (*kinds, "copy")),
         "inference, F16": (2, 0, 0, 0),
         "inference, Q4_K_M": (mistral.files["Q4_K_M"].value / n_mistral, 0, 0, 0),
     }
     sums = [sum(sizes) for sizes in columns.values()]
-    rows = [
+    rows: list[Sequence[str]] = [
         (part, *(f"{sizes[i]:.2g}" if sizes[i] else "–" for sizes in columns.values())) for i, part in enumerate(PARTS)
     ]
     rows.append(("sum", *(f"{n:.2g}" for n in sums)))
     rows.append(("Mistral 7B, GB", *(f"{n * n_mistral / GB:.3g}" for n in sums)))
     return ("bytes for each weight", *columns), rows
-
-
-def _counted() -> Sequence[float]:
-    """Bytes for each weight of the recorded training step, by PARTS."""
-    ledger = recorded()
-    sizes = ledger.of("training").sizes
-    return (*(sizes[kind] / ledger.model.n_params for kind in ("weights", "gradients", "adam")), 0)
-
-
-def _cited() -> Sequence[float]:
-    """Bytes for each weight of training in mixed precision, by PARTS."""
-    cited = cited_facts("training")
-    return tuple(cited[f"mixed-{kind}"].value for kind in ("weights", "gradients", "adam", "copy"))

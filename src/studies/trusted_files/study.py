@@ -23,7 +23,7 @@ TOO_MUCH = 2**63
 def numbers() -> dict[str, int | str]:
     """The numbers of the page *Can I trust this file and this port?*, without the pickle's."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "one.gguf"
+        path = Path(folder) / "damaged.gguf"
         files = damaged()
         name, digits = one_bit_changed(path)
         return {

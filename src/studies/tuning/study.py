@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from inferlab.engine.loopback import loopback_device
 from inferlab.engine.session import default_engine
@@ -51,29 +52,23 @@ def spread(sweep: Sweep, phase: str) -> float:
 
 
 def numbers() -> dict[str, float]:
-    """The numbers of the chapter on tuning: tokens per second, ms of a token, differences in percent."""
-    threads = swept("n_threads")
-    return {
-        **{f"threads_{n}": threads.at(n_threads=n).decode_tokens_per_second for n in (1, 2, 3)},
-        "threads_loss": 100 * threads.gain("decode", {"n_threads": 3}, {"n_threads": 2}),
-        "control_percent": spread(swept("load_mode"), "decode"),
-        **layer_numbers(),
-    }
+    """The numbers of the chapter on tuning: tokens per second, ms of a token, differences in percent.
 
-
-def layer_numbers() -> dict[str, float]:
-    """The line through the times of a token with one to eight layers left on the host, and the device beside the host.
+    The line is that through the times of a token with one to eight layers left on the host.
 
     layers_crossing  how much less than the line says a token takes with all layers on the host
     layers_worth     moved layers that save as much
     """
-    layers = split_layers()
+    threads, layers = swept("n_threads"), split_layers()
     left = {N_LAYERS - p.changes["n_gpu_layers"]: 1000 / p.run.decode_tokens_per_second for p in layers.points}
     divided = {n: ms for n, ms in left.items() if 0 < n < N_LAYERS}
     line = least_squares(list(divided), list(divided.values()))
     crossing = line.at(N_LAYERS) - left[N_LAYERS]
     every, none = {"n_gpu_layers": N_LAYERS}, {"n_gpu_layers": 0}
     return {
+        **{f"threads_{n}": threads.at(n_threads=n).decode_tokens_per_second for n in (1, 2, 3)},
+        "threads_loss": 100 * threads.gain("decode", {"n_threads": 3}, {"n_threads": 2}),
+        "control_percent": spread(swept("load_mode"), "decode"),
         "layers_slope": line.slope,
         "layers_crossing": crossing,
         "layers_worth": crossing / line.slope,
@@ -100,22 +95,26 @@ def forty_layers() -> str:
     return f"Seven and forty layers give {same} buffers.\n{by_rows}"
 
 
-def last_layers_table() -> tuple[Sequence[str], list[Sequence[int | float | str]]]:
+def last_layers_table() -> tuple[Sequence[str], Sequence[Sequence[int | float | str]]]:
     """Heads and rows of an exercise: 33 layers, each 4 ms on the host or 0.4 ms on the device."""
-    left = 33, 17, 4, 1, 0
-    rates = [1000 / (4 * n + 0.4 * (33 - n)) for n in left]
-    steps = zip(left, left[1:], rates, rates[1:], strict=False)
-    gains = ["–", *(f"{(after - before) / (more - fewer):.2f}" for more, fewer, before, after in steps)]
-    heads = "layers on the host", "tokens/s", "gain for each layer moved, tokens/s"
-    return heads, list(zip(left, rates, gains, strict=True))
+    rates = {left: 1000 / (4 * left + 0.4 * (33 - left)) for left in (33, 17, 4, 1, 0)}
+    rows = [(33, rates[33], "–")]
+    for (more, before), (fewer, after) in pairwise(rates.items()):
+        rows.append((fewer, after, f"{(after - before) / (more - fewer):.2f}"))
+    return ("layers on the host", "tokens/s", "gain for each layer moved, tokens/s"), rows
 
 
 # --- the parameter guide ----------------------------------------------------------------------
 
 
 def guide_numbers() -> dict[str, float]:
-    """The numbers of the parameter guide: changes of rates in percent, buffers in MiB, and memory as it is computed."""
+    """The numbers of the parameter guide: changes of rates in percent, buffers in MiB.
+
+    Computed: how the cache of a model with windows grows, and the tokens that llama-server's copies in RAM hold.
+    """
     batch, ubatch, threads = swept("n_batch"), swept("n_ubatch"), swept("n_threads_batch")
+    whole = _cache_bytes(Settings(n_ctx=16_384))
+    four, twice = Settings(n_ctx=16_384, n_seq_max=4), Settings(n_ctx=32_768)
     return {
         **{f"control_{phase}": max(spread(swept(name), phase) for name in CONTROLS) for phase in PHASES},
         "threads_batch": 1 + threads.gain("prefill", {"n_threads_batch": 2}, {"n_threads_batch": 1}),
@@ -124,24 +123,16 @@ def guide_numbers() -> dict[str, float]:
         "ubatch_step": 100 * ubatch.gain("prefill", {"n_ubatch": 256}, {"n_ubatch": 128}),
         **{f"ubatch_{n}_mib": ubatch.at(n_ubatch=n).bytes_on("compute") / MIB for n in (8, 256)},
         "ctx_decode": 100 * swept("n_ctx").gain("decode", {"n_ctx": 16384}, {"n_ctx": 512}),
-        **memory_numbers(),
-    }
-
-
-def memory_numbers() -> dict[str, float | int]:
-    """Computed: how the cache of a model with windows grows, and the tokens that llama-server's copies in RAM hold."""
-    one = _cache_bytes(16_384)
-    return {
-        "split_growth": _cache_bytes(16_384, n_seq_max=4) / one,
-        "pool_growth": _cache_bytes(16_384, n_seq_max=4, kv_unified=True) / one,
-        "window_factor": _cache_bytes(32_768, swa_full=True) / _cache_bytes(32_768),
+        "split_growth": _cache_bytes(four) / whole,
+        "pool_growth": _cache_bytes(four.but(kv_unified=True)) / whole,
+        "window_factor": _cache_bytes(twice, swa_full=True) / _cache_bytes(twice),
         "window": known_model(WINDOWED).n_swa,
         "cram_tokens": CACHE_RAM_MIB * MIB / kv_cache_bytes_per_token(shape("llama-3.1-8b", "Q4_K_M")),
     }
 
 
-def _cache_bytes(n_ctx: int, swa_full: bool = False, **settings: int | bool) -> int:
-    asked = Settings(n_ctx=n_ctx, flash_attn="on", swa_full=swa_full, **settings)
+def _cache_bytes(settings: Settings, swa_full: bool = False) -> int:
+    asked = settings.but(flash_attn="on", swa_full=swa_full)
     return predict_memory(shape(WINDOWED, "Q4_K_M"), asked, simulate=False).bytes_of("kv_cache")
 
 

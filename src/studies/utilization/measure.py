@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from inferlab.measurement.run import Run
@@ -12,13 +12,14 @@ from studies.recipes import Recipe
 from studies.utilization.study import runs_by_threads
 
 
-def busy_threads(counts: Sequence[int], **named: float) -> tuple[Run, ...]:
-    """A run of the shape for each number of threads."""
-    return runs_by_threads(make_shape("llama-3.2-1b", "Q4_K_M", n_layer=4, n_vocab=8192), counts, **named)
+def busy_threads(repeats: int, interval_seconds: float) -> tuple[Run, ...]:
+    """A run of the shape with one, two and four threads."""
+    path = make_shape("llama-3.2-1b", "Q4_K_M", n_layer=4, n_vocab=8192)
+    return runs_by_threads(path, (1, 2, 4), repeats, interval_seconds)
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "busy-threads": partial(busy_threads, (1, 2, 4), n_prompt=256, n_gen=48, repeats=3, interval_seconds=0.05),
+    "busy-threads": partial(busy_threads, repeats=3, interval_seconds=0.05),
 }
 
 if __name__ == "__main__":

@@ -12,15 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from inferlab.engine.protocol import Engine, Pass
+from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
-from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import with_context
 from inferlab.measurement.run import Run, measure
 from inferlab.measurement.telemetry.sampler import Sampler
 from inferlab.measurement.telemetry.samples import Sample
 from inferlab.model.find import find_model
-from inferlab.records import load
+from inferlab.records import load_all
 from inferlab.settings import Settings
 
 INTERVAL_SECONDS = 0.1
@@ -29,7 +28,7 @@ MOST_OF = 0.7  # of a window must be covered by samples
 
 def numbers() -> dict[str, float | int]:
     """The numbers of *Which tool for what*, in percent: runs with a thread for each core, and with the most threads."""
-    runs = {run.settings.n_threads: run for run in load("epyc-2c/busy-threads", Run)}
+    runs = {run.settings.n_threads: run for run in load_all("epyc-2c/busy-threads", Run)}
     many = runs[max(runs)]
     as_cores = runs[many.machine.n_cores]
     prefill, decode = (operations_per_second(as_cores, phase) for phase in ("prefill", "decode"))
@@ -45,12 +44,12 @@ def numbers() -> dict[str, float | int]:
 
 def busy_percent(run: Run, phase: str) -> float | None:
     """Mean utilization of all processors during "prefill" or "decode"; None without a reading inside the phase."""
-    spans = [_span(one, phase) for one in run.passes]
-    inside = [
-        busy
-        for began, ended, busy in _readings(run.samples)
-        if any(first <= began and ended <= last for first, last in spans)
-    ]
+    spans = []
+    for called in run.passes:
+        first, last = called.began + called.token_seconds[0], called.began + called.token_seconds[-1]
+        spans.append((called.began, first) if phase == "prefill" else (first, last))
+    readings = _readings(run.samples)
+    inside = [busy for began, ended, busy in readings if any(a <= began and ended <= b for a, b in spans)]
     return fmean(inside) if inside else None
 
 
@@ -61,11 +60,6 @@ def _readings(samples: Sequence[Sample]) -> Iterator[tuple[float, float, float]]
         if sample.cpu_percent:
             yield began, sample.seconds, fmean(sample.cpu_percent)
             began = sample.seconds
-
-
-def _span(one: Pass, phase: str) -> tuple[float, float]:
-    first, last = one.began + one.token_seconds[0], one.began + one.token_seconds[-1]
-    return (one.began, first) if phase == "prefill" else (first, last)
 
 
 def operations_per_second(run: Run, phase: str) -> float:
@@ -88,16 +82,11 @@ def averaged(samples: Sequence[Sample], window_seconds: float) -> tuple[tuple[fl
 
 
 def runs_by_threads(
-    model: str | Path | None,
-    counts: Sequence[int],
-    n_prompt: int = 256,
-    n_gen: int = 48,
-    repeats: int = 3,
-    interval_seconds: float = INTERVAL_SECONDS,
+    model: str | Path | None, counts: Sequence[int], repeats: int = 3, interval_seconds: float = INTERVAL_SECONDS
 ) -> tuple[Run, ...]:
     """One run for each number of threads, with telemetry every `interval_seconds`. Raises what `measure` raises."""
     choices = [Settings(n_threads=n, n_threads_batch=n) for n in counts]
-    return tuple(measure(model, one, n_prompt, n_gen, repeats, telemetry=interval_seconds) for one in choices)
+    return tuple(measure(model, settings, 256, 48, repeats, telemetry=interval_seconds) for settings in choices)
 
 
 def bursts(
@@ -109,10 +98,8 @@ def bursts(
 ) -> tuple[Sample, ...]:
     """Samples while the engine decodes for a share of each period and then rests; their seconds begin with 0.
 
-    Raises InvalidSettings for a share outside 0 to 1, and what the engine raises.
+    Raises what the engine raises.
     """
-    if not 0 < busy_share < 1 or n < 1:
-        raise InvalidSettings(f"busy_share={busy_share} must lie between 0 and 1, and n={n} must be at least 1.")
     engine = engine or default_engine()
     with engine.exclusive():
         engine.open(find_model(model), with_context(Settings(), 16, 16))
@@ -124,4 +111,4 @@ def bursts(
                 while time.perf_counter() < until:
                     engine.generate(prompt, 16)
                 time.sleep(max(0.0, began + (number + 1) * every_seconds - time.perf_counter()))
-    return tuple(Sample(one.seconds - began, cpu_percent=one.cpu_percent) for one in sampler.samples)
+    return tuple(Sample(sample.seconds - began, cpu_percent=sample.cpu_percent) for sample in sampler.samples)

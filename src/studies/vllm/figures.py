@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from inferlab.figures.memory import ROOM
-from inferlab.figures.style import EDGE, GREY, TEAL, blank, room_beside_bars, stacked
+from inferlab.figures.memory import CAPACITY
+from inferlab.figures.style import EDGE, GREY, TEAL, blank, space_beside_bars, stacked
 from inferlab.units import GIB, bytes_text
 from studies.vllm.block_pool import MemoryShare
 
@@ -19,15 +19,20 @@ def card_shares(shares: Mapping[str, MemoryShare], bytes_per_token: int) -> go.F
 
     Where the weights are larger than the card, a dashed line marks its memory; the text says what does not start.
     """
-    texts = [_share_text(one, bytes_per_token) for one in shares.values()]
-    said = "; ".join(
-        f"{name}: weights {bytes_text(one.weights_bytes)}, {text}"
-        for (name, one), text in zip(shares.items(), texts, strict=True)
-    )
-    figure = blank(SHARED, f"Memory of cards by use: {said}.", x="GiB")
-    parts = [(one.weights_bytes, one.pool_bytes, _outside(one)) for one in shares.values()]
-    kinds = (("weights", GREY), ("cache, activations", TEAL), ("not taken", EDGE))
-    for (name, colour), values in zip(kinds, zip(*parts, strict=True), strict=True):
+    texts = [
+        f"{share.tokens(bytes_per_token):,} tokens" if share.fits else "does not start" for share in shares.values()
+    ]
+    weights = [f"{name}: weights {bytes_text(share.weights_bytes)}" for name, share in shares.items()]
+    alt = "; ".join(f"{part}, {text}" for part, text in zip(weights, texts, strict=True))
+    figure = blank(SHARED, f"Memory of cards by use: {alt}.", x="GiB")
+    uses = {
+        ("weights", GREY): [share.weights_bytes for share in shares.values()],
+        ("cache, activations", TEAL): [share.pool_bytes for share in shares.values()],
+        ("not taken", EDGE): [
+            max(0, share.card_bytes - share.weights_bytes - share.pool_bytes) for share in shares.values()
+        ],
+    }
+    for (name, colour), values in uses.items():
         figure.add_bar(
             y=list(shares),
             x=[n / GIB for n in values],
@@ -37,25 +42,12 @@ def card_shares(shares: Mapping[str, MemoryShare], bytes_per_token: int) -> go.F
             hovertemplate=f"{name} %{{x:.2f}} GiB<extra>%{{y}}</extra>",
         )
     figure.data[-1].update(text=texts, textposition="outside", cliponaxis=False)
-    for row, one in enumerate(shares.values()):
-        if one.weights_bytes > one.card_bytes:
-            _card_end(figure, row, one.card_bytes / GIB)
+    for row, share in enumerate(shares.values()):
+        if share.weights_bytes > share.card_bytes:
+            at, style = share.card_bytes / GIB, {"color": CAPACITY, "width": 2, "dash": "dash"}
+            figure.add_shape(type="line", x0=at, x1=at, y0=row - 0.4, y1=row + 0.4, line=style)
     stacked(figure, len(shares))
     figure.update_layout(height=200 + 40 * len(shares))
-    figure.update_xaxes(range=room_beside_bars(list(shares), [sum(each) / GIB for each in parts], texts))
+    ends = [sum(parts) / GIB for parts in zip(*uses.values(), strict=True)]
+    figure.update_xaxes(range=space_beside_bars(list(shares), ends, texts))
     return figure
-
-
-def _outside(one: MemoryShare) -> int:
-    return max(0, one.card_bytes - one.weights_bytes - one.pool_bytes)
-
-
-def _share_text(one: MemoryShare, bytes_per_token: int) -> str:
-    return f"{one.tokens(bytes_per_token):,} tokens" if one.fits else "does not start"
-
-
-def _card_end(figure: go.Figure, row: int, at: float) -> None:
-    """A dashed line across a bar at the card's memory, in GiB."""
-    figure.add_shape(
-        type="line", x0=at, x1=at, y0=row - 0.4, y1=row + 0.4, line={"color": ROOM, "width": 2, "dash": "dash"}
-    )

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from inferlab.errors import InvalidSettings
 from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cell_bytes
@@ -49,30 +48,27 @@ def checkpoint_bytes(model: Model | KnownModel, settings: Settings, n_tokens: in
 def copy_bytes(model: Model | KnownModel, settings: Settings, n_tokens: int, n_checkpoints: int = 0) -> int:
     """Bytes of the copy of a prompt of n_tokens, with n_checkpoints of them.
 
-    Raises InvalidSettings for fewer than one token, UnsupportedArchitecture for a cache that has no formula here.
+    Raises UnsupportedArchitecture for a cache that has no formula here.
     """
-    if n_tokens < 1:
-        raise InvalidSettings(f"n_tokens={n_tokens}: a prompt has a token at least.")
     checkpoints = n_checkpoints * checkpoint_bytes(model, settings, n_tokens)
     return _copied(cache_layers(model), settings, n_tokens) + _states(model) + checkpoints
 
 
-def copies_in(
-    n_bytes: int, model: Model | KnownModel, settings: Settings, n_tokens: int, n_checkpoints: int = 0
-) -> int:
+def copies_in(n_bytes: int, model: Model | KnownModel, settings: Settings, n_tokens: int) -> int:
     """How many copies of such prompts fit in n_bytes, the server's limit."""
-    return n_bytes // copy_bytes(model, settings, n_tokens, n_checkpoints)
+    return n_bytes // copy_bytes(model, settings, n_tokens)
 
 
 def _copied(layers: Iterable[CacheLayer], settings: Settings, n_tokens: int | None) -> int:
     """Bytes of one sequence's cells in these layers, and of their places; windows keep no more than themselves."""
-    found, places = 0, {}
+    n_bytes = 0
+    places: dict[int, int] = {}  # window -> cells
     for layer in layers:
         n_cells = min(n for n in (n_tokens, layer.window or None) if n is not None)
         each = cell_bytes(layer, settings.type_k, settings.type_v)
-        found += n_cells * each
+        n_bytes += n_cells * each
         places |= {layer.window: n_cells} if each else {}
-    return found + PLACE_BYTES * sum(places.values())
+    return n_bytes + PLACE_BYTES * sum(places.values())
 
 
 def _states(model: Model | KnownModel) -> int:

@@ -10,8 +10,9 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from inferlab.engine.llama_server import HOST, LlamaServer, llama_server
+from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.session import this_machine
+from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.depth import DepthScaling, decode_in_turns
 from inferlab.measurement.http_client import stream
 from inferlab.measurement.telemetry.host import HostReader
@@ -48,7 +49,7 @@ def keep_prompts(
     options   further flags of the server
     n_first   tokens of a new prompt; an edit changes n_new tokens a third of the way into the prompt
     """
-    header, chance, found = read_gguf(model), random.Random(0), []
+    header, chance, turns = read_gguf(model), random.Random(0), []
     words = range(header.n_vocab // 2, header.n_vocab)
     with llama_server(model, settings, options) as server:
         prompt = whole = chance.choices(words, k=64)
@@ -57,7 +58,7 @@ def keep_prompts(
             prompt = _next(kind, prompt, whole, new)
             turn, answer = _ask(server, kind, prompt, n_gen)
             whole = prompt + answer
-            found.append(turn)
+            turns.append(turn)
         return KeptPrompts(
             model=header.card(),
             settings=server.settings,
@@ -66,7 +67,7 @@ def keep_prompts(
             buffers=server.buffers,
             options=tuple(options),
             n_gen=n_gen,
-            turns=tuple(found[1:]),
+            turns=tuple(turns[1:]),
         )
 
 
@@ -90,7 +91,7 @@ def _ask(server: LlamaServer, kind: str, prompt: list[int], n_gen: int) -> tuple
         "cache_prompt": True,
         "return_tokens": True,
     }
-    answer = stream(HOST, server.port, "/completion", body, 300)
+    answer = stream(LOOPBACK_ADDRESS, server.port, "/completion", body, 300)
     time.sleep(LOG_SECONDS)  # the log comes through a pipe, a little after the answer
     lines = server.log.splitlines()
     told, timings = "\n".join(lines[before:]), answer.events[-1].data["timings"]

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from functools import cache
 
 from inferlab.measurement.base import Measurement
-from inferlab.measurement.depth import DepthScaling, round_ratios
+from inferlab.measurement.depth import DepthScaling, compare_rounds
 from inferlab.model.catalog import KnownModel, known_model
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
 from inferlab.prediction.memory.cache import cache_layers, state_bytes
-from inferlab.records import load
+from inferlab.records import load_all
 from inferlab.settings import Settings
-from inferlab.statistics import median_interval
+from inferlab.statistics import FASTER, SLOWER, Comparison
 from inferlab.units import GIB, KIB, MIB
 from studies.windows_and_states.kept import (
     BEFORE_END,
@@ -36,7 +36,7 @@ TABLED = "llama-3.2-1b", "gemma-3-1b", "granite-4.0-h-350m", "falcon-h1-0.5b", "
 """The shapes whose bytes are computed."""
 WINDOWS = Settings(n_ctx=8192, swa_full=False)
 ROUNDS = 15  # of the depths; each had the whole cache, the windows, and the windows again
-Table = tuple[Sequence[str], list[Sequence[str | int]]]
+Table = tuple[Sequence[str], Sequence[Sequence[str | int]]]
 
 
 @dataclass(frozen=True)
@@ -135,21 +135,25 @@ def growth(run: KeptPrompts, model: Model | KnownModel) -> Growth:
 # --- what is recorded -------------------------------------------------------------------------
 
 
+@cache
 def chats() -> dict[str, KeptPrompts]:
     """A chat with each cache of CHATS."""
-    return dict(zip(CHATS, load("epyc-2c/kept-chats", KeptPrompts), strict=True))
+    return dict(zip(CHATS, load_all("epyc-2c/kept-chats", KeptPrompts), strict=True))
 
 
+@cache
 def copies() -> tuple[KeptPrompts, ...]:
     """Unrelated prompts of a plain model, the same without copies, of a hybrid, and of a model with windows."""
-    return load("epyc-2c/kept-copies", KeptPrompts)
+    return load_all("epyc-2c/kept-copies", KeptPrompts)
 
 
+@cache
 def depths() -> tuple[DepthScaling, ...]:
     """Decode at depth with the whole cache, with the windows alone, and with the windows alone once more."""
-    return load("epyc-2c/swa-full-depth", DepthScaling)
+    return load_all("epyc-2c/swa-full-depth", DepthScaling)
 
 
+@cache
 def grown() -> dict[str, Growth]:
     """The growth by copies of each model."""
     plain, _, hybrid, windows = copies()
@@ -170,22 +174,17 @@ def numbers() -> dict[str, float | int | str]:
 
 def chat_numbers() -> dict[str, float | int | str]:
     """Prompt tokens that were computed, and seconds to the first token, when a prompt is asked again or edited."""
-    plain, windows, windows_off, whole, hybrid, hybrid_off = chats().values()
+    names = "plain", "windowed", "windowed_off", "whole", "hybrid", "off"
+    chat = dict(zip(names, chats().values(), strict=True))
+    hybrid, edited = chat["hybrid"], ("hybrid", "plain", "windowed", "whole")
     return {
-        "cpu": plain.machine.cpu,
-        "commit": plain.machine.llama_cpp_commit.removesuffix("-dirty"),
+        "cpu": hybrid.machine.cpu,
+        "commit": hybrid.machine.llama_cpp_commit.removesuffix("-dirty"),
         "edit_prompt": hybrid.first(EDIT).n_prompt,
-        "edit_hybrid": hybrid.first(EDIT).n_computed,
-        "edit_plain": plain.first(EDIT).n_computed,
-        "edit_windowed": windows.first(EDIT).n_computed,
-        "edit_whole": whole.first(EDIT).n_computed,
-        "again_hybrid": hybrid.first(AGAIN).n_computed,
-        "again_off": hybrid_off.first(AGAIN).n_computed,
-        "again_plain": plain.first(AGAIN).n_computed,
-        "again_windowed": windows.first(AGAIN).n_computed,
-        "again_windowed_off": windows_off.first(AGAIN).n_computed,
+        **{f"edit_{name}": chat[name].first(EDIT).n_computed for name in edited},
+        **{f"again_{name}": chat[name].first(AGAIN).n_computed for name in names if name != "whole"},
         "again_seconds": hybrid.first(AGAIN).ttft_seconds,
-        "again_off_seconds": hybrid_off.first(AGAIN).ttft_seconds,
+        "again_off_seconds": chat["off"].first(AGAIN).ttft_seconds,
         "made": sum(len(turn.checkpoints) for turn in hybrid.turns),
         "made_mib": hybrid.checkpoint_bytes / MIB,
         "measured_check": hybrid.turns[0].checkpoints[0] / MIB,
@@ -213,11 +212,11 @@ def byte_numbers() -> dict[str, float | int]:
 
 def copy_numbers() -> dict[str, float]:
     """How far the log is from what is computed, and the process from the log, in percent; growth without copies."""
-    found, off = grown().values(), copies()[1]
-    resident = [one.rss_bytes / one.logged_bytes for one in found]
+    models, off = grown().values(), copies()[1]
+    resident = [growth.rss_bytes / growth.logged_bytes for growth in models]
     return {
         "off_mib": (off.turns[-1].rss_bytes - off.turns[0].rss_bytes) / MIB,
-        "worst": 100 * max(abs(one.logged_bytes / one.computed_bytes - 1) for one in found),
+        "worst": 100 * max(abs(growth.logged_bytes / growth.computed_bytes - 1) for growth in models),
         "least_rss": 100 * min(resident),
         "most_rss": 100 * max(resident),
     }
@@ -226,9 +225,9 @@ def copy_numbers() -> dict[str, float]:
 def depth_numbers() -> dict[str, float | int | str]:
     """Bytes of both caches, and at which depths the whole one is slower or faster."""
     whole, windows, _ = depths()
-    ratios = {n: median_interval(round_ratios(whole, windows, n, ROUNDS)) for n in whole.seconds}
-    slower = [f"The whole cache is slower with {n:,d} tokens" for n, (low, _) in ratios.items() if low > 1]
-    faster = [f"The whole cache is faster with {n:,d} tokens" for n, (_, high) in ratios.items() if high < 1]
+    verdicts = {n: compare_rounds(whole, windows, n, ROUNDS).verdict for n in whole.seconds}
+    slower = [f"The whole cache is slower with {n:,d} tokens" for n, said in verdicts.items() if said == FASTER]
+    faster = [f"The whole cache is faster with {n:,d} tokens" for n, said in verdicts.items() if said == SLOWER]
     return {
         "rounds": ROUNDS,
         "depth_verdict": "; ".join(slower + faster) + "."
@@ -244,21 +243,15 @@ def depth_numbers() -> dict[str, float | int | str]:
 
 def bytes_table() -> Table:
     """Heads and rows: MiB of cells and states of each shape of TABLED, with four slots, and with the whole cache."""
-    heads = "model", "cells", "states", "4 slots, parts", "4 slots, one pool", "`swa_full`"
-    return heads, [_bytes_row(shape(name)) for name in TABLED]
-
-
-def _bytes_row(model: Model) -> Sequence[str]:
-    states = sum(state_bytes(layer, WINDOWS) for layer in cache_layers(model)) / MIB
     four = WINDOWS.but(n_seq_max=4)
-    sizes = (
-        _mib(model) - states,
-        states,
-        _mib(model, four),
-        _mib(model, four.but(kv_unified=True)),
-        _mib(model, WINDOWS.but(swa_full=True)),
-    )
-    return model.name.removesuffix(" shape"), *(f"{size:.1f}" for size in sizes)
+    ways = WINDOWS, four, four.but(kv_unified=True), WINDOWS.but(swa_full=True)
+    rows = []
+    for model in map(shape, TABLED):
+        states = sum(state_bytes(layer, WINDOWS) for layer in cache_layers(model)) / MIB
+        whole, *others = (_mib(model, settings) for settings in ways)
+        sizes = (f"{size:.1f}" for size in (whole - states, states, *others))
+        rows.append((model.name.removesuffix(" shape"), *sizes))
+    return ("model", "cells", "states", "4 slots, parts", "4 slots, one pool", "`swa_full`"), rows
 
 
 def _mib(model: Model, settings: Settings = WINDOWS) -> float:
@@ -279,25 +272,28 @@ def depth_table() -> Table:
     return ("tokens in the cache", "whole cache, % more time", "control, %", "window only, ms"), [
         (
             f"{n:,d}",
-            _percent(round_ratios(whole, windows, n, ROUNDS)),
-            _percent(round_ratios(again, windows, n, ROUNDS)),
+            _percent(compare_rounds(whole, windows, n, ROUNDS)),
+            _percent(compare_rounds(again, windows, n, ROUNDS)),
             f"{1e3 * windows.median_seconds(n):.3g}",
         )
         for n in whole.seconds
     ]
 
 
-def _percent(ratios: Sequence[float]) -> str:
-    low, high = median_interval(ratios)
-    return f"{100 * (median(ratios) - 1):+.1f} ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+def _percent(pairs: Comparison) -> str:
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * (ratio - 1) for ratio in (pairs.ratio, *pairs.ends)))
 
 
 def copies_table() -> Table:
     """Heads and rows: the copies of each model, and their bytes as computed, logged and seen in the process."""
     heads = "model", "copies", "tokens of each", "checkpoints of each", "computed", "log", "process"
-    return heads, [(name, *_growth_row(one)) for name, one in grown().items()]
-
-
-def _growth_row(one: Growth) -> Sequence[str | int]:
-    sizes = one.computed_bytes, one.logged_bytes, one.rss_bytes
-    return one.n_copies, f"{one.n_tokens:,d}", one.n_checkpoints, *(f"{size / MIB:.1f}" for size in sizes)
+    return heads, [
+        (
+            name,
+            growth.n_copies,
+            f"{growth.n_tokens:,d}",
+            growth.n_checkpoints,
+            *(f"{n / MIB:.1f}" for n in (growth.computed_bytes, growth.logged_bytes, growth.rss_bytes)),
+        )
+        for name, growth in grown().items()
+    ]

@@ -38,19 +38,16 @@ def _labs_gb() -> float:
     return syllabi()["one-day"].disk_bytes / GB
 
 
-def labs_table() -> tuple[Sequence[str], list[Sequence[str | int | float]]]:
-    """Heads and rows: each workshop's labs by their numbers, the disk and the cores that they need."""
-    return ("workshop", "labs", "disk, GB", "cores"), [
-        (name, ", ".join(map(_number, one.labs)), one.disk_bytes / GB, one.n_cores) for name, one in syllabi().items()
-    ]
+def labs_table() -> tuple[Sequence[str], Sequence[Sequence[str | int | float]]]:
+    """Heads and rows: each workshop's labs by their numbers, `4a` for `04a-fill-the-kv-cache`; disk and cores."""
+    rows = []
+    for name, plan in syllabi().items():
+        labs = [lab.partition("-")[0].removeprefix("0") or "0" for lab in plan.labs]
+        rows.append((name, ", ".join(labs), plan.disk_bytes / GB, plan.n_cores))
+    return ("workshop", "labs", "disk, GB", "cores"), rows
 
 
-def _number(lab: str) -> str:
-    """`4a` for `04a-fill-the-kv-cache`."""
-    return lab.partition("-")[0].removeprefix("0") or "0"
-
-
-def line_table(line: RoomLine) -> tuple[Sequence[str], list[Sequence[str]]]:
+def line_table(line: RoomLine) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Heads and rows: a participant's line, field by field, and what each field says."""
     return ("field", "text", "what it says"), [(name, text, MEANING[name]) for name, text in asdict(line).items()]
 

@@ -20,19 +20,12 @@ BUFFERS = {
 }
 
 
-def test_timings_are_found_by_way_and_tokens():
-    """A badge names the machine and the shape of the tensors."""
-    flash, plain = Timing("flash", 512, (0.1, 0.3, 0.2), 100), Timing("math", 512, (1.0,), None)
-    made = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, (flash, plain))
-    assert made.of("flash") == {512: flash}
-    assert made.badge == "measured: Example CPU, 2026-01-31, PyTorch 2.0, 8 heads of 64"
-
-
 def test_attention_is_drawn_both_ways():
     """A length for which nothing is known is left out."""
     timings = (Timing("flash", 64, (0.1,), MIB), Timing("math", 64, (0.2,), 8 * MIB), Timing("math", 128, (0.4,), None))
     made = Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, timings)
     assert [list(trace.y) for trace in attention_against_tokens(made).data] == [[1.0], [8.0]]
+    assert made.badge == "measured: Example CPU, 2026-01-31, PyTorch 2.0, 8 heads of 64"
 
 
 def test_a_table_of_scores_takes_four_bytes_for_each_head_and_pair():

@@ -30,8 +30,10 @@ def test_even_values_lose_less_than_free_ones():
     assert min(found["free_over_q4k"], found["free_over_q4k_shuffled"], found["row_over_block"]) > 1
 
 
-def test_a_matrix_lowers_the_weighted_error_alone():
-    """Other codes, a smaller weighted error, a larger plain one."""
+@pytest.mark.engine
+def test_a_matrix_lowers_the_weighted_error_alone(tmp_path, monkeypatch):
+    """In llama.cpp's own files: other codes, a smaller weighted error, a larger plain one."""
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
     found = study.imatrix_numbers()
     assert found["error_weighted"] < 1 < found["error_plain"]
     assert 0 < found["codes"] < 256

@@ -3,8 +3,6 @@
 import pytest
 from fakes import BatchEngine
 
-from inferlab.engine.client import LlamaEngine
-from inferlab.errors import InvalidSettings
 from inferlab.settings import Settings
 from studies.cache_and_batch.continuous_batching import Request, both_ways, requests, schedule
 
@@ -54,19 +52,10 @@ def test_with_one_slot_both_methods_are_equal():
     assert served(True, n_slots=1).seconds == served(False, n_slots=1).seconds == 10
 
 
-@pytest.mark.parametrize("asked", [([], 2), ([Request(2, 0)], 2), (CROWD, 0)])
-def test_an_empty_request_is_refused(asked):
-    """A request has a token of prompt and of answer, and there is a slot for it."""
-    with pytest.raises(InvalidSettings, match="at least"):
-        served(True, *asked)
-
-
 @pytest.mark.engine
-def test_llama_cpp_serves_by_both_methods():
+def test_llama_cpp_serves_by_both_methods(engine):
     """The same requests take fewer steps when each slot is refilled as soon as it is free."""
-    engine = LlamaEngine()
     requests = [Request(8, n) for n in (2, 9, 2, 9)]
     static, continuous = (schedule(requests, n_slots=2, continuous=way, engine=engine) for way in (False, True))
-    engine.close()
     assert len(continuous.running) < len(static.running)
     assert [one.number for one in continuous.answered] == [1, 2, 3, 4]

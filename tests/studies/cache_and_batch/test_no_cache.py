@@ -4,17 +4,14 @@ import pytest
 from fakes import ScriptedEngine, scripted_pass
 
 import inferlab as lab
-from inferlab.engine.client import LlamaEngine
 from studies.cache_and_batch.no_cache import NoCacheEngine
 
 
 @pytest.mark.engine
-def test_it_generates_the_same_tokens_as_with_a_cache():
+def test_it_generates_the_same_tokens_as_with_a_cache(engine):
     """Recomputing everything for each token gives the same tokens as keeping keys and values."""
-    engine = LlamaEngine()
     kept = lab.measure(n_prompt=16, n_gen=12, repeats=1, engine=engine, progress=False)
     again = lab.measure(n_prompt=16, n_gen=12, repeats=1, engine=NoCacheEngine(engine), progress=False)
-    engine.close()
     assert again.passes[0].tokens == kept.passes[0].tokens
     assert len(again.passes[0].decode_seconds) == 11
 

@@ -5,11 +5,9 @@ import sys
 
 import pytest
 
-from inferlab.errors import InvalidSettings
 from inferlab.log_reader import explain
 from studies.clinic import clinic
 from studies.clinic import devices as clinic_devices
-from studies.clinic.devices import Placed, memory_limit
 
 EXPECTED = {
     "web page": ("error", "html-page", "invalid magic characters: '<!do'", "starts with b'<!do'"),
@@ -77,20 +75,6 @@ def test_what_a_machine_lacks_is_left_out(monkeypatch):
         "locked memory",
         "RPC version",
     ]
-
-
-@pytest.mark.parametrize(("missing", "limit"), [("weights", 50), ("cache", 110), ("compute", 122)])
-def test_a_limit_leaves_half_of_the_part_that_is_missing(missing, limit):
-    """Parts are allocated in the order weights, cache, compute."""
-    planned = {"weights": 100, "cache": 20, "compute": 4}
-    assert memory_limit(planned, missing) == limit
-    assert "does not fit" in Placed(None, limit, planned).verdict
-
-
-def test_another_name_is_refused():
-    """The message lists the cases."""
-    with pytest.raises(InvalidSettings, match="web page"):
-        clinic.provoke("fire")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has these limits")

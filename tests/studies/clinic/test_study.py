@@ -12,7 +12,7 @@ LATER = "llama_model_load: error loading model: failed to load /tmp/somewhere/mo
 
 
 def a_specimen(name, log, own_words="", before="", ended="error"):
-    return Specimen(name, "A cause.", own_words, log, ended, before, Placed(Settings()), 1.0)
+    return Specimen(name, "A cause.", own_words, log, ended, before, Placed(Settings()))
 
 
 FOUND = {

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from fakes import made_load
 
+from inferlab.measurement.memory import Residence
 from inferlab.units import MIB
 from studies.cold_start import figures, load_memory
 from studies.cold_start.measure import held
@@ -97,3 +98,10 @@ def test_peaks_are_compared_with_what_is_left():
     figure = figures.load_peaks((made_load(),))
     assert [(trace.name, trace.x) for trace in figure.data] == [("peak", (402,)), ("left", (400,))]
     assert "mmap_mlock, host: peak 402, left 400" in figure.layout.meta["alt"]
+
+
+def test_resident_pages_are_stacked():
+    """The four kinds of pages add up to the file-backed and the private ones."""
+    pages = Residence(10 * MIB, 5 * MIB, 6 * MIB, 2 * MIB, 4 * MIB, 0)
+    figure = figures.resident_memory({"mmap": pages}, "badge")
+    assert [trace.x[0] for trace in figure.data] == [6, 4, 4, 2]

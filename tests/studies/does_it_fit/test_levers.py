@@ -32,7 +32,7 @@ def test_the_sentence_about_the_cache_follows_the_table(rows):
 
 
 def test_the_parts_on_the_card_are_the_whole():
-    """Weights, cache and compute buffer; the larger model's weights alone exceed the room of 7 GiB."""
+    """Weights, cache and compute buffer; the larger model's weights alone exceed the 7 GiB."""
     found = levers.numbers()
     assert found["weights_gib"] + found["cache_gib"] + found["compute_gib"] == pytest.approx(found["on_gib"])
     assert found["on_gib"] - 7 == pytest.approx(found["missing_gib"])

@@ -8,17 +8,15 @@ from inferlab.units import GIB, MIB
 from studies.does_it_fit import study
 
 
-@pytest.fixture(scope="module")
-def numbers():
-    return study.numbers()
+def test_the_numbers_agree_with_each_other():
+    """A smaller type leaves more for the context, and what is too large says by how much; the front page has the same.
 
-
-def test_a_smaller_type_leaves_room_for_a_longer_context(numbers):
-    """Weights above the room leave none, and say by how much; what fits leaves more the smaller it is."""
-    mixes = "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"
+    Without flash attention the compute buffer is many times as large at the context at which it fills the card.
+    """
+    numbers, front = study.numbers(), study.weights_numbers()
+    mixes, contexts = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"), []
     sizes = [numbers[f"{mix}_gib"] for mix in mixes]
     assert sizes == sorted(sizes, reverse=True)
-    contexts = []
     for mix, gib in zip(mixes, sizes, strict=True):
         said = numbers[f"{mix}_longest"]
         if gib > 7:
@@ -26,20 +24,11 @@ def test_a_smaller_type_leaves_room_for_a_longer_context(numbers):
         else:
             contexts.append(int(said.removesuffix(" tokens").replace(",", "")))
     assert contexts == sorted(contexts)
-
-
-def test_without_flash_attention_the_compute_buffer_is_many_times_as_large(numbers):
-    """At the context at which it fills the card; some layers of the largest file fit, but not all."""
     assert numbers["compute_off_mib"] > 4 * numbers["compute_on_mib"]
     assert 0 < numbers["partial_layers"] < numbers["all_layers"]
     assert numbers["reserve_gib"] * GIB == RESERVE_BYTES
-
-
-def test_the_front_page_has_the_weights_of_two_models(numbers):
-    """Those of Mistral 7B are the table's."""
-    found = study.weights_numbers()
-    assert found["mistral"] == pytest.approx(numbers["Q4_K_M_gib"])
-    assert found["mistral"] < found["llama"]
+    assert front["mistral"] == pytest.approx(numbers["Q4_K_M_gib"])
+    assert front["mistral"] < front["llama"]
 
 
 def test_every_line_grows_with_the_context():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 import inferlab as lab
-from inferlab.errors import InvalidSettings
 from inferlab.prediction.decode_bound import active_text, token_bytes
 from inferlab.units import GIB, bytes_text
 from studies.experts.sizing import Parts, place, placings
@@ -23,32 +22,14 @@ def test_a_model_that_fits_reads_nothing_from_ram():
     assert found.tokens_per_second(PARTS) == pytest.approx(PARTS.vram_rate / token_bytes(model), rel=1e-4)
 
 
-def test_a_bound_that_no_card_comes_near_is_marked():
-    """A token of a small mixture reads little, so starting its kernels takes longer than reading."""
-    small, dense = (
-        place(lab.shape(*name), PARTS, 8192) for name in (("qwen3-30b-a3b", "Q4_K_M"), ("llama-3.1-8b", "Q8_0"))
-    )
-    assert small.launches_decide(PARTS)
-    assert not dense.launches_decide(PARTS)
-
-
 @pytest.mark.parametrize(("model", "moved"), [(DENSE, "layers"), (MIXTURE, "experts")])
 def test_the_card_is_filled_and_no_byte_is_lost(model, moved):
-    """The card has less room left than one more layer needs; both memories together read what a token needs."""
+    """Less is left on the card than one more layer needs; both memories together read what a token needs."""
     found = place(model, PARTS, 8192)
     assert found.in_ram == moved
     assert found.vram_read + found.ram_read == pytest.approx(token_bytes(model), rel=1e-6)
-    room = PARTS.vram_bytes - GIB - found.vram_bytes
-    assert 0 <= room < 2 * model.tensor_bytes / model.n_layer
-
-
-def test_the_slower_memory_takes_most_of_the_time():
-    """With layers in RAM, twice the rate of RAM gains more than twice the rate of VRAM, and both together double."""
-    found = place(DENSE, PARTS, 8192)
-    faster_ram, faster_card = (replace(PARTS, **{name: 2 * getattr(PARTS, name)}) for name in ("ram_rate", "vram_rate"))
-    both = replace(faster_ram, vram_rate=2 * PARTS.vram_rate)
-    assert found.tokens_per_second(faster_ram) > found.tokens_per_second(faster_card) > found.tokens_per_second(PARTS)
-    assert found.tokens_per_second(both) == pytest.approx(2 * found.tokens_per_second(PARTS))
+    left = PARTS.vram_bytes - GIB - found.vram_bytes
+    assert 0 <= left < 2 * model.tensor_bytes / model.n_layer
 
 
 def test_experts_in_ram_cost_less_time_than_their_bytes():
@@ -63,14 +44,6 @@ def test_active_bytes_are_told_apart_from_all():
     read, every = bytes_text(token_bytes(MIXTURE, depth=-1)), bytes_text(MIXTURE.tensor_bytes)
     assert active_text(MIXTURE).endswith(f"8 of 128 experts in each layer: it reads {read} of the {every} of weights.")
     assert active_text(DENSE) == ""
-
-
-def test_whole_layers_may_be_moved_instead():
-    """For a mixture of experts a token then reads more in RAM, and no byte is lost either."""
-    layers, experts = (place(MIXTURE, PARTS, 8192, whole_layers=whole) for whole in (True, False))
-    assert (layers.in_ram, experts.in_ram) == ("layers", "experts")
-    assert layers.ram_read > 1.1 * experts.ram_read
-    assert layers.vram_read + layers.ram_read == pytest.approx(token_bytes(MIXTURE), rel=1e-6)
 
 
 def test_ram_that_is_too_small_is_told():
@@ -92,9 +65,3 @@ def test_every_placing_contains_the_one_that_fits(in_ram):
     assert len(every) == model.n_layer + (2 if in_ram == "layers" else 1)
     assert [one.ram_read for one in every] == sorted(one.ram_read for one in every)
     assert every[-1].vram_bytes < every[found.n_moved].vram_bytes < every[0].vram_bytes
-
-
-def test_a_dense_model_has_no_experts_to_place():
-    """The setting is refused, as llama.cpp would ignore it."""
-    with pytest.raises(InvalidSettings, match="has no experts"):
-        placings(DENSE, PARTS, 8192)

@@ -4,7 +4,6 @@ import pytest
 from fakes import WITH_GPU
 
 import inferlab as lab
-from inferlab.errors import InvalidSettings
 from inferlab.prediction.link_rates import cited_rungs
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
@@ -32,12 +31,6 @@ def test_as_many_layers_free_as_many_bytes(n):
     ]
     assert min(gaps) == abs(freed_bytes(MIXTURE, FAR, n_gpu_layers=layers.n_gpu_layers) - wanted)
     assert wanted == sum(t.n_bytes for t in MIXTURE.tensors if "_exps" in t.name and int(t.name.split(".")[1]) < n)
-
-
-def test_a_model_without_experts_is_refused():
-    """There is nothing to compare."""
-    with pytest.raises(InvalidSettings, match="has no experts"):
-        same_bytes(DENSE, FAR, 2)
 
 
 def test_a_long_ubatch_copies_all_experts_of_the_host_and_a_token_none():

@@ -8,25 +8,14 @@ from studies.fit_params import study
 from studies.fit_params.measure import fitted_settings, flags, printed_line
 from studies.fit_params.study import BASE, BothAnswers, Placement, Question, ram_bytes_per_token
 
-EXPERT_LINE = r'-c 4096 -ngl 49 -ot "blk\.16\.ffn_down.*=CPU,blk\.17\.ffn_(up|down)_(ch|)exps=CPU"'
-
 
 def test_a_printed_line_becomes_settings():
-    """Context, layers, and each override as llama.cpp's -ot takes it."""
-    found = fitted_settings(EXPERT_LINE)
-    assert (found.n_ctx, found.n_gpu_layers) == (4096, 49)
-    assert found.override_tensor == (r"blk\.16\.ffn_down.*=CPU", r"blk\.17\.ffn_(up|down)_(ch|)exps=CPU")
-
-
-def test_a_line_without_overrides_sets_none():
-    """And all layers, where nothing had to be lowered; other settings stay as they were asked."""
-    found = fitted_settings("-c 19968 -ngl -1", BASE.but(type_k="q8_0"))
-    assert found == BASE.but(type_k="q8_0", n_ctx=19968, n_gpu_layers=-1)
-
-
-def test_the_line_is_found_among_others():
-    """The tool prints one line of settings, and warnings."""
-    assert printed_line("warning\n-c 512 -ngl 3\n") == "-c 512 -ngl 3"
+    """Context, layers, and each override as llama.cpp's -ot takes it; other settings stay as they were asked."""
+    overrides = r"blk\.16\.ffn_down.*=CPU", r"blk\.17\.ffn_(up|down)_(ch|)exps=CPU"
+    line = printed_line(f'warning\n-c 4096 -ngl 49 -ot "{",".join(overrides)}"\n')
+    assert fitted_settings(line) == BASE.but(n_ctx=4096, n_gpu_layers=49, override_tensor=overrides)
+    whole = fitted_settings("-c 19968 -ngl -1", BASE.but(type_k="q8_0"))
+    assert whole == BASE.but(type_k="q8_0", n_ctx=19968, n_gpu_layers=-1)
 
 
 def test_what_is_not_set_is_no_argument():

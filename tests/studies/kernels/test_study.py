@@ -28,23 +28,13 @@ def pairs_of(n=12, prefill=(100.0, 200.0), decode=(20.0, 10.0), mix="Q4_K_M"):
     return study.Pairs(mix, *cases)
 
 
-def test_a_verdict_needs_pairs_that_agree():
-    """Six of six decide, in both directions, and so do ten of twelve; nine of twelve and three of three do not."""
-    clear = pairs_of(6)
-    assert (clear.verdict("prefill"), clear.verdict("decode")) == ("slower", "faster")
-    assert pairs_of(3).verdict("prefill") == "no difference found"
-    for faster, said in ((10, "faster"), (9, "no difference found")):
-        default = tuple(a_run(True, 101 if i < faster else 99) for i in range(12))
-        assert study.Pairs("Q4_K_M", default, (a_run(False),) * 12).verdict("prefill") == said
-
-
 def test_ratios_bytes_and_seconds_of_a_pair():
     """Half the prefill rate and twice the decode rate; the copies are those of the repacked buffer."""
     pair = pairs_of()
-    assert (pair.ratio("prefill"), pair.ratio("decode")) == pytest.approx((0.5, 2.0))
+    assert (pair.compared("prefill").ratio, pair.compared("decode").ratio) == pytest.approx((0.5, 2.0))
     assert pair.rate("prefill", "without") == pytest.approx(200)
     assert pair.seconds_without == pytest.approx((0.005, 0.05))
-    assert (pair.copied_bytes, pair.repacked) == (1000, True)
+    assert pair.copied_bytes == 1000
 
 
 def test_the_advice_follows_the_rates():
@@ -128,7 +118,7 @@ def test_a_ratio_is_that_of_one_turn():
 
 def test_each_rate_names_its_kernel():
     """The one that multiplies most of the bytes, in each phase."""
-    assert [RATES.of("Q4_0").kernel(phase) for phase in ("prefill", "decode")] == ["tiled", "plain"]
+    assert [RATES.type_rate("Q4_0").kernel(phase) for phase in ("prefill", "decode")] == ["tiled", "plain"]
 
 
 @pytest.mark.engine
@@ -136,5 +126,5 @@ def test_rates_in_turns_are_those_of_the_embedded_model():
     """The recipe runs for real: the workshop's check compares with the kernels that it finds."""
     found = tiny_rates(("F16",), 2, n_prompt=8, n_gen=3)
     assert found.model.file == tiny_model().name
-    assert len(found.of("F16").decode_seconds) == 2
-    assert sum(found.of("F16").decode_kernels.values()) == pytest.approx(1)
+    assert len(found.type_rate("F16").decode_seconds) == 2
+    assert sum(found.type_rate("F16").decode_kernels.values()) == pytest.approx(1)

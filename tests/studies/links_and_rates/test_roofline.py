@@ -57,60 +57,51 @@ def test_the_ridge_in_tokens_is_where_both_roofs_meet():
     assert roofline.ridge_tokens(CEILING, "F16", SHAPE) == pytest.approx(8, rel=1e-3)
 
 
+def test_each_series_has_a_symbol_of_its_own_for_decode():
+    """Decode is orange everywhere, so the symbol tells two series apart."""
+    figure = figures.rates_against_length({"Q4_K_M": [made_run()], "F16": [made_run()]}, {})
+    symbols = [trace.marker.symbol for trace in figure.data if trace.name.startswith("decode")]
+    assert len(set(symbols)) == 2
+
+
 def test_prefill_is_drawn_against_length_with_decode_at_one():
-    """Points stand where they were measured, the ridge is a line, and both axes are logarithmic."""
+    """Points stand where they were measured; a ridge is named above the axes, beside its line."""
     runs = [a_run(1, 0.1), a_run(64, 0.5)]
-    figure = figures.rates_against_length({"F16": runs}, {"F16": 8.0})
-    line = next(trace for trace in figure.data if trace.name == "prefill, F16")
-    assert (list(line.x), [round(y) for y in line.y]) == ([1, 64], [10, 128])
-    assert next(trace for trace in figure.data if trace.name == "decode, F16").y == (10.0,)
-    assert (figure.layout.shapes[0].x0, figure.layout.xaxis.type) == (8.0, "log")
+    figure = figures.rates_against_length({"F16": runs}, {"F16": 8.0, "Q4_K": 4.0})
+    traces = {trace.name: trace for trace in figure.data}
+    assert (list(traces["prefill, F16"].x), [round(y) for y in traces["prefill, F16"].y]) == ([1, 64], [10, 128])
+    assert traces["decode, F16"].y == (10.0,)
+    assert [shape.x0 for shape in figure.layout.shapes] == [4.0, 8.0]
     assert "ridge for F16 lies at 8 tokens" in figure.layout.meta["alt"]
-    assert runs[0].badge in " ".join(n.text or "" for n in figure.layout.annotations).replace("<br>", " ")
-
-
-def test_names_of_ridges_and_roofs_stand_off_the_points():
-    """A ridge is named above the axes, to the left or right of its line; a roof in the legend, where no point lies."""
-    figure = figures.rates_against_length({"F16": [a_run(64, 0.5)]}, {"F16": 8.0, "Q4_K": 4.0})
     names = {note.text: note for note in figure.layout.annotations if note.text.startswith("ridge")}
     assert {name: note.xanchor for name, note in names.items()} == {"ridge, Q4_K": "right", "ridge, F16": "left"}
     assert all((note.yref, note.y, note.yanchor) == ("paper", 1, "bottom") for note in names.values())
-    roofs = figures.roofline(CEILING, [("decode", 2.0, 1e9)], ["F16"], "badge")
-    assert [trace.name for trace in roofs.data if trace.showlegend is not False] == ["F16"]
-    assert [note.name for note in roofs.layout.annotations] == ["badge"]
 
 
 def test_one_length_is_picked_out_under_the_roofs():
     """The figure shows its share of each roof, and its point at the measured values."""
-    found = roofline.achieved([a_run(1, 0.5), a_run(64, 0.5)], SHAPE)
-    figure = figures.roofline_at(CEILING, found, ("F16",), "measured: here", 64)
-    assert list(figure.data[-1].x) == [found[1].flop_per_byte]
-    share = 100 * found[1].flops_per_second / 8e9
-    assert f"prefill of 64 tokens: {100 * found[1].bytes_per_second / 1e9:.0f} %" in figure.layout.meta["alt"]
-    assert f"{share:.0f} % of that of F16" in figure.layout.meta["alt"]
+    phases = roofline.achieved([a_run(1, 0.5), a_run(64, 0.5)], SHAPE)
+    figure = figures.roofline_at(CEILING, phases, ("F16",), "measured: here", 64)
+    assert list(figure.data[-1].x) == [phases[1].flop_per_byte]
+    reading, working = (100 * share for share in phases[1].shares(CEILING, "F16"))
+    text = f"prefill of 64 tokens: {reading:.0f} % of the memory roof, {working:.0f} % of that of F16"
+    assert text in figure.layout.meta["alt"]
 
 
 HOST = Ceiling("host", 2, 20e9, {"F16": 200e9, "Q4_K": 600e9})
 POINTS = [("1 token", 2, 30e9), ("512 tokens", 900, 150e9)]
 
 
-def test_a_roof_bends_at_its_ridge():
-    """Left of the ridge the roof is bandwidth times intensity, right of it the matrix rate."""
-    roof = figures.roofline(HOST, POINTS, ["F16"], "badge").data[0]
-    assert roof.y[0] == pytest.approx(roof.x[0] * 20)
-    assert (roof.x[1], roof.y[1]) == (10, 200)
-    assert roof.y[2] == 200
-
-
-def test_points_stand_under_the_roofs_with_their_names():
-    """Each measurement is one point in GFLOP per second, and both axes are logarithmic."""
+def test_points_stand_under_roofs_that_bend_at_their_ridges():
+    """Left of the ridge a roof is bandwidth times intensity, right of it the matrix rate, beyond the last point."""
     figure = figures.roofline(HOST, POINTS, ["F16", "Q4_K"], "badge")
-    assert list(figure.data[-1].y) == [30, 150]
-    assert list(figure.data[-1].text) == ["1 token", "512 tokens"]
-    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
-    assert [roof.name for roof in figure.data[:-1]] == ["F16", "Q4_K"]
+    *roofs, measured = figure.data
+    assert [roof.name for roof in roofs] == ["F16", "Q4_K"]
+    assert roofs[0].y[0] == pytest.approx(roofs[0].x[0] * 20)
+    assert (roofs[0].x[1], *roofs[0].y[1:]) == (10, 200, 200)
+    assert roofs[0].x[2] > 900
+    assert (list(measured.y), list(measured.text)) == ([30, 150], ["1 token", "512 tokens"])
     assert "ridges at 10 FLOP per byte for F16" in figure.layout.meta["alt"]
-    assert figure.data[0].x[2] > 900
 
 
 def a_page_run(after=HOST):

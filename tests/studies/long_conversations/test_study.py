@@ -49,18 +49,13 @@ def test_a_context_is_compared_with_the_noise_of_its_control(large, said):
     assert found["window_faster"] == ("smaller" if large == 0.2 else "larger")
 
 
-def test_the_rate_falls_by_bytes_alone():
-    """With as many bytes of cells as of weights, the rate is half; the table has the same rates."""
+def test_the_rate_falls_by_bytes_alone_and_the_checkpoint_is_two_divisions():
+    """With as many bytes of cells as of weights, the rate is half; three minutes at 20 a second are 3600 cells."""
     weights, cell = study._mistral_bytes()
+    found = study.numbers()
     assert study.rate_at(0) == study.START
     assert study.rate_at(weights // cell) == pytest.approx(study.START / 2, rel=1e-3)
-    assert study.share_table()[1][2][2] == study.numbers()["rate_7000"] == study.computed_rates()[7000]
-
-
-def test_the_checkpoint_is_two_divisions():
-    """20 tokens a second for three minutes are 3600 cells; at 3 a second a token waits 283 ms more for a bus."""
-    found = study.numbers()
-    cell = study._mistral_bytes()[1]
+    assert study.share_table()[1][2][2] == found["rate_7000"] == study.computed_rates()[7000]
     assert found["in_cache"] == pytest.approx(3600 * cell / 1e9)
     assert found["needed"] == pytest.approx(12 * (1 / 3 - 1 / 20))
     assert found["slowest"] == pytest.approx(1000 / (found["base_ms"] + found["cross_ms"]))

@@ -17,14 +17,10 @@ def test_a_request_has_two_waits_and_three_rates():
     assert found["footprint_mib"] >= found["weights_mib"] + found["kv_mib"] + found["compute_mib"]
 
 
-def test_a_second_measurement_differs_in_both_waits():
-    """Twice the wait is 100 per cent off, in either direction by its absolute value."""
+def test_a_second_measurement_differs_and_a_crowd_loses_each():
+    """Twice the wait is 100 per cent off; four at once with twice the tokens have half as many for each."""
     run, again = made_run(passes=(scripted_pass(),) * 2), made_run(passes=(scripted_pass(1.0, (0.05, 0.05)),) * 2)
     assert study.change_numbers(run, again) == pytest.approx({"ttft_change": 100, "tpot_change": 50})
-
-
-def test_a_crowd_gains_together_and_loses_each():
-    """Four at once with twice the tokens: half as many for each."""
     found = study.crowd_numbers(Published(1, 0.1, 50), Published(4, 0.5, 100))
     assert (found["throughput_gain"], found["tpot_loss"], found["ttft_loss"]) == (2, 2, 5)
     assert (found["each_of_many"], found["tpot_of_many"]) == (25, 40)

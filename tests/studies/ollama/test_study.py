@@ -51,7 +51,7 @@ def test_the_batch_grows_with_the_context_where_there_is_room(n_cells, gib, size
     [(4095, 4096, None, 4095), (4096, 4096, None, 2051), (90000, 4096, None, 2051), (10, 4, 9, 3), (9, 8, 0, 4)],
 )
 def test_a_prompt_as_long_as_the_context_is_cut_to_about_half(n_prompt, num_ctx, keep, kept):
-    """One token less passes whole; what must be kept can leave room for one token only."""
+    """One token less passes whole; what must be kept can leave space for one token only."""
     assert study.kept_of_prompt(n_prompt, num_ctx, keep) == kept
 
 
@@ -80,23 +80,19 @@ def test_the_table_has_the_layers_of_the_figure(shares):
 
 def test_a_longer_context_never_keeps_more_layers(shares):
     """Each line falls, and ends at the trained context at the latest."""
-    for points in shares.values():
+    for key, points in zip(study.NAMES, shares.values(), strict=True):
         percents = [percent for _, percent in points]
         assert percents == sorted(percents, reverse=True)
-    assert [points[-1][0] for points in shares.values()] == [
-        min(lab.shape(key, "Q4_K_M").n_ctx_train, study.default_contexts()[-1]) for key in study.NAMES
-    ]
+        assert points[-1][0] == min(lab.shape(key, "Q4_K_M").n_ctx_train, study.default_contexts()[-1])
 
 
 def test_the_page_counts_what_the_rules_give():
-    """The four variables keep more layers than the default cache, and the page says the thresholds of the facts."""
-    found = study.numbers()
-    kept = [int(found[key].partition(" of ")[0]) for key in ("layers_medium", "eight_layers")]
-    assert found["llama_q8"] == "all" or int(found["llama_q8"].partition(" of ")[0]) > kept[0]
+    """A quantized cache keeps more layers than the default one; the cache is its bytes a token times the context."""
+    found, model = study.numbers(), lab.shape("llama-3.1-8b", "Q4_K_M")
+    kept = int(found["layers_medium"].partition(" of ")[0])
+    assert found["llama_q8"] == "all" or int(found["llama_q8"].partition(" of ")[0]) > kept
     assert found["kept"] == study.kept_of_prompt(10_000, found["ctx_small"])
-    assert found["llama_kib"] * 1024 * found["ctx_small"] == cache_bytes(
-        lab.shape("llama-3.1-8b", "Q4_K_M"), found["ctx_small"]
-    )
+    assert found["llama_kib"] * 1024 * found["ctx_small"] == cache_bytes(model, found["ctx_small"])
     assert found["less_gib"] + 1 == found["card"]
 
 

@@ -6,7 +6,6 @@ from statistics import median
 import pytest
 from fakes import CARD, CPU_ONLY
 
-from inferlab.engine import libraries
 from inferlab.engine.openmp import DEFAULT
 from inferlab.errors import EngineUnavailable
 from inferlab.measurement.surroundings import Surrounding
@@ -36,9 +35,9 @@ def test_a_pass_without_a_result_counts_as_the_rate_zero():
 def test_values_are_compared_round_by_round():
     """The ratio to another value, with its interval; rounds in which that one stalled say nothing."""
     found = waiting(case(0, (1.0,) * 12), case(100, (10.0,) * 12), case(None, (None,) * 12))
-    assert found.ratios("alone", 0, base=100) == pytest.approx((0.1,) * 12)
+    assert found.compared("alone", 0, base=100).ratios == pytest.approx((0.1,) * 12)
     assert found.ratio_text("alone", 0, base=100) == "0.1 (0.1 to 0.1), slower"
-    assert (found.ratios("alone", 0, base=None), found.ratio_text("alone", 0, base=None)) == ((), "-")
+    assert (found.compared("alone", 0, base=None).ratios, found.ratio_text("alone", 0, base=None)) == ((), "-")
 
 
 def test_a_line_for_each_situation_reaches_zero_where_nothing_came():
@@ -61,25 +60,20 @@ def test_a_busy_program_takes_from_both_phases():
     """The rates are the medians of the raw seconds of both sides of a control."""
     found = study.numbers()
     raw = json.loads(shipped()["epyc-2c/os-control-busy"].read_text(encoding="utf-8"))
-    seconds = [one["prefill_seconds"] for side in ("before", "after") for one in raw[side][0]["passes"]]
+    seconds = [called["prefill_seconds"] for side in ("before", "after") for called in raw[side][0]["passes"]]
     assert found["busy_prefill"] == pytest.approx(raw["before"][0]["n_prompt"] / median(seconds), rel=0.02)
     assert found["busy_prefill"] < found["idle_prefill"]
     assert found["busy_decode_ms"] == pytest.approx(1e3 / found["busy_decode"])
 
 
-def test_a_verdict_of_the_page_is_that_of_its_interval():
-    """Each trial has its ratio and its text, under the name of its record."""
+def test_the_numbers_of_the_page_agree_with_each_other():
+    """Verdicts are those of intervals, the floor that of the controls; our value helps beside a busy program."""
     found = study.numbers()
     assert found["build_baseline_prefill"] > 1
     assert found["build_baseline_prefill_text"].endswith("faster")
     assert found["native_prefill"] > found["sse_prefill"]
     controls = [found[f"{name.replace('-', '_')}_{phase}"] for name in study.CONTROLS for phase in study.PHASES]
     assert found["floor"] == pytest.approx(100 * max(abs(ratio - 1) for ratio in controls))
-
-
-def test_our_workers_value_helps_beside_a_busy_program():
-    """And libgomp's own is the one that the recorded machine has."""
-    found = study.numbers()
     assert found["spin_shape_busy_bound"] > found["spin_shape_busy_default"]
     assert str(found["spin_default"]) == DEFAULT
     assert found["ram_gb"] == pytest.approx(2 * 8 * 5.6)
@@ -106,19 +100,6 @@ def test_only_the_controls_have_two_equal_sides(monkeypatch):
             assert (recorded.name, recorded.surroundings) == (name, sides)
             threads = [side[0].settings.n_threads for side in (recorded.before, recorded.after)]
             assert threads == [2, n_threads]
-
-
-def test_a_copy_of_the_libraries_has_the_other_backend(monkeypatch, tmp_path):
-    """Under each of its names, and nothing else changes."""
-    installed, other = tmp_path / "installed", tmp_path / "other.so"
-    installed.mkdir()
-    other.write_text("new")
-    for name in ("libggml-cpu.so", "libggml-cpu.so.0", "libggml-base.so", "libllama.so"):
-        (installed / name).write_text("old")
-    monkeypatch.setattr(libraries, "folder", lambda: installed)
-    copy = measure.with_cpu_backend(other, tmp_path / "copy")
-    assert {path.name for path in copy.iterdir() if path.read_text() == "new"} == {"libggml-cpu.so", "libggml-cpu.so.0"}
-    assert (copy / "libllama.so").read_text() == "old"
 
 
 def test_without_a_build_the_error_says_which_one_to_make(monkeypatch):

@@ -2,51 +2,38 @@
 
 import json
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
 from fakes import made_fidelity
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings
+from inferlab.records import shipped
 from studies.quantization import study
 from studies.quantization.measure import TYPES, matrix_losses
 from studies.quantization.quant_tradeoffs import CACHE_TYPES, Losses
 from studies.quantization.quant_tradeoffs import TYPES as COMMON
-from studies.quantization.study import LEAKED, MATRICES, NONE, RIGHT, MatrixLosses
+from studies.quantization.study import LEAKED, MATRICES, NONE, RIGHT
 
-
-@pytest.fixture(scope="module")
-def recorded() -> MatrixLosses:
-    return study.recorded()
+RECORDED = study.recorded()
+RAW = json.loads(shipped()["epyc-2c/matrix-losses"].read_text(encoding="utf-8"))["losses"]
+KLD = {(one["type"], one["matrix"]): one["kl_divergence"]["value"] for one in RAW}
 
 
 @pytest.mark.engine
 def test_a_matrix_of_the_right_text_lowers_the_loss(tmp_path, monkeypatch):
     """Quantized for real and read for real: Q2_K loses less with the matrix; what needs one is made only with it."""
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
-    tried = {NONE: ("Q8_0", "Q2_K", "IQ2_XXS", "MXFP4"), RIGHT: ("Q8_0", "Q2_K", "IQ2_XXS", "MXFP4")}
-    found = matrix_losses(tried, n_chunks=2)
-    assert [(one.type, one.matrix) for one in found.losses] == [
-        ("Q8_0", NONE),
-        ("Q2_K", NONE),
-        ("MXFP4", NONE),
-        ("Q2_K", RIGHT),
-        ("IQ2_XXS", RIGHT),
-    ]
-    without, helped = found.of("Q2_K"), found.of("Q2_K", RIGHT)
-    assert helped.kl_divergence.value < without.kl_divergence.value
+    found = matrix_losses(dict.fromkeys((NONE, RIGHT), ("Q8_0", "Q2_K", "IQ2_XXS", "MXFP4")), n_chunks=2)
+    made = {NONE: ["Q8_0", "Q2_K", "MXFP4"], RIGHT: ["Q2_K", "IQ2_XXS"]}
+    assert [(loss.type, loss.matrix) for loss in found.losses] == [(t, name) for name in made for t in made[name]]
+    without, helped = found.loss("Q2_K"), found.loss("Q2_K", RIGHT)
     assert helped.change.value == pytest.approx(helped.kl_divergence.value - without.kl_divergence.value)
     assert helped.change.value + 2 * helped.change.standard_error < 0
-    assert (without.change, found.of("IQ2_XXS", RIGHT).change, found.of("IQ2_XXS")) == (None, None, None)
-    bits = 4.25 + (8.5 - 4.25) * share_of_embedding()
-    assert found.bits_per_weight(found.of("MXFP4")) == pytest.approx(bits, abs=0.02)
-
-
-def share_of_embedding():
-    """Of the weights of the embedded model, which MXFP4 leaves in Q8_0."""
-    header = lab.read_gguf(lab.tiny_model())
-    return next(t.n_elements for t in header.tensors if t.name == "token_embd.weight") / header.n_params
+    assert (without.change, found.loss("IQ2_XXS", RIGHT).change, found.loss("IQ2_XXS")) == (None, None, None)
+    header = lab.read_gguf(lab.tiny_model())  # whose embedding MXFP4 leaves in Q8_0
+    share = next(t.n_elements for t in header.tensors if t.name == "token_embd.weight") / header.n_params
+    assert found.bits_per_weight(found.loss("MXFP4")) == pytest.approx(4.25 + (8.5 - 4.25) * share, abs=0.02)
 
 
 def test_two_files_are_compared_only_on_one_text():
@@ -58,51 +45,41 @@ def test_two_files_are_compared_only_on_one_text():
         one.change_from(replace(other, reference_nats=(9.0, 9.0)))
 
 
-def test_a_type_that_was_not_measured_has_no_percentage(recorded):
+def test_a_type_that_was_not_measured_has_no_percentage():
     """It is not taken for 0."""
     with pytest.raises(InvalidSettings, match="IQ2_XXS was not measured both without a matrix and with 'training'"):
-        recorded.less_percent("IQ2_XXS")
+        RECORDED.less_percent("IQ2_XXS")
 
 
-def test_the_recorded_losses_are_those_of_every_type_and_matrix(recorded):
-    """All types with the matrix of the training text, four of them with each of the other matrices."""
-    assert set(recorded.types(RIGHT)) == set(TYPES) - {"Q8_0", "MXFP4"}
-    for matrix in MATRICES[1:]:
-        assert recorded.types(matrix) == study.COMPARED
-
-
-def test_the_recorded_losses_bear_out_the_page(recorded):
-    """The matrix of the training text helps every type below five bits, by more than two standard errors."""
-    helped = [recorded.of(type, RIGHT) for type in recorded.types(NONE) if recorded.of(type, RIGHT)]
-    small = [one for one in helped if recorded.bits_per_weight(one) < 5]
+def test_the_recorded_losses_bear_out_the_page():
+    """All types have the training text's matrix, which helps every one below five bits; four types have all others."""
+    types = {name: [loss.type for loss in RECORDED.losses if loss.matrix == name] for name in (NONE, *MATRICES)}
+    assert set(types[RIGHT]) == set(TYPES) - {"Q8_0", "MXFP4"}
+    assert all(tuple(types[name]) == study.COMPARED for name in MATRICES[1:])
+    helped = [RECORDED.loss(type, RIGHT) for type in types[RIGHT] if type in types[NONE]]
+    small = [loss for loss in helped if RECORDED.bits_per_weight(loss) < 5]
     assert len(small) >= 7
-    assert all(one.change.value + 2 * one.change.standard_error < 0 for one in small)
-    assert LEAKED in {one.matrix for one in recorded.losses}
+    assert all(loss.change.value + 2 * loss.change.standard_error < 0 for loss in small)
 
 
 def test_the_pages_have_the_losses_of_the_record():
     """Percentages and table cells, computed again from the JSON itself."""
-    path = files("studies.quantization") / "records/epyc-2c/matrix-losses.json"
-    raw = json.loads(path.read_text(encoding="utf-8"))["losses"]
-    kld = {(one["type"], one["matrix"]): one["kl_divergence"]["value"] for one in raw}
     found = study.matrix_numbers()
-    assert found["less_q2_k"] == pytest.approx(100 - 100 * kld["Q2_K", "training"] / kld["Q2_K", ""])
-    gains = [kld["Q2_K", ""] - kld["Q2_K", matrix] for matrix in ("even", "training")]
+    assert found["less_q2_k"] == pytest.approx(100 - 100 * KLD["Q2_K", "training"] / KLD["Q2_K", ""])
+    gains = [KLD["Q2_K", ""] - KLD["Q2_K", matrix] for matrix in ("even", "training")]
     assert found["search_share"] == pytest.approx(100 * gains[0] / gains[1])
-    assert found["more_code_least"] <= 100 * (kld["IQ3_XXS", "code"] / kld["IQ3_XXS", "training"] - 1)
-    heads, rows = study.matrix_table()
-    table = {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
-    change = 100 * (kld["Q4_K_M", "code"] / kld["Q4_K_M", ""] - 1)
-    assert table["code examples"]["Q4_K_M, against no matrix"] == f"{change:+.1f} %"
-    assert table["training text"]["IQ2_XXS, against the training text"] == "+0.0 %"
-    assert "the test text itself" not in table
+    assert found["more_code_least"] <= 100 * (KLD["IQ3_XXS", "code"] / KLD["IQ3_XXS", "training"] - 1)
+    rows = {name: changes for name, *changes in study.matrix_table()[1]}
+    assert rows["code examples"][0] == f"{100 * (KLD['Q4_K_M', 'code'] / KLD['Q4_K_M', ''] - 1):+.1f} %"
+    assert rows["training text"][2] == "+0.0 %"
+    assert study.MATRIX_NAMES[LEAKED] not in rows
 
 
 def test_types_of_the_table_have_a_loss_and_a_rate():
     """What is not made without a matrix is said to be so; two IQ types are slower and smaller than Q4_K_M."""
-    heads, rows = study.imatrix_table()
-    table = {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
-    assert [type for type, row in table.items() if row["KLD without matrix"] == "not made"] == ["IQ3_XXS", "IQ2_XXS"]
+    rows = {type: cells for type, *cells in study.imatrix_table()[1]}
+    assert [type for type, cells in rows.items() if cells[1] == "not made"] == ["IQ3_XXS", "IQ2_XXS"]
+    assert rows["Q2_K"][1:3] == [f"{KLD['Q2_K', matrix]:.4f}" for matrix in ("", "training")]
     found = study.imatrix_numbers()
     assert found["iq3_bytes"] < found["iq4_bytes"] < 1
     assert found["iq3_decode"] < found["iq4_decode"] < 1
@@ -111,7 +88,7 @@ def test_types_of_the_table_have_a_loss_and_a_rate():
 def test_sizes_and_published_losses_rise_and_fall_with_the_bits():
     """More bits are a larger file and a smaller change of perplexity; a matrix won back a part of the loss."""
     found = study.published_numbers()
-    sizes, changes = ([found[f"{of}_{mix.lower()}"] for mix in study.TABLE_TYPES] for of in ("size", "ppl"))
+    sizes, changes = ([found[f"{name}_{mix.lower()}"] for mix in study.TABLE_TYPES] for name in ("size", "ppl"))
     assert sizes == sorted(sizes, reverse=True)
     assert changes == sorted(changes)
     assert found["size_q4_k_m"] == pytest.approx(lab.shape("mistral-7b").n_params * found["bpw_q4_k_m"] / 8e9)
@@ -120,8 +97,8 @@ def test_sizes_and_published_losses_rise_and_fall_with_the_bits():
     assert all(0 < helped[f"published_less_{mix}"] < 100 for mix in ("q4_k_m", "q3_k_m", "q2_k"))
 
 
-def a_loss(kl, nats=(1.0, 2.0, 3.0)):
-    return made_fidelity(nats, (kl, kl, kl), (True, True, False))
+def a_loss(kl):
+    return made_fidelity((1.0, 2.0, 3.0), (kl, kl, kl), (True, True, False))
 
 
 def test_the_numbers_of_a_live_comparison():
@@ -137,16 +114,14 @@ def test_the_numbers_of_a_live_comparison():
 
 def test_a_cache_is_compared_with_the_weights_and_without_rotation():
     """Both are told as times as much."""
-    caches = Losses(
-        {kind: a_loss(0.01) for kind in CACHE_TYPES} | {f"{kind}, plain": a_loss(0.03) for kind in CACHE_TYPES}
-    )
-    found = study.cache_numbers(caches, Losses({"Q8_0": a_loss(0.2)}))
+    caches = {f"{kind}{end}": a_loss(kl) for end, kl in (("", 0.01), (", plain", 0.03)) for kind in CACHE_TYPES}
+    found = study.cache_numbers(Losses(caches), Losses({"Q8_0": a_loss(0.2)}))
     assert (found["cache_q4_0_gain"], found["weights_over_cache"]) == pytest.approx((3, 20))
 
 
 def test_rates_of_the_shape_are_relative_to_f16():
     """F16 is 1 in everything but the bytes that it reads in a second; Q6_K and Q8_0 name their kernels."""
     found = study.rate_numbers({name: lab.load(f"xeon-2c/llama-3.2-1b-{name}") for name in ("F16", *COMMON)})
-    assert {found[f"f16_{of}_gain"] for of in ("decode", "prefill", "bytes")} == {1}
+    assert {found[f"f16_{kind}_gain"] for kind in ("decode", "prefill", "bytes")} == {1}
     assert found["q4_flow"] / found["f16_flow"] == pytest.approx(found["q4_decode_gain"] / found["q4_bytes_gain"])
     assert {found["q8_kernel"], found["q6_kernel"]} <= {"plain", "tiled", "repacked", "AMX"}

@@ -3,7 +3,6 @@
 import pytest
 from fakes import CPU_ONLY, ScriptedEngine, made_fidelity
 
-from inferlab.errors import EngineCrashed
 from inferlab.settings import Settings
 from studies.quantization import widget
 from studies.quantization.quant_tradeoffs import Choice
@@ -27,52 +26,34 @@ def asked(monkeypatch):
     return calls
 
 
+@pytest.fixture
+def lab():
+    return widget.QuantizationLab(engine=ScriptedEngine(machine=CPU_ONLY))
+
+
 def press(lab):
     lab.button.click()
     lab.thread.join(timeout=30)
 
 
-def test_the_controls_are_what_is_compared(asked):
-    """The types of weights, keys and values go to the comparison as they stand; the outcome has a line and a point."""
-    lab = widget.QuantizationLab(engine=ScriptedEngine(machine=CPU_ONLY))
+def test_the_controls_are_what_is_compared(asked, lab):
+    """The types of weights, keys and values go to the comparison as they stand; each one joins the figure."""
     lab.type.value, lab.type_k.value, lab.type_v.value = "Q6_K", "q8_0", "q4_0"
     press(lab)
     assert asked == [("Q6_K", "q8_0", "q4_0")]
     assert lab.status.value.startswith("1: Q6_K, cache q8_0/q4_0: 1.00 MiB, KLD 0.02")
-    assert lab.figure.data[0].x == (1,)
-    assert not lab.button.disabled
+    assert (lab.figure.data[0].x, lab.button.disabled) == ((1,), False)
+    press(lab)
+    assert (lab.figure.data[0].text, len(lab.choices)) == (("1", "2"), 2)
 
 
-def test_the_embedded_model_offers_its_matrices(asked, tmp_path):
+def test_the_embedded_model_offers_its_matrices(asked, lab, tmp_path):
     """The chosen one goes to the comparison; another model has none here."""
-    lab = widget.QuantizationLab(engine=ScriptedEngine(machine=CPU_ONLY))
     lab.type.value, lab.matrix.value = "IQ2_XXS", "code"
     press(lab)
     assert asked == [("IQ2_XXS", "f16", "f16", "code")]
     (tmp_path / "other.gguf").touch()
     assert widget.QuantizationLab(tmp_path / "other.gguf", ScriptedEngine()).matrix.options == ("none",)
-
-
-def test_each_comparison_joins_the_figure(asked):
-    """Two presses are two points, numbered."""
-    lab = widget.QuantizationLab(engine=ScriptedEngine(machine=CPU_ONLY))
-    press(lab)
-    press(lab)
-    assert lab.figure.data[0].text == ("1", "2")
-    assert len(lab.choices) == 2
-
-
-def test_an_error_is_shown_and_can_be_tried_again(monkeypatch):
-    """Whatever goes wrong stands in the status line, and the button is back."""
-
-    def fails(*_, **__):
-        raise EngineCrashed("gone <b>", "")
-
-    monkeypatch.setattr("studies.quantization.widget.choose", fails)
-    lab = widget.QuantizationLab(engine=ScriptedEngine(machine=CPU_ONLY))
-    press(lab)
-    assert "EngineCrashed: gone &lt;b&gt;" in lab.status.value
-    assert not lab.button.disabled
 
 
 def test_a_page_shows_choices_without_a_widget(asked, monkeypatch):

@@ -48,7 +48,7 @@ def test_a_loss_and_a_ratio_are_paired_by_turns():
     """The second turn is slower for both, and the loss is that of its pair."""
     found = made({"server: default": (100.0, 50.0), "server: other": (50.0, 25.0)})
     assert found.lost_seconds("server: default", "server: other") == pytest.approx((0.01, 0.02))
-    assert found.against_default("other") == (0.5, 0.5)
+    assert found.against_default("other").ratios == (0.5, 0.5)
 
 
 def test_a_part_below_zero_is_noise_and_drawn_as_none():

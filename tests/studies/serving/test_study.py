@@ -11,7 +11,7 @@ from inferlab.engine.llama_server import Launch
 from inferlab.records import shipped
 from studies.serving import measure, study
 from studies.serving.over_http import beside_long_prompt, one_after_another
-from studies.serving.study import QUERIES, WINDOW_SECONDS, Series, longest_pause, scraping_ratio
+from studies.serving.study import QUERIES, WINDOW_SECONDS, Series, longest_pause, scraping
 
 
 def test_a_request_has_three_parts():
@@ -51,7 +51,7 @@ def test_clients_saw_the_tokens_of_the_window():
 
 def test_series_are_found_by_name():
     """In the order of the queries."""
-    assert watched().of("waiting").query == QUERIES["waiting"]
+    assert watched().series_of("waiting").query == QUERIES["waiting"]
 
 
 def test_values_between_two_times():
@@ -62,7 +62,7 @@ def test_values_between_two_times():
 def test_the_cost_of_reading_is_a_ratio_of_pairs():
     """Rates with the reader over rates without it."""
     slow, fast = (a_serving([a_stream(step=step)], [Launch(10.2, 0)]) for step in (0.2, 0.1))
-    ratio, (low, high) = scraping_ratio([fast, slow] * 10)
+    ratio, (low, high) = (found := scraping([fast, slow] * 10)).ratio, found.ends
     assert (ratio, low, high) == pytest.approx((0.5, 0.5, 0.5))
 
 
@@ -71,9 +71,9 @@ def test_the_recorded_counter_came_late():
     one = study.watched()
     long_answer = one.replies[0]
     middle = WINDOW_SECONDS, long_answer.ended_seconds - 1
-    assert max(one.of("answers").between(*middle)) == 0
-    assert min(one.of("calls").between(*middle)) > 0
-    counted = sum(one.of("answers").values) * one.interval_seconds
+    assert max(one.series_of("answers").between(*middle)) == 0
+    assert min(one.series_of("calls").between(*middle)) > 0
+    counted = sum(one.series_of("answers").values) * one.interval_seconds
     assert counted == pytest.approx(sum(reply.n_tokens for reply in one.replies), rel=0.05)
 
 

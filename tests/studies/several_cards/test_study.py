@@ -61,10 +61,12 @@ def test_todays_plans_are_the_recorded_ones():
             assert (planned.weights_bytes, planned.kv_cache_bytes) == (held.weights_bytes, held.kv_cache_bytes)
 
 
-def test_sums_take_the_room_that_was_computed():
-    """Where devices share every matrix, each allocates a batch of vectors, for each expert of a token."""
+def test_sums_and_pipelines_are_where_they_were_computed():
+    """Sharing devices allocate space for sums; whole layers alone, with cache and experts there, have a pipeline."""
     for case in RECORDED.loaded:
         assert {device.sums_bytes for device in case.use.devices} == {case.sums_bytes}
+        plain = set(case.changes) == {"split_mode", "tensor_split"} and case.changes["split_mode"] == "layer"
+        assert case.use.pipelined == plain
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -75,13 +77,6 @@ def test_what_crosses_is_what_the_shape_says(shape):
     assert 0 <= tensors - study.vector_bytes(model) < 4 * KIB
     last = RECORDED.at(shape, split_mode="layer", tensor_split=(1.0, 1.0)).use.devices[1]
     assert last.sent_per_token == n_vocab(model) * VALUE_BYTES
-
-
-def test_a_pipeline_is_there_for_whole_layers_alone():
-    """All of them on the devices, with the cache, and no experts in RAM; the shares do not matter."""
-    for case in RECORDED.loaded:
-        plain = set(case.changes) == {"split_mode", "tensor_split"} and case.changes["split_mode"] == "layer"
-        assert case.use.pipelined == plain
 
 
 def test_what_is_refused_says_why():
@@ -114,18 +109,11 @@ def test_the_page_counts_what_the_record_has():
     assert 0 < found["undivided"] <= found["tiny_layers"]
 
 
-def test_a_split_that_follows_memory_fits_where_an_even_one_does_not():
-    """Two even halves overflow the small card; the larger share goes to the larger card."""
-    heads, rows = study.split_table()
-    verdicts = {row[0]: [one[heads.index("verdict")] for one in rows if one[0] == row[0]] for row in rows}
-    assert verdicts["`-ts 1,1`"][1] == "too large"
-    assert "too large" not in verdicts["`-ts 3,1`"]
-
-
-def test_sums_are_two_vectors_for_each_block():
-    """And take as long as their bytes at the cited rate of the bus."""
-    for row in study.crossing_table()[1]:
-        _, vector, n_sums, each_way, many, _ = row
+def test_tables_follow_from_bytes():
+    """Two even halves overflow the small card, the larger share does not; sums are two vectors for each block."""
+    verdicts = {(row[0], row[1]): row[-1] for row in study.split_table()[1]}
+    assert verdicts["`-ts 1,1`", "8 GiB"] == "too large" != verdicts["`-ts 3,1`", "8 GiB"]
+    for _, vector, n_sums, each_way, many, _ in study.crossing_table()[1]:
         assert float(each_way) == pytest.approx(float(n_sums) * float(vector), abs=1)
         assert float(many) == pytest.approx(float(each_way) / 2, abs=1)
 
@@ -144,12 +132,7 @@ def test_what_llama_cpp_passes_over_is_refused_where_a_user_could_not_mean_it():
     """A silent rule that is not refused changes no result that a user asked for, or only the bytes."""
     rules = read_table("split_modes").items()
     silent = {name for name, rule in rules if rule["says"] == "silent" and not rule["refused"]}
-    assert silent == {
-        "tensor-flash-attention-auto",
-        "tensor-cache-types",
-        "tensor-order",
-        "tensor-default-shares",
-        "tensor-pipeline",
-        "zero-share",
-        "layer-pipeline",
+    tensor = {
+        f"tensor-{rule}" for rule in ("flash-attention-auto", "cache-types", "order", "default-shares", "pipeline")
     }
+    assert silent == {"zero-share", "layer-pipeline", *tensor}

@@ -7,7 +7,7 @@ import pytest
 
 from inferlab.options.speculation import speculation_types
 from inferlab.records import shipped
-from inferlab.statistics import FASTER, SLOWER, median_interval
+from inferlab.statistics import FASTER, SLOWER
 from studies.speculation import study
 from studies.speculation.measure import DRAFTERS, KINDS, REQUESTS, n_repeated
 from studies.speculation.speculative import Round
@@ -84,10 +84,10 @@ def test_rounds_and_accepted_tokens_make_up_each_answer():
 def test_a_perfect_drafter_gains_nothing_with_one_proposal():
     """On the kernel whose pass over two tokens costs two: the limit is 1; with 15 proposals it is above 2."""
     one, fifteen = study.by_chance()[:2]
-    low, high = median_interval(one.speedups)
+    low, high = one.speedups.interval
     assert (one.n_draft, one.acceptance, fifteen.n_draft, fifteen.acceptance) == (1, 1.0, 15, 1.0)
     assert low < 1 < high
-    assert median_interval(fifteen.speedups)[0] > 2
+    assert fifteen.speedups.interval[0] > 2
 
 
 def test_no_recorded_case_is_above_its_limit():
@@ -126,7 +126,7 @@ def test_the_page_counts_what_the_record_of_the_servers_has():
     """Each case is faster, slower or neither; the table's intervals say the same."""
     found = study.numbers()
     assert found["n_faster"] + found["n_slower"] + found["n_undecided"] == found["n_cases"]
-    verdicts = [one.verdict for one in study.served().cases]
+    verdicts = [one.speedups.verdict for one in study.served().cases]
     assert (found["n_faster"], found["n_slower"]) == (verdicts.count(FASTER), verdicts.count(SLOWER))
     accepted, drafted = (
         sum(sum(one[field]) for one in raw("served-speculation")["cases"] if one["kind"] == "ngram-cache")

@@ -23,11 +23,11 @@ def test_the_recorded_bytes_follow_from_the_weights(ledger):
     """Weights and gradients are four bytes each, Adam's two averages eight; under inference_mode nothing is saved."""
     n = ledger.model.n_params
     assert n == sum(tensor.n_elements for tensor in read_gguf(tiny_model()).tensors)
-    training = ledger.of("training").sizes
+    training = ledger.row("training").sizes
     assert (training["weights"], training["gradients"], training["adam"]) == (4 * n, 4 * n, 8 * n)
-    assert ledger.of("inference").sizes == {"weights": 4 * n}
-    assert set(ledger.of("decode").sizes) == {"weights", "kv_cache"}
-    assert ledger.of("recorded").sizes["saved"] > ledger.of("recorded").sizes["weights"]
+    assert ledger.row("inference").sizes == {"weights": 4 * n}
+    assert set(ledger.row("decode").sizes) == {"weights", "kv_cache"}
+    assert ledger.row("recorded").sizes["saved"] > ledger.row("recorded").sizes["weights"]
 
 
 def test_the_recorded_network_is_the_embedded_model(ledger):

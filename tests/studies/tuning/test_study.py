@@ -21,47 +21,32 @@ def raw_decode(name, index):
 
 
 @pytest.mark.parametrize("name", SWEPT)
-def test_every_sweep_is_whole(name):
-    """All points were measured, and no anchor moved too far."""
+def test_every_sweep_is_whole_and_one_over_one_setting_can_be_drawn(name):
+    """All points were measured, no anchor moved too far, and the figure has a text for who cannot see it."""
     sweep = study.swept(name)
     assert sweep.complete
     assert not sweep.failed
+    if name not in ("flash_attn", "kv_types"):
+        assert figures.option_effect(sweep, name).layout.meta["alt"]
 
 
-@pytest.mark.parametrize("name", [name for name in SWEPT if name not in ("flash_attn", "kv_types")])
-def test_every_sweep_over_one_setting_can_be_drawn(name):
-    """Its figure has a text for readers who cannot see it."""
-    assert figures.option_effect(study.swept(name), name).layout.meta["alt"]
-
-
-def test_a_third_thread_on_two_cores_is_a_loss():
-    """Two threads are faster than one and than three; the rates are those of the record's seconds."""
+def test_a_third_thread_on_two_cores_is_a_loss_and_times_of_layers_add_up():
+    """The rates are those of the record's seconds; points lie nearer to the line than it rises; the device gains."""
     found = study.numbers()
     assert found["threads_2"] > found["threads_3"] > found["threads_1"]
     assert found["threads_1"] == pytest.approx(raw_decode("xeon-2c/tune-n_threads", 0))
     assert found["threads_loss"] == pytest.approx(100 * (found["threads_3"] / found["threads_2"] - 1))
-
-
-def test_times_of_layers_add_up():
-    """The points lie nearer to the line than it rises, and the device gains although it costs something to use it."""
-    found = study.layer_numbers()
     assert 0 < found["layers_scatter"] < 8 * found["layers_slope"]
     assert found["layers_worth"] == found["layers_crossing"] / found["layers_slope"] > 0
     assert min(found["device_decode"], found["device_prefill"]) > 1
 
 
 def test_what_cannot_matter_changes_less_than_what_does():
-    """Batch, context and load mode are controls; the ubatch and a second thread change prefill by more."""
+    """Batch, context and load mode are controls; ubatch and threads change prefill; windows grow as computed."""
     found = study.guide_numbers()
     assert abs(found["batch_gain"]) < found["control_prefill"] < found["ubatch_most"]
     assert found["threads_batch"] > 1 + found["control_prefill"] / 100
-
-
-def test_a_cache_with_windows_grows_as_computed():
-    """Four equal parts have four times the windows; a pool keeps windows for all sequences; full ones take more."""
-    found = study.memory_numbers()
-    assert 1 < found["split_growth"] < 4
-    assert 1 < found["pool_growth"] < 4
+    assert 1 < min(found["split_growth"], found["pool_growth"]) < max(found["split_growth"], found["pool_growth"]) < 4
     assert found["window_factor"] > 2
     assert found["window"] == 1024
 

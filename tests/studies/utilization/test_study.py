@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from fakes import ScriptedEngine, TurnedClock, made_run, scripted_pass
 
-from inferlab.errors import InvalidSettings
+from inferlab.measurement.run import Run
 from inferlab.measurement.telemetry import sampler
 from inferlab.measurement.telemetry.samples import Sample
-from inferlab.records import load
-from studies.utilization import study
-from studies.utilization.study import averaged, busy_percent, operations_per_second
+from inferlab.records import load_all
+from studies.utilization import figures, study
+from studies.utilization.study import averaged, busy_percent
 
 
 def samples(*percents, every=0.1):
@@ -27,13 +27,6 @@ def test_busy_is_the_mean_inside_a_phase():
     assert busy_percent(made_run(passes=(called,)), "decode") is None
 
 
-def test_work_counts_two_operations_for_each_weight():
-    """By the median rate of the phase."""
-    run = made_run()
-    expected = 2 * run.model.n_params * run.decode_tokens_per_second
-    assert operations_per_second(run, "decode") == expected
-
-
 def test_a_mean_hides_what_is_shorter_than_its_window():
     """One recording: the short window reaches 100, the long one stays near the share of busy time."""
     recorded = samples(*[100, 0, 0, 0] * 5)
@@ -47,6 +40,13 @@ def test_a_longer_interval_counts_more():
     """Values are weighted with the time that they stand for."""
     recorded = (Sample(0.0), Sample(0.1, cpu_percent=(100,)), Sample(0.4, cpu_percent=(0,)))
     assert averaged(recorded, 0.4)[0][1] == pytest.approx(25)
+
+
+def test_windows_of_one_recording_are_lines():
+    """Each says its length; the text has the range of each."""
+    figure = figures.averaged_utilization(samples(*[100, 0] * 5), (0.1, 1.0))
+    assert [trace.name for trace in figure.data] == ["mean of 0.1 s", "mean of 1 s"]
+    assert "mean of 0.1 s: 0 to 100 %" in figure.layout.meta["alt"]
 
 
 class BurstEngine(ScriptedEngine):
@@ -70,25 +70,15 @@ def test_bursts_work_for_a_share_of_each_period(monkeypatch):
     found = study.bursts("tiny", n=2, every_seconds=0.2, busy_share=0.5, engine=engine)
     assert engine.began == pytest.approx([0, 0.03, 0.06, 0.09, 0.2, 0.23, 0.26, 0.29])
     assert (found[0].seconds, found[-1].seconds) == (0, pytest.approx(0.4))
-    with pytest.raises(InvalidSettings, match="busy_share"):
-        study.bursts("tiny", busy_share=1.5)
-
-
-def test_each_number_of_threads_has_a_run(monkeypatch):
-    """With telemetry."""
-    asked = []
-    monkeypatch.setattr(study, "measure", lambda _, settings, *n, telemetry: asked.append((settings, n, telemetry)))
-    study.runs_by_threads("tiny", (1, 2), repeats=2)
-    assert [(one.n_threads, one.n_threads_batch) for one, *_ in asked] == [(1, 1), (2, 2)]
-    assert {(n, telemetry) for _, n, telemetry in asked} == {((256, 48, 2), 0.1)}
 
 
 def test_the_page_has_what_the_record_has():
     """Prefill computes more than decode while as many cores are busy; more threads than cores lose tokens."""
     found = study.numbers()
-    runs = {run.settings.n_threads: run for run in load("epyc-2c/busy-threads")}
+    runs = {run.settings.n_threads: run for run in load_all("epyc-2c/busy-threads", Run)}
     rates = {n: run.decode_tokens_per_second for n, run in runs.items()}
     assert found["kept_many"] == pytest.approx(100 * rates[4] / rates[2])
     assert (found["many"], runs[2].machine.n_cores) == (4, 2)
-    assert found["work_ratio"] > 2
+    ratio = runs[2].prefill_tokens_per_second / rates[2]  # two operations for each weight and token of both
+    assert 2 < found["work_ratio"] == pytest.approx(ratio)
     assert all(80 < found[name] <= 100 for name in ("busy_prefill", "busy_decode", "busy_many"))

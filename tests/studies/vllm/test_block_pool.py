@@ -19,35 +19,20 @@ def test_slots_hold_what_llama_cpp_would_allocate():
     assert held == memory.kv_cache_bytes(mistral, settings)
 
 
-@pytest.mark.parametrize("n_ctx", [4000, 4001, 4096])
-def test_a_slot_is_rounded_up_to_256_cells(n_ctx):
-    """Slots of 4,000 to 4,096 tokens all reserve 4,096 cells."""
-    assert cells_in_slots(LENGTHS, n_ctx) == 4 * 4096
-
-
-def test_a_block_wastes_less_than_itself_for_each_conversation():
-    """Blocks hold every token, and fewer than 16 empty cells for each conversation."""
-    empty = cells_in_blocks(LENGTHS) - sum(LENGTHS)
-    assert 0 < empty < 16 * len(LENGTHS)
-
-
-def test_full_slots_leave_blocks_nothing_to_save():
-    """Where every conversation fills its slot, slots and blocks hold the same cells."""
-    full = (4096,) * 4
-    assert cells_in_slots(full, 4096) == cells_in_blocks(full) == 4 * 4096
+def test_slots_are_rounded_up_to_256_cells_and_blocks_to_16():
+    """4,000 and 4,096 tokens reserve one slot; a block wastes less than itself; full slots leave nothing to save."""
+    assert {cells_in_slots(LENGTHS, n_ctx) for n_ctx in (4000, 4001, 4096)} == {4 * 4096}
+    assert 0 < cells_in_blocks(LENGTHS) - sum(LENGTHS) < 16 * len(LENGTHS)
+    assert cells_in_slots((4096,) * 4, 4096) == cells_in_blocks((4096,) * 4) == 4 * 4096
 
 
 def test_a_share_is_what_weights_and_pool_divide():
-    """Weights and pool add up to the share of the card, whatever the model."""
+    """They add up to the share of the card, whatever the model; a card that the weights exceed holds no token."""
     shares = [MemoryShare(24 * GIB, n) for n in (GIB, 14 * GIB)]
-    assert {one.weights_bytes + one.pool_bytes for one in shares} == {round(0.92 * 24 * GIB)}
+    assert {share.weights_bytes + share.pool_bytes for share in shares} == {round(0.92 * 24 * GIB)}
     assert shares[0].factor > shares[1].factor
-
-
-def test_weights_above_the_share_leave_no_pool():
-    """A card that the weights exceed has room for no token."""
-    one = MemoryShare(8 * GIB, 14 * GIB)
-    assert (one.fits, one.pool_bytes, one.tokens(2**17)) == (False, 0, 0)
+    small = MemoryShare(8 * GIB, 14 * GIB)
+    assert (small.fits, small.pool_bytes, small.tokens(2**17)) == (False, 0, 0)
 
 
 def test_tokens_come_in_whole_blocks():

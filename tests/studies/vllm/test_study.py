@@ -32,7 +32,7 @@ def test_a_known_size_of_an_awq_file_is_computed(found):
 
 
 def test_a_card_either_starts_or_fails(found):
-    """The two lists have every card once; what starts has room for its weights in 16 bits."""
+    """The two lists have every card once; what starts has space for its weights in 16 bits."""
     starts, fails = (found[name].split(" and ") for name in ("starts", "fails"))
     assert sorted(map(int, starts + fails)) == sorted(study.CARDS)
     assert all(float(n) * default("memory-share") > found["whole_gib"] for n in starts)
@@ -72,20 +72,10 @@ def test_a_rate_is_possible_where_the_bytes_fit(found):
 
 
 def test_the_figure_says_its_numbers_and_that_they_are_computed():
-    """A text alternative with numbers, and a badge that promises no measurement."""
-    layout = FIGURE.layout
-    assert any(character.isdigit() for character in layout.meta["alt"])
+    """Beside each bar stands what fits or that it does not start; the parts of a card add up to its memory."""
+    layout, (stops, fits) = FIGURE.layout, FIGURE.data[-1].text
+    assert f"8 GB: weights 14.00 GiB, {stops}; 24 GB: weights 14.00 GiB, {fits}" in layout.meta["alt"]
     assert any("computed" in note.text and "nothing was" in note.text for note in layout.annotations)
-
-
-def test_a_model_larger_than_the_share_is_named():
-    """The text beside the bar says that the program does not start, or how many tokens fit."""
-    texts = FIGURE.data[-1].text
-    assert texts[0] == "does not start"
-    assert texts[1].endswith(" tokens")
-
-
-def test_the_parts_of_a_card_add_up_to_its_memory():
-    """Weights, room and what is not taken are the whole card; weights that exceed it are marked at its memory."""
+    assert (stops, fits.endswith(" tokens")) == ("does not start", True)
     assert sum(trace.x[1] for trace in FIGURE.data) == pytest.approx(24)
-    assert [line.x0 for line in FIGURE.layout.shapes] == [8]
+    assert [line.x0 for line in layout.shapes] == [8]

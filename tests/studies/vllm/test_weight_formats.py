@@ -20,14 +20,9 @@ def test_a_shorter_row_pays_more_for_its_scale():
     assert awq.bits_per_weight(1024) == awq.bits_per_weight(4096)
 
 
-def test_without_a_format_a_weight_has_two_bytes():
-    """Sixteen bits for every weight, embedding and norms among them."""
-    known = lab.known_model("mistral-7b")
-    assert weights_bytes(known) == 2 * n_params(known)
-
-
 def test_embedding_and_output_keep_sixteen_bits():
-    """A larger vocabulary adds two bytes for each of its weights, in every format."""
+    """Two bytes a weight without a format; a larger vocabulary adds two bytes for each of its weights, in every one."""
     small, large = lab.known_model("mistral-7b"), lab.known_model("mistral-7b-v0.3")
+    assert weights_bytes(small) == 2 * n_params(small)
     added = 2 * 768 * 4096 * 2
     assert {weights_bytes(large, name) - weights_bytes(small, name) for name in weight_formats()} == {added}

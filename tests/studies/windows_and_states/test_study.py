@@ -9,7 +9,7 @@ from inferlab.settings import Settings
 from studies.windows_and_states import study
 from studies.windows_and_states.kept import copy_bytes
 from studies.windows_and_states.measure import A_CHAT
-from studies.windows_and_states.study import AGAIN, EDIT, GO_ON, KeptPrompts, KeptTurn, growth
+from studies.windows_and_states.study import AGAIN, GO_ON, KeptPrompts, KeptTurn, growth
 
 TURN = KeptTurn("new", 100, 0, 0.5, 0.4, False, False, (), 1, 5000, 10_000)
 LATER = replace(TURN, copies=3, copies_bytes=9000, rss_bytes=15_000)
@@ -27,36 +27,25 @@ def test_growth_is_from_the_first_to_the_last_prompt():
 
 
 def test_chats_are_the_turns_of_the_recipe():
-    """The same turns for each cache; the first prompt has nothing in the cache."""
-    for one in study.chats().values():
-        assert tuple(turn.kind for turn in one.turns) == A_CHAT
-        assert one.turns[0].n_cached == 0
-        assert all(turn.n_computed == one.turns[1].n_computed for turn in one.turns if turn.kind == GO_ON)
-
-
-def test_names_of_the_chats_are_what_the_server_was_started_with():
-    """The flag of a name is one of the server's options or its setting."""
-    for name, one in study.chats().items():
-        assert ("-ctxcp" in one.options) == ("-ctxcp" in name)
-        assert one.settings.swa_full == ("--swa-full" in name)
+    """The same turns for each cache, which is what the server was started with; the first has nothing in the cache."""
+    for name, chat in study.chats().items():
+        assert tuple(turn.kind for turn in chat.turns) == A_CHAT
+        assert chat.turns[0].n_cached == 0
+        assert all(turn.n_computed == chat.turns[1].n_computed for turn in chat.turns if turn.kind == GO_ON)
+        assert ("-ctxcp" in chat.options) == ("-ctxcp" in name)
+        assert chat.settings.swa_full == ("--swa-full" in name)
 
 
 def test_an_edit_costs_the_whole_prompt_without_a_way_back():
-    """With windows or states; the whole cache and the plain one compute from the edit on."""
+    """With windows or states; the whole cache and the plain one compute from the edit on, in text and table."""
     found = study.numbers()
     assert found["edit_hybrid"] == found["edit_windowed"] == found["edit_prompt"]
     assert found["edit_whole"] == found["edit_plain"] < found["edit_prompt"]
     assert found["again_hybrid"] < found["again_off"] == study.chats()["hybrid"].first(AGAIN).n_prompt
-
-
-def test_the_chat_table_has_the_numbers_of_the_text():
-    """The column of the edit."""
     heads, rows = study.chat_table()
     edits = {row[0]: row[heads.index("edit")].split()[0] for row in rows}
-    found = study.numbers()
     assert edits["hybrid"] == f"{found['edit_hybrid']:,d}"
     assert edits["windows, `--swa-full`"] == f"{found['edit_whole']:,d}"
-    assert study.chats()["plain"].first(EDIT).kind == EDIT
 
 
 def test_computed_bytes_are_near_the_log():
@@ -64,7 +53,7 @@ def test_computed_bytes_are_near_the_log():
     found = study.numbers()
     assert found["worst"] < 1
     assert 80 < found["least_rss"] <= found["most_rss"] < 120
-    assert found["off_mib"] < min(one.rss_bytes for one in study.grown().values()) / 2**20
+    assert found["off_mib"] < min(growth.rss_bytes for growth in study.grown().values()) / 2**20
     assert [row[0] for row in study.copies_table()[1]] == [*study.grown()]
 
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from handbook import room_test
+from handbook import room_load
 from inferlab.doctor.room_line import RoomLine
 from inferlab.doctor.workshops import syllabi
 from studies.workshop import study
@@ -31,7 +31,7 @@ def test_labs_are_named_as_readers_know_them():
 
 def test_the_sheet_says_what_the_room_did():
     """Memory for each student times the students is the room's; a token of Mistral 7B's cache has 128 KiB."""
-    room = room_test.summary()
+    room = room_load.summary()
     found = study.sheet_numbers(room)
     assert found["cell_kib"] == 128
     assert 1e6 * found["memory_each"] * found["students"] == pytest.approx(room["memory_bytes"])

@@ -107,7 +107,8 @@ def build_corpus(work: Path) -> None:
     """Download and unpack the packages, clean every page, set every 60th page aside."""
     work.mkdir(parents=True, exist_ok=True)
     subprocess.run(["apt-get", "download", *PACKAGES], cwd=work, check=True)
-    kept, held_out = [], []
+    kept: list[str] = []
+    held_out: list[str] = []
     for package, folder in PACKAGES.items():
         archive = max(work.glob(f"{package}_*.deb"))
         subprocess.run(["dpkg-deb", "-x", archive, work / package], check=True)
@@ -377,7 +378,7 @@ def check(work: Path) -> None:
     held_out = (HERE / "held-out.txt").read_text(encoding="utf-8")
     run = lab.measure(HERE / "tiny.gguf", prompt=PROMPT, n_gen=200, repeats=1, progress=False)
     words = set(re.findall(r"[a-z]+", (work / "corpus.txt").read_text(encoding="utf-8").lower()))
-    sample = re.findall(r"[a-z]+", run.text.lower())
+    sample = re.findall(r"[a-z]+", (run.text or "").lower())
     expected = {
         "tokens_seen": lab.read_gguf(HERE / "tiny.gguf").metadata["inferlab.tokens_seen"],
         "held_out_bits_per_byte": round(bits_per_byte(held_out, HERE / "tiny.gguf"), 4),

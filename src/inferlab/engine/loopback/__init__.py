@@ -24,12 +24,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import IO
 
 from inferlab.engine import libraries, openmp
-from inferlab.engine.loopback.relay import ADDRESS
+from inferlab.engine.process import end_child, piped
 from inferlab.engine.registry import close_engines_with_server
 from inferlab.errors import DeviceUnavailable, InvalidSettings
-from inferlab.machine import Link, physical_cores
+from inferlab.machine import LOOPBACK_ADDRESS, Link, physical_cores
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -103,13 +104,16 @@ class LoopbackDevice:
         while sizes[-1] != sizes[-2] and time.monotonic() < deadline:
             time.sleep(0.05)
             status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii", errors="replace")
-            sizes.append(int(re.search(r"VmData:\s+(\d+) kB", status)[1]) * 1024)
+            data = re.search(r"VmData:\s+(\d+) kB", status)
+            if data is None:
+                raise DeviceUnavailable("The loopback device has ended, so nothing can be limited. Start another one.")
+            sizes.append(int(data[1]) * 1024)
         return sizes[-1]
 
     def close(self) -> None:
         """Stop the device, and every worker of this session that uses it; a second call changes nothing."""
         close_engines_with_server(self.endpoint)
-        _stop(self._child)
+        end_child(self._child)
 
     def __enter__(self) -> LoopbackDevice:
         return self
@@ -125,7 +129,7 @@ _LINKS: dict[str, Link] = {}
 @atexit.register
 def _close_all() -> None:
     for device in list(_DEVICES):
-        _stop(device._child)
+        end_child(device._child)
 
 
 def loopback_device(
@@ -161,10 +165,10 @@ def is_loopback(endpoint: str) -> bool:
 
 def require_rpc() -> None:
     """Raise DeviceUnavailable, with the command that fixes it, when this llama.cpp has no RPC backend."""
-    found = libraries.backends()
-    if "rpc" not in found:
+    backends = libraries.backends()
+    if "rpc" not in backends:
         raise DeviceUnavailable(
-            f"There is no loopback device: this llama.cpp has the backends {', '.join(found)}, but not rpc. "
+            f"There is no loopback device: this llama.cpp has the backends {', '.join(backends)}, but not rpc. "
             f"Rebuild it with `{libraries.WITH_RPC}`; predictions work without it."
         )
 
@@ -179,7 +183,7 @@ def links_to(endpoints: Iterable[str]) -> tuple[Link, ...]:
 
 def free_port() -> int:
     """A port of 127.0.0.1 on which no process listens now."""
-    with socket.create_server((ADDRESS, 0)) as free:
+    with socket.create_server((LOOPBACK_ADDRESS, 0)) as free:
         return free.getsockname()[1]
 
 
@@ -220,7 +224,7 @@ def _start_at(
     spawn: Callable[..., subprocess.Popen],
 ) -> LoopbackDevice | None:
     """A device that accepts connections at `port`; None when another process has taken the port."""
-    with socket.create_server((ADDRESS, 0)) as probe:
+    with socket.create_server((LOOPBACK_ADDRESS, 0)) as probe:
         slowed = gigabytes_per_second or latency_seconds
         rate = GIGA * gigabytes_per_second if gigabytes_per_second else math.inf
         relay = [rate, latency_seconds or 0.0, probe.getsockname()[1]] if slowed else []
@@ -228,18 +232,19 @@ def _start_at(
         output = _OutputLines(child)
         try:
             if not _accepts(port, child, output):
-                return _stop(child)
+                end_child(child)
+                return None
             if not slowed:
-                return LoopbackDevice(child, f"{ADDRESS}:{port}", n_threads, None)
+                return LoopbackDevice(child, f"{LOOPBACK_ADDRESS}:{port}", n_threads, None)
             link = _measured_link(
                 int(output.wait_for("link ").split()[1]), probe, gigabytes_per_second, latency_seconds
             )
             return LoopbackDevice(child, link.endpoint, n_threads, link)
         except OSError as error:
-            _stop(child)
+            end_child(child)
             raise DeviceUnavailable(f"The loopback device's link failed as it started: {error}. Try again.") from error
         except BaseException:
-            _stop(child)
+            end_child(child)
             raise
 
 
@@ -249,7 +254,7 @@ def _accepts(port: int, child: subprocess.Popen, output: _OutputLines) -> bool:
     while time.monotonic() < deadline:
         with socket.socket() as client:
             client.settimeout(CONNECT_SECONDS)  # another program's full queue would block for two minutes
-            client.connect_ex((ADDRESS, port))
+            client.connect_ex((LOOPBACK_ADDRESS, port))
         if output.has(ACCEPTED):
             return True
         if child.poll() is not None:
@@ -260,22 +265,16 @@ def _accepts(port: int, child: subprocess.Popen, output: _OutputLines) -> bool:
     raise DeviceUnavailable(f"The loopback device did not answer in {START_SECONDS:.0f} s. Is the machine overloaded?")
 
 
-def _stop(child: subprocess.Popen) -> None:
-    child.kill()
-    child.wait()
-    child.stdin.close()
-
-
 class _OutputLines:
     """The last lines of a child's output, read by a thread so that the child never blocks on a full pipe."""
 
     def __init__(self, child: subprocess.Popen) -> None:
         self._last: deque[str] = deque(maxlen=30)
         self._unread: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, args=(child.stdout,), daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(piped(child.stdout),), daemon=True)
         self._reader.start()
 
-    def _read(self, stream) -> None:
+    def _read(self, stream: IO[str]) -> None:
         with stream:
             for line in stream:
                 self._last.append(line)
@@ -318,7 +317,7 @@ def _measured_link(
     The round trip is one byte there and one back, the median of ROUND_TRIPS.
     """
     n_bytes = max(1, int(min(MOST_PROBE_BYTES, PROBE_SECONDS * GIGA * (gigabytes_per_second or math.inf))))
-    with socket.create_connection((ADDRESS, port), START_SECONDS) as near:
+    with socket.create_connection((LOOPBACK_ADDRESS, port), START_SECONDS) as near:
         probe.settimeout(START_SECONDS)
         far, _ = probe.accept()
         with far:
@@ -329,7 +328,7 @@ def _measured_link(
             pairs = [(near, far), (far, near)]
             slower_seconds = max(min(_transfer_seconds(*pair, n_bytes) for _ in range(PROBES)) for pair in pairs)
     rate = n_bytes / (slower_seconds - (latency_seconds or 0.0)) / GIGA
-    return Link(f"{ADDRESS}:{port}", gigabytes_per_second, latency_seconds, rate, trips[len(trips) // 2])
+    return Link(f"{LOOPBACK_ADDRESS}:{port}", gigabytes_per_second, latency_seconds, rate, trips[len(trips) // 2])
 
 
 def _round_trip_seconds(near: socket.socket, far: socket.socket) -> float:

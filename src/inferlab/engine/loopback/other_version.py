@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from inferlab.engine.loopback.relay import ADDRESS
+from inferlab.machine import LOOPBACK_ADDRESS
 
 HELLO_BYTES = 1 + 8 + 24  # command, size, capabilities (rpc_msg_hello_req)
 OTHER_VERSION = bytes([99, 0, 0, 0]) + bytes(24)  # major, minor, patch, padding, capabilities (rpc_msg_hello_rsp)
@@ -16,9 +16,9 @@ OTHER_VERSION = bytes([99, 0, 0, 0]) + bytes(24)  # major, minor, patch, padding
 @contextmanager
 def server_of_another_version() -> Iterator[str]:
     """The endpoint of a server on this machine that says its protocol has version 99.0.0."""
-    with socket.create_server((ADDRESS, 0)) as server:
+    with socket.create_server((LOOPBACK_ADDRESS, 0)) as server:
         threading.Thread(target=_answer_all, args=(server,), daemon=True).start()
-        yield f"{ADDRESS}:{server.getsockname()[1]}"
+        yield f"{LOOPBACK_ADDRESS}:{server.getsockname()[1]}"
 
 
 def _answer_all(server: socket.socket) -> None:

@@ -19,9 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from inferlab.machine import usable_cpus
+from inferlab.machine import LOOPBACK_ADDRESS, usable_cpus
 
-ADDRESS = "127.0.0.1"
 PIECE_BYTES = 128 * 1024
 MIN_QUEUE_BYTES = 8 * PIECE_BYTES
 TIMEOUT_SECONDS = 10.0
@@ -115,7 +114,7 @@ def serve(listener: socket.socket, ports: Iterable[int], bytes_per_second: float
     """Carry one client after another, as the RPC server serves them: each to the next of `ports` on this machine."""
     for port in ports:
         client, _ = listener.accept()
-        with client, socket.create_connection((ADDRESS, port), TIMEOUT_SECONDS) as server:
+        with client, socket.create_connection((LOOPBACK_ADDRESS, port), TIMEOUT_SECONDS) as server:
             carry(client, server, bytes_per_second, latency_seconds)
 
 
@@ -125,10 +124,10 @@ def relaying(endpoint: str, carry_client: Callable[[socket.socket, socket.socket
 
     carry_client(client, device) carries one client's bytes both ways, until either end has closed.
     """
-    with socket.create_server((ADDRESS, 0)) as listener:
+    with socket.create_server((LOOPBACK_ADDRESS, 0)) as listener:
         threading.Thread(target=_accept, args=(listener, endpoint, carry_client), daemon=True).start()
         try:
-            yield f"{ADDRESS}:{listener.getsockname()[1]}"
+            yield f"{LOOPBACK_ADDRESS}:{listener.getsockname()[1]}"
         finally:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # ends the wait for a next client

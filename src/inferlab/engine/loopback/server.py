@@ -17,7 +17,8 @@ import threading
 from contextlib import suppress
 
 from inferlab.engine import libraries
-from inferlab.engine.loopback.relay import ADDRESS, serve
+from inferlab.engine.loopback.relay import serve
+from inferlab.machine import LOOPBACK_ADDRESS
 
 CPU = 0  # enum ggml_backend_dev_type
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29  # linux/prctl.h
@@ -77,14 +78,14 @@ def serve_device(port: int, n_threads: int) -> None:
     serve_forever = rpc.ggml_backend_rpc_start_server
     sizes = [ctypes.c_size_t] * 2
     serve_forever.restype, serve_forever.argtypes = None, [ctypes.c_char_p, ctypes.c_char_p, *sizes, ctypes.c_void_p]
-    serve_forever(f"{ADDRESS}:{port}".encode(), None, n_threads, 1, devices)
+    serve_forever(f"{LOOPBACK_ADDRESS}:{port}".encode(), None, n_threads, 1, devices)
 
 
 def serve_link(port: int, bytes_per_second: float, latency_seconds: float, probe_port: int) -> None:
     """Print the relay's port and serve; the first client is the owner measuring the link, later ones use the device."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
-    with socket.create_server((ADDRESS, 0), backlog=1) as listener:
+    with socket.create_server((LOOPBACK_ADDRESS, 0), backlog=1) as listener:
         os.write(1, f"link {listener.getsockname()[1]}\n".encode())
         serve(listener, itertools.chain([probe_port], itertools.repeat(port)), bytes_per_second, latency_seconds)
 

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferlab.measurement.telemetry.samples import NOT_HERE, NOT_PERMITTED, PROCESS_ENDED, PROCESS_FIELDS
+
+if TYPE_CHECKING:
+    import psutil
 
 SHORTEST_CPU_SECONDS = 0.05
 
@@ -28,14 +31,17 @@ class HostReader:
 
     def read(self, now: float) -> dict[str, Any]:
         """The fields of one `Sample` that the operating system reports."""
-        found: dict[str, Any] = {"cpu_percent": self._try(("cpu_percent",), lambda: self._cpu(now))}
-        found["machine_read_bytes"] = self._try(("machine_read_bytes",), self._disks)
-        if self.process is not None and not self._ended:
-            found["rss_bytes"] = self._try(("rss_bytes",), self._resident)
-            found["process_read_bytes"] = self._try(("process_read_bytes",), self._read_by_process)
-            faults = self._try(("minor_faults", "major_faults"), self._faults) or (None, None)
-            found["minor_faults"], found["major_faults"] = faults
-        return found
+        readings: dict[str, Any] = {"cpu_percent": self._try(("cpu_percent",), lambda: self._cpu(now))}
+        readings["machine_read_bytes"] = self._try(("machine_read_bytes",), self._disks)
+        process = self.process
+        if process is not None and not self._ended:
+            readings["rss_bytes"] = self._try(("rss_bytes",), lambda: _resident_bytes(process))
+            readings["process_read_bytes"] = self._try(
+                ("process_read_bytes",), lambda: process.io_counters().read_bytes
+            )
+            faults = self._try(("minor_faults", "major_faults"), lambda: self._faults(process)) or (None, None)
+            readings["minor_faults"], readings["major_faults"] = faults
+        return readings
 
     def _try(self, names: tuple[str, ...], read: Callable[[], Any]) -> Any:
         """The reading, or None and a reason in `missing`; a process that ended is not read again."""
@@ -75,18 +81,9 @@ class HostReader:
             raise NotImplementedError
         return counters.read_bytes
 
-    def _resident(self) -> int:
-        resident = self.process.memory_info().rss
-        if not resident:  # a process that has ended but still exists as a zombie
-            raise ProcessLookupError(self.pid)
-        return resident
-
-    def _read_by_process(self) -> int:
-        return self.process.io_counters().read_bytes
-
-    def _faults(self) -> tuple[int, int]:
+    def _faults(self, process: psutil.Process) -> tuple[int, int]:
         """Minor and major page faults, which macOS counts; Windows does not separate them."""
-        memory = self.process.memory_info()
+        memory = process.memory_info()
         return memory.pfaults - memory.pageins, memory.pageins
 
 
@@ -115,13 +112,20 @@ class LinuxReader(HostReader):
             raise NotImplementedError
         return 512 * sum(sectors)
 
-    def _faults(self) -> tuple[int, int]:
+    def _faults(self, process: psutil.Process) -> tuple[int, int]:
         """Fields 10 and 12 of /proc/<pid>/stat; the second, a name in brackets, may contain anything."""
         try:
-            words = read_proc(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
+            words = read_proc(f"/proc/{process.pid}/stat").rpartition(b")")[2].split()
         except FileNotFoundError:
             raise ProcessLookupError(self.pid) from None
         return int(words[7]), int(words[9])
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    resident = process.memory_info().rss
+    if not resident:  # a process that has ended but still exists as a zombie
+        raise ProcessLookupError(process.pid)
+    return resident
 
 
 def host_reader(pid: int | None, missing: dict[str, str]) -> HostReader:
@@ -153,5 +157,7 @@ def network_addresses() -> list[str]:
     """The IPv4 addresses by which other machines reach this one; empty without a network."""
     import psutil
 
-    found = [one for of in psutil.net_if_addrs().values() for one in of if one.family.name == "AF_INET"]
-    return sorted(one.address for one in found if not one.address.startswith("127."))
+    addresses = [
+        address for entries in psutil.net_if_addrs().values() for address in entries if address.family.name == "AF_INET"
+    ]
+    return sorted(address.address for address in addresses if not address.address.startswith("127."))

@@ -166,7 +166,7 @@ def vram_used_bytes(device: Device) -> int:
                 f"The driver reports no memory in use of {device.name} at {device.id}: {why}. "
                 "Totals need an NVIDIA GPU that NVML shows."
             )
-        return used
+        return int(used)
     finally:
         reader.close()
 

@@ -54,5 +54,5 @@ def shares(values: tuple[float, ...]) -> str:
 def words(value: Any) -> str:
     """A value for a sentence or a field."""
     if isinstance(value, tuple):
-        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value) or "none"
+        return ", ".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value) or "none"
     return switch(value)

@@ -12,8 +12,6 @@ from inferlab.options.names import options
 FLAGS = {"devices": "-dev", "rpc_servers": "--rpc"}
 """Flags of settings that name the parts of one machine; the table of options has no row for them."""
 LOAD_MODES = {"mmap_mlock": "mmap+mlock", "direct_io": "dio"}
-OFF_SWITCHES = {"offload_kqv": "-nkvo", "op_offload": "--no-op-offload", "use_extra_bufts": "--no-repack"}
-NO_OFF_SWITCH = ("no_host", "cpu_moe")
 OF_SLOTS = ("n_seq_max", "kv_unified")
 """Settings of several sequences: llama-cli has one by itself, and no flag for the second (common/arg.cpp)."""
 
@@ -28,8 +26,8 @@ def chat_parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Par
     """The command of a chat, which is one sequence."""
     n_seq_max = values.get("n_seq_max", 1)
     comments = [f"# llama-cli chats in one sequence; the plan has {n_seq_max}"] if n_seq_max > 1 else []
-    one = {name: value for name, value in values.items() if name not in OF_SLOTS}
-    yield Part("In a terminal", "\n".join([*comments, " ".join(_command("llama-cli", one, path))]))
+    of_one_chat = {name: value for name, value in values.items() if name not in OF_SLOTS}
+    yield Part("In a terminal", "\n".join([*comments, " ".join(_command("llama-cli", of_one_chat, path))]))
 
 
 def _command(program: str, values: dict[str, Any], path: str) -> list[str]:
@@ -38,19 +36,15 @@ def _command(program: str, values: dict[str, Any], path: str) -> list[str]:
 
 
 def flag(name: str, value: Any) -> str:
-    """One setting as a flag with its value, or as the switch that turns it on or off; "" where no switch is needed."""
+    """One setting as a flag with its value, or as the switch that turns it on or off; "" where there is no switch."""
     if name in FLAGS:
         return f"{FLAGS[name]} {','.join(value) or 'none'}"
     if name == "tensor_split":
         return f"{options()[name].cli} {shares(value)}"
     if name == "override_tensor":
         return f"{options()[name].cli} {shlex.quote(','.join(value))}"
-    if name in NO_OFF_SWITCH and not value:
-        return ""
-    if name in OFF_SWITCHES:
-        return options()[name].cli.split(", ")[0] if value else OFF_SWITCHES[name]
     if isinstance(value, bool):
-        return options()[name].cli if value else f"--no-{name.replace('_', '-')}"
+        return options()[name].names_in("cli")[0] if value else options()[name].cli_off
     if name == "n_gpu_layers" and value < 0:
         return "-ngl all"
     return f"{options()[name].cli} {LOAD_MODES.get(value, value)}"

@@ -22,7 +22,7 @@ def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
     fields = [f"{options()['fit'].lmstudio}: off"]  # so that nothing replaces what the plan has
     for name, value in _by_layer(_by_pool(values), n_layers - 1).items():
         option = options().get(name)
-        if is_default(name, value, "lmstudio") and not (option.lmstudio and name in KEPT):
+        if is_default(name, value, "lmstudio") and not (option and option.lmstudio and name in KEPT):
             continue
         if option and option.lms:
             command += [option.lms, _share(value, n_layers) if name == "n_gpu_layers" else str(value)]

@@ -23,10 +23,12 @@ USUAL = Settings()
 
 def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
     """The Modelfile, the server's variables where there are any, and the commands that make and run the model."""
-    file, server, comments = [f"FROM {_path(path)}"], [], []
+    file = [f"FROM {_path(path)}"]
+    server: list[str] = []
+    comments: list[str] = []
     for name, value in _translated(values, n_layers, comments).items():
         option = options().get(name)
-        known = option.ollama if option else ""
+        known, env = (option.ollama, option.env) if option else ("", "")
         if is_default(name, value, "ollama" if known else "cli") and name != "n_ubatch":
             continue
         if name == "load_mode":
@@ -34,8 +36,8 @@ def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
             comments += [cannot(name, value, PROGRAM)] if "mlock" in value or value == "direct_io" else []
         elif known.islower():
             file.append(f"PARAMETER {known} {value}")
-        elif known or (option and option.env):
-            server.append(f"export {known or option.env}={_environment(name, value)}")
+        elif known or env:
+            server.append(f"export {known or env}={_environment(name, value)}")
         else:
             comments.append(cannot(name, value, PROGRAM))
     yield Part("In a file named Modelfile", "\n".join(file), "text")
@@ -47,42 +49,42 @@ def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
 
 def _translated(values: dict[str, Any], n_layers: int, comments: list[str]) -> dict[str, Any]:
     """The values as Ollama counts: one batch size, one cache type, layers in full, the context of one sequence."""
-    found = {name: value for name, value in values.items() if name not in ("split_mode", "main_gpu")}
-    if "n_ctx" in found:
-        found["n_ctx"] = max(1, values["n_ctx"] // values.get("n_seq_max", 1))
-    if found.get("n_gpu_layers", 0) < 0:
-        found["n_gpu_layers"] = n_layers
-    _join_types(found, comments)
-    _join_batches(found, comments)
+    translated = {name: value for name, value in values.items() if name not in ("split_mode", "main_gpu")}
+    if "n_ctx" in translated:
+        translated["n_ctx"] = max(1, values["n_ctx"] // values.get("n_seq_max", 1))
+    if translated.get("n_gpu_layers", 0) < 0:
+        translated["n_gpu_layers"] = n_layers
+    _join_types(translated, comments)
+    _join_batches(translated, comments)
     if values.get("split_mode") == "none":
-        found["main_gpu"] = values.get("main_gpu", 0)  # which also turns splitting off (llm/llama_server.go)
+        translated["main_gpu"] = values.get("main_gpu", 0)  # which also turns splitting off (llm/llama_server.go)
     elif "split_mode" in values:
         comments.append(cannot("split_mode", values["split_mode"], PROGRAM))
-    return found
+    return translated
 
 
-def _join_types(found: dict[str, Any], comments: list[str]) -> None:
+def _join_types(translated: dict[str, Any], comments: list[str]) -> None:
     """Leave the type of the keys for both, and flash attention on where a quantized type needs it."""
-    if not {"type_k", "type_v"} & set(found):
+    if not {"type_k", "type_v"} & set(translated):
         return
-    flash_attn = found.get("flash_attn", USUAL.flash_attn)
-    types = found.get("type_k", USUAL.type_k), found.pop("type_v", USUAL.type_v)
-    found["type_k"] = one = types[0] if types[0] == types[1] else _one_type(types, flash_attn)
+    flash_attn = translated.get("flash_attn", USUAL.flash_attn)
+    types = translated.get("type_k", USUAL.type_k), translated.pop("type_v", USUAL.type_v)
+    translated["type_k"] = joined = types[0] if types[0] == types[1] else _one_type(types, flash_attn)
     if types[0] != types[1]:
         comments.append(
             f"# Ollama has one type for keys and values; the plan has {types[0]} and {types[1]}, "
-            f"these lines have {one} for both"
+            f"these lines have {joined} for both"
         )
-    if one not in UNQUANTIZED and flash_attn == "auto":
-        found["flash_attn"] = "on"
+    if joined not in UNQUANTIZED and flash_attn == "auto":
+        translated["flash_attn"] = "on"
 
 
-def _join_batches(found: dict[str, Any], comments: list[str]) -> None:
+def _join_batches(translated: dict[str, Any], comments: list[str]) -> None:
     """Leave the micro-batch for both; a smaller n_batch alone stands for it."""
-    if not {"n_batch", "n_ubatch"} & set(found):
+    if not {"n_batch", "n_ubatch"} & set(translated):
         return
-    n_batch = found.pop("n_batch", USUAL.n_batch)
-    n_ubatch = found.setdefault("n_ubatch", min(n_batch, USUAL.n_ubatch))
+    n_batch = translated.pop("n_batch", USUAL.n_batch)
+    n_ubatch = translated.setdefault("n_ubatch", min(n_batch, USUAL.n_ubatch))
     if n_batch not in (n_ubatch, USUAL.n_batch):
         comments.append(
             f"# Ollama has one batch size; the plan has n_batch {n_batch} and n_ubatch "

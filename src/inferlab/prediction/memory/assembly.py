@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from inferlab.errors import UnsupportedArchitecture
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.repacking import NOT_REPACKED
 from inferlab.prediction.memory.compute import compute_bytes, output_bytes
 from inferlab.prediction.memory.host_weights import HostWeights, host_weights
-from inferlab.prediction.memory.placement import HOST, layer_of, tied_output_bytes
+from inferlab.prediction.memory.placement import layer_of, tied_output_bytes
 from inferlab.prediction.memory.plan import CLOSED_FORM, DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.prediction.memory.request import MemoryRequest
 from inferlab.prediction.memory.tensor_split import split_weights
@@ -32,13 +34,12 @@ SUMS_NOTE = (
 )
 
 
-def closed_form(request: MemoryRequest) -> MemoryPlan | None:
-    """The plan by formulas, for the host alone or everything on one device; None where they are not exact."""
-    one_card = request.all_on_one_device and request.is_verified and not request.shares_tensors
-    if request.cache_bytes is None or (request.gpus and not one_card):
-        return None
+def closed_form(request: MemoryRequest) -> MemoryPlan:
+    """The plan by formulas. Raises UnsupportedArchitecture where not `request.has_closed_form`."""
     compute = compute_bytes(request.model, request.settings, request.n_outputs, bool(request.gpus))
-    return compute and assembled(request, CLOSED_FORM, request.layer_devices(), request.cache_bytes, compute)
+    if compute is None or request.cache_bytes is None:
+        raise UnsupportedArchitecture(f"No closed form is exact for {request.model.name} with these settings.")
+    return assembled(request, CLOSED_FORM, request.layer_devices(), request.cache_bytes, compute)
 
 
 def assembled(
@@ -46,7 +47,7 @@ def assembled(
     method: str,
     layers: Sequence[str],
     cache_bytes: Sequence[int],
-    compute: dict[str, int | None],
+    compute: Mapping[str, int | None],
     notes: tuple[str, ...] = (),
     ranges: dict[str, tuple[int, int]] | None = None,
 ) -> MemoryPlan:
@@ -55,7 +56,7 @@ def assembled(
     devices = {name: _device_bytes(request, name, rows, compute.get(name, 0)) for name in request.device_names}
     held = host_weights(request.model, layers, request.settings, request.gpus, request.processor, request.moved)
     in_place = held.get(request.processor or NOT_REPACKED) or held[NOT_REPACKED]
-    devices[HOST] = replace(devices[HOST], weights_bytes=in_place.n_bytes)
+    devices[HOST_DEVICE] = replace(devices[HOST_DEVICE], weights_bytes=in_place.n_bytes)
     return MemoryPlan(
         request.model.card(),
         request.rounded_settings,
@@ -74,18 +75,18 @@ def _device_bytes(request: MemoryRequest, name: str, rows: Sequence[LayerBytes],
         sum(row.weights_on(name) for row in rows),
         sum(row.cache_by_device.get(name, 0) for row in rows),
         compute,
-        output_bytes(request.model, request.settings) if name == HOST else 0,
+        output_bytes(request.model, request.settings) if name == HOST_DEVICE else 0,
     )
 
 
 def _layer_rows(request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequence[int]) -> tuple[LayerBytes, ...]:
     """The input, each block, the output; tensors that every device copies count with the device's first block."""
     input_bytes, weights, shared = request.weights_of_layers
-    tied = tied_output_bytes(request.model) if layers[-1] != HOST else 0
-    rows = [_without_moved(request, -1, LayerBytes("input", HOST, input_bytes, HOST, 0))]
+    tied = tied_output_bytes(request.model) if layers[-1] != HOST_DEVICE else 0
+    rows = [_without_moved(request, -1, LayerBytes("input", HOST_DEVICE, input_bytes, HOST_DEVICE, 0))]
     for i, (device, cache) in enumerate(zip(layers[:-1], cache_bytes, strict=True)):
         copied = shared if device not in layers[:i] else 0
-        cache_device = device if request.settings.offload_kqv else HOST
+        cache_device = device if request.settings.offload_kqv else HOST_DEVICE
         whole = LayerBytes(f"block {i}", device, weights[i] + copied, cache_device, cache, i)
         rows.append(_shared_out(request, i, _without_moved(request, i, whole), copied))
     n_layer, output = request.model.n_layer, LayerBytes("output", layers[-1], weights[-1] + tied, layers[-1], 0)
@@ -100,7 +101,7 @@ def _without_moved(request: MemoryRequest, layer: int, whole: LayerBytes) -> Lay
 
 def _shared_out(request: MemoryRequest, layer: int, row: LayerBytes, mirrored: int) -> LayerBytes:
     """A layer as the devices share it, where they share every matrix; `mirrored` bytes are on each of them."""
-    if not request.shares_tensors or row.device == HOST:
+    if not request.shares_tensors or row.device == HOST_DEVICE:
         return row
     tensors = [
         t
@@ -111,7 +112,7 @@ def _shared_out(request: MemoryRequest, layer: int, row: LayerBytes, mirrored: i
     ]
     weights = split_weights(request.tensor_split, tensors)
     weights.update(dict.fromkeys(request.device_names[1:], mirrored))
-    on_devices = row.kv_cache_device != HOST and row.index is not None
+    on_devices = row.kv_cache_device != HOST_DEVICE and row.index is not None
     parts = request.tensor_split.cache(layer, request.settings) if on_devices else ()
     return replace(
         row,

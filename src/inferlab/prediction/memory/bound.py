@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.architecture_table import architecture
 from inferlab.prediction.memory.assembly import assembled
 from inferlab.prediction.memory.cache import cache_layers, layer_bytes
 from inferlab.prediction.memory.compute import compute_bytes, embedded_bytes, head_bytes, most_compute_bytes
-from inferlab.prediction.memory.placement import HOST, tied_output_bytes
+from inferlab.prediction.memory.placement import tied_output_bytes
 from inferlab.prediction.memory.plan import BOUND, PARTIAL, MemoryPlan
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, MemoryRequest
 from inferlab.prediction.memory.simulated import (
@@ -46,16 +47,17 @@ def compute_ranges(
     cache that can be staged on the card. The compute bytes of full offload and of the host alone are simulated, or
     come from the closed form, or are a bound themselves, where llama.cpp is not asked.
     """
-    full_offload = compute_of_full_offload(request)
-    if full_offload is None or carried_bytes(request) is None:
+    full_offload, carried = compute_of_full_offload(request), carried_bytes(request)
+    if full_offload is None or carried is None:
         return {}
+    copied = staged_bytes(request, layers, cache_bytes) + f16_copy_bytes(request) + carried
     cards = [f"gpu{i}" for i in range(len(request.gpus))]
-    ranges = {name: compute_range_of(request, name, full_offload, layers, cache_bytes) for name in cards}
+    ranges = {name: compute_range_of(request, name, full_offload, layers, copied) for name in cards}
     alone = compute_of_host_alone(request)
     if alone is None:
         return ranges
-    most = alone[HOST] + (full_offload.get(HOST, 0) if request.gpus else 0)
-    return {HOST: (embedded_bytes(request.model, request.settings), most), **ranges}
+    most = alone[HOST_DEVICE] + (full_offload.get(HOST_DEVICE, 0) if request.gpus else 0)
+    return {HOST_DEVICE: (embedded_bytes(request.model, request.settings), most), **ranges}
 
 
 def compute_of_full_offload(request: MemoryRequest) -> dict[str, int] | None:
@@ -83,7 +85,7 @@ def compute_by_formula(request: MemoryRequest, settings: Settings, on_device: bo
 
 
 def compute_range_of(
-    request: MemoryRequest, name: str, full_offload: dict[str, int], layers: Sequence[str], cache_bytes: Sequence[int]
+    request: MemoryRequest, name: str, full_offload: dict[str, int], layers: Sequence[str], copied_bytes: int
 ) -> tuple[int, int]:
     """Least and most compute bytes of one card, see `compute_ranges`."""
     name = "gpu0" if request.shares_tensors else name  # to the layers the cards are one
@@ -91,11 +93,11 @@ def compute_range_of(
     simple = architecture(request.model.architecture).simple_compute
     gated = simple and not request.model.number("expert_count") and not request.moved
     embedded = embedded_bytes(request.model, request.settings)
-    feed_forward = 3 * request.model.n_ff * embedded // request.model.n_embd if gated and name in layers[:-2] else 0
+    n_ff = request.model.n_ff or 0
+    feed_forward = 3 * n_ff * embedded // request.model.n_embd if gated and name in layers[:-2] else 0
     least = max(feed_forward, head)
     most = full_offload["gpu0"] * (COPIES_IN_FLIGHT if len(request.gpus) > 1 and not request.shares_tensors else 1)
-    moved = staged_bytes(request, layers, cache_bytes) + f16_copy_bytes(request) + carried_bytes(request)
-    return least, most + moved + request.sums_bytes
+    return least, most + copied_bytes + request.sums_bytes
 
 
 def staged_bytes(request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequence[int]) -> int:
@@ -105,9 +107,9 @@ def staged_bytes(request: MemoryRequest, layers: Sequence[str], cache_bytes: Seq
     """
     weights = request.weights_of_layers[1]
     blocks = zip(layers[:-1], weights, cache_bytes, strict=False)
-    most = max((w + cache for device, w, cache in blocks if device == HOST), default=0)
-    most = max([most, *(moved[HOST] for moved in request.bytes_moved.values())])
-    most += weights[-1] + tied_output_bytes(request.model) if layers[-1] == HOST else 0
+    most = max((w + cache for device, w, cache in blocks if device == HOST_DEVICE), default=0)
+    most = max([most, *(moved[HOST_DEVICE] for moved in request.bytes_moved.values())])
+    most += weights[-1] + tied_output_bytes(request.model) if layers[-1] == HOST_DEVICE else 0
     return most if request.settings.offload_kqv else most + 2 * max(cache_bytes, default=0)
 
 
@@ -128,9 +130,10 @@ def carried_bytes(request: MemoryRequest) -> int | None:
     if not request.moved:
         return 0
     model, used = request.model, request.model.number("expert_used_count") or 0
-    if None in (model.n_embd, model.n_head, model.n_head_kv, model.head_dim_k):
+    n_head, n_head_kv, head_dim = model.n_head, model.n_head_kv, model.head_dim_k
+    if n_head is None or n_head_kv is None or head_dim is None:
         return None
-    width = (2 + used) * model.n_embd + 2 * (model.n_head + model.n_head_kv) * model.head_dim_k
+    width = (2 + used) * model.n_embd + 2 * (n_head + n_head_kv) * head_dim
     return width * embedded_bytes(model, request.settings) // model.n_embd
 
 

@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.architecture_table import LATENT, STATE, architecture, architectures
 from inferlab.model.catalog import KnownModel
+from inferlab.model.dimensions import dimensions_of
 from inferlab.model.ggml_types import padded, row_bytes
 from inferlab.model.gguf import LazyArray, Model
 from inferlab.prediction.memory.recurrent import STATE_BYTES, has_state, kv_heads, state_values
 from inferlab.settings import Settings
+
+NO_SIZE = "a header without the size of its state or of its heads"
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,19 @@ def cache_layers(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
             return _recurrent(model)
         return _windowed(model, model.n_swa)
     if unsupported := _unsupported_cache(model):
-        raise UnsupportedArchitecture(
-            f"{model.name} ({model.architecture}) has {unsupported}; "
-            "the closed form for the KV cache does not hold for it."
-        )
+        raise _without_formula(model, unsupported)
     if architecture(model.architecture).cache == STATE:
         return _recurrent(model)
     if architecture(model.architecture).cache == LATENT:
-        return (CacheLayer(model.n_head_kv * model.head_dim_k, 0),) * model.n_layer
+        size = dimensions_of(model)
+        return (CacheLayer(size.n_head_kv * size.head_dim_k, 0),) * size.n_layer
     return _windowed(model, _window(model))
+
+
+def _without_formula(model: Model | KnownModel, what: str) -> UnsupportedArchitecture:
+    return UnsupportedArchitecture(
+        f"{model.name} ({model.architecture}) has {what}; the closed form for the KV cache does not hold for it."
+    )
 
 
 def cells(settings: Settings) -> tuple[int, int]:
@@ -61,10 +68,15 @@ def cells(settings: Settings) -> tuple[int, int]:
 
     llama-context.cpp:290-305. Raises InvalidSettings without n_ctx.
     """
+    streams = 1 if settings.kv_unified else settings.n_seq_max
+    return streams, padded(padded(n_ctx_of(settings)) // streams)
+
+
+def n_ctx_of(settings: Settings) -> int:
+    """The context, in tokens. Raises InvalidSettings where it is left open."""
     if settings.n_ctx is None:
         raise InvalidSettings("n_ctx=None leaves the size of the KV cache open; say how many tokens it must hold.")
-    streams = 1 if settings.kv_unified else settings.n_seq_max
-    return streams, padded(padded(settings.n_ctx) // streams)
+    return settings.n_ctx
 
 
 def windowed_cells(settings: Settings, window: int) -> int:
@@ -78,7 +90,7 @@ def windowed_cells(settings: Settings, window: int) -> int:
 
 def batches(settings: Settings) -> tuple[int, int]:
     """(n_batch, n_ubatch) as llama.cpp limits them: no batch is larger than n_ctx."""
-    n_batch = min(settings.n_ctx, settings.n_batch)
+    n_batch = min(n_ctx_of(settings), settings.n_batch)
     return n_batch, min(n_batch, settings.n_ubatch)
 
 
@@ -147,7 +159,8 @@ def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", typ
 
 def _windowed(model: Model | KnownModel, window: int) -> tuple[CacheLayer, ...]:
     """The layers with and without a sliding window, in their pattern: set_swa_pattern, llama-hparams.cpp:8-22."""
-    widths = model.n_head_kv * model.head_dim_k, model.n_head_kv * model.head_dim_v
+    size = dimensions_of(model)
+    widths = size.n_head_kv * size.head_dim_k, size.n_head_kv * size.head_dim_v
     period = architecture(model.architecture).window_every
     if not window or not period:
         return (CacheLayer(*widths),) * model.n_layer
@@ -156,8 +169,10 @@ def _windowed(model: Model | KnownModel, window: int) -> tuple[CacheLayer, ...]:
 
 def _recurrent(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
     """The layers of a model with recurrent states: cells where it has KV heads, a state where it is recurrent."""
-    k, v, state = model.head_dim_k or 0, model.head_dim_v or 0, state_values(model)
-    return tuple(CacheLayer(n * k, n * v, 0, state * has_state(model.architecture, n)) for n in kv_heads(model))
+    k, v, state, heads = model.head_dim_k or 0, model.head_dim_v or 0, state_values(model), kv_heads(model)
+    if state is None or heads is None:
+        raise _without_formula(model, NO_SIZE)
+    return tuple(CacheLayer(n * k, n * v, 0, state * has_state(model.architecture, n)) for n in heads)
 
 
 def _window(model: Model) -> int:
@@ -170,16 +185,15 @@ def _has_standard_window_pattern(model: Model) -> bool:
     """Whether the file's own pattern of windows, a number or one flag for each layer, is its architecture's."""
     period = architecture(model.architecture).window_every
     key = f"{model.architecture}.attention.sliding_window_pattern"
-    if isinstance(model.metadata.get(key), LazyArray):
+    if period and isinstance(model.metadata.get(key), LazyArray):
         return [bool(flag) for flag in model.array(key)] == [i % period < period - 1 for i in range(model.n_layer)]
     return model.metadata.get(key, period) == period
 
 
 def _unsupported_state(model: Model) -> str | None:
     """Why no formula here is valid for the states and the cache of a recurrent model; None where one is."""
-    heads = kv_heads(model)
-    if state_values(model) is None or heads is None or (any(heads) and None in (model.head_dim_k, model.head_dim_v)):
-        return "a header without the size of its state or of its heads"
+    if any(kv_heads(model) or ()) and None in (model.head_dim_k, model.head_dim_v):
+        return NO_SIZE
     if model.number("attention.sliding_window"):
         return "sliding windows beside recurrent states"
     return "layers that predict several tokens" if model.number("nextn_predict_layers") else None

@@ -29,11 +29,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inferlab.errors import UnsupportedArchitecture
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.architecture_table import FULL, STATE, architecture
+from inferlab.model.dimensions import dimensions_of
 from inferlab.model.gguf import Model
 from inferlab.prediction.memory.allocation import Batch, buffer_bytes
 from inferlab.prediction.memory.cache import batches, cells
-from inferlab.prediction.memory.recurrent import STATE_BYTES, kv_heads, state_values
+from inferlab.prediction.memory.recurrent import STATE_BYTES, kv_heads, numbers, state_values
 from inferlab.settings import Settings
 
 F32, F16, IDS = 4, 2, 4
@@ -66,21 +69,19 @@ def stages(model: Model, settings: Settings, n_outputs: int) -> Stages:
 
     inputs: token ids, positions, and the cells to which keys and values are written, as the host prepares them.
     """
-    tokens = tokens_reserved(settings)
-    q, kv = model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
+    tokens, size = tokens_reserved(settings), dimensions_of(model)
+    q, kv = size.n_head * size.head_dim_k, size.n_head_kv * size.head_dim_k
     n_scores = cells(settings)[1] * tokens
     row_bytes = tokens * F32
-    feed_forward = (feed_forward_width(model) + 2 * model.n_embd + q) * row_bytes
+    feed_forward = (feed_forward_width(model) + 2 * size.n_embd + q) * row_bytes
     index_bytes = 12 * tokens + 4 * n_outputs  # positions, cells of the keys, indices of the outputs
     if uses_flash_attention(settings):
-        mask, attention, value_index_bytes = F16 * n_scores, 4 * model.n_embd * row_bytes, 8 * tokens
+        mask, attention, value_index_bytes = F16 * n_scores, 4 * size.n_embd * row_bytes, 8 * tokens
         mask_and_inputs = mask + index_bytes + value_index_bytes
     else:
-        mask, value_index_bytes = (
-            F32 * n_scores,
-            8 * kv * tokens,
-        )  # values are written one by one, then the indices are freed
-        attention = F32 * model.n_head * n_scores + 2 * (model.n_embd + q + kv) * row_bytes
+        mask = F32 * n_scores
+        value_index_bytes = 8 * kv * tokens  # values are written one by one, then the indices are freed
+        attention = F32 * size.n_head * n_scores + 2 * (size.n_embd + q + kv) * row_bytes
         mask_and_inputs = mask + index_bytes
     head, embedded = head_bytes(model, n_outputs), embedded_bytes(model, settings)
     inputs = IDS * tokens + index_bytes + value_index_bytes
@@ -88,12 +89,15 @@ def stages(model: Model, settings: Settings, n_outputs: int) -> Stages:
 
 
 def feed_forward_width(model: Model) -> int:
-    """Values that the feed-forward stage needs for one token: gate, up and their product, of each expert used."""
+    """Values that the feed-forward stage needs for one token: gate, up and their product, of each expert used.
+
+    0 for a header without the width of one.
+    """
     used = model.number("expert_used_count")
     if not used:
-        return 3 * model.n_ff
-    n_ff = model.number("expert_feed_forward_length") or model.n_ff
-    return used * (3 * n_ff + model.n_embd) + 3 * model.number("expert_count")
+        return 3 * (model.n_ff or 0)
+    n_ff = model.number("expert_feed_forward_length") or model.n_ff or 0
+    return used * (3 * n_ff + model.n_embd) + 3 * (model.number("expert_count") or 0)
 
 
 def head_bytes(model: Model, n_outputs: int) -> int:
@@ -111,24 +115,25 @@ def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: b
 
     None where that is not known to be exact: other architectures, experts, another cache than f16.
     """
-    if not _in_exact_range(model, settings):
+    if not is_exact(model, settings):
         return None
     n_bytes = buffer_bytes(_batch(model, settings, n_outputs), on_device)
     if not on_device:
-        return {"host": n_bytes}
+        return {HOST_DEVICE: n_bytes}
     needed = stages(model, settings, n_outputs)
-    return {"host": needed.mask + 2 * needed.embedded + needed.inputs, "gpu0": n_bytes}
+    return {HOST_DEVICE: needed.mask + 2 * needed.embedded + needed.inputs, "gpu0": n_bytes}
 
 
 def _batch(model: Model, settings: Settings, n_outputs: int) -> Batch:
+    size = dimensions_of(model)
     return Batch(
-        model.n_layer,
-        model.n_embd,
-        model.n_ff,
+        size.n_layer,
+        size.n_embd,
+        model.n_ff or 0,
         n_vocab(model),
-        model.n_head,
-        model.n_head * model.head_dim_k,
-        model.n_head_kv * model.head_dim_k,
+        size.n_head,
+        size.n_head * size.head_dim_k,
+        size.n_head_kv * size.head_dim_k,
         tokens_reserved(settings),
         n_outputs,
         cells(settings)[1],
@@ -149,16 +154,16 @@ def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_devi
         return _most_with_states(model, settings, n_outputs, on_device)
     if not _has_stages(model, settings):
         return None
-    needed = stages(model, settings, n_outputs)
-    rotation = F32 * (model.head_dim_k**2 + model.head_dim_v**2) + SMALL_INPUTS
+    needed, size = stages(model, settings, n_outputs), dimensions_of(model)
+    rotation = F32 * (size.head_dim_k**2 + size.head_dim_v**2) + SMALL_INPUTS
     windowed = bool(architecture(model.architecture).window_every)
     more = rotation + (needed.mask + needed.inputs) * windowed
-    q, kv = model.n_head * model.head_dim_k, model.n_head_kv * model.head_dim_k
-    heads = 2 * F32 * tokens_reserved(settings) * max(0, q + kv - model.n_embd)
+    q, kv = size.n_head * size.head_dim_k, size.n_head_kv * size.head_dim_k
+    heads = 2 * F32 * tokens_reserved(settings) * max(0, q + kv - size.n_embd)
     device = needed.widest + needed.second_widest + heads + more
     if on_device:
-        return {"host": needed.mask + 2 * needed.embedded + needed.inputs + more, "gpu0": device}
-    return {"host": device + needed.embedded}
+        return {HOST_DEVICE: needed.mask + 2 * needed.embedded + needed.inputs + more, "gpu0": device}
+    return {HOST_DEVICE: device + needed.embedded}
 
 
 def _most_with_states(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
@@ -175,27 +180,27 @@ def _most_with_states(model: Model, settings: Settings, n_outputs: int, on_devic
     mask = (F16 if flash else F32) * n_scores
     scores = 0 if flash else F32 * n_head * n_scores
     attention = mask + scores + (4 * d + 2 * q + 2 * kv) * row
-    used = model.number("expert_used_count") is not None
-    feed_forward = (feed_forward_width(model) if used or model.n_ff else 0) + 2 * d + q
+    feed_forward = feed_forward_width(model) + 2 * d + q
     inputs = 8 * kv * tokens + SMALL_INPUTS + F32 * 2 * head_dim**2
     device = head_bytes(model, n_outputs) + mixer + attention + feed_forward * row + inputs
     if on_device:
-        return {"host": mask + 2 * d * row + inputs, "gpu0": device}
-    return {"host": device + d * row}
+        return {HOST_DEVICE: mask + 2 * d * row + inputs, "gpu0": device}
+    return {HOST_DEVICE: device + d * row}
 
 
 def _mixer_bytes(model: Model, settings: Settings) -> int | None:
     """Bytes that the recurrent part of a layer needs for one batch; None where its header lacks a dimension."""
     states, d, row = state_values(model), model.n_embd, F32 * tokens_reserved(settings)
-    if states is None or d is None:
+    if states is None:
         return None
     both = 2 * STATE_BYTES * states * settings.n_seq_max
     if model.number("shortconv.l_cache"):
         return 9 * d * row + both
-    inner, n_heads = model.number("ssm.inner_size"), model.number("ssm.time_step_rank")
-    if n_heads is None:
+    sizes = numbers(model, "ssm.inner_size", "ssm.time_step_rank", "ssm.group_count", "ssm.state_size")
+    if sizes is None:
         return None
-    conv = inner + 2 * model.number("ssm.group_count") * model.number("ssm.state_size")
+    inner, n_heads, groups, state = sizes
+    conv = inner + 2 * groups * state
     return (inner + conv + n_heads + 3 * conv + 3 * inner + 2 * d) * row + both
 
 
@@ -229,16 +234,19 @@ def uses_flash_attention(settings: Settings) -> bool:
 
 
 def n_vocab(model: Model) -> int:
-    """Rows of the embedding table, which is also the number of logits."""
-    embedding = next((tensor for tensor in model.tensors if tensor.name == "token_embd.weight"), None)
-    return embedding.shape[1] if embedding else model.n_vocab
+    """Rows of the embedding table, which is also the number of logits. Raises UnsupportedArchitecture without one."""
+    rows = (tensor.shape[1] for tensor in model.tensors if tensor.name == "token_embd.weight")
+    n_rows = next(rows, model.n_vocab)
+    if n_rows is None:
+        raise UnsupportedArchitecture(f"The header of {model.name} tells no size of its vocabulary.")
+    return n_rows
 
 
 def _has_stages(model: Model, settings: Settings) -> bool:
     """Whether the model's stages and the types of its cache are those of which a bound is known."""
     experts = model.number("expert_count"), model.number("expert_used_count")
     n_ff = model.number("expert_feed_forward_length") or model.n_ff if any(experts) else model.n_ff
-    known = None not in (*_widths(model), n_ff, n_vocab(model)) and (all(experts) or not any(experts))
+    known = None not in (*_widths(model), n_ff) and (all(experts) or not any(experts))
     kind = architecture(model.architecture)
     return bool(
         known
@@ -253,11 +261,11 @@ def _widths(model: Model) -> tuple[int | None, ...]:
     return model.n_layer, model.n_embd, model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v
 
 
-def _in_exact_range(model: Model, settings: Settings) -> bool:
+def is_exact(model: Model, settings: Settings) -> bool:
     """Whether the order of the operations and the types are those that `allocation` replays."""
     if not architecture(model.architecture).simple_compute or model.number("expert_count"):
         return False
-    if None in (*_widths(model), model.n_ff, n_vocab(model)):
+    if None in (*_widths(model), model.n_ff):
         return False
     if {settings.type_k, settings.type_v} != {"f16"} or model.head_dim_k != model.head_dim_v:
         return False

@@ -16,17 +16,16 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from inferlab.errors import InvalidSettings
-from inferlab.machine import Device
+from inferlab.machine import HOST_BUFFER, HOST_DEVICE, Device
 from inferlab.model.gguf import Model, Tensor
 from inferlab.model.repacking import LOOKED_UP
-from inferlab.settings import EXPERTS, HOST_BUFFER, Settings
+from inferlab.settings import EXPERTS, Settings
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
 FIRST_BLOCK_TENSORS = frozenset(["token_embd_norm"])
 NORM_NAMED_TOKEN_EMBD_NORM = "lfm2"  # its output norm is called token_embd_norm
 TENSORS_ON_EVERY_DEVICE = frozenset(["rope_freqs", "rope_factors_long", "rope_factors_short"])
 OUTPUT_MATRIX, EMBEDDING = "output.weight", "token_embd.weight"
-HOST = "host"
 
 
 def placed_layers(n_layer: int, settings: Settings, shares: Sequence[float]) -> tuple[str, ...]:
@@ -37,16 +36,16 @@ def placed_layers(n_layer: int, settings: Settings, shares: Sequence[float]) -> 
     """
     n_offloaded = n_layer + 1 if settings.n_gpu_layers < 0 else min(settings.n_gpu_layers, n_layer + 1)
     if not shares or not n_offloaded:
-        return (HOST,) * (n_layer + 1)
+        return (HOST_DEVICE,) * (n_layer + 1)
     ends = list(accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share)))
     ends = [_float32(end / ends[-1]) for end in ends]
     devices = (bisect_right(ends, _float32(i / n_offloaded)) for i in range(n_offloaded))
-    return (HOST,) * (n_layer + 1 - n_offloaded) + tuple(f"gpu{device}" for device in devices)
+    return (HOST_DEVICE,) * (n_layer + 1 - n_offloaded) + tuple(f"gpu{device}" for device in devices)
 
 
 def device_overrides(settings: Settings, gpus: Sequence[Device]) -> tuple[tuple[str, str], ...]:
     """Each pattern of the settings' overrides with its device: "host", "gpu0", ...; as `engine.devices` knows them."""
-    known = {HOST_BUFFER: HOST} | {device.name: f"gpu{i}" for i, device in enumerate(gpus)}
+    known = {HOST_BUFFER: HOST_DEVICE} | {device.name: f"gpu{i}" for i, device in enumerate(gpus)}
     return tuple((pattern, known[buffer.split("[")[0]]) for pattern, buffer in settings.tensor_overrides)
 
 
@@ -68,19 +67,19 @@ def moved_tensors(model: Model, layers: Sequence[str], overrides: Sequence[tuple
                 f"override_tensor: {tensor.name} of {model.name} is in several places, and moving it "
                 "cannot be planned. Give a pattern that is not found in its name."
             )
-        if device != (HOST if layer < 0 else layers[min(layer, model.n_layer)]):
+        if device != (HOST_DEVICE if layer < 0 else layers[min(layer, model.n_layer)]):
             found[tensor.name] = device
     return found
 
 
 def bytes_moved(model: Model, moved: Mapping[str, str]) -> dict[int, Counter[str]]:
     """Bytes of moved tensors by the layer that they belong to (see `layer_of`) and the device that has them."""
-    found: dict[int, Counter[str]] = {}
+    by_layer: dict[int, Counter[str]] = {}
     for tensor in model.tensors:
-        if tensor.name in moved:
-            layer = min(layer_of(tensor, model), model.n_layer)
-            found.setdefault(layer, Counter())[moved[tensor.name]] += tensor.n_bytes
-    return found
+        layer = layer_of(tensor, model)
+        if tensor.name in moved and layer is not None:
+            by_layer.setdefault(min(layer, model.n_layer), Counter())[moved[tensor.name]] += tensor.n_bytes
+    return by_layer
 
 
 def has_experts(model: Model) -> bool:

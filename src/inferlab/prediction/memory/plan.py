@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,11 +14,21 @@ from inferlab.units import bytes_text
 
 CLOSED_FORM, SIMULATED, BOUND, PARTIAL = "closed form", "oracle", "bound", "partial"
 SHARED = "shared"
-"""The room that host and GPU have together; every other room has the name of a device."""
+"""The memory that host and GPU have together; every other memory has the name of a device."""
 NAMES = {"weights": "weights", "kv_cache": "KV cache", "compute": "compute buffer", "output": "output"}
 
-Rooms = Mapping[str, int | None]
-"""Bytes that may be used, by room; None where they are not known."""
+MemoryBytes = Mapping[str, int | None]
+"""Bytes that may be used, by memory; None where they are not known."""
+
+
+def sum_of(numbers: Iterable[int | None]) -> int | None:
+    """Their sum; None where one of them is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
 
 
 @dataclass(frozen=True)
@@ -43,8 +53,7 @@ class DeviceBytes:
     @property
     def total_bytes(self) -> int | None:
         """Their sum; None as long as one of them is unknown."""
-        parts = self.parts.values()
-        return None if None in parts else sum(parts)
+        return sum_of(self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -133,68 +142,67 @@ class MemoryPlan(Shown):
         """The device of each block and, last, of the output."""
         return tuple(row.device for row in self.layers[1:])
 
-    # --- what it needs in a room ------------------------------------------------------------
+    # --- what it needs in a memory -----------------------------------------------------------
 
-    def devices_in(self, room: str) -> tuple[str, ...]:
-        """The devices whose bytes lie in a room."""
-        return tuple(self.devices) if room == SHARED else (room,) if room in self.devices else ()
+    def devices_in(self, memory: str) -> tuple[str, ...]:
+        """The devices whose bytes lie in a memory."""
+        return tuple(self.devices) if memory == SHARED else (memory,) if memory in self.devices else ()
 
-    def least_bytes(self, room: str) -> int:
-        """Bytes that a room, or a device, needs in any case."""
-        return sum(self._total(device, 0) for device in self.devices_in(room))
+    def least_bytes(self, memory: str) -> int:
+        """Bytes that a memory, or a device, needs in any case."""
+        return sum(self._total(device, 0) for device in self.devices_in(memory))
 
-    def most_bytes(self, room: str) -> int:
+    def most_bytes(self, memory: str) -> int:
         """Bytes that suffice, without what is left open; equal to `least_bytes` unless the plan is a bound."""
-        return sum(self._total(device, 1) for device in self.devices_in(room))
+        return sum(self._total(device, 1) for device in self.devices_in(memory))
 
-    def is_open(self, room: str) -> bool:
-        """Whether the plan leaves bytes in the room unknown, without a range for them."""
+    def is_open(self, memory: str) -> bool:
+        """Whether the plan leaves bytes in the memory unknown, without a range for them."""
         return any(
             None in self.devices[device].parts.values() and device not in self.compute_range
-            for device in self.devices_in(room)
+            for device in self.devices_in(memory)
         )
 
-    def fits(self, rooms: Rooms) -> str:
-        """ "yes" if every room is large enough for the most that is needed, "no" if one is too small for the least.
+    def fits(self, usable: MemoryBytes) -> str:
+        """ "yes" if every memory is large enough for the most that is needed, "no" if one is too small for the least.
 
         "unsure" otherwise: the usable bytes lie inside a bound, or memory or a compute buffer is not known.
         """
-        if any(n is not None and self.least_bytes(room) > n for room, n in rooms.items()):
+        if any(n is not None and self.least_bytes(memory) > n for memory, n in usable.items()):
             return "no"
-        fits = all(n is not None and self.most_bytes(room) <= n for room, n in rooms.items())
-        return "yes" if fits and not any(map(self.is_open, rooms)) else "unsure"
+        fits = all(n is not None and self.most_bytes(memory) <= n for memory, n in usable.items())
+        return "yes" if fits and not any(map(self.is_open, usable)) else "unsure"
 
-    def fullest_room(self, rooms: Rooms) -> str:
-        """The room of which the most that may be needed leaves least; the first where no room is known."""
-        known = {room: n for room, n in rooms.items() if n is not None}
-        return min(known, key=lambda room: known[room] - self.most_bytes(room)) if known else next(iter(rooms))
+    def fullest_memory(self, usable: MemoryBytes) -> str:
+        """The memory of which the most that may be needed leaves least; the first where no memory is known."""
+        known = {memory: n for memory, n in usable.items() if n is not None}
+        return min(known, key=lambda memory: known[memory] - self.most_bytes(memory)) if known else next(iter(usable))
 
-    def margin(self, rooms: Rooms) -> int | None:
-        """Bytes left in the fullest room by the most that may be needed; None where free memory is unknown.
+    def margin(self, usable: MemoryBytes) -> int | None:
+        """Bytes left in the fullest memory by the most that may be needed; None where free memory is unknown.
 
         A compute buffer of unknown size is not in it.
         """
-        if None in rooms.values():
-            return None
-        room = self.fullest_room(rooms)
-        return rooms[room] - self.most_bytes(room)
+        memory = self.fullest_memory(usable)
+        free = None if None in usable.values() else usable[memory]
+        return None if free is None else free - self.most_bytes(memory)
 
-    def shortfall(self, rooms: Rooms) -> str:
-        """The bytes missing in the fullest room, or why it is not known whether they are, in a clause."""
-        unknown = [room for room, n in rooms.items() if n is None]
-        if unknown:
-            return f"{unknown[0]} does not tell how much memory is free"
-        room = self.fullest_room(rooms)
-        missing = self.most_bytes(room) - rooms[room]
-        at_most = "up to " if any(device in self.compute_range for device in self.devices_in(room)) else ""
-        contents = ", ".join(self._contents(room))
-        if missing <= 0:
-            return f"{room} would hold {contents}{', and ' if contents else ''}a compute buffer of unknown size"
-        return f"{room} would hold {contents}, {at_most}{bytes_text(missing)} too much"
+    def shortfall(self, usable: MemoryBytes) -> str:
+        """The bytes missing in the fullest memory, or why it is not known whether they are, in a clause."""
+        margin = self.margin(usable)
+        if margin is None:
+            unknown = next(memory for memory, n in usable.items() if n is None)
+            return f"{unknown} does not tell how much memory is free"
+        memory = self.fullest_memory(usable)
+        at_most = "up to " if any(device in self.compute_range for device in self.devices_in(memory)) else ""
+        contents = ", ".join(self._contents(memory))
+        if margin >= 0:
+            return f"{memory} would hold {contents}{', and ' if contents else ''}a compute buffer of unknown size"
+        return f"{memory} would hold {contents}, {at_most}{bytes_text(-margin)} too much"
 
-    def _contents(self, room: str) -> list[str]:
-        """The bytes of each kind in a room, in words; for a bound the most that the compute buffers may need."""
-        devices = self.devices_in(room)
+    def _contents(self, memory: str) -> list[str]:
+        """The bytes of each kind in a memory, in words; for a bound the most that the compute buffers may need."""
+        devices = self.devices_in(memory)
         held = {kind: sum(self.devices[device].parts[kind] or 0 for device in devices) for kind in NAMES}
         texts = [f"{bytes_text(n)} of {NAMES[kind]}" for kind, n in held.items() if n]
         bounds = [self.compute_range[device][1] for device in devices if device in self.compute_range]
@@ -202,14 +210,12 @@ class MemoryPlan(Shown):
 
     def bytes_of(self, kind: str) -> int | None:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output; None if one is unknown."""
-        found = [device.parts[kind] for device in self.devices.values()]
-        return None if None in found else sum(found)
+        return sum_of(device.parts[kind] for device in self.devices.values())
 
     @property
     def total_bytes(self) -> int | None:
         """Bytes on all devices together; None as long as some are unknown."""
-        totals = [device.total_bytes for device in self.devices.values()]
-        return None if None in totals else sum(totals)
+        return sum_of(device.total_bytes for device in self.devices.values())
 
     def _total(self, device: str, end: int) -> int:
         known = sum(filter(None, self.devices[device].parts.values()))

@@ -31,10 +31,8 @@ def kv_heads(model: Model | KnownModel) -> tuple[int, ...] | None:
     state = architecture(model.architecture).state
     if state == EVERY_LAYER:
         return (0,) * model.n_layer
-    if state == BUT_EVERY_NTH:
-        return _every_nth(model)
     if isinstance(model, Model):
-        return model.per_layer("attention.head_count_kv")
+        return _every_nth(model) if state == BUT_EVERY_NTH else model.per_layer("attention.head_count_kv")
     listed = model.attention_layers if state == WITHOUT_HEADS else range(model.n_layer)
     return tuple(model.n_head_kv * (i in listed) for i in range(model.n_layer))
 
@@ -53,17 +51,22 @@ def state_values(model: Model | KnownModel) -> int | None:
     kernel = _number(model, "shortconv.l_cache")
     if kernel:
         return (kernel - 1) * model.n_embd
-    needed = ("ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.group_count")
-    told = [_number(model, key) for key in needed]
-    if None in told:
+    sizes = numbers(model, "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.group_count")
+    if sizes is None:
         return None
-    kernel, inner, state, groups = told
+    kernel, inner, state, groups = sizes
     return (kernel - 1) * (inner + 2 * groups * state) + state * inner
 
 
 def has_state(name: str, n_kv_heads: int) -> bool:
     """Whether a layer of a recurrent architecture with so many KV heads keeps a state."""
     return architecture(name).state in (EVERY_LAYER, BESIDE_ATTENTION) or not n_kv_heads
+
+
+def numbers(model: Model | KnownModel, *keys: str) -> list[int] | None:
+    """The integers of these keys; None where the header lacks one of them."""
+    told = [number for key in keys if (number := _number(model, key)) is not None]
+    return told if len(told) == len(keys) else None
 
 
 def _number(model: Model | KnownModel, key: str) -> int | None:

@@ -9,13 +9,13 @@ from functools import cached_property
 
 from inferlab.engine import libraries
 from inferlab.errors import EngineUnavailable, InvalidSettings, UnsupportedArchitecture
-from inferlab.machine import Device, Machine
+from inferlab.machine import HOST_DEVICE, Device, Machine
 from inferlab.model.gguf import Model
+from inferlab.model.repacking import processor_kind
 from inferlab.options.devices import require_buffers, used_devices
 from inferlab.prediction.memory.cache import batches, cache_layers, cells, layer_bytes
-from inferlab.prediction.memory.compute import outputs_reserved, tokens_reserved, uses_flash_attention
+from inferlab.prediction.memory.compute import is_exact, outputs_reserved, tokens_reserved, uses_flash_attention
 from inferlab.prediction.memory.placement import (
-    HOST,
     bytes_moved,
     device_overrides,
     layer_of,
@@ -49,6 +49,23 @@ def planned_devices(settings: Settings, machine: Machine | None) -> tuple[Device
     return found
 
 
+def request_for(
+    model: Model,
+    settings: Settings,
+    machine: Machine | None,
+    per_sequence: bool = False,
+    simulate: bool = True,
+    as_cuda: bool = False,
+) -> MemoryRequest:
+    """The request for a machine's devices and processor; without a machine for those of `settings.rpc_servers`.
+
+    Raises InvalidSettings for settings that the devices or the model cannot take.
+    """
+    gpus = planned_devices(settings, machine)
+    processor = processor_kind(machine.instruction_sets) if machine else None
+    return MemoryRequest(model, settings, gpus, per_sequence, processor, simulate, as_cuda)
+
+
 def require_simulation() -> None:
     """Raise EngineUnavailable where llama.cpp cannot simulate: it is not installed, or no process can be started."""
     try:
@@ -75,6 +92,7 @@ class MemoryRequest:
     processor     the kind of the host's processor by `model.repacking`; None where it is not known
     simulate      whether llama.cpp may be asked
     as_cuda       whether cards of backends that were never compared are planned as CUDA's, with a note
+    Raises InvalidSettings for settings that do not fit the model.
     """
 
     model: Model
@@ -84,6 +102,9 @@ class MemoryRequest:
     processor: str | None = None
     simulate: bool = True
     as_cuda: bool = False
+
+    def __post_init__(self) -> None:
+        self.settings.require_model(self.model)
 
     @property
     def n_outputs(self) -> int:
@@ -169,7 +190,7 @@ class MemoryRequest:
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        return (HOST, *(f"gpu{i}" for i in range(len(self.gpus))))
+        return (HOST_DEVICE, *(f"gpu{i}" for i in range(len(self.gpus))))
 
     @property
     def cache_is_quantized(self) -> bool:
@@ -178,6 +199,12 @@ class MemoryRequest:
     @property
     def all_on_one_device(self) -> bool:
         return len(self.gpus) == 1 and self.offloads_all and self.settings.offload_kqv and not self.moved
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether formulas are exact: for the host alone, and for everything on one device."""
+        one_card = self.all_on_one_device and self.is_verified and not self.shares_tensors
+        return (one_card or not self.gpus) and self.cache_bytes is not None and is_exact(self.model, self.settings)
 
     @property
     def backends(self) -> frozenset[str | None]:
@@ -223,9 +250,9 @@ class MemoryRequest:
         Experts of the last block count for nothing: it computes only the tokens whose logits are wanted.
         """
         layers = self.layer_devices()
-        if not self.shares_tensors or all(layer == HOST for layer in layers):
+        if not self.shares_tensors or all(layer == HOST_DEVICE for layer in layers):
             return 0
-        on_devices = {i for i, layer in enumerate(layers[:-2]) if layer != HOST}
+        on_devices = {i for i, layer in enumerate(layers[:-2]) if layer != HOST_DEVICE}
         experts = any(
             tensor.name not in self.moved and layer_of(tensor, self.model) in on_devices
             for tensor in self.model.tensors

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from inferlab.engine import libraries
 from inferlab.errors import DeviceUnavailable, EngineUnavailable, UnsupportedArchitecture
+from inferlab.machine import HOST_DEVICE
 from inferlab.prediction.memory.assembly import assembled
 from inferlab.prediction.memory.compute import embedded_bytes, tokens_reserved, uses_flash_attention
-from inferlab.prediction.memory.placement import HOST
 from inferlab.prediction.memory.plan import BOUND, SIMULATED, MemoryPlan
 from inferlab.prediction.memory.request import MemoryRequest, require_simulation
 from inferlab.settings import WITHOUT_OVERRIDES, Settings
@@ -58,9 +58,11 @@ def plan_from(request: MemoryRequest, simulation: Simulation, *notes: str) -> Me
     if cache_bytes is None:
         cache_bytes = simulated_caches(request, simulation)
         notes += ("The KV cache is llama.cpp's own figure, exact to the 0.01 MiB that it prints.",)
-    compute: dict[str, int | None] = dict(simulation.compute_bytes)
+    compute = dict(simulation.compute_bytes)
     if request.shares_tensors:  # one device to the simulation; each of its parts has a compute buffer of this size
-        compute = {HOST: compute.get(HOST, 0)} | dict.fromkeys(request.device_names[1:], compute.get("gpu0", 0))
+        compute = {HOST_DEVICE: compute.get(HOST_DEVICE, 0)} | dict.fromkeys(
+            request.device_names[1:], compute.get("gpu0", 0)
+        )
     entered = entered_devices(request, simulation.layers)
     vector = embedded_bytes(request.model, request.settings)
     if request.copies_in_flight > 1:
@@ -68,8 +70,8 @@ def plan_from(request: MemoryRequest, simulation: Simulation, *notes: str) -> Me
         return assembled(request, SIMULATED, simulation.layers, cache_bytes, compute, notes)
     ranges = {d: (compute[d] - vector - PRINTED, compute[d] + vector + PRINTED) for d in entered}
     notes += (BOUNDARY_NOTE,) * bool(ranges)
-    method = BOUND if ranges else SIMULATED
-    return assembled(request, method, simulation.layers, cache_bytes, compute | dict.fromkeys(ranges), notes, ranges)
+    method, known = BOUND if ranges else SIMULATED, {**compute, **dict.fromkeys(ranges)}
+    return assembled(request, method, simulation.layers, cache_bytes, known, notes, ranges)
 
 
 def entered_devices(request: MemoryRequest, layers: Sequence[str]) -> set[str]:
@@ -83,7 +85,9 @@ def entered_devices(request: MemoryRequest, layers: Sequence[str]) -> set[str]:
     """
     if len(request.gpus) < 2 or not (request.offloads_all or tokens_reserved(request.settings) < FEW_TOKENS):
         return set()
-    return {device for before, device in pairwise(layers[:-1]) if HOST not in (before, device) and before != device}
+    return {
+        device for before, device in pairwise(layers[:-1]) if HOST_DEVICE not in (before, device) and before != device
+    }
 
 
 def simulated_caches(request: MemoryRequest, simulation: Simulation) -> tuple[int, ...]:
@@ -125,7 +129,7 @@ def devices_are_on_this_machine(request: MemoryRequest) -> bool:
     own = {device.name: device.backend for device in request.gpus if device.backend != "RPC"}
     if not own:
         return True
-    if not {LIBRARIES.get(backend) for backend in own.values()} <= set(libraries.backends()):
+    if not {LIBRARIES.get(backend or "") for backend in own.values()} <= set(libraries.backends()):
         return False
     from inferlab.engine import dry_run
 
@@ -139,7 +143,7 @@ def host_attends_for_devices(request: MemoryRequest) -> bool:
     ggml_backend_sched_reserve_size resets that assignment before it counts (ggml-backend.cpp:1982).
     """
     cache_only_on_host = not request.settings.offload_kqv and not uses_flash_attention(request.settings)
-    return cache_only_on_host and any(layer != HOST for layer in request.layer_devices()[:-1])
+    return cache_only_on_host and any(layer != HOST_DEVICE for layer in request.layer_devices()[:-1])
 
 
 def moves_neighbouring_stages(request: MemoryRequest) -> bool:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from inferlab.model.dimensions import Dimensions, dimensions_of
 from inferlab.model.ggml_types import row_bytes, tensor_type
 from inferlab.model.gguf import Model, Tensor
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cells, windowed_cells
@@ -56,10 +57,7 @@ class TensorSplit:
 
     def weights(self, tensor: Tensor) -> tuple[int, ...]:
         """Bytes of each device's part of a tensor, all of it where it is not divided."""
-        found = self._rule(tensor.name)
-        if found is None:
-            return (tensor.n_bytes,) * self.n_devices
-        axis, block = found
+        axis, block = self._rule(tensor.name) or (len(tensor.shape), 0)
         if axis >= len(tensor.shape):
             return (tensor.n_bytes,) * self.n_devices
         parts = self._parts(tensor, axis, block)
@@ -67,12 +65,12 @@ class TensorSplit:
 
     def cache(self, layer: int, settings: Settings) -> tuple[int, ...]:
         """Bytes of each device's part of one layer's KV cache: whole KV heads."""
-        about: CacheLayer = self._cache_layers[layer]
+        cache_layer = self._cache_layers[layer]
         streams, _ = cells(settings)
-        n_cells = streams * windowed_cells(settings, about.window)
+        n_cells = streams * windowed_cells(settings, cache_layer.window)
         _, g_k, g_v = self._head_granularities(self._block(layer, ATTENTION_OUT))
-        keys = self._ends(about.key_width, g_k, self._rotation(layer))
-        values = self._ends(about.value_width, g_v, self._rotation(layer))
+        keys = self._ends(cache_layer.key_width, g_k, self._rotation(layer))
+        values = self._ends(cache_layer.value_width, g_v, self._rotation(layer))
         return tuple(
             n_cells * (row_bytes(settings.type_k, k) + row_bytes(settings.type_v, v))
             for k, v in zip(keys, values, strict=True)
@@ -96,7 +94,7 @@ class TensorSplit:
         stem = block[2] if block else name
         for pattern, axis, reference in DIVIDED:
             if re.fullmatch(pattern, stem):
-                return axis, self._block(int(block[1]), reference or (stem,)) if block else self._block_of(name)
+                return axis, self._block(int(block[1]), reference or (stem,)) if block else self._blocks[name]
         return None
 
     def _parts(self, tensor: Tensor, axis: int, block: int) -> list[int]:
@@ -121,9 +119,9 @@ class TensorSplit:
 
     def _attention_segments(self, stem: str, n: int, block: int) -> list[tuple[int, int, int]]:
         g_q, g_k, g_v = self._head_granularities(block)
-        head_k, head_v = self.model.head_dim_k, self.model.head_dim_v
+        head_k, head_v = self._size.head_dim_k, self._size.head_dim_v
         if stem.startswith("attn_qkv"):
-            q, k, v = self.model.n_head * head_k, self.model.n_head_kv * head_k, self.model.n_head_kv * head_v
+            q, k, v = self._size.n_head * head_k, self._size.n_head_kv * head_k, self._size.n_head_kv * head_v
             return [(q, 1, g_q), (k, 2, g_k)] if k == v else [(q, 1, g_q), (k, 1, g_k), (v, 1, g_v)]
         whole = {
             "attn_q": g_q,
@@ -136,13 +134,13 @@ class TensorSplit:
 
     def _head_granularities(self, block: int) -> tuple[int, int, int]:
         """Values of queries, of keys and of values that stay together: whole KV heads, and whole blocks."""
-        n_gqa = self.model.n_head // self.model.n_head_kv
-        group = n_gqa * self.model.head_dim_k
+        n_gqa = self._size.n_head // self._size.n_head_kv
+        group = n_gqa * self._size.head_dim_k
         while block < LEAST_BLOCK and block * self.n_devices < group:
             block *= 2
         queries = math.lcm(group, block)
         keys = queries // n_gqa
-        return queries, keys, keys // self.model.head_dim_k * self.model.head_dim_v
+        return queries, keys, keys // self._size.head_dim_k * self._size.head_dim_v
 
     def _ends(self, n: int, granularity: int, rotation: int) -> list[int]:
         """Values of each device out of n."""
@@ -150,7 +148,7 @@ class TensorSplit:
         for j in range(self.n_devices - 1):
             high = n * (j + 1) // self.n_devices
             if self.shares is not None:
-                scan = self._scan(rotation)
+                scan = self._scan(self.shares, rotation)
                 high = int(_float32(_float32(_float32(n) * scan[j]) / scan[-1]))
             high -= high % granularity
             parts[(j + rotation) % self.n_devices] = high - low
@@ -158,25 +156,26 @@ class TensorSplit:
         parts[(self.n_devices - 1 + rotation) % self.n_devices] = n - low
         return parts
 
-    def _scan(self, rotation: int) -> list[float]:
+    def _scan(self, shares: Sequence[float], rotation: int) -> list[float]:
         """Running sums of the shares, from the device with which this tensor begins."""
-        found: list[float] = []
+        sums: list[float] = []
         for j in range(self.n_devices):
-            share = _float32(self.shares[(j + rotation) % self.n_devices])
-            found.append(_float32(found[-1] + share) if found else share)
-        return found
+            share = _float32(shares[(j + rotation) % self.n_devices])
+            sums.append(_float32(sums[-1] + share) if sums else share)
+        return sums
 
     def _rotation(self, layer: int) -> int:
         """The device with which a layer begins: layers with and without a window are counted apart."""
-        kinds = [bool(one.window) for one in self._cache_layers]
+        kinds = [bool(cache_layer.window) for cache_layer in self._cache_layers]
         return sum(kind == kinds[layer] for kind in kinds[:layer]) % self.n_devices
 
     def _block(self, layer: int, names: Sequence[str]) -> int:
         """Values in a block of the first of these tensors that a layer has."""
         return next(n for name in names if (n := self._blocks.get(f"blk.{layer}.{name}")))
 
-    def _block_of(self, name: str) -> int:
-        return self._blocks[name]
+    @cached_property
+    def _size(self) -> Dimensions:
+        return dimensions_of(self.model)
 
     @cached_property
     def _blocks(self) -> dict[str, int]:
@@ -189,11 +188,11 @@ class TensorSplit:
 
 def split_weights(split: TensorSplit, tensors: Sequence[Tensor]) -> Counter[str]:
     """Bytes of some tensors on each device: gpu0, gpu1, ..."""
-    found: Counter[str] = Counter()
+    by_device: Counter[str] = Counter()
     for tensor in tensors:
         for device, n_bytes in enumerate(split.weights(tensor)):
-            found[f"gpu{device}"] += n_bytes
-    return found
+            by_device[f"gpu{device}"] += n_bytes
+    return by_device
 
 
 def _float32(value: float) -> float:

@@ -22,10 +22,11 @@ def verified_text(plan: MemoryPlan, simulated: MemoryPlan) -> str:
     """That llama.cpp's simulation has the same compute buffers, or which it has."""
     differ = []
     for name, held in simulated.devices.items():
-        planned = plan.devices[name].compute_bytes
-        if abs(held.compute_bytes - planned) > PRINTED:
-            told = bytes_text(held.compute_bytes)
-            differ.append(f"the compute buffer of {name} takes {told}, not {bytes_text(planned)}")
+        told, planned = held.compute_bytes, plan.devices[name].compute_bytes
+        if told is None or planned is None:
+            return f"Not verified by llama.cpp's own dry run: the compute buffer of {name} is known only within bounds."
+        if abs(told - planned) > PRINTED:
+            differ.append(f"the compute buffer of {name} takes {bytes_text(told)}, not {bytes_text(planned)}")
     if not differ:
         return "Verified by llama.cpp's own dry run: it plans the same compute buffers."
     return f"Corrected by llama.cpp's own dry run: {', '.join(differ)}."

@@ -1,0 +1,1 @@
+"""How the pages are executed, and when again."""
