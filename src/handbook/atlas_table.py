@@ -12,7 +12,7 @@ from typing import Any
 
 from handbook import cells
 from inferlab.atlas import campaign
-from inferlab.atlas.entries import Entry, RecordFile, errors_by, gpu_names, typical
+from inferlab.atlas.entries import AtlasEntry, RecordFile, errors_by, gpu_names, typical
 from inferlab.engine.session import this_machine
 from inferlab.machine import Machine
 from inferlab.units import bytes_text, number_text
@@ -22,7 +22,7 @@ CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "d
 HEADINGS = ("Machine, record", "What ran where", "Memory", "Prefill, tokens/s", "Decode, tokens/s")
 
 
-def table(entries: Sequence[Entry]) -> Any:
+def table(entries: Sequence[AtlasEntry]) -> Any:
     """Every entry as a row, below filters by machine, model, type and device, in a fold."""
     from IPython.display import HTML
 
@@ -104,7 +104,7 @@ def stages() -> Any:
     return cells.table(("stage", "measures"), [(f"`{stage.name}`", stage.about) for stage in stages])
 
 
-def errors(entries: Sequence[Entry], by: str) -> Any:
+def errors(entries: Sequence[AtlasEntry], by: str) -> Any:
     """Median error of the predictions for each value of one field; in brackets, their number."""
     from IPython.display import Markdown
 
@@ -118,7 +118,7 @@ def _median_error_text(several: Sequence[float]) -> str:
     return f"{100 * typical(several):.1f} % ({len(several)})" if several else "none"
 
 
-def _form(entries: Sequence[Entry]) -> str:
+def _form(entries: Sequence[AtlasEntry]) -> str:
     selects = "".join(_select(name, label, (getattr(e, name) for e in entries)) for name, label in CHOICES.items())
     return f'<form class="claims-filter atlas-filter" hidden>{selects}{cells.FILTER_WORDS}</form>'
 
@@ -128,7 +128,7 @@ def _select(name: str, label: str, values: Iterable[str]) -> str:
     return f'<label>{label} <select name="{name}"><option value="">all</option>{options}</select></label>'
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: AtlasEntry) -> str:
     data_values = {name: getattr(entry, name) for name in CHOICES}
     data_values |= {name: f"{error:.8f}" for name, error in _errors(entry).items()}
     data = "".join(f' data-{name}="{escape(value)}"' for name, value in data_values.items())
@@ -147,14 +147,14 @@ def _row(entry: Entry) -> str:
     return f"<tr{data}>{_named(HEADINGS, row)}</tr>"
 
 
-def _errors(entry: Entry) -> dict[str, float]:
+def _errors(entry: AtlasEntry) -> dict[str, float]:
     """Errors by quantity; none for an entry that was disturbed on purpose."""
     errors = {"memory": entry.memory.error if entry.memory else None}
     errors |= {phase: rate.error for phase in ("prefill", "decode") if (rate := entry.checked(phase))}
     return {} if entry.disturbed else {name: error for name, error in errors.items() if error is not None}
 
 
-def _memory(entry: Entry) -> str:
+def _memory(entry: AtlasEntry) -> str:
     if entry.memory is None:
         return _cell("not recorded")
     memory = entry.memory
@@ -167,7 +167,7 @@ def _memory(entry: Entry) -> str:
     return _cell(bytes_text(memory.measured), prediction, title=entry.why)
 
 
-def _rate(entry: Entry, phase: str) -> str:
+def _rate(entry: AtlasEntry, phase: str) -> str:
     if phase not in entry.rates:
         return _cell("not timed")
     measured, checked = entry.rates[phase]

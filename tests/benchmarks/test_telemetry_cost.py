@@ -39,7 +39,7 @@ def plain_rate(engine):
 
 def sampled_rate(engine, hertz):
     """Tokens per second of the same decode with a sampler beside it."""
-    with sampler.Sampler(engine.pid, 1 / hertz):
+    with sampler.TelemetrySampler(engine.pid, 1 / hertz):
         return plain_rate(engine)
 
 

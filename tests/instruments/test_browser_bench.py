@@ -15,7 +15,7 @@ from inferlab.errors import InferlabError, InvalidSettings, RecordError
 from inferlab.instruments import UNEXPECTED, answered
 from inferlab.instruments.browser_bench import DEFAULTS, answer, form
 from inferlab.instruments.browser_depths import compared_text
-from inferlab.instruments.browser_run import N_CTX, NEAR, Check, Plan, read_run
+from inferlab.instruments.browser_run import N_CTX, NEAR, BrowserPlan, GpuCheck, read_run
 from inferlab.instruments.dropped import DroppedFiles
 from inferlab.instruments.views import html_of
 from inferlab.measurement.llama_bench import from_rows, import_llama_bench
@@ -126,20 +126,20 @@ def test_the_cache_is_as_long_as_the_embedded_models_context():
 )
 def test_a_gpu_agrees_when_all_tokens_are_equal_and_about_as_likely(gpu, agrees, n_equal):
     """Another token, one token fewer, or the same tokens with other probabilities: each is a disagreement."""
-    check = Check(tuple(map(tuple, WRITTEN)), tuple(map(tuple, gpu)), (7, 7))
+    check = GpuCheck(tuple(map(tuple, WRITTEN)), tuple(map(tuple, gpu)), (7, 7))
     assert (check.agrees, check.n_equal) == (agrees, n_equal)
 
 
 def test_two_empty_texts_are_no_agreement():
     """A GPU and a CPU that wrote nothing have shown nothing."""
-    assert not Check((), (), (7, 7)).agrees
+    assert not GpuCheck((), (), (7, 7)).agrees
 
 
 @pytest.mark.parametrize("offloaded", [(0, 0), (0, 7), (6, 7)])
 def test_a_text_that_the_cpu_wrote_twice_is_no_agreement(files, offloaded):
     """A backend that cannot use the GPU leaves layers to the CPU, without an error: no rate is called the GPU's."""
     written = tuple(map(tuple, WRITTEN))
-    assert not Check(written, written, offloaded).agrees
+    assert not GpuCheck(written, written, offloaded).agrees
     check = {**AGREED, "offloaded": offloaded}
     found = told({"plan": planned(backend="webgpu"), "step": "check", "check": check}, files)
     assert (found["summary"], found["data"]) == ("The GPU is not measured: llama.cpp could not use it.", {})
@@ -399,7 +399,7 @@ def test_a_plan_in_results_is_held_to_the_rules_of_the_form():
     with pytest.raises(InvalidSettings, match="Repetitions"):
         read_run(json.dumps(results({**planned(), "repeats": 0})))
     with pytest.raises(InvalidSettings, match="Backend"):
-        Plan((0,), 1, 1, 1, 0, "cuda")
+        BrowserPlan((0,), 1, 1, 1, 0, "cuda")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -15,7 +15,7 @@ from inferlab import instruments
 from inferlab.atlas.contribute import problems
 from inferlab.atlas.entries import entries
 from inferlab.instruments import your_numbers
-from inferlab.instruments.browser_run import BrowserRun, Plan, llama_bench_rows
+from inferlab.instruments.browser_run import BrowserPlan, BrowserRun, llama_bench_rows
 from inferlab.instruments.dropped import LARGEST_WHOLE, DroppedFiles
 from inferlab.instruments.numbers_text import machine_text
 from inferlab.instruments.views import html_of
@@ -380,7 +380,7 @@ CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)
 
 def of_browser(agent: str, backend: str = "cpu", gpu: str = "") -> bytes:
     """The file that the browser benchmark saves after a run with made-up times."""
-    plan = Plan((0, 256), n_prompt=64, n_gen=16, repeats=5, n_threads=2, backend=backend)
+    plan = BrowserPlan((0, 256), n_prompt=64, n_gen=16, repeats=5, n_threads=2, backend=backend)
     samples = {test: tuple(range(10**8, 10**8 + 5 * 10**6, 10**6)) for test in plan.tests}
     run = BrowserRun(
         plan,

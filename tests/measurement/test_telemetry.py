@@ -22,7 +22,7 @@ from inferlab.machine import Device
 from inferlab.measurement.run import measure
 from inferlab.measurement.telemetry.host import HostReader, LinuxReader, busy_percent
 from inferlab.measurement.telemetry.nvml import vram_used_bytes
-from inferlab.measurement.telemetry.sampler import Sampler
+from inferlab.measurement.telemetry.sampler import TelemetrySampler
 from inferlab.measurement.telemetry.samples import (
     GPU_FIELDS,
     GPU_LOST,
@@ -72,7 +72,7 @@ def driver(monkeypatch):
 
 def sampled(seconds=0.1, interval=0.02, pid=None):
     """A sampler that ran for a while."""
-    with Sampler(pid, interval) as sampler:
+    with TelemetrySampler(pid, interval) as sampler:
         time.sleep(seconds)
     return sampler
 
@@ -111,7 +111,7 @@ def test_samples_stay_on_the_grid(monkeypatch, driver):
     clock = TurnedClock(ends=0.6)
     monkeypatch.setattr("inferlab.measurement.telemetry.sampler.time", clock)
     monkeypatch.setattr("inferlab.measurement.telemetry.nvml.GpuReader.read", lambda self: clock.sleep(0.02) or {})
-    sampler = Sampler(interval_seconds=0.05)
+    sampler = TelemetrySampler(interval_seconds=0.05)
     sampler._ended = clock
     with sampler:
         sampler._thread.join(60)
@@ -123,7 +123,7 @@ def test_samples_stay_on_the_grid(monkeypatch, driver):
 def test_samples_carry_the_clock_of_the_tokens(driver):
     """A sample's seconds are time.perf_counter(): the first was taken before the block, the last after it."""
     driver()
-    with Sampler(interval_seconds=10) as sampler:
+    with TelemetrySampler(interval_seconds=10) as sampler:
         began = time.perf_counter()
         ended = time.perf_counter()
     first, last = sampler.samples
@@ -134,7 +134,7 @@ def test_samples_carry_the_clock_of_the_tokens(driver):
 def test_an_interval_that_cannot_be_kept_is_refused(wrong):
     """Only a positive number of seconds is an interval."""
     with pytest.raises(InvalidSettings, match="telemetry"):
-        Sampler(interval_seconds=wrong)
+        TelemetrySampler(interval_seconds=wrong)
 
 
 def test_true_means_ten_samples_a_second():
@@ -151,7 +151,7 @@ def test_the_fields_of_a_process_are_those_the_kernel_tells(driver):
     driver()
     code = "import sys; sys.stdin.readline(); x = bytearray(2**25); print(len(x), flush=True); sys.stdin.readline()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with Sampler(child.pid, 10) as sampler:
+    with TelemetrySampler(child.pid, 10) as sampler:
         child.stdin.write("\n")
         child.stdin.flush()
         child.stdout.readline()
@@ -170,7 +170,7 @@ def test_a_process_that_is_killed_becomes_unknown_not_zero(driver, waited_for):
     """After the process ended, its fields are None, whether or not its parent has waited for it."""
     driver()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with Sampler(child.pid, 0.02) as sampler:
+    with TelemetrySampler(child.pid, 0.02) as sampler:
         child.send_signal(signal.SIGKILL)
         if waited_for:
             child.wait()
@@ -297,7 +297,7 @@ def test_the_fake_driver_has_the_names_and_numbers_of_the_real_module():
 def test_one_gpu_is_read_in_full(driver):
     """Every field of a healthy GPU, in its unit: bytes, percent, watts, MHz, degrees, bytes per second."""
     nvml = driver(FakeGpu())
-    with Sampler(interval_seconds=0.02) as sampler:
+    with TelemetrySampler(interval_seconds=0.02) as sampler:
         until(lambda: known(sampler.samples, PCIE_FIELDS[1]))
     last = next(sample for sample in reversed(sampler.samples) if sample.pcie_rx_bytes_per_second)
     assert [getattr(last, name) for name in GPU_FIELDS] == [
@@ -374,7 +374,7 @@ def test_a_gpu_lost_in_mid_run_is_none_from_then_on_and_the_other_is_read_on(dri
     """Of two GPUs one falls off the bus: its readings before stay, later ones are None, the other's continue."""
     lost, healthy = FakeGpu(lost_after=40), FakeGpu("Other GPU", vram_used_bytes=5)
     driver(lost, healthy)
-    with Sampler(interval_seconds=0.02) as sampler:
+    with TelemetrySampler(interval_seconds=0.02) as sampler:
         until(lambda: sampler.samples[-1].vram_used_bytes == (None, 5))
     assert sampler.samples[0].vram_used_bytes == (3 * 2**30, 5)
     assert sampler.samples[-1].power_watts == (None, 251.5)
@@ -414,7 +414,7 @@ def test_an_error_that_may_pass_is_asked_again(driver):
     """A timeout costs one reading, not the rest of the run."""
     gpu = FakeGpu(refuses={"memory": CONSTANTS["NVML_ERROR_TIMEOUT"]})
     driver(gpu)
-    with Sampler(interval_seconds=0.02) as sampler:
+    with TelemetrySampler(interval_seconds=0.02) as sampler:
         gpu.refuses.clear()
         until(lambda: sampler.samples[-1].vram_used_bytes is not None)
     assert sampler.samples[0].vram_used_bytes is None
@@ -450,7 +450,7 @@ def test_a_blocking_pcie_counter_delays_no_sample(driver):
     """While a PCIe reading waits for its window, samples are taken without it; they have it afterwards."""
     window = threading.Event()
     driver(FakeGpu(), pcie=lambda: window.wait(5))
-    with Sampler(interval_seconds=0.02) as sampler:
+    with TelemetrySampler(interval_seconds=0.02) as sampler:
         until(lambda: len(sampler.samples) > 5)
         assert not known(sampler.samples, PCIE_FIELDS[0])
         window.set()

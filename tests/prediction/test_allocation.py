@@ -8,7 +8,7 @@ from small_models import write_model
 
 from inferlab.engine import dry_run
 from inferlab.model.gguf import read_gguf
-from inferlab.prediction.memory.allocation import Batch, Buffer, buffer_bytes
+from inferlab.prediction.memory.allocation import Batch, GrowingBuffer, buffer_bytes
 from inferlab.prediction.memory.compute import compute_bytes, outputs_reserved
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -26,7 +26,7 @@ SHAPES = {
 
 def test_a_tensor_takes_the_smallest_hole_that_holds_it():
     """Of equal holes the last; without one the tensor lies behind all others, and the buffer grows."""
-    buffer = Buffer()
+    buffer = GrowingBuffer()
     a, _, c, _, e, _ = (buffer.allocate(n) for n in (96, 32, 64, 32, 64, 32))
     buffer.free(a, c, e)
     assert [buffer.allocate(n) for n in (64, 64, 128)] == [e, c, (320, 128)]
@@ -35,7 +35,7 @@ def test_a_tensor_takes_the_smallest_hole_that_holds_it():
 
 def test_neighbouring_holes_become_one():
     """What was freed beside a hole is one hole with it; what was freed last of all lets the next tensor begin there."""
-    buffer = Buffer()
+    buffer = GrowingBuffer()
     a, b, c = (buffer.allocate(n) for n in (32, 64, 32))
     buffer.free(a)
     buffer.free(b)

@@ -72,7 +72,7 @@ Rates = dict[str, tuple[float, Checked | None]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class AtlasEntry:
     """One measurement: its record, its model and settings, and each quantity with its prediction.
 
     machine    the folder under data/records
@@ -125,13 +125,13 @@ class RecordFile:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def entries(folder: str | Path | None = None) -> tuple[Entry, ...]:
+def entries(folder: str | Path | None = None) -> tuple[AtlasEntry, ...]:
     """Every measurement of a rate under a folder of machines (None: the repository's records), in the files' order.
 
     Runs with injected faults come last. A sweep's anchors, which repeat its first point, are left out.
     Raises RecordError for a file that is not a record.
     """
-    found: list[Entry] = []
+    found: list[AtlasEntry] = []
     for machine, files in groupby(_files(folder), key=itemgetter(0)):
         known = _calibration((Path(folder) if folder else RECORDED) / machine)
         with _Predictions(known) as predict:
@@ -241,14 +241,14 @@ class _Predictions:
         if self.device:
             self.device.close()
 
-    def entry(self, machine: str, path: Path, run: Run) -> Entry:
+    def entry(self, machine: str, path: Path, run: Run) -> AtlasEntry:
         model, made = model_of(run.model), run.model.shape
         why: list[str] = []
         memory = self.memory(run, model, why)
         disturbed = path.parent.name == DISTURBED and not path.stem.endswith(UNDISTURBED)
         rates = self.rates(run, None if disturbed else model, why)
         mix = made.mix if made else run.model.description.split(" ")[-1] or "unknown"
-        return Entry(
+        return AtlasEntry(
             machine,
             _record_name(path),
             run.machine.cpu,
@@ -320,14 +320,14 @@ def _checked(plan: SpeedPlan, phase: str, rate: float) -> Checked:
     return Checked(phase, phase, step.tokens_per_second, rate, step.rate_range)
 
 
-def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Iterator[Entry]:
+def _speed_points(machine: str, folder: Path, calibration: Calibration) -> Iterator[AtlasEntry]:
     """The points that validate speed plans: rates only, without a run's buffers."""
     for point in Accuracy.load(folder).points:
         plan = validation.predicted(point, calibration)
         rates: Rates = {phase: (point.rate(phase), _checked(plan, phase, point.rate(phase))) for phase in PHASES}
         model = shape(point.name, point.mix, **point.changes)
         link = f", {point.link.text}" if point.link else ""
-        yield Entry(
+        yield AtlasEntry(
             machine,
             "speed-points",
             calibration.machine.cpu,
@@ -406,21 +406,21 @@ def settings_text(settings: Settings) -> str:
 # --- errors of the predictions ----------------------------------------------------------------
 
 
-def rate_errors(found: Iterable[Entry], phase: str) -> list[float]:
+def rate_errors(found: Iterable[AtlasEntry], phase: str) -> list[float]:
     """predicted / measured - 1 of a phase's rate; runs with injected faults are left out."""
     checks = (entry.checked(phase) for entry in found if not entry.disturbed)
     return [checked.error for checked in checks if checked]
 
 
-def memory_errors(found: Iterable[Entry]) -> list[float]:
+def memory_errors(found: Iterable[AtlasEntry]) -> list[float]:
     """predicted / measured - 1 of the bytes; runs with injected faults are left out."""
     errors = (entry.memory.error for entry in found if entry.memory and not entry.disturbed)
     return [error for error in errors if error is not None]
 
 
-def errors_by(found: Sequence[Entry], by: str) -> dict[str, dict[str, list[float]]]:
-    """For each value of one field of `Entry`, such as "device": the errors of memory, prefill and decode."""
-    groups: dict[str, list[Entry]] = {}
+def errors_by(found: Sequence[AtlasEntry], by: str) -> dict[str, dict[str, list[float]]]:
+    """For each value of one field of `AtlasEntry`, such as "device": the errors of memory, prefill and decode."""
+    groups: dict[str, list[AtlasEntry]] = {}
     for entry in (entry for entry in found if not entry.disturbed):
         groups.setdefault(getattr(entry, by), []).append(entry)
     return {

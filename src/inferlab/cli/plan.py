@@ -32,7 +32,7 @@ from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text, verified_text
 from inferlab.prediction.paste import Pasted, lines_for
 from inferlab.prediction.predict import simulated_memory
-from inferlab.prediction.search import Answer
+from inferlab.prediction.search import SettingThatFits
 from inferlab.settings import Settings
 from inferlab.units import KIB, bytes_text, size_unit
 
@@ -317,7 +317,7 @@ def margin_text(n_bytes: int | None) -> str:
     return f", {bytes_text(abs(n_bytes))} {'to spare' if n_bytes >= 0 else 'missing'}"
 
 
-def answer_text(answer: Answer) -> str:
+def answer_text(answer: SettingThatFits) -> str:
     if answer.value is None:
         return "none."
     value = f"{answer.value:,}" if isinstance(answer.value, int) else answer.value

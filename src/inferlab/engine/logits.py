@@ -13,7 +13,7 @@ import numpy as np
 SLICE_LOGITS = 2**16  # logits in one slice, so that each copy in double precision takes 512 KiB and stays in a cache
 
 
-class Compared(NamedTuple):
+class ComparedLosses(NamedTuple):
     """Two models on the same positions, one entry each.
 
     nats, reference_nats  cost of the actual token for the model and for the reference
@@ -26,7 +26,7 @@ class Compared(NamedTuple):
     kl_nats: list[float]
     same_top: list[bool]
 
-    def extend(self, more: Compared) -> None:
+    def extend(self, more: ComparedLosses) -> None:
         """Append the entries of further positions."""
         self.nats.extend(more.nats)
         self.reference_nats.extend(more.reference_nats)
@@ -48,14 +48,14 @@ def nats_of(logits: np.ndarray, tokens: np.ndarray) -> list[float]:
     return costs
 
 
-def compared(logits: np.ndarray, reference: np.ndarray, tokens: np.ndarray) -> Compared:
+def compared(logits: np.ndarray, reference: np.ndarray, tokens: np.ndarray) -> ComparedLosses:
     """Compare rows of a model with rows of a reference at the same positions; `tokens` are the actual ones."""
-    columns = Compared([], [], [], [])
+    columns = ComparedLosses([], [], [], [])
     for rows in _slices(logits):
         model, full = log_probabilities(logits[rows]), log_probabilities(reference[rows])
         tops = model.argmax(axis=1) == full.argmax(axis=1)
         nats, reference_nats = _costs(model, tokens[rows]), _costs(full, tokens[rows])
-        columns.extend(Compared(nats, reference_nats, divergence(model, full), tops.tolist()))
+        columns.extend(ComparedLosses(nats, reference_nats, divergence(model, full), tops.tolist()))
     return columns
 
 

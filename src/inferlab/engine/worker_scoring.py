@@ -30,12 +30,12 @@ class Scoring:
         return [nats for actual, logits in rows(loaded, tokens, first) for nats in nats_of(logits, actual)]
 
     def compare(self, loaded: LoadedModel, tokens: Sequence[int], first: int) -> dict[str, list[Any]]:
-        """The loaded model beside the reference on tokens[first:], batch after batch: columns of logits.Compared."""
-        from inferlab.engine.logits import Compared, compared
+        """The loaded model beside the reference on tokens[first:], batch by batch: columns of logits.ComparedLosses."""
+        from inferlab.engine.logits import ComparedLosses, compared
 
         if self.reference is None:
             raise Refused("No reference is set aside: the engine is fresh, or has freed it.")
-        columns = Compared([], [], [], [])
+        columns = ComparedLosses([], [], [], [])
         both = zip(rows(loaded, tokens, first), self._reference_rows(self.reference, tokens, first), strict=True)
         for (actual, logits), reference_logits in both:
             columns.extend(compared(logits, reference_logits, actual))

@@ -41,7 +41,7 @@ def telemetry(run: Run) -> go.Figure:
 
 
 @dataclass(frozen=True)
-class Line:
+class Readings:
     """Readings in order of time, None where unknown; `held` if a value is the mean of the interval before it."""
 
     name: str
@@ -56,7 +56,7 @@ class Panel:
 
     title: str
     fields: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Readings, ...]
 
 
 def _panels(run: Run) -> list[Panel]:
@@ -75,32 +75,32 @@ def _panels(run: Run) -> list[Panel]:
     return [Panel(p.title, p.fields, tuple(filter(_is_known, p.lines))) for p in panels]
 
 
-def _is_known(line: Line) -> bool:
+def _is_known(line: Readings) -> bool:
     return any(value is not None for _, value in line.points)
 
 
-def _level(samples: Sequence[Sample], field: str, unit: float) -> Line:
+def _level(samples: Sequence[Sample], field: str, unit: float) -> Readings:
     values = [(sample.seconds, getattr(sample, field)) for sample in samples]
-    return Line("", tuple((at, None if value is None else value / unit) for at, value in values))
+    return Readings("", tuple((at, None if value is None else value / unit) for at, value in values))
 
 
-def _rate(samples: Sequence[Sample], field: str, name: str) -> Line:
+def _rate(samples: Sequence[Sample], field: str, name: str) -> Readings:
     """MB/s between neighbouring samples of a counter of bytes."""
     points = []
     for before, after in pairwise(samples):
         first, last = getattr(before, field), getattr(after, field)
         seconds = after.seconds - before.seconds
         points.append((after.seconds, None if first is None or last is None else (last - first) / MB / seconds))
-    return Line(name, tuple(points), held=True)
+    return Readings(name, tuple(points), held=True)
 
 
-def _processors(samples: Sequence[Sample]) -> tuple[Line, ...]:
+def _processors(samples: Sequence[Sample]) -> tuple[Readings, ...]:
     text = [(sample.seconds, sample.cpu_percent) for sample in samples if sample.cpu_percent]
-    mean = Line("all together", tuple((at, fmean(percents)) for at, percents in text), held=True)
+    mean = Readings("all together", tuple((at, fmean(percents)) for at, percents in text), held=True)
     each = zip(*(percents for _, percents in text), strict=False)
     times = [at for at, _ in text]
     faint = (
-        Line(f"processor {i}", tuple(zip(times, column, strict=True)), True, True) for i, column in enumerate(each)
+        Readings(f"processor {i}", tuple(zip(times, column, strict=True)), True, True) for i, column in enumerate(each)
     )
     return (mean, *faint)
 
@@ -113,7 +113,7 @@ def _gpu_names(run: Run) -> tuple[str, ...]:
     return tuple(known.get(gpu, f"GPU {gpu}") for gpu in range(n_gpus))
 
 
-def _per_gpu(samples: Sequence[Sample], names: Sequence[str], field: str, unit: float = 1) -> tuple[Line, ...]:
+def _per_gpu(samples: Sequence[Sample], names: Sequence[str], field: str, unit: float = 1) -> tuple[Readings, ...]:
     """A line for each GPU, which is named where there are several."""
     values = [(sample.seconds, getattr(sample, field)) for sample in samples]
     n_gpus = max((len(value) for _, value in values if value), default=0)
@@ -121,7 +121,7 @@ def _per_gpu(samples: Sequence[Sample], names: Sequence[str], field: str, unit: 
     for gpu in range(n_gpus):
         own = [(at, value[gpu] if value else None) for at, value in values]
         whose = names[gpu] if n_gpus > 1 else ""
-        lines.append(Line(whose, tuple((at, None if value is None else value / unit) for at, value in own)))
+        lines.append(Readings(whose, tuple((at, None if value is None else value / unit) for at, value in own)))
     return tuple(lines)
 
 
@@ -150,7 +150,7 @@ def _sampling_text(run: Run) -> str:
     return f"Telemetry of {passes}: {len(run.samples)} samples over {seconds}{every}."
 
 
-def _range_text(line: Line) -> str:
+def _range_text(line: Readings) -> str:
     values = [value for _, value in line.points if value is not None]
     return f"{line.name} mean {fmean(values):.4g}, between {min(values):.4g} and {max(values):.4g}".strip()
 

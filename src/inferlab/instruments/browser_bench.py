@@ -14,7 +14,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.instruments import forms
 from inferlab.instruments.answer import Answer
 from inferlab.instruments.browser_bench_view import differing_view, plan_view, run_view, summary
-from inferlab.instruments.browser_run import BACKENDS, BrowserRun, Check, Plan, llama_bench_rows, read_run
+from inferlab.instruments.browser_run import BACKENDS, BrowserPlan, BrowserRun, GpuCheck, llama_bench_rows, read_run
 from inferlab.instruments.dropped import DroppedFiles
 
 DEFAULTS = {
@@ -45,7 +45,7 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     return _measured(run, asked, files)
 
 
-def _checked(plan: Plan, check: Check) -> Answer:
+def _checked(plan: BrowserPlan, check: GpuCheck) -> Answer:
     """The next step after a self-test, or why there is none."""
     if check.agrees:
         return Answer("unsure", PASSED, plan_view(plan), {"plan": plan.fields("measure", asdict(check))})
@@ -53,14 +53,14 @@ def _checked(plan: Plan, check: Check) -> Answer:
     return Answer("no", f"The GPU is not measured: {reason}.", differing_view(check))
 
 
-def _measured(run: BrowserRun, asked: Plan, files: DroppedFiles) -> Answer:
+def _measured(run: BrowserRun, asked: BrowserPlan, files: DroppedFiles) -> Answer:
     model = files.model(MODEL)
     return Answer("yes", summary(run, model), run_view(run, asked, model), llama_bench_rows(run, model))
 
 
-def plan_of(question: Mapping[str, str]) -> Plan:
+def plan_of(question: Mapping[str, str]) -> BrowserPlan:
     """The plan that a form asks for. Raises InvalidSettings, which names the field."""
-    return Plan(
+    return BrowserPlan(
         depths=_depths(question["depths"]),
         n_prompt=_whole(question, "n_prompt", "Prefill"),
         n_gen=_whole(question, "n_gen", "Decode"),

@@ -19,7 +19,7 @@ from inferlab.instruments.browser_depths import (
     how_compared,
     tests_in,
 )
-from inferlab.instruments.browser_run import BACKENDS, N_CHECKED, N_CTX, NEAR, BrowserRun, Check, Plan
+from inferlab.instruments.browser_run import BACKENDS, N_CHECKED, N_CTX, NEAR, BrowserPlan, BrowserRun, GpuCheck
 from inferlab.instruments.views import element, paragraph, table
 from inferlab.model.gguf import Model
 from inferlab.units import count_text, number_text, rate_text
@@ -54,12 +54,12 @@ def how(run: BrowserRun) -> str:
     return f"WebGPU and {count_text(run.n_threads, 'thread')}" if _on_gpu(run) else count_text(run.n_threads, "thread")
 
 
-def tests_of(plan: Plan, depth: int) -> list[tuple[int, int, int]]:
+def tests_of(plan: BrowserPlan, depth: int) -> list[tuple[int, int, int]]:
     """The prefill and the decode at one depth."""
     return [test for test in plan.tests if test[2] == depth]
 
 
-def plan_view(plan: Plan) -> list[Any]:
+def plan_view(plan: BrowserPlan) -> list[Any]:
     """What a run would measure."""
     sizes = [count_text(n_tokens, "token") for n_tokens in (plan.n_prompt, plan.n_gen)]
     rows = [[count_text(depth, "token"), *sizes] for depth in plan.depths]
@@ -84,7 +84,7 @@ def plan_view(plan: Plan) -> list[Any]:
     )
 
 
-def differing_view(check: Check) -> list[Any]:
+def differing_view(check: GpuCheck) -> list[Any]:
     """Why a GPU is not measured."""
     return element(
         "div",
@@ -99,7 +99,7 @@ def differing_view(check: Check) -> list[Any]:
     )
 
 
-def _difference(check: Check) -> str:
+def _difference(check: GpuCheck) -> str:
     if not check.on_gpu:
         on_gpu, layers = check.offloaded
         taken = f"{on_gpu} of {count_text(layers, 'layer')}" if layers else "no layer"
@@ -118,7 +118,7 @@ def _difference(check: Check) -> str:
 # --- a run -----------------------------------------------------------------------------------------------
 
 
-def run_view(run: BrowserRun, asked: Plan, model: Model) -> list[Any]:
+def run_view(run: BrowserRun, asked: BrowserPlan, model: Model) -> list[Any]:
     """All of a run of a model; `asked` is the plan that the form asks for now."""
     saving = {"type": "button", "class": "pst-js-only", "data-save": "browser-llama-bench.json"}
     return element(
@@ -242,7 +242,7 @@ def date_text(date: str) -> str:
     return f"{measured.day} {measured:%B %Y, %H:%M} UTC"
 
 
-def _tests(plan: Plan) -> str:
+def _tests(plan: BrowserPlan) -> str:
     depths = ", ".join(f"{depth:,}" for depth in plan.depths)
     sizes = f"prefill of {count_text(plan.n_prompt, 'token')} and decode of {count_text(plan.n_gen, 'token')}"
     return f"{sizes} at {'depth' if len(plan.depths) == 1 else 'depths'} {depths}"

@@ -29,7 +29,7 @@ AGAIN = "Press Start again; if that does not help, reload the page."
 
 
 @dataclass(frozen=True)
-class Plan:
+class BrowserPlan:
     """What a run measures: at each depth a prefill of n_prompt tokens and a decode of n_gen tokens.
 
     n_threads  0 for one thread for every two processors that the browser names, as wllama has it
@@ -79,7 +79,7 @@ def _within(label: str, value: int, least: int, most: int) -> None:
 
 
 @dataclass(frozen=True)
-class Check:
+class GpuCheck:
     """What CPU and GPU wrote for one prompt: (id, log-probability) of each greedy token, in nats.
 
     offloaded  layers that llama.cpp's log says to lie on the GPU, of how many: without any the CPU wrote both
@@ -130,9 +130,9 @@ class BrowserRun:
     samples      nanoseconds of each repetition of each test
     """
 
-    plan: Plan
+    plan: BrowserPlan
     step: str
-    check: Check | None
+    check: GpuCheck | None
     build: str = ""
     compat: bool = False
     isolated: bool = False
@@ -161,7 +161,7 @@ def read_run(text: str) -> BrowserRun:
     except (ValueError, RecursionError) as fault:
         raise RecordError(f"The results of the run are not JSON: {fault}. {AGAIN}") from fault
     asked = _part(told, "plan", dict)
-    plan = Plan(
+    plan = BrowserPlan(
         depths=tuple(_listed(asked, "depths", _is_count)),
         **{name: _part(asked, name, int) for name in ("n_prompt", "n_gen", "repeats", "n_threads")},
         backend=_part(asked, "backend", str),
@@ -210,13 +210,13 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
-def _check(told: dict[str, Any]) -> Check:
+def _check(told: dict[str, Any]) -> GpuCheck:
     both = _part(told, "check", dict)
     cpu, gpu = (tuple((token, p) for token, p in _listed(both, name, _is_token)) for name in ("cpu", "gpu"))
     offloaded = _listed(both, "offloaded", _is_count)
     if len(offloaded) != 2:
         raise RecordError(f"The results of the run are damaged: offloaded has not two numbers. {AGAIN}")
-    return Check(cpu, gpu, (offloaded[0], offloaded[1]))
+    return GpuCheck(cpu, gpu, (offloaded[0], offloaded[1]))
 
 
 def _is_token(value: Any) -> bool:
@@ -226,7 +226,7 @@ def _is_token(value: Any) -> bool:
     return isinstance(value[1], int | float) and not isinstance(value[1], bool) and abs(value[1]) < 1e9
 
 
-def _samples(told: dict[str, Any], plan: Plan) -> dict[tuple[int, int, int], tuple[int, ...]]:
+def _samples(told: dict[str, Any], plan: BrowserPlan) -> dict[tuple[int, int, int], tuple[int, ...]]:
     """The samples of each test of the plan, in the order in which they were measured."""
     samples: dict[tuple[int, int, int], list[int]] = {test: [] for test in plan.tests}
     for sample in _part(told, "samples", list):

@@ -23,7 +23,7 @@ from inferlab.instruments.numbers_text import (
     varying,
 )
 from inferlab.instruments.views import element, paragraph, table
-from inferlab.results.compare import PARTS, Comparison, Pair
+from inferlab.results.compare import PARTS, ResultPairs, TestPair
 from inferlab.results.result import Result
 from inferlab.statistics import ratio_interval
 from inferlab.units import count_text, factor_text, rate_text
@@ -44,7 +44,7 @@ class Groups:
     by: str
     tests: list[list[Result]]
     chosen: tuple[int, int]
-    comparison: Comparison | None
+    comparison: ResultPairs | None
 
     @cached_property
     def titles(self) -> list[str]:
@@ -111,7 +111,7 @@ def ratios_text(groups: Groups) -> str:
     return _sentence(f"{names[0]} and {names[1]} have no test in common.")
 
 
-def verdict(comparison: Comparison, first: str, second: str, verb: str = "is") -> str:
+def verdict(comparison: ResultPairs, first: str, second: str, verb: str = "is") -> str:
     """Pairs of one kind in a sentence: `b is 3.5 times as fast as a`, or that this is open, or has no interval.
 
     The faster one comes first, so that its factor is at least 1. Where none is, the second is held against the first.
@@ -127,7 +127,7 @@ def verdict(comparison: Comparison, first: str, second: str, verb: str = "is") -
     return f"open; {second} at {_range_text(*_range(comparison))} times the rate of {first}"
 
 
-def beside_text(by: str, comparison: Comparison) -> str:
+def beside_text(by: str, comparison: ResultPairs) -> str:
     """`They differ in processor and build, too.`: what else may be the cause; nothing of whole runs and files."""
     if by in ("run", "file"):
         return ""
@@ -139,7 +139,7 @@ def beside_text(by: str, comparison: Comparison) -> str:
     return f"They differ in {' and '.join(filter(None, (', '.join(told[:-1]), told[-1])))}, too." if told else ""
 
 
-def _range(comparison: Comparison) -> tuple[float, float]:
+def _range(comparison: ResultPairs) -> tuple[float, float]:
     """Between what the second over the first lies: the ends of all intervals, and factors without one."""
     ends = [end for pair in comparison.pairs for end in pair.interval or (pair.ratio,)]
     return min(ends), max(ends)
@@ -202,7 +202,7 @@ def _nothing(groups: Groups) -> list[Any]:
     return paragraph(f"Number {groups.chosen[0]} is chosen as first and as second. Choose two different ones.")
 
 
-def _compared(groups: Groups, comparison: Comparison) -> list[Any]:
+def _compared(groups: Groups, comparison: ResultPairs) -> list[Any]:
     numbers = [f"Number {number}" for number in groups.chosen]
     heads = ["Test", *numbers, "Result", "95\u00a0% interval", "What differs"]
     rows = [_pair(pair, *numbers) for pair in comparison.pairs[:MOST_ROWS]]
@@ -222,7 +222,7 @@ def _pairs_table(heads: list[str], rows: list[list[str]]) -> list[Any]:
     return shown if len(rows) <= MOST_OPEN else [folded("pairs", f"Each of {len(rows)} pairs", *shown)]
 
 
-def _verdict(by: str, comparison: Comparison, first: str, second: str) -> list[Any]:
+def _verdict(by: str, comparison: ResultPairs, first: str, second: str) -> list[Any]:
     if not comparison.pairs:
         return [paragraph("No test of one has a partner in the other: the same model, type and numbers of tokens.")]
     kinds = {name: comparison.only(decode) for name, (decode, _) in KINDS.items()}
@@ -231,14 +231,14 @@ def _verdict(by: str, comparison: Comparison, first: str, second: str) -> list[A
     return [*shown, paragraph(beside)] if beside else shown
 
 
-def _pooled(name: str, comparison: Comparison, first: str, second: str) -> list[Any]:
+def _pooled(name: str, comparison: ResultPairs, first: str, second: str) -> list[Any]:
     """One kind of tests: the result; of several, how many decide for whom and whether so many may be by chance."""
     strong = element("strong", {}, f"{name}: {verdict(comparison, first, second)}.")
     counted = [f" {_counted(comparison, first, second)}"] if len(comparison.pairs) > 1 else []
     return paragraph(strong, *counted)
 
 
-def _counted(comparison: Comparison, first: str, second: str) -> str:
+def _counted(comparison: ResultPairs, first: str, second: str) -> str:
     """`Of 7 matched tests: number 2 is faster in 6; open in 1.`, and the sign test where it can decide."""
     words = {2: f"{second} is faster", 1: f"{first} is faster", 0: "open", None: "without an interval"}
     told = "; ".join(f"{text} in {n}" for kind, text in words.items() if (n := comparison.n_decided(kind)))
@@ -247,7 +247,7 @@ def _counted(comparison: Comparison, first: str, second: str) -> str:
     return f"Of {count_text(len(comparison.pairs), 'matched test')}: {told}.{sign}"
 
 
-def _pair(pair: Pair, first: str, second: str) -> list[str]:
+def _pair(pair: TestPair, first: str, second: str) -> list[str]:
     """A row of the table; factor and interval are those of the faster one, or of the second where none is."""
     turned = pair.faster == 1
     faster, slower = (first, second) if turned else (second, first)
@@ -264,7 +264,7 @@ def _pair(pair: Pair, first: str, second: str) -> list[str]:
     ]
 
 
-def _differing_text(pair: Pair) -> str:
+def _differing_text(pair: TestPair) -> str:
     """Every difference by its name, with both values as long as there is space for them."""
     told, names = "", [*pair.differing]
     while names and len(told) < LONG:

@@ -13,13 +13,14 @@ from inferlab.machine import HOST_DEVICE
 from inferlab.model.ggml_types import CELL_STEP, FILE_TYPES
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
-from inferlab.prediction.fit import Answer, Fit
+from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
-from inferlab.prediction.steps import Step
+from inferlab.prediction.search import SettingThatFits
+from inferlab.prediction.steps import SettingStep
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB, bytes_text, count_text, rate_text
 
@@ -150,7 +151,7 @@ def _rounded_text(fit: Fit, asked: Settings) -> str:
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryUse:
     """What a plan puts into one memory: least and most bytes of each kind; most is None where it is not known.
 
     limit  bytes that the plan may use there; None where nothing is compared
@@ -178,22 +179,22 @@ class Held:
         return range_text(self.least, self.most)
 
 
-def held_by(fit: Fit) -> list[Held]:
+def held_by(fit: Fit) -> list[MemoryUse]:
     """Each memory with which the plan is compared, and RAM if it is not among them."""
     compared = [_held(fit, name, fit.plan.devices_in(name), limit) for name, limit in fit.usable_bytes.items()]
     host = uncompared(fit)
     return [*compared, host] if host else compared
 
 
-def uncompared(fit: Fit) -> Held | None:
+def uncompared(fit: Fit) -> MemoryUse | None:
     """What the plan puts into RAM; None if the plan is compared with RAM."""
     if any("host" in fit.plan.devices_in(name) for name in fit.usable_bytes):
         return None
     return _held(fit, HOST_DEVICE, (HOST_DEVICE,), None)
 
 
-def _held(fit: Fit, memory: str, devices: Sequence[str], limit: int | None) -> Held:
-    return Held(memory_text(memory), {kind: _ends(fit.plan, devices, kind) for kind in KINDS}, limit)
+def _held(fit: Fit, memory: str, devices: Sequence[str], limit: int | None) -> MemoryUse:
+    return MemoryUse(memory_text(memory), {kind: _ends(fit.plan, devices, kind) for kind in KINDS}, limit)
 
 
 def _ends(plan: MemoryPlan, devices: Sequence[str], kind: str) -> tuple[int, int | None]:
@@ -212,7 +213,7 @@ def memory_text(memory: str) -> str:
     return {HOST_DEVICE: "RAM (host)", SHARED: "Shared memory"}.get(memory) or f"Card ({memory})"
 
 
-def memories(held: list[Held]) -> list[Any]:
+def memories(held: list[MemoryUse]) -> list[Any]:
     """A bar and a row of bytes for each memory; all bars at one scale, with a line at its limit."""
     scale = BAR / max(max(memory.most, memory.limit or 0) for memory in held)
     rows = [[m.title, *map(_part_text, m.parts.values()), m.text, _limit_text(m.limit)] for m in held]
@@ -235,7 +236,7 @@ def range_text(least: int, most: int) -> str:
     return bytes_text(least) if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
 
 
-def _bar(held: Held, scale: float) -> list[Any]:
+def _bar(held: MemoryUse, scale: float) -> list[Any]:
     """The parts of one memory side by side; what may be needed in addition is pale."""
     drawn, left = [], 0.0
     for kind, (least, most) in held.parts.items():
@@ -297,7 +298,7 @@ def largest(fit: Fit, model: Model, sure: bool) -> list[Any]:
     return element("section", {}, element("h2", {}, title), table(heads, rows))
 
 
-def _answer(answer: Answer, unit: str = "", more: str = "", none: str = "none fits") -> list[str]:
+def _answer(answer: SettingThatFits, unit: str = "", more: str = "", none: str = "none fits") -> list[str]:
     value = f"{answer.value:,}{unit}" if isinstance(answer.value, int) else answer.value or none
     return [value, answer.reason + more]
 
@@ -362,7 +363,7 @@ def taken_steps(fit: Fit, verdicts: Mapping[str, str]) -> list[Any] | None:
     return element("section", {}, element("h2", {}, "What one step of a setting changes"), table(heads, rows))
 
 
-def _step_text(step: Step) -> str:
+def _step_text(step: SettingStep) -> str:
     value = f"{step.value:,}" if isinstance(step.value, int) else step.value
     return f"{STEP_NAMES[step.setting]} {value}"
 
@@ -380,7 +381,7 @@ def _n_cards(fit: Fit) -> int:
     return sum(memory not in (HOST_DEVICE, SHARED) for memory in fit.usable_bytes)
 
 
-def _difference(step: Step) -> str:
+def _difference(step: SettingStep) -> str:
     """Bytes more or less. If one plan is a bound, both ends; if both are, the difference of their upper ends."""
     least, most = step.least_bytes, step.most_bytes
     if least == most:

@@ -15,7 +15,7 @@ from inferlab.prediction.cards import KnownCard, known_cards
 from inferlab.records import flat_json
 from inferlab.results.atlas import known_results
 from inferlab.results.bound import Bound, bound_of, card_named
-from inferlab.results.compare import Comparison, compare, groups
+from inferlab.results.compare import ResultPairs, compare, groups
 from inferlab.results.contribution import contribution
 from inferlab.results.reading import PASTED, RECORD, ResultFile, read_results
 from inferlab.results.result import Result
@@ -116,7 +116,7 @@ def card_of(question: Mapping[str, str]) -> KnownCard | Literal[False] | None:
     return None if name == NAMED else known_cards().get(name, False)
 
 
-def compared(grouped: list[list[Result]], chosen: tuple[int, int]) -> Comparison | None:
+def compared(grouped: list[list[Result]], chosen: tuple[int, int]) -> ResultPairs | None:
     """The comparison of the two groups with these numbers from 1; None where one does not exist, or both are one."""
     if chosen[0] == chosen[1] or not all(1 <= number <= len(grouped) for number in chosen):
         return None
@@ -158,7 +158,7 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
     }
 
 
-def _pooled(comparison: Comparison) -> dict[str, Any]:
+def _pooled(comparison: ResultPairs) -> dict[str, Any]:
     return {
         "n_pairs": len(comparison.pairs),
         "median_ratio": comparison.median_ratio if comparison.pairs else None,

@@ -19,7 +19,7 @@ from inferlab.statistics import least_squares
 
 
 @dataclass(frozen=True)
-class Line:
+class CellLine:
     """Seconds of a token as a straight line in the number of cells: seconds + seconds_per_cell * n_cells."""
 
     seconds: float
@@ -56,7 +56,7 @@ def levels(*measured: Run | DepthScaling) -> dict[int, float]:
     return {cells: sorted(all_seconds[cells])[len(all_seconds[cells]) // 10] for cells in sorted(all_seconds)}
 
 
-def line(level: Mapping[int, float]) -> Line:
+def line(level: Mapping[int, float]) -> CellLine:
     """The least-squares line through the levels of two or more 256-cell steps."""
     fit = least_squares(list(level), list(level.values()))
-    return Line(fit.intercept, fit.slope)
+    return CellLine(fit.intercept, fit.slope)

@@ -27,7 +27,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.machine import device_names
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.queued import queued
-from inferlab.measurement.telemetry.sampler import Sampler
+from inferlab.measurement.telemetry.sampler import TelemetrySampler
 from inferlab.measurement.telemetry.samples import Sample, Sampling, sampling_interval
 from inferlab.measurement.turns import in_turns
 from inferlab.model.find import find_model
@@ -234,8 +234,8 @@ def _tokenized(prompt: str, path: Path, engine: Engine) -> list[int]:
     return tokens
 
 
-def _sampler(engine: Engine, interval: float | None) -> AbstractContextManager[Sampler | None]:
-    return nullcontext() if interval is None else Sampler(engine.pid, interval)
+def _sampler(engine: Engine, interval: float | None) -> AbstractContextManager[TelemetrySampler | None]:
+    return nullcontext() if interval is None else TelemetrySampler(engine.pid, interval)
 
 
 def _relative_to(origin: float | None, passes: tuple[Pass, ...]) -> tuple[Pass, ...]:

@@ -54,7 +54,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Pair:
+class RequestPair:
     """One request with the original settings and one with the winner's, measured right after each other, in seconds."""
 
     before_seconds: float
@@ -77,7 +77,7 @@ class Tuning(Measurement):
     n_prompt: int
     n_gen: int
     rounds: tuple[tuple[Candidate, ...], ...]
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[RequestPair, ...] = ()
     in_time: bool = True
 
     @property
@@ -328,10 +328,10 @@ def _measured(timer: _RequestTimer, candidate: Candidate, repeats: int) -> Candi
         return replace(candidate, seconds=(), error=f"{type(error).__name__}: {error}")
 
 
-def _compare_in_pairs(timer: _RequestTimer, changes: Mapping[str, Any]) -> tuple[tuple[Pair, ...], bool]:
+def _compare_in_pairs(timer: _RequestTimer, changes: Mapping[str, Any]) -> tuple[tuple[RequestPair, ...], bool]:
     """Pairs of requests, before and after, in alternating order, and whether there was time for enough of them."""
     if not changes:
         return (), True
     in_time = takewhile(lambda _: timer.has_time_for(4 * timer.slowest), range(MOST_PAIRS))
     before, after = in_turns(lambda side: timer.seconds(side, 1)[0], ({}, changes), in_time)
-    return tuple(map(Pair, before, after)), len(before) >= ENOUGH
+    return tuple(map(RequestPair, before, after)), len(before) >= ENOUGH

@@ -114,7 +114,7 @@ CHECK_VOCABULARY = 8192
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckRequest:
     """A check: the model, the prompt, and the settings that it changes."""
 
     shape: str
@@ -123,15 +123,15 @@ class Request:
 
 
 HOST_REQUESTS = (
-    Request("wide", 96),
-    Request("deep", 300, {"flash_attn": "off"}),
-    Request("unshared", 600, {"type_k": "q8_0", "type_v": "q8_0"}),
-    Request("fallback", 200),
+    CheckRequest("wide", 96),
+    CheckRequest("deep", 300, {"flash_attn": "off"}),
+    CheckRequest("unshared", 600, {"type_k": "q8_0", "type_v": "q8_0"}),
+    CheckRequest("fallback", 200),
 )
 DEVICE_REQUESTS = (
-    Request("wide", 200, {"n_gpu_layers": 2}),
-    Request("deep", 96),
-    Request("unshared", 400, {"offload_kqv": False, "flash_attn": "off"}),
+    CheckRequest("wide", 200, {"n_gpu_layers": 2}),
+    CheckRequest("deep", 96),
+    CheckRequest("unshared", 400, {"offload_kqv": False, "flash_attn": "off"}),
 )
 
 
@@ -388,7 +388,7 @@ class _CalibrationRuns:
         self.timings.append(Timing(device, path.stem, n_prompt, changed, prefill, seconds, n_gen))
         return self.timings[-1]
 
-    def check(self, requests: list[tuple[str, Settings, Request]], host: str | None = None) -> None:
+    def check(self, requests: list[tuple[str, Settings, CheckRequest]], host: str | None = None) -> None:
         """Predict other models from operations, run them in rounds, and keep both."""
         timings_of: list[list[Timing]] = [[] for _ in requests]
         for _ in range(CHECK_ROUNDS):
@@ -403,7 +403,7 @@ class _CalibrationRuns:
             taken = {"prefill": tuple(t.prefill for t in timings), "decode": tuple(t.decode for t in timings)}
             self.checks.append(Check(name, request.shape, settings, request.n_prompt, predicted, taken))
 
-    def placed(self, settings: Settings, request: Request, name: str, host: str) -> PlacedModel:
+    def placed(self, settings: Settings, request: CheckRequest, name: str, host: str) -> PlacedModel:
         """The model of a check on its devices, with the rates measured so far."""
         path = check_path(request.shape)
         model, far = read_gguf(path), name if name != host else None
@@ -472,6 +472,6 @@ def small_model(mix: str, dimensions: dict[str, int]) -> Path:
     return make_shape(BASE_SHAPE, mix, None, header_only=False, progress=False, **dimensions)
 
 
-def settings_of(request: Request, n_threads: int) -> Settings:
+def settings_of(request: CheckRequest, n_threads: int) -> Settings:
     """Settings of a check on the host alone."""
     return Settings(n_gpu_layers=0, n_threads=n_threads, devices=()).but(**request.changes)

@@ -60,7 +60,7 @@ class Signs:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RelativeSigns:
     """Signs of a run relative to those of the baseline, as the rules use them; None if either is unknown.
 
     disk_bytes   read_bytes less the baseline's
@@ -87,7 +87,7 @@ class Diagnosis:
 
     cause: str
     because: str
-    comparison: Comparison
+    comparison: RelativeSigns
     signs: Signs
     baseline: Signs
 
@@ -149,10 +149,10 @@ def _growth(samples: Iterable[Sample], name: str) -> int | None:
     return values[-1] - values[0] if values else None
 
 
-def compared(signs: Signs, baseline: Signs) -> Comparison:
+def compared(signs: Signs, baseline: Signs) -> RelativeSigns:
     """The signs of a run relative to those of a healthy one."""
     read, healthy_read, busy = signs.read_bytes, baseline.read_bytes, signs.busy_cores
-    return Comparison(
+    return RelativeSigns(
         disk_bytes=None if read is None or healthy_read is None else read - healthy_read,
         load=signs.load_seconds / max(baseline.load_seconds, SHORTEST_LOAD_SECONDS),
         prefill=signs.prefill_seconds / baseline.prefill_seconds,
@@ -163,7 +163,7 @@ def compared(signs: Signs, baseline: Signs) -> Comparison:
     )
 
 
-Rule = tuple[str, Callable[[Comparison], bool], Callable[[Comparison], str]]
+Rule = tuple[str, Callable[[RelativeSigns], bool], Callable[[RelativeSigns], str]]
 
 RULES: tuple[Rule, ...] = (
     (
@@ -241,12 +241,12 @@ def diagnose(run: Run, baseline: Run) -> Diagnosis:
     return Diagnosis(cause, because(comparison), comparison, of_run, of_baseline)
 
 
-def agrees(comparison: Comparison) -> bool:
+def agrees(comparison: RelativeSigns) -> bool:
     """Whether prefill and token lie within a quarter of the baseline's."""
     return all(1 / AGREEMENT <= ratio <= AGREEMENT for ratio in (comparison.prefill, comparison.token))
 
 
-def baseline_text(healthy: Comparison) -> str:
+def baseline_text(healthy: RelativeSigns) -> str:
     """How far a healthy run lies from its baseline, in words; and whether by more than a quarter."""
     text = (
         f"The healthy case took {healthy.prefill:.2f} times the baseline's prefill and {healthy.token:.2f} times its "
@@ -260,7 +260,7 @@ def baseline_text(healthy: Comparison) -> str:
     )
 
 
-def costlier_cells(by_cause: Mapping[str, Comparison], first: str, second: str) -> str:
+def costlier_cells(by_cause: Mapping[str, RelativeSigns], first: str, second: str) -> str:
     """What 256 cells add with two causes, in words, and which costs more where they differ by more than noise.
 
     Noise is the greatest difference from the baseline, of either sign, among those of SAME_CELLS that are known.

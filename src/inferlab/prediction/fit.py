@@ -24,8 +24,8 @@ from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.placement import has_experts
 from inferlab.prediction.memory.request import MemoryRequest, request_for
 from inferlab.prediction.predict import plan_of
-from inferlab.prediction.search import Answer, PlanFor, Search
-from inferlab.prediction.steps import WEIGHT_TYPES, Step, neighbouring_types, steps
+from inferlab.prediction.search import PlanFor, Search, SettingThatFits
+from inferlab.prediction.steps import WEIGHT_TYPES, SettingStep, neighbouring_types, steps
 from inferlab.settings import Settings
 from inferlab.shown import Shown
 from inferlab.units import MIB
@@ -56,12 +56,12 @@ class Fit(Shown):
     plan: MemoryPlan
     free_bytes: dict[str, int | None]
     reserve_bytes: int
-    largest_n_ctx: Answer
-    most_layers: Answer
-    cache_type: Answer
-    expert_layers: Answer | None = None
-    steps: tuple[Step, ...] = ()
-    weights_type: Answer | None = None
+    largest_n_ctx: SettingThatFits
+    most_layers: SettingThatFits
+    cache_type: SettingThatFits
+    expert_layers: SettingThatFits | None = None
+    steps: tuple[SettingStep, ...] = ()
+    weights_type: SettingThatFits | None = None
 
     @property
     def summary(self) -> tuple[str, list[tuple[str, str]]]:
@@ -91,7 +91,7 @@ class Fit(Shown):
         return compared_with(self.free_bytes, self.reserve_bytes)
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[SettingThatFits, ...]:
         answers = self.largest_n_ctx, self.most_layers, self.expert_layers, self.cache_type, self.weights_type
         return tuple(answer for answer in answers if answer is not None)
 

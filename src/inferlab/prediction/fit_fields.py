@@ -6,8 +6,8 @@ from typing import Any
 
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory.plan import DeviceBytes
-from inferlab.prediction.search import Answer
-from inferlab.prediction.steps import Step
+from inferlab.prediction.search import SettingThatFits
+from inferlab.prediction.steps import SettingStep
 
 
 def plan_fields(fit: Fit) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def plan_fields(fit: Fit) -> dict[str, Any]:
                    compute buffer of unknown size left out), and what the most leaves
     answers        by largest_n_ctx, most_layers, cache_type, expert_layers, which is null for a model without experts,
                    and weights_type, which is null but for a known model
-    steps          see `steps.Step`; empty where none were asked for
+    steps          see `steps.SettingStep`; empty where none were asked for
     """
     plan = fit.plan
     return {
@@ -60,11 +60,11 @@ def _memory_fields(fit: Fit, memory: str) -> dict[str, Any]:
     }
 
 
-def _answer_fields(answer: Answer) -> dict[str, Any]:
+def _answer_fields(answer: SettingThatFits) -> dict[str, Any]:
     return {"value": answer.value, "margin_bytes": answer.margin_bytes, "reason": answer.reason}
 
 
-def _step_fields(step: Step) -> dict[str, Any]:
+def _step_fields(step: SettingStep) -> dict[str, Any]:
     return {
         "setting": step.setting,
         "value": step.value,

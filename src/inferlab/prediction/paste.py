@@ -17,7 +17,7 @@ from inferlab.options.lines.base import ALWAYS, Part
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import SHARED
-from inferlab.prediction.search import MOST_N_CTX, Answer
+from inferlab.prediction.search import MOST_N_CTX, SettingThatFits
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import MIB, bytes_text, count_text
 
@@ -157,7 +157,7 @@ def above_trained(settings: Settings, n_ctx_train: int | None) -> str:
     return f"The model was trained for {n_ctx_train:,} tokens; more are of little use."
 
 
-def _in_words(fit: Fit, answer: Answer, settings: Settings) -> str:
+def _in_words(fit: Fit, answer: SettingThatFits, settings: Settings) -> str:
     """A setting that fits, in the reader's words, with the name of the setting."""
     if answer is fit.cache_type:
         return f"a KV cache of type {answer.value} (type_k and type_v), with the context and the layers you asked for"
@@ -183,7 +183,7 @@ def _experts_in_words(settings: Settings) -> str:
     )
 
 
-def _fill_text(fit: Fit, answer: Answer) -> str:
+def _fill_text(fit: Fit, answer: SettingThatFits) -> str:
     """That the lines leave almost nothing of a memory which the system needs, too; empty elsewhere."""
     if SHARED not in fit.usable_bytes or answer.margin_bytes is None or answer.margin_bytes >= SMALL:
         return ""

@@ -20,7 +20,7 @@ PlanFor = Callable[[Settings], MemoryPlan]
 
 
 @dataclass(frozen=True)
-class Answer:
+class SettingThatFits:
     """One setting that fits, or None; the bytes it leaves in the fullest memory, and why no larger value is named.
 
     plan                the plan of those settings
@@ -89,27 +89,27 @@ class Search:
         step, n_own = self.context_step, 1 if self.settings.kv_unified else self.settings.n_seq_max
         return -(-self.n_ctx_train * n_own // step) * step
 
-    def largest_n_ctx(self) -> Answer:
+    def largest_n_ctx(self) -> SettingThatFits:
         """Searched in steps of `context_step`."""
         step = self.context_step
         most = min(self.trained_n_ctx or MOST_N_CTX, MOST_N_CTX // step * step)
         best = largest_fitting(lambda n: self.fits(self.settings.but(n_ctx=n * step)), most // step)
         return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, most)
 
-    def most_layers(self) -> Answer:
+    def most_layers(self) -> SettingThatFits:
         """Counted as n_gpu_layers: the output layer first, then the blocks from the last to the first."""
         question, every = "the most layers with this n_ctx", self.n_blocks + 1
         if not self.has_gpu:
-            return Answer(question, None, None, "There is no device here to put a layer on.")
+            return SettingThatFits(question, None, None, "There is no device here to put a layer on.")
         if SHARED in self.usable_bytes and not self.fits(self.settings.but(n_gpu_layers=every)):
             why = "Host and GPU share one memory: fewer layers on the GPU free none of it."
-            return Answer(question, None, None, why)
+            return SettingThatFits(question, None, None, why)
         best = largest_fitting(lambda n: self.fits(self.with_layers(n)), every)
         if not best and not self.fits(self.with_layers(0)):
             best = -1
         return self._answer(question, "n_gpu_layers", best, 1, every, least=0)
 
-    def expert_layers(self) -> Answer:
+    def expert_layers(self) -> SettingThatFits:
         """The fewest layers whose experts must be in RAM so that all layers fit on the card; counted as n_cpu_moe.
 
         Where not all layers fit even without any experts, the answer has no value, and the settings with all experts in
@@ -117,10 +117,10 @@ class Search:
         """
         question, n = "the fewest layers with experts in RAM, all layers on the card", self.n_blocks
         if not self.has_gpu:
-            return Answer(question, None, None, "There is no device here to put a layer on.")
+            return SettingThatFits(question, None, None, "There is no device here to put a layer on.")
         if SHARED in self.usable_bytes:
             why = "Host and GPU share one memory: experts in RAM free none of it."
-            return Answer(question, None, None, why)
+            return SettingThatFits(question, None, None, why)
         whole = self.settings.but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False)
         on_card = (
             n + 1 if self.fits(whole) else largest_fitting(lambda kept: self.fits(whole.but(n_cpu_moe=n + 1 - kept)), n)
@@ -134,13 +134,13 @@ class Search:
             why = f"n_cpu_moe={settings.n_cpu_moe - 1} is too few: {self._shortfall_text(_one_expert_more(settings))}."
         return self._found(question, settings.n_cpu_moe, why, settings)
 
-    def _all_experts_in_ram(self, question: str, without: Settings) -> Answer:
+    def _all_experts_in_ram(self, question: str, without: Settings) -> SettingThatFits:
         """That not all layers fit even without experts, and the most that do then."""
         why = f"Not even with the experts of all layers in RAM{self._too_much(without)}"
         search = Search(self.plan_for, without, self.plan(without), self.usable_bytes)
         layers = search.most_layers()
         if layers.settings is None or not layers.value:
-            return Answer(question, None, None, why)
+            return SettingThatFits(question, None, None, why)
         why += f" With all experts in RAM, {count_text(layers.settings.n_gpu_layers, 'layer')} fit on the card."
         return replace(layers, question=question, value=None, reason=why)
 
@@ -150,7 +150,7 @@ class Search:
         needless = n_on_host >= (self.settings.n_cpu_moe or self.n_blocks)
         return self.settings.but(n_gpu_layers=n, **({"n_cpu_moe": 0, "cpu_moe": False} if needless else {}))
 
-    def cache_type(self) -> Answer:
+    def cache_type(self) -> SettingThatFits:
         """The most precise of f16, q8_0 and q4_0 for keys and values with which the requested settings fit.
 
         None where a plan with a quantized cache needs llama.cpp's simulation, and llama.cpp is not asked or stops.
@@ -159,9 +159,9 @@ class Search:
         try:
             return self._most_precise(question)
         except (InvalidSettings, UnsupportedArchitecture, EngineRefused) as error:
-            return Answer(question, None, None, str(error).splitlines()[0])
+            return SettingThatFits(question, None, None, str(error).splitlines()[0])
 
-    def weights_type(self, weights: Mapping[str, PlanFor]) -> Answer:
+    def weights_type(self, weights: Mapping[str, PlanFor]) -> SettingThatFits:
         """The largest type of weights with which all layers fit on the card, with the requested n_ctx.
 
         weights  plans of the same model by the type of its weights, the largest first, each made once
@@ -178,13 +178,15 @@ class Search:
         try:
             best = largest_fitting(lambda n: plan(n).fits(self.usable_bytes) == "yes", len(weights))
         except (InvalidSettings, UnsupportedArchitecture) as error:
-            return Answer(question, None, None, str(error))
+            return SettingThatFits(question, None, None, str(error))
         if not best:
-            return Answer(question, None, None, f"Not even {smallest_first[0]}: {shortfall(1)}.")
+            return SettingThatFits(question, None, None, f"Not even {smallest_first[0]}: {shortfall(1)}.")
         why = "It is the largest type of the list."
         if best < len(weights):
             why = f"{smallest_first[best]} is too much: {shortfall(best + 1)}."
-        return Answer(question, smallest_first[best - 1], plan(best).margin(self.usable_bytes), why, whole, plan(best))
+        return SettingThatFits(
+            question, smallest_first[best - 1], plan(best).margin(self.usable_bytes), why, whole, plan(best)
+        )
 
     def with_cache(self, name: str) -> Settings | None:
         """The settings with this type of keys and values; None where flash attention is off and the type needs it."""
@@ -192,7 +194,7 @@ class Search:
             return None
         return self.settings.but(type_k=name, type_v=name)
 
-    def _most_precise(self, question: str) -> Answer:
+    def _most_precise(self, question: str) -> SettingThatFits:
         tried = [settings for name in CACHE_TYPES if (settings := self.with_cache(name))]
         why = "Keys and values fit at full 16 bits; nothing needs to be quantized."
         for settings in tried:
@@ -201,21 +203,21 @@ class Search:
             why = f"{settings.type_k} is too much: {self._shortfall_text(settings)}."
         smallest = tried[-1]
         hint = "" if len(tried) == len(CACHE_TYPES) else " Quantized values need flash attention."
-        return Answer(question, None, None, f"Not even {smallest.type_k}{self._too_much(smallest)}{hint}")
+        return SettingThatFits(question, None, None, f"Not even {smallest.type_k}{self._too_much(smallest)}{hint}")
 
-    def _answer(self, question: str, setting: str, value: int, step: int, most: int, least: int = 1) -> Answer:
+    def _answer(self, question: str, setting: str, value: int, step: int, most: int, least: int = 1) -> SettingThatFits:
         if value < least:
             first = self._with(setting, max(least, step) if setting == "n_ctx" else least)
             why = f"Not even {setting}={getattr(first, setting):,}{self._too_much(first)}"
-            return Answer(question, None, None, why + self._open_end(first, setting, step, most))
+            return SettingThatFits(question, None, None, why + self._open_end(first, setting, step, most))
         allows = setting == "n_ctx" and value >= most and self._allows_longer(value, step)
         why = self._why_the_longest(value) if allows else self._why_not_more(setting, value, step, most)
         return replace(self._found(question, value, why, self._with(setting, value)), memory_allows_more=allows)
 
-    def _found(self, question: str, value: int | str, why: str, settings: Settings) -> Answer:
+    def _found(self, question: str, value: int | str, why: str, settings: Settings) -> SettingThatFits:
         """An answer with settings that fit, and what they leave."""
         plan = self.plan(settings)
-        return Answer(question, value, plan.margin(self.usable_bytes), why, settings, plan)
+        return SettingThatFits(question, value, plan.margin(self.usable_bytes), why, settings, plan)
 
     def _with(self, setting: str, value: int) -> Settings:
         return self.with_layers(value) if setting == "n_gpu_layers" else self.settings.but(**{setting: value})

@@ -16,7 +16,7 @@ WEIGHT_TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 
 
 @dataclass(frozen=True)
-class Step:
+class SettingStep:
     """One setting changed by one step.
 
     setting           n_ctx, n_gpu_layers, n_cpu_moe, flash_attn, n_seq_max or n_ubatch; cache_type (type_k and type_v
@@ -38,7 +38,7 @@ class Step:
     fits: str
 
 
-def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) -> tuple[Step, ...]:
+def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) -> tuple[SettingStep, ...]:
     """Each step from the requested settings that is possible and changes the bytes in the fullest memory.
 
     other_weights  plans of the same model with other types of weights, by the type
@@ -59,7 +59,7 @@ def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) ->
                 plan.least_bytes(memory) - planned.most_bytes(memory),
                 plan.most_bytes(memory) - planned.least_bytes(memory),
             )
-            changed.append(Step(setting, value, settings, difference, *ends, plan.fits(search.usable_bytes)))
+            changed.append(SettingStep(setting, value, settings, difference, *ends, plan.fits(search.usable_bytes)))
     return tuple(changed)
 
 

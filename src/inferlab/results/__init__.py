@@ -5,8 +5,8 @@ All of it stands on bare Python, so that a page can read them in the browser.
 
 from __future__ import annotations
 
-from inferlab.results.compare import Comparison, compare
+from inferlab.results.compare import ResultPairs, compare
 from inferlab.results.reading import ResultFile, read_results
 from inferlab.results.result import Result
 
-__all__ = ["Comparison", "Result", "ResultFile", "compare", "read_results"]
+__all__ = ["Result", "ResultFile", "ResultPairs", "compare", "read_results"]

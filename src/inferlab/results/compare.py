@@ -42,7 +42,7 @@ MOST_INTERVALS = 100
 
 
 @dataclass(frozen=True)
-class Pair:
+class TestPair:
     """Two tests of the same workload; `ratio` is how many times as fast the second is.
 
     interval  95 %, as `statistics.ratio_interval` has it; without one `ratio` is that of the two rates
@@ -75,15 +75,15 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ResultPairs:
     """All pairs of two groups of tests, and the tests without a partner, each with the reason."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[TestPair, ...]
     alone: tuple[tuple[Result, str], ...]
 
-    def only(self, decode: bool) -> Comparison:
+    def only(self, decode: bool) -> ResultPairs:
         """The pairs that timed generated tokens alone, or all others: the two kinds are never put together."""
-        return Comparison(tuple(pair for pair in self.pairs if pair.first.is_decode is decode), ())
+        return ResultPairs(tuple(pair for pair in self.pairs if pair.first.is_decode is decode), ())
 
     @property
     def median_ratio(self) -> float:
@@ -91,7 +91,7 @@ class Comparison:
         return exp(median(log(pair.ratio) for pair in self.pairs))
 
     def n_decided(self, faster: int | None) -> int:
-        """Pairs of which `Pair.faster` says this."""
+        """Pairs of which `TestPair.faster` says this."""
         return sum(pair.faster == faster for pair in self.pairs)
 
     @property
@@ -120,7 +120,7 @@ def groups(results: Iterable[Result], by: str) -> list[list[Result]]:
     return [*grouped.values()]
 
 
-def compare(first: Sequence[Result], second: Sequence[Result]) -> Comparison:
+def compare(first: Sequence[Result], second: Sequence[Result]) -> ResultPairs:
     """Pairs of tests with the same model, type and tokens. Raises InvalidSettings if a group is empty.
 
     Where a group has several tests of one workload, those with equal settings are paired, one with one, and the others
@@ -135,7 +135,7 @@ def compare(first: Sequence[Result], second: Sequence[Result]) -> Comparison:
         matched += partners
         alone += rest
     pairs = tuple(_pair(*partners, n < MOST_INTERVALS) for n, partners in enumerate(matched))
-    return Comparison(pairs, tuple(alone))
+    return ResultPairs(pairs, tuple(alone))
 
 
 def _by_workload(results: Iterable[Result]) -> dict[Any, list[Result]]:
@@ -169,14 +169,14 @@ def _text(value: str | int | None) -> str:
     return f"{value:,}" if isinstance(value, int) else value or ""
 
 
-def _pair(first: Result, second: Result, with_interval: bool) -> Pair:
+def _pair(first: Result, second: Result, with_interval: bool) -> TestPair:
     lacking = _lacking(first, second, with_interval)
     if not lacking:
         ratio, interval = ratio_interval(first.samples, second.samples)
         if interval:
-            return Pair(first, second, ratio, interval)
+            return TestPair(first, second, ratio, interval)
         lacking = "too few repetitions for a 95\u00a0% interval"
-    return Pair(first, second, second.rate / first.rate, None, lacking)
+    return TestPair(first, second, second.rate / first.rate, None, lacking)
 
 
 def _lacking(first: Result, second: Result, with_interval: bool) -> str:

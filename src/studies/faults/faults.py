@@ -26,7 +26,7 @@ from inferlab.machine import physical_cores
 from inferlab.measurement import page_cache
 from inferlab.measurement.base import common_fields, with_context
 from inferlab.measurement.run import Run
-from inferlab.measurement.telemetry.sampler import Sampler
+from inferlab.measurement.telemetry.sampler import TelemetrySampler
 from inferlab.model.gguf import read_gguf
 from inferlab.prediction.diagnosis import agrees, diagnose
 from inferlab.settings import Settings
@@ -106,7 +106,7 @@ def _first_requests(path: Path, settings: Settings, n_prompt: int, n_gen: int) -
     """
     with closing(LlamaEngine()) as engine:
         engine.ready()
-        with Sampler(engine.pid, INTERVAL_SECONDS) as sampler:
+        with TelemetrySampler(engine.pid, INTERVAL_SECONDS) as sampler:
             called = time.perf_counter()
             opening = engine.open(path, with_context(settings, n_prompt, n_gen))
             prompt = engine.random_prompt(n_prompt)

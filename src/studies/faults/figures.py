@@ -9,7 +9,7 @@ from textwrap import wrap
 import plotly.graph_objects as go
 
 from inferlab.figures.style import BADGE_SHIFT, EDGE, RED, TEAL, badge_lines, badge_margin, blank
-from inferlab.prediction.diagnosis import Comparison
+from inferlab.prediction.diagnosis import RelativeSigns
 from inferlab.units import MIB
 
 NAME_COLUMNS = 14
@@ -25,7 +25,7 @@ SYMPTOMS = {
 }
 
 
-def symptoms(cases: Mapping[str, Comparison], badge: str) -> go.Figure:
+def symptoms(cases: Mapping[str, RelativeSigns], badge: str) -> go.Figure:
     """Table of the symptoms, one row for each case; the causes are not named."""
     rows = {name: [_value_text(case, sign) for sign in SYMPTOMS] for name, case in cases.items()}
     titles = [title for title, _ in SYMPTOMS.values()]
@@ -35,7 +35,7 @@ def symptoms(cases: Mapping[str, Comparison], badge: str) -> go.Figure:
     return _table(rows, titles, f"Signs of each case. {text}.", badge, EDGE)
 
 
-def _value_text(case: Comparison, sign: str) -> str:
+def _value_text(case: RelativeSigns, sign: str) -> str:
     value = getattr(case, sign)
     return "unknown" if value is None else SYMPTOMS[sign][1](value)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
-from inferlab.atlas.entries import LOOPBACK, PHASES, Entry, rate_errors, typical
+from inferlab.atlas.entries import LOOPBACK, PHASES, AtlasEntry, rate_errors, typical
 from inferlab.figures.style import DECODE, EDGE, LOG_DECADES, PREFILL, blank, line
 from inferlab.machine import HOST_DEVICE
 
@@ -16,7 +16,7 @@ SYMBOLS = {HOST_DEVICE: "circle", LOOPBACK: "diamond", CARD: "star"}
 Spot = tuple[str, str, float, float]
 
 
-def atlas_rates(entries: Sequence[Entry], badge: str | None = None) -> go.Figure:
+def atlas_rates(entries: Sequence[AtlasEntry], badge: str | None = None) -> go.Figure:
     """Measured against predicted tokens per second, by phase; the symbol says on which kind of device.
 
     Runs that were disturbed on purpose are left out.
@@ -43,7 +43,7 @@ def atlas_rates(entries: Sequence[Entry], badge: str | None = None) -> go.Figure
     return figure
 
 
-def _about(entry: Entry) -> str:
+def _about(entry: AtlasEntry) -> str:
     return f"{entry.machine}/{entry.record}: {entry.model}, {entry.type}, {entry.settings}, {entry.n_prompt} tokens"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from inferlab.atlas.entries import PHASES, Entry, RecordFile, memory_errors, typical
+from inferlab.atlas.entries import PHASES, AtlasEntry, RecordFile, memory_errors, typical
 from inferlab.machine import Machine
 from inferlab.prediction import validation
 from inferlab.units import MIB
@@ -24,7 +24,7 @@ def badge(known: Mapping[str, Machine]) -> str:
     )
 
 
-def numbers(entries: Sequence[Entry], files: Sequence[RecordFile]) -> dict[str, float | str]:
+def numbers(entries: Sequence[AtlasEntry], files: Sequence[RecordFile]) -> dict[str, float | str]:
     """The numbers of the page."""
     undisturbed = [entry for entry in entries if not entry.disturbed]
     return {
@@ -36,7 +36,7 @@ def numbers(entries: Sequence[Entry], files: Sequence[RecordFile]) -> dict[str, 
     }
 
 
-def _memory_numbers(undisturbed: Sequence[Entry]) -> dict[str, float | str]:
+def _memory_numbers(undisturbed: Sequence[AtlasEntry]) -> dict[str, float | str]:
     """Bytes planned and logged, where both are known."""
     both = [entry.memory for entry in undisturbed if entry.memory]
     exact, errors = [memory for memory in both if memory.predicted is not None], memory_errors(undisturbed)
@@ -54,7 +54,7 @@ def _memory_numbers(undisturbed: Sequence[Entry]) -> dict[str, float | str]:
     }
 
 
-def _rate_numbers(undisturbed: Sequence[Entry]) -> dict[str, float | str]:
+def _rate_numbers(undisturbed: Sequence[AtlasEntry]) -> dict[str, float | str]:
     """Errors of each phase's rate, and how many lie inside the band of their prediction."""
     values: dict[str, float | str] = {}
     for phase in PHASES:
@@ -68,9 +68,9 @@ def _rate_numbers(undisturbed: Sequence[Entry]) -> dict[str, float | str]:
     return values
 
 
-def repeated(undisturbed: Iterable[Entry]) -> list[list[Entry]]:
+def repeated(undisturbed: Iterable[AtlasEntry]) -> list[list[AtlasEntry]]:
     """Entries of one request that were measured more than once, with the same plan of memory."""
-    alike: dict[tuple, list[Entry]] = defaultdict(list)
+    alike: dict[tuple, list[AtlasEntry]] = defaultdict(list)
     for entry in undisturbed:
         if entry.memory:
             model = entry.model, entry.type
@@ -78,7 +78,7 @@ def repeated(undisturbed: Iterable[Entry]) -> list[list[Entry]]:
     return [several for several in alike.values() if len(several) > 1]
 
 
-def _repeated_numbers(undisturbed: Iterable[Entry]) -> dict[str, float | str]:
+def _repeated_numbers(undisturbed: Iterable[AtlasEntry]) -> dict[str, float | str]:
     twice = repeated(undisturbed)
     rates = [[entry.rates["decode"][0] for entry in several if "decode" in entry.rates] for several in twice]
     apart = [max(each) / min(each) - 1 for each, several in zip(rates, twice, strict=True) if len(each) == len(several)]

@@ -16,7 +16,7 @@ from inferlab.engine.protocol import Engine
 from inferlab.engine.session import default_engine
 from inferlab.measurement.base import with_context
 from inferlab.measurement.run import Run, measure
-from inferlab.measurement.telemetry.sampler import Sampler
+from inferlab.measurement.telemetry.sampler import TelemetrySampler
 from inferlab.measurement.telemetry.samples import Sample
 from inferlab.model.find import find_model
 from inferlab.records import load_all
@@ -104,7 +104,7 @@ def bursts(
     with engine.exclusive():
         engine.open(find_model(model), with_context(Settings(), 16, 16))
         prompt = engine.random_prompt(16)
-        with Sampler(engine.pid, INTERVAL_SECONDS) as sampler:
+        with TelemetrySampler(engine.pid, INTERVAL_SECONDS) as sampler:
             began = time.perf_counter()
             for number in range(n):
                 until = began + (number + busy_share) * every_seconds

@@ -11,7 +11,7 @@ from inferlab.errors import InvalidSettings
 from inferlab.machine import physical_cores
 from inferlab.measurement import page_cache
 from inferlab.model.find import tiny_model
-from inferlab.prediction.diagnosis import Comparison
+from inferlab.prediction.diagnosis import RelativeSigns
 from studies.faults import faults
 from studies.faults.faults import Severity
 
@@ -116,5 +116,5 @@ def test_a_baseline_agrees_with_the_run_before_it(monkeypatch, prefills, taken):
     assert faults.healthy_baseline("model.gguf", tries=4) == taken
 
 
-def ratio_of(prefill: float) -> Comparison:
-    return Comparison(disk_bytes=0, load=1, prefill=prefill, token=1, step=0, jitter=0, busy=1)
+def ratio_of(prefill: float) -> RelativeSigns:
+    return RelativeSigns(disk_bytes=0, load=1, prefill=prefill, token=1, step=0, jitter=0, busy=1)

@@ -2,11 +2,14 @@
 
 from collections import Counter
 
-from inferlab.prediction.diagnosis import Comparison
+from inferlab.prediction.diagnosis import RelativeSigns
 from inferlab.units import MIB
 from studies.faults import figures
 
-CASES = {"case 1": Comparison(0, 1.0, 1.1, 1.2, 0.0, 0.05, None), "case 2": Comparison(MIB, 3, 1, 2, 1.25, 0.5, 0.5)}
+CASES = {
+    "case 1": RelativeSigns(0, 1.0, 1.1, 1.2, 0.0, 0.05, None),
+    "case 2": RelativeSigns(MIB, 3, 1, 2, 1.25, 0.5, 0.5),
+}
 TABLE = {"one": Counter({"one": 2}), "other": Counter({"one": 1, "other": 1})}
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from inferlab.atlas.entries import Bytes, Entry, RecordFile, record_files
+from inferlab.atlas.entries import AtlasEntry, Bytes, RecordFile, record_files
 from inferlab.prediction.validation import Checked
 from studies.hardware_atlas import study
 from studies.hardware_atlas.study import MIB
@@ -33,7 +33,7 @@ def an_entry(measured=10 * MIB, predicted=10 * MIB, rate=20.0, **changes):
         "memory": Bytes(predicted, measured),
         "rates": checked,
     }
-    return Entry(**(facts | changes))
+    return AtlasEntry(**(facts | changes))
 
 
 def test_bytes_are_held_to_the_rounding_of_the_log():

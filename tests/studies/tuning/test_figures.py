@@ -4,7 +4,7 @@ import pytest
 from fakes import CARD, CPU_ONLY, made_run, scripted_pass
 
 from inferlab.measurement.sweep import Point, Sweep
-from inferlab.measurement.tune import Candidate, Pair, Tuning
+from inferlab.measurement.tune import Candidate, RequestPair, Tuning
 from inferlab.settings import Settings
 from studies.tuning import figures
 
@@ -15,7 +15,7 @@ GAPS = (0.080, 0.040, 0.030, 0.010)
 def tuned(**changes):
     rounds = ((Candidate({"n_threads": 2}, (1.0,)), Candidate({}, (2.0,)), Candidate({"n_ubatch": 64}, (), "refused")),)
     before = Settings(n_threads=4)
-    made = {"rounds": rounds, "pairs": (Pair(2.0, 1.0),) * 10, "after": before.but(n_threads=2)}
+    made = {"rounds": rounds, "pairs": (RequestPair(2.0, 1.0),) * 10, "after": before.but(n_threads=2)}
     names, workload = ("n_threads", "n_ubatch"), {"n_prompt": 256, "n_gen": 32}
     facts = {"model": CARD, "machine": CPU_ONLY, "settings": before, "date": "2026-01-31"}
     return Tuning(**facts, names=names, **workload, **(made | changes))
@@ -48,7 +48,7 @@ def test_pairs_are_ratios_with_the_interval_of_their_median():
     assert list(figure.data[0].y) == [2.0] * 10
     assert figure.layout.meta["alt"].startswith("Faster: with n_threads=2, 2.00 times as fast in 10 pairs")
     assert [note.text for note in figure.layout.annotations][-1].startswith("Faster: 2.00 times as fast in 10 pairs")
-    slower = figures.tuning_pairs(tuned(pairs=(Pair(1.0, 2.0),) * 9 + (Pair(1.0, 0.9),)))
+    slower = figures.tuning_pairs(tuned(pairs=(RequestPair(1.0, 2.0),) * 9 + (RequestPair(1.0, 0.9),)))
     assert [note.text for note in slower.layout.annotations][-1].startswith("Slower: 0.50 times as fast in 10 pairs")
 
 

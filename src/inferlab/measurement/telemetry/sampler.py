@@ -1,6 +1,6 @@
 """Telemetry: readings of NVML and of the operating system, taken while a model runs.
 
-`Sampler` takes one `Sample` each interval in a thread of the caller's process, not of the engine's.
+`TelemetrySampler` takes one `Sample` each interval in a thread of the caller's process, not of the engine's.
 A field that cannot be read is None, never 0, and `Sampling.missing` says why; no error here ends a measurement.
 
 Limits of the readings, whatever the interval:
@@ -29,7 +29,7 @@ from inferlab.measurement.telemetry.samples import (
 PATIENCE_SECONDS = 2.0
 
 
-class Sampler:
+class TelemetrySampler:
     """Takes samples of process `pid` and of the whole machine during a `with` block.
 
     The first sample is taken before the block begins, the last one after it, the others once per interval.
@@ -61,7 +61,7 @@ class Sampler:
             tuple(gpu.id for gpu in self._gpus.gpus),
         )
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> TelemetrySampler:
         self._host = host_reader(self.pid, self._missing)
         self._gpus = GpuReader()
         self._pcie = PcieReader(self._gpus, self.interval_seconds, self._ended)

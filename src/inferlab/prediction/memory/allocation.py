@@ -47,7 +47,7 @@ class Batch:
     flash_attn: bool
 
 
-class Buffer:
+class GrowingBuffer:
     """A buffer that grows as tensors are allocated; `size` is the highest end that one had."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Inputs:
 
 def buffer_bytes(batch: Batch, on_device: bool) -> int:
     """Bytes of the compute buffer of the host alone, or of the device that has the whole model and its cache."""
-    buffer, hidden_bytes = Buffer(), F32 * batch.n_embd * batch.n_tokens
+    buffer, hidden_bytes = GrowingBuffer(), F32 * batch.n_embd * batch.n_tokens
     if on_device:
         hidden = buffer.allocate(hidden_bytes)
         inputs = _inputs(buffer, batch)
@@ -108,14 +108,14 @@ def buffer_bytes(batch: Batch, on_device: bool) -> int:
     return buffer.size
 
 
-def _inputs(buffer: Buffer, batch: Batch) -> Inputs:
+def _inputs(buffer: GrowingBuffer, batch: Batch) -> Inputs:
     n, value_cells = batch.n_tokens, 1 if batch.flash_attn else batch.kv
     mask_type = F16 if batch.flash_attn else F32
     sizes = I32 * n, I64 * n, I64 * n * value_cells, mask_type * n * batch.n_cells, I32 * batch.n_outputs
     return Inputs(*map(buffer.allocate, sizes))
 
 
-def _block(buffer: Buffer, batch: Batch, hidden: Block, last: Inputs | None = None) -> Block:
+def _block(buffer: GrowingBuffer, batch: Batch, hidden: Block, last: Inputs | None = None) -> Block:
     """The hidden state after one block. The last one frees the inputs, and computes only the rows of the outputs."""
     attended = _attention(buffer, batch, last)
     n = batch.n_tokens
@@ -133,7 +133,7 @@ def _block(buffer: Buffer, batch: Batch, hidden: Block, last: Inputs | None = No
     return result
 
 
-def _attention(buffer: Buffer, batch: Batch, last: Inputs | None) -> Block:
+def _attention(buffer: GrowingBuffer, batch: Batch, last: Inputs | None) -> Block:
     def values(n_per_token: int) -> Block:
         return buffer.allocate(F32 * n_per_token * batch.n_tokens)
 
@@ -161,7 +161,7 @@ def _attention(buffer: Buffer, batch: Batch, last: Inputs | None) -> Block:
     return attended
 
 
-def _feed_forward(buffer: Buffer, batch: Batch, n: int) -> Block:
+def _feed_forward(buffer: GrowingBuffer, batch: Batch, n: int) -> Block:
     normed = buffer.allocate(F32 * batch.n_embd * n)
     gate, up = buffer.allocate(F32 * batch.n_ff * n), buffer.allocate(F32 * batch.n_ff * n)
     buffer.free(normed)
