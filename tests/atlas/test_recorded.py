@@ -20,19 +20,7 @@ from inferlab.units import MIB
 
 FILES = {path: json.loads(path.read_text(encoding="utf-8")) for path in shipped().values()}
 KINDS_HERE = sorted({data["record"] for data in FILES.values()})
-NO_MODEL = (
-    "attention timings",
-    "calibration",
-    "fits",
-    "link rates",
-    "matrix losses",
-    "pairs",
-    "repacking",
-    "several cards",
-    "speed point",
-    "sweep",
-    "type rates",
-)
+NO_MODEL = {kind for kind in kinds() if not issubclass(class_of(kind), Measurement)}
 """Kinds that are no `Measurement` of one model with one list of settings."""
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from fakes import made_load
 
+from inferlab.measurement.cold_start import PHASES
 from inferlab.measurement.memory import Residence
 from inferlab.units import MIB
 from studies.cold_start import figures, load_memory
@@ -45,20 +46,7 @@ def test_the_memory_of_a_process_is_read():
 def test_the_recorded_loads_have_the_order_that_claim_d39_names(recorded):
     """Mapping, then locking, then cache and compute buffers; without mapping, locking comes before reading."""
     mapped, read = recorded["mmap_mlock", "host"], recorded["mlock", "host"]
-    assert (
-        list(mapped.phases)
-        == list(read.phases)
-        == [
-            "check",
-            "header",
-            "vocabulary",
-            "tensor_list",
-            "map_and_buffers",
-            "weights",
-            "kv_cache",
-            "graph_reserve",
-        ]
-    )
+    assert list(mapped.phases) == list(read.phases) == list(PHASES[1:-1])
     assert mapped.phases_with_growth("locked_bytes")[-1] == "weights"
     assert read.phases_with_growth("locked_bytes") == ("map_and_buffers",)
 
