@@ -88,7 +88,7 @@ class Comparison:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Those of the interval; twice the ratio where there is none."""
+        """Those of the interval; where there is none, both are the ratio."""
         return self.interval or (self.ratio, self.ratio)
 
     @property
@@ -98,8 +98,10 @@ class Comparison:
 
     @property
     def range_text(self) -> str:
-        """`1.02 (0.99 to 1.05)`: ratio and interval."""
-        return "{:.3g} ({:.3g} to {:.3g})".format(self.ratio, *self.ends)
+        """`1.02 (0.99 to 1.05)`: ratio and interval; the ratio alone where there is none."""
+        if self.interval is None:
+            return f"{self.ratio:.3g}"
+        return "{:.3g} ({:.3g} to {:.3g})".format(self.ratio, *self.interval)
 
     @property
     def text(self) -> str:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from inferlab.records import save, studies
 
+MOST_LETTERS = 80
+
 
 class NotRepeatable(str):
     """Why a record cannot be measured again: the end of a sentence that begins with "not repeatable, because"."""
@@ -52,8 +54,20 @@ def call_text(recipe: Recipe) -> str:
     """A recipe as a line of Python, or its reason."""
     if isinstance(recipe, NotRepeatable):
         return f"not repeatable, because {recipe}"
-    words = [*map(repr, recipe.args), *(f"{name}={value!r}" for name, value in recipe.keywords.items())]
+    words = [*map(_word, recipe.args), *(f"{name}={_word(value)}" for name, value in recipe.keywords.items())]
     return f"{recipe.func.__name__}({', '.join(words)})"
+
+
+def _word(value: object) -> str:
+    """An argument as code; where that is long, what a list holds and how often: `[[16 HttpRequest]]`."""
+    text = repr(value)
+    if len(text) <= MOST_LETTERS:
+        return text
+    if not isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}(…)"
+    if isinstance(value[0], (list, tuple)):
+        return f"[{', '.join(map(_word, value))}]"
+    return f"[{len(value)} {type(value[0]).__name__}]"
 
 
 def main(recipes: Mapping[str, Recipe]) -> None:

@@ -1,4 +1,4 @@
-// What the pages of `handbook.pdf` and `handbook.epub` share: plain questions, answers at the end, links that lead on.
+// What the pages of `handbook.delivery.pdf` and `handbook.delivery.epub` share: plain questions, answers at the end, links that lead on.
 
 function make(parsed, name, className, ...children) {
   const made = parsed.createElement(name);

@@ -1,4 +1,4 @@
-// The article of one page as XHTML for `handbook.epub`: no script, no control, one drawing of each figure.
+// The article of one page as XHTML for `handbook.delivery.epub`: no script, no control, one drawing of each figure.
 ([path, html, paths]) => {
   const parsed = new DOMParser().parseFromString(html, "text/html");
   const article = parsed.querySelector("article.bd-article");

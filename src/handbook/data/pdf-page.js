@@ -1,4 +1,4 @@
-// Adds the article of one page to the page that `handbook.pdf` prints; the first takes the place of what stands there.
+// Adds the article of one page to the page that `handbook.delivery.pdf` prints; the first takes the place of what stands there.
 ([path, html, paths]) => {
   const parsed = new DOMParser().parseFromString(html, "text/html");
   const article = parsed.querySelector("article.bd-article");

@@ -1,4 +1,4 @@
-"""Exact sizes of a graph's nodes and of the tensors that the scheduler copies, inside the worker.
+"""Exact sizes of the tensors that the scheduler copies for a graph, inside the worker.
 
 The scheduler's own debug lines round sizes down to KiB or MiB (fmt_size, ggml-backend.cpp:987). So llama.cpp's
 callback for nodes (llama_context_params.cb_eval) reads each size exactly. It returns false, so no node is computed
@@ -30,17 +30,15 @@ class GraphWatch:
         return os.environ.get("GGML_SCHED_DEBUG") == "2"
 
     def clear(self) -> None:
-        self._nodes: list[int] = []
         self._copies: dict[str, int] = {}
 
     def sizes(self) -> dict[str, Any]:
-        """`node_bytes`, in the order of the graph, and `copy_bytes`, by the name of the copy."""
-        return {"node_bytes": self._nodes, "copy_bytes": self._copies}
+        """`copy_bytes`, by the name of the copy."""
+        return {"copy_bytes": self._copies}
 
     def _on_node(self, tensor: int, before: bool, _: Any) -> bool:
-        """Note a node's size and those of its copied sources; false means that nobody needs its values."""
+        """Note the sizes of a node's copied sources; false means that nobody needs its values."""
         if before:
-            self._nodes.append(self._n_bytes(tensor))
             sources = (ctypes.c_void_p * N_SOURCES).from_address(tensor + TENSOR_SOURCES)
             for source in filter(None, sources):
                 name = ctypes.string_at(source + TENSOR_NAME).decode("utf-8", errors="replace")

@@ -72,7 +72,8 @@ def link_bytes_of_prompt(
     engine.open(find_model(model), with_context(settings, n_prompt, 1))
     prompt = engine.random_prompt(n_prompt)
     _, *counts = (_loopback_bytes(engine, prompt, 1) for _ in range(3))
-    return min((count for count in counts if count is not None), default=None)
+    known = [count for count in counts if count is not None]
+    return min(known) if len(known) == len(counts) else None
 
 
 def full_context_response(model: str | Path | None, settings: Settings, engine: LlamaEngine | None = None) -> str:

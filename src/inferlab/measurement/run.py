@@ -271,8 +271,8 @@ def measure_in_turns(
 ) -> tuple[Run, ...]:
     """One `Run` for each of `choices`: a pass of each in turns, in every second round in reversed order.
 
-    Before each pass one of at most `warmup_tokens`
-    prompt tokens is run and not kept; `settled` is None.
+    Before each pass one of at most `warmup_tokens` prompt tokens is run and not kept; `settled` is None. Each pass
+    opens the model anew, but for the first one of a round: its settings are those of the pass before.
     Raises ModelError, InvalidSettings, EngineRefused or EngineCrashed.
     """
     n_prompt, n_gen, rounds = _checked_workload(n_prompt, n_gen, rounds)

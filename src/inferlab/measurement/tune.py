@@ -92,7 +92,7 @@ class Tuning(Measurement):
 
     @property
     def compared(self) -> Comparison:
-        """Seconds before over seconds after, pair by pair: above 1 the winner is faster; no ratio without pairs."""
+        """Seconds before over seconds after, pair by pair: above 1 the winner is faster. It needs a pair."""
         return compared((pair.after_seconds for pair in self.pairs), (pair.before_seconds for pair in self.pairs))
 
     @property
@@ -177,7 +177,7 @@ def tune(
     with engine.exclusive():
         machine = engine.machine()
         before = _with_threads(with_context(before, n_prompt, n_gen), machine)
-        grid = _grid(over, before, machine, header.n_layer or 0, n_prompt, lossy)
+        grid = _grid(over, before, machine, header.n_layer, n_prompt, lossy)
         timer = _RequestTimer(engine, path, before, n_prompt, n_gen, budget_seconds)
         with bar(100, f"tuning {header.name}", progress) as timer.reached:
             rounds, halved = _successive_halving(timer, candidates(grid, before))

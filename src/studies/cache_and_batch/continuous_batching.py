@@ -17,6 +17,7 @@ from pathlib import Path
 
 from inferlab.engine.protocol import Engine, Entry, entries_of
 from inferlab.engine.session import default_engine
+from inferlab.errors import InvalidSettings
 from inferlab.measurement.base import Measurement, common_fields, with_context
 from inferlab.measurement.queued import queued
 from inferlab.model.find import find_model
@@ -105,6 +106,8 @@ def schedule(
     continuous=False admits requests only when every slot is free: a batch takes as long as its longest answer.
     Raises InvalidSettings, ModelError, EngineRefused or EngineCrashed.
     """
+    if not requests or n_slots < 1 or min(min(request.n_prompt, request.n_gen) for request in requests) < 1:
+        raise InvalidSettings("There must be a slot and a request, each with a token of prompt and of answer at least.")
     engine, path = engine or default_engine(), find_model(model)
     longest = max(requests, key=lambda request: request.n_prompt + request.n_gen)
     with engine.exclusive():

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from inferlab.figures.style import EDGE, SERIES_COLOURS, blank, line, y_from_zero
 from inferlab.measurement.base import common_badge
+from inferlab.statistics import Comparison
 from studies.speculation.speculative import VerifyCost
 
 
@@ -34,6 +35,6 @@ def verification_costs(costs: Mapping[str, VerifyCost]) -> go.Figure:
 
 def _interval_bars(kernel: VerifyCost) -> dict:
     """Bars from the cost to the ends of its interval; none where there is no interval."""
-    costs = [kernel.compared(n) for n in sorted(kernel.seconds)]
+    costs = [Comparison(kernel.ratios(n)) for n in sorted(kernel.seconds)]
     above, below = zip(*((cost.ends[1] - cost.ratio, cost.ratio - cost.ends[0]) for cost in costs), strict=True)
     return {"array": above, "arrayminus": below}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple, Protocol
 
 from inferlab.engine.client import LlamaEngine
@@ -310,7 +311,7 @@ class VerifyCost(Measurement):
     seconds: dict[int, tuple[float, ...]]
 
     def cost(self, n_tokens: int) -> float:
-        """Time of a pass over n_tokens, in units of a pass over one token: the median of `compared`.
+        """Time of a pass over n_tokens, in units of a pass over one token: the median of `ratios`.
 
         Between measured sizes it lies on the straight line through them. Raises InvalidSettings beyond the largest.
         """
@@ -319,14 +320,14 @@ class VerifyCost(Measurement):
             known = f"{sizes[0]} to {sizes[-1]}"
             raise InvalidSettings(f"Passes over {n_tokens} tokens were not measured, only over {known}.")
         if n_tokens in self.seconds:
-            return self.compared(n_tokens).ratio
+            return median(self.ratios(n_tokens))
         below, above = max(n for n in sizes if n < n_tokens), min(n for n in sizes if n > n_tokens)
         share = (n_tokens - below) / (above - below)
         return (1 - share) * self.cost(below) + share * self.cost(above)
 
-    def compared(self, n_tokens: int) -> Comparison:
+    def ratios(self, n_tokens: int) -> tuple[float, ...]:
         """Time of a pass over n_tokens over that of a pass over one token, turn by turn."""
-        return compared(self.seconds[1], self.seconds[n_tokens])
+        return tuple(n / one for n, one in zip(self.seconds[n_tokens], self.seconds[1], strict=True))
 
     def speedup(self, acceptance: float, n_draft: int, draft_cost: float = 0.0) -> float:
         """Expected speed-up with n_draft proposals, each accepted with probability `acceptance`.

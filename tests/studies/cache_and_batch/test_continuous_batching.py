@@ -3,6 +3,7 @@
 import pytest
 from fakes import BatchEngine
 
+from inferlab.errors import InvalidSettings
 from inferlab.settings import Settings
 from studies.cache_and_batch.continuous_batching import Request, both_ways, requests, schedule
 
@@ -59,3 +60,10 @@ def test_llama_cpp_serves_by_both_methods(engine):
     static, continuous = (schedule(requests, n_slots=2, continuous=way, engine=engine) for way in (False, True))
     assert len(continuous.running) < len(static.running)
     assert [one.number for one in continuous.answered] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("asked", [([], 2), ([Request(2, 0)], 2), (CROWD, 0)])
+def test_an_empty_request_is_refused(asked):
+    """A request has a token of prompt and of answer, and there is a slot for it."""
+    with pytest.raises(InvalidSettings, match="at least"):
+        served(True, *asked)
