@@ -20,7 +20,8 @@ class Shown:
     def __init_subclass__(cls, **options: Any) -> None:
         """Give each class the short repr before @dataclass would write one of all its fields."""
         super().__init_subclass__(**options)
-        type.__setattr__(cls, "__repr__", Shown.__repr__)
+        if "__repr__" not in cls.__dict__:
+            type.__setattr__(cls, "__repr__", Shown.__repr__)
 
     @property
     def summary(self) -> tuple[str, Sequence[tuple[str, str]]]:

@@ -22,9 +22,10 @@ from inferlab.engine.process import WorkerProcess
 from inferlab.errors import EngineCrashed
 from inferlab.model.find import tiny_imatrix, tiny_model
 from inferlab.model.imatrix import read_imatrix
-from inferlab.prediction.fit import Answer, Fit
+from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.memory.verified import tried_text
+from inferlab.prediction.search import SettingThatFits
 from inferlab.units import GIB, MIB
 
 REQUEST = ["measure", str(tiny_model()), "--n-prompt", "8", "--n-gen", "3", "--repeats", "2"]
@@ -217,7 +218,7 @@ BOUND = made_plan(
     compute_range={"host": (0, 140 * MIB), "gpu0": (0, 881 * MIB - 1)},
     devices={"host": DeviceBytes(1023 * MIB, 288 * MIB, None, 128_000), "gpu0": DeviceBytes(5 * GIB, GIB, None, 0)},
 )
-OPEN = Answer("", None, None, "")
+OPEN = SettingThatFits("", None, None, "")
 
 
 def rows_of(plan, width=80) -> list[str]:

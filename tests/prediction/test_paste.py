@@ -12,18 +12,19 @@ from inferlab.errors import InvalidSettings
 from inferlab.options.lines import programs_for
 from inferlab.options.lines.base import is_default
 from inferlab.options.names import options, program_named, programs
-from inferlab.prediction.fit import Answer, Fit
+from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.paste import above_trained, lines_for
+from inferlab.prediction.search import SettingThatFits
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 
 ASKED = Settings(n_ctx=8192, type_k="q8_0", type_v="q8_0")
-NONE = Answer("the largest n_ctx with these layers", None, None, "Not even n_ctx=256: gpu0 is too small.")
-FEWER = Answer("the most layers with this n_ctx", 2, MIB, "", ASKED.but(n_gpu_layers=2))
-SHORTER = Answer("the largest n_ctx with these layers", 4096, MIB, "", ASKED.but(n_ctx=4096))
-ON_HOST = Answer("the most layers with this n_ctx", 0, MIB, "", ASKED.but(n_gpu_layers=0))
+NONE = SettingThatFits("the largest n_ctx with these layers", None, None, "Not even n_ctx=256: gpu0 is too small.")
+FEWER = SettingThatFits("the most layers with this n_ctx", 2, MIB, "", ASKED.but(n_gpu_layers=2))
+SHORTER = SettingThatFits("the largest n_ctx with these layers", 4096, MIB, "", ASKED.but(n_ctx=4096))
+ON_HOST = SettingThatFits("the most layers with this n_ctx", 0, MIB, "", ASKED.but(n_gpu_layers=0))
 
 
 def fitted(settings=ASKED, room=MIB * 100, layers=NONE, context=NONE, **changes) -> Fit:
@@ -262,7 +263,7 @@ def test_weights_that_are_too_large_for_all_devices_are_said():
 
 def test_a_smaller_cache_type_that_fits_is_said():
     """Beside the fewer layers; where nothing else fits, the lines have it."""
-    smaller = Answer("the KV cache type", "q4_0", MIB, "", ASKED.but(type_k="q4_0", type_v="q4_0"))
+    smaller = SettingThatFits("the KV cache type", "q4_0", MIB, "", ASKED.but(type_k="q4_0", type_v="q4_0"))
     beside = replace(fitted(room=MIB, layers=FEWER), cache_type=smaller)
     assert (
         lines_for(beside, "ollama")
@@ -320,8 +321,8 @@ def test_ram_of_fewer_layers_is_that_of_their_own_plan():
     assert "RAM was not compared: these lines need up to 2.50 GiB there, and a compute buffer." in pasted.notes
 
 
-EXPERTS = Answer("experts", 35, MIB, "", ASKED.but(n_cpu_moe=35))
-NO_ROOM = Answer("experts", None, MIB, "", ASKED.but(cpu_moe=True, n_gpu_layers=2))
+EXPERTS = SettingThatFits("experts", 35, MIB, "", ASKED.but(n_cpu_moe=35))
+NO_ROOM = SettingThatFits("experts", None, MIB, "", ASKED.but(cpu_moe=True, n_gpu_layers=2))
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ class LlamaEngine:
         return Step(reply["seconds"], tuple(reply["picks"]))
 
     def trace(self, prompt: Sequence[int]) -> list[dict[str, Any]]:
-        """The scheduler's debug lines and the sizes of its copies, of two passes: a prompt in one batch, then one token.
+        """The scheduler's debug lines and the sizes of its copies in two passes: a prompt in one batch, then one token.
 
         Each has lines and copy_bytes. Raises EngineRefused for an engine that was not started with GGML_SCHED_DEBUG=2.
         """

@@ -23,7 +23,7 @@ from inferlab.instruments.numbers_text import (
     varying,
 )
 from inferlab.instruments.views import element, paragraph, table
-from inferlab.results.compare import PARTS, ResultPairs, TestPair
+from inferlab.results.compare import PARTS, ResultPair, ResultPairs
 from inferlab.results.result import Result
 from inferlab.statistics import ratio_interval
 from inferlab.units import count_text, factor_text, rate_text
@@ -247,7 +247,7 @@ def _counted(comparison: ResultPairs, first: str, second: str) -> str:
     return f"Of {count_text(len(comparison.pairs), 'matched test')}: {told}.{sign}"
 
 
-def _pair(pair: TestPair, first: str, second: str) -> list[str]:
+def _pair(pair: ResultPair, first: str, second: str) -> list[str]:
     """A row of the table; factor and interval are those of the faster one, or of the second where none is."""
     turned = pair.faster == 1
     faster, slower = (first, second) if turned else (second, first)
@@ -264,7 +264,7 @@ def _pair(pair: TestPair, first: str, second: str) -> list[str]:
     ]
 
 
-def _differing_text(pair: TestPair) -> str:
+def _differing_text(pair: ResultPair) -> str:
     """Every difference by its name, with both values as long as there is space for them."""
     told, names = "", [*pair.differing]
     while names and len(told) < LONG:

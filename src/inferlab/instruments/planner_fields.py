@@ -121,7 +121,7 @@ SETTINGS = (
     Field("swa_full", "Sliding layers keep all tokens", switch=True, place=3),
     Field("offload_kqv", "Cache on card", "on", switch=True, place=2),
 )
-"""In the order of the command line. A new setting is one row."""
+"""In the order of the command line. A new setting is one row, where its switch there has the setting's name."""
 LABELS = {field.name: field.label for field in SETTINGS}
 
 

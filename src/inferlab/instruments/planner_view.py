@@ -188,7 +188,7 @@ def held_by(fit: Fit) -> list[MemoryUse]:
 
 def uncompared(fit: Fit) -> MemoryUse | None:
     """What the plan puts into RAM; None if the plan is compared with RAM."""
-    if any("host" in fit.plan.devices_in(name) for name in fit.usable_bytes):
+    if any(HOST_DEVICE in fit.plan.devices_in(name) for name in fit.usable_bytes):
         return None
     return _held(fit, HOST_DEVICE, (HOST_DEVICE,), None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
@@ -42,6 +42,10 @@ class KnownModel:
     n_swa: int = 0
     attention_layers: tuple[int, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in ("name", "source", "files", "metadata"))
+"""The dimensions that a shape may change."""
 
 
 @dataclass(frozen=True)

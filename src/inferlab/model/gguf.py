@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelNotFound, NotGGUF, UnsupportedArchitecture
-from inferlab.model.catalog import known_models
+from inferlab.model.catalog import CHANGEABLE, known_models
 from inferlab.model.ggml_types import TENSOR_TYPES, TYPE_IDS, TensorType
 from inferlab.shown import one_line
 from inferlab.units import bytes_text
@@ -91,6 +91,14 @@ class Shape:
     dimensions: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
+    def is_known(self) -> bool:
+        """Whether there can be such a shape: metadata of a file may hold anything."""
+        if not (isinstance(self.name, str) and isinstance(self.mix, str) and isinstance(self.dimensions, dict)):
+            return False
+        numbers = all(isinstance(value, int) for value in self.dimensions.values())
+        return numbers and self.dimensions.keys() <= {*CHANGEABLE, "head_dim"} and self.name in known_models()
+
+    @property
     def file_name(self) -> str:
         """`mistral-7b-Q4_K_M.gguf`; changed dimensions stand between name and mix."""
         changes = [f"{key}-{value}" for key, value in self.dimensions.items()]
@@ -116,7 +124,7 @@ class ModelCard:
     def shape(self) -> Shape | None:
         """The shape that was recorded, read from the name of its file, which is all that a record keeps of it."""
         names = "|".join(map(re.escape, sorted(known_models(), key=len, reverse=True)))
-        parts = re.fullmatch(rf"({names})((?:-n_\w+-\d+|-head_dim-\d+)*)-([A-Z\d_]+)\.gguf", self.file)
+        parts = re.fullmatch(rf"({names})((?:-n_\w+-\d+|-head_dim(?:_[kv])?-\d+)*)-([A-Z\d_]+)\.gguf", self.file)
         if not self.synthetic or not parts:
             return None
         return Shape(parts[1], parts[3], {key: int(n) for key, n in re.findall(r"-([a-z_]+)-(\d+)", parts[2])})
@@ -156,9 +164,9 @@ class Model:
         """The shape that this file has, by its metadata; None for a file of somebody's own."""
         try:
             shape = Shape(**json.loads(self.metadata[SHAPE_KEY]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             return None
-        return shape if self.synthetic and shape.name in known_models() else None
+        return shape if self.synthetic and shape.is_known else None
 
     def metadata_lines(self) -> list[str]:
         """Every entry of the metadata as `key = value`; an array only by its length."""

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from inferlab.errors import InvalidSettings, ModelError, NotEnoughDisk
 from inferlab.machine import Machine
 from inferlab.model import architectures, quant_mixes
-from inferlab.model.catalog import KnownModel, known_model, known_models
+from inferlab.model.catalog import CHANGEABLE, KnownModel, known_model, known_models
 from inferlab.model.find import cache_folder
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import (
@@ -39,7 +39,6 @@ from inferlab.progress import track
 from inferlab.units import bytes_text
 
 MIN_CACHE_MULTIPLE = 8
-CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in ("name", "source", "files", "metadata"))
 
 
 def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Model:

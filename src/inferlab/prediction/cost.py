@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from inferlab.errors import UnsupportedArchitecture
+from inferlab.model.architecture_table import architecture
 from inferlab.model.catalog import KnownModel
 from inferlab.model.dimensions import dimensions_of
 from inferlab.model.gguf import Model, Tensor
 from inferlab.model.repacking import LOOKED_UP
 from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
 from inferlab.prediction.memory.cache import n_ctx_of
+from inferlab.prediction.memory.recurrent import kv_heads
 from inferlab.settings import Settings
 
 PARTS = {
@@ -183,13 +185,20 @@ def _total(name: str, parts: Iterable[Part]) -> Part:
 
 
 def _attention_over_cells(model: Model, n_cells: int) -> Part:
-    """Scores (queries times keys) and mixing (scores times values) over `n_cells`, in every layer."""
+    """Scores (queries times keys) and mixing (scores times values) over `n_cells`, in every layer with attention."""
     n_bytes = n_cells * kv_cache_bytes_per_token(model)
-    size = dimensions_of(model)
-    operations = 2 * n_cells * size.n_layer * size.n_head * (size.head_dim_k + size.head_dim_v)
+    if model.n_head is None or model.head_dim_k is None or model.head_dim_v is None:
+        raise UnsupportedArchitecture(f"The header of {model.name} does not give its attention heads and their size.")
+    operations = 2 * n_cells * _n_attending(model) * model.n_head * (model.head_dim_k + model.head_dim_v)
     return Part(CACHE, 0, n_bytes, n_bytes, operations)
 
 
 def _named_bits(type: str) -> int:
     """The digits in a type's name: 16 for f16 and bf16, 8 for q8_0, 4 for q4_0 and iq4_nl."""
     return int(re.findall(r"\d+", type)[0])
+
+
+def _n_attending(model: Model) -> int:
+    """Layers with attention: all of them, but for a model whose other layers keep a recurrent state."""
+    heads = kv_heads(model) if architecture(model.architecture).state else None
+    return model.n_layer if heads is None else sum(map(bool, heads))

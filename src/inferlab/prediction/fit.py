@@ -18,6 +18,7 @@ from inferlab.machine import Machine
 from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model, Shape
 from inferlab.model.named import model_named
+from inferlab.model.quant_mixes import MIXES
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.free_memory import DEFAULT_BACKEND, Size, compared_with, free_bytes, machine_for, usable_bytes
 from inferlab.prediction.memory import MemoryPlan
@@ -132,7 +133,7 @@ def fit(
     experts = search.expert_layers() if has_experts(model) else None
     answers = search.largest_n_ctx(), search.most_layers(), search.cache_type(), experts
     types = _types_of_weights(model, plan_for) if with_steps else {}
-    neighbours = {type: types[type] for type in _neighbours(model) if type in types}
+    neighbours = {type: types[type] for type in _neighbours(model) if type in types} if types else {}
     each_step = steps(search, neighbours) if with_steps else ()
     largest = search.weights_type(types) if types else None
     return Fit(plan, free, reserve_bytes, *answers, each_step, largest)
@@ -161,4 +162,4 @@ def _plan_with(plan_for: Callable[..., MemoryPlan], made: Shape, type: str, sett
 
 
 def _neighbours(model: Model) -> tuple[str, ...]:
-    return neighbouring_types(model.shape.mix) if model.shape else ()
+    return neighbouring_types(model.shape.mix) if model.shape and model.shape.mix in MIXES else ()

@@ -50,7 +50,7 @@ def machine_for(
             raise InvalidSettings(f"backend={backend!r} is for a card that is not here. Give its vram, or unified.")
         return machine or _this_machine()
     name, sizes = ("unified", unified) if vram is None else ("vram", vram)
-    sizes = [sizes] if isinstance(sizes, Size) else sizes or ()
+    sizes = [sizes] if isinstance(sizes, (int, float, str)) else sizes or ()
     n_bytes = [_card_bytes(size, name) for size in sizes]
     if not n_bytes:
         raise InvalidSettings(f"vram={vram!r} leaves no card to plan for. Give its bytes, or a text such as '8GiB'.")
@@ -70,7 +70,7 @@ def free_bytes(machine: Machine, gpus: Sequence[Device], unified: Size | None = 
     """Free bytes by the device names of a plan: each of its devices, `gpus` in its order, and the host where known.
 
     With `unified` there is one memory, `SHARED`. An RPC device has its limit of this session, else the bytes that it
-    reports, else None. Raises InvalidSettings for RPC servers beside unified memory, which they are not part of.
+    reports, else None. Raises InvalidSettings for RPC devices in use beside unified memory: they are no part of it.
     """
     if unified is not None:
         if any(device.backend == "RPC" for device in gpus):
@@ -89,7 +89,7 @@ def usable_bytes(free: MemoryBytes, reserve_bytes: int) -> dict[str, int | None]
 
 
 def compared_with(free: MemoryBytes, reserve_bytes: int) -> str:
-    """Free memory of each memory and the reserve, in a sentence."""
+    """What is free in each memory, and the reserve, in a sentence."""
     texts = ", ".join(f"{memory} {bytes_text(n)} free" for memory, n in free.items())
     return f"{texts}, of which {bytes_text(reserve_bytes)} stay in reserve"
 

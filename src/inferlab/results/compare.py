@@ -42,7 +42,7 @@ MOST_INTERVALS = 100
 
 
 @dataclass(frozen=True)
-class TestPair:
+class ResultPair:
     """Two tests of the same workload; `ratio` is how many times as fast the second is.
 
     interval  95 %, as `statistics.ratio_interval` has it; without one `ratio` is that of the two rates
@@ -78,7 +78,7 @@ class TestPair:
 class ResultPairs:
     """All pairs of two groups of tests, and the tests without a partner, each with the reason."""
 
-    pairs: tuple[TestPair, ...]
+    pairs: tuple[ResultPair, ...]
     alone: tuple[tuple[Result, str], ...]
 
     def only(self, decode: bool) -> ResultPairs:
@@ -91,7 +91,7 @@ class ResultPairs:
         return exp(median(log(pair.ratio) for pair in self.pairs))
 
     def n_decided(self, faster: int | None) -> int:
-        """Pairs of which `TestPair.faster` says this."""
+        """Pairs of which `ResultPair.faster` says this."""
         return sum(pair.faster == faster for pair in self.pairs)
 
     @property
@@ -169,14 +169,14 @@ def _text(value: str | int | None) -> str:
     return f"{value:,}" if isinstance(value, int) else value or ""
 
 
-def _pair(first: Result, second: Result, with_interval: bool) -> TestPair:
+def _pair(first: Result, second: Result, with_interval: bool) -> ResultPair:
     lacking = _lacking(first, second, with_interval)
     if not lacking:
         ratio, interval = ratio_interval(first.samples, second.samples)
         if interval:
-            return TestPair(first, second, ratio, interval)
+            return ResultPair(first, second, ratio, interval)
         lacking = "too few repetitions for a 95\u00a0% interval"
-    return TestPair(first, second, second.rate / first.rate, None, lacking)
+    return ResultPair(first, second, second.rate / first.rate, None, lacking)
 
 
 def _lacking(first: Result, second: Result, with_interval: bool) -> str:

@@ -49,7 +49,7 @@ class PipelineLab(OneButtonLab):
         from inferlab.model.find import find_model
         from inferlab.model.gguf import read_gguf
 
-        layers = (read_gguf(find_model(self.model)).n_layer or 0) + 1
+        layers = (read_gguf(find_model(self.model)).n_layer) + 1
         return slider("n_gpu_layers", layers, 0, layers, 1)
 
     @property

@@ -35,7 +35,7 @@ SUMS_NOTE = (
 
 
 def closed_form(request: MemoryRequest) -> MemoryPlan:
-    """The plan by formulas. Raises UnsupportedArchitecture where not `request.has_closed_form`."""
+    """The plan by formulas, of a request that `has_closed_form`. Raises UnsupportedArchitecture without a formula."""
     compute = compute_bytes(request.model, request.settings, request.n_outputs, bool(request.gpus))
     if compute is None or request.cache_bytes is None:
         raise UnsupportedArchitecture(f"No closed form is exact for {request.model.name} with these settings.")

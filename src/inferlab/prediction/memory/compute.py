@@ -100,6 +100,12 @@ def feed_forward_width(model: Model) -> int:
     return used * (3 * n_ff + model.n_embd) + 3 * (model.number("expert_count") or 0)
 
 
+def feed_forward_is_known(model: Model) -> bool:
+    """Whether the header of a model with experts has their width, or that of the layers without."""
+    used = model.number("expert_used_count")
+    return not used or bool(model.number("expert_feed_forward_length") or model.n_ff)
+
+
 def head_bytes(model: Model, n_outputs: int) -> int:
     """Bytes of the last stage: the logits of every output, and the vectors that they are computed from."""
     return (n_vocab(model) + model.n_embd) * n_outputs * F32
@@ -170,7 +176,12 @@ def _most_with_states(model: Model, settings: Settings, n_outputs: int, on_devic
     """Room for all stages of a model with recurrent states at once; None where its header lacks a dimension."""
     heads = kv_heads(model)
     mixer = _mixer_bytes(model, settings)
-    if mixer is None or heads is None or not {settings.type_k, settings.type_v} <= BOUNDED_CACHES:
+    if (
+        mixer is None
+        or heads is None
+        or not feed_forward_is_known(model)
+        or not {settings.type_k, settings.type_v} <= BOUNDED_CACHES
+    ):
         return None
     tokens, d, head_dim = tokens_reserved(settings), model.n_embd, model.head_dim_k or 0
     row, n_head, kv = F32 * tokens, model.n_head or 0, max(heads) * head_dim

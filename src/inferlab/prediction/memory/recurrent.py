@@ -31,16 +31,18 @@ def kv_heads(model: Model | KnownModel) -> tuple[int, ...] | None:
     state = architecture(model.architecture).state
     if state == EVERY_LAYER:
         return (0,) * model.n_layer
+    if state == BUT_EVERY_NTH:
+        return _every_nth(model)
     if isinstance(model, Model):
-        return _every_nth(model) if state == BUT_EVERY_NTH else model.per_layer("attention.head_count_kv")
+        return model.per_layer("attention.head_count_kv")
     listed = model.attention_layers if state == WITHOUT_HEADS else range(model.n_layer)
     return tuple(model.n_head_kv * (i in listed) for i in range(model.n_layer))
 
 
-def _every_nth(model: Model) -> tuple[int, ...] | None:
+def _every_nth(model: Model | KnownModel) -> tuple[int, ...] | None:
     """Heads in every n-th layer (qwen35.cpp:18-26); None for a list of layers of the file's own."""
     n, known = model.n_head_kv, architecture(model.architecture)
-    period = model.number("full_attention_interval", known.attention_every)
+    period = _number(model, "full_attention_interval") or known.attention_every
     if not period or n is None or f"{model.architecture}.attention.recurrent_layers" in model.metadata:
         return None
     return tuple(n * ((i + 1) % period == 0) for i in range(model.n_layer))
