@@ -256,7 +256,7 @@ class LlamaEngine:
         self._request("set_reference")
 
     def compare(self, tokens: Sequence[int], first: int = 1) -> dict[str, list[Any]]:
-        """The open model and the reference on tokens[first:]: the columns of engine.logits.Compared."""
+        """The open model and the reference on tokens[first:]: the columns of engine.logits.ComparedLosses."""
         return self._request("compare", tokens=list(tokens), first=first)
 
     def free_reference(self) -> None:
