@@ -306,7 +306,19 @@ def test_a_shape_knows_what_it_was_made_of(cache, tmp_path, path, header_only):
     assert lab.shape(changed, "Q4_0").shape == Shape("mistral-7b", "Q4_0", {"n_layer": 2})
 
 
-@pytest.mark.parametrize("said", ["{", "[]", '{"name": "mistral-7b"}', '{"name": "unheard-of", "mix": "Q4_0"}', 7])
+NO_SHAPES = (
+    "{",
+    "[" * 100_000,
+    '{"name": "mistral-7b"}',
+    '{"name": "unheard-of", "mix": "Q4_0"}',
+    '{"name": ["mistral-7b"], "mix": "Q4_0"}',
+    '{"name": "mistral-7b", "mix": "Q4_0", "dimensions": 5}',
+    '{"name": "mistral-7b", "mix": "Q4_0", "dimensions": {"mix": 5}}',
+    7,
+)
+
+
+@pytest.mark.parametrize("said", NO_SHAPES)
 def test_metadata_that_name_no_shape_are_none(said):
     """A file of somebody's own, or of a library with more models, is no known shape."""
     model = lab.shape("mistral-7b")

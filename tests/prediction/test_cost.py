@@ -67,6 +67,14 @@ def made(tensors, **metadata):
     return Model(Path("made.gguf"), 0, 3, told, halves)
 
 
+@pytest.mark.parametrize(("name", "attending"), [("granite-4.0-h-350m", 4), ("lfm2-350m", 6), ("llama-3.2-1b", 16)])
+def test_only_layers_with_attention_compute_over_the_cells(name, attending):
+    """Layers that keep a recurrent state have no cells."""
+    model = lab.shape(name)
+    computed = {part.name: part.operations for part in cost.parts(model, 100)}[cost.CACHE]
+    assert computed == 2 * 100 * attending * model.n_head * (model.head_dim_k + model.head_dim_v)
+
+
 def test_of_an_embedding_table_one_row_is_read():
     """Where the output layer has its own matrix, the table costs a row and no operation; tied, it is that matrix."""
     table, head = ("token_embd.weight", (64, 1000)), ("output.weight", (64, 1000))

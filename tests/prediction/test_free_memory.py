@@ -43,6 +43,7 @@ def test_a_model_in_unified_memory_is_compared_with_its_sum():
     total = sum(held.total_bytes for held in fitted.plan.devices.values())
     assert (fitted.free_bytes, fitted.fits) == ({SHARED: 8 * GIB}, "yes")
     assert fitted.margin_bytes == 7 * GIB - total
+    assert lab.fit("llama-3.2-1b", unified=8.0 * GIB, backend="metal", simulate=False).free_bytes == fitted.free_bytes
     too_small = lab.fit("llama-3.2-1b", unified="1700MiB", simulate=False)
     assert (too_small.fits, too_small.most_layers.value) == ("no", None)
     assert "share one memory" in too_small.most_layers.reason
