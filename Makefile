@@ -127,7 +127,7 @@ diagrams: node_modules/.with-dev  ## render book/diagrams/*.mmd again after an e
 	$(BIN)/python -m handbook.directives.diagrams render
 
 clean:  ## remove what was built; what was installed stays (.venv, node_modules, .tools)
-	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+	rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 # The stamp names the backend: another name builds llama.cpp again, another pin installs only what changed.
 $(PYTHON_READY): requirements.txt pyproject.toml
