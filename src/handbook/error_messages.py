@@ -1,31 +1,15 @@
-"""Rows of the page on error messages, from data/facts/log_findings.toml: the message, what it means, what to do.
-
-The groups name rules, so that the page has an order.
-"""
+"""Rows of the page on error messages, from data/log_findings/: the message, what it means, what to do."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+from inferlab.log_reader.rules import GROUPS as TABLES
 from inferlab.log_reader.rules import Rule, fix_for, rules
 
-GROUPS = {
-    "file": (
-        *("html-page", "lfs-pointer", "not-gguf", "incomplete-file", "unknown-architecture"),
-        "unknown-pre-tokenizer",
-    ),
-    "memory": ("out-of-memory", "too-little-ram", "fit-failed", "mlock-failed"),
-    "device": (
-        *("driver-too-old", "no-kernel-image", "cuda-not-started", "gpu-lost", "illegal-instruction"),
-        *("flash-attention-unsupported", "cache-types-without-kernel", "no-nccl", "rpc-version"),
-    ),
-    "request": (
-        *("quantized-values", "pool-exceeded", "batch-too-small", "port-taken", "decode-failed", "input-truncated"),
-        *("context-shift", "beyond-training", "full-reprocessing", "prompt-not-kept", "chat-template", "no-free-cells"),
-        "draft-refused",
-    ),
-}
+GROUPS = {group: [rule.id for rule in rules().values() if rule.any and rule.group == group] for group in TABLES}
+"""The rules with a message by their tables."""
 HEADS = ("message", "what it means", "what to do")
 READ_FROM_THE_LOG = re.compile(r"\{\w+\}")
 """A part of a sentence that the log reader takes from the line."""

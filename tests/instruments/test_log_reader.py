@@ -11,12 +11,12 @@ from bs4 import BeautifulSoup
 from written_logs import LOGS
 
 from inferlab.errors import InferlabError
-from inferlab.facts import read_table
 from inferlab.instruments import answered
 from inferlab.instruments.dropped import DroppedFiles
 from inferlab.instruments.log_reader import DEFAULTS, answer, example_log
 from inferlab.instruments.views import html_of
 from inferlab.log_reader import explain
+from inferlab.log_reader.rules import rules
 
 NO_FILES = DroppedFiles(Path("none"))
 RUNS = Path(__file__).parents[1] / "data" / "logs"
@@ -114,7 +114,7 @@ def test_an_empty_file_and_a_model_are_called_so(text, said):
 
 def test_addresses_of_pages_are_relative_to_the_log_readers_own():
     """A page beside it, and one in another folder of the book."""
-    pages = {entry["page"] for entry in read_table("log_findings").values() if "page" in entry}
+    pages = {rule.page for rule in rules().values() if rule.page}
     assert {page.partition("/")[0] for page in pages} == {"book"}
     assert shown(TEXTS["server-some-layers"]).a["href"] == "./why-is-it-slow.html#slow-gpu-idle"
 

@@ -2,7 +2,7 @@
 
     explain("server.log")      # a file, or the text of a log
 
-Facts come from the lines of the last load. Findings follow the table data/facts/log_findings.toml. Nothing is guessed:
+Facts come from the lines of the last load. Findings follow the tables data/log_findings/*.toml. Nothing is guessed:
 what a log does not say is None, and named in `unknown`.
 """
 

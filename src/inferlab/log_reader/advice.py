@@ -1,6 +1,6 @@
 """What a log shows as done already, so that no fix advises it again.
 
-A sentence of data/facts/log_findings.toml that begins with `[unless one slot, headroom]` is left out where either is
+A sentence of data/log_findings/*.toml that begins with `[unless one slot, headroom]` is left out where either is
 so.
 """
 

@@ -1,4 +1,4 @@
-"""The table of findings: what is looked for in a log, what it means, and the fix in each program's own words."""
+"""The tables of findings: what is looked for in a log, what it means, and the fix in each program's own words."""
 
 from __future__ import annotations
 
@@ -21,17 +21,39 @@ TWICE = re.compile(r"(`[^`]+`), \1")
 """Two settings that are one in a program, such as the types of keys and values in Ollama."""
 
 
+GROUPS = ("file", "memory", "device", "request", "crash")
+"""The tables of data/log_findings/, what matters most first; a page shows their messages by these groups."""
+
+
 @dataclass(frozen=True)
 class Rule:
-    """One entry of data/facts/log_findings.toml; its fields are explained there."""
+    """One entry of data/log_findings/*.toml.
+
+    group     the table in which it stands
+    severity  fault: it failed; slow: it costs speed; note: worth knowing
+    fatal     the load or the program ended by it, so that no advice on speed stands beside it
+    any       strings that only this message has; the first that the last run contains is found, with its line
+    pattern   read in that line; its named groups fill {braces} in `what`
+    when      a function of log_reader/conditions/ in place of `any`
+    unless    rules whose findings make this one needless; "fault": any other rule by which something failed
+    what      what it means
+    fix       what to do; <name> becomes the program's name for a setting of options.toml, and a sentence whose
+              setting the program lacks is left out; so is one that begins with [unless …] where the log shows that
+              (log_reader/advice.py). fix_python, fix_ollama, fix_lmstudio replace it for one program
+    page      a document and a label in it; "" where the book does not treat the matter
+    source    where the message is written: a file and line of the pinned llama.cpp (0c1e57098) or llama-cpp-python
+              (0.3.36), a file of Ollama (v0.33), or a public thread
+    """
 
     id: str
+    group: str
     severity: str
     what: str
     fix: tuple[str, ...]
     fixes: dict[str, tuple[str, ...]]
     page: str
     source: tuple[str, ...]
+    fatal: bool = False
     any: tuple[str, ...] = ()
     pattern: str = ""
     when: str = ""
@@ -40,21 +62,25 @@ class Rule:
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Every rule by its name, in the order of the table."""
-    return {name: _rule(name, entry) for name, entry in read_table("log_findings").items()}
+    """Every rule by its name, in the order of the tables."""
+    tables = {group: read_table(group, folder="log_findings") for group in GROUPS}
+    return {name: _rule(name, group, entry) for group, table in tables.items() for name, entry in table.items()}
 
 
-def _rule(name: str, entry: dict) -> Rule:
+def _rule(name: str, group: str, entry: dict) -> Rule:
     words = {key: entry.get(key, "") for key in ("page", "pattern", "when")}
     lists: dict[str, Any] = {key: tuple(entry.get(key, ())) for key in ("any", "unless", "fix", "source")}
     fixes = {key.removeprefix("fix_"): tuple(value) for key, value in entry.items() if key.startswith("fix_")}
-    return Rule(name, entry["severity"], entry["what"], fixes=fixes, **lists, **words)
+    fatal = entry.get("fatal", False)
+    return Rule(name, group, entry["severity"], entry["what"], fixes=fixes, fatal=fatal, **lists, **words)
 
 
 def findings_in(seen: Observed) -> tuple[LogFinding, ...]:
     """What the rules find in a log, what matters most first."""
     shown = {name: lines for name, rule in rules().items() if (lines := _match(rule, seen))}
     kept = [rules()[name] for name in shown if not set(rules()[name].unless) & (set(shown) | _faults(shown, name))]
+    if any(rule.fatal for rule in kept):
+        kept = [rule for rule in kept if rule.severity != "slow"]
     kept.sort(key=lambda rule: SEVERITIES.index(rule.severity))
     return tuple(_finding(rule, shown[rule.id], seen) for rule in kept)
 
