@@ -52,6 +52,20 @@ SEEDS = (
     as_bytes(on_card(), "jsonl"),
     as_bytes(on_card(), "csv"),
     (RECORDS / "llama-3.2-1b-Q4_K_M.json").read_bytes(),
+    b"""ggml_cuda_init: found 1 CUDA devices:
+  Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes
+| model | size | params | backend | ngl | fa | test | t/s |
+| ---- | ---: | ---: | ---- | --: | -: | ---: | ---: |
+| llama 8B Q4_K - Medium | 4.58 GiB | 8.03 B | CUDA | 99 | 1 | pp512 | 4000.10 \xc2\xb1 10.00 |
+| llama 8B Q4_K - Medium | 4.58 GiB | 8.03 B | CUDA | 99 | 1 | tg128 @ d512 | 120.50 \xc2\xb1 0.10 |
+
+build: 1a2b3c4 (7001)
+
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|   512 |    128 |    2 |   1280 |    0.200 |  5120.00 |    1.600 |   160.00 |    1.800 |   711.11 |
+INSERT INTO llama_bench (model_type, n_prompt, n_gen, avg_ts) VALUES ('a B F16', '0', '9', '1.5');
+""",
 )
 
 

@@ -113,6 +113,7 @@ def a_queue_in_a_file(folder, monkeypatch):
 RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
+    "UnsupportedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF\x00\x00\x00\x03")),
     "DamagedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF")),
     "HeaderIncomplete": lambda folder, _: a_beginning(folder),
     "UnsupportedArchitecture": lambda *_: a_shape_of_no_known_layout(),

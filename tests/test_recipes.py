@@ -71,7 +71,7 @@ source = ["src/llama-context.cpp:328"]
 
 def test_a_finding_is_one_entry(copy):
     """A log with its message has the finding, with the setting under a program's name; no other log has it."""
-    copy.append("src/inferlab/data/log_findings/request.toml", FINDING)
+    copy.append("inferlab/data/log_findings/request.toml", FINDING)
     printed = copy.python(
         "-c",
         "from inferlab.instruments.log_reader import example_log\n"

@@ -291,7 +291,7 @@ LOGS = {
         + HEALTHY
         + READY
         + "slot print_timing: id  0 | task 0 | draft acceptance rate = 0.81000 (  243 accepted /   300 generated)\n",
-        [],
+        ["draft-to-measure"],
     ),
     "draft of another vocabulary": (
         SERVER + HEALTHY + "srv    load_model: failed to initialize speculative decoding context: draft model vocab "

@@ -11,7 +11,7 @@ from inferlab.log_reader.rules import Rule, fix_for, rules
 GROUPS = {group: [rule.id for rule in rules().values() if rule.any and rule.group == group] for group in TABLES}
 """The rules with a message by their tables."""
 HEADS = ("message", "what it means", "what to do")
-READ_FROM_THE_LOG = re.compile(r"\{\w+\}")
+READ_FROM_THE_LOG = re.compile(r"\{\w+(?::[^{}]{0,10})?\}")
 """A part of a sentence that the log reader takes from the line."""
 
 

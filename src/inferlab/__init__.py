@@ -16,6 +16,7 @@ _MODULE_OF = {
     "check_machine": "doctor",
     "cold_start": "measurement.cold_start",
     "compare": "prediction.compare",
+    "derive_memory": "results.log_memory",
     "detokenize": "engine.tokenizer",
     "diagnose": "prediction.diagnosis",
     "explain": "log_reader",

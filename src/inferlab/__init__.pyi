@@ -30,6 +30,7 @@ from inferlab.prediction.predict import predict_memory as predict_memory
 from inferlab.prediction.predict import predict_speed as predict_speed
 from inferlab.records import load as load
 from inferlab.records import save as save
+from inferlab.results.log_memory import derive_memory as derive_memory
 from inferlab.settings import Settings as Settings
 
 __version__: str

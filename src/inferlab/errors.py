@@ -4,6 +4,7 @@
     ├── ModelError
     │   ├── ModelNotFound       no such file, or not a file
     │   ├── NotGGUF             a file, but of another kind
+    │   ├── UnsupportedGGUF     a whole GGUF that is no language model, or in a form that llama.cpp does not read
     │   └── DamagedGGUF         a GGUF whose header cannot be trusted
     │       └── HeaderIncomplete    a beginning of a GGUF that ends inside its header
     ├── UnsupportedArchitecture a formula that does not hold for this model; never a guess
@@ -47,6 +48,10 @@ class ModelNotFound(ModelError):
 
 class NotGGUF(ModelError):
     """The file is not a GGUF."""
+
+
+class UnsupportedGGUF(ModelError):
+    """A whole GGUF that is no language model, or is in a form that this library does not read."""
 
 
 class DamagedGGUF(ModelError):

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from inferlab import cli
 from inferlab.cli.measure import print_table
+from inferlab.cli.options import settings_from
 from inferlab.cli.plan import plan_table
 from inferlab.engine import client, dry_run
 from inferlab.engine.process import WorkerProcess
@@ -83,6 +84,29 @@ def test_options_are_settings(scripted, capsys):
     printed_json(capsys, [*REQUEST, "--devices", "none"], scripted)
     shared = [(asked.devices, asked.tensor_split) for asked in scripted.opened[1:]]
     assert shared == [(("CUDA0", "CUDA1"), (3.0, 1.0)), ((), None)]
+
+
+def test_llama_cpps_own_flags_are_taken():
+    """`inferlab explain` advises them, and people have them in their lines: each means what it means there."""
+    theirs = (
+        "-c 512 -ngl all -ncmoe 3 -b 1024 -ub 256 -np 2 -fa 1 -ctk q8_0 -ctv q4_0 -ts 3/1 -sm none -mg 1 -nkvo -nr "
+        "-kvu -dev CUDA0 -ot exps=CPU"
+    )
+    ours = (
+        "--n-ctx 512 --n-gpu-layers -1 --n-cpu-moe 3 --n-batch 1024 --n-ubatch 256 --n-seq-max 2 --flash-attn on "
+        "--type-k q8_0 --type-v q4_0 --tensor-split 3,1 --split-mode none --main-gpu 1 --no-offload-kqv --no-repack "
+        "--kv-unified --devices CUDA0 --override-tensor exps=CPU"
+    )
+    long = (
+        "--ctx-size 512 --gpu-layers -1 --n-cpu-moe 3 --batch-size 1024 --ubatch-size 256 --parallel 2 --flash-attn on "
+        "--cache-type-k q8_0 --cache-type-v q4_0 --tensor-split 3,1 --split-mode none --main-gpu 1 --no-kv-offload "
+        "--no-repack --kv-unified --device CUDA0 --override-tensor exps=CPU"
+    )
+    asked = [cli.parser("plan").parse_args(["plan", "tiny", *line.split()]) for line in (theirs, ours, long)]
+    settings = [settings_from(options) for options in asked]
+    assert settings[0] == settings[1] == settings[2]
+    assert settings[0].n_ubatch == 256
+    assert cli.parser("measure").parse_args(["measure", "tiny", "-t", "3"]).n_threads == 3
 
 
 @pytest.mark.engine

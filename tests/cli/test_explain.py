@@ -32,7 +32,7 @@ def test_a_finding_is_printed_with_its_line_and_its_fix(no_engine, capsys):
     assert "fault: A request of 362 tokens is longer than the context of 256" in out
     number = next(i for i, line in enumerate(SLOTS.read_text().split("\n"), 1) if "exceeds the available" in line)
     assert f"line {number}: " in out
-    assert "- Ask for a longer context (`-c`), if it fits." in out
+    assert "- Ask for a longer context (`-c`), up to what the model was trained for, if it fits." in out
     assert "book/it-does-not-fit.md" in out
     assert "CPU_Mapped" in out
 
@@ -62,9 +62,10 @@ def test_a_second_model_and_shared_cells_are_said(no_engine, capsys):
 
 
 def test_json_is_the_report(no_engine, capsys):
-    """`--json` prints what `lab.explain(...).to_dict()` has."""
+    """`--json` prints what `lab.explain(...).to_dict()` has, and the load planned again."""
     assert cli.main(["explain", str(SLOTS), "--json"], no_engine) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(lab.explain(SLOTS).to_dict()))
+    expected = lab.explain(SLOTS).to_dict() | {"derived": lab.derive_memory(SLOTS).to_dict()}
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(expected))
 
 
 def test_a_log_comes_through_a_pipe(no_engine, capsys, monkeypatch):

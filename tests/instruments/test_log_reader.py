@@ -66,9 +66,9 @@ def test_every_log_has_its_view(name):
         assert [link["href"].rpartition("#")[2] for link in box.select("a")] == [finding.anchor] * bool(finding.page)
     sizes = [row.th.get_text() for row in page.select("section:has(th:-soup-contains('Weights')) tbody tr")]
     assert sizes == [*report.table]
-    assert [item.get_text() for item in page.select("section")[-1].select("li")] == [
-        sentence.replace("`", "") for sentence in report.unknown
-    ]
+    unknown = [item.get_text() for item in page.select("section")[-1].select("li")]
+    assert unknown[: len(report.unknown)] == [sentence.replace("`", "") for sentence in report.unknown]
+    assert len(unknown) == len(report.unknown) or not page.select(".instrument-derived")
 
 
 def test_the_first_line_is_marked_by_what_was_found():

@@ -302,12 +302,12 @@ def test_the_card_of_the_bound_can_be_chosen(tmp_path, card, bounded):
 def test_each_file_is_read_or_refused_by_itself(tmp_path):
     """A table for people, a wrong row and a file that is gone are named with their reasons, and cost no other file."""
     wrong = [{**rows()[0], "n_prompt": "many"}, rows()[1]]
-    files, names = dropped(tmp_path, good=as_bytes(rows()), half=as_bytes(wrong), table=b"| model | t/s |\n|--|--|\n")
+    files, names = dropped(tmp_path, good=as_bytes(rows()), half=as_bytes(wrong), table=b"| test | t/s |\n|--|--|\n")
     names = json.dumps([*json.loads(names), "gone.json"])
     answer = instruments.answered("your-numbers", {**your_numbers.DEFAULTS, "files": names}, files)
     assert len(answer["data"]["read"]["results"]) == 3
     told = " ".join(answer["data"]["read"]["not_read"])
-    assert "table.json was written with -o md" in told
+    assert "table.json holds no test below line 1" in told
     assert "llama-bench -o json > results.json" in told
     assert "half.json: Test 1: n_prompt is 'many', no whole number" in told
     assert "'gone.json' is not here" in told
@@ -527,3 +527,13 @@ def test_files_of_windows_are_read(tmp_path, encoding):
 def test_damaged_files_are_read_or_refused(tmp_path):
     """A few hundred here; tests/benchmarks/test_instruments_fuzz.py has many more."""
     assert 50 < fuzz_results(tmp_path, Random(5), 400) < 400
+
+
+def test_what_a_form_lacks_is_told(tmp_path):
+    """A table has no interval in a comparison, and its page says so; JSON lacks nothing."""
+    table = b"| model | test | t/s |\n|--|--|--|\n| llama 8B Q4_0 | tg128 | %s \xc2\xb1 0.10 |\n"
+    page = page_of(answered(tmp_path, a=table % b"50.00", b=table % b"60.00"))
+    assert "a.json: A table has no single repetitions" in page.get_text()
+    assert "b.json: A table" not in page.get_text()
+    assert "1.2 times the rate of number 1 (a.json), without an interval" in page.get_text()
+    assert "What these forms lack" not in page_of(answered(tmp_path, a=as_bytes(rows()))).get_text()

@@ -40,6 +40,14 @@ FORMS = {
     "docker": prefixed("llm-1  | "),
     "journalctl": prefixed("Jan 02 03:04:05 host llama-server[1234]: "),
     "timestamps": prefixed("2026-01-02T03:04:05.678901234Z "),
+    "Kubernetes": prefixed("2026-01-02T03:04:05.678901234+02:00 stderr F "),
+    "LocalAI": prefixed("3:04PM DBG GRPC(model(1)-127.0.0.1:36827): stderr "),
+    "Jan": prefixed("[2026-01-02][03:04:05][a::commands][INFO] [llamacpp] "),
+    "journalctl in French": prefixed("mai 17 11:51:53 host server[1900]: "),
+    "journalctl without times": prefixed("server[1900]: "),
+    "Docker Desktop": prefixed("2026-05-14 22:14:13.296 | "),
+    "a router": prefixed("[52477] "),
+    "a quoted block of docker compose": prefixed("> llm-1  | "),
     "JSON lines of docker": lambda log: "".join(json.dumps({"log": f"{line}\n"}) + "\n" for line in log.split("\n")),
 }
 
@@ -141,7 +149,7 @@ def test_what_the_log_does_not_say_is_none():
     """The default verbosity of llama-server names no buffer and no type, and the report says how to get them."""
     report = lab.explain(next(path for path in RUNS if path.stem == "server-default"))
     assert report.buffers == ()
-    assert (report.layers, report.context.n_ctx, report.context.type_k, report.model.architecture) == (None,) * 4
+    assert (report.layers, report.context.n_batch, report.context.type_k, report.model.architecture) == (None,) * 4
     assert "Start llama-server with `-lv 4`." in report.unknown[0]
 
 
@@ -154,12 +162,18 @@ def test_layers_come_from_the_lines_of_the_layers():
     assert ids(report) == ["layers-on-cpu"]
 
 
-def test_layers_follow_from_the_cache():
-    """Without debug lines, each device's part of the cache tells its layers; a cache kept in RAM tells nothing."""
+def test_layers_are_those_that_llama_cpp_counts():
+    """Without debug lines, the layers of an only device are those that `offloaded` counts."""
     report = lab.explain(next(path for path in RUNS if path.stem == "server-some-layers"))
-    assert {name.partition("[")[0]: n for name, n in report.layers.by_device.items()} == {"RPC0": 2, "CPU": 4}
-    assert lab.explain(LOGS["cache in RAM"][0]).layers is None
-    uneven = HEALTHY.replace("CUDA0 KV buffer", "CUDA0 KV buffer size =   500.00 MiB\nllama_kv_cache: CPU KV buffer")
+    assert {name.partition("[")[0]: n for name, n in report.layers.by_device.items()} == {"RPC0": 3, "CPU": 4}
+    assert lab.explain(LOGS["cache in RAM"][0]).layers.by_device == {"CUDA0": 33}
+
+
+def test_layers_follow_from_the_cache():
+    """Without a line that counts them, each device's part of the cache tells its layers, unless parts are odd."""
+    uncounted = HEALTHY.replace("load_tensors: offloaded 33/33 layers to GPU\n", "")
+    assert lab.explain(uncounted).layers.by_device == {"CUDA0": 32}
+    uneven = uncounted.replace("CUDA0 KV buffer", "CUDA0 KV buffer size =   500.00 MiB\nllama_kv_cache: CPU KV buffer")
     assert lab.explain(uneven.replace("CPU KV buffer size =   512.00", "CPU KV buffer size = 9.00")).layers is None
 
 
@@ -232,13 +246,14 @@ def test_a_gpu_whose_error_is_quoted_is_known():
 
 
 def test_what_offloaded_says_is_said_where_it_stands():
-    """Only llama.cpp's line repeats what was asked for; Ollama's own is its result."""
-    line = "`offloaded` repeats"
-    no_line = START + card() + MODEL + context().replace(" cells,  32 layers", " cells")
-    assert line in unknown(LOGS["more than free"][0].replace(" cells,  32 layers", " cells"))
-    for log in (OLLAMA_START + GO_ENGINE, no_line):
-        assert "each layer's device" in unknown(log)
-        assert line not in unknown(log)
+    """With weights on devices it counts their layers; else llama.cpp's line repeats what was asked for."""
+    cut = HEALTHY.replace(" model buffer size", " cut").replace(" cells,  32 layers", " cells")
+    assert "`offloaded` repeats" in unknown(cut)
+    for log in (OLLAMA_START + GO_ENGINE, HEALTHY):
+        assert "counts the layers on devices" in unknown(log)
+        assert "`offloaded` repeats" not in unknown(log)
+    uncounted = START + card() + MODEL + context().replace(" cells,  32 layers", " cells")
+    assert "each layer's device" in unknown(uncounted)
 
 
 @pytest.mark.parametrize("keep", [slice(60, None), slice(None, 90)], ids=["its beginning", "its end"])
@@ -285,6 +300,14 @@ HOSTILE = {
     "loads": lambda n: "llama_model_loader: loaded meta data with 1 key-value pairs and 2 tensors\n" * n,
     "empty lines": lambda n: HEALTHY + "\n" * 70 * n,
     "layers": lambda n: HEALTHY + "load_tensors: layer   1 assigned to device CPU, is_swa = 0        \n" * n,
+    "prefixes": lambda n: HEALTHY + "2026-01-02T03:04:05.678Z host llama[1]: \n" * 2 * n,
+    "a prefix without an end": lambda n: HEALTHY + "Jan 02 03:04:05 " + "a[1] " * 14 * n,
+    "devices": lambda n: HEALTHY + "ggml_vulkan: 0 = a (b) (c) (d) (e) | uma: 0 | fp16: 1 | warp size: 32 |\n" * n,
+    "a name without an end": lambda n: HEALTHY + "ggml_vulkan: 0 = " + "a (" * 23 * n + " | uma: 0",
+    "a buffer's name": lambda n: HEALTHY + "llama_kv_cache: " + "a " * 35 * n + " KV buffer size = 1.00 MiB",
+    "buffers without a name": lambda n: HEALTHY + ("load_tensors: " + " " * 52 + "model buffer size\n") * n,
+    "buffers": lambda n: HEALTHY + "llama_kv_cache:      CUDA0 KV buffer size =   512.00 MiB             \n" * n,
+    "Ollama's plan": lambda n: 'level=INFO source=device.go:240 msg="model weights" device=CUDA0 size="4.0 GiB"\n' * n,
     "prompts": lambda n: (
         HEALTHY + "task 0 | new prompt, n_ctx_slot = 4, task.n_tokens = 900 cached n_tokens = 0,\n" * n
     ),

@@ -13,7 +13,15 @@ import pytest
 from fakes import write_gguf
 from gguf import GGUFReader
 
-from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelError, ModelNotFound, NotGGUF, UnsupportedArchitecture
+from inferlab.errors import (
+    DamagedGGUF,
+    HeaderIncomplete,
+    ModelError,
+    ModelNotFound,
+    NotGGUF,
+    UnsupportedArchitecture,
+    UnsupportedGGUF,
+)
 from inferlab.model import gguf as gguf_module
 from inferlab.model.find import tiny_model
 from inferlab.model.ggml_types import TENSOR_TYPES
@@ -247,9 +255,10 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path, monkeypatch):
         (b"<html><body>404", "failed download"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (struct.pack("<Q", 9) + b'{"a":1}  ', "safetensors"),
-        (b"ggml" + bytes(60), "before 2023"),
-        (b"ggjt" + bytes(60), "before 2023"),
-        (b"FUGG" + bytes(60), "big-endian"),
+        (struct.pack("<I", 0x67676D6C) + bytes(60), "a GGML file from before August 2023"),
+        (struct.pack("<I", 0x67676A74) + bytes(60), "a GGJT file from before August 2023"),
+        (b"MZqFpD='" + bytes(60), "a llamafile"),
+        (b'{"schemaVersion":2}', "a text in JSON"),
         (bytes(64), "Give the path of a GGUF file"),
     ],
 )
@@ -270,8 +279,8 @@ TWO = [tensor("one"), tensor("two", offset=128)]
     ("data", "found"),
     [
         (b"GGUF", "the version needs 4 bytes"),
-        (gguf(version=1), "version 1 is not one of"),
-        (gguf(version=4), "version 4 is not one of"),
+        (gguf(version=0), "version 0 is not one of"),
+        (gguf(version=10), "version 10 is not one of"),
         (gguf(n_tensors=2**63), "cannot fit"),
         (gguf(n_tensors=2_000_000, data=bytes(1000)), "cannot fit"),
         (gguf(n_entries=2**64 - 1), "cannot fit"),
@@ -293,7 +302,7 @@ TWO = [tensor("one"), tensor("two", offset=128)]
         (gguf(tensors=[tensor(shape=())]), "has 0 dimensions"),
         (gguf(tensors=[tensor(shape=(1,) * 5)]), "has 5 dimensions"),
         (gguf(tensors=[tensor(n_dimensions=2**32 - 1)]), "has 4294967295 dimensions"),
-        (gguf(tensors=[tensor(kind=4)]), "unknown type 4"),
+        (gguf(tensors=[tensor(kind=400)]), "unknown type 400"),
         (gguf(tensors=[tensor(kind=2**32 - 1)]), "unknown type 4294967295"),
         (gguf(tensors=[tensor("a\x1b[31m")], data=bytes(128)), "control characters"),
         (gguf(tensors=[tensor(), tensor()], data=bytes(256)), "share a name"),
@@ -391,10 +400,10 @@ def look_at_everything(path):
 
 @pytest.mark.parametrize("metadata", [[], [entry("general.architecture", U32, bytes(4))]])
 def test_a_sound_file_without_an_architecture_is_no_model(refusal, metadata):
-    """Such as the metadata of a file that was cut and put together again; it says what to do."""
+    """Such as another program's; it says what to do, and calls nothing damaged."""
     error = refusal(gguf(metadata))
-    assert type(error) is DamagedGGUF
-    assert "general.architecture is missing, so it is no model. Give the path of a model" in str(error)
+    assert type(error) is UnsupportedGGUF
+    assert "has no general.architecture, so it is no model that llama.cpp loads" in str(error)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -459,7 +468,7 @@ def test_only_the_first_part_needs_the_models_metadata(tmp_path):
     tensors = (Tensor("blk.9.attn_norm.weight", (32,), "F32", 128, 0),)
     others[0].write_bytes(header_bytes({"split.no": 1, "split.count": 2}, tensors) + bytes(128))
     assert [t.part for t in read_gguf(first).tensors] == [0, 0, 0, 1]
-    with pytest.raises(ModelNotFound, match=r"part 1 of 2.*-00001-of-00002\.gguf"):
+    with pytest.raises(ModelNotFound, match=r"part 2 of 2.*-00001-of-00002\.gguf"):
         read_gguf(others[0])
 
 
@@ -474,7 +483,7 @@ def test_a_missing_part_is_named(tmp_path):
 def test_another_part_than_the_first_is_sent_to_the_first(tmp_path):
     """Opening part two says which one to open."""
     _, second, _ = parts_of(tmp_path)
-    with pytest.raises(ModelNotFound, match=r"part 1 of 3.*-00001-of-00003\.gguf"):
+    with pytest.raises(ModelNotFound, match=r"part 2 of 3.* m-00001-of-00003\.gguf"):
         read_gguf(second)
 
 
@@ -548,7 +557,7 @@ def test_beginnings_of_the_embedded_model_are_read_or_too_short(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "whole", [gguf(tensors=[tensor(offset=4)], data=bytes(256)), gguf(version=4), gguf(n_tensors=2**63)]
+    "whole", [gguf(tensors=[tensor(offset=4)], data=bytes(256)), gguf(version=10), gguf(n_tensors=2**63)]
 )
 def test_a_damaged_beginning_is_damaged_at_once(tmp_path, whole):
     """More bytes cannot heal it: it is refused as soon as the fault is in sight, and never read."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter
 
-from inferlab.errors import DamagedGGUF, InvalidSettings, ModelNotFound, NotGGUF
+from inferlab.errors import DamagedGGUF, InvalidSettings, ModelNotFound, NotGGUF, UnsupportedGGUF
 from inferlab.model.find import calibration_text, held_out_text, tiny_imatrix, tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.imatrix import read_imatrix
@@ -91,7 +91,7 @@ def test_what_is_no_matrix_is_refused_with_what_to_do(tmp_path):
         read_imatrix(tmp_path / "old.dat")
     with pytest.raises(ModelNotFound):
         read_imatrix(tmp_path / "missing.gguf")
-    with pytest.raises(NotGGUF, match=r"is an importance matrix, not a model\. Give it to `quantize`"):
+    with pytest.raises(UnsupportedGGUF, match=r"is an importance matrix, not a model\. Give it to `quantize`"):
         read_gguf(tiny_imatrix())
 
 

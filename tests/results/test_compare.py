@@ -138,22 +138,6 @@ def test_every_difference_is_named(changed, differing):
 
 
 @pytest.mark.parametrize(
-    ("first_line", "told"),
-    [
-        (
-            "| model | size | test | t/s |",
-            "-o md, a table for people: it rounds the rates, and names neither processor",
-        ),
-        ("CREATE TABLE IF NOT EXISTS llama_bench (", "-o sql, which is not read here"),
-    ],
-)
-def test_forms_that_are_not_read_have_their_reason(first_line, told):
-    """A table for people and statements of SQL, each with what to do instead."""
-    with pytest.raises(RecordError, match=rf"{told}.*llama-bench -o json > results.json"):
-        read_results("a.txt", first_line.encode())
-
-
-@pytest.mark.parametrize(
     ("name", "card"),
     [
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),

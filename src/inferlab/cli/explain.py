@@ -10,10 +10,13 @@ from typing import Any
 
 from inferlab.errors import UnreadableLog
 from inferlab.log_reader import LogFinding, LogReport, Rate, explain
+from inferlab.results.log_memory import DerivedMemory, derive_memory
 from inferlab.units import bytes_text
 
 SEVERITY_STYLES = {"fault": "bold red", "slow": "yellow", "note": "cyan"}
 KINDS = {"weights": "weights", "kv_cache": "cache", "compute": "compute", "output": "output"}
+RARE_KINDS = {"recurrent": "recurrent state", "projector": "projector", "adapter": "adapter"}
+LAYERS = {"cache": "layers without the output layer", "cached layers": "layers with a KV cache"}
 
 
 def add_explain(commands: Any) -> None:
@@ -29,22 +32,19 @@ def add_explain(commands: Any) -> None:
 
 
 def run_explain(options: argparse.Namespace) -> int:
-    if options.log == "-":
-        report = explain(sys.stdin.read())
-    else:
-        if not Path(options.log).is_file():
-            raise UnreadableLog(
-                f"There is no file {options.log!r}. Give the file of a log, or - for the standard input."
-            )
-        report = explain(Path(options.log))
+    log = sys.stdin.read() if options.log == "-" else Path(options.log)
+    if isinstance(log, Path) and not log.is_file():
+        raise UnreadableLog(f"There is no file {options.log!r}. Give the file of a log, or - for the standard input.")
+    report = explain(log)
+    derived = derive_memory(log) if report.buffers else None
     if options.json:
-        print(json.dumps(report.to_dict(), indent=1))
+        print(json.dumps(report.to_dict() | {"derived": derived.to_dict() if derived else None}, indent=1))
     else:
-        print_report(report)
+        print_report(report, derived)
     return 0
 
 
-def print_report(report: LogReport) -> None:
+def print_report(report: LogReport, derived: DerivedMemory | None = None) -> None:
     """The program and its model, where everything lies, the settings, the rates, findings, and what is not known."""
     from rich.console import Console
 
@@ -60,6 +60,10 @@ def print_report(report: LogReport) -> None:
         say("A second model was loaded to draft tokens; sizes and settings are those of the first.")
     if report.table:
         console.print(_table(report))
+    if derived and derived.rows:
+        console.print(_derived_table(derived))
+        for sentence in derived.sentences:
+            say(sentence)
     for text in (_settings(report), _rates(report)):
         if text:
             say(text)
@@ -69,7 +73,7 @@ def print_report(report: LogReport) -> None:
     if not report.findings:
         say(f"\n{report.nothing_found}")
     say("\nNot known:", "bold")
-    for what in report.unknown:
+    for what in (*report.unknown, *(derived.sentences if derived and not derived.rows else ())):
         say(f"  {what}")
 
 
@@ -87,9 +91,23 @@ def _table(report: LogReport) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("allocated on", *KINDS.values())
+    here = {kind for kinds in report.table.values() for kind in kinds}
+    columns = KINDS | {kind: name for kind, name in RARE_KINDS.items() if kind in here}
+    table = Table("allocated on", *columns.values())
     for device, kinds in report.table.items():
-        table.add_row(escape(device), *(bytes_text(kinds[kind]) if kind in kinds else "" for kind in KINDS))
+        table.add_row(escape(device), *(bytes_text(kinds[kind]) if kind in kinds else "" for kind in columns))
+    return table
+
+
+def _derived_table(derived: DerivedMemory) -> Any:
+    """Log and plan of the same load, in MiB."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("planned again, MiB", "term", "log", "plan", "difference")
+    for row in derived.rows:
+        difference = row.difference_text or row.state
+        table.add_row(escape(row.device), row.name, row.log_text, row.plan_text, difference)
     return table
 
 
@@ -97,7 +115,10 @@ def _settings(report: LogReport) -> str:
     context = report.context
     layers = report.layers.by_device if report.layers else {}
     parts = {
-        "layers": ", ".join(f"{n} on {device}" for device, n in layers.items()),
+        "devices": ", ".join(device.text for device in report.devices),
+        LAYERS.get(report.layers.basis if report.layers else "", "layers"): ", ".join(
+            f"{n} on {device}" for device, n in layers.items()
+        ),
         "context": context.n_ctx,
         "slots": context.n_slots,
         "context of all slots together" if context.shared else "context of a slot": context.n_ctx_slot,

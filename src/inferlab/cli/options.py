@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import Any
@@ -15,38 +16,86 @@ from inferlab.options.names import Option, options
 from inferlab.settings import FLASH_ATTN, KV_TYPES, SPLIT_MODES, Settings
 from inferlab.units import bytes_from_text
 
+LLAMA_CPP = {
+    "n_ctx": ("--ctx-size",),
+    "n_batch": ("--batch-size",),
+    "n_ubatch": ("--ubatch-size",),
+    "n_seq_max": ("--parallel",),
+    "n_threads": ("--threads",),
+    "n_gpu_layers": ("--gpu-layers",),
+    "type_k": ("--cache-type-k",),
+    "type_v": ("--cache-type-v",),
+    "devices": ("-dev", "--device"),
+    "offload_kqv": ("--no-kv-offload",),
+    "use_extra_bufts": ("-nr",),
+}
+"""llama.cpp's names (common/arg.cpp) beside this library's and beside those that the table of settings has."""
+WORDS = {"1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off", "-1": "auto"}
+"""What llama.cpp takes for `-fa`, too (common/arg.cpp)."""
+
+
+def flags(name: str, own: str = "") -> tuple[str, ...]:
+    """The flags of a setting: this library's, which is `own` or its name, and those of llama.cpp that do the same."""
+    own, option = own or f"--{name.replace('_', '-')}", options().get(name)
+    short = (
+        (option.cli_off,) if option and option.cli_off and option.inferlab else option.names_in("cli") if option else ()
+    )
+    return tuple(dict.fromkeys(filter(None, (own, *short, *LLAMA_CPP.get(name, ())))))
+
 
 def add_workload(command: argparse.ArgumentParser, n_prompt: int, n_gen: int, repeats: int) -> None:
     """Options that say what is measured, with these defaults, and on how many threads."""
     command.add_argument("--n-prompt", type=int, default=n_prompt, help=f"prompt tokens (default {n_prompt})")
     command.add_argument("--n-gen", type=int, default=n_gen, help=f"generated tokens (default {n_gen})")
     command.add_argument("--repeats", type=int, default=repeats, help=f"counted passes of each (default {repeats})")
-    command.add_argument("--n-ctx", type=int, help="cells of the KV cache (default: as many as the measurement needs)")
-    command.add_argument("--n-threads", type=int, help="CPU threads (default: physical cores)")
+    cells = "cells of the KV cache (default: as many as the measurement needs)"
+    command.add_argument(*flags("n_ctx"), type=int, metavar="N", help=cells)
+    command.add_argument(*flags("n_threads"), type=int, metavar="N", help="CPU threads (default: physical cores)")
     command.add_argument("--limit-vram", type=size, metavar="8GiB", help="occupy the rest of the card's memory")
 
 
 def add_placement(command: argparse.ArgumentParser) -> None:
     """Options that place weights and cache on devices, under the names of `Settings`."""
     defaults = Settings()
-    command.add_argument("--n-gpu-layers", type=int, default=defaults.n_gpu_layers, help="default -1: all")
-    command.add_argument("--n-cpu-moe", type=int, default=0, metavar="N", help="keep the experts of N layers in RAM")
-    command.add_argument("--cpu-moe", action="store_true", help="keep the experts of all layers in RAM")
     command.add_argument(
-        "--override-tensor", type=names, default=(), metavar="PATTERN=CPU", help="where tensors of such names are"
+        *flags("n_gpu_layers"), type=layers, default=defaults.n_gpu_layers, metavar="N", help="default -1: all"
     )
-    command.add_argument("--type-k", choices=KV_TYPES, default=defaults.type_k, help="type of cached keys")
-    command.add_argument("--type-v", choices=KV_TYPES, default=defaults.type_v, help="type of cached values")
-    command.add_argument("--flash-attn", choices=FLASH_ATTN, default=defaults.flash_attn)
+    command.add_argument(
+        *flags("n_cpu_moe"), type=int, default=0, metavar="N", help="keep the experts of N layers in RAM"
+    )
+    command.add_argument(*flags("cpu_moe"), action="store_true", help="keep the experts of all layers in RAM")
+    command.add_argument(
+        *flags("override_tensor"), type=names, default=(), metavar="PATTERN=CPU", help="where tensors of such names are"
+    )
+    for name, what in (("type_k", "keys"), ("type_v", "values")):
+        told, usual = f"type of cached {what}: {', '.join(KV_TYPES)}", getattr(defaults, name)
+        command.add_argument(*flags(name), choices=KV_TYPES, default=usual, metavar="TYPE", help=told)
+    command.add_argument(
+        *flags("flash_attn"),
+        type=flash_attention,
+        choices=FLASH_ATTN,
+        default=defaults.flash_attn,
+        metavar="MODE",
+        help=", ".join(FLASH_ATTN),
+    )
     for name, option in switches().items():
         usual = getattr(defaults, name)
         command.add_argument(
-            option.inferlab, dest=name, action="store_const", const=not usual, default=usual, help=option.inferlab_help
+            *flags(name, option.inferlab),
+            dest=name,
+            action="store_const",
+            const=not usual,
+            default=usual,
+            help=option.inferlab_help,
         )
-    command.add_argument("--devices", type=names, metavar="CUDA0,CUDA1", help="use only these (default: all)")
-    command.add_argument("--split-mode", choices=SPLIT_MODES, default="layer", help="how several devices share a model")
-    command.add_argument("--main-gpu", type=int, default=0, metavar="1", help="the device of --split-mode none")
-    command.add_argument("--tensor-split", type=shares, metavar="3,1", help="share of each device (default: as free)")
+    command.add_argument(*flags("devices"), type=names, metavar="CUDA0,CUDA1", help="use only these (default: all)")
+    command.add_argument(
+        *flags("split_mode"), choices=SPLIT_MODES, default="layer", help="how several devices share a model"
+    )
+    command.add_argument(*flags("main_gpu"), type=int, default=0, metavar="1", help="the device of --split-mode none")
+    command.add_argument(
+        *flags("tensor_split"), type=shares, metavar="3,1", help="share of each device (default: as free)"
+    )
     command.add_argument(
         "--loopback",
         nargs="?",
@@ -91,8 +140,18 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def shares(text: str) -> tuple[float, ...]:
-    """Shares with commas between them."""
-    return tuple(map(float, text.split(",")))
+    """Shares with commas or strokes between them, as llama.cpp takes them."""
+    return tuple(map(float, re.split("[,/]", text)))
+
+
+def layers(text: str) -> int:
+    """A number of layers, or `all`."""
+    return -1 if text == "all" else int(text)
+
+
+def flash_attention(text: str) -> str:
+    """A mode of flash attention, also in llama.cpp's other words for it."""
+    return WORDS.get(text, text)
 
 
 def size(text: str) -> int:

@@ -10,7 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from inferlab.cli.options import add_placement, settings_from, size
+from inferlab.cli.options import add_placement, flags, settings_from, size
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError, ModelNotFound
@@ -50,17 +50,25 @@ def add_plan(commands: Any) -> None:
     command.set_defaults(command=run_plan)
     command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, hf:..., or a known name: mistral-7b")
     command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
-    command.add_argument("--n-ctx", type=int, default=DEFAULT_N_CTX, help=f"default {DEFAULT_N_CTX}")
+    command.add_argument(*flags("n_ctx"), type=int, default=DEFAULT_N_CTX, metavar="N", help=f"default {DEFAULT_N_CTX}")
     add_placement(command)
     usual = Settings()
-    command.add_argument("--n-seq-max", type=int, default=usual.n_seq_max, help="slots that share --n-ctx (default 1)")
-    command.add_argument("--n-ubatch", type=int, default=usual.n_ubatch, help=f"default {usual.n_ubatch}")
-    command.add_argument("--kv-unified", action="store_true", help="one pool of cells for all slots (default: parts)")
     command.add_argument(
+        *flags("n_seq_max"), type=int, default=usual.n_seq_max, metavar="N", help="slots that share --n-ctx (default 1)"
+    )
+    for name in ("n_batch", "n_ubatch"):
+        n_tokens = getattr(usual, name)
+        command.add_argument(*flags(name), type=int, default=n_tokens, metavar="N", help=f"default {n_tokens}")
+    command.add_argument(
+        *flags("kv_unified"), action="store_true", help="one pool of cells for all slots (default: parts)"
+    )
+    window = command.add_mutually_exclusive_group()
+    window.add_argument(
         "--no-swa-full",
         action="store_true",
         help="layers with a sliding window keep only that, as in llama-server (default: all tokens)",
     )
+    window.add_argument("--swa-full", dest="no_swa_full", action="store_false", help="the default")
     memory = command.add_mutually_exclusive_group()
     memory.add_argument(
         "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"

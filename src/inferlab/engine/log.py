@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inferlab.units import MIB
 
-LAYER_LINE = re.compile(r"load_tensors: layer +(\d+) assigned to device (\S+),")  # llama-model.cpp:1594
+LAYER_LINE = re.compile(
+    r"load_tensors: layer {1,6}(\d{1,6}) assigned to device (Meta\([^)\n]{0,200}\)|[^\s,]{1,80})"
+)  # llama-model.cpp:1594, before May 2025 without what follows
 REARRANGED_LINE = re.compile(r"(amx )?repack tensor (\S+) (?:with|of type) ")  # amx.cpp:70, repack.cpp:4917
 LOG_INFO = 2  # enum ggml_log_level
-BUFFER_LINE = re.compile(r"(?<!\S)(\S+)\s+(model|KV|compute|output|RS) buffer size\s*=\s*(\d{1,12}(?:\.\d+)?) MiB")
+WORD = r"[^\s]{0,80}[^\s:]"
+BUFFER_NAME = rf"(?:(?<!\w)(\w{{1,60}}): |^) {{0,20}}({WORD}(?: {WORD}){{0,8}}?) {{1,20}}"
+"""The function that writes a line about a buffer, and the buffer's name, which may have blanks."""
+BUFFER_LINE = re.compile(
+    rf"{BUFFER_NAME}(?:(model|KV|compute|output|RS|state|LoRA) )?"
+    r"buffer size {0,4}= {0,12}(\d{1,12}(?:\.\d{1,6})?) MiB",
+    re.MULTILINE,
+)
+"""llama-model.cpp:1930, llama-kv-cache.cpp:291, llama-context.cpp:381, 740.
+
+Before 2025 the line of the weights was `llm_load_tensors: CUDA0 buffer size =`, without a word for what it holds.
+"""
+OLD_WEIGHTS, PROJECTOR = "llm_load_tensors", ("reserve_compute_meta", "alloc_compute_meta")  # tools/mtmd/clip.cpp:3815
 BUFFER_KINDS = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "compute": "compute", "output": "output"}
 
 
@@ -88,13 +102,24 @@ def _phase_ends(lines: Sequence[LogLine], boundaries) -> list[tuple[str, float]]
     return ends
 
 
-def buffers_in(log: str) -> tuple[Buffer, ...]:
-    """The allocations that llama.cpp's log reports; several of one kind on one device are summed."""
+def buffers_in(log: str, kinds: Mapping[str, str] = BUFFER_KINDS) -> tuple[Buffer, ...]:
+    """The allocations that llama.cpp's log reports; several of one kind on one device are summed.
+
+    kinds  llama.cpp's word -> kind; buffers of other words are left out
+    """
     totals: dict[tuple[str, str], int] = {}
-    for device, kind, mebibytes in BUFFER_LINE.findall(log):
-        key = (device, BUFFER_KINDS[kind])
-        totals[key] = totals.get(key, 0) + round(float(mebibytes) * MIB)
+    for function, device, word, mebibytes in BUFFER_LINE.findall(log):
+        kind = kinds.get(_word_of(function, word))
+        if kind:
+            key = (device, kind)
+            totals[key] = totals.get(key, 0) + round(float(mebibytes) * MIB)
     return tuple(Buffer(device, kind, n_bytes) for (device, kind), n_bytes in totals.items())
+
+
+def _word_of(function: str, word: str) -> str:
+    if function in PROJECTOR:
+        return "projector"
+    return "model" if function == OLD_WEIGHTS and not word else word
 
 
 def tensor_places_in(log: str) -> TensorPlaces:

@@ -31,7 +31,7 @@ class DroppedFiles:
         """Keep a slice of a file from byte `start` on; the next slice to send, or None when the header is complete.
 
         A file that starts anew at 0 replaces an older one of its name.
-        Raises NotGGUF, DamagedGGUF or ModelNotFound for what is no model's header.
+        Raises NotGGUF, UnsupportedGGUF, DamagedGGUF or ModelNotFound for what is no model's header.
         """
         path, have = self._written(name, size, start, data)
         try:

@@ -9,8 +9,10 @@ from inferlab.instruments.answer import Answer
 from inferlab.instruments.dropped import DroppedFiles
 from inferlab.instruments.forms import form as whole_form
 from inferlab.instruments.forms import group, text_field
+from inferlab.instruments.log_memory_view import memory_view
 from inferlab.instruments.log_view import log_view, summary
 from inferlab.log_reader import LogReport, explain
+from inferlab.results.log_memory import derive_memory
 
 DEFAULTS = {"log": ""}
 LABEL = "A log of llama.cpp, llama-server, llama-cpp-python, Ollama or LM Studio, from its first line on"
@@ -27,8 +29,17 @@ def answer(question: dict[str, str], files: DroppedFiles) -> Answer:
     """What the log says; an empty question is answered with the example. Raises UnreadableLog for what is no log."""
     pasted = question.get("log", "")
     example = None if pasted else example_log()  # blanks alone are an empty file, and refused as such
-    report = explain((example or pasted).encode("utf-8", "replace"))  # bytes: a text could be a file's name
-    return Answer(state(report), summary(report, example), log_view(report, example), report.to_dict())
+    log = (example or pasted).encode("utf-8", "replace")  # bytes: a text could be a file's name
+    report = explain(log)
+    derived = derive_memory(log) if report.buffers else None
+    memory = memory_view(derived) if derived and derived.rows else None
+    view = log_view(report, example, memory, derived.sentences if derived and not derived.rows else ())
+    return Answer(
+        state(report),
+        summary(report, example),
+        view,
+        report.to_dict() | {"derived": derived.to_dict() if derived else None},
+    )
 
 
 def state(report: LogReport) -> str:

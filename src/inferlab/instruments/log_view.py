@@ -15,11 +15,14 @@ from inferlab.log_reader.report import LoggedContext
 from inferlab.units import bytes_text
 
 KINDS = {"weights": "Weights", "kv_cache": "KV cache", "compute": "Compute buffer", "output": "Output buffer"}
+RARE_KINDS = {"recurrent": "Recurrent state", "projector": "Projector", "adapter": "LoRA adapter"}
 SEVERITIES = {"fault": "It failed", "slow": "It is slow", "note": "Worth knowing"}
 BASES = {
     "lines": "the log names the device of each layer",
     "weights": "all weights lie in RAM",
+    "offloaded": "as `offloaded` counts them",
     "cache": "from each device's part of the cache, without the output layer",
+    "cached layers": "of the layers with a KV cache, from each device's part of it",
 }
 DRAFT = "a second model, loaded to draft tokens; sizes and settings here are those of the first"
 LONGEST_LINE, LONGEST_NAME, MOST = 300, 100, 20
@@ -40,16 +43,23 @@ def _found(report: LogReport) -> str:
     return report.nothing_found
 
 
-def log_view(report: LogReport, example: str | None) -> list[Any]:
-    """All of a report; `example` is the text of the example if the report is about that."""
+def log_view(
+    report: LogReport, example: str | None, memory: list[Any] | None = None, not_planned: Sequence[str] = ()
+) -> list[Any]:
+    """All of a report.
+
+    example      the text of the example if the report is about that
+    memory       the view of the load planned again, or `not_planned`, why it could not be
+    """
     return element(
         "div",
         {},
         _about_the_example(example) if example else None,
         *map(_finding, report.findings),
         _allocated(report),
+        memory,
         _facts(report),
-        _unknown(report),
+        _list("What the log does not say", [*report.unknown, *not_planned]),
         _elsewhere(),
     )
 
@@ -131,8 +141,9 @@ def _allocated(report: LogReport) -> list[Any] | None:
     """What was allocated where, and the share of the weights that is on a device."""
     if not report.table:
         return None
+    columns = columns_of(report)
     rows = [
-        [cut(device), *(bytes_text(kinds[kind]) if kind in kinds else "not named" for kind in KINDS)]
+        [cut(device), *(bytes_text(kinds[kind]) if kind in kinds else "not named" for kind in columns)]
         for device, kinds in list(report.table.items())[:MOST]
     ]
     share, more = report.share_on_devices, len(report.table) - len(rows)
@@ -140,12 +151,18 @@ def _allocated(report: LogReport) -> list[Any] | None:
         "section",
         {"class": "instrument-allocated"},
         element("h2", {}, "What was allocated where"),
-        table(["Device", *KINDS.values()], rows),
+        table(["Device", *columns.values()], rows),
         paragraph(f"And {more:,} more devices.") if more else None,
         paragraph(f"{100 * share:.0f} % of the model's weights lie on a GPU or another device.")
         if share is not None
         else None,
     )
+
+
+def columns_of(report: LogReport) -> dict[str, str]:
+    """The kinds of buffers with their names: the usual ones, and others that the log has."""
+    here = {kind for kinds in report.table.values() for kind in kinds}
+    return KINDS | {kind: name for kind, name in RARE_KINDS.items() if kind in here}
 
 
 def _facts(report: LogReport) -> list[Any]:
@@ -156,7 +173,7 @@ def _facts(report: LogReport) -> list[Any]:
         "Backends": _joined(program.backends),
         "Model": _joined([model.name, model.architecture, model.size, model.file_type]),
         "Draft model": DRAFT if report.has_draft else "",
-        "Devices": _joined(device.name + _free(device.free_bytes) for device in report.devices),
+        "Devices": _joined(device.text for device in report.devices),
         "Layers": _layers(report),
         "Context": _context(report),
         "Cache type": _joined([context.type_k and f"K {context.type_k}", context.type_v and f"V {context.type_v}"]),
@@ -175,10 +192,6 @@ def _joined(parts: Iterable[str | None], between: str = ", ") -> str:
     named = [cut(part) for part in parts if part]
     more = [f"and {len(named) - MOST:,} more"] if len(named) > MOST else []
     return between.join([*named[:MOST], *more])
-
-
-def _free(n_bytes: int | None) -> str:
-    return "" if n_bytes is None else f" with {bytes_text(n_bytes)} free"
 
 
 def _layers(report: LogReport) -> str:
@@ -227,10 +240,6 @@ def _rate(rate: Rate | None) -> str:
 def _read(report: LogReport) -> str:
     loads = f", {report.n_loads} loads; all of this is about the last one" if report.n_loads > 1 else ""
     return f"{report.n_lines:,}{loads}"
-
-
-def _unknown(report: LogReport) -> list[Any] | None:
-    return _list("What the log does not say", report.unknown)
 
 
 def _list(title: str, sentences: Sequence[str]) -> list[Any] | None:

@@ -65,6 +65,12 @@ class Numbers:
         parts = (f"{file.name}: {problem}" for file in self.files for problem in file.problems)
         return [*(reason for _, reason in self.refused), *parts]
 
+    @property
+    def notes(self) -> list[str]:
+        """What the forms of the files lack, each with the first file of that form."""
+        told = {note: f"{file.name}: {note}" for file in reversed(self.files) for note in file.notes}
+        return [*reversed(told.values())]
+
 
 def summary(numbers: Numbers) -> str:
     """What was read, how the two that are compared differ, and what could not be read."""
@@ -100,7 +106,7 @@ def _lost_text(numbers: Numbers) -> str:
 
 
 def _rates_text(results: Sequence[Result]) -> str:
-    rates = sorted(result.rate for result in results if result.is_decode)
+    rates = sorted(result.rate for result in results if result.is_decode and result.n_sequences == 1)
     if not rates:
         return ""
     both = (number_text(rate) for rate in (rates[0], rates[-1]))
@@ -125,6 +131,7 @@ def numbers_view(
         {"class": "instrument-numbers"},
         _about_the_example() if numbers.example else _files(numbers),
         listing("What could not be read", numbers.not_read),
+        listing("What these forms lack", numbers.notes),
         bars_view(numbers.bounds, known),
         _bounds(numbers, known),
         pairs_view(numbers.groups, names_of_groups),

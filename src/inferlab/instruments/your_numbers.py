@@ -155,6 +155,7 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
             **{name: _pooled(comparison.only(decode)) for name, decode in (("decode", True), ("prompt", False))},
         },
         "not_read": numbers.not_read,
+        "notes": numbers.notes,
     }
 
 
@@ -171,16 +172,18 @@ def _pooled(comparison: ResultPairs) -> dict[str, Any]:
 
 def form() -> list[Any]:
     """The form, with the default question in it; `by`, `first` and `second` are chosen in the answer."""
-    accept = ".json,.jsonl,.csv,.txt,.log,application/json,text/csv,text/plain"
+    accept = ".json,.jsonl,.csv,.sql,.md,.txt,.log,application/json,text/csv,text/markdown,text/plain"
     return forms.form(
         forms.group(
             "Your numbers",
-            forms.small_files_field("JSON, JSON lines or CSV of llama-bench; results of inferlab.", "files", accept),
+            forms.small_files_field("What llama-bench printed, in any form; results of inferlab.", "files", accept),
             *(forms.hidden(name, DEFAULTS[name]) for name in ("by", "first", "second")),
         ),
         forms.group(
             "Text and card",
-            forms.field("Or their text", forms.text_area("pasted", "What llama-bench -o json printed.", rows=3)),
+            forms.field(
+                "Or their text", forms.text_area("pasted", "What llama-bench printed, or a post with it.", rows=3)
+            ),
             forms.field("Card of the bound", forms.select("card", _cards(), DEFAULTS["card"])),
         ),
     )

@@ -44,8 +44,9 @@ def explain(log: str | bytes | Path) -> LogReport:
         findings=findings,
         unknown=tuple(unknown_in(seen)),
         n_loads=seen.load.n_loads,
-        has_draft=seen.load.ends < len(seen.log.text),
+        has_draft=seen.load.has_draft,
         n_lines=seen.log.n_lines,
+        breakdown=seen.breakdown,
     )
 
 

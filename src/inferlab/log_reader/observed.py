@@ -4,123 +4,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from inferlab.engine.log import Buffer, buffers_in, tensor_places_in
-from inferlab.log_reader.report import Layers, LoggedContext, LoggedDevice, LoggedModel, LoggedProgram, Rate, on_host
-from inferlab.log_reader.runs import LastLoad, last_load
+from inferlab.log_reader.buffers import KINDS, folded, last_reserved, sums_of_2023
+from inferlab.log_reader.devices import NUMBER, UNITS, breakdown_in, joined, listed_in, parts_of, used_in
+from inferlab.log_reader.ollama import OllamasLoad
+from inferlab.log_reader.programs import UNKNOWN_PROGRAM, backends_of, build_of, program_of, version_of
+from inferlab.log_reader.report import (
+    Breakdown,
+    Layers,
+    LoggedContext,
+    LoggedDevice,
+    LoggedModel,
+    LoggedProgram,
+    Rate,
+    on_host,
+)
+from inferlab.log_reader.runs import RUNNER_STARTS, LastLoad, last_load
 from inferlab.log_reader.text import Line, LogText
-from inferlab.units import GIB, KIB, MIB
 
-NUMBER = r"(\d{1,12}(?:\.\d{1,12})?)"
-UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-SWITCHES = {"1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off", "auto": "auto"}
+__all__ = ["KV_SIZE", "RUNNER_STARTS", "UNKNOWN_PROGRAM", "Observed"]
+
+SWITCHES = {"1": "on", "true": "on", "enabled": "on", "on": "on"} | {
+    "0": "off",
+    "false": "off",
+    "disabled": "off",
+    "off": "off",
+    "auto": "auto",
+    "-1": "auto",
+}
 FLASH_ATTENTION = {
     "Flash Attention enabled": "on",
     "Flash Attention not supported, set to disabled": "off",
     "Flash Attention was auto, set to enabled": "on",  # before the other two
     "Flash Attention was auto, set to disabled": "off",
+    "enabling flash_attn since it is required": "on",  # src/llama-context.cpp:3823
+    "- forcing off": "off",  # 2024: a model whose heads it did not support
 }
-
-# Programs by strings that only they write, the most particular first.
-PROGRAMS = (
-    # lmstudio-bug-tracker#914, #1454
-    ("lmstudio", "LM Studio", ("[LMSInternal]", "[LM STUDIO SERVER]", "[DEBUG]\n llama", "[DEBUG]\n load")),
-    # ollama#10368
-    (
-        "ollama",
-        "Ollama",
-        (
-            "source=server.go",
-            "source=llama_server.go",
-            "source=sched.go",
-            "source=routes.go",
-            "source=runner.go",
-            "ollama runner",
-            'msg="starting llama-server"',
-            "[GIN] ",
-        ),
-    ),
-    # llama_cpp/llama.py:500, 550, 942, 1346; llama_cpp/_internals.py:266
-    (
-        "python",
-        "llama-cpp-python",
-        (
-            "Llama.generate: ",
-            "llama_cpp/llama.py",
-            "llama_cpp\\llama.py",
-            "llama_cpp/_internals.py",
-            "llama_cpp\\_internals.py",
-            "Model metadata: {",
-            "Using fallback chat format: ",
-            "Guessed chat format: ",
-            "exceed context window of",
-        ),
-    ),
-    # tools/server/server-common.h:30, 37
-    (
-        "cli",
-        "llama-server",
-        (
-            "load_model: loading model '",
-            "llama_server: ",
-            "update_slots",
-            "launch_slot_",
-            "slot print_timing",
-            "srv  ",
-            "couldn't bind HTTP server socket",
-            "exiting due to model loading error",
-            "exiting due to HTTP server error",
-        ),
-    ),
-    (
-        "cli",
-        "llama.cpp",
-        (
-            "llama_model_loader: ",
-            "llama_context: ",
-            "print_info: ",
-            "llama_perf_context_print: ",
-            "llama_model_load: ",
-            "llm_load_print_meta: ",
-            "load_tensors: ",
-            "ggml_cuda_init: ",
-            "gguf_init_from_",
-            "ggml_backend_",
-            "CUDA error: ",
-            "no usable GPU found",
-            "load_backend: ",
-            "llama_print_timings: ",
-            " ms per token, ",
-        ),
-    ),
-)
-UNKNOWN_PROGRAM = "unknown"
-BACKENDS = {
-    "CUDA": (
-        "CUDA : ",
-        "loaded CUDA backend",
-        "ggml_cuda_init: found",
-        "using device CUDA",
-    ),  # ggml-backend-reg.cpp:259
-    "ROCm": ("ROCm : ", "loaded ROCm backend", "using device ROCm", "loaded HIP backend"),
-    "Vulkan": ("loaded Vulkan backend", "ggml_vulkan: Found", "using device Vulkan"),
-    "Metal": ("Metal : ", "ggml_metal_", "loaded Metal backend", "using device Metal", "using device MTL"),
-    "SYCL": ("loaded SYCL backend", "using device SYCL"),
-    "RPC": ("using device RPC", "loaded RPC backend"),
-    "CPU": ("CPU : ", "loaded CPU backend", "system_info: ", "CPU_Mapped", "CPU_REPACK"),
-}
-OLD_WEIGHTS = re.compile(rf"llm_load_tensors: +(\S{{1,64}}) buffer size = +{NUMBER} MiB")  # ollama#5913
-GO_BUFFER = re.compile(
-    r'msg=\\?"(model weights|kv cache|compute graph)\\?" (?:device|buffer|backend)=(\S{1,64}) '
-    rf'(?:buffer_type=\S{{1,64}} )?size=\\?"{NUMBER} (GiB|MiB|KiB|B)'
-)  # Ollama's own engine, ollama#11090
-GO_KINDS = {"model weights": "weights", "kv cache": "kv_cache", "compute graph": "compute"}
-USING_DEVICE = re.compile(
-    rf"using device (\S{{1,64}}) \((.{{1,120}}?)\)(?: \(.{{0,40}}?\))? - {NUMBER} MiB free"
-)  # llama.cpp:306
 KV_SIZE = re.compile(r"K \((\w{1,10})\): +[\d.]{1,12} MiB, V \((\w{1,10})\)")  # llama-kv-cache.cpp:301
+CELLS = (
+    # src/llama-kv-cache.cpp:301; its last number counts the parts, of which each has these cells
+    ("MiB, V (", re.compile(r"\( {0,12}(\d{1,12}) cells, {1,8}\d{1,5} layers,(?: {1,8}\d{1,4}/ {0,8}(\d{1,4}) seqs)?")),
+    ("kv_size = ", re.compile(r"_init: kv_size = (\d{1,12})(), ")),  # 2024 and 2025
+)
 CACHED_LAYERS = re.compile(r" cells, {1,8}(\d{1,5}) layers,")
 OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")  # llama-model.cpp:1924
 TIMING = re.compile(
@@ -128,10 +56,11 @@ TIMING = re.compile(
     r"(?: {1,8}\( {0,20}\d{1,12}(?:\.\d{1,6})? ms per token, {1,20}(\d{1,12}(?:\.\d{1,6})?) tokens per second)?"
 )
 """tools/server/server-context.cpp:613, src/llama-context.cpp:4434; `prompt ` stands before it, or not"""
-OLLAMA_CONTEXT = re.compile(r"(?:--ctx-size|-c) (\d{1,12})\b")  # ollama llm/llama_server.go
-RUNNER_STARTS = ("starting runner", "starting llama server", "starting llama-server")
+SIZED = re.compile(r"size[^=]{0,20}=|VRAM used|m(?:em|emory) (?:required|used) {1,20}=")
+"""In lines about weights; the last are of 2023."""
+HELD = ("weights", "kv_cache", "recurrent")
+"""Kinds of buffers by which a device is used; it may compute without one."""
 CPU_ONLY = re.compile(r" library=\\?\"?cpu\b")  # ollama discover/types.go:50
-OLLAMA_PARALLEL = re.compile(r"(?:--parallel|-np) (\d{1,4})\b")
 
 
 @dataclass(frozen=True)
@@ -161,7 +90,8 @@ class Observed:
     def _field(self, name: str) -> str | None:
         """A field of `print_info:` or `llama_context:`, in any version's spelling."""
         return self._value(
-            f" {name} ", rf"(?:_info|_meta|_context|_with_model): {re.escape(name)} {{1,30}}= {{0,8}}(\S.{{0,80}})"
+            f" {name} ",
+            rf"(?:_info|_meta|_context|_with_model|_from_model): {re.escape(name)} {{1,30}}= {{0,8}}(\S.{{0,80}})",
         )
 
     def _count(self, name: str) -> int | None:
@@ -170,56 +100,32 @@ class Observed:
 
     @cached_property
     def program(self) -> LoggedProgram:
-        key, name = next(
-            ((key, name) for key, name, words in PROGRAMS if any(self.log.has(word) for word in words)),
-            ("cli", UNKNOWN_PROGRAM),
-        )
-        return LoggedProgram(key, name, self._version(key), self._build(), self.backends)
+        key, name = program_of(self.log)
+        build = build_of(self.log, self.load.start)
+        return LoggedProgram(key, name, version_of(self.log, name), build, self.backends)
 
-    def _version(self, key: str) -> str | None:
-        patterns = {
-            "ollama": ("(version ", r"\(version (\d[\w.+-]{0,30})\)"),
-            "lmstudio": ("LM Studio ", r"LM Studio v?(\d[\w.+-]{0,20})"),
-        }
-        if key not in patterns:
-            return None
-        needle, pattern = patterns[key]
-        line = self.log.first(needle)
-        match = line and re.search(pattern, line.text)
-        return match[1] if match else None
-
-    def _build(self) -> str | None:
-        """llama.cpp's build: common/common.cpp:402, before it `build: 4205 (c6bc7395) with` (#11819)."""
-        for needle, pattern in (
-            ("build", r"build:? (\d{1,8} \([0-9a-f]{6,12}\)) with"),
-            ("version: ", r"version: (\S{1,20} \(build \d{1,8}, commit [0-9a-f]{6,12}\))"),
-        ):
-            for line in self.log.lines_with(needle, self.load.start, self.load.start + 200_000):
-                if match := re.search(pattern, line.text):
-                    return match[1]
-        return None
+    @cached_property
+    def ollama(self) -> OllamasLoad:
+        return OllamasLoad(self.log)
 
     @cached_property
     def backends(self) -> tuple[str, ...]:
-        """Backends that a line names, and those whose names the buffers have."""
-        devices = [buffer.device for buffer in self.buffers]
-        return tuple(
-            name
-            for name, words in BACKENDS.items()
-            if any(self.log.has(word, self.load.start) for word in words)
-            or any(device.startswith(name) for device in devices)
-        )
+        """Backends that a line names, and those whose names the buffers or devices have."""
+        named = [*(buffer.device for buffer in self.buffers), *(device.name for device in self.devices)]
+        return backends_of(self.log, self.load.start, [name for device in named for name in parts_of(device)])
 
     @cached_property
     def model(self) -> LoggedModel:
+        architecture, file_type, name = self.ollama.model()
         return LoggedModel(
             architecture=self._field("arch")
+            or architecture
             or self._value("general.architecture", r"general\.architecture str {1,20}= (\w{1,40})"),
-            name=self._field("general.name"),
+            name=self._field("general.name") or name,
             size=self._value(" model type ", r"model type {1,30}= (\d\S{0,20})") or self._field("model params"),
-            file_type=self._field("file type") or self._field("model ftype"),
+            file_type=self._field("file type") or self._field("model ftype") or file_type,
             weights_bytes=self._weights_bytes(),
-            n_ctx_train=self._count("n_ctx_train"),
+            n_ctx_train=self._count("n_ctx_train") or self._compared(2),
             n_layer=self._count("n_layer"),
             n_expert=self._count("n_expert"),
         )
@@ -230,34 +136,37 @@ class Observed:
 
     @cached_property
     def devices(self) -> tuple[LoggedDevice, ...]:
-        """GPUs and other devices that llama.cpp uses; each once."""
-        devices: dict[str, LoggedDevice] = {}
-        for line in self.lines("using device "):
-            if parts := USING_DEVICE.search(line.text):
-                devices[parts[1]] = LoggedDevice(parts[1], parts[2], round(float(parts[3]) * MIB))
-        return tuple(devices.values())
+        """GPUs and other accelerators that the log names, each once, those that are used first."""
+        on_devices = [part.device for part in self.buffers if part.kind in HELD and not on_host(part.device)]
+        holding = {name for device in on_devices for name in parts_of(device.partition("[")[0])}
+        named = (replace(device, used=device.used or device.name in holding) for device in self._named_devices.values())
+        return tuple(sorted(named, key=lambda device: not device.used))
+
+    @cached_property
+    def _named_devices(self) -> dict[str, LoggedDevice]:
+        listed = listed_in(self.log, self.load.start) or listed_in(self.log, 0)
+        return joined(listed, used_in(self.log, self.load.start))
+
+    @cached_property
+    def breakdown(self) -> tuple[Breakdown, ...]:
+        """llama.cpp's own table of memory, its last one."""
+        return breakdown_in(self.log, self.load.start)
 
     @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
-        """What was allocated by the last load; a device's buffers of one kind are summed."""
-        lines = [line.text for line in self.log.lines_with("buffer size", self.load.loader, self.load.ends)]
-        old = [
-            Buffer(device, "weights", round(float(size) * MIB))
-            for device, size in OLD_WEIGHTS.findall("\n".join(lines))
-        ]
-        return (*old, *buffers_in("\n".join(lines)), *self._go_buffers())
+        """What was allocated by the last load; a device's buffers of one kind are summed.
 
-    def _go_buffers(self) -> list[Buffer]:
-        totals: dict[tuple[str, str], int] = {}
-        for words in GO_KINDS:
-            for line in self.log.lines_with(f'"{words}', self._last_start(), self.load.ends):
-                if match := GO_BUFFER.search(line.text):
-                    totals[match[2], GO_KINDS[match[1]]] = round(float(match[3]) * UNITS[match[4]])
-        return [Buffer(device, kind, n_bytes) for (device, kind), n_bytes in totals.items() if n_bytes]
-
-    def _last_start(self) -> int:
-        """Where Ollama last started a runner; its own engine writes none of llama.cpp's loader lines."""
-        return max(0, *(self.log.text.rfind(word) for word in RUNNER_STARTS))
+        Ollama's own engine writes sizes of its own; where llama.cpp's buffers stand too, those were only its plan.
+        """
+        start, ends = self.load.loader, self.load.ends
+        contexts = [line.number for line in self.log.lines_with("constructing llama_context", start, ends)]
+        lines = last_reserved(self.log.lines_with("buffer size", start, ends), contexts)
+        found = buffers_in("\n".join(lines), KINDS)
+        if not any(buffer.kind == "weights" for buffer in found):
+            found = (
+                self.ollama.plan(self.load.ends) or sums_of_2023(self.log, start, ends, self._named_devices) or found
+            )
+        return tuple(folded(found, self._named_devices.values()))
 
     @property
     def runner_started(self) -> bool:
@@ -268,7 +177,7 @@ class Observed:
     def searched(self) -> tuple[Line, ...]:
         """Ollama's lines about GPUs since its server started, of which it writes one for each, or one for the CPU."""
         start = max(0, self.log.text.rfind('msg="Listening on '))
-        words = ("no compatible GPUs were discovered", 'msg="inference compute"')
+        words = ("no compatible GPUs were discovered", 'msg="inference compute"', 'msg="vram-based default context"')
         return tuple(line for word in words for line in self.log.lines_with(word, start))
 
     @property
@@ -276,11 +185,15 @@ class Observed:
         """Whether Ollama's search found one (discover/types.go); None where the log has no search."""
         if not self.searched:
             return None
-        return any("inference compute" in line.text and not CPU_ONLY.search(line.text) for line in self.searched)
+        return any(_names_a_gpu(line.text) for line in self.searched)
 
     @cached_property
     def buffer_lines(self) -> tuple[Line, ...]:
-        return tuple(self.log.lines_with("model buffer size", self.load.loader, self.load.ends))
+        """The lines about the weights' buffers: llama.cpp's, those before 2025, or Ollama's."""
+        words = ("model buffer size", "llm_load_tensors: ", 'msg="model weights"')
+        found = ([*self.log.lines_with(word, self.load.loader, self.load.ends)] for word in words)
+        sized = ([line for line in lines if SIZED.search(line.text)] for lines in found)
+        return tuple(next((lines for lines in sized if lines), ()))
 
     def bytes_on(self, kind: str, host: bool) -> int:
         """Bytes of one kind in RAM, or on the devices."""
@@ -304,7 +217,20 @@ class Observed:
         total = self.offloaded[2] if self.offloaded else (self.model.n_layer or 0) + 1
         if total > 1 and self.bytes_on("weights", host=True) and not self.bytes_on("weights", host=False):
             return Layers({"CPU": total}, "weights")
-        return self._layers_by_cache()
+        devices = dict.fromkeys(
+            part.device for part in self.buffers if part.kind == "weights" and not on_host(part.device)
+        )
+        by_cache = self._layers_by_cache()
+        divided = len(devices) > 1 and by_cache is not None and by_cache.basis == "cache"
+        return by_cache if divided else self._layers_offloaded(" and ".join(devices)) or by_cache
+
+    def _layers_offloaded(self, devices: str) -> Layers | None:
+        """With weights on devices, `offloaded` counts the layers that belong there (src/llama-model.cpp:1593)."""
+        if not self.offloaded or not devices:
+            return None
+        _, there, total = self.offloaded
+        places = {devices: there, "CPU": total - there}
+        return Layers({device: n for device, n in places.items() if n}, "offloaded") if 0 < there <= total else None
 
     def _layers_by_cache(self) -> Layers | None:
         """Each layer has an equal part of the cache, on its own device unless the cache is kept in RAM."""
@@ -318,54 +244,90 @@ class Observed:
         layers = {device: int(match[1]) * n_bytes / sum(parts.values()) for device, n_bytes in parts.items()}
         if any(abs(n - round(n)) > 0.05 for n in layers.values()):
             return None
-        return Layers({device: round(n) for device, n in layers.items() if round(n)}, "cache")
+        all_cached = self.model.n_layer is None or int(match[1]) >= self.model.n_layer
+        counts = {device: round(n) for device, n in layers.items() if round(n)}
+        return Layers(counts, "cache" if all_cached else "cached layers")
 
     @cached_property
     def context(self) -> LoggedContext:
-        slots = self._slots()
-        types = self._types()
-        threads = self._threads()
+        asked = self.ollama
+        n_slots, in_slot, unified = self._slots()
+        types, threads = self._types(), self._threads()
+        n_slots = n_slots or self._count("n_seq_max") or asked.number("n_slots")
+        n_ctx = self._count("n_ctx") or asked.number("n_ctx") or self._cells()
+        in_slot = in_slot or (n_ctx if unified else None) or self._count("n_ctx_seq") or self._count("n_ctx_per_seq")
+        in_slot = in_slot or (None if n_ctx else self._compared(1))
         return LoggedContext(
-            n_ctx=self._count("n_ctx") or self._ollama(OLLAMA_CONTEXT),
-            n_ctx_slot=slots[1] or self._count("n_ctx_seq") or self._count("n_ctx_per_seq"),
-            n_slots=slots[0] or self._count("n_seq_max") or self._ollama(OLLAMA_PARALLEL),
-            kv_unified={"true": True, "false": False}.get(slots[2] or self._field("kv_unified") or ""),
-            n_batch=self._count("n_batch"),
-            n_ubatch=self._count("n_ubatch"),
+            n_ctx=n_ctx or _all_cells(in_slot, n_slots, unified),
+            n_ctx_slot=in_slot,
+            n_slots=n_slots,
+            kv_unified=unified,
+            n_batch=self._count("n_batch") or asked.number("n_batch"),
+            n_ubatch=self._count("n_ubatch") or asked.number("n_ubatch"),
             flash_attn=self._flash_attn(),
-            type_k=types[0],
-            type_v=types[1],
-            n_threads=threads[0],
+            type_k=types[0] or asked.setting("type_k"),
+            type_v=types[1] or asked.setting("type_v"),
+            n_threads=threads[0] or asked.number("n_threads"),
             n_processors=threads[1],
+            n_seq_max=self._count("n_seq_max"),
+            n_outputs_max=self._count("n_outputs_max"),
+            n_gpu_layers=asked.number("n_gpu_layers"),
+            swa_full=True if self.log.first("using full-size SWA cache", self.load.loader, self.load.ends) else None,
+            offload_kqv=self._offload_kqv(),
         )
 
-    def _slots(self) -> tuple[int | None, int | None, str | None]:
-        """tools/server/server-context.cpp:1231; older versions wrote only `initializing slots, n_slots = 4`."""
-        line = self.first("n_slots = ")
-        match = line and re.search(
-            r"n_slots = (\d{1,6})(?:, n_ctx_slot = (\d{1,12}))?(?:, kv_unified = '(\w{4,5})')?", line.text
-        )
-        if not match:
-            return None, None, None
-        return int(match[1]), int(match[2]) if match[2] else None, match[3]
+    def _compared(self, group: int) -> int | None:
+        """The context of a sequence, or that of the training, from the warning that compares them."""
+        line = self.first("n_ctx_train (")
+        match = line and COMPARED.search(line.text)
+        return int(match[group]) if match else None
 
-    def _ollama(self, pattern: re.Pattern[str]) -> int | None:
-        line = self.log.line_at(self._last_start()) if self.program.key == "ollama" else None
-        match = line and pattern.search(line.text)
-        return int(match[1]) if match else None
+    def _cells(self) -> int | None:
+        """The cells of the largest cache of the context, where the lines of its settings are missing."""
+        found = [
+            int(match[1]) * int(match[2] or 1)
+            for needle, pattern in CELLS
+            for line in self.log.lines_with(needle, self.load.loader, self.load.ends)
+            if (match := pattern.search(line.text))
+        ]
+        return max(found, default=None)
+
+    def _slots(self) -> tuple[int | None, int | None, bool | None]:
+        """Slots, the context of one, and whether they share all cells, in the words of any version of llama-server."""
+        found = (_number_in(self.first(words), pattern) for words, pattern in SLOTS)
+        n_slots = next((number for number in found if number), None)
+        found = (_number_in(self.first(words), pattern) for words, pattern in CONTEXTS_OF_A_SLOT)
+        in_slot = next((number for number in found if number), None)
+        said = self._field("kv_unified") or ""
+        line = self.first("kv_unified = ")
+        match = line and re.search(r"kv_unified = '?(true|false)", line.text)
+        unified = {"true": True, "false": False}.get(said or (match[1] if match else ""))
+        return n_slots, in_slot, unified
+
+    def _offload_kqv(self) -> bool | None:
+        """Lines of 2024 and 2025 say it; else a cache in RAM beside layers on a device does."""
+        said = self._value("offload = ", r"\boffload = ([01])\b")
+        if said:
+            return said == "1"
+        on_device, in_ram = self.bytes_on("kv_cache", host=False), self.bytes_on("kv_cache", host=True)
+        all_there = self.offloaded is not None and self.offloaded[1] == self.offloaded[2]
+        if on_device or (in_ram and all_there and self.bytes_on("weights", host=False)):
+            return bool(on_device)
+        return None
 
     def _flash_attn(self) -> str | None:
         """What became of it (llama-context.cpp:550, 553), else what was asked for."""
         for said, state in FLASH_ATTENTION.items():
             if self.log.first(said, self.load.loader, self.load.ends):
                 return state
-        return SWITCHES.get(self._field("flash_attn") or "")
+        return SWITCHES.get((self._field("flash_attn") or self.ollama.setting("flash_attn") or "").strip().lower())
 
     def _types(self) -> tuple[str | None, str | None]:
         for line in self.log.lines_with("MiB, V (", self.load.loader, self.load.ends):
             if match := KV_SIZE.search(line.text):
                 return match[1], match[2]
-        return None, None
+        said = (self._value(f"type_{part} = '", rf"type_{part} = '(\w{{1,10}})'") for part in "kv")  # 2024, 2025
+        return next(said), next(said)
 
     def _threads(self) -> tuple[int | None, int | None]:
         """common/common.cpp:423, `n_threads = 8 (n_threads_batch = 8) / 16`, in the line that has most of it."""
@@ -389,14 +351,48 @@ class Observed:
         return _rate(timed[0]), _rate(timed[1])
 
 
+COMPARED = re.compile(r"n_ctx(?:_per)?(?:_seq)? \((\d{1,12})\) [<>] n_ctx_train \((\d{1,12})\)")
+"""src/llama-context.cpp:323, 328"""
+SLOTS = (
+    ("n_slots = ", r"n_slots = (\d{1,6})"),
+    ("n_slots=", r"\bn_slots=(\d{1,6})"),  # early 2024
+    ("using n_parallel = ", r"using n_parallel = (\d{1,6})"),  # tools/server/server.cpp:157
+    (" slots (auto)", r"using (\d{1,6}) slots \(auto\)"),
+)
+CONTEXTS_OF_A_SLOT = (
+    ("n_ctx_slot = ", r"n_ctx_slot = (\d{1,12})"),  # tools/server/server-context.cpp:1231, 3126
+    ("new slot, n_ctx = ", r"new slot, n_ctx = (\d{1,12})"),  # tools/server/server-context.cpp:1281
+    ("n_ctx_slot=", r"\bn_ctx_slot=(\d{1,12})"),  # early 2024
+)
+
+
+def _names_a_gpu(line: str) -> bool:
+    """Whether a line of Ollama's search has a GPU, or memory of one: discover/types.go, server/routes.go."""
+    if "vram-based default context" in line:
+        return 'total_vram="0 B"' not in line
+    return "inference compute" in line and not CPU_ONLY.search(line)
+
+
+def _number_in(line: Line | None, pattern: str) -> int | None:
+    match = line and re.search(pattern, line.text)
+    return int(match[1]) if match else None
+
+
+def _all_cells(in_slot: int | None, n_slots: int | None, unified: bool | None) -> int | None:
+    """The cells of all slots: those of one where they share them or where it is the only one."""
+    if in_slot is None or unified or n_slots == 1:
+        return in_slot
+    return in_slot * n_slots if unified is False and n_slots else None
+
+
 Timed = tuple[int, float, str | None]
 """Tokens, seconds and the rate as it is printed, of one request."""
 
 
 def _rate(timed: list[Timed]) -> Rate | None:
-    """A request that took no measurable time has no rate."""
+    """A request that took no measurable time, or that computed no token, has no rate."""
     if not timed:
         return None
-    rates = [float(rate or n_tokens / seconds) for n_tokens, seconds, rate in timed if seconds]
+    rates = [float(rate or n_tokens / seconds) for n_tokens, seconds, rate in timed if seconds and n_tokens]
     n_tokens, seconds = sum(request[0] for request in timed), sum(request[1] for request in timed)
     return Rate(len(timed), n_tokens, seconds, min(rates, default=None), max(rates, default=None))

@@ -14,13 +14,21 @@ SEVERITIES = ("fault", "slow", "note")
 HOST_BUFFERS = re.compile(r"CPU|AMX|BLAS|Host$|.+_Host$")
 """Names of buffers in RAM: CPU, CPU_Mapped, CPU_REPACK, AMX, and a GPU's pinned memory such as CUDA_Host."""
 
+WHOLE_LOGS = {
+    "llama-server": "Start it with `-lv 4`, and paste its log from the first line on.",
+    "LM Studio": "Paste its Developer Logs, or what `lms log stream -s runtime` writes while the model is loaded.",
+    "Ollama": "Paste the server's log from its start: `server.log`, `journalctl -u ollama`, or `docker logs`.",
+    "llama-cpp-python": "Make the model with `verbose=True`, and paste all that it writes.",
+}
+"""Where a program keeps its log: lmstudio-bug-tracker#874, #1599; ollama docs/troubleshooting.mdx"""
+
 
 @dataclass(frozen=True)
 class LoggedProgram:
     """Which program wrote the log; None where the log does not say.
 
     key   its key in the table of options: cli, python, ollama, lmstudio
-    name  llama-server, llama.cpp, llama-cpp-python, Ollama or LM Studio
+    name  llama-server, llama.cpp, llama-cpp-python, Ollama, LM Studio, or a program around llama.cpp, such as koboldcpp
     """
 
     key: str
@@ -48,8 +56,12 @@ class LoggedModel:
 class LoggedContext:
     """The context of the last load; None where the log does not say.
 
+    n_ctx_slot   cells that one slot can use: all of them where slots share one cache, and no more than in training
     flash_attn   on, off or auto (as it was asked for, where the log does not say what became of it)
     n_processors logical processors, as the line of the threads counts them
+    n_gpu_layers layers that Ollama asked its runner to put on GPUs
+    swa_full     whether sliding-window layers keep the whole context
+    offload_kqv  whether the cache follows the layers to their devices
     """
 
     n_ctx: int | None
@@ -63,6 +75,11 @@ class LoggedContext:
     type_v: str | None
     n_threads: int | None
     n_processors: int | None
+    n_seq_max: int | None = None
+    n_outputs_max: int | None = None
+    n_gpu_layers: int | None = None
+    swa_full: bool | None = None
+    offload_kqv: bool | None = None
 
     @property
     def shared(self) -> bool:
@@ -72,19 +89,57 @@ class LoggedContext:
 
 @dataclass(frozen=True)
 class LoggedDevice:
-    """A device that the log names; bytes are those that were free when the model was loaded."""
+    """A GPU or another accelerator that the log names, no processor; None where it does not say.
+
+    free_bytes   free when the model was loaded, or when llama.cpp listed its devices
+    used         the model was loaded for it: `using device`, or a buffer lies there; else the log only lists it
+    shares_ram   its memory is the machine's RAM
+    is_software  a driver that computes on the processor
+    """
 
     name: str
     description: str
     free_bytes: int | None
+    total_bytes: int | None = None
+    used: bool = False
+    shares_ram: bool = False
+    is_software: bool = False
+
+    @property
+    def text(self) -> str:
+        """Name and memory of a device, and whether the log only lists it."""
+        sizes = [(self.free_bytes, "free"), (self.total_bytes, "in all")]
+        known = [f"{bytes_text(n_bytes)} {what}" for n_bytes, what in sizes if n_bytes is not None]
+        what = [
+            self.description if self.description != self.name else "",
+            *known[:1],
+            "a part of RAM" if self.shares_ram else "",
+            "computed on the processor" if self.is_software else "",
+            "" if self.used else "listed",
+        ]
+        said = "; ".join(filter(None, what))
+        return f"{self.name} ({said})" if said else self.name
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """One row of llama.cpp's table of memory, in bytes, exact to a MiB; total and free None in RAM."""
+
+    device: str
+    total_bytes: int | None
+    free_bytes: int | None
+    weights_bytes: int
+    context_bytes: int
+    compute_bytes: int
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers by device, the output layer among them unless the basis is the cache.
+    """Layers by device, the output layer among them unless the basis is the cache or the cached layers.
 
-    basis  "lines" where the log names each layer's device; "weights" where all of them lie in RAM; "cache" where each
-           device's part of the cache tells its layers
+    basis  "lines" where the log names each layer's device; "weights" where all of them lie in RAM; "offloaded" where
+           llama.cpp counts those of its devices together; "cache" where each device's part of the cache tells its
+           layers, "cached layers" where only some layers have one
     """
 
     by_device: dict[str, int]
@@ -142,6 +197,7 @@ class LogReport:
     n_loads   loads in the log; all else is about the last one, except findings about repeated loads
     has_draft whether the last load has a second model, which drafts tokens; sizes and settings are the first one's
     findings  what matters most comes first
+    breakdown llama.cpp's own table of memory, the last one that it printed
     unknown   what cannot be known from this log, in sentences
     """
 
@@ -158,10 +214,11 @@ class LogReport:
     n_loads: int
     has_draft: bool
     n_lines: int
+    breakdown: tuple[Breakdown, ...] = ()
 
     @property
     def table(self) -> dict[str, dict[str, int]]:
-        """Device -> kind (weights, kv_cache, compute, output) -> bytes, in the order of the log."""
+        """Device -> kind (weights, kv_cache, recurrent, compute, output, …) -> bytes, in the order of the log."""
         by_device: dict[str, dict[str, int]] = {}
         for buffer in self.buffers:
             by_device.setdefault(buffer.device, {})[buffer.kind] = buffer.n_bytes
@@ -172,6 +229,7 @@ class LogReport:
         return asdict(self) | {
             "table": self.table,
             "share_on_devices": self.share_on_devices,
+            "enough": self.enough,
         }
 
     def __repr__(self) -> str:
@@ -201,10 +259,24 @@ class LogReport:
         return ", ".join(filter(None, [program, *model]))
 
     @property
+    def enough(self) -> bool:
+        """Whether there is enough to call a run healthy: a load up to its last buffers, or a finished request."""
+        kinds = {buffer.kind for buffer in self.buffers}
+        return {"weights", "compute"} <= kinds or self.prompt is not None or self.answer is not None
+
+    @property
     def nothing_found(self) -> str:
         """The sentence for a log without findings; of a log that says little it is no good news."""
+        if not self.enough:
+            whole = WHOLE_LOGS.get(self.program.name, "Paste the log from its first line on.")
+            return (
+                "Nothing was found, but this part is too short to judge: "
+                f"it has neither the buffers of a whole load nor a finished request. {whole}"
+            )
         if self.buffers:
-            return "Nothing was found that slows it down or keeps it from loading."
+            weights = [buffer.device for buffer in self.buffers if buffer.kind == "weights"]
+            on_cpu = " All of it runs on the CPU." if weights and all(map(on_host, weights)) else ""
+            return f"Nothing was found that slows it down or keeps it from loading.{on_cpu}"
         return "Nothing was found, but this log does not say where weights and cache lie."
 
     def _rates(self) -> tuple[tuple[str, Rate | None], ...]:

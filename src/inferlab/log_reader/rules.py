@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from inferlab.facts import read_table
 from inferlab.log_reader.advice import still_to_do
 from inferlab.log_reader.conditions import CONDITIONS, Found
+from inferlab.log_reader.conditions.afterwards import place_of, went_on, went_on_between
+from inferlab.log_reader.conditions.crashes import crash
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.report import SEVERITIES, LogFinding
+from inferlab.log_reader.runs import until_other_models
 from inferlab.log_reader.text import Line
 from inferlab.options.names import options
 
@@ -21,7 +23,7 @@ TWICE = re.compile(r"(`[^`]+`), \1")
 """Two settings that are one in a program, such as the types of keys and values in Ollama."""
 
 
-GROUPS = ("file", "memory", "device", "request", "crash")
+GROUPS = ("file", "start", "memory", "device", "request", "reuse", "crash")
 """The tables of data/log_findings/, what matters most first; a page shows their messages by these groups."""
 
 
@@ -32,11 +34,13 @@ class Rule:
     group     the table in which it stands
     severity  fault: it failed; slow: it costs speed; note: worth knowing
     fatal     the load or the program ended by it, so that no advice on speed stands beside it
+    resort    how little it knows of the cause, from 0: it gives way to a fatal rule of a lower number about one failure
     any       strings that only this message has; the first that the last run contains is found, with its line
     pattern   read in that line; its named groups fill {braces} in `what`
-    when      a function of log_reader/conditions/ in place of `any`
+    when      a function of log_reader/conditions/ that decides in place of `any`, which then only lists the messages
     unless    rules whose findings make this one needless; "fault": any other rule by which something failed
     what      what it means
+    overcome  what it means where the program went on after it; it is a note then, and `overcome_fix` is what to do
     fix       what to do; <name> becomes the program's name for a setting of options.toml, and a sentence whose
               setting the program lacks is left out; so is one that begins with [unless …] where the log shows that
               (log_reader/advice.py). fix_python, fix_ollama, fix_lmstudio replace it for one program
@@ -54,10 +58,15 @@ class Rule:
     page: str
     source: tuple[str, ...]
     fatal: bool = False
+    resort: int = 0
     any: tuple[str, ...] = ()
     pattern: str = ""
+    forms: tuple[str, ...] = ()
+    ends: bool = False
     when: str = ""
     unless: tuple[str, ...] = ()
+    overcome: str = ""
+    overcome_fix: tuple[str, ...] = ()
 
 
 @cache
@@ -67,37 +76,109 @@ def rules() -> dict[str, Rule]:
     return {name: _rule(name, group, entry) for group, table in tables.items() for name, entry in table.items()}
 
 
+LISTS = ("any", "forms", "unless", "fix", "overcome_fix", "source")
+
+
 def _rule(name: str, group: str, entry: dict) -> Rule:
-    words = {key: entry.get(key, "") for key in ("page", "pattern", "when")}
-    lists: dict[str, Any] = {key: tuple(entry.get(key, ())) for key in ("any", "unless", "fix", "source")}
+    words: dict[str, Any] = {key: entry.get(key, "") for key in ("page", "pattern", "when", "overcome")}
+    lists: dict[str, Any] = {key: tuple(entry.get(key, ())) for key in LISTS}
+    marks: dict[str, Any] = {"fatal": entry.get("fatal", False), "ends": entry.get("ends", False)}
     fixes = {key.removeprefix("fix_"): tuple(value) for key, value in entry.items() if key.startswith("fix_")}
-    fatal = entry.get("fatal", False)
-    return Rule(name, group, entry["severity"], entry["what"], fixes=fixes, fatal=fatal, **lists, **words)
+    resort = entry.get("resort", 0)
+    return Rule(name, group, entry["severity"], entry["what"], fixes=fixes, resort=resort, **words, **lists, **marks)
+
+
+Shown = dict[str, Found]
+"""What was found, by the names of the rules."""
 
 
 def findings_in(seen: Observed) -> tuple[LogFinding, ...]:
-    """What the rules find in a log, what matters most first."""
+    """What the rules find in a log, what matters most first; of Ollama, also in the loads of other models."""
+    own = _of_the_last_load(seen)
+    logs = until_other_models(seen.log) if seen.program.key == "ollama" else []
+    others = [finding for log in logs for finding in _of_another_model(Observed(log))]
+    first = {finding.id: finding for finding in [*own, *others][::-1]}
+    return tuple(sorted([*own, *(one for one in others if first[one.id] is one)], key=_weight))
+
+
+OF_A_LOAD = ("file", "memory")
+ALSO_OF_A_LOAD = ("layers-on-cpu", "experts-on-cpu", "no-layer-asked", "cache-in-ram")
+
+
+def _of_another_model(seen: Observed) -> list[LogFinding]:
+    """What failed or is slow in the load of a model that was not the last one."""
+    name = seen.model.name or seen.model.architecture
+    which = f"Another model of this log{f', {name}' if name else ''}: "
+    found = (one for one in _of_the_last_load(seen) if one.severity != "note")
+    of_a_load = (one for one in found if rules()[one.id].group in OF_A_LOAD or one.id in ALSO_OF_A_LOAD)
+    return [replace(one, what=f"{which}{one.what}") for one in of_a_load]
+
+
+def _of_the_last_load(seen: Observed) -> tuple[LogFinding, ...]:
     shown = {name: lines for name, rule in rules().items() if (lines := _match(rule, seen))}
-    kept = [rules()[name] for name in shown if not set(rules()[name].unless) & (set(shown) | _faults(shown, name))]
-    if any(rule.fatal for rule in kept):
-        kept = [rule for rule in kept if rule.severity != "slow"]
-    kept.sort(key=lambda rule: SEVERITIES.index(rule.severity))
-    return tuple(_finding(rule, shown[rule.id], seen) for rule in kept)
+    kept = [name for name in shown if not _needless(name, shown, seen)]
+    if any(rules()[name].fatal and not shown[name].overcome for name in kept):
+        kept = [name for name in kept if rules()[name].severity != "slow"]
+    findings = [_finding(rules()[name], shown[name], seen) for name in kept]
+    return tuple(sorted(findings, key=_weight))
 
 
-def _faults(names: Iterable[str], but: str) -> set[str]:
-    """{"fault"} where something failed by another rule."""
-    return {"fault"} & {rules()[name].severity for name in names if name != but}
+def _weight(finding: LogFinding) -> tuple[int, bool]:
+    """What ended the program comes before what it survived."""
+    return SEVERITIES.index(finding.severity), not rules()[finding.id].fatal
+
+
+def _needless(name: str, shown: Shown, seen: Observed) -> bool:
+    """Whether another rule makes a finding needless, or knows more of its cause."""
+    others = {other: found for other, found in shown.items() if other != name}
+    if set(rules()[name].unless) & (set(others) | _faults(others)):
+        return True
+    return any(_explains(rules()[other], found, rules()[name], shown[name], seen) for other, found in others.items())
+
+
+def _faults(shown: Shown) -> set[str]:
+    """{"fault"} where something failed."""
+    return {"fault"} & {rules()[name].severity for name, found in shown.items() if not found.overcome}
+
+
+def _explains(cause: Rule, of_cause: Found, rule: Rule, of_rule: Found, seen: Observed) -> bool:
+    """Whether a rule that knows more rests on the same line, or on one of the same failure."""
+    if _resort(cause, of_cause) >= _resort(rule, of_rule):
+        return False
+    if set(of_cause.lines) & set(of_rule.lines):
+        return True
+    if cause.severity != "fault":
+        return False
+    if of_cause.overcome and not of_rule.overcome:
+        return False
+    return cause.fatal and not _worked_between(of_cause.lines, of_rule.lines, seen)
+
+
+def _resort(rule: Rule, found: Found) -> int:
+    return rule.resort if found.resort is None else found.resort
+
+
+def _worked_between(one: tuple[Line, ...], other: tuple[Line, ...], seen: Observed) -> bool:
+    """Whether the program loaded a model or finished a request between two findings."""
+    numbers = sorted((one[-1].number, other[-1].number))
+    return went_on_between(seen.log, *(place_of(seen.log, number) for number in numbers))
 
 
 def message_in(seen: Observed) -> bool:
     """Whether the text has any message of the table, so that one pasted line is enough."""
-    return any(seen.log.has(needle) for rule in rules().values() for needle in rule.any)
+    return any(seen.log.has(needle) for rule in rules().values() if not rule.forms for needle in rule.any)
 
 
 def _match(rule: Rule, seen: Observed) -> Found | None:
-    if rule.when:
-        return CONDITIONS[rule.when](seen)
+    if rule.forms:
+        return crash(seen, rule.any, rule.forms, rule.ends)
+    found = CONDITIONS[rule.when](seen) if rule.when else _first(rule, seen)
+    if found and rule.overcome and not found.overcome:
+        return replace(found, overcome=went_on(seen.log, place_of(seen.log, found.lines[-1].number)))
+    return found
+
+
+def _first(rule: Rule, seen: Observed) -> Found | None:
     for needle in rule.any:
         if line := seen.first(needle):
             return _read(rule, line)
@@ -113,9 +194,19 @@ def _read(rule: Rule, line: Line) -> Found | None:
 
 def _finding(rule: Rule, shown: Found, seen: Observed) -> LogFinding:
     page, _, anchor = rule.page.partition("#")
-    what = rule.what.format(**shown.values)
-    fix = fix_for(rule, seen.program.key, seen)
-    return LogFinding(rule.id, rule.severity, what, shown.lines, fix, page, anchor, rule.source)
+    what = (rule.overcome if shown.overcome else rule.what).format(**shown.values)
+    severity = "note" if shown.overcome else rule.severity
+    fix = _fix_afterwards(rule, seen) if shown.overcome else fix_for(rule, seen.program.key, seen)
+    return LogFinding(rule.id, severity, what, shown.lines, fix, page, anchor, rule.source)
+
+
+NOTHING_TO_DO = ("Nothing needs to be done while it goes on working.",)
+
+
+def _fix_afterwards(rule: Rule, seen: Observed) -> tuple[str, ...]:
+    """What to do about a failure that was overcome."""
+    named = (_named(sentence, seen.program.key) for sentence in still_to_do(rule.overcome_fix, seen))
+    return tuple(sentence for sentence in named if sentence) or NOTHING_TO_DO
 
 
 def fix_for(rule: Rule, program: str, seen: Observed | None = None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,74 +14,135 @@ LOAD_STARTS = (
     "load_model: loading model '",  # tools/server/server-context.cpp:1023
     "main: loading model\n",  # before 2025
 )
-PREPARATORY = ("vocab only - skipping tensors", "no_alloc              = 1")
-"""src/llama.cpp:365 (Ollama reads the vocabulary first), src/llama-model.cpp:2069 (the simulation of `-fit`)"""
-DRAFT = "loading draft model"  # common/speculative.cpp
+RUNNER_STARTS = ("starting runner", "starting llama server", "starting llama-server")
+"""Ollama's first line of a load, with the runner's command: llm/server.go:398 of v0.11, llm/llama_server.go:433"""
+OF_A_MODEL = " --model "
+"""In the command of a runner that loads; Ollama also starts runners that only look for GPUs (discover/runner.go)."""
+MODEL_FILE = re.compile(r" --model (\S{1,300})|tensors from (\S.{0,300}?) \(version ")
+"""The model in the command of a runner, and in the loader's first line"""
+VOCABULARY_ONLY = re.compile(r"vocab only - skipping tensors|vocab_only {1,30}= 1")
+"""src/llama.cpp:365; Ollama reads the vocabulary before a load, and up to 0.5 after it too"""
+PREPARATORY = re.compile(rf"{VOCABULARY_ONLY.pattern}|no_alloc {{1,30}}= 1")
+"""A load that comes before the real one: also the simulation of `-fit`, src/llama-model.cpp:2069"""
+DRAFT = "loading draft model"  # common/speculative.cpp:2540
 RUNNING = re.compile(
     r"eval time {1,8}=|llama_perf|llama_print_timings|: id +[0-9]+ \| task|llama_context: n_"
-    r"|llama_new_context_with_model:|load_tensors: |compute buffer size|KV buffer size| print_info: arch"
+    r"|llama_new_context_with_model:|llama_init_from_model: n_|load_tensors: |compute buffer size|KV buffer size"
+    r"|print_info: arch"
     r"|failed to load model|failed to initialize the context|failed to allocate|CUDA error: |exiting due to"
-    r"|cleaning up before exit|all slots are idle|\[GIN\]|Failed to load model from file|Failed to create llama_context"
+    r"|cleaning up before exit|all slots are idle|\[GIN\] .{1,100}POST|Failed to load model from file"
+    r"|Failed to create llama_context|runner started in |llama-server started in "
 )
 """Lines of a load or of a run that is under way: the lines after the last of them belong to the load that follows."""
+FAILED = re.compile(r"failed to load model|error loading model|exiting due to")
+"""No load that was announced comes after such a line; a projector may be measured in between."""
+MOST_BETWEEN = 400_000
+"""Characters between two loads that are searched."""
 
 
 @dataclass(frozen=True)
 class LastLoad:
     """Places in the text: what belongs to the last load, its model's own lines, and how many loads there are.
 
-    start   the first line after the load before, with the lines that a program writes before it loads
-    loader  the first line of the model's loader
-    ends    where a draft model's lines begin, else the end of the text
+    start      the first line after the load before, with the lines that a program writes before it loads
+    loader     the first line of the model's loader; of Ollama's own engine, the line that starts its runner
+    ends       where the lines of a draft model or of another reading of the vocabulary begin, else the end of the text
+    has_draft  whether a draft model was loaded after it
     """
 
     start: int
     loader: int
     ends: int
     n_loads: int
+    has_draft: bool = False
 
 
 def last_load(log: LogText) -> LastLoad:
     """The last load of a log; the whole text where no line begins one."""
     text = log.text
     places = _load_starts(text)
-    loads = [at for at in places if not _is_draft(text, at)]
-    if not loads:
+    drafts = {at for before, at in pairwise([0, *places]) if _is_draft(text, before, at)}
+    groups = _loads(text, places, drafts)
+    if not groups:
         return LastLoad(0, 0, len(text), 0)
-    groups = _grouped(text, loads)
-    first = groups[-1][0]
-    loader = groups[-1][-1]
+    first, loader = groups[-1][0], groups[-1][-1]
     start = _after_the_run_before(text, groups[-2][-1], first) if len(groups) > 1 else 0
-    drafts = [at for at in places if at > loader]
-    return LastLoad(start, loader, drafts[0] if drafts else len(text), len(groups))
+    later = [at for at in places if at > loader]
+    return LastLoad(start, loader, later[0] if later else len(text), len(groups), any(at > loader for at in drafts))
+
+
+def _loads(text: str, places: list[int], drafts: set[int]) -> list[list[int]]:
+    return _real(text, _grouped(text, [at for at in places if at not in drafts]), places)
+
+
+def until_other_models(log: LogText) -> list[LogText]:
+    """The log up to the end of the last load of each model but the last one, the latest first, of one Ollama server."""
+    text = log.text
+    groups = _loads(text, _load_starts(text), set())
+    start = max(0, text.rfind('msg="Listening on '))
+    ends = dict(pairwise([*(group[0] for group in groups), len(text)]))
+    loads = [(_model(log, group), ends[group[0]]) for group in groups if group[0] >= start]
+    last = {model: end for model, end in loads if model}
+    if not loads or loads[-1][0] is None:
+        return []
+    others = sorted((end for model, end in last.items() if model != loads[-1][0]), reverse=True)
+    return [log.until(end) for end in others[:MOST_OTHERS]]
+
+
+MOST_OTHERS = 2
+"""Models beside the last one that are judged, too."""
+
+
+def _model(log: LogText, group: list[int]) -> str | None:
+    """The file of a load's model, by the first of its lines that names it."""
+    found = (MODEL_FILE.search(log.line_at(at).text) for at in group)
+    return next((match[1] or match[2] for match in found if match), None)
 
 
 def _load_starts(text: str) -> list[int]:
-    places: list[int] = []
-    for needle in LOAD_STARTS:
-        at = text.find(needle)
-        while at >= 0:
-            places.append(at)
-            at = text.find(needle, at + len(needle))
-    return sorted(places)
+    places = [at for needle in LOAD_STARTS for at in _places(text, needle)]
+    runners = [at for needle in RUNNER_STARTS for at in _places(text, needle)]
+    return sorted([*places, *(at for at in runners if OF_A_MODEL in text[at : at + 700].partition("\n")[0])])
 
 
-def _is_draft(text: str, at: int) -> bool:
-    """Whether the line before names a draft model."""
-    end = text.rfind("\n", 0, at)
-    return end >= 0 and DRAFT in text[max(text.rfind("\n", 0, end), end - 500) : end]
+def _places(text: str, needle: str) -> Iterator[int]:
+    at = text.find(needle)
+    while at >= 0:
+        yield at
+        at = text.find(needle, at + len(needle))
+
+
+def _is_draft(text: str, before: int, at: int) -> bool:
+    """Whether a line since the load before names a draft model."""
+    return text.find(DRAFT, max(before, at - MOST_BETWEEN), at) >= 0
 
 
 def _grouped(text: str, loads: list[int]) -> list[list[int]]:
     """Loads, each with the lines that announce or prepare it."""
-    groups = [[loads[0]]]
+    groups = [loads[:1]] if loads else []
     for before, at in pairwise(loads):
-        between = text[before : min(at, before + 400_000)]
-        if any(word in between for word in PREPARATORY) or not RUNNING.search(between):
+        if _prepares(text, before, at):
             groups[-1].append(at)
         else:
             groups.append([at])
     return groups
+
+
+def _prepares(text: str, before: int, at: int) -> bool:
+    """Whether the first of two beginnings announces or prepares the load of the second."""
+    between = text[before : min(at, before + MOST_BETWEEN)]
+    announced = between.startswith(LOAD_STARTS[1:]) and text.startswith(LOAD_STARTS[0], at)
+    if announced and not FAILED.search(between):
+        return True
+    return bool(PREPARATORY.search(between)) or not RUNNING.search(between)
+
+
+def _real(text: str, groups: list[list[int]], places: list[int]) -> list[list[int]]:
+    """The groups without those that only read the vocabulary, unless there is nothing else."""
+    ends = dict(pairwise([*places, len(text)]))
+    last = [text[group[-1] : min(ends[group[-1]], group[-1] + MOST_BETWEEN)] for group in groups]
+    real = [group for group, lines in zip(groups, last, strict=True) if not VOCABULARY_ONLY.search(lines)]
+    return real or groups
 
 
 def _after_the_run_before(text: str, before: int, at: int) -> int:

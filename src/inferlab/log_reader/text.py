@@ -18,6 +18,26 @@ DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 BEFORE, AFTER = 300, 700
 """Characters of a line that are read before and after what was found, so that a line of megabytes costs nothing."""
 LONGEST_NAME = 1_000
+DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+BEFORE_A_LINE = re.compile(
+    r"^[ >]{0,8}(?:"
+    r"[\w.-]{1,60} {1,20}\| "  # docker compose
+    rf"|(?:(?:\S{{2,6}} [ \d]\d \d\d:\d\d:\d\d|{DATE}) [^\n]{{1,80}}? )?[\w./@-]{{1,60}}\[\d{{1,8}}\]: "  # journalctl
+    rf"|{DATE} (?:\| |std(?:out|err) [FP] )?"  # docker logs -t, Kubernetes
+    r"|\d{1,2}:\d\d[AP]M [A-Z]{3} GRPC\([^\n]{1,200}?\): std(?:out|err) "  # LocalAI#1729
+    r"|[^\n]{0,60}? GRPC std(?:out|err) id=\S{1,200} line=\"?"  # LocalAI of 2026
+    r"|\[\d{4}-\d\d-\d\d\]\[\d\d:\d\d:\d\d\]\[[\w:]{1,80}\]\[[A-Z]{4,5}\] \[llamacpp[\w -]{0,20}\] "  # jan#6628, #8244
+    r"|\[[ \d]{4}\d\] "  # a model's server below a router, tools/server/server-models.cpp:186
+    r"){1,4}",
+    re.MULTILINE,
+)
+"""What other programs write before each line of a log."""
+OF_OLLAMAS_SERVICE = re.compile(
+    r"^[ >]{0,8}(?:(?:\w{1,30}[_-])?ollama(?:[_-](?:\d{1,3}|server|cpu|gpu))? {1,20}\| "
+    r"|(?:[^\n]{0,120}? )?ollama\[\d{1,8}\]: )",
+    re.MULTILINE,
+)
+"""Its lines as docker compose and journalctl name them, also those that its runner wrote."""
 GGUF = re.compile("GGUF[\x00-\x09\ufffd]")
 """The first bytes of a model, the last of them its version, in either order of bytes."""
 A_MODEL = (
@@ -27,7 +47,7 @@ A_MODEL = (
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a log: its number from 1, and its text without colours, of a very long line the part that counts."""
+    """One line of a log: its number from 1, and its text as its program wrote it, of a very long line what counts."""
 
     number: int
     text: str
@@ -37,13 +57,15 @@ class Line:
 class LogText:
     """A log, searched by strings.
 
-    text    the log, its lines ended by "\\n"
+    text    the log, its lines ended by "\\n", without colours and what other programs write before each line
     shapes  its different lines with every number as one 0: a string that is not in them is in no line
+    ollamas whether docker compose or journalctl name Ollama as the service that wrote it
     """
 
     text: str
     shapes: bytes = field(repr=False)
     line_ends: list[int] = field(repr=False)
+    ollamas: bool = False
 
     @property
     def n_lines(self) -> int:
@@ -74,6 +96,10 @@ class LogText:
     def _may_have(self, needle: str) -> bool:
         return "\n" in needle or _shape(needle) in self.shapes
 
+    def until(self, end: int) -> LogText:
+        """The log up to one place of its text."""
+        return LogText(self.text[:end], self.shapes, self.line_ends[: bisect_right(self.line_ends, end - 1)])
+
     def line_at(self, at: int) -> Line:
         """The line around one place of the text."""
         start, end = self.start_of_line(at), self.text.find("\n", at, at + AFTER)
@@ -103,9 +129,11 @@ def _log_text(data: str | bytes, source: str) -> LogText:
         raise UnreadableLog(A_MODEL)
     text = _decoded(data) if isinstance(data, bytes) else data
     text = CONTROL.sub(_kept, COLOUR.sub("", _unwrapped(text.lstrip("\ufeff").replace("\r\n", "\n"))))
+    ollamas = "ollama" in text and OF_OLLAMAS_SERVICE.search(text) is not None
+    text = BEFORE_A_LINE.sub("", text)
     if not text.strip():
         raise UnreadableLog(f"There is nothing to read: {source} is empty. Paste the log from its first line on.")
-    return LogText(text, _shapes(text), [match.start() for match in re.finditer("\n", text)])
+    return LogText(text, _shapes(text), [match.start() for match in re.finditer("\n", text)], ollamas)
 
 
 def _shapes(text: str) -> bytes:

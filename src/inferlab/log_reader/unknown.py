@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inferlab.log_reader.observed import Observed
+from inferlab.log_reader.programs import EMBEDDING
+from inferlab.log_reader.report import on_host
 
 VERBOSE = {
     "llama-server": "Start llama-server with `-lv 4`.",
@@ -15,6 +17,14 @@ VERBOSE = {
 }
 
 OFFLOADED = "; `offloaded` repeats what was asked for."
+LAYERS = {
+    "offloaded": (
+        "The log counts the layers on devices, and does not name them or single tensors that lie elsewhere.",
+    ),
+    "cache": ("The log does not name the output layer's device; those of the others follow from the cache.",),
+    "cached layers": ("The log names no layer's device; only those of the layers with a KV cache follow from it.",),
+}
+"""What stays open, by what the layers' devices were read from."""
 NO_LOAD = "The log has no line of a load: it begins after the model was loaded, or ends before."
 LOAD_CUT = "The beginning of the load is missing."
 LOAD_PARTS = (
@@ -40,8 +50,19 @@ OF_A_GPU = (
     "ErrorOutOfDeviceMemory",
     "kIOGPUCommandBuffer",
     "failed to allocate Metal buffer",
+    "ggml_metal_init: ",
+    "ggml_metal_device_init: GPU name",
+    "level_zero backend failed",
+    "Native API failed",
+    "SYCL error",
+    "ggml_vulkan: 0 = ",
+    "ggml-vulkan.cpp:",
+    "ggml-cuda.cu:",
+    "ggml-sycl.cpp:",
+    'msg="available gpu" id=',
+    'msg="gpu memory" id=',
 )
-"""Errors of a GPU, so that there is one."""
+"""Errors or other words of a GPU, so that there is one."""
 
 
 def unknown_in(seen: Observed) -> Iterator[str]:
@@ -52,8 +73,8 @@ def unknown_in(seen: Observed) -> Iterator[str]:
     elif seen.layers is None:
         repeats = seen.offloaded and seen.program.key != "ollama"
         yield f"The log does not name each layer's device{OFFLOADED if repeats else '.'}"
-    elif seen.layers.basis == "cache":
-        yield "The log does not name the output layer's device; those of the others follow from the cache."
+    else:
+        yield from LAYERS.get(seen.layers.basis, ())
     if seen.load.n_loads == 0 and not _ollamas_load(seen):
         yield LOAD_CUT if seen.buffers or any(seen.log.has(word) for word in LOAD_PARTS) else NO_LOAD
     if seen.rates[1] is None:
@@ -63,11 +84,21 @@ def unknown_in(seen: Observed) -> Iterator[str]:
         yield "The log does not say which processor computes attention."
         if seen.found_a_gpu:
             yield "The log does not say whether the driver moved memory of the GPU to RAM."
-        elif not any(device.free_bytes for device in seen.devices):
+        elif not any(device.free_bytes for device in seen.devices if device.used):
             yield "The log does not say how much memory of the GPU was free, nor whether the driver moved some to RAM."
-    if not (on_gpu or seen.devices or any(seen.first(word) for word in OF_A_GPU)) and seen.found_a_gpu is None:
+    if seen.found_a_gpu is None and not (seen.devices or _has_a_gpu(seen)):
         yield "The log names no GPU; it does not say whether the machine has one."
+    if seen.program.name in EMBEDDING:
+        own = EMBEDDING[seen.program.name]
+        yield f"Fixes name llama.cpp's options; {seen.program.name} has names of its own for them{own}."
     yield "No log shows clocks, temperatures, and what other programs do on the machine."
+
+
+def _has_a_gpu(seen: Observed) -> bool:
+    """Whether a buffer lies on a device, or in memory that its driver gave, or a line has an error of one."""
+    names = {buffer.device for buffer in seen.buffers}
+    held = any(not on_host(name) or (name.endswith("_Host") and name != "CPU_Host") for name in names)
+    return held or any(seen.first(word) for word in OF_A_GPU)
 
 
 def _ollamas_load(seen: Observed) -> bool:

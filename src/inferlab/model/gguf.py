@@ -19,9 +19,17 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from inferlab.errors import DamagedGGUF, HeaderIncomplete, ModelNotFound, NotGGUF, UnsupportedArchitecture
+from inferlab.errors import (
+    DamagedGGUF,
+    HeaderIncomplete,
+    ModelNotFound,
+    NotGGUF,
+    UnsupportedArchitecture,
+    UnsupportedGGUF,
+)
 from inferlab.model.catalog import CHANGEABLE, known_models
 from inferlab.model.ggml_types import TENSOR_TYPES, TYPE_IDS, TensorType
+from inferlab.model.gguf_kinds import ENCODER, other_kind, other_type, other_version, piece_hint
 from inferlab.shown import one_line
 from inferlab.units import bytes_text
 
@@ -37,20 +45,24 @@ MAX_HEADER_BYTES = 2**27  # real headers, with vocabularies of 262k tokens, stay
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY, INT32 = 8, 9, 5
 SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
+PART_NAME = re.compile(r"(.+)-\d{5}-of-\d{5}\.gguf")
 MAX_PARTS = 1000
+MOST_PADDING = 1024
+"""Bytes after the last tensor that may be padding."""
 KEPT_HEADERS = 8
 FileIdentity = tuple[str, int, int, int]
 SHAPE_KEY = "inferlab.shape"  # the metadata key of a `Shape`, as JSON
-IMATRIX = "imatrix"  # general.type of an importance matrix (tools/imatrix/imatrix.cpp:603)
 OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\x1f\x8b": "a gzip archive; unpack it first",
     b"<!DO": "an HTML page, as a failed download leaves; download the file again",
     b"<htm": "an HTML page, as a failed download leaves; download the file again",
     b"vers": "a Git LFS pointer; fetch the real file with `git lfs pull`",
-    b"ggml": "a GGML file from before 2023; look for a GGUF of the same model",
-    b"ggjt": "a GGJT file from before 2023; look for a GGUF of the same model",
-    b"FUGG": "a big-endian GGUF; convert it on the machine that made it",
+    b"lmgg": "a GGML file from before August 2023; look for a GGUF of the same model",
+    b"fmgg": "a GGMF file from before August 2023; look for a GGUF of the same model",
+    b"tjgg": "a GGJT file from before August 2023; look for a GGUF of the same model",
+    b"MZqF": "a llamafile, a program with its model inside; unzip the .gguf from it",
+    b"{": "a text in JSON, such as one of Ollama's small blobs; `ollama show --modelfile NAME` names the model's file",
 }
 
 
@@ -208,7 +220,7 @@ class Model:
         if n_embd is None:
             raise UnsupportedArchitecture(
                 f"The header of {self.name}, of the architecture {self.architecture!r}, has no embedding_length. "
-                "The file may be damaged, no language model, or newer than this library."
+                "It is no language model, or newer than this library."
             )
         return n_embd
 
@@ -257,6 +269,11 @@ class Model:
         """Bytes of all tensors; llama.cpp's `file size` line counts the same."""
         return sum(tensor.n_bytes for tensor in self.tensors)
 
+    @property
+    def encoder_bytes(self) -> int:
+        """Bytes of an encoder of pictures or sound in the same file, as Ollama's own files have it; 0 without one."""
+        return sum(tensor.n_bytes for tensor in self.tensors if ENCODER.match(tensor.name))
+
     def card(self) -> ModelCard:
         """The facts about this model that a record keeps."""
         return ModelCard(self.name, self.path.name, self.architecture, self.n_params, self.tensor_bytes, self.synthetic)
@@ -277,8 +294,7 @@ def without_layers(model: Model, n_layer: object) -> UnsupportedArchitecture:
     """The error for a header whose number of layers is missing or wrong."""
     return UnsupportedArchitecture(
         f"The header of {model.name}, of the architecture {model.architecture!r}, gives {n_layer} layers for "
-        f"{len(model.tensors):,} tensors. So no plan can be made. The file may be damaged, no language model, or newer "
-        "than this library."
+        f"{len(model.tensors):,} tensors. So no plan can be made. It is no language model, or newer than this library."
     )
 
 
@@ -349,8 +365,8 @@ def read_gguf(path: str | Path, sizes: Mapping[str, int] | None = None) -> Model
 
     For a model split over several files give the first; the result has the tensors of all parts.
     `sizes` has the bytes of whole files by their names: of those the path and its neighbours may hold only a beginning.
-    Raises ModelNotFound, NotGGUF or DamagedGGUF, each saying what was found and what to do; HeaderIncomplete where a
-    beginning is too short.
+    Raises ModelNotFound, NotGGUF, UnsupportedGGUF or DamagedGGUF, each saying what was found and what to do;
+    HeaderIncomplete where a beginning is too short.
     """
     sizes = sizes or {}
     first = read_part(Path(path), sizes)
@@ -388,31 +404,51 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 
 def require_model(found: Model) -> Model:
-    """The header itself, if it is a model's, or that of a later part, which has no architecture.
+    """The header itself, if it is a language model's, or that of a later part, which has no architecture.
 
-    Raises NotGGUF for an importance matrix, DamagedGGUF for another sound file.
+    Raises UnsupportedGGUF for another sound file.
     """
-    if isinstance(found.metadata.get("general.architecture"), str) or found.metadata.get("split.no"):
-        return found
-    if found.metadata.get("general.type") == IMATRIX:
-        raise NotGGUF(f"{found.path} is an importance matrix, not a model. Give it to `quantize` as `imatrix`.")
-    raise DamagedGGUF(
-        f"{found.path}: general.architecture is missing, so it is no model. "
-        "Give the path of a model, or download the file again and compare its checksum."
-    )
+    is_later = bool(found.metadata.get("split.no")) and "general.architecture" not in found.metadata
+    told = None if is_later else other_kind(found.metadata)
+    if told:
+        raise UnsupportedGGUF(f"{found.path} {told}")
+    return found
 
 
 def _other_parts(first: Model, count: int) -> list[Path]:
     """Paths of the parts after the first. Raises ModelNotFound if one is missing."""
-    named = SPLIT_NAME.fullmatch(first.path.name)
-    if first.metadata.get("split.no") != 0 or not named or count > MAX_PARTS:
-        found = f"part {first.metadata.get('split.no')!r} of {count}"
-        raise ModelNotFound(f"{first.path} is {found}. Give the first part, NAME-00001-of-{count:05}.gguf.")
+    number, named = first.metadata.get("split.no"), SPLIT_NAME.fullmatch(first.path.name)
+    if number != 0 or not named or count > MAX_PARTS:
+        raise ModelNotFound(f"{first.path} {_part_text(first, count)}")
     paths = [first.path.with_name(f"{named[1]}-{n:05}-of-{count:05}.gguf") for n in range(2, count + 1)]
     missing = [part.name for part in paths if not part.is_file()]
     if missing:
         raise ModelNotFound(f"{first.path} needs {count} files; {missing[0]} is not beside it. Download it too.")
     return paths
+
+
+def _part_text(part: Model, count: int) -> str:
+    """Which part of a model a file is, counted from 1, and what to do with one that is not the first, or not so named.
+
+    llama.cpp finds the others by the name of the first (llama_split_prefix, llama.cpp).
+    """
+    number, named = part.metadata.get("split.no"), PART_NAME.fullmatch(part.path.name)
+    first = f"{named[1] if named else 'NAME'}-00001-of-{count:05}.gguf"
+    if not isinstance(number, int) or not 0 <= number < count:
+        return f"is a part of {count} with the number {number!r}, which no part has. Download it again."
+    if number:
+        return f"is part {number + 1} of {count}. Give the first part, {first}."
+    data_end = max((tensor.offset + tensor.n_bytes for tensor in part.tensors), default=MAX_HEADER_BYTES)
+    if part.file_bytes > data_end + MOST_PADDING:
+        return (
+            f"begins with part 1 of {count} and goes on after its end, as parts that were joined with cat do. "
+            f"llama.cpp cannot read that. Keep the parts as separate files and give the first, {first}, or join them "
+            "with llama-gguf-split --merge."
+        )
+    return (
+        f"is part 1 of {count}, but is not named so, and the other parts are found by their names. Name it {first}, "
+        "beside the others, as they were downloaded."
+    )
 
 
 def read_part(path: Path, sizes: Mapping[str, int]) -> Model:
@@ -465,7 +501,7 @@ def _require_magic(path: Path, start: bytes) -> None:
     if kind is None and start[8:10] == b'{"':
         kind = "a safetensors file; convert it with llama.cpp's convert_hf_to_gguf.py"
     guess = f"It looks like {kind}." if kind else "Give the path of a GGUF file."
-    raise NotGGUF(f"{path} starts with {start[:4]!r}, not {MAGIC!r}. {guess}")
+    raise NotGGUF(f"{path} starts with {start[:4]!r}, not {MAGIC!r}. {guess}{piece_hint(path.name)}")
 
 
 class _HeaderReader:
@@ -484,6 +520,7 @@ class _HeaderReader:
         return DamagedGGUF(
             f"{self.path}: {what} at byte {self.position:,} of {self.file_bytes:,}. "
             "The file is truncated or corrupt; download it again and compare its checksum."
+            f"{piece_hint(self.path.name)}"
         )
 
     def skip(self, n_bytes: int, what: str) -> int:
@@ -520,13 +557,15 @@ class _HeaderReader:
     def model(self) -> Model:
         version = self.scalar("I", "the version")
         if version not in VERSIONS:
+            if told := other_version(version):
+                raise UnsupportedGGUF(f"{self.path} is {told}")
             raise self.damaged(f"version {version} is not one of {VERSIONS},")
         n_tensors, n_metadata = self.scalar("Q", "the tensor count"), self.scalar("Q", "the metadata count")
         smallest = 12 * n_metadata + 24 * n_tensors
         if max(n_tensors, n_metadata) > MAX_ENTRIES or smallest > self.end:
             raise self.damaged(f"{n_tensors:,} tensors and {n_metadata:,} metadata entries cannot fit,")
         metadata = self.metadata(n_metadata)
-        tensors = self.tensors(n_tensors, self.alignment(metadata))
+        tensors = self.tensors(n_tensors, self.alignment(metadata), metadata.get("general.architecture"))
         return Model(self.path, self.file_bytes, version, metadata, tensors)
 
     def metadata(self, count: int) -> dict[str, Any]:
@@ -583,14 +622,14 @@ class _HeaderReader:
             raise self.damaged(f"general.alignment is {alignment!r}, not a power of two,")
         return alignment
 
-    def tensors(self, count: int, alignment: int) -> tuple[Tensor, ...]:
-        infos = [self.tensor_info() for _ in range(count)]
+    def tensors(self, count: int, alignment: int, architecture: Any) -> tuple[Tensor, ...]:
+        infos = [self.tensor_info(architecture) for _ in range(count)]
         if len({info[0] for info in infos}) != count:
             raise self.damaged("two tensors share a name")
         data = -(-self.position // alignment) * alignment
         return tuple(self.tensor(data, alignment, *info) for info in infos)
 
-    def tensor_info(self) -> tuple[str, tuple[int, ...], TensorType, int]:
+    def tensor_info(self, architecture: Any) -> tuple[str, tuple[int, ...], TensorType, int]:
         name = self.name("a tensor name")
         n_dimensions = self.scalar("I", f"the dimensions of {name!r}")
         if not 1 <= n_dimensions <= MAX_DIMENSIONS:
@@ -598,6 +637,8 @@ class _HeaderReader:
         shape = tuple(self.scalar("Q", f"the shape of {name!r}") for _ in range(n_dimensions))
         type_id, offset = self.scalar("I", f"the type of {name!r}"), self.scalar("Q", f"the offset of {name!r}")
         if type_id not in TENSOR_TYPES:
+            if told := other_type(type_id, architecture):
+                raise UnsupportedGGUF(f"{self.path}: the type {type_id} of tensor {name!r} is {told}")
             raise self.damaged(f"tensor {name!r} has unknown type {type_id}")
         return name, shape, TENSOR_TYPES[type_id], offset
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlab.errors import DamagedGGUF, InvalidSettings, NotGGUF
-from inferlab.model.gguf import IMATRIX, Model, Tensor, read_part
+from inferlab.model.gguf import Model, Tensor, read_part
+from inferlab.model.gguf_kinds import IMATRIX
 from inferlab.model.quant_mixes import is_quantized
 
 if TYPE_CHECKING:

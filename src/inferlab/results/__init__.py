@@ -1,5 +1,7 @@
 """Results that a reader has: rates of llama-bench or of this library, read, bounded, compared and made shareable.
 
+`log_memory` plans the load of a log again, and compares the plan with what the log prints.
+
 All of it stands on bare Python, so that a page can read them in the browser.
 """
 

@@ -23,7 +23,7 @@ from inferlab.prediction.predict import predict_speed
 from inferlab.prediction.speed import SpeedPlan
 from inferlab.records import RECORDED, from_json, recorded_below, shipped
 from inferlab.results.reading import rows_of_run, runs_of
-from inferlab.results.result import Result, result_of
+from inferlab.results.result import Result, printed, result_of
 from inferlab.settings import Settings
 
 TABLE = "data/atlas.json"
@@ -59,8 +59,11 @@ def table(folder: Path | None = None) -> list[dict[str, Any]]:
 
 def same_model(known: Iterable[Known], result: Result) -> list[Known]:
     """The tests of the same model in the same type, of the same phase."""
-    asked = result.model, result.n_params, result.is_decode
-    return [test for test in known if (test.result.model, test.result.n_params, test.result.is_decode) == asked]
+    return [test for test in known if _kind(test.result, result.from_table) == _kind(result, result.from_table)]
+
+
+def _kind(result: Result, rounded: bool) -> tuple[Any, ...]:
+    return result.model, printed(result.n_params) if rounded else result.n_params, result.is_decode
 
 
 def prediction_for(known: Iterable[Known], result: Result) -> float | None:

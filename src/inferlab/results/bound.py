@@ -13,11 +13,11 @@ from inferlab.model.quant_mixes import MIXES
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.cards import KnownCard, known_cards
 from inferlab.prediction.decode_bound import token_bytes
-from inferlab.results.result import Result
+from inferlab.results.result import Result, printed
 
 ALIKE = 0.01
 """By how much the bytes of a file may differ from those of the known model that is taken for it."""
-NOISE = re.compile(r"\b(nvidia|amd|intel|graphics|gpu)\b|\(r\)|\(tm\)|[®™]", re.IGNORECASE)
+NOISE = re.compile(r"\(radv [^()]{1,40}\)|\b(nvidia|amd|intel|graphics|gpu)\b|\(r\)|\(tm\)|[®™]", re.IGNORECASE)
 SIZE = re.compile(r"\b\d+ ?gi?b\b|\bgddr\d\w*\b", re.IGNORECASE)
 TYPE = re.compile(r"\S*\d\S*[BM](?: MoE)?\s+(.+)$|\?B\s+(.+)$")
 WORDS = {" - Medium": "_M", " - Small": "_S", " - Large": "_L"}
@@ -67,6 +67,8 @@ def _plain(name: str) -> str:
 
 def bound_of(result: Result, card: KnownCard | None) -> Bound | str:
     """The bound of a decode test on a card, or why there is none."""
+    if result.n_sequences > 1:
+        return "several sequences were decoded together"
     if card is None:
         return "no card of the list is named"
     if result.on_processor and not card.unified:
@@ -93,7 +95,8 @@ def layers_on_gpu(result: Result) -> tuple[int, int] | None:
 def known_model_of(result: Result) -> Model | None:
     """The known model with as many weights of this type, and nearly as many bytes; None if there is none."""
     mix, architecture = type_of(result.model), result.model.partition(" ")[0]
-    name = _names().get((architecture, result.n_params)) if result.n_params else None
+    weights = printed(result.n_params) if result.from_table else result.n_params
+    name = _names().get((architecture, weights)) if weights else None
     if not name or mix is None or not result.model_bytes:
         return None
     model = _shape(name, mix)
@@ -101,10 +104,13 @@ def known_model_of(result: Result) -> Model | None:
 
 
 @cache
-def _names() -> dict[tuple[str, int], str]:
-    """(architecture, number of weights) -> known model."""
+def _names() -> dict[tuple[str, int | str], str]:
+    """(architecture, number of weights, also as a table has it) -> known model."""
     cards = {name: _shape(name, "F16").card() for name in known_models()}
-    return {(card.architecture, card.n_params): name for name, card in cards.items()}
+    as_printed: dict[tuple[str, int | str], str] = {
+        (card.architecture, printed(card.n_params)): name for name, card in cards.items()
+    }
+    return as_printed | {(card.architecture, card.n_params): name for name, card in cards.items()}
 
 
 @cache

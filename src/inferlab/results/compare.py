@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import median
 from typing import Any
 
 from inferlab.errors import InvalidSettings
-from inferlab.results.result import Result
+from inferlab.results.result import NOT_NAMED, PART, Result
 from inferlab.statistics import (
     CONFIDENCE,
     FASTER,
@@ -70,8 +70,17 @@ class ResultPair:
             for result in (self.first, self.second)
         ]
         names = dict.fromkeys(name for side in values for name in side)
-        both = {name: (values[0].get(name, ""), values[1].get(name, "")) for name in names}
+        both = {
+            name: (values[0].get(name, ""), values[1].get(name, "")) for name in names if self._is_told(name, values)
+        }
         return {name: (first, second) for name, (first, second) in both.items() if first != second}
+
+    def _is_told(self, name: str, values: Sequence[Mapping[str, str]]) -> bool:
+        """Whether a difference can be one: beside another form, a table leaves out what is usual, and rounds sizes."""
+        if self.first.from_table == self.second.from_table:
+            return True
+        table = values[0] if self.first.from_table else values[1]
+        return name != PARTS["model_bytes"] and bool(table.get(name))
 
 
 @dataclass(frozen=True)
@@ -128,20 +137,22 @@ def compare(first: Sequence[Result], second: Sequence[Result]) -> ResultPairs:
     """
     if not first or not second:
         raise InvalidSettings("There is nothing to compare: one of the two has no test.")
-    sides = [_by_workload(group) for group in (first, second)]
+    rounded = any(test.from_table for test in (*first, *second))
+    sides = [_by_workload(group, rounded) for group in (first, second)]
     matched, alone = [], []
     for workload in dict.fromkeys([*sides[0], *sides[1]]):
-        partners, rest = _matched(*(side.get(workload, []) for side in sides))
+        partners, rest = _told_apart(*_matched(*(side.get(workload, []) for side in sides)))
         matched += partners
         alone += rest
     pairs = tuple(_pair(*partners, n < MOST_INTERVALS) for n, partners in enumerate(matched))
     return ResultPairs(pairs, tuple(alone))
 
 
-def _by_workload(results: Iterable[Result]) -> dict[Any, list[Result]]:
+def _by_workload(results: Iterable[Result], rounded: bool) -> dict[Any, list[Result]]:
+    """The tests by what two must share; `rounded` where one of them comes from a table."""
     grouped: dict[Any, list[Result]] = {}
     for result in results:
-        grouped.setdefault(result.workload, []).append(result)
+        grouped.setdefault(result.printed_workload if rounded else result.workload, []).append(result)
     return grouped
 
 
@@ -163,6 +174,21 @@ def _matched(first: list[Result], second: list[Result]) -> tuple[list[tuple[Resu
             rest.append(result)
     rest += [result for partners in waiting.values() for result in partners]
     return pairs, [(left, "several tests of this workload, and none with the same settings is left") for left in rest]
+
+
+def _told_apart(
+    pairs: list[tuple[Result, Result]], rest: list[tuple[Result, str]]
+) -> tuple[list[tuple[Result, Result]], list[tuple[Result, str]]]:
+    """The pairs without those of parts of one text that name no model: such a page often has several."""
+    unsure = [pair for pair in pairs if pair[0].model == NOT_NAMED and _are_parts(*pair)]
+    reason = "no model is named, and the parts of one text may be of several"
+    return [pair for pair in pairs if pair not in unsure], rest + [(test, reason) for pair in unsure for test in pair]
+
+
+def _are_parts(first: Result, second: Result) -> bool:
+    """Whether two tests stand in different parts of one text."""
+    texts = [test.source.rpartition(PART)[0] for test in (first, second)]
+    return texts[0] == texts[1] != "" and first.source != second.source
 
 
 def _text(value: str | int | None) -> str:

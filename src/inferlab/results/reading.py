@@ -1,13 +1,14 @@
-"""Files of results: llama-bench's JSON, JSON lines and CSV, `inferlab measure --json`, and records of this library.
+"""Files of results: all that llama-bench prints, `inferlab measure --json`, and records of this library.
 
+Several of them may stand in one text, between prose, fences and messages.
 Each test is read or refused by itself, so that one that is damaged costs no other.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from itertools import chain, islice
 from json import JSONDecodeError
@@ -16,30 +17,57 @@ from typing import Any
 from inferlab.errors import RecordError
 from inferlab.records import SEQUENCE, flat_json
 from inferlab.records_v1 import upgrade
-from inferlab.results.result import Result, number, result_of
+from inferlab.results.blocks import CSV, JSON, SQL, TABLE, Block, blocks, unquoted
+from inferlab.results.result import NOT_NAMED, OTHER_FIELDS, PART, SETTINGS, Result, number, result_of
+from inferlab.results.tables import (
+    BATCHED,
+    BENCH,
+    SWEPT,
+    batched_rows,
+    is_batched,
+    sql_rows,
+    table_rows,
+    tokens_of,
+)
+from inferlab.units import count_text
 
-BENCH, MEASURED, RECORD = "llama-bench", "inferlab measure", "record"
+MEASURED, RECORD = "inferlab measure", "record"
 READ = (
-    "llama-bench's output of -o json, -o jsonl or -o csv, what inferlab measure --json prints, and records of the "
-    "kinds run and sweep"
+    "all forms of llama-bench's output, also its table, those of llama-batched-bench, what inferlab measure --json "
+    "prints, and records of the kinds run and sweep"
 )
 AGAIN = "Run it again with its output in a file: llama-bench -o json > results.json"
+OF_FORM = {
+    TABLE: "A table has no single repetitions, so no comparison with it has an interval. Its rates and sizes are "
+    "rounded. It names only settings that are not the usual ones. Its GPU is known where messages above it name one.",
+    CSV: "CSV and SQL have no single repetitions, only mean and deviation: no comparison with them has an interval.",
+}
+"""What a form of llama-bench lacks."""
+OF_BATCHES = {
+    BATCHED: "llama-batched-bench times several sequences together, once: its rates are those of all of them, without "
+    "a spread.",
+    SWEPT: "llama-sweep-bench times each depth once: its rates have no spread.",
+}
+NO_MODEL = " It names no model: compare only what you measured with one."
 LOOPBACK = "loopback device"
 PASTED = "pasted text"
 """What a text that is no file is called."""
 MOST_TESTS, MOST_PROBLEMS = 1000, 100
 """Tests of one file that are read, and those that are refused before the rest of it is."""
 MARKS = (b"\xff\xfe", b"\xfe\xff")
+Form = tuple[int | None, str]
+"""Which part of a file, from 1 (None where there is but one), and its form."""
 
 
 @dataclass(frozen=True)
 class ResultFile:
     """What one file holds.
 
-    kind      the program that wrote it: BENCH, MEASURED or RECORD; several are joined by a comma
+    kind      the program that wrote it: BENCH, BATCHED, SWEPT, MEASURED or RECORD; several are joined by a comma
     results   its tests, in their order
     problems  what was not read, each with its place and the reason
     rows      llama-bench's own rows among those that were read, as they stand, each with its place in the file
+    notes     what its forms lack, and what stands there twice
     """
 
     name: str
@@ -47,66 +75,131 @@ class ResultFile:
     results: tuple[Result, ...]
     problems: tuple[str, ...]
     rows: tuple[tuple[str, dict[str, Any]], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Found:
+    """What was read of a file so far; `kinds` and `forms` have one entry for each result."""
+
+    kinds: list[str] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    rows: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)
+    full: bool = False
 
 
 def read_results(name: str, data: bytes) -> ResultFile:
     """The tests in a file. Raises RecordError if there are none, with what was found and what can be read."""
     text = data.decode("utf-16" if data[:2] in MARKS else "utf-8-sig", "replace")
-    lines = text.rstrip().splitlines()
-    start = next((n for n, line in enumerate(lines) if _begins(line)), None)
-    if start is None:
+    lines = unquoted(text.rstrip().splitlines())
+    found, parts = _Found(), list(blocks(lines))
+    if not parts:
         first = f"Its first line is {text.strip().splitlines()[0][:80]!r}" if lines else "It is empty"
         raise RecordError(f"{name} holds no results that can be read. {first}. Read are {READ}.")
-    _refuse_tables(name, lines[start])
-    kinds: list[str] = []
-    results: list[Result] = []
-    problems: list[str] = []
-    rows: list[tuple[str, dict[str, Any]]] = []
-    for place, value in _objects(name, lines[start:], start):
-        if len(results) >= MOST_TESTS or len(problems) >= MOST_PROBLEMS:
-            problems.append(f"{place} and what follows was not read: the file has too many tests. Split it.")
-            break
-        try:
-            kind, rows_of_value = _rows_of(value)
-        except RecordError as error:
-            problems.append(f"{place}: {error}.")
-            continue
-        kinds.append(kind)
-        for row in rows_of_value:
-            try:
-                results.append(result_of(row, name))
-            except RecordError as error:
-                problems.append(f"{place}: {error}.")
-                continue
-            rows += [(f"{name}, {place.lower()}", row)] if kind == BENCH else []
-    if not results:
-        raise RecordError(f"{name} holds no test that can be read. {' '.join(problems[:3])} Read are {READ}.")
-    return ResultFile(name, ", ".join(dict.fromkeys(kinds)), tuple(results), tuple(problems), tuple(rows))
+    for number_of_block, block in enumerate(parts, 1):
+        if not found.full:
+            _read_block(found, name, block, number_of_block if len(parts) > 1 else None)
+    if not found.results:
+        raise RecordError(f"{name} holds no test that can be read. {' '.join(found.problems[:3])} Read are {READ}.")
+    return _without_repeated(name, found)
 
 
-def _begins(line: str) -> bool:
-    """Whether results begin here: lines before are messages that a terminal mixed in."""
-    return line.lstrip().startswith(("[", "{", "|", "CREATE TABLE", "INSERT INTO")) or _is_header(line)
+def _read_block(found: _Found, name: str, block: Block, number_of_block: int | None) -> None:
+    """Add the tests of a block. Raises RecordError for a damaged file that holds nothing else."""
+    try:
+        for place, value in _objects(name, block):
+            place = f"Part {number_of_block}, {place.lower()}" if number_of_block else place
+            if len(found.results) >= MOST_TESTS or len(found.problems) >= MOST_PROBLEMS:
+                found.problems.append(f"{place} and what follows was not read: the file has too many tests. Split it.")
+                found.full = True
+                return
+            _read_value(found, name, place, value, (number_of_block, block.form))
+    except RecordError as error:
+        if not number_of_block:
+            raise
+        found.problems.append(str(error))
 
 
-def _is_header(line: str) -> bool:
-    return {"n_prompt", "n_gen", "avg_ts"} <= {word.strip(' "') for word in line.split(",")}
-
-
-def _refuse_tables(name: str, line: str) -> None:
-    """Raises RecordError for the forms of llama-bench that are not read (`markdown_printer`, `sql_printer`)."""
-    if line.startswith("|"):
-        lacking = "a table for people: it rounds the rates, and names neither processor, GPU nor usual settings"
-        raise RecordError(f"{name} was written with -o md, {lacking}. {AGAIN}")
-    if line.startswith(("CREATE", "INSERT")):
-        raise RecordError(f"{name} was written with -o sql, which is not read here. {AGAIN}")
-
-
-def _objects(name: str, lines: list[str], above: int) -> Iterator[tuple[str, Any]]:
-    """(place, value) of each object in a file with so many lines above. Raises RecordError if it is no JSON or CSV."""
-    if _is_header(lines[0]) and not lines[0].lstrip().startswith(("[", "{")):
-        yield from _csv(name, lines)
+def _read_value(found: _Found, name: str, place: str, value: Any, form: Form) -> None:
+    source = f"{name}{PART}{form[0]}" if form[0] else name
+    try:
+        kind, rows = _rows_of(value)
+    except RecordError as error:
+        found.problems.append(f"{place}: {error}.")
         return
+    for row in rows:
+        try:
+            result = result_of(row, source, from_table=form[1] == TABLE)
+        except RecordError as error:
+            found.problems.append(f"{place}: {error}.")
+            continue
+        if kind == BENCH and form[1] != TABLE:
+            found.rows.append((len(found.results), f"{name}, {place.lower()}", row))
+        found.kinds.append(kind)
+        found.results.append(result)
+        found.forms.append(form)
+
+
+def _without_repeated(name: str, found: _Found) -> ResultFile:
+    """The file, without tests that stand in several blocks: the form with the single repetitions is kept."""
+    kept = sorted(_kept(found))
+    is_kept = {*kept}
+    several = len({found.forms[n][0] for n in kept}) > 1
+    results = found.results if several else [replace(result, source=name) for result in found.results]
+    return ResultFile(
+        name,
+        ", ".join(dict.fromkeys(found.kinds)),
+        tuple(results[n] for n in kept),
+        tuple(found.problems),
+        tuple((place, row) for n, place, row in found.rows if n in is_kept),
+        tuple(_notes(found, kept)),
+    )
+
+
+def _kept(found: _Found) -> Iterable[int]:
+    """The places of the tests that are no repetition of one in another block."""
+    kept: dict[Any, list[int]] = {}
+    richest_first = sorted(enumerate(found.results), key=lambda one: (not one[1].samples, one[1].from_table))
+    for n, result in richest_first:
+        alike = kept.setdefault(result.printed_workload, [])
+        if not any(
+            found.forms[other][0] != found.forms[n][0] and result.repeats(found.results[other]) for other in alike
+        ):
+            alike.append(n)
+    return chain.from_iterable(kept.values())
+
+
+def _notes(found: _Found, kept: list[int]) -> Iterator[str]:
+    """What the forms of the tests that are kept lack, and how many tests were left out."""
+    forms = dict.fromkeys(
+        CSV if found.forms[n][1] == SQL else found.forms[n][1] for n in kept if found.kinds[n] == BENCH
+    )
+    yield from (OF_FORM[form] for form in forms if form in OF_FORM)
+    for kind in (BATCHED, SWEPT):
+        models = {found.results[n].model for n in kept if found.kinds[n] == kind}
+        if models:
+            yield OF_BATCHES[kind] + (NO_MODEL if NOT_NAMED in models else "")
+    n_left_out = len(found.results) - len(kept)
+    if n_left_out:
+        yield f"{count_text(n_left_out, 'test')} of several forms or parts stood there before: each is counted once."
+
+
+def _objects(name: str, block: Block) -> Iterator[tuple[str, Any]]:
+    """(place, value) of each object in a block. Raises RecordError if it is not what it seems."""
+    if block.form == CSV:
+        return _csv(name, block.lines)
+    if block.form == JSON:
+        return _json(name, block.lines, block.above)
+    placed = sql_rows(block.lines) if block.form == SQL else table_rows(block.lines, block.before)
+    if not placed:
+        begun = f"{name} holds no test below line {block.above + 1:,}"
+        raise RecordError(f"{begun}: the program was stopped before its first result. {AGAIN}")
+    return ((f"Line {n + block.above + 1}", value) for n, value in placed)
+
+
+def _json(name: str, lines: list[str], above: int) -> Iterator[tuple[str, Any]]:
     try:
         value = flat_json("\n".join(lines))
     except ValueError as error:
@@ -119,12 +212,15 @@ def _objects(name: str, lines: list[str], above: int) -> Iterator[tuple[str, Any
 
 
 def _csv(name: str, lines: list[str]) -> Iterator[tuple[str, Any]]:
+    """The rows of CSV; lines with far fewer values are messages, or prose below."""
     try:
-        rows = list(csv.DictReader(StringIO("\n".join(lines))))
-    except csv.Error as error:
+        heads, *rows = csv.reader(StringIO("\n".join(lines)))
+    except (csv.Error, ValueError) as error:
         raise RecordError(f"{name} is no CSV of llama-bench: {error}. {AGAIN}") from error
-    for number_of_row, row in enumerate(rows, 1):
-        yield f"Test {number_of_row}", {key: value for key, value in row.items() if key is not None}
+    heads = [head.strip() for head in heads]
+    for number_of_row, row in enumerate((row for row in rows if 2 * len(row) >= len(heads)), 1):
+        value: Any = dict(zip(heads, row, strict=False))
+        yield f"Test {number_of_row}", value if len(row) >= len(heads) else ValueError("its line is not whole")
 
 
 def _json_lines(name: str, lines: list[str], above: int, error: ValueError) -> Iterator[tuple[str, Any]]:
@@ -156,6 +252,8 @@ def _json_line(line: str) -> Any:
 
 def _rows_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
     """What wrote an object, and its tests as llama-bench's rows. Raises RecordError for what has none."""
+    if isinstance(value, RecordError):
+        raise value
     if isinstance(value, ValueError):
         raise RecordError(f"it is cut off or damaged: {_fault(value)}")
     if not isinstance(value, dict):
@@ -164,9 +262,12 @@ def _rows_of(value: Any) -> tuple[str, list[dict[str, Any]]]:
         return RECORD, [row for run in runs_of(value) for row in rows_of_run(run)]
     if "passes" in value:
         return MEASURED, _rows_of_passes(value)
+    if is_batched(value):
+        return batched_rows(value)
     if not {"n_prompt", "n_gen"} & value.keys():
         raise RecordError(f"its fields are {', '.join(map(repr, [*value][:5])) or 'none'}, not those of a test")
-    return BENCH, [value]
+    after_prompt = isinstance(value.get("test"), str) and "@pp" in value["test"]
+    return BENCH, [{**value, **tokens_of(value["test"])} if after_prompt else value]
 
 
 def runs_of(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -240,6 +341,7 @@ def _rows_of_passes(run: dict[str, Any]) -> list[dict[str, Any]]:
     prefills = [seconds for pass_ in passes if (seconds := number(pass_.get("prefill_seconds")))]
     decodes = [_decoded(pass_) for pass_ in passes]
     timed = [(n, seconds) for n, seconds in decodes if seconds]
+    run = {name: value for name, value in run.items() if name in (*SETTINGS, *OTHER_FIELDS)}
     rows = []
     if run.get("n_prompt") and prefills:
         rows.append({**run, "n_gen": 0, "samples_ns": [1e9 * seconds for seconds in prefills]})

@@ -37,13 +37,53 @@ SETTINGS = (
     "cpu_strict",
     "poll",
 )
-"""llama-bench's fields that are settings of a test, and one that only this library has."""
+"""llama-bench's fields that are settings of a test, and one that only this library has: those of records and runs."""
+OTHER_FIELDS = (
+    "build_commit",
+    "build_number",
+    "cpu_info",
+    "gpu_info",
+    "backends",
+    "model_filename",
+    "model_type",
+    "model_size",
+    "model_n_params",
+    "n_prompt",
+    "n_gen",
+    "n_depth",
+    "n_sequences",
+    "test",
+    "test_time",
+    "avg_ns",
+    "stddev_ns",
+    "avg_ts",
+    "stddev_ts",
+    "samples_ns",
+    "samples_ts",
+)
+"""llama-bench's fields that are no settings; every other field of its rows is one."""
+OLD_BACKENDS = {
+    "cuda": "CUDA",
+    "opencl": "OpenCL",
+    "vulkan": "Vulkan",
+    "kompute": "Kompute",
+    "metal": "Metal",
+    "sycl": "SYCL",
+    "rpc": "RPC",
+    "gpu_blas": "GPU BLAS",
+    "blas": "BLAS",
+}
+"""Fields of llama-bench until November 2024, which say for each backend whether it is there."""
+ON_PROCESSOR = {"", "CPU", "BLAS", "ZenDNN", "none"}
+MOST_SETTINGS, LONGEST_NAME = 100, 60
+NOT_NAMED, PART = "model not named", ", part "
+"""The model of a test whose program names none; what parts a file's name from the number of a part of it."""
 FLASH_ATTN = {"-1": "auto", "0": "off", "1": "on"}
 MOST_TOKENS = 10**9
 LEAST_RATE, MOST_RATE = 1e-6, 1e9
 MOST_SAMPLES = 1000
-ROUNDED = 1e-4
-"""By how much a rate that llama-bench prints may be off: it writes six digits."""
+ROUNDED, PRINTED = 1e-4, 0.0051
+"""By how much a rate that llama-bench prints may be off: it writes six digits, and two decimals in a table."""
 SHOWN = 80
 """Characters of a wrong value that an error quotes."""
 
@@ -60,6 +100,8 @@ class Result:
     n_prompt, n_gen, n_depth   tokens of prompt and answer that were timed, and those in the cache before
     samples        tokens per second of each repetition; empty where the file has only mean and deviation
     mean, deviation  of the repetitions, tokens per second; the deviation is None where it is not known
+    n_sequences    that were processed together; rates are those of all of them
+    from_table     whether it was in a table for people: sizes are rounded, and usual settings are not named
     """
 
     source: str
@@ -79,6 +121,8 @@ class Result:
     samples: tuple[float, ...]
     mean: float
     deviation: float | None
+    n_sequences: int = 1
+    from_table: bool = False
 
     @property
     def rate(self) -> float:
@@ -89,7 +133,8 @@ class Result:
     def test(self) -> str:
         """llama-bench's name of the workload: `pp512`, `tg128 @ d256`."""
         parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(self.n_gen)
-        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "")
+        together = f", {self.n_sequences} sequences" if self.n_sequences > 1 else ""
+        return "+".join(parts) + (f" @ d{self.n_depth}" if self.n_depth else "") + together
 
     @property
     def is_decode(self) -> bool:
@@ -104,12 +149,30 @@ class Result:
     @property
     def on_processor(self) -> bool:
         """Whether no layer lies on a GPU, as far as the file says."""
-        return not self.gpu or self.settings.get("n_gpu_layers") == "0" or self.settings.get("devices") == "none"
+        if self.settings.get("n_gpu_layers") == "0" or self.settings.get("devices") == "none":
+            return True
+        backends = {name.strip() for name in re.split(r"[,+]", self.backend)}
+        return not self.gpu and not (self.from_table and backends - ON_PROCESSOR)
 
     @property
     def workload(self) -> tuple[Any, ...]:
         """What two tests must share to be compared: the model with its type, and the tokens."""
-        return self.model, self.n_params, self.n_prompt, self.n_gen, self.n_depth
+        return self.model, self.n_params, self.n_prompt, self.n_gen, self.n_depth, self.n_sequences
+
+    @property
+    def printed_workload(self) -> tuple[Any, ...]:
+        """The same with the number of weights as a table for people has it."""
+        return self.model, printed(self.n_params), *self.workload[2:]
+
+    def repeats(self, other: Result) -> bool:
+        """Whether this is another's test in another form, or the same once more: its rate, build and settings."""
+        same_form = self.from_table == other.from_table and bool(self.samples) == bool(other.samples)
+        if same_form and (self.mean, self.deviation, self.samples) != (other.mean, other.deviation, other.samples):
+            return False
+        builds_agree = not self.build or not other.build or self.build == other.build
+        shared = self.settings.keys() & other.settings.keys()
+        settings_agree = all(self.settings[name] == other.settings[name] for name in shared)
+        return math.isclose(self.mean, other.mean, rel_tol=ROUNDED, abs_tol=PRINTED) and builds_agree and settings_agree
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields as JSON has them, without numbers that JSON lacks."""
@@ -121,10 +184,18 @@ class Result:
         return cls(**{**data, "samples": tuple(data["samples"])})
 
 
-def result_of(row: Mapping[str, Any], source: str) -> Result:
+def printed(n_params: int | None) -> str:
+    """A number of weights as llama-bench's table has it: `8.03 B`."""
+    if n_params is None:
+        return ""
+    return f"{n_params / 1e6:.2f} M" if n_params < 1e9 else f"{n_params / 1e9:.2f} B"
+
+
+def result_of(row: Mapping[str, Any], source: str, *, from_table: bool = False) -> Result:
     """The test of a row with llama-bench's fields; texts stand for numbers in CSV. Raises RecordError with the reason.
 
     A row needs a model, a workload, and samples or a mean; every other field may be missing.
+    What is not in OTHER_FIELDS is a setting, whichever version or fork of llama-bench wrote it.
     """
     n_prompt, n_gen, n_depth = (_whole(row, name, 0) for name in ("n_prompt", "n_gen", "n_depth"))
     if not n_prompt + n_gen:
@@ -138,20 +209,22 @@ def result_of(row: Mapping[str, Any], source: str) -> Result:
         source=source,
         cpu=_text(row, "cpu_info"),
         gpu=_text(row, "gpu_info"),
-        backend=_text(row, "backends"),
+        backend=_backend(row),
         build=_text(row, "build_commit"),
         date=_text(row, "test_time")[:10],
         model=model,
         file=file,
         model_bytes=_whole(row, "model_size", None, 10**16),
         n_params=_whole(row, "model_n_params", None, 10**16),
-        settings={name: text for name in SETTINGS if (text := _setting(row, name))},
+        settings=_settings(row),
         n_prompt=n_prompt,
         n_gen=n_gen,
         n_depth=n_depth,
         samples=samples,
         mean=mean(samples) if samples else _rate(row["avg_ts"], "avg_ts"),
         deviation=_deviation(row, samples),
+        n_sequences=_whole(row, "n_sequences", 1) or 1,
+        from_table=from_table,
     )
 
 
@@ -228,6 +301,23 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise RecordError(f"{name} is {_shown(value)}, no text")
     return value.strip()
+
+
+def _backend(row: Mapping[str, Any]) -> str:
+    """The backends by their names, also from an older llama-bench's field for each."""
+    there = [title for name, title in OLD_BACKENDS.items() if row.get(name) in (True, 1, "1", "true")]
+    return _text(row, "backends") or ",".join(there)
+
+
+def _settings(row: Mapping[str, Any]) -> dict[str, str]:
+    """All settings of a row: those that every version has in their order, then the others."""
+    known = [name for name in SETTINGS if name in row]
+    others = [
+        name
+        for name in row
+        if name not in (*SETTINGS, *OTHER_FIELDS, *OLD_BACKENDS) and name.isprintable() and len(name) <= LONGEST_NAME
+    ]
+    return {name: text for name in [*known, *others][:MOST_SETTINGS] if (text := _setting(row, name))}
 
 
 def _setting(row: Mapping[str, Any], name: str) -> str:

@@ -3,9 +3,195 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
 
-from inferlab.log_reader.conditions.found import MOST_LINES, Found
+from inferlab.log_reader.conditions.afterwards import (
+    LOADED,
+    answered_after,
+    answered_by_ollama_after,
+    last_answer,
+    loaded_after,
+    outer_lines,
+    place_of,
+    went_on,
+    works_again,
+)
+from inferlab.log_reader.conditions.found import FEWEST_REQUESTS, MOST_LINES, Found
 from inferlab.log_reader.observed import UNKNOWN_PROGRAM, Observed
+from inferlab.log_reader.text import Line, LogText
+
+__all__ = ["LOADED"]
+
+BEFORE = (
+    r"^(?:\[[^\[\]]{1,80}\] {0,4}"  # a process below a router, LM Studio's date
+    r"|\d{1,4}(?:[-.:/T,]\d{1,9}){2,8}(?:Z|[+-]\d\d:?\d\d)? {1,4}"  # a time stamp, common/log.cpp
+    r"|[A-Z] {1,4}"  # a level, common/log.cpp
+    r"|[A-Z][a-z]{2} [ \d]\d (?:\d\d:){2}\d\d \S{1,80} [\w./-]{1,60}: "  # syslog
+    r"|llama\.cpp abort:\d{1,6}: "  # LM Studio, lmstudio-bug-tracker#1074
+    r"|(?:Error|ERROR|error): {1,4}){0,5}"
+)
+FREE = r'[^"“”`{}?\\]{0,300}?'
+"""Any text before the words, but no quotation, no JSON and no question."""
+SAID = (
+    rf"(?:{FREE}|time=\S{{1,40}} level=[A-Z]{{4,5}} source=\S{{1,60}} "
+    r'msg="(?:[^"]{1,120}"(?: \w{1,20}=\S{1,200}){0,4} error="?)?[^"]{0,200}?)'
+)
+"""The same, or the message or the error of a line of Ollama."""
+IN_AN_ERROR = (
+    rf"^(?:{SAID} process (?:has terminated|no longer running):? {{0,2}}(?:-?\d{{1,10}} |exit status \S{{1,20}}:? )?"
+    r"|Error: .{0,80}while running the model: )"
+)
+"""Where Ollama repeats the words of its runner: llm/llama_server.go:1306, ollama#9247."""
+
+
+@cache
+def _compiled(form: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{BEFORE}|{IN_AN_ERROR})(?:{form.replace('<free>', FREE).replace('<said>', SAID)})")
+
+
+def crash(seen: Observed, needles: tuple[str, ...], forms: tuple[str, ...], ends: bool) -> Found | None:
+    """The first line of a crash after which the program did not go on, else the last one that it survived.
+
+    needles  strings, of which each such line has one
+    forms    what the line says, the most telling first; its groups `words` and `where` (a file and line) are told
+    ends     whether a program cannot go on after such a line, so that only another start can follow; where it goes on
+             without one, the line is text of another kind, such as an answer. What it can survive is told of the last
+             load only, and of all attempts of Ollama
+    """
+    crashes = _crashes(seen.log, needles, forms)
+    if not crashes:
+        return None
+    last = max(crashes, key=lambda pair: pair[0].number)
+    at = place_of(seen.log, last[0].number)
+    if not ends and at < seen.load.start and seen.program.key != "ollama":
+        return None
+    if not went_on(seen.log, at):
+        answered = last_answer(seen.log)
+        return _told(seen.log, *next(pair for pair in crashes if place_of(seen.log, pair[0].number) > answered))
+    return _told(seen.log, *last, overcome=True) if not ends or works_again(seen.log, at) else None
+
+
+def _crashes(log: LogText, needles: tuple[str, ...], forms: tuple[str, ...]) -> list[tuple[Line, re.Match[str]]]:
+    """The lines that have one of the forms, those of the first form before all others."""
+    lines = {line.number: line for needle in needles for line in outer_lines(log, needle)}
+    found: dict[int, tuple[Line, re.Match[str]]] = {}
+    for form in forms:
+        for number in sorted(lines):
+            if number not in found and (match := _compiled(form).search(lines[number].text)):
+                found[number] = lines[number], match
+    return list(found.values())
+
+
+def _told(log: LogText, line: Line, match: re.Match[str], overcome: bool = False) -> Found:
+    """The words of a crash and the place in its source, from its line and those below it."""
+    words, where, row = (match.groupdict().get(name) or "" for name in ("words", "where", "row"))
+    lines = [line]
+    for after in _following(log, line):
+        if not where and (place := PLACE.search(after.text)):
+            where = f"{place[1] or place[3]}:{place[2] or place[4]}"
+        elif "throwing an instance" in line.text and (said := WHAT.search(after.text)):
+            words = f"{words}: {said[1]}"
+        else:
+            continue
+        lines.append(after)
+    place_text = f" ({FOLDERS.sub('', where)}{f':{row}' if row else ''})" if where else ""
+    values = {"words": f"`{_one_line(words)}`{_meaning(words)}", "place": place_text}
+    return Found(tuple(dict.fromkeys(lines)), values, overcome)
+
+
+WHAT = re.compile(r"what\(\): {1,4}(\S.{0,160})")
+FOLDERS = re.compile(r"^.{0,300}[/\\]")
+PLACE = re.compile(
+    r"in function .{1,200}? at (\S.{0,250}?):(\d{1,6})\s*$|Exception caught at file:(.{1,250}?), line:(\d{1,6})"
+)
+"""The line after an error of CUDA, ROCm or SYCL: ggml-cuda.cu:106, ggml-sycl/common.hpp:83"""
+LINES_AFTER = 3
+
+
+def _following(log: LogText, line: Line) -> Iterator[Line]:
+    """The line itself and those below it, which say where."""
+    for number in range(line.number, min(line.number + LINES_AFTER, log.n_lines) + 1):
+        yield log.line_at(place_of(log, number)) if number > line.number else line
+
+
+def _one_line(words: str) -> str:
+    """The words in one pair of marks, with a quotation in them whole."""
+    kept = words.replace("`", "'").strip(" .,:;")
+    return (kept if kept.count('"') % 2 == 0 and not kept.startswith('"') else kept.strip(" \"'.,:;"))[:200]
+
+
+EXITS = {
+    0xC0000005: "it used memory that is not its own",
+    0xC0000409: "it ended itself, as after a failed assertion",
+    0xC00000FD: "its stack overflowed",
+    0xC0000374: "its heap was damaged",
+    0xC0000135: "a DLL is missing",
+    0xC0000139: "a DLL is of another version",
+    0xC0000142: "a DLL could not be started",
+    0xE06D7363: "an exception was not caught",
+    134: "it ended itself, as after a failed assertion",
+    135: "it used memory that does not exist",
+    139: "it used memory that is not its own",
+}
+"""Windows' codes, in C's headers as STATUS_…; of Linux 128 and the number of the signal."""
+
+
+def _meaning(words: str) -> str:
+    """What an exit code means, in Windows' three spellings and a shell's."""
+    for text in re.findall(r"0x[0-9a-fA-F]{8}|-?\d{3,10}", words):
+        code = int(text, 16 if "x" in text else 10) & 0xFFFFFFFF
+        if code in EXITS:
+            return f", which means that {EXITS[code]}"
+    return ""
+
+
+def python_exception(seen: Observed) -> Found | None:
+    """Python's last traceback; not that of a program that was interrupted, nor of objects that go at its end."""
+    end: int | None = None
+    for _ in range(MOST_TRACEBACKS):
+        start = seen.log.last("Traceback (most recent call last):", 0, end)
+        if start is None or went_on(seen.log, place_of(seen.log, start.number)):
+            return None
+        end = place_of(seen.log, start.number)
+        before = seen.log.line_at(place_of(seen.log, max(1, start.number - 1)))
+        if not before.text.startswith("Exception ignored in"):
+            return _exception(seen.log, start)
+    return None
+
+
+MOST_TRACEBACKS = 20
+
+
+def _exception(log: LogText, start: Line) -> Found | None:
+    """The line below a traceback's frames, which are indented."""
+    for number in range(start.number + 1, min(start.number + MOST_FRAMES, log.n_lines) + 1):
+        at = place_of(log, number)
+        if log.text[at : at + 1].isspace():
+            continue
+        line = log.line_at(at)
+        known = re.match(r"(?:\w{1,40}\.){0,5}\w{0,40}(?:Error|Exception|Timeout)(?:: .{0,200})?", line.text)
+        return Found((start, line), {"words": f"`{_one_line(line.text)}`", "place": ""}) if known else None
+    return None
+
+
+MOST_FRAMES = 300
+KILLED = re.compile(r'msg="llama\S{0,10} (?:runner )?terminated" error="signal: killed"')
+UNDER_WAY = re.compile(r'\[GIN\] .{1,60}\| 500 \||error="[^"]{0,300}\bEOF\b')
+LINES_AROUND = 6
+
+
+def runner_killed(seen: Observed) -> Found | None:
+    """Ollama's runner, ended by a signal while a request was under way; it ends them so itself to unload a model."""
+    line = seen.log.last('terminated" error="signal: killed"')
+    if line is None or not KILLED.search(line.text):
+        return None
+    numbers = range(max(1, line.number - LINES_AROUND), min(line.number + LINES_AROUND, seen.log.n_lines) + 1)
+    around = (seen.log.line_at(place_of(seen.log, number)) for number in numbers)
+    failed = next((other for other in around if UNDER_WAY.search(other.text)), None)
+    return Found((line, failed)) if failed else None
+
 
 LOAD_FAILED = (
     "error loading model: ",
@@ -24,50 +210,154 @@ LOAD_FAILED = (
     "Failed to load model from file: ",  # llama_cpp/_internals.py:62
     "Failed to create llama_context",
     "[Endpoint=loadModel] Error in channel handler",  # lmstudio-bug-tracker#417, #914
+    "exited before becoming healthy",  # lmstudio-bug-tracker#2190
     "exiting due to model loading error",
     "exiting due to HTTP server error",
 )
 """What programs write when a load failed, the line that is most likely to say why first."""
-
-
-LOADED = (
-    "llama_server: model loaded",
-    "main: model loaded",
-    "all slots are idle",
-    "eval time =",
-    "runner started in ",
-    "llama-server started in ",
+SUMMARIES = re.compile(
+    r"error loading model: (?:llama_model_loader: )?failed to load model from"
+    r"|failed to load model|failed to create_?.?context|exiting due to|Failed to load model|Failed to create llama"
+    r"|compute buffer allocation failed, retrying|failed to fit params"
+    r"|terminated(?:: |\" error=\")(?:exit status|signal: )"
 )
+"""What only repeats that it failed."""
+CAUSES = re.compile(r"\b(?:[Ee]rror|ERROR|[Ff]ailed|[Uu]nable|[Cc]annot|[Cc]ould not|[Ii]nvalid|[Uu]nknown|missing)\b")
+MOST_LINES_OF_A_CAUSE = 60
 
 
 def load_failed(seen: Observed) -> Found | None:
-    """A load that ended in an error, and not only the simulation of `-fit` or a first try of Ollama."""
-    text, start = seen.log.text, seen.load.start
-    last = max(text.rfind(needle, start) for needle in LOAD_FAILED)
-    if last < start or any(seen.log.has(word, last) for word in LOADED):
+    """A load that ended in an error, with its first line that says why; not the simulation of `-fit`."""
+    said = [line for needle in LOAD_FAILED for line in _said(seen, needle)]
+    if not said or "context canceled" in (last := max(said, key=lambda line: line.number)).text:
         return None
-    return Found((next(line for needle in LOAD_FAILED if (line := seen.log.last(needle, start))),))
+    if went_on(seen.log, place_of(seen.log, last.number)):
+        return Found((last,), overcome=True) if seen.program.key == "ollama" else None
+    cause = _first_cause(seen.log, seen.load.start, last.number)
+    return Found((cause,), resort=KNOWS_A_CAUSE) if cause else Found((said[0],))
+
+
+KNOWS_A_CAUSE = 3
+"""A line that says why knows more than the end of a program, and less than the rules of a crash's kind."""
+
+
+QUOTING = re.compile(r'\b(?:request|response): {1,3}\{|prompt="|"(?:content|messages|prompt|text)": |“')
+
+
+def _said(seen: Observed, needle: str) -> Iterator[Line]:
+    """The last line since the load with a string, unless it quotes a request."""
+    line = seen.log.last(needle, seen.load.start)
+    if line and not QUOTING.search(line.text):
+        yield line
+
+
+def _first_cause(log: LogText, start: int, number: int) -> Line | None:
+    """The first error line of those at the end of a load that says a cause."""
+    first = max(log.line_at(start).number, number - MOST_LINES_OF_A_CAUSE)
+    lines = (log.line_at(place_of(log, before)) for before in range(first, number + 1))
+    return next((line for line in lines if _says_a_cause(line.text)), None)
+
+
+def _says_a_cause(text: str) -> bool:
+    """An error line of the loader, and neither a warning, nor one that only repeats that it failed."""
+    of_a_load = any(needle in text for needle in LOAD_FAILED)
+    marked = re.search(rf"{BEFORE}[\w:~<>]{{1,60}}: (?!- kv)|level=ERROR", text) and not HARMLESS.search(text)
+    return bool((of_a_load or marked) and CAUSES.search(text) and not SUMMARIES.search(text))
+
+
+HARMLESS = re.compile(r"^\d\S{0,30} [WID] |[Ww]arning|load_backend: |general\.|tokenizer\.|print_info: ")
 
 
 ERROR_LINES = {
-    "level=ERROR": re.compile(r"level=ERROR source="),  # Ollama
+    "level=ERROR": re.compile(  # Ollama; llm/llama_server.go:2581 ends a runner by that signal to unload its model
+        r'level=ERROR source=(?!\S{1,40} msg="llama[- ]\w{1,8} terminated" error="signal: killed")'
+    ),
     " E ": re.compile(r"\d\.\d\d\.\d{3}\.\d{3} E "),  # common/log.cpp
     "[GIN] ": re.compile(r"\| 5\d\d \|"),  # a status of Ollama's server
     "[error] [LMSInternal]": re.compile(r"\[error\]"),  # lmstudio-bug-tracker#914
+    "[ERROR]": re.compile(r"^(?:\S{8,10} \S{8,12} {1,3})?\[ERROR\]"),  # lmstudio-bug-tracker#932
+    "Compute error.": re.compile(rf"{BEFORE}srv .{{0,40}}Compute error\."),  # tools/server/server-context.cpp:3680
+    "code() failed: ": re.compile(rf"{BEFORE}srv .{{0,40}}code\(\) failed: "),  # tools/server/server-context.cpp:2872
+    "send_error: ": re.compile(rf"{BEFORE}srv .{{0,40}}error: "),  # tools/server/server-context.cpp
+    " failed to ": re.compile(
+        rf"(?!\d\S{{0,30}} [WID] ){BEFORE}(?:slot|srv) .{{0,80}}failed to "
+        "(?!load prompt from cache|find free space|initialize speculative)"
+    ),
 }
 
 
 def error_lines(seen: Observed) -> Found | None:
-    """Lines that the program itself marks as errors."""
+    """Lines that the program itself marks as errors, without those of clients that went away."""
     if seen.program.name == UNKNOWN_PROGRAM:
         return None
-    lines = [
-        line for needle, pattern in ERROR_LINES.items() for line in seen.lines(needle) if pattern.search(line.text)
-    ]
-    return Found(tuple(lines[:MOST_LINES])) if lines else None
+    left = {line.number for line in _left(seen)}
+    found = {
+        line.number: line
+        for needle, pattern in ERROR_LINES.items()
+        for line in seen.lines(needle)
+        if line.number not in left and pattern.search(line.text)
+    }
+    lines = [found[number] for number in sorted(found)]
+    if not lines:
+        return None
+    return Found(tuple(lines[:MOST_LINES]), overcome=len(lines) < FEWEST_REQUESTS and _answers_follow(seen, lines[-1]))
+
+
+def _answers_follow(seen: Observed, line: Line) -> bool:
+    at = place_of(seen.log, line.number)
+    after_a_load = seen.program.key != "ollama" and loaded_after(seen.log, at)
+    return after_a_load or answered_after(seen.log, at) or answered_by_ollama_after(seen.log, at)
+
+
+ILLEGAL = (
+    "Illegal instruction",
+    "illegal instruction",
+    "illegal hardware instruction",  # zsh
+    "exit status 0xc000001d",
+    "SIGILL",
+)
+
+
+def illegal_instruction(seen: Observed) -> Found | None:
+    """The processor met an instruction that it lacks; the same words of CUDA are about the GPU."""
+    lines = (line for needle in ILLEGAL for line in islice(seen.lines(needle), MOST_LINES))
+    return next((Found((line,)) for line in lines if "illegal instruction was encountered" not in line.text), None)
+
+
+CLIENT_LEFT = ("client closing the connection", "context canceled", "| 499 |", "client connection closed before")
+"""ollama llm/llama_server.go:1538, 1301; server/routes.go:3112"""
+LINES_OF_A_REQUEST = 4
+
+
+def client_left(seen: Observed) -> Found | None:
+    """Requests that a client of Ollama ended before their answer was complete."""
+    lines = _left(seen)
+    return Found(tuple(lines[:MOST_LINES]), {"requests": _requests(lines)}) if lines else None
+
+
+def _requests(lines: list[Line]) -> str:
+    n = sum("[GIN]" in line.text for line in lines)
+    return f"{n} requests" if n > 1 else "a request"
+
+
+def _left(seen: Observed) -> list[Line]:
+    """The lines that say so, and the status that the server wrote beside them."""
+    if seen.program.key != "ollama":
+        return []
+    said = {line.number: line for needle in CLIENT_LEFT for line in seen.log.lines_with(needle)}
+    statuses = {line.number: line for line in seen.log.lines_with("[GIN] ") if re.search(r"\| 5\d\d \|", line.text)}
+    for number in sorted(said):
+        near = [n for n in (*range(number, number + LINES_OF_A_REQUEST), number - 1) if n in statuses]
+        if near and "[GIN]" not in said[number].text:
+            said[near[0]] = statuses[near[0]]
+    return [said[number] for number in sorted(said)]
 
 
 CONDITIONS = (
+    runner_killed,
+    python_exception,
+    illegal_instruction,
     load_failed,
     error_lines,
+    client_left,
 )

@@ -3,80 +3,317 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+from inferlab.log_reader.conditions.afterwards import place_of
 from inferlab.log_reader.conditions.found import MOST_LINES, Found
 from inferlab.log_reader.observed import Observed
+from inferlab.log_reader.report import Breakdown, on_host
 from inferlab.log_reader.text import Line
 from inferlab.units import MIB, bytes_text
 
 
-def weights_do_not_fit(seen: Observed) -> Found | None:
-    line = seen.first("unable to allocate ")
-    if not line or not (match := re.search(r"unable to allocate (\S{1,60}) buffer", line.text)):
-        return None
-    return Found(_with_allocation(seen, line), {"device": match[1], "size": _size(seen)})
+@dataclass(frozen=True)
+class Refused:
+    """An allocation that failed: its line, its bytes, and the buffer's name, "" where no line has it."""
+
+    line: Line
+    n_bytes: int
+    buffer: str
+
+    @property
+    def in_ram(self) -> bool:
+        return bool(self.buffer) and on_host(self.buffer)
 
 
-def cache_does_not_fit(seen: Observed) -> Found | None:
-    line = seen.first("failed to allocate buffer for kv cache") or seen.first("failed to allocate buffer for rs cache")
-    return Found(_with_allocation(seen, line), {"size": _size(seen)}) if line else None
+REFUSALS = (
+    (
+        "cudaMalloc failed",
+        re.compile(r"allocating (?P<mib>\d{1,9}(?:\.\d{1,4})?) MiB on device (?P<index>\d{1,3}): cudaMalloc failed"),
+    ),
+    (
+        "aclrtMalloc failed",
+        re.compile(r"allocating (?P<mib>\d{1,9}(?:\.\d{1,4})?) MiB on device (?P<index>\d{1,3}): aclrtMalloc failed"),
+    ),
+    (" buffer of size ", re.compile(r"failed to allocate (?P<name>\S{1,80}) buffer of size (?P<bytes>\d{1,15})")),
+    (
+        "failed to allocate buffer of size ",
+        re.compile(r"(?P<name>cpu)_buffer_type_alloc_buffer: .{1,40} (?P<bytes>\d{1,15})"),
+    ),
+    (
+        " Bytes of memory on ",
+        re.compile(r"can't allocate (?P<bytes>\d{1,15}) Bytes of memory on (?P<name>device|host)"),
+    ),
+    (
+        "Device memory allocation of size ",
+        re.compile(r"ggml_vulkan: Device memory allocation of size (?P<bytes>\d{1,15})"),
+    ),
+    (
+        "failed to allocate Metal buffer of ",
+        re.compile(r"failed to allocate Metal buffer of (?P<bytes>\d{1,15}) bytes"),
+    ),
+)
+"""ggml-cuda.cu:888, ggml-cann.cpp:1506, ggml-alloc.c:941 and 1134, ggml-backend.cpp:2467, ggml-sycl.cpp:1002,
+ggml-vulkan-buffers.cpp:224, ggml-metal.cpp:209"""
+PARTS = {"cpu": "CPU", "host": "CPU", "device": ""}
+"""Names in lines about an allocation that are no buffer's."""
 
 
-def compute_does_not_fit(seen: Observed) -> Found | None:
-    line = seen.first("failed to allocate compute pp buffers") or seen.first("failed to allocate compute tg buffers")
-    line = line or seen.first("graph_reserve: failed to allocate compute buffers")
-    return Found(_with_allocation(seen, line), {"size": _size(seen)}) if line else None
-
-
-ALLOCATIONS = {
-    "cudaMalloc failed": re.compile(r"allocating (\d{1,9}(?:\.\d{1,4})?) MiB on device \d{1,3}: cudaMalloc failed"),
-    " buffer of size ": re.compile(r"failed to allocate \S{1,80} buffer of size (\d{1,15})"),  # ggml-alloc.c:941, 1134
-}
-
-
-def _allocation(seen: Observed) -> tuple[Line, int] | None:
-    """The last allocation that failed: CUDA's own line, in MiB, or that of every backend, in bytes."""
-    for needle, pattern in ALLOCATIONS.items():
+def refused(seen: Observed) -> Refused | None:
+    """The last allocation of the run that failed, with the name that the line about its buffer has."""
+    last: Refused | None = None
+    for needle, pattern in REFUSALS:
         line = seen.log.last(needle, seen.load.start)
-        if line and (match := pattern.search(line.text)):
-            return line, round(float(match[1]) * (MIB if "MiB" in pattern.pattern else 1))
-    return None
+        if not line or not (match := pattern.search(line.text)):
+            continue
+        said = match.groupdict()
+        n_bytes = round(float(said["mib"]) * MIB) if said.get("mib") else int(said["bytes"])
+        name = PARTS.get(said.get("name") or "", said.get("name") or _numbered(seen, said.get("index")))
+        last = _later(last, Refused(line, n_bytes, name))
+    return last
 
 
-def _with_allocation(seen: Observed, line: Line) -> tuple[Line, ...]:
-    allocation = _allocation(seen)
-    return (allocation[0], line) if allocation else (line,)
+def _numbered(seen: Observed, index: str | None) -> str:
+    """The device of CUDA, ROCm, MUSA or CANN with a number, where the log names one."""
+    names = (f"{backend}{index}" for backend in ("CUDA", "ROCm", "MUSA", "CANN"))
+    return next((name for name in names if index and name in {device.name for device in seen.devices}), "")
 
 
-def _size(seen: Observed) -> str:
-    allocation = _allocation(seen)
-    return f"; {bytes_text(allocation[1])} were asked for" if allocation else ""
+def _later(one: Refused | None, other: Refused) -> Refused:
+    """The later of two, with the first line and the name of both where they are about one buffer."""
+    if one is None or abs(one.line.number - other.line.number) > LINES_OF_A_REFUSAL:
+        return other if one is None or other.line.number > one.line.number else one
+    return Refused(min(one.line, other.line, key=lambda line: line.number), one.n_bytes, other.buffer or one.buffer)
 
 
-KILLED = re.compile(
-    r"^(?:.{0,80}\| )?(?:\[\d{1,4}\]\+? +)?(?:\S{1,80}: line \d{1,6}: +)?(?:\d{1,8} +)?Killed(?: {2,}.{0,200})?$"
-    r"|Killed process \d|oom-kill"
+LINES_OF_A_REFUSAL = 3
+
+
+def weights_do_not_fit(seen: Observed) -> Found | None:
+    line = seen.log.last("unable to allocate ", seen.load.start)
+    match = line and re.search(r"unable to allocate (\S{1,60}) buffer", line.text)
+    if not line or not match or on_host(match[1]):
+        return None
+    piece = refused(seen)
+    name = match[1] if match[1] != "backend" else piece.buffer if piece else ""
+    free = _free(seen).get(name)
+    whole = f" {name} had {bytes_text(free)} free." if free else f" {said}." if (said := projected(seen)) else ""
+    values = {
+        "device": name or "the device",
+        "piece": _piece(piece),
+        "size": _piece(piece) + whole + _share(seen, name),
+    }
+    return Found(_with_piece(piece, line), values)
+
+
+CACHE_REFUSED = ("failed to allocate buffer for kv cache", "failed to allocate buffer for rs cache")
+COMPUTE_REFUSED = (
+    "failed to allocate compute pp buffers",
+    "failed to allocate compute tg buffers",
+    "graph_reserve: failed to allocate compute buffers",
+    "llama_new_context_with_model: failed to allocate compute buffers",
 )
 
 
-def killed(seen: Observed) -> Found | None:
-    """A line of the shell, or the kernel's own."""
-    for needle in ("Killed", "Out of memory: Killed process", "oom-kill"):
-        for line in seen.lines(needle):
-            if KILLED.search(line.text):
-                return Found((line,))
-    return None
+def cache_does_not_fit(seen: Observed) -> Found | None:
+    return _does_not_fit(seen, CACHE_REFUSED)
 
 
-def more_than_free(seen: Observed) -> Found | None:
-    for device in seen.devices:
-        allocated = sum(buffer.n_bytes for buffer in seen.buffers if buffer.device == device.name)
-        if device.free_bytes and allocated > device.free_bytes and not device.name.startswith(("Metal", "MTL")):
-            line = seen.first(f"using device {device.name}")
-            buffers = seen.log.lines_with("buffer size = ", seen.load.loader, seen.load.ends)
-            lines = [buffer for buffer in buffers if f" {device.name} " in buffer.text]
-            sizes = {"allocated": bytes_text(allocated), "free": bytes_text(device.free_bytes), "device": device.name}
-            return Found((*([line] if line else []), *lines[:MOST_LINES]), sizes)
+def compute_does_not_fit(seen: Observed) -> Found | None:
+    """The last failure to get compute buffers, unless less parallel work got them, src/llama-context.cpp:678."""
+    found = _does_not_fit(seen, COMPUTE_REFUSED)
+    retry = seen.log.last("retrying without pipeline parallelism", seen.load.start)
+    if not found:
+        return None
+    values = found.values | {"how": "A later attempt loaded the model"}
+    if not retry or retry.number < found.lines[-1].number:
+        return Found(found.lines, values)
+    values["how"] = "llama.cpp went on without pipeline parallelism, so that the GPUs work one after the other"
+    at = place_of(seen.log, retry.number)
+    return Found((*found.lines, retry), values, overcome=seen.log.text.find("compute buffer size", at) >= 0)
+
+
+def _does_not_fit(seen: Observed, needles: tuple[str, ...]) -> Found | None:
+    lines = [line for needle in needles if (line := seen.log.last(needle, seen.load.start))]
+    piece = refused(seen)
+    if not lines:
+        return None
+    last = max(lines, key=lambda line: line.number)
+    in_ram = piece is not None and piece.in_ram
+    whole = (_planned(seen, piece.buffer) or _held(seen, piece.buffer)) if piece and not in_ram else ""
+    whole = whole if whole or in_ram else projected(seen)
+    values = {"piece": _piece(piece), "size": _piece(piece) + (f" {whole}." if whole else "")}
+    return Found(_with_piece(piece, last), values)
+
+
+def _with_piece(piece: Refused | None, line: Line) -> tuple[Line, ...]:
+    return (piece.line, line) if piece and piece.line != line else (line,)
+
+
+def _piece(piece: Refused | None) -> str:
+    if piece is None:
+        return "."
+    return f"; a piece of {bytes_text(piece.n_bytes)} was refused{' in RAM' if piece.in_ram else ''}."
+
+
+def _planned(seen: Observed, device: str) -> str:
+    """llama.cpp's own table of memory, where it says that the whole is more than was free."""
+    rows = [row for row in seen.breakdown if row.free_bytes and row.device == device]
+    rows = rows or [row for row in seen.breakdown if row.free_bytes]
+    if len(rows) != 1 or (needed := sum(_parts(rows[0]))) <= (rows[0].free_bytes or 0):
+        return ""
+    weights, context, compute = (bytes_text(part) for part in _parts(rows[0]))
+    return (
+        f"By the program's own table, {rows[0].device} needs {bytes_text(needed)} ({weights} of weights, {context} of "
+        f"cache, {compute} to compute), and had {bytes_text(rows[0].free_bytes)} free"
+    )
+
+
+PROJECTED = re.compile(
+    r"projected to use (\d{1,9}) MiB of (device|host) memory vs\. (\d{1,9}) MiB of (?:free device|total host) memory"
+)
+"""common/fit.cpp:321, 350"""
+
+
+def projected(seen: Observed) -> str:
+    """What the program's own simulation said before it fitted anything; "" without that line."""
+    line = seen.first("projected to use ")
+    match = line and PROJECTED.search(line.text)
+    if not match:
+        return ""
+    used, there = (bytes_text(int(match[group]) * MIB) for group in (1, 3))
+    of = f"the GPU, of which {there} were free" if match[2] == "device" else f"RAM, of which the machine has {there}"
+    return f"With what was asked for, the program projected {used} for {of}"
+
+
+GAVE_UP = re.compile(r"failed to fit params to free device memory: (.{1,160}?)(?:, abort|$)")
+
+
+def fit_failed(seen: Observed) -> Found | None:
+    """Automatic fitting gave up, and why."""
+    line = seen.first("failed to fit params to free device memory: ")
+    match = line and GAVE_UP.search(line.text)
+    if not (line and match):
+        return None
+    said = projected(seen)
+    return Found((line,), {"why": match[1], "projected": f" {said}." if said else ""})
+
+
+def _parts(row: Breakdown) -> tuple[int, int, int]:
+    return row.weights_bytes, row.context_bytes, row.compute_bytes
+
+
+def _held(seen: Observed, device: str) -> str:
+    """What was free on the device, and what weights and cache had taken of it; who else had room."""
+    free, held = _free(seen).get(device), _taken(seen, device)
+    if not free:
+        return ""
+    taken = f", and weights and cache had taken {bytes_text(held)} of it" if held else ""
+    room = "".join(f"; {name} had {bytes_text(n_bytes)} left" for name, n_bytes in elsewhere(seen))
+    return f"{device} had {bytes_text(free)} free{taken}{room}"
+
+
+def _free(seen: Observed) -> dict[str, int]:
+    return {device.name: device.free_bytes for device in seen.devices if device.free_bytes}
+
+
+def _taken(seen: Observed, device: str) -> int:
+    """Weights and cache on a device: the buffers for computing are the last to be allocated."""
+    return sum(part.n_bytes for part in seen.buffers if part.device == device and part.kind != "compute")
+
+
+def elsewhere(seen: Observed) -> list[tuple[str, int]]:
+    """Other devices with room for the piece that was refused, once the load has put its weights on the devices."""
+    piece = refused(seen)
+    if not piece or piece.in_ram or not any(buffer.kind == "weights" for buffer in seen.buffers):
+        return []
+    left = {name: free - _taken(seen, name) for name, free in _free(seen).items() if name != piece.buffer}
+    return [(name, n_bytes) for name, n_bytes in left.items() if n_bytes > piece.n_bytes]
+
+
+def uneven(seen: Observed) -> bool:
+    """Whether a device was asked for more weights than its part of the free memory."""
+    piece, free, weights = refused(seen), _free(seen), seen.model.weights_bytes
+    if not piece or piece.buffer not in free or len(free) < 2 or not weights:
+        return False
+    return piece.n_bytes > UNEVEN * weights * free[piece.buffer] / sum(free.values())
+
+
+UNEVEN = 1.05
+
+
+def _share(seen: Observed, device: str) -> str:
+    return f" The piece is more than {device}'s share of the weights." if device and uneven(seen) else ""
+
+
+IN_RAM = (
+    (
+        "insufficient memory (attempted",
+        re.compile(r"insufficient memory \(attempted to allocate {1,20}[\d.]{1,16} MB\)"),
+    ),
+    ("std::bad_alloc", re.compile(r"(?:instance of '|: |^)(?:what\(\): {1,4})?std::bad_alloc'?\s*$")),
+    ("mmap failed: ", re.compile(r"error loading model: mmap failed: ")),
+    ("OfFile failed: ", re.compile(r"error loading model: MapViewOfFile failed: ")),
+    ("MappingA failed: ", re.compile(r"error loading model: CreateFileMappingA failed: ")),
+    ("MemoryError", re.compile(r"^(?:numpy\.\S{1,60})?MemoryError\b")),
+    ("OfHostMemory", re.compile(r"(?:vk::\S{1,60}|what\(\)): {1,4}\S{0,80}ErrorOutOfHostMemory")),
+    ("OUT_OF_HOST_MEMORY", re.compile(r"Native API returns: -?\d{1,6} \(\w{2,6}_ERROR_OUT_OF_HOST_MEMORY\)")),
+    ("memory on host", re.compile(r"can't allocate \d{1,15} Bytes of memory on host")),
+    (
+        "runtime: out of memory",
+        re.compile(r"fatal error: runtime: out of memory|runtime: out of memory: cannot allocate"),
+    ),
+)
+"""ggml.c:378; src/llama-mmap.cpp:484, 587, 595; ggml-sycl.cpp:1002; docs/backend/SYCL.md"""
+
+
+def ram_does_not_suffice(seen: Observed) -> Found | None:
+    """An allocation of the machine's own memory that failed."""
+    lines = sorted(_in_ram(seen), key=lambda line: line.number)
+    if not lines:
+        return None
+    piece = refused(seen)
+    size = f" A piece of {bytes_text(piece.n_bytes)} was refused." if piece and piece.in_ram else ""
+    return Found(tuple(lines[-MOST_LINES:]), {"size": size})
+
+
+def _in_ram(seen: Observed) -> Iterator[Line]:
+    for needle, pattern in IN_RAM:
+        line = seen.log.last(needle, seen.load.start)
+        if line and pattern.search(line.text) and "prompt cache state" not in line.text:  # the server goes on
+            yield line
+    piece = refused(seen)
+    if piece and piece.in_ram:
+        yield piece.line
+
+
+TOO_LITTLE = (
+    (
+        "requires more system memory (",
+        re.compile(r"more system memory \((?P<needed>[^()]{1,20})\) than is available \((?P<free>[^()]{1,20})\)"),
+    ),
+    (
+        "model request too large for system",
+        re.compile(
+            r"too large for system\\?\" requested=\\?\"?(?P<needed>[\d.]{1,12} [KMGT]?i?B)\b"
+            r"(?:\\?\"? available=\\?\"?(?P<free>[\d.]{1,12} [KMGT]?i?B)\b)?"
+        ),
+    ),
+)
+"""ollama v0.12.3 llm/server.go:539; a pager may have cut the second line."""
+
+
+def too_little_ram(seen: Observed) -> Found | None:
+    """Ollama compared what a load needs in RAM with what is free there, and refused it."""
+    server = max(0, seen.log.text.rfind('msg="Listening on '))
+    for start in (seen.load.start, server):
+        for needle, pattern in TOO_LITTLE:
+            line = seen.log.last(needle, start)
+            if line and (match := pattern.search(line.text)):
+                free = f"{match['free']} are free" if match["free"] else "less is free"
+                earlier = line.number < seen.log.line_at(seen.load.start).number
+                return Found((line,), {"needed": match["needed"], "free": free}, overcome=earlier)
     return None
 
 
@@ -89,24 +326,12 @@ def cache_larger_than_weights(seen: Observed) -> Found | None:
     return Found(tuple(lines[:MOST_LINES]), {"cache": bytes_text(cache), "weights": bytes_text(weights)})
 
 
-MUCH_CACHE = 1024 * MIB
-
-
-def prompt_cache_in_ram(seen: Observed) -> Found | None:
-    line = seen.log.last("cache state: ", seen.load.start)
-    pattern = r"cache state: (\d{1,9}) prompts, (\d{1,9})(?:\.\d{1,6})? MiB \(limits: (\d{1,9})(?:\.\d{1,6})? MiB"
-    if not line or not (match := re.search(pattern, line.text)) or int(match[2]) * MIB < MUCH_CACHE:
-        return None
-    sizes = {"size": bytes_text(int(match[2]) * MIB), "limit": bytes_text(int(match[3]) * MIB), "n": match[1]}
-    return Found((line,), sizes)
-
-
 CONDITIONS = (
     weights_do_not_fit,
     cache_does_not_fit,
     compute_does_not_fit,
-    killed,
-    more_than_free,
+    ram_does_not_suffice,
+    too_little_ram,
+    fit_failed,
     cache_larger_than_weights,
-    prompt_cache_in_ram,
 )

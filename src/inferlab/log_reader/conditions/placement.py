@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 
+from inferlab.log_reader.conditions.discovery import device_line, gpu_used, gpus, on_gpu, shares_ram
 from inferlab.log_reader.conditions.found import MOST_LINES, Found
 from inferlab.log_reader.observed import Observed
-from inferlab.log_reader.report import on_host
+from inferlab.log_reader.report import LoggedDevice, on_host
 from inferlab.log_reader.text import Line
-from inferlab.units import bytes_text
+from inferlab.units import GIB, bytes_text
 
 
 def no_usable_gpu(seen: Observed) -> Found | None:
     """The warning, or llama-cpp-python's layers, which go nowhere by default; no false alarm of a router's parent."""
-    if seen.devices or seen.bytes_on("weights", host=False):
+    if seen.devices or on_gpu(seen):
         return None
     for warning in ("no usable GPU found", "ot compiled with GPU offload support"):
         if line := seen.first(warning):
@@ -23,29 +24,53 @@ def no_usable_gpu(seen: Observed) -> Found | None:
 
 def ollama_found_no_gpu(seen: Observed) -> Found | None:
     """Ollama searches when its server starts; what a later load put on a device says more."""
-    if seen.found_a_gpu is not False or seen.devices or seen.bytes_on("weights", host=False):
+    if seen.found_a_gpu is not False or gpu_used(seen):
         return None
     return Found(seen.searched[:MOST_LINES])
 
 
 def no_gpu_seen(seen: Observed) -> Found | None:
     """Layers for a GPU, perhaps only because that is the default, and no GPU."""
-    return None if seen.devices or seen.program.key == "python" else _asked_for_no_device(seen)
+    return None if gpu_used(seen) or seen.program.key == "python" else _asked_for_no_device(seen)
+
+
+LOADER = ("load_tensors: loading model tensors", "llm_load_tensors: ggml ctx size")
+"""The first line of the weights' load; llm_load_tensors is its name before 2025."""
+
+
+def no_gpu_offered(seen: Observed) -> Found | None:
+    """A whole load without the lines about offloaded layers, which every build writes that has a GPU to offer."""
+    head = next((line for needle in LOADER if (line := seen.log.first(needle, seen.load.loader, seen.load.ends))), None)
+    cached = any(buffer.kind == "kv_cache" for buffer in seen.buffers)
+    if head is None or not cached or gpu_used(seen) or on_gpu(seen) or _host_memory_of(seen):
+        return None
+    if seen.log.first("_tensors: offload", seen.load.loader, seen.load.ends) or not seen.bytes_on("weights", host=True):
+        return None
+    return Found((head, *seen.buffer_lines[: MOST_LINES - 1]))
+
+
+def _host_memory_of(seen: Observed) -> str:
+    """The backend whose pinned memory holds a buffer, which only a GPU's driver gives; "" without one."""
+    names = (buffer.device.removesuffix("_Host") for buffer in seen.buffers if buffer.device.endswith("_Host"))
+    return next((name for name in names if name != "CPU"), "")
 
 
 def _asked_for_no_device(seen: Observed) -> Found | None:
-    in_ram_only = seen.bytes_on("weights", host=True) and not seen.bytes_on("weights", host=False)
+    in_ram_only = seen.bytes_on("weights", host=True) and not on_gpu(seen)
     if not (in_ram_only and seen.offloaded and seen.offloaded[1]):
         return None
     return Found((seen.offloaded[0], *seen.buffer_lines[:MOST_LINES]))
 
 
 def no_layer_asked(seen: Observed) -> Found | None:
-    if not seen.devices or not seen.offloaded or seen.offloaded[1] or seen.bytes_on("weights", host=False):
+    """No layer was asked for on the GPU that the log names, or Ollama's plan has none."""
+    on_device, total, line = _layers_on_gpu(seen)
+    named, backend = gpus(seen), _host_memory_of(seen)
+    if not (named or backend) or line is None or on_device or not total or on_gpu(seen):
         return None
-    device = seen.devices[0]
-    line = seen.first(f"using device {device.name}")
-    return Found((seen.offloaded[0], line) if line else (seen.offloaded[0],), {"device": device.description})
+    shown = device_line(seen, named[0]) if named else seen.first(f"{backend}_Host ")
+    lines = dict.fromkeys((line, *([shown] if shown else [])))
+    return Found(tuple(lines), {"device": named[0].description if named else f"of the backend {backend}"})
 
 
 def layers_on_cpu(seen: Observed) -> Found | None:
@@ -53,12 +78,19 @@ def layers_on_cpu(seen: Observed) -> Found | None:
     on_gpu, total, line = _layers_on_gpu(seen)
     if line is None or not 0 < on_gpu < total:
         return None
-    what = f"{on_gpu} of {total} layers are on {_devices(seen)}; for the others, each token waits for the CPU."
+    others = "the others, the output layer among them" if _output_in_ram(seen, on_gpu) else "the others"
+    what = f"{on_gpu} of {total} layers are on {_devices(seen)}; for {others}, each token waits for the CPU."
     return Found((line, *_ram_lines(seen)), {"what": what})
 
 
+def _output_in_ram(seen: Observed, on_gpu: int) -> bool:
+    """Whether as many blocks were offloaded as layers: builds before 2026 put the output layer on a device last."""
+    line = seen.log.first(" repeating layers to GPU", seen.load.loader, seen.load.ends)
+    return bool(line and re.search(rf"offloading {on_gpu} repeating layers to GPU", line.text))
+
+
 def _devices(seen: Observed) -> str:
-    return " and ".join(device.name for device in seen.devices) or "the GPU"
+    return " and ".join(device.name for device in seen.devices if device.used) or "the GPU"
 
 
 def _layers_on_gpu(seen: Observed) -> tuple[int, int, Line | None]:
@@ -66,46 +98,125 @@ def _layers_on_gpu(seen: Observed) -> tuple[int, int, Line | None]:
         places = seen.layers.by_device
         line = seen.log.first("assigned to device CPU", seen.load.loader)
         return sum(n for name, n in places.items() if not on_host(name)), sum(places.values()), line
-    if seen.offloaded and seen.bytes_on("weights", host=False):
+    if seen.offloaded and (on_gpu(seen) or not seen.offloaded[1] or _only_devices(seen)):
         return seen.offloaded[1], seen.offloaded[2], seen.offloaded[0]
     line = seen.log.last("layers.offload=")  # ollama#10417, before Ollama 0.30
     match = line and re.search(r"layers\.model=(\d{1,6}) layers\.offload=(\d{1,6})", line.text)
     return (int(match[2]), int(match[1]), line) if match else (0, 0, None)
 
 
+def _only_devices(seen: Observed) -> bool:
+    """Whether a load names the devices that it uses, and no buffer."""
+    return not seen.buffers and any(device.used for device in gpus(seen))
+
+
 def _ram_lines(seen: Observed) -> list[Line]:
     return [line for line in seen.buffer_lines if re.search(r": +CPU\S* model buffer", line.text)][:1]
 
 
+def part_of_shared_memory(seen: Observed) -> Found | None:
+    """ROCm gives a GPU that is part of the processor only the memory set aside for it, and layers stay in RAM."""
+    device = next((one for one in gpus(seen) if one.used and one.name.startswith("ROCm")), None)
+    found = layers_on_cpu(seen) or experts_on_cpu(seen) if device and shares_ram(seen, device) else None
+    if device is None or found is None or not device.free_bytes:
+        return None
+    lines = dict.fromkeys(line for line in (device_line(seen, device), found.lines[0]) if line)
+    return Found(tuple(lines), {"device": device.description, "free": bytes_text(device.free_bytes)})
+
+
+def weights_in_ram(seen: Observed) -> Found | None:
+    """Layers were asked for on a GPU that the log names, and all weights of a finished load lie in RAM."""
+    asked = _asked_for_no_device(seen)
+    finished = any(buffer.kind == "kv_cache" for buffer in seen.buffers)
+    if not (asked and finished and gpus(seen)):
+        return None
+    return Found(asked.lines, {"device": gpus(seen)[0].description})
+
+
+def tensors_in_ram(seen: Observed) -> Found | None:
+    """Tensors of a model without experts that an override put into RAM, though every layer was asked for on a GPU."""
+    lines = list(seen.log.lines_with("buffer type overridden to CPU", seen.load.loader, seen.load.ends))
+    all_layers = seen.offloaded and seen.offloaded[1] >= seen.offloaded[2] and on_gpu(seen)
+    if not (lines and all_layers) or seen.model.n_expert != 0:
+        return None
+    return Found(tuple(lines[:MOST_LINES]), {"n": len(lines)})
+
+
+def parallel_cache(seen: Observed) -> Found | None:
+    """Ollama keeps a context for each request at once, in memory that a layer or more in RAM would need."""
+    slots, context = seen.context.n_slots or 1, seen.context.n_ctx
+    found = layers_on_cpu(seen) if seen.program.key == "ollama" and slots > 1 else None
+    spare = sum(buffer.n_bytes for buffer in seen.buffers if buffer.kind == "kv_cache") * (slots - 1) // slots
+    weights, n_layer = seen.model.weights_bytes, seen.model.n_layer
+    if not (found and context and weights and n_layer) or spare < weights / n_layer:
+        return None
+    values = {"slots": slots, "context": context, "each": context // slots, "spare": bytes_text(spare)}
+    return Found(found.lines, values)
+
+
 def experts_on_cpu(seen: Observed) -> Found | None:
     """A model with experts whose layers were all asked for, but whose weights lie in RAM for a fifth or more."""
-    weights, on_gpu = seen.model.weights_bytes, seen.bytes_on("weights", host=False)
-    if not (seen.model.n_expert and weights and on_gpu and seen.offloaded) or seen.offloaded[1] < seen.offloaded[2]:
+    weights, on_gpu = _weights(seen), seen.bytes_on("weights", host=False)
+    if not (_has_experts(seen) and weights and on_gpu and seen.offloaded) or seen.offloaded[1] < seen.offloaded[2]:
         return None
     share = on_gpu / weights
     return Found(seen.buffer_lines[:MOST_LINES], {"share": 100 * share}) if share < 0.8 else None
 
 
-FAST_PAIRS = {("f16", "f16"), ("bf16", "bf16"), ("q8_0", "q8_0"), ("q4_0", "q4_0")}
-"""Cache types with flash-attention kernels in a default CUDA build, ggml-cuda/fattn.cu."""
+LARGEST_EMBEDDINGS = 8 * GIB
+"""Larger than any model's tensors for its tokens, which lie in RAM where every layer is on a GPU."""
 
 
-def cache_types_on_cuda(seen: Observed) -> Found | None:
-    k, v = seen.context.type_k, seen.context.type_v
-    on_cuda = any(buffer.kind == "kv_cache" and buffer.device.startswith("CUDA") for buffer in seen.buffers)
-    if not (k and v and on_cuda) or (k, v) in FAST_PAIRS or seen.context.flash_attn == "off":
-        return None
-    return Found(tuple(seen.log.lines_with("MiB, V (", seen.load.loader, seen.load.ends))[:1], {"k": k, "v": v})
+def _has_experts(seen: Observed) -> bool:
+    """Whether the model has experts; where its header is missing, so many weights in RAM can be nothing else.
+
+    Only those in pinned memory count then: a mapped file is told from its first to its last tensor in RAM.
+    """
+    if seen.model.n_expert is not None:
+        return seen.model.n_expert > 0
+    pinned = (part.n_bytes for part in seen.buffers if part.kind == "weights" and part.device.endswith("_Host"))
+    return sum(pinned) > LARGEST_EMBEDDINGS
 
 
-def cache_in_ram(seen: Observed) -> Found | None:
-    """No part of the cache on a device although every layer was asked for there, and its weights are there."""
-    cache = seen.bytes_on("kv_cache", host=True)
-    all_layers = seen.offloaded and seen.offloaded[1] == seen.offloaded[2] and seen.bytes_on("weights", host=False)
-    if not (cache and all_layers) or seen.bytes_on("kv_cache", host=False):
-        return None
-    lines = tuple(seen.log.lines_with("KV buffer size", seen.load.loader, seen.load.ends))
-    return Found(lines[:MOST_LINES], {"cache": bytes_text(cache)})
+def _weights(seen: Observed) -> int:
+    """The size of the model, else of the buffers with its weights."""
+    buffers = sum(buffer.n_bytes for buffer in seen.buffers if buffer.kind == "weights")
+    return seen.model.weights_bytes or buffers
+
+
+MORE = 1.02
+"""Free memory is told in whole MiB, and moves while a model is loaded."""
+
+
+def more_than_free(seen: Observed) -> Found | None:
+    """More was allocated on a card than it had free, or has; a GPU that shares the machine's memory moves nothing."""
+    for device in seen.devices:
+        parts = [buffer.n_bytes for buffer in seen.buffers if buffer.device == device.name]
+        if device.free_bytes and sum(parts) > MORE * device.free_bytes and not _elastic(seen, device):
+            return Found(_lines_of(seen, device), {"what": _beyond(device, sum(parts))})
+    return None
+
+
+def _elastic(seen: Observed, device: LoggedDevice) -> bool:
+    """Whether what a device may use is no memory of a card: shared, of a software driver, or elsewhere."""
+    return device.name.startswith(("Metal", "MTL", "RPC")) or device.is_software or shares_ram(seen, device)
+
+
+def _beyond(device: LoggedDevice, allocated: int) -> str:
+    n = bytes_text(allocated)
+    if device.total_bytes and allocated > device.total_bytes:
+        has = f"{n} were allocated on {device.name}, which has {bytes_text(device.total_bytes)}."
+        return f"{has} The rest lies in RAM, and each token crosses the bus for it."
+    free = f"{n} were allocated on {device.name}, of which {bytes_text(device.free_bytes or 0)} were free at the load."
+    where = "On Windows, with unified memory, and with AMD's driver on Linux"
+    return f"{free} {where}, the rest lies in RAM, and each token crosses the bus for it."
+
+
+def _lines_of(seen: Observed, device: LoggedDevice) -> tuple[Line, ...]:
+    line = device_line(seen, device)
+    buffers = seen.log.lines_with("buffer size = ", seen.load.loader, seen.load.ends)
+    lines = [buffer for buffer in buffers if f" {device.name} " in buffer.text]
+    return (*([line] if line else []), *lines[:MOST_LINES])
 
 
 def more_threads_than_processors(seen: Observed) -> Found | None:
@@ -121,7 +232,8 @@ def two_devices_for_one(seen: Observed) -> Found | None:
     on_device = [buffer for buffer in seen.buffers if not on_host(buffer.device)]
     names = {buffer.device for buffer in on_device if buffer.kind == "weights"}
     needed = sum(buffer.n_bytes for buffer in on_device)
-    roomy = [device for device in seen.devices if device.free_bytes and device.free_bytes > 1.1 * needed]
+    own = [device for device in gpus(seen) if device.name in names and not shares_ram(seen, device)]
+    roomy = [device for device in own if device.free_bytes and device.free_bytes > 1.1 * needed]
     if len(names) < 2 or not roomy or any(name.startswith("RPC") for name in names):
         return None
     lines = [line for line in seen.buffer_lines if any(f" {name} " in line.text for name in names)]
@@ -153,11 +265,15 @@ CONDITIONS = (
     no_usable_gpu,
     ollama_found_no_gpu,
     no_gpu_seen,
+    no_gpu_offered,
     no_layer_asked,
     layers_on_cpu,
+    part_of_shared_memory,
+    weights_in_ram,
+    tensors_in_ram,
+    parallel_cache,
     experts_on_cpu,
-    cache_types_on_cuda,
-    cache_in_ram,
+    more_than_free,
     more_threads_than_processors,
     two_devices_for_one,
     windows_folder,

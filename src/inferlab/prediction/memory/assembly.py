@@ -28,6 +28,10 @@ AS_CUDA_NOTE = (
     "Compute buffers were compared with real loads for CUDA only, and this plan has them as CUDA's backend allocates. "
     "Weights and KV cache are the same on every card."
 )
+ENCODER_NOTE = (
+    "The file holds {n_bytes} of an encoder for pictures or sound beside the language model, as Ollama's own files do; "
+    "they are in this plan. llama.cpp refuses such a file: take a GGUF without the encoder there, and its mmproj file."
+)
 SUMS_NOTE = (
     "With the first full batch each device allocates {n_bytes} more, in which partial sums meet. No line of "
     "llama.cpp's log has them; the upper end of a range here has, an exact compute buffer has not."
@@ -63,11 +67,20 @@ def assembled(
         method,
         devices,
         rows,
-        notes + _sums_note(request) + _copies_note(held) + (AS_CUDA_NOTE,) * request.is_taken_for_cuda,
+        notes
+        + _encoder_note(request)
+        + _sums_note(request)
+        + _copies_note(held)
+        + (AS_CUDA_NOTE,) * request.is_taken_for_cuda,
         ranges or {},
         held,
         request.moved,
     )
+
+
+def _encoder_note(request: MemoryRequest) -> tuple[str, ...]:
+    n_bytes = request.model.encoder_bytes
+    return (ENCODER_NOTE.format(n_bytes=bytes_text(n_bytes)),) * bool(n_bytes)
 
 
 def _device_bytes(request: MemoryRequest, name: str, rows: Sequence[LayerBytes], compute: int | None) -> DeviceBytes:

@@ -235,11 +235,13 @@ class MemoryRequest:
 
     @property
     def can_simulate(self) -> bool:
-        return self.simulate and can_simulate()
+        return self.simulate and not self.model.encoder_bytes and can_simulate()
 
     @property
     def no_simulation(self) -> str:
         """Why nothing was simulated, in a clause."""
+        if self.model.encoder_bytes:
+            return "llama.cpp, whose simulation could tell, refuses a file with an encoder beside the language model"
         why = "is not installed here" if self.simulate else "was not asked"
         return f"llama.cpp's simulation, which could tell, {why}"
 

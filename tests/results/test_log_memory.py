@@ -1,0 +1,450 @@
+"""A load planned again from its log: the same numbers, why others differ, what is missing, and what would fit."""
+
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+from marks import needs_rpc
+from small_models import write_model
+
+from inferlab.instruments import answered
+from inferlab.instruments.dropped import DroppedFiles
+from inferlab.log_reader.observed import Observed
+from inferlab.log_reader.text import read
+from inferlab.results.log_memory import derive_memory, tried_text
+from inferlab.results.log_memory.derived import AGREES, DIFFERS, IN_RANGE, MOVED, NOT_LOGGED, OTHER_BUILD
+from inferlab.results.log_memory.logged import Logged
+from inferlab.settings import Settings
+from inferlab.units import MIB
+
+RUNS = Path(__file__).parents[1] / "data" / "logs"
+HEADER = """\
+srv    load_model: loading model 'heron.gguf'
+common_params_print_info: build 1 (0c1e570) with GNU 12.2.0 for Linux x86_64
+llama_model_loader: loaded meta data with 30 key-value pairs and 40 tensors from heron.gguf (version GGUF V3 (latest))
+llama_model_loader: - kv   0:                       general.architecture str              = llama
+llama_model_loader: - kv   3:                          general.file_type u32              = 15
+llama_model_loader: - type  f32:   10 tensors
+llama_model_loader: - type q4_K:   25 tensors
+llama_model_loader: - type q6_K:    5 tensors
+print_info: file type   = Q4_K - Medium
+print_info: file size   = 7.85 MiB (5.03 BPW)
+llama_prepare_model_devices: using device CUDA0 (A card) (0000:01:00.0) - 8000 MiB free
+print_info: arch                  = llama
+print_info: n_ctx_train           = 131072
+print_info: n_embd                = 512
+print_info: n_layer               = 4
+print_info: n_layer_all           = 4
+print_info: n_head                = 8
+print_info: n_head_kv             = 2
+print_info: n_swa                 = 0
+print_info: n_embd_head_k         = 64
+print_info: n_embd_head_v         = 64
+print_info: n_ff                  = 1024
+print_info: n_expert              = 0
+print_info: n_vocab               = 4096
+load_tensors: loading model tensors, this can take a while... (load_mode = mmap)
+load_tensors: offloaded 5/5 layers to GPU
+load_tensors:   CPU_Mapped model buffer size =     1.12 MiB
+load_tensors:        CUDA0 model buffer size =     6.73 MiB
+"""
+CONTEXT = """\
+llama_context: constructing llama_context
+llama_context: n_seq_max             = 1
+llama_context: n_ctx                 = 8192
+llama_context: n_ctx_seq             = 8192
+llama_context: n_batch               = 2048
+llama_context: n_ubatch              = 512
+llama_context: flash_attn            = enabled
+llama_context: kv_unified            = false
+llama_context: n_rs_seq              = 0
+llama_context: n_outputs_max         = 1
+llama_context:  CUDA_Host  output buffer size =     0.02 MiB
+"""
+CACHE = """\
+llama_kv_cache:      CUDA0 KV buffer size =    16.00 MiB
+llama_kv_cache: size =   16.00 MiB (  8192 cells,   4 layers,  1/1 seqs), K (f16):    8.00 MiB, V (f16):    8.00 MiB
+"""
+COMPUTE = """\
+sched_reserve:      CUDA0 compute buffer size =    17.01 MiB
+sched_reserve:  CUDA_Host compute buffer size =    10.01 MiB
+"""
+LOG = HEADER + CONTEXT + CACHE + COMPUTE
+HYBRID = """\
+build: 8586 (00aa11bb2) with GNU 12.2.0 for Linux x86_64
+llama_model_loader: loaded meta data with 30 key-value pairs and 851 tensors from stork.gguf (version GGUF V3 (latest))
+llama_model_loader: - kv   0:                       general.architecture str              = qwen35
+llama_model_loader: - kv   1:                            qwen35.block_count u32              = 64
+print_info: file type   = Q4_K - Small
+print_info: file size   = 14.49 GiB (4.60 BPW)
+llama_prepare_model_devices: using device CUDA0 (A card) (0000:01:00.0) - 10372 MiB free
+print_info: arch                  = qwen35
+print_info: n_embd                = 5120
+print_info: n_layer               = 64
+print_info: n_head                = 24
+print_info: n_head_kv             = 4
+print_info: n_embd_head_k         = 256
+print_info: n_embd_head_v         = 256
+print_info: n_ff                  = 17408
+print_info: ssm_d_conv            = 4
+print_info: ssm_d_inner           = 6144
+print_info: ssm_d_state           = 128
+print_info: ssm_dt_rank           = 48
+print_info: ssm_n_group           = 16
+print_info: n_vocab               = 248320
+load_tensors: offloaded 26/65 layers to GPU
+load_tensors:   CPU_Mapped model buffer size =  8740.26 MiB
+load_tensors:        CUDA0 model buffer size =  6096.65 MiB
+llama_context: n_seq_max             = 1
+llama_context: n_ctx                 = 131072
+llama_context: n_batch               = 2048
+llama_context: n_ubatch              = 1024
+llama_context: flash_attn            = enabled
+llama_kv_cache:        CPU KV buffer size =  4608.00 MiB
+llama_kv_cache:      CUDA0 KV buffer size =  3584.00 MiB
+llama_kv_cache: size = 8192.00 MiB (131072 cells,  16 layers,  1/1 seqs), K (f16): 4096.00 MiB, V (f16): 4096.00 MiB
+llama_memory_recurrent:        CPU RS buffer size =    93.52 MiB
+llama_memory_recurrent:      CUDA0 RS buffer size =    56.11 MiB
+sched_reserve:      CUDA0 compute buffer size =  1401.75 MiB
+"""
+"""The sizes are those of a public log of a 27B model."""
+PRINTED_SUM = 0.0151
+
+
+def rows(derived):
+    return {(row.device, row.kind): row for row in derived.rows}
+
+
+def test_a_plan_has_the_numbers_of_the_log():
+    """Weights, cache, compute and output of host and card, and a sentence that counts them."""
+    derived = derive_memory(LOG)
+    assert {row.state for row in derived.rows} == {AGREES}
+    assert len(derived.rows) == 6
+    assert derived.sentences == ("Of 6 buffers 6 agree to 0.01 MiB.",)
+
+
+@pytest.mark.parametrize("kind", ["model", "KV", "compute", "output"])
+def test_no_byte_of_the_log_is_in_the_plan(kind):
+    """Another number in a line of a buffer changes the log's side alone, and is shown as a difference."""
+    changed = re.sub(rf"({kind} buffer size = +)[\d.]+", r"\g<1>77.00", LOG)
+    before, after = rows(derive_memory(LOG)), rows(derive_memory(changed))
+    for where, row in after.items():
+        if row.state != IN_RANGE:
+            assert (row.least_bytes, row.most_bytes) == (before[where].least_bytes, before[where].most_bytes)
+    assert any(row.log_bytes == 77 * MIB and row.state != AGREES for row in after.values())
+
+
+def test_a_hybrid_has_its_cells_and_states_on_each_side():
+    """Layers, some with cells and the others with a state, lie where `offloaded` says; weights have no layout here."""
+    derived = derive_memory(HYBRID)
+    states = {where: row.state for where, row in rows(derived).items() if row.log_bytes is not None}
+    assert states == dict.fromkeys(
+        [("host", "kv_cache"), ("host", "states"), ("CUDA0", "kv_cache"), ("CUDA0", "states")], AGREES
+    )
+    assert any("no layout of `qwen35`" in note for note in derived.notes)
+
+
+def test_the_term_without_room_is_named_with_what_fits():
+    """The compute buffer is computed last; half of n_ubatch makes it small enough."""
+    derived = derive_memory(LOG.replace("8000 MiB free", "32 MiB free"))
+    assert derived.too_much.kind == "compute"
+    assert derived.sentences[0] == (
+        "The compute buffer of 17.01 MiB was 8 MiB too much for CUDA0, which had 32 MiB free; "
+        "with `-ub 256` it is 8.50."
+    )
+    assert [change.setting for change in derived.too_much.changes] == ["n_ubatch", "n_gpu_layers", "n_ctx"]
+
+
+def test_without_a_formula_for_compute_its_logged_bytes_stay():
+    """A shorter context cannot make them more, so that change is sure; n_ubatch is not named."""
+    (change,) = derive_memory(HYBRID).too_much.changes
+    assert (change.setting, change.value, change.text) == ("n_ctx", 102912, "`-c 102912`")
+    assert change.before_bytes - change.after_bytes >= 766.52 * MIB
+
+
+@pytest.mark.parametrize("program", ["llama_cpp/llama.py", "[LM STUDIO SERVER]", "[GIN] "])
+def test_a_change_has_the_words_of_its_program(program):
+    """llama-cpp-python, LM Studio and Ollama have names of their own."""
+    words = {"llama_cpp/llama.py": "`n_ubatch=256`", "[LM STUDIO SERVER]": "at 256", "[GIN] ": "`num_batch=256`"}
+    log = LOG.replace("srv    load_model: loading", f"{program}\nload_model: loading").replace("8000 MiB", "32 MiB")
+    assert words[program] in derive_memory(log).too_much.changes[0].text
+
+
+def test_a_cache_that_failed_is_the_one_asked_for():
+    """The failed allocation stands in the log's column; where nothing is known of compute, q8_0 leaves it some room."""
+    failed = HYBRID.split("llama_kv_cache:        CPU")[0] + (
+        "alloc_tensor_range: failed to allocate CUDA0 buffer of size 3758096384\n"
+        "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache\n"
+    )
+    derived = derive_memory(failed.replace("10372 MiB free", "9000 MiB free"))
+    assert rows(derived)["CUDA0", "kv_cache"].state == AGREES
+    assert (derived.too_much.kind, derived.too_much.failed) == ("kv_cache", True)
+    (change,) = derived.too_much.changes
+    assert (change.text, change.after_bytes) == ("`-ctk q8_0 -ctv q8_0`", 1904 * MIB)
+    assert "left for a compute buffer of unknown size" in change.sentence
+    assert "f16, the default" in derived.notes[0]
+
+
+def test_an_allocation_that_failed_beside_enough_memory_is_not_explained():
+    """Something else took the memory in between, so no setting is blamed."""
+    failed = "ggml_gallocr_reserve_n_impl: failed to allocate CUDA0 buffer of size 17835008\n" + (
+        "llama_init_from_model: failed to initialize the context: failed to allocate compute pp buffers\n"
+    )
+    derived = derive_memory(HEADER + CONTEXT + CACHE + failed)
+    assert derived.too_much is None
+    assert rows(derived)["CUDA0", "compute"].state == AGREES
+
+
+def test_moved_weights_are_told_and_compute_is_left_out():
+    """Fewer weights on the card than whole layers have: the log does not print which tensors were moved."""
+    derived = derive_memory(LOG.replace("6.73 MiB", "4.00 MiB"))
+    assert rows(derived)["CUDA0", "weights"].reason == MOVED
+    assert not [row for row in derived.rows if row.kind == "compute"]
+    assert any("follow the weights" in note for note in derived.notes)
+
+
+def test_moved_tensors_that_are_printed_are_planned():
+    """Debug lines name each tensor that an override moved."""
+    lines = "".join(
+        f"tensor blk.{i}.ffn_{part}.weight (0 MiB q4_K) buffer type overridden to CPU\n"
+        for i in range(4)
+        for part in ("gate", "up")
+    )
+    found = rows(derive_memory(LOG.replace("load_tensors: offloaded", f"{lines}load_tensors: offloaded")))
+    assert found["CUDA0", "weights"].least_bytes < 6 * MIB
+    assert found["CUDA0", "kv_cache"].state == AGREES
+
+
+def test_a_device_may_pad_its_tensors():
+    """A few bytes more for each tensor are no weights of another place."""
+    row = rows(derive_memory(LOG.replace("6.73 MiB", "6.75 MiB")))["CUDA0", "weights"]
+    assert (row.state, "pad" in row.reason) == (IN_RANGE, True)
+
+
+def test_moved_tensors_without_a_layout_leave_compute_out():
+    """The cache stays exact; what the card copies in is not known."""
+    moved = "tensor blk.0.ffn_up_exps.weight (66 MiB q4_K) buffer type overridden to CPU\n"
+    found = rows(derive_memory(HYBRID.replace("load_tensors: offloaded", f"{moved}load_tensors: offloaded")))
+    assert {row.state for row in found.values() if row.log_bytes is not None} == {AGREES}
+    assert ("CUDA0", "compute") not in found
+
+
+def test_another_build_is_the_reason_only_where_a_term_differs():
+    """A build of another version agrees where its numbers do, and is named where they do not."""
+    other = LOG.replace("0c1e570", "1234abc")
+    assert derive_memory(other).summary == derive_memory(LOG).summary
+    differs = rows(derive_memory(other.replace("17.01 MiB", "19.00 MiB")))["CUDA0", "compute"]
+    assert (differs.state, differs.reason) == (DIFFERS, OTHER_BUILD)
+    assert differs.difference_text == "+1.99"
+
+
+@pytest.mark.parametrize(
+    "name", ["server-2024", "server-2024-slots", "server-2025", "server-2025-slots", "server-draft"]
+)
+def test_recorded_loads_of_older_builds_have_the_same_caches(name):
+    """llama-server of 2024 and 2025: weights, cache and output agree, and a compute buffer differs by its build.
+
+    The recorded logs lack some lines of the header, which are put back.
+    """
+    text = (RUNS / f"{name}.log").read_text(encoding="utf-8")
+    lines = r"\1n_head_kv\2= 2\n\1n_embd_head_k = 64\n\1n_embd_head_v = 64"
+    found = derive_memory(re.sub(r"^(.*(?:print_info|print_meta): )n_head_kv( +)= 2$", lines, text, flags=re.MULTILINE))
+    states = {kind: row.state for (_, kind), row in rows(found).items()}
+    assert states["kv_cache"] == states["output"] == states["repacked"] == AGREES
+    assert {row.reason for row in found.rows if row.state == DIFFERS} <= {OTHER_BUILD}
+
+
+def test_old_builds_round_the_context_to_32_cells_without_flash_attention():
+    """Until 2025-11 a cache of 2,100 tokens had 2,112 cells, with flash attention 2,304."""
+    old = LOG.replace("n_ctx_seq  ", "n_ctx_per_seq").replace("= 8192", "= 2100").replace("16.00", "4.12")
+    off = rows(derive_memory(old.replace("flash_attn            = enabled", "flash_attn            = 0")))
+    assert off["CUDA0", "kv_cache"].state == AGREES
+    on = rows(derive_memory(old.replace("4.12", "4.50")))
+    assert on["CUDA0", "kv_cache"].state == AGREES
+
+
+def test_lines_of_the_oldest_builds():
+    """`llm_load_print_meta` and `llama_new_context_with_model` say the same as their later names."""
+    renamed = LOG.replace("print_info: file size", "llm_load_print_meta: model size")
+    renamed = renamed.replace("print_info:", "llm_load_print_meta:").replace("load_tensors:", "llm_load_tensors:")
+    renamed = renamed.replace("llama_context:", "llama_new_context_with_model:").replace("constructing", "")
+    assert derive_memory(renamed).summary == derive_memory(LOG).summary
+
+
+def test_weights_without_a_word_for_what_they_are():
+    """Before 2024-11 a line said `CPU buffer size`, mapped or not; so the host's lie in a range, the card's agree."""
+    old = (
+        LOG.replace("load_tensors:", "llm_load_tensors:")
+        .replace("CPU_Mapped model", "CPU")
+        .replace("CUDA0 model", "CUDA0")
+    )
+    found = rows(derive_memory(old.replace("1.12 MiB", "5.00 MiB").replace(" (load_mode = mmap)", "")))
+    assert (found["host", "weights"].state, found["CUDA0", "weights"].state) == (IN_RANGE, AGREES)
+
+
+def test_several_devices_are_compared_as_a_sum():
+    """Their shares are not in the log: the cache of both together is."""
+    second = "llama_prepare_model_devices: using device CUDA1 (A card) (0000:02:00.0) - 8000 MiB free\n"
+    parts = "".join(f"llama_kv_cache:      CUDA{i} KV buffer size = {n}.00 MiB\n" for i, n in enumerate((12, 4)))
+    two = LOG.replace("print_info: arch", f"{second}print_info: arch")
+    two = two.replace("llama_kv_cache:      CUDA0 KV buffer size =    16.00 MiB\n", parts)
+    derived = derive_memory(two)
+    assert rows(derived)["all devices", "kv_cache"].state == AGREES
+    assert {kind for _, kind in rows(derived)} == {"kv_cache", "output"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("= llama\n", "= heronet\n", "no closed form for the architecture `heronet`"),
+        ("print_info: n_embd_head_k         = 64\n", "", "of 6 buffers"),
+        ("llama_context: n_ubatch              = 512\n", "", "does not say `n_ubatch`"),
+        ("load_tensors: offloaded 5/5 layers to GPU\n", "", "how many layers were offloaded"),
+        ("40 tensors from", "39 tensors from", "weights were not derived"),
+        ("n_layer               = 4", "n_layer               = 999999999", "are no model's"),
+        ("n_head_kv             = 2", "n_head_kv             = [2, 2, 1, 2]", "differs from layer to layer"),
+        ("n_layer_all           = 4", "n_layer_all           = 5", "layers that predict several tokens"),
+        ("n_seq_max             = 1", "n_seq_max             = 999", "cannot be planned"),
+    ],
+)
+def test_what_is_missing_is_said(old, new, said):
+    """One sentence names the part that keeps a term, or the whole load, from being planned; no false difference."""
+    derived = derive_memory(LOG.replace(old, new))
+    assert said.casefold() in " ".join(derived.sentences).casefold()
+    assert not any(row.state == DIFFERS for row in derived.rows)
+
+
+def test_an_array_that_the_log_cuts_is_not_guessed():
+    """Of a pattern of windows only the beginning is printed: the cache of such layers stays unplanned."""
+    entry = (
+        "llama_model_loader: - kv   9: gemma3.attention.sliding_window_pattern arr[bool,26] = [true, true, true, ...\n"
+    )
+    gemma = LOG.replace("= llama\n", "= gemma3\n").replace("llama_model_loader: - type  f32", f"{entry}- type  f32")
+    gemma = gemma.replace("n_swa                 = 0", "n_swa                 = 512")
+    assert "has only the beginning of `gemma3.attention.sliding_window_pattern`" in derive_memory(gemma).notes[0]
+
+
+def test_a_projector_and_a_second_context_are_not_counted():
+    """Compute buffers of images, and of a context that follows, belong to none of the planned terms."""
+    more = "alloc_compute_meta:      CUDA0 compute buffer size =   128.00 MiB\n" + CONTEXT + CACHE + COMPUTE
+    assert derive_memory(LOG + more).summary == derive_memory(LOG).summary
+
+
+def test_a_load_without_lines_says_so_and_has_no_rows():
+    """Nothing is derived from a log that names no header."""
+    derived = derive_memory(CACHE + COMPUTE)
+    assert not derived.rows
+    assert "no lines of the model's header" in derived.notes[0]
+
+
+def test_any_numbers_are_survived():
+    """Whatever a log holds, the answer is a derivation or a sentence."""
+    random, numbers = Random(1), [*re.finditer(r"\d+", LOG)]
+    for _ in range(150):
+        match = random.choice(numbers)
+        text = LOG[: match.start()] + random.choice(["0", "1", "7", "300", "4294967295", ""]) + LOG[match.end() :]
+        derived = derive_memory(text)
+        json.dumps(derived.to_dict())
+        assert repr(derived) or not derived.rows
+
+
+def test_the_page_shows_log_and_plan_side_by_side():
+    """The log reader's answer has the table, its sentences, and the same in its data."""
+    answer = answered("log-reader", {"log": LOG.replace("8000 MiB", "32 MiB")}, DroppedFiles(__file__))
+    shown = json.dumps(answer["view"])
+    assert "The same load, planned again" in shown
+    assert "8 MiB too much for CUDA0" in shown
+    assert answer["data"]["derived"]["too_much"]["changes"][0]["value"] == 256
+
+
+def test_weights_of_a_file_in_another_order_lie_in_a_range():
+    """Mapped weights span the file from the first to the last tensor in RAM, whose order no log has."""
+    part = LOG.replace("offloaded 5/5", "offloaded 2/5").replace("6.73 MiB", "2.99 MiB").replace("1.12 MiB", "6.50 MiB")
+    row = rows(derive_memory(part))["host", "weights"]
+    assert (row.state, row.least_bytes < row.log_bytes < row.most_bytes) == (IN_RANGE, True)
+    assert "order" in row.reason
+
+
+def test_metal_maps_its_weights_and_is_not_said_to_overflow():
+    """Buffers of a mapped file keep the device's name; its compute buffers were never compared."""
+    metal = LOG.replace("CUDA_Host", "CPU").replace("CUDA0 model", "MTL0_Mapped model").replace("CUDA0", "MTL0")
+    derived = derive_memory(metal.replace("8000 MiB free", "20 MiB free"))
+    assert rows(derived)["MTL0", "weights"].state == AGREES
+    assert rows(derived)["MTL0", "kv_cache"].state == AGREES
+    assert derived.too_much is None
+    assert any("never compared" in note for note in derived.notes)
+
+
+def test_the_count_of_tries_is_published():
+    """The page says on how many loads it was tried, from the table that a benchmark counts again."""
+    assert re.search(
+        r"On \d+ loads of llama.cpp .*, \d+ architectures, all \d+ caches and states were exact", tried_text()
+    )
+
+
+def test_only_the_lines_of_a_load_are_read():
+    """The values of a header and a context, by their names."""
+    logged = Logged(Observed(read(LOG)))
+    assert logged.header["n_embd"] == "512"
+    assert logged.context["n_ubatch"] == "512"
+    assert logged.types == {"F32": 10, "Q4_K": 25, "Q6_K": 5}
+
+
+# --- real loads ----------------------------------------------------------------------------------------------
+
+FAMILIES = ("llama", "llama-tied", "gemma3", "qwen3moe", "qwen35", "lfm2", "deepseek2", "gpt-oss")
+GRID = {
+    "host": {"n_ctx": 2048, "n_gpu_layers": 0},
+    "host, 4 sequences": {"n_ctx": 4096, "n_seq_max": 4, "n_ubatch": 256, "n_gpu_layers": 0, "swa_full": False},
+    "host, no flash attention": {"n_ctx": 1024, "n_gpu_layers": 0, "flash_attn": "off"},
+    "device": {"n_ctx": 2048, "swa_full": False},
+    "part of the layers": {"n_ctx": 3000, "n_gpu_layers": 3},
+    "q8_0": {"n_ctx": 2048, "type_k": "q8_0", "type_v": "q8_0", "n_ubatch": 128},
+    "shared cells": {"n_ctx": 4096, "n_seq_max": 3, "kv_unified": True, "flash_attn": "on", "swa_full": False},
+    "cache on the host": {"n_ctx": 2048, "offload_kqv": False},
+    "no mapping": {"n_ctx": 2048, "n_gpu_layers": 2, "load_mode": "none"},
+}
+
+
+@pytest.mark.engine
+@needs_rpc
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_term_of_a_real_load_is_derived(family, tmp_path, device, engine):
+    """Cache, states, output and weights to 0.01 MiB; compute to 0.01 MiB or in its range; nothing differs."""
+    path = write_model(tmp_path / f"{family}.gguf", family)
+    for name, values in GRID.items():
+        if (family, name) == ("deepseek2", "host, no flash attention"):
+            continue  # refused by llama.cpp
+        servers = () if values.get("n_gpu_layers") == 0 else (device.endpoint,)
+        found = derive_memory(engine.open(path, Settings(**values, rpc_servers=servers)).log)
+        states = {(row.device, row.kind): row.state for row in found.rows}
+        assert states, (name, found)
+        assert DIFFERS not in states.values(), (name, found)
+        assert NOT_LOGGED not in states.values(), (name, found)
+        assert {state for (_, kind), state in states.items() if kind in ("kv_cache", "states", "output")} == {AGREES}
+
+
+@pytest.mark.engine
+@needs_rpc
+@pytest.mark.parametrize(("family", "short"), [("llama", 1), ("llama", 12), ("qwen3moe", 3), ("lfm2", 2)])
+def test_a_change_that_fits_does_fit(family, short, tmp_path, device, engine):
+    """Loads with each change that is named for a device without room take no more than was free."""
+    path = write_model(tmp_path / f"{family}.gguf", family, n_vocab=4096)
+    settings = Settings(n_ctx=16384, rpc_servers=(device.endpoint,), flash_attn="on", n_seq_max=2)
+    log = engine.open(path, settings).log
+    free = int(on_device(log) / MIB) - short
+    found = derive_memory(re.sub(r"\d+ MiB free", f"{free} MiB free", log)).too_much
+    assert found is not None
+    for change in found.changes:
+        values = {"type_v": change.value} if change.setting == "type_k" else {}
+        values |= {"n_ctx": 8192} if change.setting == "n_seq_max" else {}
+        smaller = settings.but(**{change.setting: change.value}, **values)
+        assert on_device(engine.open(path, smaller).log) <= (free + PRINTED_SUM) * MIB, change
+    assert found.changes
+
+
+def on_device(log):
+    """Bytes of all buffers of the loopback device."""
+    return sum(printed.n_bytes for printed in Logged(Observed(read(log))).buffers["RPC0"].values())
