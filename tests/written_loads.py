@@ -159,6 +159,10 @@ LOGS_OF_LOADS = {
         OLLAMA_START + "".join(at(minute, started("sha256-1")) for minute in (5, 20, 50)),
         ["loaded-after-idle"],
     ),
+    "loaded after it was idle, without a context": (
+        OLLAMA_START + "".join(at(minute, started("sha256-1").split("\n")[0] + "\n") for minute in (5, 20, 50)),
+        ["loaded-after-idle"],
+    ),
     "loaded again with one context": (
         OLLAMA_START + "".join(at(minute, started("sha256-1")) for minute in (5, 6, 50)),
         ["loaded-again-alike"],
@@ -195,6 +199,25 @@ LOGS_OF_LOADS = {
         OLLAMA_START.replace("0.33.0", "0.1.30")
         + OLD_CHANGE.join(old(name) for name in ("sha256-1", "sha256-2", "sha256-1", "sha256-2")),
         ["models-in-turn"],
+    ),
+    "a slow load": (
+        OLLAMA_START + loaded("sha256-1", "Example 7B").replace("2.10 seconds", "71.70 seconds"),
+        ["slow-load"],
+    ),
+    "an option that Ollama does not know": (
+        OLLAMA_START
+        + loaded("sha256-1", "Example 7B")
+        + ollama('msg="invalid option provided" option=penalize_newline', "WARN", "types.go:991"),
+        ["option-unknown"],
+    ),
+    "an earlier context that was capped": (
+        OLLAMA_START
+        + ollama(
+            'msg="requested context size too large for model" num_ctx=32768 n_ctx_train=8192', "WARN", "server.go:169"
+        )
+        + loaded("sha256-1", "Short 7B")
+        + loaded("sha256-2", "Example 7B"),
+        ["context-capped"],
     ),
     "a GPU in some starts": (
         OLLAMA_START + ONE_CARD + OLLAMA_START + NO_CARD + OLLAMA_START + ONE_CARD,

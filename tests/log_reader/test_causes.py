@@ -35,7 +35,7 @@ def ids(log):
         (39, "Type 39 is MXFP4, which newer versions know."),
         (42, "is Q2_0, which newer versions know, unless a fork wrote the file"),
         (144, "IQ4_KS, which only ik_llama.cpp reads"),
-        (230, "is none of llama.cpp"),
+        (400, "is none of llama.cpp"),
         (61, "of a newer llama.cpp, or of a fork of it"),
     ],
 )

@@ -58,6 +58,7 @@ def test_an_ollama_that_keeps_one_model_is_to_be_updated():
 def test_a_benchmark_that_ended_is_no_crash():
     """A row of the table is a test that was finished; a crash after the rows stays one."""
     assert lab.explain(BENCH).findings[0].severity == "note"
+    assert not any("timings" in sentence for sentence in lab.explain(BENCH).unknown)
     crash = BENCH + "rocBLAS error: Could not initialize Tensile host\n"
     assert lab.explain(crash).findings[0].severity == "fault"
 

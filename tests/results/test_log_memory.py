@@ -217,6 +217,17 @@ def test_moved_tensors_that_are_printed_are_planned():
     assert found["CUDA0", "kv_cache"].state == AGREES
 
 
+def test_an_older_build_leaves_the_output_layer_in_ram():
+    """As many blocks as offloaded layers: all caches lie on the card, and the output's weights do not."""
+    now = LOG.replace("offloaded 5/5", "offloaded 4/5")
+    line = "load_tensors: offloading {} repeating layers to GPU\nload_tensors: offloaded"
+    newer, older = (rows(derive_memory(now.replace("load_tensors: offloaded", line.format(n)))) for n in (3, 4))
+    whole = rows(derive_memory(LOG))
+    assert older["CUDA0", "kv_cache"].least_bytes == whole["CUDA0", "kv_cache"].least_bytes
+    assert newer["CUDA0", "kv_cache"].least_bytes < older["CUDA0", "kv_cache"].least_bytes
+    assert older["CUDA0", "weights"].least_bytes < whole["CUDA0", "weights"].least_bytes
+
+
 def test_a_device_may_pad_its_tensors():
     """A few bytes more for each tensor are no weights of another place."""
     row = rows(derive_memory(LOG.replace("6.73 MiB", "6.75 MiB")))["CUDA0", "weights"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from inferlab.log_reader.conditions.afterwards import has_benchmark
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.programs import EMBEDDING
 from inferlab.log_reader.report import on_host
@@ -77,7 +78,7 @@ def unknown_in(seen: Observed) -> Iterator[str]:
         yield from LAYERS.get(seen.layers.basis, ())
     if seen.load.n_loads == 0 and not _ollamas_load(seen):
         yield LOAD_CUT if seen.buffers or any(seen.log.has(word) for word in LOAD_PARTS) else NO_LOAD
-    if seen.rates[1] is None:
+    if seen.rates[1] is None and not has_benchmark(seen.log):
         yield "The log has no timings of a finished request, so it has no rates."
     on_gpu = seen.bytes_on("weights", host=False)
     if on_gpu:

@@ -90,6 +90,11 @@ def answered_by_server_after(log: LogText, at: int) -> bool:
     return PULLED.search(log.text, at) is not None
 
 
+def has_benchmark(log: LogText) -> bool:
+    """Whether a test of llama-bench was finished."""
+    return _last_of(log, " ± ", BENCHED) >= 0
+
+
 def last_answer(log: LogText) -> int:
     """Where the last timings of a finished request or test stand, -1 without any."""
     return max(_last_of(log, TIMINGS, TIMED), _last_of(log, " ± ", BENCHED))

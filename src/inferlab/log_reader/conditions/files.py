@@ -7,6 +7,7 @@ from itertools import islice
 
 from inferlab.log_reader.conditions.found import MOST_READ, Found
 from inferlab.log_reader.observed import Observed
+from inferlab.model.gguf_kinds import IK_TYPES, MOST_NEW_TYPES, REMOVED_TYPES
 
 OPENING_FAILED = (
     r"failed to open GGUF file '([^']{0,300})'(?: \((?:errno )?(.{1,100}?)\))?\s*$",  # ggml 0.25.3; llama.cpp#18884
@@ -62,28 +63,6 @@ UNKNOWN_TYPE = {
 MXFP4 = 39
 NEWER_TYPES = {MXFP4: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0"}
 """Types of the pinned llama.cpp that older versions do not know; a fork may use a number for another type (#11975)."""
-FORKS_FROM = 97
-FORK_TYPES = {
-    133: "Q6_0",
-    134: "IQ1_BN",
-    135: "IQ2_BN",
-    137: "IQ2_K",
-    138: "IQ3_K",
-    139: "IQ4_K",
-    140: "IQ5_K",
-    141: "IQ6_K",
-    144: "IQ4_KS",
-    145: "IQ2_KS",
-    146: "IQ4_KSS",
-    152: "IQ5_KS",
-    153: "IQ2_KT",
-    154: "IQ3_KT",
-    155: "IQ4_KT",
-    156: "IQ3_KS",
-    157: "IQ2_KL",
-    158: "IQ1_KT",
-}
-"""Types of ik_llama.cpp, which numbers its own from 97 on: its ggml/include/ggml.h"""
 
 
 def unknown_tensor_type(seen: Observed) -> Found | None:
@@ -98,25 +77,21 @@ def _unknown_type(number: int) -> str:
     if number in NEWER_TYPES:
         name, but = NEWER_TYPES[number], "" if number == MXFP4 else ", unless a fork wrote the file"
         return f"Type {number} is {name}, which newer versions know{but}."
-    if number in FORK_TYPES:
-        return f"Type {number} is {FORK_TYPES[number]}, which only ik_llama.cpp reads."
-    if number >= FORKS_FROM:
+    if number in IK_TYPES:
+        return f"Type {number} is {IK_TYPES[number]}, which only ik_llama.cpp reads."
+    if number > MOST_NEW_TYPES:
         return f"Type {number} is none of llama.cpp: a fork of it wrote the file."
     return f"Type {number} is of a newer llama.cpp, or of a fork of it."
 
 
 REMOVED_TYPE = re.compile(r"tensor '([^']{1,120})' of type (\d{1,3}) \(")
-REMOVED_TYPES = {
-    4: ("Q4_2", " In Ollama's first files of gpt-oss the number stands for MXFP4."),
-    5: ("Q4_3", ""),
-    31: ("Q4_0_4_4", " Q4_0 is now reordered while it is loaded, to the same effect."),
-    32: ("Q4_0_4_8", " Q4_0 is now reordered while it is loaded, to the same effect."),
-    33: ("Q4_0_8_8", " Q4_0 is now reordered while it is loaded, to the same effect."),
-    36: ("IQ4_NL_4_4", " In BitNet's files the number stands for I2_S, which llama.cpp does not read."),
-    37: ("IQ4_NL_4_8", ""),
-    38: ("IQ4_NL_8_8", ""),
+REORDERED = " Q4_0 is now reordered while it is loaded, to the same effect."
+OF_REMOVED = {
+    4: " In Ollama's first files of gpt-oss the number stands for MXFP4.",
+    **dict.fromkeys((31, 32, 33), REORDERED),
+    36: " In BitNet's files the number stands for I2_S, which llama.cpp does not read.",
 }
-"""ggml/include/ggml.h:394-416; Ollama v0.11.0 fs/ggml/type.go:194; ik_llama.cpp ggml/include/ggml.h"""
+"""ggml/include/ggml.h:394-416; Ollama v0.11.0 fs/ggml/type.go:194"""
 
 
 def removed_tensor_type(seen: Observed) -> Found | None:
@@ -125,8 +100,8 @@ def removed_tensor_type(seen: Observed) -> Found | None:
         match = REMOVED_TYPE.search(line.text)
         gone = "REMOVED" in line.text or "has been removed" in line.text or "block size (0)" in line.text
         if match and gone and int(match[2]) in REMOVED_TYPES:
-            name, more = REMOVED_TYPES[int(match[2])]
-            return Found((line,), {"number": match[2], "name": name, "more": more})
+            number = int(match[2])
+            return Found((line,), {"number": number, "name": REMOVED_TYPES[number], "more": OF_REMOVED.get(number, "")})
     return None
 
 

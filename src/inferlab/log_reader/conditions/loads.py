@@ -17,7 +17,7 @@ from inferlab.units import GIB, bytes_text
 
 LISTENING = 'msg="Listening on '
 LOADER = "llama_model_loader: loaded meta data with"
-CONTEXT = re.compile(r"(?:--ctx-size|-c) (\d{1,12})\b|KvSize:(\d{1,12})\b")
+CONTEXT = re.compile(r"(?:(?:--ctx-size|-c) |KvSize:|: n_ctx {1,30}= )(\d{1,12})\b")
 PARALLEL = re.compile(r"(?:--parallel|-np) (\d{1,4})\b|Parallel:(\d{1,4})\b")
 TIME = re.compile(r"time=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
 
@@ -45,7 +45,9 @@ def _loads(seen: Observed) -> list[Load]:
 
 def _load(log: LogText, line: Line, end: int) -> Load | None:
     model = MODEL_FILE.search(line.text)
-    asked = None if CONTEXT.search(line.text) else log.first("KvSize:", place_of(log, line.number), end)
+    words = () if CONTEXT.search(line.text) else ("KvSize:", ": n_ctx ")
+    lines = (log.first(word, place_of(log, line.number), end) for word in words)
+    asked = next((found for found in lines if found), None)
     return Load(line, model[1] or model[2], _context((asked or line).text), _time(log, line)) if model else None
 
 
@@ -53,7 +55,7 @@ def _context(text: str) -> int | None:
     """The context of one request: a runner is given that of all at once."""
     context, parallel = CONTEXT.search(text), PARALLEL.search(text)
     slots = int(parallel[1] or parallel[2]) if parallel else 1
-    return int(context[1] or context[2]) // max(slots, 1) if context else None
+    return int(context[1]) // max(slots, 1) if context else None
 
 
 def _time(log: LogText, line: Line) -> datetime | None:
@@ -91,7 +93,7 @@ def loaded_again(seen: Observed) -> Found | None:
     """One model was loaded with different contexts, or three times or more and the log does not say with which."""
     loads = _of_one_model(seen)
     contexts = _contexts(loads)
-    if len(contexts) < 2 and (contexts or len(loads) < FEWEST_REQUESTS):
+    if len(contexts) < 2 and (contexts or len(loads) < FEWEST_REQUESTS or loaded_after_idle(seen)):
         return None
     sizes = ", ".join(f"{size:,}" for size in contexts[:MOST_LINES])
     why = f", with contexts of {sizes} tokens: clients ask for different ones" if contexts else ""
@@ -100,24 +102,26 @@ def loaded_again(seen: Observed) -> Found | None:
 
 
 def _again_alike(seen: Observed) -> tuple[list[Load], list[timedelta]] | None:
-    """Three or more loads of one model with one context, and the times between them; None where a time is missing."""
+    """Three or more loads of one model, none with another context, and the times between them, where all are known."""
     loads = _of_one_model(seen)
     times = [load.time for load in loads]
-    if len(loads) < FEWEST_REQUESTS or len(_contexts(loads)) != 1:
+    if len(loads) < FEWEST_REQUESTS or len(_contexts(loads)) > 1:
         return None
     between = [later - earlier for earlier, later in pairwise(times) if earlier and later]
     return (loads, between) if len(between) == len(loads) - 1 else None
 
 
 def loaded_after_idle(seen: Observed) -> Found | None:
-    """One model with one context, loaded again after times for which Ollama keeps no unused model."""
+    """One model, loaded again after times for which Ollama keeps no unused model."""
     again = _again_alike(seen)
     kept, said = _kept(seen)
     if again is None or min(again[1]) < kept:
         return None
     minutes = [round(gap.total_seconds() / 60) for gap in again[1]]
     apart = f"{minutes[0]}" if len(set(minutes)) == 1 else f"{min(minutes):,} to {max(minutes):,}"
-    values = {"n": len(again[0]), "minutes": apart, "context": _contexts(again[0])[0], "kept": said}
+    contexts = _contexts(again[0])
+    always = f", always with a context of {contexts[0]:,} tokens" if contexts else ""
+    values = {"n": len(again[0]), "minutes": apart, "always": always, "kept": said}
     return Found(tuple(load.line for load in again[0][:MOST_LINES]), values)
 
 
@@ -125,7 +129,7 @@ def loaded_again_alike(seen: Observed) -> Found | None:
     """One model with one context, loaded again while Ollama would have kept it."""
     again = _again_alike(seen)
     kept, said = _kept(seen)
-    if again is None:
+    if again is None or not _contexts(again[0]):
         return None
     pairs = zip(pairwise(again[0]), again[1], strict=True)
     if not any(gap < kept and _alone(seen, pair) for pair, gap in pairs):
@@ -236,6 +240,25 @@ def _starts(log: LogText) -> list[int]:
     return [place_of(log, line.number) for line in islice(log.lines_with(LISTENING), MOST_READ)]
 
 
+STARTED = re.compile(r"started in (\d{1,6}\.\d{1,3}) seconds")
+LONG_LOAD, SLOW_LOAD = 30.0, GIB / 2
+"""Seconds, and bytes for each of them, which an NVMe drive reads several times as fast"""
+
+
+def slow_load(seen: Observed) -> Found | None:
+    """The last load of Ollama took long for the size of its weights."""
+    weights = seen.model.weights_bytes
+    line = seen.log.last(" started in ", seen.load.loader)
+    match = line and STARTED.search(line.text)
+    if not (line and match and weights) or seen.program.key != "ollama":
+        return None
+    seconds = float(match[1])
+    if seconds < LONG_LOAD or weights / seconds > SLOW_LOAD:
+        return None
+    values = {"size": bytes_text(weights), "seconds": f"{seconds:.0f}", "rate": bytes_text(round(weights / seconds))}
+    return Found((line,), values)
+
+
 EMBEDDED = re.compile(r'\| 200 \| {1,12}(?:(\d{1,3})m)?([\d.]{1,16})(m?s) \|.{1,80}POST {1,8}"/(?:api|v1)/embed')
 ANSWERED = re.compile(r'POST {1,8}"/(?:api/(?:chat|generate)|v1/(?:chat|completions|messages|responses))')
 FOR_EMBEDDINGS = re.compile(r"bert|embed|bge|gte|\be5\b|minilm|arctic|rerank|colbert", re.IGNORECASE)
@@ -268,5 +291,6 @@ CONDITIONS = (
     models_in_turn,
     long_default_context,
     gpu_not_always_found,
+    slow_load,
     embeddings_by_a_language_model,
 )

@@ -121,11 +121,14 @@ CAPPED = (
 
 def context_capped(seen: Observed) -> Found | None:
     """More context was asked for than the model was trained for, and the program gives no more than that."""
+    server = max(0, seen.log.text.rfind('msg="Listening on '))
     for needle, pattern in CAPPED:
-        line = seen.first(needle)
+        own = seen.first(needle)
+        line = own or (seen.log.last(needle, server) if seen.program.key == "ollama" else None)
         if line and (match := re.search(pattern, line.text)):
             asked = int(match[1]) // int(match[2] or 1)
-            return Found((line,), {"asked": _asked(seen, asked), "trained": f"{int(match[3]):,}"})
+            said = _asked(seen, asked) if own else f"In an earlier load: {_asked(seen, asked)}"
+            return Found((line,), {"asked": said, "trained": f"{int(match[3]):,}"})
     return None
 
 
