@@ -356,7 +356,7 @@ LOGS_OF_FAILURES = {
             "sched.go:734",
         )
         + FAILED.replace("| 500 |", "| 499 |"),
-        ["client-left"],
+        ["client-left-load"],
     ),
     "killed on a Mac": (SERVING + "zsh: killed     ./llama-server -m model.gguf\n", ["killed"]),
     # e: nothing but a signal, an exception, an exit code

@@ -133,7 +133,100 @@ LOCAL_AI = (
 )
 EMBEDDED = "".join(answer(200, f"{n}.5s", "/api/embeddings") for n in range(1, 6))
 
+RELEASED = (
+    '{{"function":"update_slots","level":"INFO","line":1627,"msg":"slot released","n_cache_tokens":1700,"n_ctx":2048,'
+    '"slot_id":0,"task_id":9,"tid":"1","timestamp":1700000000,"truncated":{}}}\n'
+)
+OFFLOAD = 'msg="offload to cuda" layers.requested={} layers.model=33 layers.offload={} layers.split=""'
+
+STARTED_WITH_LAYERS = (
+    'msg="starting llama-server" cmd="/lib/ollama/llama-server --model /models/blobs/sha256-15 --port 40000 -c 4096 '
+    '-ngl 5 --no-webui"'
+)
+REMOVED = "srv         alloc:  - making room for prompt cache entry, removing oldest entry (size = 300.000 MiB)\n"
+READ_AGAIN = (
+    "slot print_timing: id  0 | task {} | prompt eval time =    6000.00 ms /  {} tokens (    0.70 ms per token, "
+    " 1400.00 tokens per second)\n"
+)
+PERF = (
+    "llama_perf_context_print:        eval time = {}000.00 ms /    90 runs   (  666.00 ms per token,     {} tokens per "
+    "second)\n"
+)
+TABLE = (
+    "llama_memory_breakdown_print: | memory breakdown [MiB] | total    free    self   model   context   compute    "
+    "unaccounted |\n"
+    "llama_memory_breakdown_print: |   - Vulkan0 (Example GPU)  | 16000 = 12000 + (2400 =  1100 +    1200 +     100) +"
+    "        1600 |\n"
+    "llama_memory_breakdown_print: |   - Host                   |                  340 =   300 +       0 +      40"
+    "                |\n"
+)
+
 LOGS_OF_LOADS = {
+    "the context of 2024 was full": (
+        OLLAMA_START + ONE_CARD + loaded("sha256-12", "Small 3B") + RELEASED.format("false") + RELEASED.format("true"),
+        ["context-dropped"],
+    ),
+    "one thread": (
+        OLLAMA_START
+        + at(1, started("sha256-14").replace("KvCacheType:", "KvCacheType: NumThreads:1 GPULayers:[]"))
+        + MODEL
+        + weights(0, 4167.0, "0/33")
+        + context(device="CPU"),
+        ["one-thread"],
+    ),
+    "a processor without vectors": (
+        OLLAMA_START
+        + started("sha256-14")
+        + ollama("msg=system CPU.0.LLAMAFILE=1 compiler=cgo(gcc)", source="ggml.go:104")
+        + MODEL
+        + weights(0, 4167.0, "0/33")
+        + context(device="CPU"),
+        ["cpu-code-not-loaded"],
+    ),
+    "prompts thrown out": (
+        (REMOVED + READ_AGAIN.format(7, 9000)) * 2,
+        ["prompts-thrown-out"],
+    ),
+    "short prompts beside those thrown out": ((REMOVED + READ_AGAIN.format(7, 90)) * 2, []),
+    "hardly an answer": (PERF.format(900, 0.1), ["very-slow"]),
+    "a table after a slow answer": (
+        "[LM STUDIO SERVER] Client disconnected. Stopping generation...\n"
+        + "Generate: n_ctx = 16384, n_batch = 512, n_predict = 100, n_keep = 5\n"
+        + PERF.format(60, 1.5)
+        + TABLE,
+        ["very-slow", "client-left"],
+    ),
+    "the context of 2024 was long enough": (
+        OLLAMA_START + ONE_CARD + loaded("sha256-12", "Small 3B") + RELEASED.format("false"),
+        [],
+    ),
+    "fewer layers were asked for": (
+        OLLAMA_START + ONE_CARD + ollama(OFFLOAD.format(2, 2)) + loaded("sha256-12", "Small 3B", layers="2/33"),
+        ["few-layers-asked"],
+    ),
+    "fewer layers were asked for, 0.30": (
+        OLLAMA_START
+        + ONE_CARD
+        + ollama(STARTED_WITH_LAYERS, source="llama_server.go:433")
+        + card()
+        + MODEL
+        + weights(layers="5/33")
+        + context(),
+        ["few-layers-asked"],
+    ),
+    "fewer layers were there than asked for": (
+        OLLAMA_START + ONE_CARD + ollama(OFFLOAD.format(20, 2)) + loaded("sha256-12", "Small 3B", layers="2/33"),
+        ["layers-on-cpu"],
+    ),
+    "the log ends where another load begins": (
+        OLLAMA_START
+        + ONE_CARD
+        + loaded("sha256-12", "Small 3B", layers="20/33")
+        + answer()
+        + started("sha256-13")
+        + MODEL.split("print_info")[0],
+        ["layers-on-cpu"],
+    ),
     "another model in part on the GPU": (
         OLLAMA_START + ONE_CARD + PARTLY + answer() + loaded("sha256-12", "Small 3B") + answer(),
         ["layers-on-cpu"],

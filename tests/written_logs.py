@@ -442,7 +442,7 @@ LOGS = {
     # ollama#6225, #8983
     "Ollama, status": (
         OLLAMA_START + '[GIN] 2026/01/02 - 03:04:05 | 500 |  1.2s |       127.0.0.1 | POST     "/api/generate"\n',
-        ["error-lines"],
+        ["request-refused"],
     ),
     # lmstudio-bug-tracker#417
     "LM Studio, not loaded": (

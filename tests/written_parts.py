@@ -61,8 +61,140 @@ NO_VALUES = "llama_init_from_model: V cache quantization requires flash_attn\n"
 NO_SHIFT = (
     '/go/src/github.com/ollama/ollama/llm/llama.cpp/src/llama.cpp:15000: false && "Deepseek2 does not support K-shift"'
 )
+SLOW_PROMPT = """\
+llama_print_timings: prompt eval time = 90000.00 ms /   900 tokens (  100.00 ms per token)
+llama_print_timings:        eval time =  8000.00 ms /    40 runs   (  200.00 ms per token)
+"""
+"""llama.cpp of 2023"""
+TEXTGEN = "01:02:03-456789 ERROR    Error loading the model with llama.cpp: Server process\n"
+"""textgen modules/llama_cpp_server.py; Python writes a signal as a number below 0"""
+ENDED = TEXTGEN + "                         terminated unexpectedly with exit code: {}\n"
+MIN_P = "clip_model_load: failed to seek for tensor v.blk.7.attn_q.bias\n"
+"""tools/mtmd/clip.cpp:3656"""
+NO_GPU_CODE = 'msg="Dynamic LLM libraries [cpu_avx cpu]"'
+POOL_FULL = (
+    "CUDA error: out of memory\n"
+    "  current device: 0, in function alloc at C:\\a\\ggml\\src\\ggml-cuda\\ggml-cuda.cu:400\n"
+)
+UNMAPPED = "load_tensors: loading model tensors, this can take a while... (mmap = false)\n"
 
 LOGS_OF_PARTS = {
+    # koboldcpp#1711: what it writes of a prompt has no line end
+    "progress before an error": (f"Processing Prompt [BLAS] (256 / 9000 tokens){POOL_FULL}", ["out-of-memory"]),
+    "dots before an error": (f".............{POOL_FULL}", ["out-of-memory"]),
+    # textgen#7188
+    "signal 4": (ENDED.format(-4), ["illegal-instruction"]),
+    "signal 9": (ENDED.format(-9), ["killed"]),
+    "signal 11": (ENDED.format(-11), ["crashed"]),
+    "a code of Windows": ("The model has crashed. (Exit code: 3221225501)\n", ["illegal-instruction"]),
+    "no signal": (ENDED.format(1), ["load-failed"]),
+    # llama.cpp#18473, #18198
+    "read into a GPU": (
+        UNMAPPED + "llama_model_load: error loading model: read error: Bad address\n",
+        ["direct-io-failed"],
+    ),
+    "read from a disk": (
+        UNMAPPED + "llama_model_load: error loading model: read error: Input/output error\n",
+        ["read-failed"],
+    ),
+    "projector cut off": (
+        MIN_P + "gpttype_load_model: error: failed to load mmproj model!\n",
+        ["projector-not-loaded"],
+    ),
+    "a model of koboldcpp": (
+        "gpttype_load_model: error: the file is of an unknown kind\nLoad Text Model OK: False\n",
+        ["load-failed"],
+    ),
+    "a GGUF and an old program": (
+        "error loading model: unknown (magic, version) combination: 46554747, 00000003; is this really a GGML file?\n",
+        ["program-before-gguf"],
+    ),
+    "an old file": (
+        "error loading model: unknown (magic, version) combination: 67676a74, 00000004; is this really a GGML file?\n",
+        ["ggml-file"],
+    ),
+    # lmstudio-bug-tracker#1202
+    "LM Studio's guardrail": (
+        "Error: Model loading was stopped due to insufficient system resources. Under the current settings, this "
+        "model requires approximately 99.50 GB of memory, and continuing to load it would likely overload it.\n",
+        ["guardrail"],
+    ),
+    # ollama v0.12.3 llm/server.go:1537, cmd/cmd.go:680
+    "Ollama's command, and no runner": (
+        "Error: an error was encountered while running the model: unexpected EOF\n",
+        ["runner-gone"],
+    ),
+    "ollama ps": (
+        "NAME        ID    SIZE     PROCESSOR         UNTIL\nkestrel:7b  a1b2  9.9 GB   31%/69% CPU/GPU   4 minutes\n",
+        ["ollama-ps-in-ram"],
+    ),
+    # Jan's tauri-plugin-llamacpp, src/commands.rs
+    "Jan's server ended": (
+        "[2026-01-02][03:04:05][tauri_plugin_llamacpp::commands][ERROR] "
+        "llama.cpp exited early with code ExitStatus(ExitStatus(3221225781))\n",
+        ["crashed"],
+    ),
+    # lmstudio-bug-tracker#1925
+    "no runtime": ("Failed to load model\nNo LM Runtime found for model format 'gguf'!\n", ["no-runtime"]),
+    # LocalAI#2120, #950
+    "LocalAI lost a backend": (
+        '1:02PM ERR Server error error="rpc error: code = Unavailable desc = error reading from server: EOF" '
+        "latency=9.9s method=POST status=500 url=/v1/chat/completions\n",
+        ["localai-backend-ended"],
+    ),
+    "LocalAI lost a backend, and why": (
+        "1:02PM DBG GRPC(model-127.0.0.1:4242): stderr CUDA error: out of memory\n"
+        '1:02PM ERR Server error error="rpc error: code = Unavailable desc = error reading from server: EOF"\n',
+        ["out-of-memory"],
+    ),
+    "no backend of LocalAI": (
+        '1:02PM ERR Server error error="could not load model - all backends returned error: [llama-cpp]: "\n',
+        ["load-failed"],
+    ),
+    # llama-cpp-python of 2023
+    "no model in Python": (
+        'Traceback (most recent call last):\n  File "/x/llama_cpp/llama.py", line 9, in __init__\n'
+        "    assert self.model is not None\nAssertionError\n",
+        ["python-model-missing"],
+    ),
+    # NixOS/nixpkgs#291217, ollama#8532
+    "Ollama without code for GPUs": (
+        OLLAMA_START + ollama(NO_GPU_CODE) + ollama('msg="no GPU detected"', source="routes.go:1044"),
+        ["ollama-without-gpu-code"],
+    ),
+    "Ollama without code for GPUs, 0.5": (
+        OLLAMA_START + ollama('msg="Dynamic LLM libraries" runners=[cpu]'),
+        ["ollama-without-gpu-code"],
+    ),
+    "Ollama with code for GPUs": (
+        OLLAMA_START + ollama('msg="Dynamic LLM libraries" runners="[cpu cuda_v12 rocm]"'),
+        [],
+    ),
+    "no GPU in 2024": (
+        "2024/01/02 03:04:05 routes.go:930: Listening on [::]:11434 (version 0.1.20)\n"
+        "2024/01/02 03:04:05 shim_ext_server.go:142: Dynamic LLM variants [cuda]\n"
+        "2024/01/02 03:04:05 routes.go:953: no GPU detected\n",
+        ["ollama-found-no-gpu"],
+    ),
+    "no layer for a GPU": (
+        "load_tensors: offloading 0 repeating layers to GPU\nload_tensors: offloaded 0/33 layers to GPU\n"
+        "load_tensors:   CPU_Mapped model buffer size =  4096.00 MiB\n",
+        ["no-layer-offloaded"],
+    ),
+    # tools/server/server-context.cpp:1174, 3215
+    "parts are not reused": (
+        "slot update_slots: id  0 | task 7 | cache reuse is not supported - ignoring n_cache_reuse = 64\n",
+        ["part-reuse-ignored"],
+    ),
+    "a prompt read slowly": (SLOW_PROMPT, ["slow-requests"]),
+    "a prompt read in time": (SLOW_PROMPT.replace("90000.00", " 9000.00"), []),
+    # llama_cpp/_ctypes_extensions.py
+    "library in a traceback": (
+        "    raise RuntimeError(f\"Failed to load shared library '{_lib_path}': {e}\")\n"
+        "RuntimeError: Failed to load shared library 'C:\\x\\llama.dll': Could not find module 'C:\\x\\llama.dll' "
+        "(or one of its dependencies). Try using the full path with constructor syntax.\n",
+        ["missing-library"],
+    ),
     # ollama#13325, rknn-llm#191
     "type that the library lacks": (
         f"ggml.c:1500: {OVERFLOW}\n"

@@ -106,7 +106,17 @@ def test_llama_cpps_own_flags_are_taken():
     settings = [settings_from(options) for options in asked]
     assert settings[0] == settings[1] == settings[2]
     assert settings[0].n_ubatch == 256
-    assert cli.parser("measure").parse_args(["measure", "tiny", "-t", "3"]).n_threads == 3
+    for command in ("measure", "plan"):
+        assert cli.parser(command).parse_args([command, "tiny", "-t", "3", "-c512"]).n_threads == 3
+
+
+@pytest.mark.parametrize("command", ["measure", "plan"])
+@pytest.mark.parametrize("flag", ["-m", "-s", "-f", "-d", "-nc"])
+def test_the_beginning_of_a_flag_is_not_the_flag(capsys, command, flag):
+    """llama.cpp has other flags of these names, so `-m` must not be `-mg`."""
+    with pytest.raises(SystemExit):
+        cli.parser(command).parse_args([command, "tiny", flag, "1"])
+    assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
 
 
 @pytest.mark.engine

@@ -69,6 +69,9 @@ LINES = {
         "command terminated with exit code 137",
         "llama.service: Main process exited, code=killed, status=9/KILL",
         "fish: Job 1, './llama-server -m model.gguf' terminated by signal SIGKILL (Forced quit)",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.batch. Some of your processes may be gone.",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=42.0.",
+        "srun: error: node7: task 0: Out Of Memory",
     ),
     "gpu-without-kernels": (
         '"hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"',
@@ -112,6 +115,9 @@ LINES = {
         "level_zero backend failed with error: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)",
         "  what():  vk::Device::createComputePipeline: ErrorUnknown",
         f'GGML_ASSERT: {PATH}ggml-cuda.cu:101: !"CUDA error"',
+        ":0:rocdevice.cpp            :3020: 424242424242d us:  Callback: Queue 0x7f0000000000 aborting with error : "
+        "HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources. Code: 0x1008",
+        ":0:rocdevice.cpp            :2303: 424242424242 us: Device::callbackQueue aborting with status: 0x100f",
     ),
     "gpu-failed": (
         "error: Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)",
@@ -173,6 +179,21 @@ LINES = {
         "/build/bin/libggml-base.so(ggml_abort+0x152)[0x7f0000000000]",
         "/build/bin/libggml-base.so(ggml_print_backtrace+0x1f)[0x7f0000000000]",
         "#9  0x00007f0000000000 in ggml_uncaught_exception () from libggml-base.so",
+        '{"error":{"message":"The model has crashed without additional information. (Exit code: 6)"}}',
+        "Error code: 400 - {'error': 'The model has crashed without additional information. (Exit code: null)'}",
+        "      Exit Code:    139",
+        "2026-01-02 03:04:05,678 INFO exited: llama (terminated by SIGSEGV (core dumped); not expected)",
+        "srun: error: node7: task 0: Segmentation fault (core dumped)",
+        "subprocess.CalledProcessError: Command '['llama-server', '-v']' died with <Signals.SIGABRT: 6>.",
+        "[2026-01-02 03:04:05 +0000] [1] [ERROR] Worker (pid:42) was sent SIGSEGV!",
+        "[2026-01-02 03:04:05 -0700] [1] [WARNING] Worker with pid 42 was terminated due to signal 11",
+        "Abgebrochen (Speicherabzug geschrieben)",
+        "Erreur de segmentation (core dumped)",
+        "\u6bb5\u9519\u8bef (core dumped)",
+        "thread 'main' panicked at src/main.rs:42:7:",
+        "#  SIGSEGV (0xb) at pc=0x00007f0000000000, pid=42, tid=43",
+        "#  EXCEPTION_ACCESS_VIOLATION (0xc0000005) at pc=0x00007ff000000000, pid=42, tid=43",
+        "==42==ERROR: AddressSanitizer: heap-use-after-free on address 0x602000000010 at pc 0x7f0000000000",
     ),
 }
 """Lines of the sources that the rules name, one rule each; most are the last of a log."""
@@ -192,6 +213,22 @@ def test_a_line_of_a_crash_is_a_fault(rule, line):
     """Whatever a program or its system writes when it ends, the log of a healthy server that ends so shows a fault."""
     finding = first(SERVING + line + "\n")
     assert (finding.id, finding.severity) == (rule, "fault")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-01-02 03:04:05,678 INFO exited: nginx (terminated by SIGSEGV; not expected)",
+        "2026-01-02 03:04:05,678 INFO exited: llama (terminated by SIGTERM; expected)",
+        "[2026-01-02 03:04:05 +0000] [1] [ERROR] Worker (pid:42) was sent SIGKILL! Perhaps out of memory?",
+        "subprocess.CalledProcessError: Command '['make', 'tea']' died with <Signals.SIGABRT: 6>.",
+        "thread 'tokio-runtime-worker' panicked at src/main.rs:42:7:",
+        "Abgebrochen",
+    ],
+)
+def test_the_end_of_another_program_is_no_crash(line):
+    """Supervisors tell of other programs, too, and end some themselves."""
+    assert ids(lab.explain(SERVING + line + "\n")) == []
 
 
 def test_every_form_is_shown():
@@ -335,6 +372,31 @@ def test_ram_is_not_the_gpus_memory():
     assert not any("--no-repack" in sentence for sentence in other.fix)
     mapped = "llama_model_load: error loading model: mmap failed: Cannot allocate memory\n"
     assert "ram-does-not-suffice" in ids(lab.explain(SERVER + mapped + EXIT))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["concurrent.futures.process.BrokenProcessPool: a process", "StopIteration", "queue.Empty", "struct.error: 4"],
+)
+def test_an_exception_has_any_name(words):
+    """Not every class of exceptions is called an error."""
+    finding = first(HEALTHY + TRACEBACK + words + "\n")
+    assert (finding.id, words in finding.what) == ("python-exception", True)
+
+
+def test_a_group_of_exceptions_is_read_after_its_bar():
+    """Python draws a line before the frames of a group, and of what it holds."""
+    group = '  + Exception Group Traceback (most recent call last):\n  |   File "a.py", line 4, in f\n'
+    group += "  | ExceptionGroup: two of them (2 sub-exceptions)\n"
+    inner = '    | Traceback (most recent call last):\n    |   File "b.py", line 2, in g\n    | ValueError: tea\n'
+    assert "`ExceptionGroup: two of them" in first(HEALTHY + group).what
+    assert "`ValueError: tea`" in first(HEALTHY + group + "  +-+---------------- 1 ----------------\n" + inner).what
+
+
+@pytest.mark.parametrize("line", ["SystemExit: 0", "GeneratorExit", "INFO:     Shutting down", "Killed by tea"])
+def test_what_is_no_exception_ends_no_call(line):
+    """A program that was told to end, and a line of another kind below the frames."""
+    assert ids(lab.explain(HEALTHY + TRACEBACK + line + "\n")) == []
 
 
 def test_what_python_ignores_at_its_end_is_none():

@@ -18,6 +18,7 @@ from written_logs import (
     START,
     card,
     context,
+    ollama,
     runner,
     weights,
 )
@@ -27,7 +28,9 @@ from written_speed import LOGS_OF_SPEED
 import inferlab as lab
 from inferlab.log_reader.advice import DONE, named, still_to_do
 from inferlab.log_reader.conditions import CONDITIONS
+from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.rules import SETTING, fix_for, rules
+from inferlab.log_reader.text import read
 from inferlab.options.names import options
 
 LOGS = LOGS | LOGS_OF_SPEED
@@ -248,6 +251,27 @@ def test_a_condition_of_a_fix_is_known(rule):
     for sentence in (text for fixes in (rule.fix, *rule.fixes.values()) for text in fixes):
         assert set(named(sentence)) <= set(DONE)
         assert "unless " not in still_to_do([sentence], None)[0]
+
+
+FLAG = re.compile(r"`(?:llama-\w{1,20} )?--?[a-z]")
+OF_ANOTHER = ("Docker", "ontainer", "LocalAI", "for llama.cpp", "llama-server, `-", "Start llama-server with")
+"""Whose flag a sentence names."""
+
+
+@pytest.mark.parametrize("program", ["ollama", "lmstudio", "python"])
+@pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
+def test_a_fix_names_no_flag_of_another_program(rule, program):
+    """llama.cpp's flags are advised for llama.cpp's programs, or said to be theirs."""
+    for sentence in fix_for(rule, program):
+        assert not FLAG.search(sentence) or any(name in sentence for name in OF_ANOTHER)
+
+
+def test_ollamas_own_runner_is_given_no_variable_of_llama_server():
+    """Its runners before llama-server read none."""
+    rule = rules()["weights-do-not-fit"]
+    own = Observed(read(ollama('msg="starting runner" cmd="/bin/ollama runner --model /m/x --port 40000"')))
+    assert not any("LLAMA_ARG_" in sentence for sentence in fix_for(rule, "ollama", own))
+    assert any("LLAMA_ARG_" in sentence for sentence in fix_for(rule, "ollama", Observed(read(runner()))))
 
 
 TEXTS = [*(log for log, _ in LOGS.values()), *(path.read_text() for path in sorted(RUNS.glob("*.log")))]

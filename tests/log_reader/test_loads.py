@@ -148,3 +148,26 @@ def test_a_layer_of_an_older_build_is_the_output():
 def test_a_word_of_python_names_its_program():
     assert lab.explain(NO_ROOM + "ValueError: Failed to create llama_context\n").program.key == "python"
     assert answer()
+
+
+def test_the_table_at_the_end_of_a_run_tells_what_was_allocated():
+    """It stands for the buffers where the load is missing; the context is that of the answer."""
+    report = lab.explain(LOGS_OF_LOADS["a table after a slow answer"][0])
+    assert report.table["Vulkan0"] == {"weights": 1100 << 20, "kv_cache": 1200 << 20, "compute": 100 << 20}
+    assert report.context.n_ctx == 16384
+    assert "LM Studio stopped computing" in report.findings[1].what
+
+
+def test_a_log_that_ends_where_a_load_begins_is_about_the_load_before():
+    report = lab.explain(LOGS_OF_LOADS["the log ends where another load begins"][0])
+    assert (report.model.name, report.n_loads) == ("Small 3B", 1)
+    assert any("first lines of another load" in sentence for sentence in report.unknown)
+
+
+def test_ollama_moves_layers_to_the_gpu_by_itself():
+    """No number of layers is advised where it counts them, and none of GPUs."""
+    log = LOGS_OF_LOADS["the log ends where another load begins"][0].replace("11000 MiB free", "4000 MiB free")
+    tight = lab.explain(log).findings[0]
+    assert tight.id == "layers-on-cpu"
+    assert "num_gpu" not in text(tight)
+    assert "Leave `num_gpu` out" in text(first("fewer layers were asked for"))

@@ -41,8 +41,6 @@ FORMS = {
     "journalctl": prefixed("Jan 02 03:04:05 host llama-server[1234]: "),
     "timestamps": prefixed("2026-01-02T03:04:05.678901234Z "),
     "Kubernetes": prefixed("2026-01-02T03:04:05.678901234+02:00 stderr F "),
-    "LocalAI": prefixed("3:04PM DBG GRPC(model(1)-127.0.0.1:36827): stderr "),
-    "Jan": prefixed("[2026-01-02][03:04:05][a::commands][INFO] [llamacpp] "),
     "journalctl in French": prefixed("mai 17 11:51:53 host server[1900]: "),
     "journalctl without times": prefixed("server[1900]: "),
     "Docker Desktop": prefixed("2026-05-14 22:14:13.296 | "),
@@ -50,6 +48,15 @@ FORMS = {
     "a quoted block of docker compose": prefixed("> llm-1  | "),
     "JSON lines of docker": lambda log: "".join(json.dumps({"log": f"{line}\n"}) + "\n" for line in log.split("\n")),
 }
+PROGRAMS = {
+    "3:04PM DBG GRPC(model(1)-127.0.0.1:36827): stderr ": "LocalAI",
+    "Jan 02 03:04:05 host local-ai[99]: 3:04PM DBG GRPC(model(1)-127.0.0.1:36827): stdout ": "LocalAI",
+    "[2026-01-02][03:04:05][a::commands][INFO] [llamacpp] ": "Jan",
+    "[03:04:05] INFO [llamacpp-router stdout] [52477] ": "Jan",
+    "INFO [llamacpp-router stderr] [52477] ": "Jan",
+    "[llamacpp-router stdout] [52477] ": "Jan",
+}
+"""What programs write before each line of the server that they start: LocalAI#1729, jan#6628, #8236, #8273"""
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -59,6 +66,16 @@ def test_the_form_of_a_log_does_not_matter(form, log):
     plain, other = lab.explain(log), lab.explain(FORMS[form](log))
     assert ids(other) == ids(plain)
     assert facts(other) == facts(plain)
+
+
+@pytest.mark.parametrize("prefix", PROGRAMS)
+def test_a_program_is_known_by_what_it_writes_before_a_line(prefix):
+    """Nothing but the program, and what is said of it, changes."""
+    plain, other = lab.explain(SLOTS), lab.explain(prefixed(prefix)(SLOTS))
+    assert other.program.name == PROGRAMS[prefix]
+    assert ids(other) == ids(plain)
+    own = {"program": None, "unknown": None}
+    assert facts(other) | own == facts(plain) | own
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])

@@ -232,7 +232,8 @@ def test_the_cache_of_prompts_is_a_risk_only_where_the_log_shows_it():
     """Without a limit, or with too little free RAM, it is a risk; with room for its limit it is a note."""
     assert ids(SERVER + cache_state(3, 500, 8192)) == []
     assert ids(SERVER + cache_state(3, 1500, 8192)) == ["prompt-cache-in-ram"]
-    assert ids(device_info(6000) + SERVER + cache_state(1, 100, 8192)) == ["prompt-cache-at-risk"]
+    assert ids(device_info(6000) + SERVER + cache_state(3, 1500, 8192)) == ["prompt-cache-at-risk"]
+    assert ids(device_info(6000) + SERVER + cache_state(1, 100, 8192)) == []
     assert "33,152 tokens and 8 checkpoints" in finding("cache of prompts within RAM").what
 
 

@@ -130,6 +130,40 @@ def test_parts_are_counted_from_one(tmp_path):
         assert told in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "split", "told"),
+    [
+        ("big-00001-of-02000.gguf", {"split.no": 0, "split.count": 2000}, "is part 1 of 2,000, and this library reads"),
+        ("big.gguf", {"split.count": 2}, "one of 2 parts, but not which"),
+        ("big.gguf", {"split.no": "1", "split.count": 2}, "one of 2 parts, but not which"),
+        ("big.gguf", {"split.no": 2, "split.count": 2}, "with the number 2, which no part has"),
+    ],
+)
+def test_an_odd_part_is_told_what_is_odd(tmp_path, name, split, told):
+    """In words of its metadata, and never to take the name that it has."""
+    with pytest.raises(ModelNotFound) as error:
+        read_gguf(written(tmp_path / name, {**LLAMA, **split}))
+    assert told in str(error.value)
+    assert "Name it" not in str(error.value)
+
+
+def test_a_part_without_a_number_of_parts_is_no_model(tmp_path):
+    """Only a later part of several needs no architecture."""
+    assert "has no general.architecture" in refusal(written(tmp_path / "m.gguf", {"split.no": 1}))
+
+
+@pytest.mark.parametrize(
+    "name", ["m.gguf.partial", "my.partner-7b.gguf", "a.party.gguf", "x.split.by.gguf", "a.part7b"]
+)
+def test_a_name_that_only_begins_like_a_piece_is_whole(tmp_path, name):
+    """A truncated file of such a name is to be downloaded again."""
+    path = tmp_path / name
+    path.write_bytes(written(tmp_path / "whole.gguf").read_bytes()[:-64])
+    with pytest.raises(DamagedGGUF) as error:
+        read_gguf(path)
+    assert "pieces" not in str(error.value)
+
+
 @pytest.mark.parametrize("name", ["big.gguf.part1of2", "big.gguf-split-a", "big.Q4.gguf.part-ab"])
 def test_a_piece_of_a_file_is_to_be_joined(tmp_path, name):
     """Its name says that it is not the whole file, so another download would not help."""

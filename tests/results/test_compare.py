@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -52,6 +52,31 @@ def test_tests_with_other_settings_are_not_pooled():
     found = compare(first, second)
     assert [pair.first.settings["n_threads"] for pair in found.pairs] == ["2"]
     assert [(one.source, one.settings["n_threads"]) for one, _ in found.alone] == [("a", "1"), ("b", "4")]
+
+
+@pytest.mark.parametrize(
+    ("newer", "n_pairs"),
+    [({"newer": (1024,)}, 2), ({"newer": (0, 1024)}, 0), ({"newer": (1024,), "flash_attn": (1,)}, 1)],
+)
+def test_a_column_that_one_version_lacks_keeps_no_partners_apart(newer, n_pairs):
+    """Unless what is left to compare fits several."""
+    row = {**rows()[1], "samples_ts": []}
+    old = [result_of({**row, "flash_attn": on}, "a") for on in (0, 1)]
+    columns = {"flash_attn": (0, 1), **newer}
+    new = [result_of({**row, **dict(zip(columns, one, strict=True))}, "b") for one in product(*columns.values())]
+    found = compare(old, new)
+    assert len(found.pairs) == n_pairs
+    assert all(pair.differing.keys() == {"newer"} for pair in found.pairs)
+    assert len(found.alone) == len(old) + len(new) - 2 * n_pairs
+
+
+def test_without_its_number_of_weights_a_test_has_the_partner_of_its_model():
+    """Where the others of that model agree in it."""
+    row = rows()[1]
+    bare = result_of({**row, "model_n_params": None}, "b")
+    assert len(compare([result_of(row, "a")], [bare]).pairs) == 1
+    others = [result_of({**row, "model_n_params": n}, "a") for n in (1_000_000, 2_000_000)]
+    assert compare(others, [bare]).pairs == ()
 
 
 @pytest.mark.parametrize("slower", [(4, 4, 4), (2, 8), (3, 5, 7, 9)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 from bench_rows import as_bytes, on_card
 
@@ -88,6 +90,22 @@ def test_a_rate_is_read_however_its_sign_was_kept(sign):
     """Terminals and forums turn the sign into others; without one there is no deviation."""
     text = TABLE.replace("101.25 ± 0.40", f"101.25 {sign} 0.40" if sign else "101.25")
     assert read(text).results[1].deviation == (0.4 if sign else None)
+
+
+@pytest.mark.parametrize(
+    ("cell", "rate"),
+    [
+        ("1,234.56", (1234.56, None)),
+        ("4,321.09 ± 1,010.00", (4321.09, 1010.0)),
+        ("35.1±0.4", (35.1, 0.4)),
+        *((refused, None) for refused in ("1e3", "1234,56", "1,234", "35.1 → 40.2", "35.1-40.2", "35.1/40.2", "1.2.3")),
+    ],
+)
+def test_a_cell_is_one_rate_or_refused(cell, rate):
+    """Two rates in a cell are no rate with its deviation, and a comma may part thousands or begin decimals."""
+    found = read(TABLE.replace("101.25 ± 0.40", cell))
+    assert [(one.mean, one.deviation) for one in found.results[1:]] == [rate] * bool(rate)
+    assert len(found.problems) == (not rate)
 
 
 @pytest.mark.parametrize(
@@ -251,6 +269,142 @@ def test_two_columns_of_rates_are_two_results(heads, cells, names):
     assert (first.test, first.model_bytes) == ("pp512 @ d128", round(4.33 * 2**30))
 
 
+def test_columns_of_the_same_head_are_told_apart():
+    """By numbers."""
+    found = read("| model | test | t/s | t/s |\n|---|\n| llama 8B Q4_0 | tg128 | 10.0 | 20.0 |")
+    assert [(one.rate, one.settings["rates of"]) for one in found.results] == [(10.0, "t/s"), (20.0, "t/s 2")]
+
+
+@pytest.mark.parametrize(("n_rates", "n_others"), [(21, 0), (1, 200)])
+def test_a_table_that_is_too_wide_is_refused(n_rates, n_others):
+    """Each rate is a result with all other columns."""
+    heads = [f"t/s {n}" for n in range(n_rates)] + [f"x{n}" for n in range(n_others)]
+    wide = f"| model | test | {' | '.join(heads)} |\n| a F16 | tg1 | {'1.5 | ' * len(heads)}"
+    with pytest.raises(RecordError, match=rf"the table has {len(heads) + 2} columns, {n_rates} of them rates"):
+        read(wide)
+
+
+@pytest.mark.parametrize("head", ["time", "Time (s)", "std. dev.", "stddev", "watts", "Power [W]", "speedup", "VRAM"])
+def test_what_was_measured_is_no_setting(head):
+    """Else no two rows would have the same settings."""
+    (result,) = read(f"| model | test | t/s | {head} |\n|---|\n| a F16 | tg1 | 1.5 | 7 |").results
+    assert result.settings == {}
+
+
+GPUS = "NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 4090"
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("2x RTX 4090", GPUS),
+        ("RX 7900 XTX", "AMD Radeon RX 7900 XTX"),
+        ("MI210", "AMD Instinct MI210"),
+        ("P40", "Tesla P40"),
+        ("RTX 4090, P40", "NVIDIA GeForce RTX 4090, Tesla P40"),
+        ("RTX 6000 Ada Generation", "RTX 6000 Ada Generation"),
+        ("M2 Max", "M2 Max"),
+        ("2x 2x 2x a", "2x 2x a, 2x 2x a"),
+    ],
+)
+def test_a_shortened_gpu_has_its_name_again(short, long):
+    """As llama-bench names it, where compare-llama-bench.py took its maker away."""
+    assert read(f"| GPU | Model | Test | t/s a |\n|---|\n| {short} | a F16 | tg1 | 1.5 |").results[0].gpu == long
+
+
+def test_a_table_that_compares_has_partners_in_other_forms():
+    """Without the number of weights, with the model, the GPUs and the switches in compare-llama-bench.py's words."""
+    heads = "GPU | Model | FlashAttention | NKVO | Test | t/s master | Speedup"
+    rows = "\n".join(
+        f"| 2x RTX 4090 | llama 8B Q4_K_M | {on} | No | tg127@d512 | 90.00 | 1.0 |" for on in ("Yes", "No")
+    )
+    table = read(f"| {heads} |\n|---|\n{rows}").results
+    bench = [on_card(GPUS, flash_attn=on, no_kv_offload=False)[1] for on in (0, 1)]
+    found = compare(read(as_bytes(bench).decode()).results, table)
+    assert [pair.differing.keys() & {"GPU", "flash_attn", "no_kv_offload"} for pair in found.pairs] == [set()] * 2
+
+
+OTHER_TABLES = (
+    "\nPrices:\n\n| GPU | Price |\n|---|---|\n| RTX 4090 | 1600 |\n",
+    "\n| GPU | Price |\n|---|---|\n| RTX 4090 | 1600 |\n",
+    f"\n{TABLE.splitlines()[0].replace('t/s', 'ppl')}\n|{'---|' * 7}\n{MODEL} CUDA | 99 | tg128 | 7.5 |\n",
+)
+
+
+@pytest.mark.parametrize("other", OTHER_TABLES)
+def test_another_table_below_is_not_part_of_the_first(other):
+    """Neither as faults nor as rates."""
+    found = read(TABLE + other)
+    assert [round(one.rate) for one in found.results] == [4321, 101]
+    assert found.problems == ()
+
+
+def test_messages_between_rows_do_not_end_a_table():
+    """Where errors and output go to one place."""
+    rows = TABLE.splitlines()
+    messages = ["llama_model_loader: loaded meta data", "", "  Device 0: a card", "....."]
+    found = read("\n".join([*rows[:3], *messages, *rows[3:]]))
+    assert [one.build for one in found.results] == ["1a2b3c4d"] * 2
+
+
+def test_a_build_above_each_table_is_its_own():
+    """Also where the next one's stands just below the rows."""
+    table = TABLE.partition("\nbuild")[0]
+    found = read(f"build: aaaaaaa (1)\n{table}\nbuild: bbbbbbb (2)\n{table.replace('101.25', '90.00')}")
+    assert [one.build for one in found.results if one.is_decode] == ["aaaaaaa", "bbbbbbb"]
+
+
+@pytest.mark.parametrize(
+    ("change", "n_kept"),
+    [
+        (lambda text: text, 2),
+        (lambda text: text.replace("RTX 4090", "RTX 3090"), 4),
+        (lambda text: text.replace("CUDA  ", "ROCm  ").replace(FOUND, ""), 4),
+    ],
+)
+def test_the_same_rate_of_another_machine_is_no_repetition(change, n_kept):
+    """GPU and backend agree where both are named."""
+    page = FOUND + TABLE
+    assert len(read(f"{page}\nAnd now:\n\n{change(page)}").results) == n_kept
+
+
+def test_the_same_rate_of_another_backend_in_another_form_is_no_repetition():
+    """It was measured elsewhere."""
+    page = f"{as_bytes(on_card()).decode()}\n{printed_table(on_card()).replace('CUDA', 'Vulkan')}"
+    assert [one.backend for one in read(page).results] == ["CUDA"] * 2 + ["Vulkan"] * 2
+
+
+@pytest.mark.parametrize(
+    ("heads", "cells", "is_on"),
+    [("ngl", "99", False), ("backend | ngl", "CPU | 99", True), ("backend", "", False), ("ngl", "0", True)],
+)
+def test_a_table_is_on_the_processor_only_where_it_says_so(heads, cells, is_on):
+    """A column of the backend may be missing."""
+    (one,) = read(f"| model | {heads} | test | t/s |\n|---|\n| a F16 | {cells} | tg1 | 1.5 |").results
+    assert one.on_processor is is_on
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["before\n{0}\nafter\n{1}\n", "{0}\n{1}\n", '```\n{{"threads": 4}}\n```\n{0}\n{{\n  f();\n}}\n\n[]\n{1}'],
+)
+@pytest.mark.parametrize("is_list", [(True, True), (False, True), (True, False)])
+def test_json_on_a_line_is_read_and_code_passed_over(page, is_list):
+    """Lists and objects, each once."""
+    rows = [f'{{"model_type": "a F16", "n_prompt": 0, "n_gen": 1, "avg_ts": {rate}}}' for rate in (1.5, 2.5)]
+    found = read(page.format(*(f"[{row}]" if listed else row for row, listed in zip(rows, is_list, strict=True))))
+    assert [one.rate for one in found.results] == [1.5, 2.5]
+    assert found.problems == ()
+
+
+def test_a_statement_that_is_none_takes_no_time():
+    """Spaces are looked at once."""
+    began = process_time()
+    with pytest.raises(RecordError, match="the statement is not whole"):
+        read(f"INSERT INTO a{' ' * 40_000}b")
+    assert process_time() - began < 2
+
+
 @pytest.mark.parametrize("head", ["tk/s", "tok/s", "tokens/s"])
 def test_other_words_for_the_rate_are_read(head):
     """People edit the heads."""
@@ -308,6 +462,16 @@ def test_several_sequences_are_called_so():
     assert "names no model" in by_line.notes[0]
     assert (by_line.kind, by_line.results[1].test) == ("llama-batched-bench", "tg128 @ d512, 4 sequences")
     assert by_line.results[1].settings == {name: v for name, v in last.settings.items()}
+    assert not last.on_processor
+    named = read(BATCHED.replace("main:", "llama_batched_bench:")).results[-1]
+    assert named.settings == last.settings
+
+
+@pytest.mark.parametrize("kind", [BATCHED, LINE])
+def test_a_shared_prompt_is_of_one_sequence(kind):
+    """It was computed once, whatever the number of sequences."""
+    found = read(kind.replace("is_pp_shared = 0", "is_pp_shared = 1").replace('"is_pp_shared": 0', '"is_pp_shared": 1'))
+    assert [one.n_sequences for one in found.results[-2:]] == [1, 4]
 
 
 def test_tests_without_a_model_are_paired_between_files_only():

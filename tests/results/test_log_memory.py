@@ -14,7 +14,7 @@ from inferlab.instruments.dropped import DroppedFiles
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.text import read
 from inferlab.results.log_memory import derive_memory, tried_text
-from inferlab.results.log_memory.derived import AGREES, DIFFERS, IN_RANGE, MOVED, NOT_LOGGED, OTHER_BUILD
+from inferlab.results.log_memory.derived import AGREES, DIFFERS, IN_RANGE, MOVED, NOT_LOGGED, OTHER_BUILD, UNKNOWN
 from inferlab.results.log_memory.logged import Logged
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -72,9 +72,13 @@ sched_reserve:      CUDA0 compute buffer size =    17.01 MiB
 sched_reserve:  CUDA_Host compute buffer size =    10.01 MiB
 """
 LOG = HEADER + CONTEXT + CACHE + COMPUTE
+DEVICE = "llama_prepare_model_devices: using device {} (A card) (0000:01:00.0) - {} MiB free\n"
+FAILED = (
+    "alloc: failed to allocate CUDA0 buffer of size 16777216\nllama_init_from_model: failed to initialize the context: "
+)
 HYBRID = """\
 build: 8586 (00aa11bb2) with GNU 12.2.0 for Linux x86_64
-llama_model_loader: loaded meta data with 30 key-value pairs and 851 tensors from stork.gguf (version GGUF V3 (latest))
+llama_model_loader: loaded meta data with 2 key-value pairs and 851 tensors from stork.gguf (version GGUF V3 (latest))
 llama_model_loader: - kv   0:                       general.architecture str              = qwen35
 llama_model_loader: - kv   1:                            qwen35.block_count u32              = 64
 print_info: file type   = Q4_K - Small
@@ -111,6 +115,25 @@ sched_reserve:      CUDA0 compute buffer size =  1401.75 MiB
 """
 """The sizes are those of a public log of a 27B model."""
 PRINTED_SUM = 0.0151
+SLOTS = LOG.replace("n_seq_max             = 1", "n_seq_max             = 4").replace(
+    "n_ctx_seq             = 8192", "n_ctx_seq             = 2048"
+)
+SLOTS = SLOTS.replace("n_outputs_max         = 1", "n_outputs_max         = 4").replace("0.02", "0.06")
+SLOTS = SLOTS.replace("17.01", "11.01").replace("10.01", "4.01")
+"""Four slots of 2,048 cells each."""
+ON_THE_HOST = LOG.replace(DEVICE.format("CUDA0", 8000), "").replace("offloaded 5/5", "offloaded 0/5")
+ON_THE_HOST = (
+    ON_THE_HOST.replace("mmap", "none").replace("CUDA0 model", "CPU_REPACK model").replace("CPU_Mapped", "CPU")
+)
+ON_THE_HOST = ON_THE_HOST.replace("CUDA0 KV", "CPU KV").replace("CUDA_Host", "CPU").replace(COMPUTE.splitlines()[0], "")
+ON_THE_HOST = ON_THE_HOST.replace("10.01", "17.01").replace("1.12", "3.71").replace("6.73", "4.15")
+DRAFT = (
+    "common_speculative_init_result: loading draft model 'wren.gguf'\n"
+    + DEVICE.format("CUDA0", 20)
+    + DEVICE.format("CUDA1", 20)
+    + "llama_model_loader: loaded meta data with 30 key-value pairs and 40 tensors from wren.gguf (version GGUF V3)\n"
+    + "load_tensors:        CUDA0 model buffer size =     3.00 MiB\n"
+)
 
 
 def rows(derived):
@@ -151,7 +174,7 @@ def test_the_term_without_room_is_named_with_what_fits():
     derived = derive_memory(LOG.replace("8000 MiB free", "32 MiB free"))
     assert derived.too_much.kind == "compute"
     assert derived.sentences[0] == (
-        "The compute buffer of 17.01 MiB was 8 MiB too much for CUDA0, which had 32 MiB free; "
+        "The compute buffer of 17.01 MiB was 8 MiB more than was free on CUDA0, which had 32 MiB; "
         "with `-ub 256` it is 8.50."
     )
     assert [change.setting for change in derived.too_much.changes] == ["n_ubatch", "n_gpu_layers", "n_ctx"]
@@ -167,7 +190,7 @@ def test_without_a_formula_for_compute_its_logged_bytes_stay():
 @pytest.mark.parametrize("program", ["llama_cpp/llama.py", "[LM STUDIO SERVER]", "[GIN] "])
 def test_a_change_has_the_words_of_its_program(program):
     """llama-cpp-python, LM Studio and Ollama have names of their own."""
-    words = {"llama_cpp/llama.py": "`n_ubatch=256`", "[LM STUDIO SERVER]": "at 256", "[GIN] ": "`num_batch=256`"}
+    words = {"llama_cpp/llama.py": "`n_ubatch=256`", "[LM STUDIO SERVER]": "` at 256", "[GIN] ": "`num_batch=256`"}
     log = LOG.replace("srv    load_model: loading", f"{program}\nload_model: loading").replace("8000 MiB", "32 MiB")
     assert words[program] in derive_memory(log).too_much.changes[0].text
 
@@ -187,6 +210,17 @@ def test_a_cache_that_failed_is_the_one_asked_for():
     assert "f16, the default" in derived.notes[0]
 
 
+def test_a_cache_alone_is_said_to_fit_only_where_the_load_failed_at_it():
+    """A load that did not fail has a compute buffer, which is then known to have no room."""
+    whole = LOG.replace("6.73", "5.09").replace("1.12", "2.77").replace("offloaded 5/5", "offloaded 4/5")
+    line = "load_tensors: offloading 4 repeating layers to GPU\n"
+    whole = whole.replace("load_tensors: offloaded", line + "load_tensors: offloaded").replace("8000 MiB", "14 MiB")
+    failed = whole.split(CACHE)[0] + FAILED + "failed to allocate buffer for kv cache\n"
+    (change,) = derive_memory(failed).too_much.changes
+    assert (change.text, change.left_bytes is None) == ("`-ctk q8_0 -ctv q8_0`", False)
+    assert derive_memory(whole).too_much.changes == ()
+
+
 def test_an_allocation_that_failed_beside_enough_memory_is_not_explained():
     """Something else took the memory in between, so no setting is blamed."""
     failed = "ggml_gallocr_reserve_n_impl: failed to allocate CUDA0 buffer of size 17835008\n" + (
@@ -197,12 +231,146 @@ def test_an_allocation_that_failed_beside_enough_memory_is_not_explained():
     assert rows(derived)["CUDA0", "compute"].state == AGREES
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        FAILED.replace("16777216", "9000000000") + "failed to allocate compute pp buffers\n",
+        "alloc: failed to allocate CUDA0 buffer of size 900\ngraph_reserve: failed to allocate compute buffers\n",
+        CONTEXT + FAILED + "failed to allocate buffer for kv cache\n",
+        CONTEXT + CACHE + FAILED + "failed to allocate compute pp buffers\n",
+    ],
+)
+def test_a_failure_after_the_load_is_not_the_loads(more):
+    """At run time, or in another context: the load that is planned had all its buffers."""
+    derived = derive_memory((LOG + more).replace("8000 MiB", "36 MiB"))
+    assert (derived.summary, derived.too_much.failed) == (derive_memory(LOG).summary, False)
+
+
+def test_an_allocation_that_was_retried_is_no_failure():
+    """Without pipeline parallelism the compute buffer is smaller, and has room."""
+    retried = (
+        "alloc: failed to allocate CUDA0 buffer of size 67108864\ngraph_reserve: failed to allocate compute buffers\n"
+        "sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism\n"
+    )
+    assert derive_memory(HEADER + CONTEXT + CACHE + retried + COMPUTE).summary == derive_memory(LOG).summary
+
+
+def test_of_several_attempts_the_last_one_failed():
+    """The bytes are those of the allocation before the error, not of the one that was retried."""
+    twice = "alloc: failed to allocate CUDA0 buffer of size 67108864\n" + FAILED.replace("16777216", "17835008")
+    derived = derive_memory(HEADER + CONTEXT + CACHE + twice + "failed to allocate compute pp buffers\n")
+    assert rows(derived)["CUDA0", "compute"].state == AGREES
+
+
+def test_a_load_that_failed_says_too_much_and_another_one_more_than_was_free():
+    """Only an allocation that failed is a cause; a driver may hold more than it calls free."""
+    failed = derive_memory(
+        (HEADER + CONTEXT + FAILED + "failed to allocate buffer for kv cache\n").replace("8000 MiB", "20 MiB")
+    )
+    assert "3 MiB too much for CUDA0, which had 20 MiB free" in failed.sentences[0]
+    assert "3 MiB more than was free on CUDA0" in derive_memory(LOG.replace("8000 MiB", "20 MiB")).sentences[0]
+
+
+def test_weights_that_failed_are_not_planned():
+    """Such a load ends before its offloaded layers and its context are printed."""
+    failed = "alloc_tensor_range: failed to allocate CUDA0 buffer of size 7055872\nunable to allocate CUDA0 buffer\n"
+    derived = derive_memory(HEADER.split("load_tensors: offloaded")[0] + failed)
+    assert (derived.rows, derived.too_much) == ((), None)
+
+
+def test_a_gpu_that_shares_ram_is_not_said_to_overflow():
+    """It may hold more than it calls free."""
+    uma = "ggml_vulkan: 0 = A GPU (A driver) | uma: 1 | fp16: 1 | warp size: 64\n"
+    shared = uma + LOG.replace("CUDA_Host", "Vulkan_Host").replace("CUDA0", "Vulkan0").replace("8000 MiB", "20 MiB")
+    assert derive_memory(shared).too_much is None
+    assert derive_memory(shared.replace("uma: 1", "uma: 0")).too_much.kind == "kv_cache"
+
+
+def test_what_is_free_to_a_draft_model_is_not_what_its_model_had():
+    """The draft's devices, too, are its own: the model's load agrees as without it."""
+    derived = derive_memory(LOG + DRAFT)
+    assert (derived.too_much, derived.summary) == (None, derive_memory(LOG).summary)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        DRAFT,
+        CONTEXT + CACHE + COMPUTE,
+        "clip_ctx: CLIP using CUDA0 backend\n",
+        "alloc_compute_meta:      CUDA0 compute buffer size =   128.00 MiB\n",
+        "llama_adapter_lora_init_impl:      CUDA0 LoRA buffer size =    9.00 MiB\n",
+    ],
+)
+def test_beside_another_model_no_change_is_said_to_fit(more):
+    """What a draft, a projector, an adapter or a second context takes is in no term."""
+    found = derive_memory(LOG.replace("8000 MiB", "32 MiB") + more).too_much
+    assert (found.kind, found.changes) == ("compute", ())
+
+
+def test_with_two_devices_no_change_is_said_to_fit():
+    """A change for one of them may fill the other, even where debug lines name each layer's device."""
+    lines = "".join(f"load_tensors: layer {i:3d} assigned to device CUDA{i // 3}, is_swa = 0\n" for i in range(5))
+    two = LOG.replace("print_info: arch ", DEVICE.format("CUDA1", 30) + lines + "print_info: arch ")
+    two = two.replace(CACHE.splitlines()[0], CACHE.splitlines()[0].replace("16.00", "12.00")).replace("8000", "30")
+    found = derive_memory(two).too_much
+    assert (found.device, found.kind, found.changes) == ("CUDA0", "compute", ())
+
+
+@pytest.mark.parametrize(
+    ("program", "texts"),
+    [
+        ("srv   ", ["`-ub 128`", "`-np 1 -c 2048`", "`-ngl 2`", "`-c 4096`"]),
+        ("[GIN] \n", ["`num_batch=128`", "`OLLAMA_NUM_PARALLEL=1`", "`num_gpu=2`", "`num_ctx=1024`"]),
+    ],
+)
+def test_slots_and_context_in_the_words_of_a_program(program, texts):
+    """llama-server's context is that of all slots together; Ollama's that of one, by which it multiplies."""
+    log = SLOTS.replace("srv    load_model", f"{program}load_model").replace("8000 MiB", "26 MiB")
+    assert [change.text for change in derive_memory(log).too_much.changes] == texts
+
+
+def test_slots_that_share_all_cells_keep_the_context():
+    """One slot alone then needs no other context; Ollama's before 2025-07 shared them."""
+    shared = LOG.replace("n_seq_max             = 1", "n_seq_max             = 4").replace("8000 MiB", "30 MiB")
+    shared = re.sub("llama_context: (kv_unified|n_rs_seq|n_outputs_max) .*\n", "", shared)
+    shared = shared.replace("n_ctx_seq", "n_ctx_per_seq").replace("0c1e570", "1234abc").replace("0.02", "0.06")
+    for program, text in (("srv   ", "`-c 4864`"), ("[GIN] \n", "`num_ctx=1024`")):
+        found = derive_memory(shared.replace("srv    load_model", f"{program}load_model"))
+        assert text in [change.text for change in found.too_much.changes]
+
+
 def test_moved_weights_are_told_and_compute_is_left_out():
     """Fewer weights on the card than whole layers have: the log does not print which tensors were moved."""
     derived = derive_memory(LOG.replace("6.73 MiB", "4.00 MiB"))
     assert rows(derived)["CUDA0", "weights"].reason == MOVED
     assert not [row for row in derived.rows if row.kind == "compute"]
     assert any("follow the weights" in note for note in derived.notes)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        LOG.replace("6.73 MiB", "4.00 MiB").replace("CPU_Mapped", "CPU").replace("mmap", "none"),
+        LOG.replace("6.73 MiB", "4.00 MiB").replace("1.12 MiB", "0.50 MiB"),
+        LOG.replace("CPU_Mapped", "CPU").replace("mmap", "none").replace("1.12 MiB", "3.00 MiB"),
+    ],
+)
+def test_tensors_are_moved_only_from_a_device_to_ram(log):
+    """Where the card has less and RAM not more, or RAM more and the card not less, something else is different."""
+    reasons = {row.reason for row in derive_memory(log).rows if row.state == DIFFERS}
+    assert reasons
+    assert MOVED not in reasons
+
+
+def test_a_build_that_repacks_more_moves_nothing():
+    """Without a device all weights are in RAM; where the processor is not known they are not compared."""
+    host = ON_THE_HOST.replace("3.71", "2.00").replace("4.15", "5.86")
+    found = rows(derive_memory("system_info: n_threads = 8 | CPU : AVX2 = 1 | REPACK = 1 |\n" + host))
+    assert {found["host", kind].reason for kind in ("weights", "repacked")} == {UNKNOWN}
+    unknown = derive_memory(host)
+    assert ("host", "weights") not in rows(unknown)
+    assert "does not name the processor" in unknown.notes[0]
 
 
 def test_moved_tensors_that_are_printed_are_planned():
@@ -295,6 +463,17 @@ def test_weights_without_a_word_for_what_they_are():
     assert (found["host", "weights"].state, found["CUDA0", "weights"].state) == (IN_RANGE, AGREES)
 
 
+def test_rpc_devices_that_only_their_endpoints_tell_apart_are_two():
+    """Older builds number no RPC device."""
+    names = [f"RPC[192.0.2.{i}:50052]" for i in (1, 2)]
+    two = LOG.replace(DEVICE.format("CUDA0", 8000), "".join(DEVICE.format(name, 40) for name in names))
+    parts = "".join(f"llama_kv_cache: {name} KV buffer size = 8.00 MiB\n" for name in names)
+    two = two.replace(CACHE.splitlines()[0] + "\n", parts).replace("CUDA0", names[0])
+    derived = derive_memory(two)
+    assert rows(derived)["all devices", "kv_cache"].state == AGREES
+    assert derived.too_much is None
+
+
 def test_several_devices_are_compared_as_a_sum():
     """Their shares are not in the log: the cache of both together is."""
     second = "llama_prepare_model_devices: using device CUDA1 (A card) (0000:02:00.0) - 8000 MiB free\n"
@@ -310,7 +489,11 @@ def test_several_devices_are_compared_as_a_sum():
     ("old", "new", "said"),
     [
         ("= llama\n", "= heronet\n", "no closed form for the architecture `heronet`"),
-        ("print_info: n_embd_head_k         = 64\n", "", "of 6 buffers"),
+        ("print_info: n_embd_head_k         = 64\n", "", "header's `n_embd_head_k`"),
+        ("print_info: n_swa                 = 0\n", "", "of 6 buffers"),
+        ("n_head                = 8", "n_head                = 99999999999999", "are no model's: `n_head`"),
+        ("n_ff                  = 1024", "n_ff                  = [1, 4294967295]", "are no model's: `n_ff`"),
+        ("        CUDA0 model", "   CUDA_Split model", "split mode `row`"),
         ("llama_context: n_ubatch              = 512\n", "", "does not say `n_ubatch`"),
         ("load_tensors: offloaded 5/5 layers to GPU\n", "", "how many layers were offloaded"),
         ("40 tensors from", "39 tensors from", "weights were not derived"),
@@ -327,12 +510,27 @@ def test_what_is_missing_is_said(old, new, said):
     assert not any(row.state == DIFFERS for row in derived.rows)
 
 
+def test_a_line_that_is_missing_makes_no_difference():
+    """Without any one line a term agrees, or is not planned: of an incomplete header nothing is inferred."""
+    lines = SLOTS.splitlines(keepends=True)
+    for n, line in enumerate(lines):
+        derived = derive_memory("".join(lines[:n] + lines[n + 1 :]))
+        assert {row.state for row in derived.rows} <= {AGREES, NOT_LOGGED}, line
+
+
+def test_a_key_that_the_whole_metadata_lacks_has_llama_cpps_default():
+    """With every entry in the log a missing one is not in the file: heads are as wide as n_embd divides."""
+    whole = LOG.replace("with 30 key-value", "with 2 key-value")
+    assert derive_memory(whole.replace("print_info: n_embd_head_k         = 64\n", "")).summary.startswith("Of 6")
+
+
 def test_an_array_that_the_log_cuts_is_not_guessed():
     """Of a pattern of windows only the beginning is printed: the cache of such layers stays unplanned."""
     entry = (
         "llama_model_loader: - kv   9: gemma3.attention.sliding_window_pattern arr[bool,26] = [true, true, true, ...\n"
     )
     gemma = LOG.replace("= llama\n", "= gemma3\n").replace("llama_model_loader: - type  f32", f"{entry}- type  f32")
+    gemma = gemma.replace("with 30 key-value", "with 3 key-value")
     gemma = gemma.replace("n_swa                 = 0", "n_swa                 = 512")
     assert "has only the beginning of `gemma3.attention.sliding_window_pattern`" in derive_memory(gemma).notes[0]
 
@@ -366,7 +564,7 @@ def test_the_page_shows_log_and_plan_side_by_side():
     answer = answered("log-reader", {"log": LOG.replace("8000 MiB", "32 MiB")}, DroppedFiles(__file__))
     shown = json.dumps(answer["view"])
     assert "The same load, planned again" in shown
-    assert "8 MiB too much for CUDA0" in shown
+    assert "8 MiB more than was free on CUDA0" in shown
     assert answer["data"]["derived"]["too_much"]["changes"][0]["value"] == 256
 
 
@@ -449,11 +647,28 @@ def test_a_change_that_fits_does_fit(family, short, tmp_path, device, engine):
     found = derive_memory(re.sub(r"\d+ MiB free", f"{free} MiB free", log)).too_much
     assert found is not None
     for change in found.changes:
-        values = {"type_v": change.value} if change.setting == "type_k" else {}
-        values |= {"n_ctx": 8192} if change.setting == "n_seq_max" else {}
-        smaller = settings.but(**{change.setting: change.value}, **values)
+        smaller = settings.but(**of_text(change.text))
         assert on_device(engine.open(path, smaller).log) <= (free + PRINTED_SUM) * MIB, change
     assert found.changes
+
+
+FLAGS = {
+    "-ub": "n_ubatch",
+    "-np": "n_seq_max",
+    "-ngl": "n_gpu_layers",
+    "-c": "n_ctx",
+    "-ctk": "type_k",
+    "-ctv": "type_v",
+}
+
+
+def of_text(text):
+    """The settings that one writes as `-np 1 -c 8192`."""
+    words = text.strip("`").split()
+    return {
+        FLAGS[flag]: int(value) if value.isdigit() else value
+        for flag, value in zip(words[::2], words[1::2], strict=True)
+    }
 
 
 def on_device(log):

@@ -11,8 +11,9 @@ from bs4 import BeautifulSoup
 from instrument_page import asked_elsewhere, drop, told, watched_page
 from playwright.sync_api import Page, expect
 
-from inferlab.facts import read_table
 from inferlab.log_reader import explain
+from inferlab.log_reader.rules import rules
+from inferlab.results.log_memory import derive_memory
 
 PAGE = "book/log-reader.html"
 RUNS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
@@ -52,8 +53,10 @@ def chosen(page: Page, path: Path) -> dict:
 
 
 def reported(log: str | bytes) -> dict:
-    """What the library says about a log, as JSON has it."""
-    return json.loads(json.dumps(explain(log).to_dict()))
+    """What the library says about a log, and about its load planned again, as JSON has it."""
+    report, derived = explain(log), derive_memory(log)
+    planned = derived.to_dict() if report.buffers else None
+    return json.loads(json.dumps(report.to_dict() | {"derived": planned}))
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)

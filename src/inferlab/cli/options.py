@@ -32,6 +32,8 @@ LLAMA_CPP = {
 """llama.cpp's names (common/arg.cpp) beside this library's and beside those that the table of settings has."""
 WORDS = {"1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off", "-1": "auto"}
 """What llama.cpp takes for `-fa`, too (common/arg.cpp)."""
+OUTPUT = "-o"
+"""A flag of `sweep` that also begins `-ot`."""
 
 
 def flags(name: str, own: str = "") -> tuple[str, ...]:
@@ -104,6 +106,21 @@ def add_placement(command: argparse.ArgumentParser) -> None:
         metavar="GB/s",
         help="put the layers on a second device on this machine; with a number, over a link of that rate",
     )
+    for beginning in beginnings():
+        command.add_argument(beginning, action=Refused, nargs="?", help=argparse.SUPPRESS)
+
+
+class Refused(argparse.Action):
+    """A flag that there is not."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.error(f"unrecognized arguments: {self.option_strings[0]}")
+
+
+def beginnings() -> list[str]:
+    """Beginnings of flags with one stroke, which argparse would take for the flag: `-m` for `-mg`."""
+    whole = {flag for field in fields(Settings) for flag in flags(field.name) if not flag.startswith("--")}
+    return sorted({flag[:n] for flag in whole for n in range(2, len(flag))} - whole - {OUTPUT})
 
 
 def switches() -> dict[str, Option]:

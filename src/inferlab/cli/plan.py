@@ -56,6 +56,7 @@ def add_plan(commands: Any) -> None:
     command.add_argument(
         *flags("n_seq_max"), type=int, default=usual.n_seq_max, metavar="N", help="slots that share --n-ctx (default 1)"
     )
+    command.add_argument(*flags("n_threads"), type=int, metavar="N", help="CPU threads, which need no memory")
     for name in ("n_batch", "n_ubatch"):
         n_tokens = getattr(usual, name)
         command.add_argument(*flags(name), type=int, default=n_tokens, metavar="N", help=f"default {n_tokens}")

@@ -18,7 +18,10 @@ def memory_view(derived: DerivedMemory) -> list[Any]:
         "section",
         {"class": "instrument-derived"},
         element("h2", {}, "The same load, planned again"),
-        paragraph("The plan follows from the header and the settings in the log, and from none of its bytes."),
+        paragraph(
+            "The plan follows from the header and the settings in the log, and from the bytes of no buffer. "
+            "The file's printed size only confirms which tensors it has."
+        ),
         table(HEADS, [_cells(row) for row in derived.rows[:MOST]]),
         paragraph(f"And {more:,} more terms.") if more > 0 else None,
         element("ul", {}, *(element("li", {}, *coded(sentence)) for sentence in derived.sentences)),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from inferlab.log_reader.conditions.discovery import shares_ram
-from inferlab.log_reader.conditions.memory import elsewhere, refused, uneven
+from inferlab.log_reader.conditions.memory import elsewhere, of_several, refused, uneven
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.text import Line
 
@@ -46,6 +46,33 @@ def _headroom(seen: Observed) -> bool:
     others = sum(buffer.n_bytes for buffer in seen.buffers if buffer.kind != "weights")
     weights = seen.model.weights_bytes
     return bool(weights and seen.buffers) and free > SPARE * ((weights or 0) + others)
+
+
+def _little_cache(seen: Observed) -> bool:
+    """Whether the whole cache is small beside the weights in RAM, so that a shorter context makes no room for them."""
+    cache = sum(buffer.n_bytes for buffer in seen.buffers if buffer.kind == "kv_cache")
+    weights, on_device = seen.model.weights_bytes, seen.bytes_on("weights", host=False)
+    return bool(cache and weights and on_device) and cache < LITTLE * ((weights or 0) - on_device)
+
+
+LITTLE = 0.2
+
+
+def _weights_fit(seen: Observed) -> bool:
+    """Whether a shorter context can do, since the weights alone are less than was free, as far as the log says it."""
+    free = sum(device.free_bytes or 0 for device in seen.devices if device.used)
+    return not (_little_cache(seen) or 0 < free < (seen.model.weights_bytes or 0))
+
+
+def _gpu_taken(seen: Observed) -> bool:
+    """Whether much of a card's memory was in use before the load."""
+    used = [device for device in seen.devices if device.used and not shares_ram(seen, device)]
+    return any(
+        device.free_bytes and device.total_bytes and device.free_bytes < TAKEN * device.total_bytes for device in used
+    )
+
+
+TAKEN = 0.7
 
 
 def _small_cache(seen: Observed) -> bool:
@@ -112,6 +139,10 @@ DONE: dict[str, Callable[[Observed], bool]] = {
     "trained length": _trained_length,
     "headroom": _headroom,
     "no headroom": lambda seen: not _headroom(seen),
+    "little cache": _little_cache,
+    "weights fit": _weights_fit,
+    "gpu free": lambda seen: not _gpu_taken(seen),
+    "own runner": lambda seen: not seen.log.has("llama-server"),
     "no experts": lambda seen: seen.model.n_expert == 0,
     "flash attention": lambda seen: seen.context.flash_attn == "on",
     "flash attention refused": _refused_flash_attention,
@@ -119,7 +150,7 @@ DONE: dict[str, Callable[[Observed], bool]] = {
     "small cache": _small_cache,
     "64 bit": lambda seen: not any(seen.log.has(word) for word in OF_32_BITS),
     "jinja": lambda seen: not any(seen.log.has(word) for word in OF_GO),
-    "one device": lambda seen: len(seen.devices) < 2,
+    "one device": lambda seen: len(seen.devices) < 2 and not of_several(seen),
     "even": lambda seen: not uneven(seen),
     "full elsewhere": lambda seen: not elsewhere(seen),
     "on a device": lambda seen: not ((piece := refused(seen)) and piece.in_ram),
@@ -132,9 +163,13 @@ DONE: dict[str, Callable[[Observed], bool]] = {
     "own rocblas": _own_rocblas,
     "several models": lambda seen: not seen.log.has('msg="changing loaded model"'),
     "shared memory": lambda seen: any(shares_ram(seen, device) for device in seen.devices if device.used),
+    "own memory": lambda seen: not any(shares_ram(seen, device) for device in seen.devices),
     "no gpu source": lambda seen: not any(seen.log.has(word) for word in GPU_SOURCES),
     "one model": lambda seen: seen.log.has('msg="changing loaded model"'),
     "no sycl": lambda seen: "SYCL" not in seen.backends and seen.first("SYCL0") is None,
+    "not mapped": lambda seen: seen.first("(mmap = false)") is not None,
+    "in ram": lambda seen: bool((piece := refused(seen)) and piece.in_ram),
+    "room elsewhere": lambda seen: bool(elsewhere(seen)),
     "no repack": lambda seen: seen.first("allocate CPU_REPACK buffer") is None,
     "f16 cache": _f16_cache,
     "other cache": lambda seen: bool(seen.context.type_k) and not _f16_cache(seen),
@@ -147,6 +182,16 @@ def still_to_do(sentences: Iterable[str], seen: Observed | None) -> list[str]:
     """The sentences without their conditions, and without what the log shows as done; all of them without a log."""
     kept = (text for text in sentences if seen is None or not any(DONE[name](seen) for name in named(text)))
     return [UNLESS.sub("", text) for text in kept]
+
+
+OWN_RUNNERS = ("ollama runner ", "ollama.exe runner ", "ollama_llama_server")
+"""In the commands of Ollama's own runners, of 2023 and after: they read no variable of llama-server's."""
+
+
+def read_by_runner(sentences: Iterable[str], seen: Observed) -> tuple[str, ...]:
+    """The sentences without variables of llama-server's, where the log has only runners of Ollama's own."""
+    own = any(seen.log.has(word) for word in OWN_RUNNERS) and not seen.log.has("llama-server")
+    return tuple(text for text in sentences if not (own and "LLAMA_ARG_" in text))
 
 
 def named(sentence: str) -> list[str]:

@@ -42,20 +42,24 @@ def last_reserved(lines: Iterable[Line], contexts: Sequence[int]) -> list[str]:
 
 def folded(buffers: Iterable[Buffer], devices: Iterable[LoggedDevice]) -> Iterator[Buffer]:
     """Buffers of one kind on one device as one; in RAM each kind of memory keeps its name."""
-    known = tuple(devices)
+    known = {device.name: device for device in devices}
+    places: dict[str, str] = {}
     totals: dict[tuple[str, str], int] = {}
     for buffer in buffers:
-        key = (buffer.device if on_host(buffer.device) else _device_of(buffer.device, known), buffer.kind)
+        if buffer.device not in places:
+            places[buffer.device] = buffer.device if on_host(buffer.device) else _device_of(buffer.device, known)
+        key = (places[buffer.device], buffer.kind)
         totals[key] = totals.get(key, 0) + buffer.n_bytes
     return (Buffer(device, kind, n_bytes) for (device, kind), n_bytes in totals.items())
 
 
-def _device_of(buffer: str, devices: tuple[LoggedDevice, ...]) -> str:
+def _device_of(buffer: str, by_name: dict[str, LoggedDevice]) -> str:
     """The device of a buffer, which in 2024 could have the description of its GPU for a name."""
     name = PART_OF_A_DEVICE.sub("", buffer)
+    if name in by_name or name.partition("[")[0] in by_name:
+        return name
+    devices = tuple(by_name.values())
     for device in devices:
-        if name == device.name or name.startswith(f"{device.name}["):
-            return name
         if device.description and name.startswith(device.description):
             return device.name
     if name == "OpenCL":

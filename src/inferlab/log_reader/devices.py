@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from inferlab.log_reader.report import Breakdown, LoggedDevice
+from inferlab.log_reader.runs import DRAFT
 from inferlab.log_reader.text import Line, LogText
 from inferlab.units import GIB, KIB, MIB
 
@@ -67,10 +68,15 @@ def listed_in(log: LogText, start: int) -> dict[str, LoggedDevice]:
 
 
 def used_in(log: LogText, start: int) -> dict[str, LoggedDevice]:
-    """The devices of `using device`, which are those that llama.cpp loads a model for."""
+    """The devices of `using device`, for which llama.cpp loads a model, as the first lines of a load have them.
+
+    What is free later is what the model left: to a draft model, or where the vocabulary is read again.
+    """
     found: dict[str, LoggedDevice] = {}
-    for line in log.lines_with("using device ", start):
-        if parts := USING.search(line.text):
+    first = log.text.find("using device ", start)
+    draft = log.text.find(DRAFT, first) if first >= 0 else -1
+    for line in log.lines_with("using device ", start, draft if draft >= 0 else None):
+        if (parts := USING.search(line.text)) and parts[1] not in found:
             found[parts[1]] = _device(parts[1], parts[2], free=float(parts[3]) * MIB, used=True)
     return found
 
@@ -178,6 +184,16 @@ def _of_ollama(log: LogText, start: int) -> Iterator[LoggedDevice]:
         total = bytes_in(fields.get("total", ""))
         shares = "metal" in library.lower() or fields.get("type") == "iGPU"
         yield _device(name, described, _free_at_load(log, fields.get("id", "")), total, shares)
+
+
+def ollamas_gpus(log: LogText) -> dict[str, int]:
+    """How many GPUs of each description the last start of Ollama's server found."""
+    counts: dict[str, int] = {}
+    for line in log.lines_with('msg="inference compute"', max(0, log.text.rfind('msg="Listening on '))):
+        fields = fields_of(line)
+        described = fields.get("description") or fields.get("name") or ""
+        counts[described] = counts.get(described, 0) + (OF_OLLAMA.search(line.text) is not None)
+    return counts
 
 
 def _free_at_load(log: LogText, identity: str) -> int | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from inferlab.engine.log import Buffer, buffers_in, tensor_places_in
 from inferlab.log_reader.buffers import KINDS, folded, last_reserved, sums_of_2023
-from inferlab.log_reader.devices import NUMBER, UNITS, breakdown_in, joined, listed_in, parts_of, used_in
+from inferlab.log_reader.devices import NUMBER, UNITS, breakdown_in, joined, listed_in, ollamas_gpus, parts_of, used_in
 from inferlab.log_reader.ollama import OllamasLoad
 from inferlab.log_reader.programs import UNKNOWN_PROGRAM, backends_of, build_of, program_of, version_of
 from inferlab.log_reader.report import (
@@ -60,6 +61,8 @@ SIZED = re.compile(r"size[^=]{0,20}=|VRAM used|m(?:em|emory) (?:required|used) {
 """In lines about weights; the last are of 2023."""
 HELD = ("weights", "kv_cache", "recurrent")
 """Kinds of buffers by which a device is used; it may compute without one."""
+OF_SOURCE = re.compile(r"\braise (?:\w{1,40}\.){0,4}\w{1,60}\(")
+"""A statement of Python, which a traceback shows before the message itself"""
 CPU_ONLY = re.compile(r" library=\\?\"?cpu\b")  # ollama discover/types.go:50
 
 
@@ -74,11 +77,13 @@ class Observed:
         return last_load(self.log)
 
     def first(self, needle: str) -> Line | None:
-        """The first line of the last load, or of what follows it, with a string."""
-        return self.log.first(needle, self.load.start)
+        """The first of `lines`."""
+        return next(self.lines(needle), None)
 
     def lines(self, needle: str) -> Iterator[Line]:
-        return self.log.lines_with(needle, self.load.start)
+        """The lines of the last load, and of what follows it, with a string; not a traceback's lines of source."""
+        found = self.log.lines_with(needle, self.load.start)
+        return (line for line in found if "raise " not in line.text or not OF_SOURCE.search(line.text))
 
     def _value(self, needle: str, pattern: str) -> str | None:
         """The group of a pattern in the model's own lines, in the first line with a string."""
@@ -140,7 +145,7 @@ class Observed:
         on_devices = [part.device for part in self.buffers if part.kind in HELD and not on_host(part.device)]
         holding = {name for device in on_devices for name in parts_of(device.partition("[")[0])}
         named = (replace(device, used=device.used or device.name in holding) for device in self._named_devices.values())
-        return tuple(sorted(named, key=lambda device: not device.used))
+        return tuple(_once_each(sorted(named, key=lambda device: not device.used), ollamas_gpus(self.log)))
 
     @cached_property
     def _named_devices(self) -> dict[str, LoggedDevice]:
@@ -166,7 +171,16 @@ class Observed:
             found = (
                 self.ollama.plan(self.load.ends) or sums_of_2023(self.log, start, ends, self._named_devices) or found
             )
-        return tuple(folded(found, self._named_devices.values()))
+        return tuple(folded(found or self._buffers_of_the_table(), self._named_devices.values()))
+
+    def _buffers_of_the_table(self) -> list[Buffer]:
+        """What llama.cpp's table at the end of a run says; one before any answer may be a simulation's."""
+        start = self.load.start
+        if self.log.text.rfind("| memory breakdown [MiB]", start) < self.log.text.find("eval time ", start) + 1:
+            return []
+        kinds = ("weights", "kv_cache", "compute")
+        parts = ((row.device, (row.weights_bytes, row.context_bytes, row.compute_bytes)) for row in self.breakdown)
+        return [Buffer(name, kind, n) for name, sizes in parts for kind, n in zip(kinds, sizes, strict=True) if n]
 
     @property
     def runner_started(self) -> bool:
@@ -176,8 +190,14 @@ class Observed:
     @cached_property
     def searched(self) -> tuple[Line, ...]:
         """Ollama's lines about GPUs since its server started, of which it writes one for each, or one for the CPU."""
-        start = max(0, self.log.text.rfind('msg="Listening on '))
-        words = ("no compatible GPUs were discovered", 'msg="inference compute"', 'msg="vram-based default context"')
+        start = server_start(self.log)
+        words = (
+            "no compatible GPUs were discovered",
+            'msg="no GPU detected"',  # v0.1.28 server/routes.go:1043
+            ": no GPU detected",
+            'msg="inference compute"',
+            'msg="vram-based default context"',
+        )
         return tuple(line for word in words for line in self.log.lines_with(word, start))
 
     @property
@@ -213,7 +233,7 @@ class Observed:
         lines = self.log.lines_with("assigned to device", self.load.loader, self.load.ends)
         places = tensor_places_in("\n".join(line.text for line in lines)).layers
         if places:
-            return Layers({name: list(places.values()).count(name) for name in dict.fromkeys(places.values())}, "lines")
+            return Layers(dict(Counter(places.values())), "lines")
         total = self.offloaded[2] if self.offloaded else (self.model.n_layer or 0) + 1
         if total > 1 and self.bytes_on("weights", host=True) and not self.bytes_on("weights", host=False):
             return Layers({"CPU": total}, "weights")
@@ -254,7 +274,7 @@ class Observed:
         n_slots, in_slot, unified = self._slots()
         types, threads = self._types(), self._threads()
         n_slots = n_slots or self._count("n_seq_max") or asked.number("n_slots")
-        n_ctx = self._count("n_ctx") or asked.number("n_ctx") or self._cells()
+        n_ctx = self._count("n_ctx") or asked.number("n_ctx") or self._cells() or self._generated()
         in_slot = in_slot or (n_ctx if unified else None) or self._count("n_ctx_seq") or self._count("n_ctx_per_seq")
         in_slot = in_slot or (None if n_ctx else self._compared(1))
         return LoggedContext(
@@ -281,6 +301,12 @@ class Observed:
         line = self.first("n_ctx_train (")
         match = line and COMPARED.search(line.text)
         return int(match[group]) if match else None
+
+    def _generated(self) -> int | None:
+        """The context in the first line of an answer of llama.cpp's program and of LM Studio."""
+        line = self.first("enerate: n_ctx = ")
+        match = line and re.search(r"[Gg]enerate: n_ctx = (\d{1,12})", line.text)
+        return int(match[1]) if match else None
 
     def _cells(self) -> int | None:
         """The cells of the largest cache of the context, where the lines of its settings are missing."""
@@ -344,10 +370,17 @@ class Observed:
         """Prompt and answer of the requests since the last load, each at the rate that the log prints."""
         timed: tuple[list[Timed], list[Timed]] = ([], [])
         text = self.log.text
-        for match in TIMING.finditer(text, self.load.start):
+        for match in TIMING.finditer(text, self.load.loader):
             at = match.start()
             phase = int(text[max(0, at - 7) : at] != "prompt ")
             timed[phase].append((int(match[2]), float(match[1]) / 1000, match[3]))
+        for line in self.lines("CtxLimit:") if self.log.has("CtxLimit:") else self.lines("ContextLimit:"):
+            for phase, one in enumerate(_of_koboldcpp(line.text)):
+                timed[phase].append(one)
+        for match in OLLAMAS_RATE.finditer(text) if self.log.has("eval rate: ") else ():
+            phase, rate = int(match[1] is None), float(match[3])
+            if rate:
+                timed[phase].append((int(match[2]), int(match[2]) / rate, match[3]))
         return _rate(timed[0]), _rate(timed[1])
 
 
@@ -356,6 +389,7 @@ COMPARED = re.compile(r"n_ctx(?:_per)?(?:_seq)? \((\d{1,12})\) [<>] n_ctx_train 
 SLOTS = (
     ("n_slots = ", r"n_slots = (\d{1,6})"),
     ("n_slots=", r"\bn_slots=(\d{1,6})"),  # early 2024
+    ('"n_slots":', r'"n_slots":(\d{1,6})'),
     ("using n_parallel = ", r"using n_parallel = (\d{1,6})"),  # tools/server/server.cpp:157
     (" slots (auto)", r"using (\d{1,6}) slots \(auto\)"),
 )
@@ -363,7 +397,22 @@ CONTEXTS_OF_A_SLOT = (
     ("n_ctx_slot = ", r"n_ctx_slot = (\d{1,12})"),  # tools/server/server-context.cpp:1231, 3126
     ("new slot, n_ctx = ", r"new slot, n_ctx = (\d{1,12})"),  # tools/server/server-context.cpp:1281
     ("n_ctx_slot=", r"\bn_ctx_slot=(\d{1,12})"),  # early 2024
+    ('"n_ctx_slot":', r'"n_ctx_slot":(\d{1,12})'),
 )
+
+
+def server_start(log: LogText) -> int:
+    """Where Ollama's server last started, which then searches for GPUs; the second form is of 2023."""
+    return max(0, log.text.rfind('msg="Listening on '), log.text.rfind(": Listening on "))
+
+
+def _once_each(devices: list[LoggedDevice], found: dict[str, int]) -> Iterator[LoggedDevice]:
+    """The devices without those that Ollama's search and its runner number differently: it says how many there are."""
+    counts: dict[str, int] = {}
+    for device in devices:
+        n = counts[device.description] = counts.get(device.description, 0) + 1
+        if device.used or n <= found.get(device.description, n):
+            yield device
 
 
 def _names_a_gpu(line: str) -> bool:
@@ -383,6 +432,30 @@ def _all_cells(in_slot: int | None, n_slots: int | None, unified: bool | None) -
     if in_slot is None or unified or n_slots == 1:
         return in_slot
     return in_slot * n_slots if unified is False and n_slots else None
+
+
+OLLAMAS_RATE = re.compile(
+    r"^(prompt )?eval count: {1,12}(\d{1,9}) token\(s\)\n(?:prompt )?eval duration: .{1,40}\n"
+    r"(?:prompt )?eval rate: {1,12}(\d{1,9}\.\d\d) tokens/s",
+    re.MULTILINE,
+)
+"""What `ollama run --verbose` writes after an answer: ollama v0.12.3 api/types.go:708"""
+KOBOLD_TIMES = re.compile(
+    r"Process(?:ing)?: ?(\d{1,9}\.\d{1,4})s \(([^()]{1,60})\), Generat(?:e|ion): ?(\d{1,9}\.\d{1,4})s \(([^()]{1,60})\)"
+)
+KOBOLD_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,4})?) ?(T/s|ms/T)$")
+"""koboldcpp's line of a request: seconds, with milliseconds for a token, tokens per second, or both (#852, #972)"""
+
+
+def _of_koboldcpp(text: str) -> list[Timed]:
+    """Prompt and answer of a request; tokens follow from seconds and rate."""
+    match = KOBOLD_TIMES.search(text)
+    rates = [KOBOLD_RATE.search(match[group]) for group in (2, 4)] if match else []
+    if not match or not all(rates):
+        return []
+    values = [float(rate[1]) if rate[2] == "T/s" else 1000 / max(float(rate[1]), 0.001) for rate in rates if rate]
+    seconds = [float(match[group]) for group in (1, 3)]
+    return [(round(time * rate), time, f"{rate:.2f}") for time, rate in zip(seconds, values, strict=True)]
 
 
 Timed = tuple[int, float, str | None]

@@ -16,10 +16,10 @@ PROGRAMS = (
             "[LMSInternal]",
             "[LM STUDIO SERVER]",
             "[LM Studio]",
-            "[DEBUG]\n llama",
-            "[DEBUG]\n load",
-            "[DEBUG]\n ggml",
-            "[DEBUG]\n common",
+            "[DEBUG]\n ",  # its date, a line end, then a line of llama.cpp
+            "LlamaV4::",
+            "No LM Runtime found for model format",
+            "Model loading was stopped due to insufficient system resources",
             "Unknown error. Try a different model and/or config",
             "The model has crashed without additional information",
             "Failed to load LLM engine from path",
@@ -31,7 +31,36 @@ PROGRAMS = (
         ),
     ),
     # LocalAI#1729; a runner of Ollama writes no such line
-    ("cli", "LocalAI", (" GRPC Service for ", "[llama-cpp] attempting to load", " model with internal loader: ")),
+    (
+        "cli",
+        "LocalAI",
+        (
+            " GRPC Service for ",
+            "[llama-cpp] attempting to load",
+            "[llama-cpp] Attempting to load",
+            "[llama-cpp] Fails: ",
+            "could not load model: rpc error",
+            ' ERR Server error error="',
+            "GRPC Service NOT ready",
+            "failed starting/connecting to the gRPC service",
+            "all backends returned error",
+            " model with internal loader: ",
+        ),
+    ),
+    # textgen modules/llama_cpp_server.py, textgen#7188; before 2025 it loaded llama-cpp-python
+    (
+        "cli",
+        "text-generation-webui",
+        (
+            "llama-server command-line flags:",
+            'INFO     Loading "',
+            "Error loading the model with llama.cpp:",
+            "Output generated in ",
+            "INFO     llama.cpp weights detected",
+            "text-generation-webui/installer_files",
+            "text-generation-webui\\installer_files",
+        ),
+    ),
     # ollama#10368
     (
         "ollama",
@@ -62,6 +91,12 @@ PROGRAMS = (
             "github.com/ollama/ollama/",
             "panic: unable to load model: ",
             "panic: unable to create llama context",
+            "Error: POST predict: Post ",
+            "an error was encountered while running the model",
+            "Error: unable to load model: ",
+            "check ollama server logs for details",
+            "\nprompt eval rate: ",
+            "% CPU/GPU  ",
         ),
     ),
     # llama_cpp/llama.py:500, 550, 942, 1346; llama_cpp/_internals.py:54, 266; llama_cpp/_ctypes_extensions.py
@@ -70,6 +105,9 @@ PROGRAMS = (
         "llama-cpp-python",
         (
             "Llama.generate: ",
+            "llama-cpp-python",  # the path of a source file in a wheel's build
+            "LlamaCpp(",  # LangChain's class, in a traceback
+            "llama_cpp_cuda",
             "llama_cpp/lib",
             "llama_cpp/llama",
             "llama_cpp/_",
@@ -97,6 +135,14 @@ PROGRAMS = (
             "KoboldCpp",
             "koboldcpp.py",
             "koboldcpp_",
+            "koboldcpp/ggml",
+            "koboldcpp\\ggml",
+            "gpttype_load_model: ",
+            "Could not load text model: ",
+            "Processing Prompt (",
+            "Processing Prompt [",
+            "CtxLimit:",
+            "ContextLimit: ",
             "Load Text Model OK: ",
             "Load Model OK: ",
             "Load Embeddings Model OK: ",
@@ -108,8 +154,7 @@ PROGRAMS = (
             "KV Save State ",
         ),
     ),
-    ("cli", "Jan", ("tauri_plugin_llamacpp",)),  # jan#6628
-    ("cli", "text-generation-webui", ("llama-server command-line flags:", 'INFO     Loading "')),
+    ("cli", "Jan", ("tauri_plugin_llamacpp", "[llamacpp-router std")),  # jan#6628, #8236
     # llama-swap#75, #92, #402, its process.go
     (
         "cli",
@@ -126,8 +171,22 @@ PROGRAMS = (
             "upstream command exited prematurely",
         ),
     ),
+    # llamafile/cuda.c, llamafile/log.c
+    ("cli", "llamafile", ("llamafile_log_command", "import_cuda_impl: ", "link_cuda_dso: ", "get_rocm_bin_path: ")),
     # ik_llama.cpp#1551
-    ("cli", "ik_llama.cpp", ("ik_llama", "llm_prepare_mla", ": mla_attn ", ": fused_moe ")),
+    (
+        "cli",
+        "ik_llama.cpp",
+        (
+            "ik_llama",
+            "llm_prepare_mla",
+            ": mla_attn ",
+            ": fused_moe ",
+            "======== Prompt cache: cache size",  # its examples/server
+            "batch_pending_prompt",
+            "ggml/src/iqk/",
+        ),
+    ),
     # tools/server/server-common.h:26-37, tools/server/server-queue.cpp
     (
         "cli",
@@ -197,7 +256,9 @@ EMBEDDING = {
         "the cache, and `--embeddingsmaxctx` is the context of a model for embeddings"
     ),
     "Jan": "",
-    "text-generation-webui": "",
+    "text-generation-webui": (
+        ": `--gpu-layers` is `-ngl`, `--ctx-size` is `-c`, and `--cache-type` sets the types of the cache"
+    ),
 }
 """Programs that set llama.cpp's options under names of their own, with those that fixes need most."""
 OF_OLLAMA = re.compile(
@@ -262,7 +323,7 @@ def program_of(log: LogText) -> tuple[str, str]:
     for key, name, words in PROGRAMS:
         if any(log.has(word) for word in words):
             return key, name
-        if name == "Ollama" and (log.ollamas or OF_OLLAMA.search(log.text)):
+        if name == log.service or (name == "Ollama" and OF_OLLAMA.search(log.text)):
             return key, name
     known = OF_LLAMA.search(log.text) or SHARED_LIBRARY.search(log.text)
     return "cli", "llama.cpp" if known else UNKNOWN_PROGRAM

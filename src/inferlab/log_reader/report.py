@@ -269,15 +269,35 @@ class LogReport:
         """The sentence for a log without findings; of a log that says little it is no good news."""
         if not self.enough:
             whole = WHOLE_LOGS.get(self.program.name, "Paste the log from its first line on.")
-            return (
-                "Nothing was found, but this part is too short to judge: "
-                f"it has neither the buffers of a whole load nor a finished request. {whole}"
+            placed = self._placed()
+            so_far = (
+                f"Nothing is wrong so far: {placed}. But this part is too short to judge the rest"
+                if placed
+                else "Nothing was found, but this part is too short to judge"
             )
+            return f"{so_far}: it has neither the buffers of a whole load nor a finished request. {whole}"
         if self.buffers:
             weights = [buffer.device for buffer in self.buffers if buffer.kind == "weights"]
             on_cpu = " All of it runs on the CPU." if weights and all(map(on_host, weights)) else ""
             return f"Nothing was found that slows it down or keeps it from loading.{on_cpu}"
         return "Nothing was found, but this log does not say where weights and cache lie."
+
+    def _placed(self) -> str:
+        """What a part of a load shows of a model that is on devices; "" where it shows none of it, or some in RAM.
+
+        Beside all layers on devices, the tensors for the tokens lie in RAM; much more than these may be experts.
+        """
+        weights = [(on_host(part.device), part.n_bytes) for part in self.buffers if part.kind == "weights"]
+        if 4 * sum(n for in_ram, n in weights if in_ram) > sum(n for in_ram, n in weights if not in_ram):
+            return ""
+        if self.layers:
+            names, n = list(self.layers.by_device), sum(self.layers.by_device.values())
+            return "" if any(map(on_host, names)) else f"all {n} layers are on {' and '.join(names)}"
+        for kind, name in (("kv_cache", "cache"), ("recurrent", "recurrent state")):
+            held = list(dict.fromkeys(part.device for part in self.buffers if part.kind == kind))
+            if held:
+                return "" if any(map(on_host, held)) else f"the {name} is on {' and '.join(held)}"
+        return ""
 
     def _rates(self) -> tuple[tuple[str, Rate | None], ...]:
         return ("prompt", self.prompt), ("answer", self.answer)

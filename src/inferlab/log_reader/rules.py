@@ -8,10 +8,11 @@ from functools import cache
 from typing import Any
 
 from inferlab.facts import read_table
-from inferlab.log_reader.advice import still_to_do
+from inferlab.log_reader.advice import read_by_runner, still_to_do
 from inferlab.log_reader.conditions import CONDITIONS, Found
 from inferlab.log_reader.conditions.afterwards import place_of, went_on, went_on_between
 from inferlab.log_reader.conditions.crashes import crash
+from inferlab.log_reader.conditions.memory import said_of_all
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.report import SEVERITIES, LogFinding
 from inferlab.log_reader.runs import until_other_models
@@ -40,7 +41,8 @@ class Rule:
     when      a function of log_reader/conditions/ that decides in place of `any`, which then only lists the messages
     unless    rules whose findings make this one needless; "fault": any other rule by which something failed
     what      what it means
-    overcome  what it means where the program went on after it; it is a note then, and `overcome_fix` is what to do
+    overcome  what it means where the program went on after it; it is a note then, and `overcome_fix` is what to do;
+              a fatal rule without it then says nothing
     fix       what to do; <name> becomes the program's name for a setting of options.toml, and a sentence whose
               setting the program lacks is left out; so is one that begins with [unless …] where the log shows that
               (log_reader/advice.py). fix_python, fix_ollama, fix_lmstudio replace it for one program
@@ -102,7 +104,7 @@ def findings_in(seen: Observed) -> tuple[LogFinding, ...]:
 
 
 OF_A_LOAD = ("file", "memory")
-ALSO_OF_A_LOAD = ("layers-on-cpu", "experts-on-cpu", "no-layer-asked", "cache-in-ram")
+ALSO_OF_A_LOAD = ("layers-on-cpu", "few-layers-asked", "experts-on-cpu", "no-layer-asked", "cache-in-ram")
 
 
 def _of_another_model(seen: Observed) -> list[LogFinding]:
@@ -171,11 +173,13 @@ def message_in(seen: Observed) -> bool:
 
 def _match(rule: Rule, seen: Observed) -> Found | None:
     if rule.forms:
-        return crash(seen, rule.any, rule.forms, rule.ends)
+        found = crash(seen, rule.any, rule.forms, rule.ends)
+        return replace(found, values=found.values | {"of_all": said_of_all(seen)}) if found else None
     found = CONDITIONS[rule.when](seen) if rule.when else _first(rule, seen)
-    if found and rule.overcome and not found.overcome:
-        return replace(found, overcome=went_on(seen.log, place_of(seen.log, found.lines[-1].number)))
-    return found
+    if not found or found.overcome or not (rule.overcome or rule.fatal):
+        return found
+    overcome = went_on(seen.log, place_of(seen.log, found.lines[-1].number))
+    return replace(found, overcome=overcome) if rule.overcome or not overcome else None
 
 
 def _first(rule: Rule, seen: Observed) -> Found | None:
@@ -206,7 +210,7 @@ NOTHING_TO_DO = ("Nothing needs to be done while it goes on working.",)
 def _fix_afterwards(rule: Rule, seen: Observed) -> tuple[str, ...]:
     """What to do about a failure that was overcome."""
     named = (_named(sentence, seen.program.key) for sentence in still_to_do(rule.overcome_fix, seen))
-    return tuple(sentence for sentence in named if sentence) or NOTHING_TO_DO
+    return read_by_runner([sentence for sentence in named if sentence], seen) or NOTHING_TO_DO
 
 
 def fix_for(rule: Rule, program: str, seen: Observed | None = None) -> tuple[str, ...]:
@@ -216,7 +220,8 @@ def fix_for(rule: Rule, program: str, seen: Observed | None = None) -> tuple[str
     """
     sentences = still_to_do(rule.fixes.get(program, rule.fix), seen)
     named = (_named(sentence, program) for sentence in sentences)
-    return tuple(sentence for sentence in named if sentence)
+    told = tuple(sentence for sentence in named if sentence)
+    return (read_by_runner(told, seen) if seen else told) or told
 
 
 def _named(sentence: str, program: str) -> str:

@@ -24,6 +24,8 @@ VOCABULARY_ONLY = re.compile(r"vocab only - skipping tensors|vocab_only {1,30}= 
 """src/llama.cpp:365; Ollama reads the vocabulary before a load, and up to 0.5 after it too"""
 PREPARATORY = re.compile(rf"{VOCABULARY_ONLY.pattern}|no_alloc {{1,30}}= 1")
 """A load that comes before the real one: also the simulation of `-fit`, src/llama-model.cpp:2069"""
+TIMINGS = "eval time ="
+"""Of requests; where they come before the first load, the log begins in the middle of another run."""
 DRAFT = "loading draft model"  # common/speculative.cpp:2540
 RUNNING = re.compile(
     r"eval time {1,8}=|llama_perf|llama_print_timings|: id +[0-9]+ \| task|llama_context: n_"
@@ -48,6 +50,7 @@ class LastLoad:
     loader     the first line of the model's loader; of Ollama's own engine, the line that starts its runner
     ends       where the lines of a draft model or of another reading of the vocabulary begin, else the end of the text
     has_draft  whether a draft model was loaded after it
+    next_begun whether the log ends in the first lines of another load
     """
 
     start: int
@@ -55,6 +58,7 @@ class LastLoad:
     ends: int
     n_loads: int
     has_draft: bool = False
+    next_begun: bool = False
 
 
 def last_load(log: LogText) -> LastLoad:
@@ -62,17 +66,40 @@ def last_load(log: LogText) -> LastLoad:
     text = log.text
     places = _load_starts(text)
     drafts = {at for before, at in pairwise([0, *places]) if _is_draft(text, before, at)}
-    groups = _loads(text, places, drafts)
+    every, groups = _every_load(text, places, drafts), _loads(text, places, drafts)
     if not groups:
         return LastLoad(0, 0, len(text), 0)
     first, loader = groups[-1][0], groups[-1][-1]
-    start = _after_the_run_before(text, groups[-2][-1], first) if len(groups) > 1 else 0
+    before = groups[-2][-1] if len(groups) > 1 else 0
+    start = _after_the_run_before(text, before, first) if before or text.find(TIMINGS, 0, first) >= 0 else 0
     later = [at for at in places if at > loader]
-    return LastLoad(start, loader, later[0] if later else len(text), len(groups), any(at > loader for at in drafts))
+    ends, has_draft = later[0] if later else len(text), any(at > loader for at in drafts)
+    return LastLoad(start, loader, ends, len(groups), has_draft, len(every) > len(groups))
 
 
 def _loads(text: str, places: list[int], drafts: set[int]) -> list[list[int]]:
+    groups = _every_load(text, places, drafts)
+    return groups[:-1] if _only_begun(text, groups) else groups
+
+
+def _every_load(text: str, places: list[int], drafts: set[int]) -> list[list[int]]:
     return _real(text, _grouped(text, [at for at in places if at not in drafts]), places)
+
+
+TROUBLE = re.compile(r"level=(?:ERROR|WARN)|[Ff]ailed|terminated|signal|panic|SIG[A-Z]|ASSERT|xception|\| 5\d\d \|")
+OF_OLLAMA = "level=INFO source="
+LONGEST_BEGINNING = 40_000
+
+
+def _only_begun(text: str, groups: list[list[int]]) -> bool:
+    """Whether a log of Ollama's breaks off in the first lines of its last load, after a load that was complete."""
+    if len(groups) < 2 or len(text) - groups[-1][-1] > LONGEST_BEGINNING:
+        return False
+    before, last = text[groups[-2][-1] : groups[-1][0]], text[groups[-1][0] :]
+    complete = "runner started in " in before or "llama-server started in " in before
+    if not complete or OF_OLLAMA not in before or 'msg="Listening on ' in before:
+        return False
+    return not (RUNNING.search(text, groups[-1][-1]) or TROUBLE.search(last))
 
 
 def until_other_models(log: LogText) -> list[LogText]:

@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from inferlab.errors import UnreadableLog
@@ -26,18 +27,34 @@ BEFORE_A_LINE = re.compile(
     rf"|{DATE} (?:\| |std(?:out|err) [FP] )?"  # docker logs -t, Kubernetes
     r"|\d{1,2}:\d\d[AP]M [A-Z]{3} GRPC\([^\n]{1,200}?\): std(?:out|err) "  # LocalAI#1729
     r"|[^\n]{0,60}? GRPC std(?:out|err) id=\S{1,200} line=\"?"  # LocalAI of 2026
-    r"|\[\d{4}-\d\d-\d\d\]\[\d\d:\d\d:\d\d\]\[[\w:]{1,80}\]\[[A-Z]{4,5}\] \[llamacpp[\w -]{0,20}\] "  # jan#6628, #8244
+    r"|(?:\[\d{4}-\d\d-\d\d\]\[\d\d:\d\d:\d\d\]\[[\w:]{1,80}\]\[[A-Z]{4,5}\] |(?:\[\d\d:\d\d:\d\d\] )?[A-Z]{4,5} )?"
+    r"\[llamacpp[\w -]{0,20}\] "  # jan#6628, #8236, #8244, #8273
     r"|\[[ \d]{4}\d\] "  # a model's server below a router, tools/server/server-models.cpp:186
     r"){1,4}",
     re.MULTILINE,
 )
 """What other programs write before each line of a log."""
-OF_OLLAMAS_SERVICE = re.compile(
-    r"^[ >]{0,8}(?:(?:\w{1,30}[_-])?ollama(?:[_-](?:\d{1,3}|server|cpu|gpu))? {1,20}\| "
-    r"|(?:[^\n]{0,120}? )?ollama\[\d{1,8}\]: )",
-    re.MULTILINE,
-)
-"""Its lines as docker compose and journalctl name them, also those that its runner wrote."""
+SERVICES = {
+    "Ollama": (
+        "ollama",
+        re.compile(
+            r"^[ >]{0,8}(?:(?:\w{1,30}[_-])?ollama(?:[_-](?:\d{1,3}|server|cpu|gpu))? {1,20}\| "
+            r"|(?:[^\n]{0,120}? )?ollama\[\d{1,8}\]: )",
+            re.MULTILINE,
+        ),
+    ),
+    "LocalAI": (" GRPC", re.compile(r"^[^\n]{0,60}? GRPC(?:\([^\n]{1,200}?\): std| std)(?:out|err) ", re.MULTILINE)),
+    "Jan": ("[llamacpp", re.compile(r"^[^\n]{0,120}\[llamacpp[\w -]{0,20}\] ", re.MULTILINE)),
+}
+"""Programs that write before each line of another one, or that docker compose and journalctl name there."""
+QUOTING = re.compile(r'\b(?:request|response): {1,3}\{|prompt="|"(?:content|messages|prompt|text)": |“')
+"""A line that repeats a request or an answer, whose words are not the program's."""
+MOST_QUOTED = 200
+"""Such lines that are passed over to find the last one with a string"""
+COMPOSED = re.compile(r"^[ >]{0,8}([\w.-]{1,60}) {1,20}\| ", re.MULTILINE)
+OF_A_MODEL = re.compile(r"llama|ggml_|load_tensors|print_info|\b(?:srv|slot) |level=|\[GIN\]")
+"""In the lines of a program that runs models"""
+FIRST_WORDS = 80
 GGUF = re.compile("GGUF[\x00-\x09\ufffd]")
 """The first bytes of a model, the last of them its version, in either order of bytes."""
 A_MODEL = (
@@ -55,17 +72,21 @@ class Line:
 
 @dataclass(frozen=True)
 class LogText:
-    """A log, searched by strings.
+    """A log, searched by strings; lines that repeat a request or an answer are not the program's own, nor found.
 
     text    the log, its lines ended by "\\n", without colours and what other programs write before each line
     shapes  its different lines with every number as one 0: a string that is not in them is in no line
-    ollamas whether docker compose or journalctl name Ollama as the service that wrote it
+    service the program that what stood before the lines names, or ""
+    containers  the names of docker compose before the program's lines, where a container's end is told
+    known   strings that were looked for in the shapes, and whether they are there
     """
 
     text: str
     shapes: bytes = field(repr=False)
     line_ends: list[int] = field(repr=False)
-    ollamas: bool = False
+    service: str = ""
+    containers: frozenset[str] = frozenset()
+    known: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def n_lines(self) -> int:
@@ -80,7 +101,8 @@ class LogText:
         """The lines between two places of the text that contain a string, in their order."""
         at = self.text.find(needle, start, end) if self._may_have(needle) else -1
         while at >= 0:
-            yield self.line_at(at)
+            if not self._quoted(line := self.line_at(at)):
+                yield line
             line_end = self.text.find("\n", at)
             at = self.text.find(needle, line_end, end) if line_end >= 0 else -1
 
@@ -90,15 +112,37 @@ class LogText:
 
     def last(self, needle: str, start: int = 0, end: int | None = None) -> Line | None:
         """The last of `lines_with`."""
-        at = self.text.rfind(needle, start, end) if self._may_have(needle) else -1
-        return self.line_at(at) if at >= 0 else None
+        for _ in range(MOST_QUOTED if self._may_have(needle) else 0):
+            at = self.text.rfind(needle, start, end)
+            if at < 0:
+                return None
+            if not self._quoted(line := self.line_at(at)):
+                return line
+            end = self.start_of_line(at)
+        return None
+
+    @cached_property
+    def _has_quotations(self) -> bool:
+        return QUOTING.search(self.shapes.decode("utf-8", "replace")) is not None
+
+    def _quoted(self, line: Line) -> bool:
+        """Whether a line repeats a request or an answer; of a very long one, its beginning says so."""
+        if not self._has_quotations:
+            return False
+        at = self.line_ends[line.number - 2] + 1 if line.number > 1 else 0
+        head = self.text[at : at + BEFORE].partition("\n")[0]
+        return QUOTING.search(line.text) is not None or QUOTING.search(head) is not None
 
     def _may_have(self, needle: str) -> bool:
-        return "\n" in needle or _shape(needle) in self.shapes
+        known = self.known.get(needle)
+        if known is None:
+            known = self.known[needle] = "\n" in needle or _shape(needle) in self.shapes
+        return known
 
     def until(self, end: int) -> LogText:
         """The log up to one place of its text."""
-        return LogText(self.text[:end], self.shapes, self.line_ends[: bisect_right(self.line_ends, end - 1)])
+        ends = self.line_ends[: bisect_right(self.line_ends, end - 1)]
+        return LogText(self.text[:end], self.shapes, ends, self.service, self.containers)
 
     def line_at(self, at: int) -> Line:
         """The line around one place of the text."""
@@ -129,11 +173,21 @@ def _log_text(data: str | bytes, source: str) -> LogText:
         raise UnreadableLog(A_MODEL)
     text = _decoded(data) if isinstance(data, bytes) else data
     text = CONTROL.sub(_kept, COLOUR.sub("", _unwrapped(text.lstrip("\ufeff").replace("\r\n", "\n"))))
-    ollamas = "ollama" in text and OF_OLLAMAS_SERVICE.search(text) is not None
+    service = next((name for name, (word, form) in SERVICES.items() if word in text and form.search(text)), "")
+    containers = _containers(text) if " exited with code " in text else frozenset()
     text = BEFORE_A_LINE.sub("", text)
     if not text.strip():
         raise UnreadableLog(f"There is nothing to read: {source} is empty. Paste the log from its first line on.")
-    return LogText(text, _shapes(text), [match.start() for match in re.finditer("\n", text)], ollamas)
+    return LogText(text, _shapes(text), [match.start() for match in re.finditer("\n", text)], service, containers)
+
+
+def _containers(text: str) -> frozenset[str]:
+    """The names of docker compose before lines of a program that runs models."""
+    names: set[str] = set()
+    for match in COMPOSED.finditer(text):
+        if match[1] not in names and OF_A_MODEL.search(text, match.end(), match.end() + FIRST_WORDS):
+            names.add(match[1])
+    return frozenset(names)
 
 
 def _shapes(text: str) -> bytes:
@@ -153,7 +207,11 @@ def _unwrapped(text: str) -> str:
     """The messages of a log with one JSON object on each line, as Docker and llama.cpp write it; else the text."""
     if not text.startswith('{"'):
         return text
-    return "\n".join(_message(line) for line in text.split("\n"))
+    return "\n".join(line if line.startswith(OF_2024) else _message(line) for line in text.split("\n"))
+
+
+OF_2024 = '{"function":"'
+"""A record of the server of early 2024, whose other fields say as much as its message"""
 
 
 def _message(line: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import islice
 
 from inferlab.log_reader.conditions.afterwards import has_benchmark
+from inferlab.log_reader.conditions.found import MOST_READ
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.programs import EMBEDDING
 from inferlab.log_reader.report import on_host
@@ -78,8 +81,10 @@ def unknown_in(seen: Observed) -> Iterator[str]:
         yield from LAYERS.get(seen.layers.basis, ())
     if seen.load.n_loads == 0 and not _ollamas_load(seen):
         yield LOAD_CUT if seen.buffers or any(seen.log.has(word) for word in LOAD_PARTS) else NO_LOAD
+    if seen.load.next_begun:
+        yield "The log ends in the first lines of another load, and does not say how that went."
     if seen.rates[1] is None and not has_benchmark(seen.log):
-        yield "The log has no timings of a finished request, so it has no rates."
+        yield f"The log has no timings of a finished request, so it has no rates.{_longest_wait(seen)}"
     on_gpu = seen.bytes_on("weights", host=False)
     if on_gpu:
         yield "The log does not say which processor computes attention."
@@ -93,6 +98,16 @@ def unknown_in(seen: Observed) -> Iterator[str]:
         own = EMBEDDING[seen.program.name]
         yield f"Fixes name llama.cpp's options; {seen.program.name} has names of its own for them{own}."
     yield "No log shows clocks, temperatures, and what other programs do on the machine."
+
+
+WAITED = re.compile(r'\| {1,20}((?:\d{1,3}h)?(\d{1,3})m(\d{1,2})s) \|.{1,80}POST {1,8}"/(?:api/(?:chat|gen)|v1/)')
+
+
+def _longest_wait(seen: Observed) -> str:
+    """The longest request of Ollama that took minutes; its server times each one whole."""
+    lines = islice(seen.log.lines_with("[GIN] ", seen.load.loader), MOST_READ)
+    waits = [(int(m[2]) * 60 + int(m[3]), m[1]) for line in lines if (m := WAITED.search(line.text))]
+    return f" Its longest request took {max(waits)[1]}." if waits else ""
 
 
 def _has_a_gpu(seen: Observed) -> bool:

@@ -408,7 +408,8 @@ def require_model(found: Model) -> Model:
 
     Raises UnsupportedGGUF for another sound file.
     """
-    is_later = bool(found.metadata.get("split.no")) and "general.architecture" not in found.metadata
+    count, is_bare = found.metadata.get("split.count"), "general.architecture" not in found.metadata
+    is_later = is_bare and bool(found.metadata.get("split.no")) and isinstance(count, int) and count > 1
     told = None if is_later else other_kind(found.metadata)
     if told:
         raise UnsupportedGGUF(f"{found.path} {told}")
@@ -434,8 +435,15 @@ def _part_text(part: Model, count: int) -> str:
     """
     number, named = part.metadata.get("split.no"), PART_NAME.fullmatch(part.path.name)
     first = f"{named[1] if named else 'NAME'}-00001-of-{count:05}.gguf"
-    if not isinstance(number, int) or not 0 <= number < count:
-        return f"is a part of {count} with the number {number!r}, which no part has. Download it again."
+    if not isinstance(number, int):
+        return f"says that it is one of {count} parts, but not which: split.no is no number. Download it again."
+    if not 0 <= number < count:
+        return f"is a part of {count} with the number {number}, which no part has. Download it again."
+    if count > MAX_PARTS:
+        return (
+            f"is part {number + 1} of {count:,}, and this library reads models of up to {MAX_PARTS:,} parts. "
+            "Join them with llama-gguf-split --merge."
+        )
     if number:
         return f"is part {number + 1} of {count}. Give the first part, {first}."
     data_end = max((tensor.offset + tensor.n_bytes for tensor in part.tensors), default=MAX_HEADER_BYTES)

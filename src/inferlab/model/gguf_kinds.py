@@ -119,8 +119,10 @@ SPEECH_MODELS = {"dia", "kokoro", "orpheus", "parler-tts"}
 VOCODER = "wavtokenizer-dec"
 ENCODER = re.compile(r"(?:v|a|mm)\.")
 """Tensors of a picture or sound encoder, in a projector and in a file that holds it beside its language model."""
-PIECE = re.compile(r"\.(?:gguf[-_.]?)?(?:part[-_.]?(?:\d{1,4}|[a-z]{1,2})(?:of\d{1,4})?|split[-_.][a-z]{1,2})", re.I)
-"""Names of files that a tool cut up without regard to their contents."""
+PIECE = re.compile(
+    r"\.(?:gguf[-_.]?)?(?:part[-_.]?(?:\d{1,4}(?:of\d{1,4})?(?![a-z0-9])|[a-z]{1,2}$)|split[-_.][a-z]{1,2}$)", re.I
+)
+"""Names of files that a tool cut up without regard to their contents: letters that count end the name."""
 
 
 def other_version(version: int) -> str | None:

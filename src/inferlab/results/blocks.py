@@ -15,6 +15,9 @@ QUOTE = re.compile(r"\s*>[ >]*")
 JSON_BEGINS = re.compile(r"\s*(?:\[\s*(?:[\[{\]]|$)|\{\s*(?:[\"{}]|$))")
 SQL_BEGINS = re.compile(r"\s*(?:CREATE TABLE|INSERT INTO)\b", re.IGNORECASE)
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
+FIELD = re.compile(
+    r'"(?:build_commit|model_type|n_prompt|n_gen|avg_(?:ns|ts)|samples_(?:ns|ts)|speed_(?:pp|tg)|passes|record|format)"'
+)
 WANTED = {"n_prompt", "n_gen", "avg_ts"}
 
 
@@ -45,7 +48,7 @@ def blocks(lines: Sequence[str]) -> Iterator[Block]:
         if form is None:
             place += 1
             continue
-        end = _end(lines, forms, place)
+        end = _end(lines, forms, place, lines[last:place])
         yield Block(form, list(lines[place:end]), place, list(lines[last:place]))
         place = last = end
 
@@ -66,7 +69,7 @@ def _form(line: str) -> str | None:
     return TABLE if is_table_header(column_names(line)) else None
 
 
-def _end(lines: Sequence[str], forms: Sequence[str | None], start: int) -> int:
+def _end(lines: Sequence[str], forms: Sequence[str | None], start: int, before: Sequence[str]) -> int:
     """The first line that no longer belongs to the block: below its last bracket, a fence or another beginning."""
     form, depth, place = forms[start], 0, start
     while place < len(lines):
@@ -76,9 +79,11 @@ def _end(lines: Sequence[str], forms: Sequence[str | None], start: int) -> int:
         if form == JSON:
             depth += _levels(line)
             if depth <= 0:
-                return _after_lines(lines, place + 1) if place == start else place + 1
+                return _after_lines(lines, start) if place == start else place + 1
         place += 1
-    return start + table_length(lines[start:place]) if form == TABLE else place
+    if form != TABLE:
+        return place
+    return start + table_length(lines[start:place], before, forms[place : place + 1] == [TABLE])
 
 
 def _is_fence(line: str, form: str | None) -> bool:
@@ -91,18 +96,29 @@ def _is_other(found: str | None, form: str | None) -> bool:
     return found is not None and (found != form or form in (CSV, TABLE))
 
 
-def _after_lines(lines: Sequence[str], place: int) -> int:
-    """The end of JSON lines: whole objects, each on a line, between messages."""
-    end = place
-    for number in range(place, len(lines)):
+def _after_lines(lines: Sequence[str], start: int) -> int:
+    """The end of JSON lines: tests, each an object on a line, between messages; a list stands for itself."""
+    end = start + 1
+    if not _is_test_line(lines[start]):
+        return end
+    for number in range(end, len(lines)):
         line = lines[number]
         if FENCE.match(line) or (_form(line) not in (None, JSON)):
             break
         if JSON_BEGINS.match(line):
-            if _levels(line) != 0 and not line.lstrip().startswith('{"'):
+            if not _is_test_line(line) or (_levels(line) != 0 and not line.lstrip().startswith('{"')):
                 break
             end = number + 1
     return end
+
+
+def _is_test_line(line: str) -> bool:
+    return line.lstrip().startswith("{") and names_a_test(line)
+
+
+def names_a_test(line: str) -> bool:
+    """Whether a line of JSON has a field of a test, or of what holds tests."""
+    return bool(FIELD.search(line))
 
 
 def _levels(line: str) -> int:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from inferlab.errors import InvalidSettings
-from inferlab.results.result import NOT_NAMED, PART, Result
+from inferlab.results.result import NOT_NAMED, PART, Result, printed
 from inferlab.statistics import (
     CONFIDENCE,
     FASTER,
@@ -39,6 +39,8 @@ PARTS = {
 }
 """Fields of a test beside its settings in which two tests may differ, and what they are called."""
 MOST_INTERVALS = 100
+Weights = Callable[[Result], int | str | None]
+"""How many weights the model of a test has, or is taken to have."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,13 @@ def groups(results: Iterable[Result], by: str) -> list[list[Result]]:
 def compare(first: Sequence[Result], second: Sequence[Result]) -> ResultPairs:
     """Pairs of tests with the same model, type and tokens. Raises InvalidSettings if a group is empty.
 
-    Where a group has several tests of one workload, those with equal settings are paired, one with one, and the others
-    stay alone: tests with different settings are never put together.
+    Where a group has several tests of one workload, those with equal settings are paired, one with one; of the others
+    those whose settings agree as far as both groups name them, unless that fits several. The rest stays alone.
     """
     if not first or not second:
         raise InvalidSettings("There is nothing to compare: one of the two has no test.")
-    rounded = any(test.from_table for test in (*first, *second))
-    sides = [_by_workload(group, rounded) for group in (first, second)]
+    weights = _weights((*first, *second))
+    sides = [_by_workload(group, weights) for group in (first, second)]
     matched, alone = [], []
     for workload in dict.fromkeys([*sides[0], *sides[1]]):
         partners, rest = _told_apart(*_matched(*(side.get(workload, []) for side in sides)))
@@ -148,11 +150,31 @@ def compare(first: Sequence[Result], second: Sequence[Result]) -> ResultPairs:
     return ResultPairs(pairs, tuple(alone))
 
 
-def _by_workload(results: Iterable[Result], rounded: bool) -> dict[Any, list[Result]]:
-    """The tests by what two must share; `rounded` where one of them comes from a table."""
+def _weights(results: Sequence[Result]) -> Weights:
+    """The number of a test's weights, rounded where a test comes from a table.
+
+    A test that does not name it has that of the others of its model, if they have one.
+    """
+    rounded = any(result.from_table for result in results)
+    named: dict[str, set[int | str]] = {}
+    for result in results:
+        if result.n_params:
+            named.setdefault(result.model, set()).add(printed(result.n_params) if rounded else result.n_params)
+
+    def weights(result: Result) -> int | str | None:
+        if result.n_params:
+            return printed(result.n_params) if rounded else result.n_params
+        of_model = named.get(result.model, set())
+        return next(iter(of_model)) if len(of_model) == 1 else None
+
+    return weights
+
+
+def _by_workload(results: Iterable[Result], weights: Weights) -> dict[Any, list[Result]]:
+    """The tests by what two must share."""
     grouped: dict[Any, list[Result]] = {}
     for result in results:
-        grouped.setdefault(result.printed_workload if rounded else result.workload, []).append(result)
+        grouped.setdefault((*result.bare_workload, weights(result)), []).append(result)
     return grouped
 
 
@@ -162,18 +184,36 @@ def _matched(first: list[Result], second: list[Result]) -> tuple[list[tuple[Resu
         return [], [(result, "the other has no test of this model and workload") for result in first + second]
     if len(first) == len(second) == 1:
         return [(first[0], second[0])], []
-    waiting: dict[Any, list[Result]] = {}
-    for result in second:
-        waiting.setdefault(GROUPS["settings"](result), []).append(result)
-    pairs, rest = [], []
-    for result in first:
-        partners = waiting.get(GROUPS["settings"](result))
-        if partners:
-            pairs.append((result, partners.pop(0)))
-        else:
-            rest.append(result)
-    rest += [result for partners in waiting.values() for result in partners]
-    return pairs, [(left, "several tests of this workload, and none with the same settings is left") for left in rest]
+    pairs, first, second = _with_equal(first, second, _names(first) | _names(second))
+    more, first, second = _with_equal(first, second, _names(first) & _names(second))
+    reason = "several tests of this workload, and none with the same settings is left"
+    return pairs + more, [(left, reason) for left in first + second]
+
+
+def _names(results: Iterable[Result]) -> set[str]:
+    return {name for result in results for name in result.settings}
+
+
+def _with_equal(
+    first: list[Result], second: list[Result], names: set[str]
+) -> tuple[list[tuple[Result, Result]], list[Result], list[Result]]:
+    """Pairs of tests that agree in the settings of these names, and what is left of the two.
+
+    Tests of one side that agree in them, but not in all, have no partner.
+    """
+    sides: list[dict[Any, list[Result]]] = [{}, {}]
+    for side, results in zip(sides, (first, second), strict=True):
+        for result in results:
+            shared = frozenset(item for item in result.settings.items() if item[0] in names)
+            side.setdefault(shared, []).append(result)
+    pairs: list[tuple[Result, Result]] = []
+    for settings, partners in sides[0].items():
+        both = partners, sides[1].get(settings, [])
+        if all(len({*map(GROUPS["settings"], group)}) == 1 for group in both):
+            pairs += zip(*both, strict=False)
+    paired = {id(result) for pair in pairs for result in pair}
+    left = [[result for result in results if id(result) not in paired] for results in (first, second)]
+    return pairs, left[0], left[1]
 
 
 def _told_apart(

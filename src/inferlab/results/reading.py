@@ -17,7 +17,7 @@ from typing import Any
 from inferlab.errors import RecordError
 from inferlab.records import SEQUENCE, flat_json
 from inferlab.records_v1 import upgrade
-from inferlab.results.blocks import CSV, JSON, SQL, TABLE, Block, blocks, unquoted
+from inferlab.results.blocks import CSV, JSON, SQL, TABLE, Block, blocks, names_a_test, unquoted
 from inferlab.results.result import NOT_NAMED, OTHER_FIELDS, PART, SETTINGS, Result, number, result_of
 from inferlab.results.tables import (
     BATCHED,
@@ -94,7 +94,7 @@ def read_results(name: str, data: bytes) -> ResultFile:
     """The tests in a file. Raises RecordError if there are none, with what was found and what can be read."""
     text = data.decode("utf-16" if data[:2] in MARKS else "utf-8-sig", "replace")
     lines = unquoted(text.rstrip().splitlines())
-    found, parts = _Found(), list(blocks(lines))
+    found, parts = _Found(), _parts(lines)
     if not parts:
         first = f"Its first line is {text.strip().splitlines()[0][:80]!r}" if lines else "It is empty"
         raise RecordError(f"{name} holds no results that can be read. {first}. Read are {READ}.")
@@ -106,20 +106,39 @@ def read_results(name: str, data: bytes) -> ResultFile:
     return _without_repeated(name, found)
 
 
+def _parts(lines: list[str]) -> list[Block]:
+    """The parts of a text that may hold tests, without JSON and code that name none; the first one if all are such."""
+    named: list[Block] = []
+    others: list[Block] = []
+    for block in blocks(lines):
+        if block.form != JSON or any(map(names_a_test, block.lines)):
+            named.append(block)
+        elif not others:
+            others.append(block)
+    return named or others
+
+
 def _read_block(found: _Found, name: str, block: Block, number_of_block: int | None) -> None:
     """Add the tests of a block. Raises RecordError for a damaged file that holds nothing else."""
     try:
         for place, value in _objects(name, block):
             place = f"Part {number_of_block}, {place.lower()}" if number_of_block else place
-            if len(found.results) >= MOST_TESTS or len(found.problems) >= MOST_PROBLEMS:
-                found.problems.append(f"{place} and what follows was not read: the file has too many tests. Split it.")
-                found.full = True
+            if _is_full(found, place):
                 return
             _read_value(found, name, place, value, (number_of_block, block.form))
     except RecordError as error:
         if not number_of_block:
             raise
-        found.problems.append(str(error))
+        if not _is_full(found, f"Part {number_of_block}"):
+            found.problems.append(str(error))
+
+
+def _is_full(found: _Found, place: str) -> bool:
+    """Whether a file has more tests or faults than are read; then that is its last fault."""
+    found.full = len(found.results) >= MOST_TESTS or len(found.problems) >= MOST_PROBLEMS
+    if found.full:
+        found.problems.append(f"{place} and what follows was not read: the file has too many tests. Split it.")
+    return found.full
 
 
 def _read_value(found: _Found, name: str, place: str, value: Any, form: Form) -> None:
@@ -163,7 +182,7 @@ def _kept(found: _Found) -> Iterable[int]:
     kept: dict[Any, list[int]] = {}
     richest_first = sorted(enumerate(found.results), key=lambda one: (not one[1].samples, one[1].from_table))
     for n, result in richest_first:
-        alike = kept.setdefault(result.printed_workload, [])
+        alike = kept.setdefault(result.bare_workload, [])
         if not any(
             found.forms[other][0] != found.forms[n][0] and result.repeats(found.results[other]) for other in alike
         ):
@@ -192,11 +211,12 @@ def _objects(name: str, block: Block) -> Iterator[tuple[str, Any]]:
         return _csv(name, block.lines)
     if block.form == JSON:
         return _json(name, block.lines, block.above)
-    placed = sql_rows(block.lines) if block.form == SQL else table_rows(block.lines, block.before)
-    if not placed:
+    placed = iter(sql_rows(block.lines)) if block.form == SQL else table_rows(block.lines, block.before)
+    first = next(placed, None)
+    if first is None:
         begun = f"{name} holds no test below line {block.above + 1:,}"
         raise RecordError(f"{begun}: the program was stopped before its first result. {AGAIN}")
-    return ((f"Line {n + block.above + 1}", value) for n, value in placed)
+    return ((f"Line {n + block.above + 1}", value) for n, value in chain([first], placed))
 
 
 def _json(name: str, lines: list[str], above: int) -> Iterator[tuple[str, Any]]:

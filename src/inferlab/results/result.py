@@ -74,7 +74,8 @@ OLD_BACKENDS = {
     "blas": "BLAS",
 }
 """Fields of llama-bench until November 2024, which say for each backend whether it is there."""
-ON_PROCESSOR = {"", "CPU", "BLAS", "ZenDNN", "none"}
+ON_PROCESSOR = {"CPU", "BLAS", "ZenDNN", "none"}
+KNOWN_FIELDS = {*SETTINGS, *OTHER_FIELDS, *OLD_BACKENDS}
 MOST_SETTINGS, LONGEST_NAME = 100, 60
 NOT_NAMED, PART = "model not named", ", part "
 """The model of a test whose program names none; what parts a file's name from the number of a part of it."""
@@ -151,28 +152,43 @@ class Result:
         """Whether no layer lies on a GPU, as far as the file says."""
         if self.settings.get("n_gpu_layers") == "0" or self.settings.get("devices") == "none":
             return True
-        backends = {name.strip() for name in re.split(r"[,+]", self.backend)}
-        return not self.gpu and not (self.from_table and backends - ON_PROCESSOR)
+        if self.from_table or not self.cpu:  # such a form names no GPU by itself
+            return bool(self.backend) and not self.gpu and self._backends <= ON_PROCESSOR
+        return not self.gpu
+
+    @property
+    def _backends(self) -> set[str]:
+        return {name.strip() for name in re.split(r"[,+]", self.backend)}
 
     @property
     def workload(self) -> tuple[Any, ...]:
-        """What two tests must share to be compared: the model with its type, and the tokens."""
-        return self.model, self.n_params, self.n_prompt, self.n_gen, self.n_depth, self.n_sequences
+        """What two tests share to be compared: the model with its type, the number of its weights, and the tokens."""
+        return *self.bare_workload, self.n_params
 
     @property
-    def printed_workload(self) -> tuple[Any, ...]:
-        """The same with the number of weights as a table for people has it."""
-        return self.model, printed(self.n_params), *self.workload[2:]
+    def bare_workload(self) -> tuple[Any, ...]:
+        """The same without the number of weights, which some forms lack and others round."""
+        return self.model, self.n_prompt, self.n_gen, self.n_depth, self.n_sequences
 
     def repeats(self, other: Result) -> bool:
-        """Whether this is another's test in another form, or the same once more: its rate, build and settings."""
+        """Whether this is another's test in another form, or the same once more.
+
+        That is of the same workload with the same rate, and nothing that both name differs.
+        """
         same_form = self.from_table == other.from_table and bool(self.samples) == bool(other.samples)
         if same_form and (self.mean, self.deviation, self.samples) != (other.mean, other.deviation, other.samples):
             return False
-        builds_agree = not self.build or not other.build or self.build == other.build
         shared = self.settings.keys() & other.settings.keys()
         settings_agree = all(self.settings[name] == other.settings[name] for name in shared)
-        return math.isclose(self.mean, other.mean, rel_tol=ROUNDED, abs_tol=PRINTED) and builds_agree and settings_agree
+        rates_agree = math.isclose(self.mean, other.mean, rel_tol=ROUNDED, abs_tol=PRINTED)
+        return rates_agree and settings_agree and self._is_of_the_same(other)
+
+    def _is_of_the_same(self, other: Result) -> bool:
+        """Whether build, machine, model file and number of weights agree, where both are named."""
+        parts = [(vars(self)[name], vars(other)[name]) for name in ("build", "cpu", "gpu", "file")]
+        parts.append((printed(self.n_params), printed(other.n_params)))
+        backends_agree = not (self.backend and other.backend) or bool(self._backends & other._backends)
+        return backends_agree and all(not one or not two or one == two for one, two in parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields as JSON has them, without numbers that JSON lacks."""
@@ -312,11 +328,7 @@ def _backend(row: Mapping[str, Any]) -> str:
 def _settings(row: Mapping[str, Any]) -> dict[str, str]:
     """All settings of a row: those that every version has in their order, then the others."""
     known = [name for name in SETTINGS if name in row]
-    others = [
-        name
-        for name in row
-        if name not in (*SETTINGS, *OTHER_FIELDS, *OLD_BACKENDS) and name.isprintable() and len(name) <= LONGEST_NAME
-    ]
+    others = [name for name in row if name not in KNOWN_FIELDS and name.isprintable() and len(name) <= LONGEST_NAME]
     return {name: text for name in [*known, *others][:MOST_SETTINGS] if (text := _setting(row, name))}
 
 

@@ -21,7 +21,8 @@ SOURCE_HEADS = ("where", "date", "program", "about", "half", "verdict")
 class Trial:
     """One public log.
 
-    half     aside: kept from everybody who wrote rules, and judged once; seen: read while rules were written
+    half     aside: kept from everybody who wrote rules, and judged once; seen: judged on a first version of the
+             rules, which were then mended on it
     source   repository, with the path of the file or the number of the thread
     url      its address
     date     year, or year and month, of the log

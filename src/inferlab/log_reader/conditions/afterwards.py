@@ -19,6 +19,7 @@ LOADED = (
     "llama-server started in ",  # ollama llm/llama_server.go
     "generate: n_ctx = ",  # tools/completion/completion.cpp:456
     "Model metadata: {",  # llama_cpp/llama.py:500
+    "Load Text Model OK: True",  # koboldcpp
     "eval time =",
 )
 """What programs write once a model is loaded and its context made."""

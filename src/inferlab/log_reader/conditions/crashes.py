@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 
@@ -11,6 +12,7 @@ from inferlab.log_reader.conditions.afterwards import (
     LOADED,
     answered_after,
     answered_by_ollama_after,
+    begins_anew,
     last_answer,
     loaded_after,
     outer_lines,
@@ -30,6 +32,8 @@ BEFORE = (
     r"|[A-Z] {1,4}"  # a level, common/log.cpp
     r"|[A-Z][a-z]{2} [ \d]\d (?:\d\d:){2}\d\d \S{1,80} [\w./-]{1,60}: "  # syslog
     r"|llama\.cpp abort:\d{1,6}: "  # LM Studio, lmstudio-bug-tracker#1074
+    r"|\.{2,120}"  # the dots of a load, src/llama.cpp:331
+    r"|(?:Processing Prompt|Generating)(?: \[\w{1,20}\])? \(\d{1,9} / \d{1,9} tokens\) {0,4}"  # koboldcpp#1711
     r"|(?:Error|ERROR|error): {1,4}){0,5}"
 )
 FREE = r'[^"“”`{}?\\]{0,300}?'
@@ -79,9 +83,56 @@ def _crashes(log: LogText, needles: tuple[str, ...], forms: tuple[str, ...]) -> 
     found: dict[int, tuple[Line, re.Match[str]]] = {}
     for form in forms:
         for number in sorted(lines):
-            if number not in found and (match := _compiled(form).search(lines[number].text)):
+            match = None if number in found else _compiled(form).search(lines[number].text)
+            if match and not (_ended_on_purpose(log, lines[number], match[0]) or _of_others(log, lines[number])):
                 found[number] = lines[number], match
     return list(found.values())
+
+
+BY_HAND = re.compile(r"0x[cC]000013[aA]|\b3221225786\b|-1073741510\b|signal: (?:terminated|interrupt)\b")
+"""Ctrl+C as Windows spells it, STATUS_CONTROL_C_EXIT, and the signals that ask a program to end"""
+BY_FORCE = re.compile(r"(?:\b137|-9|9/KILL)$")
+STOPPING = ("cleaning up before exit", "Gracefully stopping", "'stop-sigterm' timed out")
+"""tools/server/server.cpp:412, docker compose, systemd"""
+OF_A_CHILD = re.compile(r"instance name=(\S{1,200}) exited with status")
+STOPS = ("stopping model instance name={}", "force-killing model instance name={}", "model name={} is still loading,")
+SPAWNS = "spawning server instance with name={}"
+"""tools/server/server-models.cpp:1245, 232, 1249, 1154"""
+NEAR = 200_000
+
+
+def _ended_on_purpose(log: LogText, line: Line, words: str) -> bool:
+    """Whether somebody stopped the program, or a router its child, so that its end is no crash."""
+    at = place_of(log, line.number)
+    start = max(0, at - NEAR)
+    if match := OF_A_CHILD.search(words):
+        spawned = log.text.rfind(SPAWNS.format(match[1]), start, at)
+        stop = rf"(?:{'|'.join(STOPS)})(?!\S)".replace("{}", re.escape(match[1]))
+        return re.compile(stop).search(log.text, max(start, spawned), at) is not None
+    stops = max(log.text.rfind(needle, start, at) for needle in STOPPING) if BY_FORCE.search(words) else -1
+    return BY_HAND.search(words) is not None or (stops >= 0 and not begins_anew(log, stops, at))
+
+
+EXITED = re.compile(r"^([\w.-]{1,100}) exited with code")
+FENCE = "\n```"
+
+
+def _of_others(log: LogText, line: Line) -> bool:
+    """Whether a line is about another container of docker compose, or of an answer that a program printed."""
+    container = EXITED.search(line.text)
+    if container and log.containers and not container[1].endswith(tuple(log.containers)):
+        return True
+    return _in_an_answer(log, place_of(log, line.number))
+
+
+def _in_an_answer(log: LogText, at: int) -> bool:
+    """Whether a code fence is open that began after the load; one before it is of the page that shows the log."""
+    if not log.has("```"):
+        return False
+    loaded = max(log.text.rfind(needle, 0, at) if log.has(needle) else -1 for needle in LOADED)
+    if loaded < 0 or log.text.find("```", 0, loaded) >= 0:
+        return False
+    return log.text.count(FENCE, loaded, at) % 2 == 1
 
 
 def _told(log: LogText, line: Line, match: re.Match[str], overcome: bool = False) -> Found:
@@ -134,13 +185,16 @@ EXITS = {
     134: "it ended itself, as after a failed assertion",
     135: "it used memory that does not exist",
     139: "it used memory that is not its own",
+    -6 & 0xFFFFFFFF: "it ended itself, as after a failed assertion",
+    -7 & 0xFFFFFFFF: "it used memory that does not exist",
+    -11 & 0xFFFFFFFF: "it used memory that is not its own",
 }
-"""Windows' codes, in C's headers as STATUS_…; of Linux 128 and the number of the signal."""
+"""Windows' codes, in C's headers as STATUS_…; of Linux 128 and the number of the signal, Python's below 0."""
 
 
 def _meaning(words: str) -> str:
     """What an exit code means, in Windows' three spellings and a shell's."""
-    for text in re.findall(r"0x[0-9a-fA-F]{8}|-?\d{3,10}", words):
+    for text in re.findall(r"0x[0-9a-fA-F]{8}|-?\d{3,10}|-\d{1,2}\b", words):
         code = int(text, 16 if "x" in text else 10) & 0xFFFFFFFF
         if code in EXITS:
             return f", which means that {EXITS[code]}"
@@ -165,17 +219,25 @@ MOST_TRACEBACKS = 20
 
 
 def _exception(log: LogText, start: Line) -> Found | None:
-    """The line below a traceback's frames, which are indented."""
+    """The line below a traceback's frames, which are indented; in a group of exceptions, after its bar."""
+    grouped = start.text.startswith(("| ", "+ "))
     for number in range(start.number + 1, min(start.number + MOST_FRAMES, log.n_lines) + 1):
         at = place_of(log, number)
-        if log.text[at : at + 1].isspace():
-            continue
         line = log.line_at(at)
-        known = re.match(r"(?:\w{1,40}\.){0,5}\w{0,40}(?:Error|Exception|Timeout)(?:: .{0,200})?", line.text)
-        return Found((start, line), {"words": f"`{_one_line(line.text)}`", "place": ""}) if known else None
+        if (line.text[2:3] if grouped else log.text[at : at + 1]).isspace():
+            continue
+        words = line.text.removeprefix("| ")
+        known = EXCEPTION.match(words) and not OF_AN_END.match(words)
+        return Found((start, line), {"words": f"`{_one_line(words)}`", "place": ""}) if known else None
     return None
 
 
+EXCEPTION = re.compile(
+    r"(?:\w{1,40}\.){0,5}\w{0,40}(?:Error|Exception|Timeout)(?:: .{0,200})?"
+    r"|(?:(?:\w{1,40}\.){1,6}(?:[A-Z]\w{1,60}|error|timeout|gaierror)|[A-Z][a-z]{1,40}[A-Z]\w{1,40})(?:: |$)"
+)
+"""A class of exceptions: a usual name, or one of a module such as queue.Empty, or one like StopIteration."""
+OF_AN_END = re.compile(r"(?:KeyboardInterrupt|SystemExit|GeneratorExit)\b")
 MOST_FRAMES = 300
 KILLED = re.compile(r'msg="llama\S{0,10} (?:runner )?terminated" error="signal: killed"')
 UNDER_WAY = re.compile(r'\[GIN\] .{1,60}\| 500 \||error="[^"]{0,300}\bEOF\b')
@@ -206,11 +268,17 @@ LOAD_FAILED = (
     "llama-server process no longer running",
     ": failed to load model",
     "failed to create context with model",
+    "Failed to create context with model",
     "failed to create_context with model",
     "Failed to load model from file: ",  # llama_cpp/_internals.py:62
     "Failed to create llama_context",
     "[Endpoint=loadModel] Error in channel handler",  # lmstudio-bug-tracker#417, #914
+    "Error in channel handler: Error: Error loading model",
     "exited before becoming healthy",  # lmstudio-bug-tracker#2190
+    "all backends returned error",  # LocalAI#950
+    "could not load model: rpc error",
+    "Load Text Model OK: False",  # koboldcpp
+    "Error loading the model with llama.cpp:",  # textgen
     "exiting due to model loading error",
     "exiting due to HTTP server error",
 )
@@ -218,6 +286,7 @@ LOAD_FAILED = (
 SUMMARIES = re.compile(
     r"error loading model: (?:llama_model_loader: )?failed to load model from"
     r"|failed to load model|failed to create_?.?context|exiting due to|Failed to load model|Failed to create llama"
+    r"|Error loading the model with llama\.cpp: Server process|Load Text Model OK|could not load model"
     r"|compute buffer allocation failed, retrying|failed to fit params"
     r"|terminated(?:: |\" error=\")(?:exit status|signal: )"
 )
@@ -228,7 +297,7 @@ MOST_LINES_OF_A_CAUSE = 60
 
 def load_failed(seen: Observed) -> Found | None:
     """A load that ended in an error, with its first line that says why; not the simulation of `-fit`."""
-    said = [line for needle in LOAD_FAILED for line in _said(seen, needle)]
+    said = [line for needle in LOAD_FAILED if (line := seen.log.last(needle, seen.load.start))]
     if not said or "context canceled" in (last := max(said, key=lambda line: line.number)).text:
         return None
     if went_on(seen.log, place_of(seen.log, last.number)):
@@ -239,16 +308,6 @@ def load_failed(seen: Observed) -> Found | None:
 
 KNOWS_A_CAUSE = 3
 """A line that says why knows more than the end of a program, and less than the rules of a crash's kind."""
-
-
-QUOTING = re.compile(r'\b(?:request|response): {1,3}\{|prompt="|"(?:content|messages|prompt|text)": |“')
-
-
-def _said(seen: Observed, needle: str) -> Iterator[Line]:
-    """The last line since the load with a string, unless it quotes a request."""
-    line = seen.log.last(needle, seen.load.start)
-    if line and not QUOTING.search(line.text):
-        yield line
 
 
 def _first_cause(log: LogText, start: int, number: int) -> Line | None:
@@ -270,7 +329,8 @@ HARMLESS = re.compile(r"^\d\S{0,30} [WID] |[Ww]arning|load_backend: |general\.|t
 
 ERROR_LINES = {
     "level=ERROR": re.compile(  # Ollama; llm/llama_server.go:2581 ends a runner by that signal to unload its model
-        r'level=ERROR source=(?!\S{1,40} msg="llama[- ]\w{1,8} terminated" error="signal: killed")'
+        r'level=ERROR source=(?!\S{1,40} msg="llama[- ]\w{1,8} terminated" '
+        r'error="signal: (?:killed|terminated|interrupt)")'
     ),
     " E ": re.compile(r"\d\.\d\d\.\d{3}\.\d{3} E "),  # common/log.cpp
     "[GIN] ": re.compile(r"\| 5\d\d \|"),  # a status of Ollama's server
@@ -288,8 +348,34 @@ ERROR_LINES = {
 
 def error_lines(seen: Observed) -> Found | None:
     """Lines that the program itself marks as errors, without those of clients that went away."""
-    if seen.program.name == UNKNOWN_PROGRAM:
+    lines = _marked(seen)
+    return None if all(map(_only_a_status, lines)) else _as_error(seen, lines)
+
+
+def requests_refused(seen: Observed) -> Found | None:
+    """Requests that Ollama answered with an error, of which the log has no more than the status."""
+    lines = _marked(seen)
+    if not lines or not all(map(_only_a_status, lines)):
         return None
+    paths = sorted({match[1] for line in lines if (match := STATUS.search(line.text))})
+    n = "a request" if len(lines) == 1 else f"{len(lines)} requests"
+    limits = [match[1] for line in lines if (match := ROUND_TIME.search(line.text))]
+    waited = f" It came after {limits[0]}, which looks like the time limit of a client or a proxy." if limits else ""
+    values = {"requests": n, "paths": f" ({', '.join(paths[:MOST_LINES])})" if paths else "", "waited": waited}
+    return replace(_as_error(seen, lines), values=values)
+
+
+STATUS = re.compile(r'\| 5\d\d \|.{1,80}? "(/[\w./-]{1,60})"')
+ROUND_TIME = re.compile(r"\| 5\d\d \| {1,16}(\d{1,2}m0s|30\.0\d{1,9}s) \|")
+
+
+def _only_a_status(line: Line) -> bool:
+    return "[GIN] " in line.text
+
+
+def _marked(seen: Observed) -> list[Line]:
+    if seen.program.name == UNKNOWN_PROGRAM:
+        return []
     left = {line.number for line in _left(seen)}
     found = {
         line.number: line
@@ -297,9 +383,10 @@ def error_lines(seen: Observed) -> Found | None:
         for line in seen.lines(needle)
         if line.number not in left and pattern.search(line.text)
     }
-    lines = [found[number] for number in sorted(found)]
-    if not lines:
-        return None
+    return [found[number] for number in sorted(found)]
+
+
+def _as_error(seen: Observed, lines: list[Line]) -> Found:
     return Found(tuple(lines[:MOST_LINES]), overcome=len(lines) < FEWEST_REQUESTS and _answers_follow(seen, lines[-1]))
 
 
@@ -315,35 +402,65 @@ ILLEGAL = (
     "illegal hardware instruction",  # zsh
     "exit status 0xc000001d",
     "SIGILL",
+    "0xC000001D",  # STATUS_ILLEGAL_INSTRUCTION of Windows, also as a number
+    "3221225501",
+    "-1073741795",
+    "xit code: -4",  # Python, textgen#7188
+    "xit code -4",
+    "xit code: 132",
+    "xit code 132",
+    "xited with code 132",
 )
+LONGER_CODE = re.compile(r"xit(?:ed with)? code:? (?:-4|132)\d")
 
 
 def illegal_instruction(seen: Observed) -> Found | None:
     """The processor met an instruction that it lacks; the same words of CUDA are about the GPU."""
     lines = (line for needle in ILLEGAL for line in islice(seen.lines(needle), MOST_LINES))
-    return next((Found((line,)) for line in lines if "illegal instruction was encountered" not in line.text), None)
+    return next((Found((line,)) for line in lines if not _another_code(line.text)), None)
+
+
+def _another_code(text: str) -> bool:
+    return "illegal instruction was encountered" in text or bool(LONGER_CODE.search(text))
 
 
 CLIENT_LEFT = ("client closing the connection", "context canceled", "| 499 |", "client connection closed before")
 """ollama llm/llama_server.go:1538, 1301; server/routes.go:3112"""
+OF_LM_STUDIO = "Client disconnected. Stopping generation"
 LINES_OF_A_REQUEST = 4
 
 
 def client_left(seen: Observed) -> Found | None:
-    """Requests that a client of Ollama ended before their answer was complete."""
-    lines = _left(seen)
-    return Found(tuple(lines[:MOST_LINES]), {"requests": _requests(lines)}) if lines else None
+    """Requests that a client of Ollama or LM Studio ended before their answer was complete."""
+    given_up = {line.number + n for line in _given_up(seen) for n in range(LINES_OF_A_REQUEST)}
+    lines = [line for line in _left(seen) if line.number not in given_up]
+    name = seen.program.name
+    return Found(tuple(lines[:MOST_LINES]), {"requests": _requests(lines), "program": name}) if lines else None
+
+
+def client_left_load(seen: Observed) -> Found | None:
+    """The last load, which Ollama gave up because nobody waited for it any more."""
+    lines = _given_up(seen)
+    return Found((lines[-1],)) if lines else None
+
+
+def _given_up(seen: Observed) -> list[Line]:
+    return [line for needle in LOAD_GIVEN_UP for line in seen.lines(needle)]
+
+
+LOAD_GIVEN_UP = ("before server finished loading, aborting load", "before llama-server finished loading, aborting load")
+"""ollama v0.11 llm/server.go:1238, llm/llama_server.go"""
 
 
 def _requests(lines: list[Line]) -> str:
-    n = sum("[GIN]" in line.text for line in lines)
+    n = sum("[GIN]" in line.text or OF_LM_STUDIO in line.text for line in lines)
     return f"{n} requests" if n > 1 else "a request"
 
 
 def _left(seen: Observed) -> list[Line]:
     """The lines that say so, and the status that the server wrote beside them."""
     if seen.program.key != "ollama":
-        return []
+        return list(seen.lines(OF_LM_STUDIO)) if seen.program.key == "lmstudio" else []
     said = {line.number: line for needle in CLIENT_LEFT for line in seen.log.lines_with(needle)}
     statuses = {line.number: line for line in seen.log.lines_with("[GIN] ") if re.search(r"\| 5\d\d \|", line.text)}
     for number in sorted(said):
@@ -359,5 +476,7 @@ CONDITIONS = (
     illegal_instruction,
     load_failed,
     error_lines,
+    requests_refused,
     client_left,
+    client_left_load,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from inferlab.log_reader.conditions.found import MOST_LINES, Found
-from inferlab.log_reader.observed import Observed
+from inferlab.log_reader.observed import Observed, server_start
 from inferlab.log_reader.report import LoggedDevice, on_host
 from inferlab.log_reader.text import Line
 
@@ -114,7 +114,7 @@ def cuda_search_failed(seen: Observed) -> Found | None:
     """Ollama's attempts to start NVIDIA's driver, of which only the last search counts; no fault if a GPU was found."""
     if gpu_used(seen):
         return None
-    line = next((line for needle in CUDA_INIT if (line := seen.log.last(needle, _server_start(seen)))), None)
+    line = next((line for needle in CUDA_INIT if (line := seen.log.last(needle, server_start(seen.log)))), None)
     if line is None:
         return None
     match = re.search(r"init failure: (\d{1,4})", line.text)
@@ -127,18 +127,13 @@ def _said(line: Line) -> str:
     return next((words for words in ("unknown error", "no nvidia") if words in line.text), "")
 
 
-def _server_start(seen: Observed) -> int:
-    """Where Ollama's server last started, which then searches for GPUs."""
-    return max(0, seen.log.text.rfind('msg="Listening on '))
-
-
 def _unless_a_gpu(name: str, needles: tuple[str, ...], pattern: str = "") -> Callable[[Observed], Found | None]:
     """A condition: one of the messages since the server's start, and no GPU in use; {which} is the pattern's group."""
 
     def condition(seen: Observed) -> Found | None:
         if gpu_used(seen):
             return None
-        line = next((line for needle in needles if (line := seen.log.last(needle, _server_start(seen)))), None)
+        line = next((line for needle in needles if (line := seen.log.last(needle, server_start(seen.log)))), None)
         match = line and pattern and re.search(pattern, line.text)
         return Found((line,), {"which": f" ({match[1]})" if match else ""}) if line else None
 
@@ -150,8 +145,24 @@ def gpu_left_out(seen: Observed) -> Found | None:
     """Ollama leaves out integrated GPUs by default, which matters where it found no other."""
     if seen.found_a_gpu is True:
         return None
-    lines = list(seen.log.lines_with("dropping integrated GPU; to enable", _server_start(seen)))
+    lines = list(seen.log.lines_with("dropping integrated GPU; to enable", server_start(seen.log)))
     return Found(tuple(lines[:MOST_LINES])) if lines else None
+
+
+LIBRARIES_OF_OLLAMA = ("Dynamic LLM libraries", "Dynamic LLM variants")
+
+
+def ollama_without_gpu_code(seen: Observed) -> Found | None:
+    """Ollama before 0.5.8 lists what it can compute with: v0.1.28 llm/payload_common.go:146, v0.5.7 routes.go:1267."""
+    line = next(
+        (line for needle in LIBRARIES_OF_OLLAMA if (line := seen.log.last(needle, server_start(seen.log)))), None
+    )
+    match = line and re.search(
+        r"Dynamic LLM (?:libraries|variants)\S{0,3}(?: runners=\S?)? ?\[([^\]]{1,200})\]", line.text
+    )
+    if not line or not match or on_gpu(seen) or not all(name.startswith("cpu") for name in match[1].split()):
+        return None
+    return Found((line,), {"names": match[1]})
 
 
 def low_vram_mode(seen: Observed) -> Found | None:
@@ -162,6 +173,7 @@ def low_vram_mode(seen: Observed) -> Found | None:
 
 CONDITIONS = (
     low_vram_mode,
+    ollama_without_gpu_code,
     software_gpu,
     integrated_gpu_chosen,
     backend_without_device,

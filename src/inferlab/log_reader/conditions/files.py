@@ -212,6 +212,46 @@ def mmproj_mismatch(seen: Observed) -> Found | None:
     return None
 
 
+PROJECTOR_FAILED = (
+    "ailed to load CLIP model from ",
+    "failed to load multimodal model, '",
+    "clip_init: failed to load model '",
+    "failed to load mmproj model",  # koboldcpp gpttype_adapter.cpp
+)
+PROJECTORS_PATH = re.compile(
+    r"(?:CLIP model from|multimodal model,|clip_init: failed to load model) '?"
+    r"([^'?\"]{1,200}?)(?:\\n|['?\"]|\. Does|\s*$)"
+)
+OF_A_PROJECTOR = (
+    (
+        re.compile(r"failed to (?:seek for|read) tensor (\S{1,100})"),
+        "the file ends before its tensor {0}: it is not whole",
+    ),
+    (
+        re.compile(r"unable to find tensor (\S{1,100})"),
+        "the file lacks the tensor {0}: it is damaged, or of another age than this version",
+    ),
+)
+"""tools/mtmd/clip.cpp:3656; clip_model_load in 2024, koboldcpp; llama.cpp#14237, #17327"""
+
+
+def projector_not_loaded(seen: Observed) -> Found | None:
+    """The line that says it, with the path, and a line about a tensor that was not there."""
+    found = (line for needle in PROJECTOR_FAILED for line in islice(seen.lines(needle), MOST_READ))
+    line = next(found, None)
+    if line is None:
+        return None
+    match = PROJECTORS_PATH.search(line.text)
+    path = f" {match[1]}" if match else ""
+    for pattern, why in OF_A_PROJECTOR:
+        for said in ("for tensor ", "read tensor ", "find tensor "):
+            for tensor in islice(seen.lines(said), MOST_READ):
+                if missing := pattern.search(tensor.text):
+                    lines = tuple(dict.fromkeys((tensor, line)))
+                    return Found(lines, {"path": path, "why": why.format(missing[1])})
+    return Found((line,), {"path": path, "why": "it is missing, damaged, or no projector"})
+
+
 OLLAMAS = ("blobs/sha256-", "blobs\\sha256-", "blobs/sha256:")
 OLLAMAS_FAIL = (
     "key not found in model: ",
@@ -243,5 +283,6 @@ CONDITIONS = (
     adapter_as_model,
     split_file,
     mmproj_mismatch,
+    projector_not_loaded,
     ollamas_file,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice, pairwise
@@ -131,17 +132,17 @@ def loaded_again_alike(seen: Observed) -> Found | None:
     kept, said = _kept(seen)
     if again is None or not _contexts(again[0]):
         return None
+    others = [load.line.number for load in _loads(seen) if load.model != again[0][0].model]
     pairs = zip(pairwise(again[0]), again[1], strict=True)
-    if not any(gap < kept and _alone(seen, pair) for pair, gap in pairs):
+    if not any(gap < kept and _alone(pair, others) for pair, gap in pairs):
         return None
     values = {"n": len(again[0]), "context": _contexts(again[0])[0], "kept": said}
     return Found(tuple(load.line for load in again[0][:MOST_LINES]), values)
 
 
-def _alone(seen: Observed, pair: tuple[Load, Load]) -> bool:
-    """Whether no other model was loaded between two loads of one, which may have taken its place."""
-    first, last = pair[0].line.number, pair[1].line.number
-    return not any(first < load.line.number < last and load.model != pair[0].model for load in _loads(seen))
+def _alone(pair: tuple[Load, Load], others: list[int]) -> bool:
+    """Whether none of the lines that load other models stands between two loads of one: they may take its place."""
+    return bisect_right(others, pair[0].line.number) == bisect_right(others, pair[1].line.number)
 
 
 KEEP_ALIVE = re.compile(r"OLLAMA_KEEP_ALIVE:(?:(\d{1,7})h)?(?:(\d{1,2})m)?(?:(\d{1,2})(?:\.\d{1,9})?s)?[ \]]")

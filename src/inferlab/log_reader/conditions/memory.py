@@ -101,8 +101,8 @@ def weights_do_not_fit(seen: Observed) -> Found | None:
     whole = f" {name} had {bytes_text(free)} free." if free else f" {said}." if (said := projected(seen)) else ""
     values = {
         "device": name or "the device",
-        "piece": _piece(piece),
-        "size": _piece(piece) + whole + _share(seen, name),
+        "piece": _piece(piece, bool(name)),
+        "size": _piece(piece, bool(name)) + whole + _share(seen, name),
     }
     return Found(_with_piece(piece, line), values)
 
@@ -151,10 +151,18 @@ def _with_piece(piece: Refused | None, line: Line) -> tuple[Line, ...]:
     return (piece.line, line) if piece and piece.line != line else (line,)
 
 
-def _piece(piece: Refused | None) -> str:
+def _piece(piece: Refused | None, named: bool = False) -> str:
+    """The piece that was refused, and where, unless its device is named before."""
     if piece is None:
         return "."
-    return f"; a piece of {bytes_text(piece.n_bytes)} was refused{' in RAM' if piece.in_ram else ''}."
+    where = " in RAM" if piece.in_ram else f" on {piece.buffer}" if piece.buffer and not named else ""
+    return f"; a piece of {bytes_text(piece.n_bytes)} was refused{where}."
+
+
+def of_several(seen: Observed) -> bool:
+    """Whether the device that refused a piece is not the first of its backend, so that there are several."""
+    piece = refused(seen)
+    return bool(piece and re.search(r"[A-Za-z][1-9]\d{0,2}$", piece.buffer))
 
 
 def _planned(seen: Observed, device: str) -> str:
@@ -212,6 +220,23 @@ def _held(seen: Observed, device: str) -> str:
     taken = f", and weights and cache had taken {bytes_text(held)} of it" if held else ""
     room = "".join(f"; {name} had {bytes_text(n_bytes)} left" for name, n_bytes in elsewhere(seen))
     return f"{device} had {bytes_text(free)} free{taken}{room}"
+
+
+def said_of_all(seen: Observed) -> str:
+    """What the load had put on the only device where that is more than was free; else that the line does not say it."""
+    used = [device for device in seen.devices if device.used and device.free_bytes]
+    kinds = {
+        kind: sum(part.n_bytes for part in seen.buffers if part.device == used[0].name and part.kind == kind)
+        for kind in ("weights", "kv_cache", "compute")
+        if len(used) == 1
+    }
+    if not kinds or sum(kinds.values()) <= (used[0].free_bytes or 0):
+        return "This line does not say whether by weights, cache or computation."
+    weights, cache, compute = (bytes_text(n_bytes) for n_bytes in kinds.values())
+    return (
+        f"The load had put {weights} of weights, {cache} of cache and {compute} to compute on {used[0].name}, of which "
+        f"{bytes_text(used[0].free_bytes or 0)} were free."
+    )
 
 
 def _free(seen: Observed) -> dict[str, int]:
@@ -317,6 +342,16 @@ def too_little_ram(seen: Observed) -> Found | None:
     return None
 
 
+ESTIMATED = re.compile(r"requires approximately (\d{1,6}(?:\.\d{1,3})? [KMGT]?i?B) of memory")
+
+
+def guardrail(seen: Observed) -> Found | None:
+    """LM Studio's refusal to load, with its estimate where that is a number: lmstudio-bug-tracker#1038, #1202."""
+    line = seen.first("Model loading was stopped due to insufficient system resources")
+    match = line and ESTIMATED.search(line.text)
+    return Found((line,), {"needed": f": it would need {match[1]}" if match else ""}) if line else None
+
+
 def cache_larger_than_weights(seen: Observed) -> Found | None:
     cache = sum(buffer.n_bytes for buffer in seen.buffers if buffer.kind == "kv_cache")
     weights = seen.model.weights_bytes
@@ -333,5 +368,6 @@ CONDITIONS = (
     ram_does_not_suffice,
     too_little_ram,
     fit_failed,
+    guardrail,
     cache_larger_than_weights,
 )

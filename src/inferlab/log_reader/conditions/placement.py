@@ -73,6 +73,20 @@ def no_layer_asked(seen: Observed) -> Found | None:
     return Found(tuple(lines), {"device": named[0].description if named else f"of the backend {backend}"})
 
 
+def no_layer_offloaded(seen: Observed) -> Found | None:
+    """No layer was asked for, by a build that could have put it on a GPU or on another machine: it names neither."""
+    line, asked, total = seen.offloaded or (None, 0, 0)
+    if line is None or asked or gpu_used(seen) or _host_memory_of(seen) or _lists_only_the_cpu(seen):
+        return None
+    return Found((line,), {"total": total})
+
+
+def _lists_only_the_cpu(seen: Observed) -> bool:
+    """Whether the log lists devices or backends, or where it computes: it then has lines for a GPU if there is one."""
+    computes = any(buffer.kind == "compute" for buffer in seen.buffers)
+    return computes or any(seen.log.has(said) for said in ("device_info:", "Available devices:", "loaded CPU backend"))
+
+
 def layers_on_cpu(seen: Observed) -> Found | None:
     """Fewer layers on the GPU than the model has: from each layer's line, what was asked for, or Ollama's plan."""
     on_gpu, total, line = _layers_on_gpu(seen)
@@ -81,6 +95,25 @@ def layers_on_cpu(seen: Observed) -> Found | None:
     others = "the others, the output layer among them" if _output_in_ram(seen, on_gpu) else "the others"
     what = f"{on_gpu} of {total} layers are on {_devices(seen)}; for {others}, each token waits for the CPU."
     return Found((line, *_ram_lines(seen)), {"what": what})
+
+
+REQUESTED = re.compile(
+    r'(?:layers\.requested|"model layers"=\d{1,6} requested)=(\d{1,6})\b'
+    r"|starting llama-server.{1,600}? -ngl (\d{1,6})\b"
+)
+"""ollama llm/memory.go of v0.3, llm/server.go:498 of v0.15, llm/llama_server.go:404; -1 or nothing if nobody asked"""
+
+
+def few_layers_asked(seen: Observed) -> Found | None:
+    """A request or a Modelfile told Ollama how many layers to put on the GPU, and the model has more."""
+    on_gpu, total, line = _layers_on_gpu(seen)
+    said = seen.log.last("requested=", seen.load.start) or seen.log.last("starting llama-server", seen.load.start)
+    match = said and REQUESTED.search(said.text)
+    if not (line and said and match and gpus(seen)):
+        return None
+    asked = int(match[1] or match[2])
+    few = asked <= on_gpu < total
+    return Found(tuple(dict.fromkeys((said, line))), {"asked": asked, "total": total}) if few else None
 
 
 def _output_in_ram(seen: Observed, on_gpu: int) -> bool:
@@ -219,6 +252,17 @@ def _lines_of(seen: Observed, device: LoggedDevice) -> tuple[Line, ...]:
     return (*([line] if line else []), *lines[:MOST_LINES])
 
 
+ONE_THREAD = ("n_threads = 1 ", "NumThreads:1 ", "n_threads=1 ", "--threads 1 ")
+
+
+def one_thread(seen: Observed) -> Found | None:
+    """The processor computes with a single thread, and weights lie in RAM."""
+    line = next((line for words in ONE_THREAD if (line := seen.first(words))), None)
+    in_ram = seen.bytes_on("weights", host=True) > seen.bytes_on("weights", host=False)
+    one_core = 0 < (seen.context.n_processors or 0) <= 2
+    return Found((line,)) if line and in_ram and seen.context.n_threads == 1 and not one_core else None
+
+
 def more_threads_than_processors(seen: Observed) -> Found | None:
     threads, processors = seen.context.n_threads, seen.context.n_processors
     line = seen.first("n_threads = ")
@@ -240,6 +284,39 @@ def two_devices_for_one(seen: Observed) -> Found | None:
     free = bytes_text(roomy[0].free_bytes)
     values = {"n": len(names), "needed": bytes_text(needed), "device": roomy[0].name, "free": free}
     return Found(tuple(lines[:MOST_LINES]), values)
+
+
+LONG_PROMPT, LONG_WAIT = 200, 30
+SLOW_PROMPT, SLOW_ANSWER, FEW_TOKENS = 30, 3, 16
+"""Tokens, seconds, tokens per second"""
+
+
+def slow_requests(seen: Observed) -> Found | None:
+    """Finished requests at rates that most people call slow, in a log that does not say where the model lies."""
+    prompt, answer = seen.rates
+    line = seen.first("eval time") or seen.first("CtxLimit:") or seen.first("ContextLimit: ")
+    if line is None or seen.buffers or seen.offloaded:
+        return None
+    said = []
+    if prompt and prompt.n_tokens >= LONG_PROMPT and prompt.seconds >= max(LONG_WAIT, prompt.n_tokens / SLOW_PROMPT):
+        said.append(f"reading {prompt.n_tokens:,} tokens of the prompt took {prompt.seconds:.0f} s ({prompt.text})")
+    if answer and answer.n_tokens >= FEW_TOKENS and answer.seconds >= answer.n_tokens / SLOW_ANSWER:
+        said.append(f"writing {answer.n_tokens:,} tokens took {answer.seconds:.0f} s ({answer.text})")
+    return Found((line,), {"what": ", and ".join(said)}) if said else None
+
+
+PROCESSOR = re.compile(r" (\d{1,3})%(?:/\d{1,3}% CPU/GPU| CPU)\b")
+"""The column of `ollama ps`: ollama v0.12.3 cmd/cmd.go:680"""
+
+
+def ollama_ps_in_ram(seen: Observed) -> Found | None:
+    """The last row of `ollama ps` that says how much of a model lies in RAM."""
+    for needle in ("% CPU/GPU", " 100% CPU "):
+        line = seen.log.last(needle)
+        match = line and PROCESSOR.search(line.text)
+        if line and match:
+            return Found((line,), {"share": int(match[1])})
+    return None
 
 
 def windows_folder(seen: Observed) -> Found | None:
@@ -267,15 +344,20 @@ CONDITIONS = (
     no_gpu_seen,
     no_gpu_offered,
     no_layer_asked,
+    no_layer_offloaded,
     layers_on_cpu,
+    few_layers_asked,
     part_of_shared_memory,
     weights_in_ram,
     tensors_in_ram,
     parallel_cache,
     experts_on_cpu,
     more_than_free,
+    one_thread,
     more_threads_than_processors,
     two_devices_for_one,
+    slow_requests,
+    ollama_ps_in_ram,
     windows_folder,
     throttled,
 )

@@ -9,6 +9,7 @@ from itertools import islice
 from inferlab.log_reader.conditions.found import MOST_LINES, MOST_READ, Found
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.text import Line
+from inferlab.units import GIB
 
 TOO_LONG = (
     (
@@ -99,12 +100,20 @@ def request_beyond_training(seen: Observed) -> Found | None:
 
 
 def prompt_truncated(seen: Observed) -> Found | None:
-    """Ollama's warning; what it kept is the limit where the line does not say it."""
-    line = seen.log.last("truncating input prompt")
-    pattern = r"limit=(\d{1,12}) prompt=(\d{1,12})(?: .{0,40}?new=(\d{1,12}))?"
-    if not line or not (match := re.search(pattern, line.text)):
+    """Ollama's warnings with the last limit, of which the one about the longest prompt is told."""
+    lines = list(islice(seen.log.lines_with("truncating input prompt"), MOST_READ))
+    cut = [(int(match[2]), match, line) for line in lines if (match := TRUNCATED.search(line.text))]
+    if not cut:
         return None
-    return Found((line,), {"prompt": f"{int(match[2]):,}", "kept": f"{int(match[3] or match[1]):,}"})
+    cut = [one for one in cut if one[1][1] == cut[-1][1][1]]
+    prompt, match, line = max(cut, key=lambda one: one[0])
+    prompts, of = ("the prompt", "") if len(cut) == 1 else (f"{len(cut)} prompts", " of the longest")
+    kept = f"{int(match[3] or match[1]):,}"
+    return Found((line,), {"prompts": prompts, "prompt": f"{prompt:,}", "of": of, "kept": kept})
+
+
+TRUNCATED = re.compile(r"limit=(\d{1,12}) prompt=(\d{1,12})(?: .{0,40}?new=(\d{1,12}))?")
+"""What it kept is the limit where the line does not say it."""
 
 
 CAPPED = (
@@ -135,12 +144,26 @@ def context_capped(seen: Observed) -> Found | None:
 def _asked(seen: Observed, n_ctx: int) -> str:
     line = seen.log.last('msg="vram-based default context"')
     if line and re.search(rf"default_num_ctx={n_ctx}\b", line.text):
-        return f"Ollama's default, by the memory of the GPU, is a context of {n_ctx:,} tokens"
+        by = "" if 'total_vram="0 B"' in line.text else ", by the memory of the GPU,"
+        return f"Ollama's default{by} is a context of {n_ctx:,} tokens"
     return f"A context of {n_ctx:,} tokens was asked for"
 
 
-CUT = ("truncated = 1", "truncated=true", "contextLengthReached")
-"""tools/server/server-context.cpp:518, server.cpp of 2024, LM Studio's reason of an end"""
+CUT = ("truncated = 1", "contextLengthReached")
+"""tools/server/server-context.cpp:518, LM Studio's reason of an end"""
+SHIFTED = ('"truncated":true', "truncated=true")
+"""The server of 2024, which marks a slot so once it has cut a prompt or dropped the oldest half of a context"""
+
+
+def context_dropped(seen: Observed) -> Found | None:
+    """Requests of a server of 2024 for which the context was too short, and which went on without a part of it."""
+    lines = [line for needle in SHIFTED for line in seen.lines(needle) if "slot released" in line.text]
+    if not lines:
+        return None
+    size = seen.context.n_ctx_slot or seen.context.n_ctx
+    requests = "A request" if len(lines) == 1 else f"{len(lines)} requests"
+    values = {"requests": requests, "size": f" of {size:,} tokens" if size else ""}
+    return Found(tuple(lines[:MOST_LINES]), values)
 
 
 def answers_cut(seen: Observed) -> Found | None:
@@ -181,6 +204,35 @@ def _limit(match: re.Match[str] | None) -> str:
     return (
         f"the {int(match[1]):,} tokens that its request allows" if match else "a limit of its request or of the context"
     )
+
+
+VERY_SLOW, HARDLY_MOVES = 2.0, 0.3
+"""Tokens per second: of a model whose size the log tells, and of any."""
+SLOWEST_RAM, SLOWEST_CARD = GIB, 5 * GIB
+"""Bytes a second, less than a small board's RAM or any GPU reads; weights read so slowly lie elsewhere, or wait."""
+FEWEST_TOKENS = 10
+
+
+def very_slow(seen: Observed) -> Found | None:
+    """Answers far slower than memory can be read, of which the log names no cause."""
+    answer = seen.rates[1]
+    if not answer or answer.n_tokens < FEWEST_TOKENS or not answer.seconds:
+        return None
+    rate, weights = answer.n_tokens / answer.seconds, _weights_read(seen)
+    on_gpu = seen.bytes_on("weights", host=False) > seen.bytes_on("weights", host=True)
+    slowest = SLOWEST_CARD if on_gpu else SLOWEST_RAM
+    if rate >= (VERY_SLOW if weights else HARDLY_MOVES) or weights * rate >= slowest:
+        return None
+    line = next(line for line in seen.log.lines_with("eval time ", seen.load.loader) if "prompt eval" not in line.text)
+    prompt = seen.rates[0]
+    beside = f", and prompts at {prompt.text}" if prompt and prompt.fastest else ""
+    return Found((line,), {"rate": answer.text, "prompt": beside})
+
+
+def _weights_read(seen: Observed) -> int:
+    """The weights that each token reads, 0 where the log does not say it, or where only some experts are read."""
+    held = sum(buffer.n_bytes for buffer in seen.buffers if buffer.kind == "weights")
+    return 0 if seen.model.n_expert else seen.model.weights_bytes or held
 
 
 FEWEST_WORDS = 3
@@ -304,8 +356,10 @@ CONDITIONS = (
     request_beyond_training,
     prompt_truncated,
     context_capped,
+    context_dropped,
     answers_cut,
     answers_limited,
+    very_slow,
     prompts_without_words,
     _template("template_roles", ROLES),
     _template("template_without_system", SYSTEM),

@@ -27,7 +27,9 @@ class Prompt:
 
 
 def prompt_read_again(seen: Observed) -> Found | None:
-    """Three or more long prompts of which next to nothing was reused; the first one never counts."""
+    """Three or more long prompts of which next to nothing was reused; the first never counts, nor do embeddings."""
+    if _only_embeddings(seen):
+        return None
     long = [prompt for prompt in _prompts(seen) if prompt.n_tokens >= LONG_PROMPT]
     again = [prompt for prompt in long[1:] if prompt.n_reused < 0.1 * prompt.n_tokens]
     if len(again) < FEWEST_REQUESTS or len(again) < (len(long) - 1) / 2:
@@ -36,6 +38,18 @@ def prompt_read_again(seen: Observed) -> Found | None:
     lines = tuple(prompt.line for prompt in again[:MOST_LINES])
     values = {"n": len(again), "least": LONG_PROMPT, "why": _why_again(len(slots), _one_at_a_time(seen))}
     return Found(lines, values)
+
+
+ENDPOINT = re.compile(r"log_server_r: (?:done )?request: POST (?:/v1)?/([\w/]{1,40}) ")
+"""tools/server/server-http.cpp:67, server.cpp:255; without `done` in 2025"""
+FOR_VECTORS = ("embedding", "embeddings", "rerank", "reranking")
+GENERATING = ("completion", "completions", "chat/completions", "responses", "messages", "infill")
+
+
+def _only_embeddings(seen: Observed) -> bool:
+    """Whether requests were for embeddings or ranks, of which nothing can be reused, and none for an answer."""
+    asked = {match[1] for line in seen.lines("request: POST ") if (match := ENDPOINT.search(line.text))}
+    return not asked.isdisjoint(FOR_VECTORS) and asked.isdisjoint(GENERATING)
 
 
 def _why_again(n_slots: int, in_turn: bool) -> str:
@@ -74,6 +88,23 @@ def _one_at_a_time(seen: Observed) -> bool:
         active += change
         most = max(most, active)
     return most == 1
+
+
+REMOVED = re.compile(r"removing oldest entry \(size = (\d{1,9}(?:\.\d{1,6})?) MiB\)")
+READ = re.compile(r"\| task {1,6}(\d{1,9}) \| {1,4}prompt eval time = .{1,40}? ms / {1,12}(\d{1,12}) tokens")
+LONG_AGAIN = 2048
+FEWEST_AGAIN = 2
+
+
+def prompts_thrown_out(seen: Observed) -> Found | None:
+    """The cache of prompts is full, and long prompts are read while older ones are thrown out."""
+    removed = [line for line in seen.lines("removing oldest entry") if REMOVED.search(line.text)]
+    after = [line for line in seen.lines("prompt eval time =") if removed and line.number > removed[0].number]
+    read = [int(match[2]) for line in after if (match := READ.search(line.text))]
+    long = [tokens for tokens in read if tokens >= LONG_AGAIN]
+    if len(removed) < FEWEST_AGAIN or len(long) < FEWEST_AGAIN:
+        return None
+    return Found(tuple(removed[:MOST_LINES]), {"removed": len(removed), "n": len(long), "tokens": f"{min(long):,}"})
 
 
 def slots_fill_cache(seen: Observed) -> Found | None:
@@ -245,9 +276,12 @@ def _risk(seen: Observed, limit: int) -> str:
 
 
 def prompt_cache_in_ram(seen: Observed, risky: bool = False) -> Found | None:
-    """The caches of earlier prompts take a GiB or more: a note, or a risk where no limit or too little RAM is told."""
+    """The caches of earlier prompts take a GiB or more: a note, or a risk where no limit or too little RAM is told.
+
+    Fewer are no risk yet: most runs end long before their limit.
+    """
     state = _cache_state(seen)
-    if state is None or (not risky and state[2] < MUCH):
+    if state is None or state[2] < MUCH:
         return None
     line, n, size, limit = state
     risk = _risk(seen, limit)
@@ -278,6 +312,7 @@ def checkpoints_in_ram(seen: Observed) -> Found | None:
 
 CONDITIONS = (
     prompt_read_again,
+    prompts_thrown_out,
     slots_fill_cache,
     draft_rejected,
     draft_without_gain,

@@ -120,7 +120,7 @@ LIBRARIES = (
     ("Library not loaded: ", r"Library not loaded: (\S{1,200})()"),  # dyld
     (
         "Failed to load shared library '",
-        r"shared library '([^']{1,300})': (.{1,200}?)\s*$",
+        r"shared library '([^']{1,300})': (.{1,500}?)\s*$",
     ),  # llama_cpp/_ctypes_extensions.py
     ("Shared library with base name '", r"Shared library with base name '([^']{1,80})' (not found)"),
     ("DLL load failed while importing ", r"DLL load failed while importing (\S{1,80}?): (.{1,200}?)\s*$"),
@@ -154,6 +154,8 @@ def _library(name: str, why: str) -> str:
         return f"The program was built for a newer system: {name} is not in this one's C or C++ library."
     if name.startswith("exit status"):
         return "Windows did not find a library (DLL) that the runner needs."
+    if "one of its dependencies" in why:
+        return f"The library {name} was not found, or another one that it needs."
     inner = re.search(r"(lib[\w.+-]{1,60}\.so[\w.]{0,20}|[\w.+-]{1,60}\.(?:dll|dylib))", why)
     if inner and inner[1] != name:
         return f"{name} needs the library {inner[1]}, which was not found."
@@ -187,8 +189,22 @@ def backend_not_loaded(seen: Observed) -> Found | None:
 
 def cpu_code_not_loaded(seen: Observed) -> Found | None:
     """None of the libraries with the CPU's kernels could be loaded: ggml-backend-reg.cpp:531, ollama#9517."""
+    if seen.first("loaded CPU backend from "):
+        return None
     lines = [line for line in islice(seen.lines(": failed to load "), MOST_READ) if "ggml-cpu-" in line.text]
-    return Found(tuple(lines[:MOST_LINES])) if lines and seen.first("loaded CPU backend from ") is None else None
+    lines = lines or _without_vectors(seen)
+    return Found(tuple(lines[:MOST_LINES])) if lines else None
+
+
+BASE_ONLY = re.compile(r'msg=system (?:CPU\.0\.LLAMAFILE=1 compiler=|info="CPU : LLAMAFILE = 1 \| cgo)')
+"""ollama v0.11.7 ml/backend/ggml/ggml/src/ggml.go:104, v0.5 runner.go; a library of its own adds AVX or NEON"""
+
+
+def _without_vectors(seen: Observed) -> list[Line]:
+    """Ollama's line about the processor's code, where it names nothing but what is built into the program itself."""
+    line = seen.first("msg=system CPU.") or seen.first('msg=system info="CPU : ')
+    computes = seen.bytes_on("weights", host=True) > seen.bytes_on("weights", host=False)
+    return [line] if line and computes and BASE_ONLY.search(line.text) else []
 
 
 ENGINE = re.compile(r"backends[/\\]([\w.+-]{1,120})[/\\]")

@@ -4,7 +4,7 @@
 
 `logged` reads what the lines print, `header` makes the model's header of them, `asked` the settings; `planned` has the
 library's formulas for these, `derived` both side by side, `too_much` the term without room and what would fit.
-No number of bytes in the log becomes part of the plan.
+No bytes of a buffer become part of the plan; the file's printed size only chooses among its possible tensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings and devices of a load, from the lines that name them; never from a number of bytes."""
+"""The settings and devices of a load, from the lines that name them; never from the bytes of a buffer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from functools import cached_property
 
 from inferlab.errors import InferlabError
 from inferlab.log_reader.observed import KV_SIZE
+from inferlab.log_reader.report import LoggedDevice
 from inferlab.machine import HOST_BUFFER, Device
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
 from inferlab.model.repacking import AMX, ARM, AVX2, AVX512, NOT_REPACKED
 from inferlab.prediction.memory.cache import may_have_windows
-from inferlab.results.log_memory.logged import HOST, KV_CACHE, REPACKED, STATES, WEIGHTS, Logged, number
+from inferlab.results.log_memory.logged import (
+    HOST,
+    KV_CACHE,
+    REPACKED,
+    STATES,
+    WEIGHTS,
+    Logged,
+    number,
+    without_endpoint,
+)
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 
 LOAD_MODE = re.compile(r"\((?:load_mode = (\w{1,20})|mmap = (true|false))\)")  # llama-model.cpp:1539
@@ -27,6 +37,7 @@ OUTPUT_IN_RAM = (r"^output(_norm)?\.=CPU",)
 LAYER_PLACE = re.compile(r"load_tensors: layer {1,4}(\d{1,5}) assigned to device (\S{1,60}),")  # llama-model.cpp:1599
 NEEDED = ("n_ctx", "n_batch", "n_ubatch", "n_seq_max")
 BACKENDS = ("CUDA", "ROCm", "RPC", "Vulkan", "Metal", "MTL", "SYCL", "OpenCL", "CANN", "MUSA")
+SHARE_RAM = ("Metal", "MTL")
 SWA_FULL, SWA_CACHE = "using full-size SWA cache", "creating     SWA KV cache"
 """src/llama-kv-cache-iswa.cpp:77, 100"""
 BEFORE_WINDOWS = ("llama_kv_cache_init: ", " init: kv_size = ")
@@ -46,6 +57,7 @@ class Asked:
     layers        the device of each block and of the output by its name in the log; None where it follows from settings
     assumed       what the log does not say, in sentences
     moves         whether single tensors were moved
+    sets_slot     whether the context that one sets is that of one slot, and not of all, as in Ollama
     """
 
     settings: Settings
@@ -57,6 +69,7 @@ class Asked:
     layers: tuple[str, ...] | None
     assumed: tuple[str, ...] = ()
     moves: bool = False
+    sets_slot: bool = False
 
     @property
     def without_overrides(self) -> Asked:
@@ -72,16 +85,21 @@ class Asked:
 def asked(logged: Logged, model: Model) -> Asked | str:
     """What a load asked for, or which setting is missing, as a sentence."""
     values = {name: number(logged.context.get(name)) for name in NEEDED}
-    missing = [name for name, value in values.items() if not value]
+    missing = [name for name, value in values.items() if not value] or _cut_out(logged)
     if missing:
         return f"The log does not say {', '.join(f'`{name}`' for name in missing)}, without which no plan can be made."
     devices = _devices(logged)
+    if logged.is_split_by_rows:
+        return "In split mode `row` each tensor is divided among the devices, and no plan was ever compared with that."
     if devices and not logged.seen.offloaded:
         return "The log does not say how many layers were offloaded, so what lies on which device cannot be planned."
     windows = _swa_full(logged) if may_have_windows(model) else True
     if windows is None:
         return "The log does not say whether layers with a window keep the whole context, so no plan can be made."
     types, assumed = _types(logged)
+    processor = _processor(logged)
+    if processor is None:
+        assumed = (*assumed, "The log does not name the processor, so the weights in RAM were not compared.")
     in_ram = int(bool(devices) and _output_in_ram(logged))
     try:
         settings = Settings(
@@ -107,11 +125,19 @@ def asked(logged: Logged, model: Model) -> Asked | str:
         own,
         outputs == settings.n_seq_max,
         _cells_of(logged),
-        _processor(logged),
+        processor,
         _layers(logged, model),
         assumed,
         bool(settings.override_tensor[in_ram:]),
+        logged.seen.program.key == "ollama",
     )
+
+
+def _cut_out(logged: Logged) -> list[str]:
+    """Values that the log's build prints and the log does not have, of those that older builds do not print."""
+    has, several = logged.context, number(logged.context["n_seq_max"]) != 1
+    later = {"kv_unified": several and "n_ctx_seq" in has, "n_outputs_max": logged.is_of_the_pinned_build}
+    return [name for name, is_printed in later.items() if is_printed and name not in has]
 
 
 def _cells_of(logged: Logged) -> int:
@@ -121,13 +147,19 @@ def _cells_of(logged: Logged) -> int:
 
 
 def _devices(logged: Logged) -> tuple[Device, ...]:
-    """The devices that the log names, in llama.cpp's order; without those lines those that have buffers."""
-    named = {device.name.split("[")[0]: device for device in logged.seen.devices if device.used}
+    """The devices that the log names, in llama.cpp's order; without those lines those that have buffers.
+
+    What is free is left out of a GPU that shares RAM, which may hold more than it calls free.
+    """
+    named = {without_endpoint(device.name): device for device in logged.seen.devices if device.used}
     names = list(named) or [name for name in logged.buffers if name != HOST and WEIGHTS in logged.buffers[name]]
-    return tuple(
-        Device(name, name, "gpu", None, named[name].free_bytes if name in named else None, _backend(name))
-        for name in names
-    )
+    return tuple(Device(name, name, "gpu", None, _free_bytes(named.get(name)), _backend(name)) for name in names)
+
+
+def _free_bytes(device: LoggedDevice | None) -> int | None:
+    if device is None or device.shares_ram or device.name.startswith(SHARE_RAM):
+        return None
+    return device.free_bytes
 
 
 def _backend(name: str) -> str | None:
@@ -220,6 +252,6 @@ def _layers(logged: Logged, model: Model) -> tuple[str, ...] | None:
     places: dict[int, str] = {}
     for line in logged.lines("assigned to device"):
         if match := LAYER_PLACE.search(line.text):
-            places[int(match[1])] = HOST if match[2] == HOST_BUFFER else match[2].split("[")[0]
+            places[int(match[1])] = HOST if match[2] == HOST_BUFFER else without_endpoint(match[2])
     whole = set(places) == set(range(model.n_layer + 1))
     return tuple(places[i] for i in range(model.n_layer + 1)) if whole else None

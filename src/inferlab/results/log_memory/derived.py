@@ -17,6 +17,7 @@ from inferlab.results.log_memory.logged import (
     HOST,
     KV_CACHE,
     NAMES,
+    PINNED,
     REPACKED,
     STATES,
     WEIGHTS,
@@ -32,9 +33,9 @@ from inferlab.units import MIB
 PRINTED = 0.0051 * MIB
 """llama.cpp prints a buffer to 0.01 MiB."""
 AGREES, IN_RANGE, DIFFERS, NOT_LOGGED = "agrees", "in range", "differs", "not in the log"
-PINNED = "0c1e57098"
-OTHER_BUILD = f"This build differs from the version that the plan follows ({PINNED})."
-NO_BUILD = f"The log does not name its build; the plan follows {PINNED}."
+OR_SETTINGS = "or the load has settings that the log does not print."
+OTHER_BUILD = f"This build differs from the version that the plan follows ({PINNED}), which may be why; {OR_SETTINGS}"
+NO_BUILD = f"The log does not name its build, so it may be another one than the plan's ({PINNED}); {OR_SETTINGS}"
 FILE_ORDER = (
     "The buffer of mapped weights is the part of the file from the first to the last tensor in RAM, and the order of "
     "this file's tensors is not in the log."
@@ -192,11 +193,27 @@ def _rows(logged: Logged, planned: Planned) -> Iterator[Row]:
         for kind in NAMES:
             if term := terms.get((device, kind)):
                 found.append(_in_range(_row(logged, (device, kind), term, held.get((device, kind))), logged, planned))
+    found = [*_with_moved(found, logged)]
     elsewhere = any(row.kind == WEIGHTS and row.device != HOST and row.state == DIFFERS for row in found)
     for row in found:
         beside = row.device == HOST and BESIDE & logged.compute_names
         if row.kind != COMPUTE or not (elsewhere or beside):
             yield row
+
+
+def _with_moved(rows: list[Row], logged: Logged) -> Iterator[Row]:
+    """The rows, with the reason where tensors were moved: a device has less than its layers, and RAM has more."""
+    weights = [row for row in rows if row.kind in (WEIGHTS, REPACKED)]
+    less = any(row.state == DIFFERS and row.device != HOST and _more(row) < 0 for row in weights)
+    more, slack = sum(_more(row) for row in weights if row.device == HOST), PRINTED * len(weights)
+    moved = less and (more > slack or (HOST in logged.mapped and more >= -slack))
+    for row in rows:
+        yield replace(row, reason=MOVED) if moved and row in weights and row.state == DIFFERS else row
+
+
+def _more(row: Row) -> int:
+    """Bytes that the log has beyond the plan."""
+    return (row.log_bytes or 0) - row.least_bytes
 
 
 def _in_range(row: Row, logged: Logged, planned: Planned) -> Row:
@@ -239,7 +256,7 @@ def _held(logged: Logged, planned: Planned) -> dict[tuple[str, str], Printed]:
             summed = planned.places is None and kind in (KV_CACHE, STATES) and planned.asked.settings.offload_kqv
             where = EVERY_DEVICE if summed else device, kind
             found[where] = found[where] + printed if where in found else printed
-    if (failed := logged.failure) and failed.n_bytes:
+    if failed := logged.failure:
         where = failed.device, failed.kind
         found[where] = found.get(where, Printed(0, 0)) + Printed(failed.n_bytes)
     return found
@@ -253,14 +270,11 @@ def _row(logged: Logged, where: tuple[str, str], term: Term, printed: Printed | 
     slack = PRINTED * printed.n_numbers
     if term.least - slack <= printed.n_bytes <= term.most + slack:
         return replace(row, state=AGREES if term.is_exact else IN_RANGE)
-    less = printed.n_bytes < term.least
-    moved = kind in (WEIGHTS, REPACKED) and less == (device != HOST)
-    return replace(row, state=DIFFERS, reason=MOVED if moved else _other_reason(logged))
+    return replace(row, state=DIFFERS, reason=_other_reason(logged))
 
 
 def _other_reason(logged: Logged) -> str:
     """Why a term differs whose tensors were not moved, as far as it is known."""
-    build = logged.seen.program.build
-    if build is None:
+    if logged.seen.program.build is None:
         return NO_BUILD
-    return UNKNOWN if PINNED[:7] in build else OTHER_BUILD
+    return UNKNOWN if logged.is_of_the_pinned_build else OTHER_BUILD

@@ -46,8 +46,11 @@ KEYS_IF_ANY = {
     "ssm_n_group": "ssm.group_count",
 }
 """Those of which 0 means that the model has no such thing."""
+DIMENSIONS = KEYS | KEYS_IF_ANY
 NEEDED = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_embd_head_k", "n_embd_head_v", "n_vocab")
 MOST_LAYERS = 512  # LLAMA_MAX_LAYERS, llama-hparams.h:11
+MOST = 2**31 - 1
+"""What llama.cpp's own types of a dimension hold."""
 PER_LAYER = ("attention.head_count_kv", "attention.head_count", "attention.key_length", "attention.value_length")
 FILE_TYPE_NAMES = {"Small": "S", "Medium": "M", "Large": "L"}
 SPECIAL_TYPES = {"all F32": "F32", "MXFP4 MoE": "MXFP4_MOE", "IQ3_S mix": "IQ3_M", "Q2_K - Medium": "Q2_K"}
@@ -63,10 +66,19 @@ def header_of(logged: Logged) -> Model | str:
     model = Model(Path(logged.seen.model.name or name), 0, VERSIONS[-1], entries, ())
     if not 0 < (model.number("block_count") or 0) <= MOST_LAYERS or not model.number("embedding_length"):
         return "The log does not have the header's `n_layer` and `n_embd`, or they are no model's."
-    missing = [said for said in NEEDED if _is_missing(model, said, bool(logged.metadata))]
+    if any(too_large := [said for said in DIMENSIONS if _largest(model, said) > MOST]):
+        return f"The log has numbers that are no model's: {', '.join(f'`{said}`' for said in too_large)}."
+    missing = [said for said in NEEDED if _is_missing(model, said, logged.has_all_metadata)]
     if missing:
         return f"The log does not have the header's {', '.join(f'`{said}`' for said in missing)}."
     return _unsupported(model, logged) or model
+
+
+def _largest(model: Model, said: str) -> int:
+    """A dimension, or the largest one of its layers."""
+    value = model.metadata.get(f"{model.architecture}.{DIMENSIONS[said]}", 0)
+    values = value if isinstance(value, tuple) else (value,)
+    return max((one for one in values if isinstance(one, int)), default=0)
 
 
 def _entries(logged: Logged, name: str) -> dict[str, Any]:
@@ -107,13 +119,13 @@ def _drop_standard_pattern(name: str, entries: dict[str, Any]) -> None:
         del entries[key]
 
 
-def _is_missing(model: Model, said: str, has_metadata: bool) -> bool:
+def _is_missing(model: Model, said: str, has_all_metadata: bool) -> bool:
     """Whether a dimension is told neither by `print_info` nor, by llama.cpp's rule for a missing key, by the file."""
     key = f"{model.architecture}.{KEYS[said]}"
     if key in model.metadata:
         return False
     found = {"n_head_kv": model.n_head_kv, "n_embd_head_k": model.head_dim_k, "n_embd_head_v": model.head_dim_v}
-    return found.get(said) is None or not has_metadata
+    return found.get(said) is None or not has_all_metadata
 
 
 def _unsupported(model: Model, logged: Logged) -> str | None:
@@ -121,10 +133,10 @@ def _unsupported(model: Model, logged: Logged) -> str | None:
     kind = architecture(model.architecture)
     if not kind.is_known:
         return f"The library has no closed form for the architecture `{model.architecture}` yet."
-    if not logged.metadata and (kind.window_every or kind.state == BUT_EVERY_NTH):
+    if not logged.has_all_metadata and (kind.window_every or kind.state == BUT_EVERY_NTH):
         return (
-            f"The log does not have the file's metadata (`llama_model_loader: - kv`), and in `{model.architecture}` "
-            "these may say which layers attend to what."
+            "The log does not have all of the file's metadata (`llama_model_loader: - kv`), and in "
+            f"`{model.architecture}` these may say which layers attend to what."
         )
     narrow = _printed(logged, "n_embd_head_k_swa")
     if narrow and narrow != model.head_dim_k:
@@ -146,7 +158,7 @@ def _unsupported(model: Model, logged: Logged) -> str | None:
 
 
 def tensors_of(model: Model, logged: Logged) -> tuple[Tensor, ...] | str:
-    """The tensors that number, types and bytes in the log agree with; or why they are not known, as a sentence."""
+    """The tensors that number, types and the file's size in the log agree with; or why they are not known."""
     if architecture(model.architecture).layout is None:
         return f"Weights were not derived: the library has no layout of `{model.architecture}`."
     mix = _mix(model, logged)
@@ -163,7 +175,7 @@ def tensors_of(model: Model, logged: Logged) -> tuple[Tensor, ...] | str:
             return found
     return (
         f"Weights were not derived: this file's tensors are not those of `{model.architecture}` in {mix}, such as a "
-        "mix of its publisher's own."
+        "mix of its publisher's own, or the log lacks a line of the header."
     )
 
 

@@ -23,6 +23,10 @@ NAMES = {
     COMPUTE: "compute buffer",
     OUTPUT: "output buffer",
 }
+PINNED = "0c1e57098"
+"""The build that the library's formulas follow."""
+SPLIT = "_Split"
+"""Ends the name of a buffer of split mode `row`: ggml-cuda.cu, get_name of the split buffer type."""
 CUT = "cut"
 """In place of an array of which the log has only the beginning: llama-model-loader.cpp:810."""
 HOST, MAPPED = "host", "_Mapped"
@@ -34,7 +38,7 @@ ENTRY = re.compile(
 )
 """src/llama-model-loader.cpp:816"""
 TYPE = re.compile(r"- type {1,4}(\w{1,10}): {1,6}(\d{1,6}) tensors")  # llama-model-loader.cpp:825
-LOADED = re.compile(r"key-value pairs and (\d{1,6}) tensors from ")  # llama-model-loader.cpp:722
+LOADED = re.compile(r"with (\d{1,6}) key-value pairs and (\d{1,6}) tensors from ")  # llama-model-loader.cpp:722
 CONTEXT_WORDS = ("llama_context: ", "llama_new_context_with_model: ", "llama_init_from_model: ")
 CONTEXT = re.compile(
     r"(?:llama_context|llama_new_context_with_model|llama_init_from_model): (\w{1,30}) {0,30}= {0,8}(\S.{0,60})"
@@ -54,8 +58,10 @@ OLD_WEIGHTS = "llm_load_tensors"
 REARRANGED = ("AMX", "CPU_REPACK", "CPU_AARCH64")
 OF_THE_CONTEXT = ("sched_reserve", "llama_")
 """Begins the name of a function that logs compute buffers of the model; others belong to a model of images or sound."""
+OTHER_MODELS = ("clip_model_loader: ", "CLIP using ", "mmproj", "loading lora adapter from ")
+"""Of images or sound (tools/mtmd/clip.cpp), or an adapter (src/llama-adapter.cpp)"""
 ALLOCATED = (
-    re.compile(r"failed to allocate (\S{1,80}) buffer of size (\d{1,15})"),  # ggml-alloc.c:941, 1134
+    re.compile(r"failed to allocate (\S{1,80}) buffer of size (\d{1,15})(?![\d.])"),  # ggml-alloc.c:941, 1134
     re.compile(r"allocating (\d{1,9}(?:\.\d{1,4})?) MiB on device (\d{1,3}): cudaMalloc failed"),  # ggml-cuda.cu:888
 )
 FAILURES = {
@@ -63,9 +69,8 @@ FAILURES = {
     "failed to allocate buffer for rs cache": STATES,  # llama-memory-recurrent.cpp:121
     "failed to allocate compute pp buffers": COMPUTE,  # llama-context.cpp
     "failed to allocate compute tg buffers": COMPUTE,
-    "graph_reserve: failed to allocate compute buffers": COMPUTE,
-    "unable to allocate ": WEIGHTS,  # llama-model.cpp:1886
 }
+"""Errors that end a load; without room for its weights one ends before the settings that a plan needs are printed."""
 
 Value = int | float | bool | str | tuple[int, ...]
 
@@ -83,11 +88,11 @@ class Printed:
 
 @dataclass(frozen=True)
 class Failure:
-    """The allocation by which a load failed: its kind, its device, and the bytes asked for, None where not told."""
+    """The allocation by which a load failed: its kind, its device, and the bytes asked for."""
 
     kind: str
     device: str
-    n_bytes: int | None
+    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -123,12 +128,21 @@ class Logged:
     def metadata(self) -> dict[str, Value]:
         """The entries of the file's metadata; an array of which only the beginning is there is CUT."""
         entries: dict[str, Value] = {}
-        for line in self.lines("llama_model_loader: - kv "):
-            if match := ENTRY.search(line.text):
-                entries.setdefault(match[1], _value(match[2], match[3], match[5]))
-                if match[1] == "tokenizer.ggml.tokens" and match[4]:
-                    entries.setdefault("n_vocab", int(match[4]))
+        for match in self._entries:
+            entries.setdefault(match[1], _value(match[2], match[3], match[5]))
+            if match[1] == "tokenizer.ggml.tokens" and match[4]:
+                entries.setdefault("n_vocab", int(match[4]))
         return entries
+
+    @property
+    def has_all_metadata(self) -> bool:
+        """Whether the log has every entry, so that a key without one is not in the file."""
+        return self._counts is not None and len({match[1] for match in self._entries}) == self._counts[0]
+
+    @cached_property
+    def _entries(self) -> tuple[re.Match[str], ...]:
+        lines = self.lines("llama_model_loader: - kv ")
+        return tuple(match for line in lines if (match := ENTRY.search(line.text)))
 
     @cached_property
     def types(self) -> dict[str, int]:
@@ -136,11 +150,16 @@ class Logged:
         found = (TYPE.search(line.text) for line in self.lines("llama_model_loader: - type "))
         return {match[1].upper(): int(match[2]) for match in found if match}
 
-    @cached_property
+    @property
     def n_tensors(self) -> int | None:
+        return self._counts[1] if self._counts else None
+
+    @cached_property
+    def _counts(self) -> tuple[int, int] | None:
+        """How many entries of metadata and how many tensors the file has."""
         line = next(self.lines("key-value pairs and "), None)
         match = line and LOADED.search(line.text)
-        return int(match[1]) if match else None
+        return (int(match[1]), int(match[2])) if match else None
 
     @cached_property
     def _first_context(self) -> tuple[int, int]:
@@ -154,8 +173,8 @@ class Logged:
         """Device by its short name -> kind -> bytes; host memory of every name is HOST, in which some is REPACKED."""
         found: dict[str, dict[str, Printed]] = {}
         for match in self._buffer_lines:
-            kind = KINDS.get(match[3] or ("model" if match[1] == OLD_WEIGHTS else ""))
-            if not kind or (kind == COMPUTE and not match[1].startswith(OF_THE_CONTEXT)):
+            kind = _kind_of(match)
+            if kind is None:
                 continue
             name = short_name(match[2])
             device, kind = place_of(name), REPACKED if kind == WEIGHTS and name in REARRANGED else kind
@@ -175,7 +194,23 @@ class Logged:
     @cached_property
     def buffer_names(self) -> frozenset[str]:
         """The names of all buffers, such as CPU_Mapped."""
-        return frozenset(match[2].split("[")[0] for match in self._buffer_lines)
+        return frozenset(without_endpoint(match[2]) for match in self._buffer_lines)
+
+    @property
+    def is_of_the_pinned_build(self) -> bool:
+        return PINNED[:7] in (self.seen.program.build or "")
+
+    @property
+    def is_split_by_rows(self) -> bool:
+        return any(name.endswith(SPLIT) for name in self.buffer_names)
+
+    @cached_property
+    def has_other_models(self) -> bool:
+        """Whether more than the model and its first context takes memory, or will."""
+        log, load = self.seen.log, self.seen.load
+        printed = sum(1 for _ in log.lines_with("buffer size", load.loader))
+        own = sum(_kind_of(match) is not None for match in self._buffer_lines)
+        return load.has_draft or printed > own or any(log.has(words, load.start) for words in OTHER_MODELS)
 
     @cached_property
     def mapped(self) -> frozenset[str]:
@@ -188,33 +223,46 @@ class Logged:
     @cached_property
     def compute_names(self) -> frozenset[str]:
         """The names of the compute buffers, such as CUDA_Host."""
-        return frozenset(match[2].split("[")[0] for match in self._buffer_lines if match[3] == "compute")
+        return frozenset(without_endpoint(match[2]) for match in self._buffer_lines if match[3] == "compute")
 
     @cached_property
     def failure(self) -> Failure | None:
-        """The allocation by which the load failed."""
+        """The allocation by which the load failed; none where the first context has its last buffers."""
+        if any(COMPUTE in kinds for kinds in self.buffers.values()):
+            return None
+        start, end = self._first_context
         for words, kind in FAILURES.items():
-            if next(self.lines(words), None):
-                device, n_bytes = self._asked_for()
-                return Failure(kind, device, n_bytes) if device else None
+            at = next(_places(self.seen.log.text, words, start, end), None)
+            if at is not None:
+                return self._asked_for(kind, start, at)
         return None
 
-    def _asked_for(self) -> tuple[str | None, int | None]:
-        line = self.seen.log.last(" buffer of size ", self.seen.load.start)
+    def _asked_for(self, kind: str, start: int, end: int) -> Failure | None:
+        """The last allocation that failed between two places of the text."""
+        line = self.seen.log.last(" buffer of size ", start, end)
         if line and (match := ALLOCATED[0].search(line.text)):
-            return place_of(short_name(match[1])), int(match[2])
-        line = self.seen.log.last("cudaMalloc failed", self.seen.load.start)
+            return Failure(kind, place_of(short_name(match[1])), int(match[2]))
+        line = self.seen.log.last("cudaMalloc failed", start, end)
         if line and (match := ALLOCATED[1].search(line.text)):
-            return f"CUDA{match[2]}", round(float(match[1]) * MIB)
-        line = next(self.lines("unable to allocate "), None)
-        match = re.search(r"unable to allocate (\S{1,80}) buffer", line.text) if line else None
-        return (place_of(short_name(match[1])), None) if match else (None, None)
+            return Failure(kind, f"CUDA{match[2]}", round(float(match[1]) * MIB))
+        return None
+
+
+def _kind_of(match: re.Match[str]) -> str | None:
+    """The kind of a buffer of the model or its context; None of another one."""
+    kind = KINDS.get(match[3] or ("model" if match[1] == OLD_WEIGHTS else ""))
+    return None if kind == COMPUTE and not match[1].startswith(OF_THE_CONTEXT) else kind
 
 
 def short_name(buffer: str) -> str:
     """The name of a buffer's device: without the endpoint of an RPC device, and Metal's for a mapped file."""
-    name = buffer.split("[")[0]
+    name = without_endpoint(buffer)
     return name if name.startswith(HOST_BUFFER) else name.removesuffix(MAPPED).removesuffix("_Private")
+
+
+def without_endpoint(name: str) -> str:
+    """`RPC0` of `RPC0[192.0.2.1:50052]`; in older builds the endpoint alone tells RPC devices apart."""
+    return re.sub(r"(?<=\d)\[.*", "", name)
 
 
 def place_of(name: str) -> str:

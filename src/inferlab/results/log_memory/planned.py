@@ -151,9 +151,9 @@ class Planned:
             return {}
         held = self.plan.host_weights
         found = {}
-        on_host = held.get(self.request.processor or NOT_REPACKED) or next(iter(held.values()))
-        found[HOST, WEIGHTS] = on_host.in_place_bytes
-        if on_host.repacked_bytes:
+        if self.request.processor:
+            on_host = held.get(self.request.processor) or next(iter(held.values()))
+            found[HOST, WEIGHTS] = on_host.in_place_bytes
             found[HOST, REPACKED] = on_host.repacked_bytes
         for name, short in self.asked.places.items():
             if name != HOST:

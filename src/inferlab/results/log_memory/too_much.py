@@ -1,7 +1,7 @@
 """The term for which a device had no room, and the smallest changes of one setting with which all would fit.
 
-A change counts only where every term of the device is known after it. Bytes that the log prints stay for a term that
-the change cannot make larger.
+A change counts only where every term of the device is known after it, and no other device, model or context takes part
+in the load. Bytes that the log prints stay for a term that the change cannot make larger.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from inferlab.errors import InferlabError
 from inferlab.log_reader.rules import name_in
 from inferlab.model.ggml_types import CELL_STEP
 from inferlab.prediction.search import largest_fitting
+from inferlab.results.log_memory.asked import Asked
 from inferlab.results.log_memory.logged import COMPUTE, KV_CACHE, NAMES, STATES, WEIGHTS, Logged, mib
 from inferlab.results.log_memory.planned import Planned, Term
 from inferlab.settings import UNQUANTIZED, Settings
@@ -25,9 +26,6 @@ LESSENS = {"n_ubatch": COMPUTE, "n_seq_max": KV_CACHE, "type_k": KV_CACHE, "n_gp
 """The term that a change of each setting is for."""
 MAY_GROW = ("type_k", "n_gpu_layers")
 """Settings with which the compute buffer may grow, so that the log's number says nothing about it."""
-
-SHARE_RAM = ("Metal", "MTL")
-"""Backends that may hold more than they call free."""
 
 Terms = Mapping[tuple[str, str], Term]
 Fits = Callable[[Settings], bool]
@@ -90,9 +88,11 @@ class TooMuch:
     def sentences(self) -> tuple[str, ...]:
         """What is too large by how much, and what would fit."""
         was = "were" if verb(self.kind) == "are" else "was"
-        said = (
-            f"The {NAMES[self.kind]} of {mib(self.n_bytes)} MiB {was} {self.missing_bytes / MIB:,.0f} MiB too much for "
-            f"{self.device}, which had {self.free_bytes / MIB:,.0f} MiB free"
+        missing, free = (f"{n_bytes / MIB:,.0f} MiB" for n_bytes in (self.missing_bytes, self.free_bytes))
+        said = f"The {NAMES[self.kind]} of {mib(self.n_bytes)} MiB {was} {missing} " + (
+            f"too much for {self.device}, which had {free} free"
+            if self.failed
+            else f"more than was free on {self.device}, which had {free}"
         )
         first = self.changes[0] if self.changes else None
         if first is None or first.kind != self.kind or first.left_bytes is not None:
@@ -112,20 +112,20 @@ def too_much(logged: Logged, planned: Planned, states: Mapping[tuple[str, str], 
     states  whether each term that log and plan both have agrees
     """
     for device in planned.asked.devices:
-        shares_ram = device.backend in SHARE_RAM
-        found = not shares_ram and device.free_bytes and _on_device(logged, planned, device.name, device.free_bytes)
+        found = device.free_bytes and _on_device(logged, device.name, device.free_bytes)
         if found:
             trusted = not any(state == "differs" for (name, _), state in states.items() if name == device.name)
-            changes = Changes(logged, planned, found).found() if trusted and planned.places else ()
+            whole = len(planned.asked.devices) == 1 and not logged.has_other_models
+            changes = Changes(logged, planned, found).found() if trusted and whole else ()
             return replace(found, changes=tuple(changes))
     return None
 
 
-def _on_device(logged: Logged, planned: Planned, name: str, free_bytes: int) -> TooMuch | None:
+def _on_device(logged: Logged, name: str, free_bytes: int) -> TooMuch | None:
     """The term with which the sum of a device passes what was free on it."""
     total, failure = 0, logged.failure
     for kind in ORDER:
-        n_bytes = _known_bytes(logged, planned, name, kind)
+        n_bytes = _known_bytes(logged, name, kind)
         failed = failure is not None and (failure.device, failure.kind) == (name, kind)
         total += n_bytes or 0
         if n_bytes and total >= free_bytes + MIB and (failed or failure is None):
@@ -135,15 +135,12 @@ def _on_device(logged: Logged, planned: Planned, name: str, free_bytes: int) -> 
     return None
 
 
-def _known_bytes(logged: Logged, planned: Planned, name: str, kind: str) -> int | None:
-    """Bytes that a device has of a kind: as the log prints or asks for them, else as an exact plan has them."""
+def _known_bytes(logged: Logged, name: str, kind: str) -> int | None:
+    """Bytes that a device has of a kind, as the log prints or asks for them."""
     printed, failure = logged.buffers.get(name, {}).get(kind), logged.failure
     if failure is None or (failure.device, failure.kind) != (name, kind):
         return printed.n_bytes if printed else None
-    if failure.n_bytes:
-        return failure.n_bytes + (printed.n_bytes if printed else 0)
-    term = planned.terms.get((name, kind))
-    return term.least if term and term.is_exact else None
+    return failure.n_bytes + (printed.n_bytes if printed else 0)
 
 
 # --- what would fit ------------------------------------------------------------------------------------------
@@ -158,25 +155,27 @@ class Changes:
     lacking: TooMuch
 
     def found(self) -> list[Change]:
-        """With which everything fits; without any, with which the cache fits that did not."""
+        """With which everything fits; without any, with which the cache fits at which a load failed."""
         whole = [*self._with(SEARCHES, ORDER)]
-        if whole or self.lacking.kind not in (KV_CACHE, STATES):
+        if whole or not self.lacking.failed or self.lacking.kind not in (KV_CACHE, STATES):
             return whole
         return [*self._with(("n_seq_max", "type_k"), ORDER[:3])]
 
     def _with(self, settings: Iterable[str], kinds: tuple[str, ...]) -> Iterator[Change]:
         for setting in settings:
-            name = name_in(setting, self.logged.seen.program.key)
-            if not name:
+            if not name_in(setting, self.logged.seen.program.key):
                 continue
             after = SEARCHES[setting](self.planned, self._fitting(setting, kinds))
             if after is not None:
-                yield self._change(setting, after, name, kinds)
+                yield self._change(setting, after, kinds)
 
     def _fitting(self, setting: str, kinds: tuple[str, ...]) -> Fits:
         def fits(settings: Settings) -> bool:
             total = self._needed(setting, settings, kinds)
-            return total is not None and total <= self.lacking.free_bytes
+            if total is None or COMPUTE in kinds:
+                return total is not None and total <= self.lacking.free_bytes
+            compute = self.planned.but(settings).terms.get((self.lacking.device, COMPUTE), Term(0, 0))
+            return total + compute.least <= self.lacking.free_bytes
 
         return fits
 
@@ -192,7 +191,7 @@ class Changes:
 
     def _after(self, terms: Terms, kind: str, setting: str) -> int | None:
         device = self.lacking.device
-        term, before = terms.get((device, kind)), _known_bytes(self.logged, self.planned, device, kind)
+        term, before = terms.get((device, kind)), _known_bytes(self.logged, device, kind)
         if kind in (KV_CACHE, STATES):
             return term.most if term else 0
         if kind == WEIGHTS and setting != "n_gpu_layers":
@@ -202,23 +201,28 @@ class Changes:
             at_most.append(before)
         return min(at_most, default=None)
 
-    def _change(self, setting: str, after: Settings, name: str, kinds: tuple[str, ...]) -> Change:
+    def _change(self, setting: str, after: Settings, kinds: tuple[str, ...]) -> Change:
         kind, value, device = LESSENS[setting], getattr(after, setting), self.lacking.device
-        before = _known_bytes(self.logged, self.planned, device, kind) or 0
+        before = _known_bytes(self.logged, device, kind) or 0
         term = self.planned.but(after).terms.get((device, kind), Term(0, 0))
         left = None if COMPUTE in kinds else self.lacking.free_bytes - (self._needed(setting, after, kinds) or 0)
-        text = _words(setting, value, name, self.logged.seen.program.key)
+        text = _words(self.planned.asked, after, self.logged.seen.program.key)
         return Change(setting, value, text, kind, before, term.most, term.is_exact, left)
 
 
-def _words(setting: str, value: int | str, name: str, program: str) -> str:
-    """A setting with its value as one writes it in a program; both types of a cache together."""
-    names = dict.fromkeys((name, name_in("type_v", program)) if setting == "type_k" else (name,))
+def _words(asked: Asked, after: Settings, program: str) -> str:
+    """The settings that change, with their values, as one writes them in a program."""
+    changed = [name for name in LESSENS | {"type_v": ""} if getattr(asked.settings, name) != getattr(after, name)]
+    values = {name_in(name, program): getattr(after, name) for name in changed}
+    if asked.sets_slot and "n_seq_max" in changed:
+        values.pop(name_in("n_ctx", program), None)
+    elif asked.sets_slot and "n_ctx" in changed:
+        values[name_in("n_ctx", program)] //= after.n_seq_max
     if program == "cli":
-        return "`" + " ".join(f"{one} {value}" for one in names) + "`"
+        return "`" + " ".join(f"{name} {value}" for name, value in values.items()) + "`"
     if program == "lmstudio":
-        return " and ".join(f"*{one}* at {value}" for one in names)
-    return ", ".join(f"`{one}={value}`" for one in names)
+        return " and ".join(f"`{name}` at {value}" for name, value in values.items())
+    return ", ".join(f"`{name}={value}`" for name, value in values.items())
 
 
 def _smaller_ubatch(planned: Planned, fits: Fits) -> Settings | None:
@@ -255,7 +259,8 @@ def _fewer_layers(planned: Planned, fits: Fits) -> Settings | None:
 
 def _shorter_context(planned: Planned, fits: Fits) -> Settings | None:
     settings = planned.asked.settings
-    step = CELL_STEP * (1 if settings.kv_unified else settings.n_seq_max)
+    shared = settings.kv_unified and not planned.asked.sets_slot
+    step = CELL_STEP * (1 if shared else settings.n_seq_max)
     most = (settings.n_ctx or 0) // step - 1
     best = largest_fitting(lambda n: fits(settings.but(n_ctx=n * step)), most) if most > 0 else 0
     return settings.but(n_ctx=best * step) if best else None
