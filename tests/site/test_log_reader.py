@@ -170,7 +170,7 @@ def test_the_example_needs_no_script(open_page):
 
 def test_each_finding_leads_to_a_section_of_the_site(built_book):
     """Every page and label that a finding names is in the built site."""
-    places = {entry["page"].partition("#")[::2] for entry in read_table("log_findings").values() if "page" in entry}
+    places = {rule.page.partition("#")[::2] for rule in rules().values() if rule.page}
     for page, label in sorted(places):
         soup = BeautifulSoup((built_book / f"{page}.html").read_text(encoding="utf-8"), "html.parser")
         assert soup.find(id=label), f"{page}#{label}"
