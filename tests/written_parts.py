@@ -3,7 +3,7 @@
 Most begin after the load, or end before it does, and have what a service manager writes before each line.
 """
 
-from written_logs import OLLAMA_START, ON_CPU, ollama
+from written_logs import HEALTHY, OLLAMA_START, ON_CPU, SERVER, ollama, runner
 
 STAMP = "Jan  2 03:04:05 host ollama[4242]: "
 """journalctl"""
@@ -78,7 +78,27 @@ POOL_FULL = (
 )
 UNMAPPED = "load_tensors: loading model tensors, this can take a while... (mmap = false)\n"
 
+NO_LAYER = ollama('msg="insufficient VRAM to load any model layers"', "DEBUG", "memory.go:351")
+STREAMED = "[2026-01-02 03:04:05][INFO] Finished streaming response\n"
+CLIENT_GONE = "[2026-01-02 03:04:05][INFO][LM STUDIO SERVER] Client disconnected. Stopping generation...\n"
+
 LOGS_OF_PARTS = {
+    # llama.cpp 74d73dc, examples/server/server.cpp, and 2023's form
+    "no cell for one token": (
+        SERVER + "srv  update_slots: failed to decode the batch: KV cache is full - try increasing it via the context "
+        "size, i = 0, n_batch = 1, ret = 1\n",
+        ["cells-used-up"],
+    ),
+    "no cell for one token, 2023": (
+        "update_slots : failed to find free space in the KV cache, retrying with smaller n_batch = 1\n"
+        "update_slots : failed to decode the batch, n_batch = 1, ret = 1\n",
+        ["cells-used-up"],
+    ),
+    # ollama v0.9.6 llm/memory.go; a plan may fail before another model is unloaded
+    "no layer fits": (OLLAMA_START + NO_LAYER, ["no-layer-fits"]),
+    "no layer fitted at first": (OLLAMA_START + NO_LAYER + runner() + HEALTHY, []),
+    "a client of LM Studio leaves": (CLIENT_GONE, ["client-left"]),
+    "a client of LM Studio leaves with its answer": (STREAMED + CLIENT_GONE, []),
     # koboldcpp#1711: what it writes of a prompt has no line end
     "progress before an error": (f"Processing Prompt [BLAS] (256 / 9000 tokens){POOL_FULL}", ["out-of-memory"]),
     "dots before an error": (f".............{POOL_FULL}", ["out-of-memory"]),

@@ -143,6 +143,7 @@ DONE: dict[str, Callable[[Observed], bool]] = {
     "weights fit": _weights_fit,
     "gpu free": lambda seen: not _gpu_taken(seen),
     "own runner": lambda seen: not seen.log.has("llama-server"),
+    "recurrent": lambda seen: any(buffer.kind == "recurrent" for buffer in seen.buffers),
     "no experts": lambda seen: seen.model.n_expert == 0,
     "flash attention": lambda seen: seen.context.flash_attn == "on",
     "flash attention refused": _refused_flash_attention,

@@ -285,10 +285,12 @@ class LogReport:
     def _placed(self) -> str:
         """What a part of a load shows of a model that is on devices; "" where it shows none of it, or some in RAM.
 
-        Beside all layers on devices, the tensors for the tokens lie in RAM; much more than these may be experts.
+        Beside all layers on devices, the tensors for the tokens lie in RAM; much more than these may be experts. A
+        larger compute buffer in RAM than on the devices says that the processor computes.
         """
-        weights = [(on_host(part.device), part.n_bytes) for part in self.buffers if part.kind == "weights"]
-        if 4 * sum(n for in_ram, n in weights if in_ram) > sum(n for in_ram, n in weights if not in_ram):
+        in_ram, on_devices = self._bytes("weights")
+        at_work, beside = self._bytes("compute")
+        if 4 * in_ram > on_devices or at_work > beside:
             return ""
         if self.layers:
             names, n = list(self.layers.by_device), sum(self.layers.by_device.values())
@@ -298,6 +300,12 @@ class LogReport:
             if held:
                 return "" if any(map(on_host, held)) else f"the {name} is on {' and '.join(held)}"
         return ""
+
+    def _bytes(self, kind: str) -> tuple[int, int]:
+        """Bytes of one kind in RAM, and on devices."""
+        parts = [part for part in self.buffers if part.kind == kind]
+        in_ram = sum(part.n_bytes for part in parts if on_host(part.device))
+        return in_ram, sum(part.n_bytes for part in parts) - in_ram
 
     def _rates(self) -> tuple[tuple[str, Rate | None], ...]:
         return ("prompt", self.prompt), ("answer", self.answer)

@@ -67,6 +67,12 @@ OF_A_GPU = (
     'msg="gpu memory" id=',
 )
 """Errors or other words of a GPU, so that there is one."""
+NAMES_A_GPU = re.compile(
+    r"NVIDIA|GeForce|\bRTX\b|Radeon|\bgfx\d{3}|Apple M\d|Intel\(R\) (?:Arc|UHD|Iris|HD)"
+    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d|\bMetal\b|library=\\?\"?(?:cuda|rocm|metal|vulkan)",
+    re.IGNORECASE,
+)
+"""Words of a GPU's name: where any stands, nobody is told that the log names none."""
 
 
 def unknown_in(seen: Observed) -> Iterator[str]:
@@ -92,7 +98,7 @@ def unknown_in(seen: Observed) -> Iterator[str]:
             yield "The log does not say whether the driver moved memory of the GPU to RAM."
         elif not any(device.free_bytes for device in seen.devices if device.used):
             yield "The log does not say how much memory of the GPU was free, nor whether the driver moved some to RAM."
-    if seen.found_a_gpu is None and not (seen.devices or _has_a_gpu(seen)):
+    if seen.buffers and seen.found_a_gpu is None and not (seen.devices or _has_a_gpu(seen)):
         yield "The log names no GPU; it does not say whether the machine has one."
     if seen.program.name in EMBEDDING:
         own = EMBEDDING[seen.program.name]
@@ -114,7 +120,9 @@ def _has_a_gpu(seen: Observed) -> bool:
     """Whether a buffer lies on a device, or in memory that its driver gave, or a line has an error of one."""
     names = {buffer.device for buffer in seen.buffers}
     held = any(not on_host(name) or (name.endswith("_Host") and name != "CPU_Host") for name in names)
-    return held or any(seen.first(word) for word in OF_A_GPU)
+    return (
+        held or any(seen.first(word) for word in OF_A_GPU) or bool(NAMES_A_GPU.search(seen.log.text, seen.load.start))
+    )
 
 
 def _ollamas_load(seen: Observed) -> bool:

@@ -97,6 +97,7 @@ def numbers() -> dict[str, int | float | str]:
         "n_aside": len(aside),
         "right_aside": _percent(trial.verdict == "right" for trial in aside),
         "right_seen": _percent(trial.verdict == "right" for trial in seen),
+        "partly_aside": sum(trial.verdict == "partly" for trial in aside),
         "wrong_aside": sum(trial.verdict == "wrong" for trial in aside),
         "right_before": _percent(trial.before == "right" for trial in aside),
         "wrong_before": sum(trial.before == "wrong" for trial in aside),

@@ -460,7 +460,7 @@ def _requests(lines: list[Line]) -> str:
 def _left(seen: Observed) -> list[Line]:
     """The lines that say so, and the status that the server wrote beside them."""
     if seen.program.key != "ollama":
-        return list(seen.lines(OF_LM_STUDIO)) if seen.program.key == "lmstudio" else []
+        return _left_lm_studio(seen) if seen.program.key == "lmstudio" else []
     said = {line.number: line for needle in CLIENT_LEFT for line in seen.log.lines_with(needle)}
     statuses = {line.number: line for line in seen.log.lines_with("[GIN] ") if re.search(r"\| 5\d\d \|", line.text)}
     for number in sorted(said):
@@ -468,6 +468,12 @@ def _left(seen: Observed) -> list[Line]:
         if near and "[GIN]" not in said[number].text:
             said[near[0]] = statuses[near[0]]
     return [said[number] for number in sorted(said)]
+
+
+def _left_lm_studio(seen: Observed) -> list[Line]:
+    """LM Studio writes the line after a complete answer, too."""
+    finished = {line.number for line in seen.lines("Finished streaming response")}
+    return [line for line in seen.lines(OF_LM_STUDIO) if not finished & {line.number - 1, line.number - 2}]
 
 
 CONDITIONS = (

@@ -122,6 +122,14 @@ def _output_in_ram(seen: Observed, on_gpu: int) -> bool:
     return bool(line and re.search(rf"offloading {on_gpu} repeating layers to GPU", line.text))
 
 
+def no_layer_fits(seen: Observed) -> Found | None:
+    """Ollama's plan of the last load; a plan may fail before another model is unloaded, and fit after it."""
+    line = seen.log.last("insufficient VRAM to load any model layers", seen.load.start)
+    if not line or seen.bytes_on("weights", host=False) or _layers_on_gpu(seen)[0]:
+        return None
+    return Found((line,))
+
+
 def _devices(seen: Observed) -> str:
     return " and ".join(device.name for device in seen.devices if device.used) or "the GPU"
 
@@ -346,6 +354,7 @@ CONDITIONS = (
     no_layer_asked,
     no_layer_offloaded,
     layers_on_cpu,
+    no_layer_fits,
     few_layers_asked,
     part_of_shared_memory,
     weights_in_ram,
