@@ -221,7 +221,7 @@ def other_kind(metadata: Mapping[str, Any]) -> str | None:
     if not isinstance(architecture, str):
         return (
             "has no general.architecture, so it is no model that llama.cpp loads. It may belong to another program, "
-            "such as stable-diffusion.cpp. Give the path of a language model."
+            "such as stable-diffusion.cpp. Give the file of a language model."
         )
     return None
 
