@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import UnreadableLog
-from inferlab.log_reader import LogFinding, LogReport, Rate, explain
-from inferlab.results.log_memory import DerivedMemory, derive_memory
+from inferlab.log_reader import LogFinding, LogReport, Rate
+from inferlab.results.log_memory import DerivedMemory, explain_and_derive
 from inferlab.units import bytes_text
 
 SEVERITY_STYLES = {"fault": "bold red", "slow": "yellow", "note": "cyan"}
@@ -35,8 +35,7 @@ def run_explain(options: argparse.Namespace) -> int:
     log = sys.stdin.read() if options.log == "-" else Path(options.log)
     if isinstance(log, Path) and not log.is_file():
         raise UnreadableLog(f"There is no file {options.log!r}. Give the file of a log, or - for the standard input.")
-    report = explain(log)
-    derived = derive_memory(log) if report.buffers else None
+    report, derived = explain_and_derive(log)
     if options.json:
         print(json.dumps(report.to_dict() | {"derived": derived.to_dict() if derived else None}, indent=1))
     else:

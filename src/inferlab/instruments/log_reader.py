@@ -11,8 +11,8 @@ from inferlab.instruments.forms import form as whole_form
 from inferlab.instruments.forms import group, text_field
 from inferlab.instruments.log_memory_view import memory_view
 from inferlab.instruments.log_view import log_view, summary
-from inferlab.log_reader import LogReport, explain
-from inferlab.results.log_memory import derive_memory
+from inferlab.log_reader import LogReport
+from inferlab.results.log_memory import explain_and_derive
 
 DEFAULTS = {"log": ""}
 LABEL = "A log of llama.cpp, llama-server, llama-cpp-python, Ollama or LM Studio, from its first line on"
@@ -30,8 +30,7 @@ def answer(question: dict[str, str], files: DroppedFiles) -> Answer:
     pasted = question.get("log", "")
     example = None if pasted else example_log()  # blanks alone are an empty file, and refused as such
     log = (example or pasted).encode("utf-8", "replace")  # bytes: a text could be a file's name
-    report = explain(log)
-    derived = derive_memory(log) if report.buffers else None
+    report, derived = explain_and_derive(log)
     memory = memory_view(derived) if derived and derived.rows else None
     view = log_view(report, example, memory, derived.sentences if derived and not derived.rows else ())
     return Answer(

@@ -17,7 +17,7 @@ from inferlab.log_reader.rules import findings_in, message_in
 from inferlab.log_reader.text import Line, read
 from inferlab.log_reader.unknown import unknown_in
 
-__all__ = ["Layers", "Line", "LogFinding", "LogReport", "Rate", "explain"]
+__all__ = ["Layers", "Line", "LogFinding", "LogReport", "Rate", "explain", "report_of"]
 
 
 def explain(log: str | bytes | Path) -> LogReport:
@@ -28,7 +28,11 @@ def explain(log: str | bytes | Path) -> LogReport:
     Takes time in proportion to the log. Raises UnreadableLog for a file that cannot be read, an empty text, and a text
     without any line that a known program writes.
     """
-    seen = Observed(read(log))
+    return report_of(Observed(read(log)))
+
+
+def report_of(seen: Observed) -> LogReport:
+    """The report of a log that was read. Raises UnreadableLog where no known program wrote a line of it."""
     findings = findings_in(seen)
     if seen.program.name == UNKNOWN_PROGRAM and not findings and not message_in(seen):
         raise UnreadableLog(_no_log(seen))

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from inferlab.log_reader import LogReport, report_of
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.text import read
 from inferlab.results.log_memory.derived import DerivedMemory, Row, derived, tried_text
 from inferlab.results.log_memory.too_much import Change, TooMuch
 
-__all__ = ["Change", "DerivedMemory", "Row", "TooMuch", "derive_memory", "tried_text"]
+__all__ = ["Change", "DerivedMemory", "Row", "TooMuch", "derive_memory", "explain_and_derive", "tried_text"]
 
 
 def derive_memory(log: str | bytes | Path) -> DerivedMemory:
@@ -25,3 +26,10 @@ def derive_memory(log: str | bytes | Path) -> DerivedMemory:
     log  as `explain` takes it; raises UnreadableLog for a file that cannot be read and an empty text
     """
     return derived(Observed(read(log)))
+
+
+def explain_and_derive(log: str | bytes | Path) -> tuple[LogReport, DerivedMemory | None]:
+    """`explain` and `derive_memory` of a log that is read once; None for a log without buffers to compare."""
+    seen = Observed(read(log))
+    report = report_of(seen)
+    return report, derived(seen) if report.buffers else None
