@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 INSTALLED = (
     "numpy scipy pandas psutil pynvml plotly rich ipywidgets anywidget gguf huggingface_hub jsonschema llama_cpp"
 )
-NOT_IN_WEBASSEMBLY = "subprocess multiprocessing ctypes resource fcntl"
+NOT_IN_WEBASSEMBLY = "subprocess multiprocessing ctypes resource fcntl ssl"
 ABSENT = frozenset(f"{INSTALLED} {NOT_IN_WEBASSEMBLY}".split())
 """What the planner must not need: installed packages, and parts of the standard library that WebAssembly lacks."""
 

@@ -24,7 +24,9 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.session import default_engine
 from inferlab.errors import InferlabError
 from inferlab.measurement import pytorch
+from inferlab.model import web
 from inferlab.model.find import tiny_model
+from inferlab.model.named import model_named
 from inferlab.settings import Settings
 from inferlab.widgets.attempts import CancellableEngine
 from studies.other_engines.client import OtherEngine, Request
@@ -91,6 +93,11 @@ def a_beginning(folder):
     lab.read_gguf(path, sizes={path.name: 1000})
 
 
+def an_address_that_is_not_answered(folder, monkeypatch):
+    monkeypatch.setattr(web, "PAUSES", ())
+    model_named("http://127.0.0.1:9/model.gguf")
+
+
 def an_engine_that_is_not_there():
     one = OtherEngine((sys.executable, "-c", "raise SystemExit('This engine is not installed.')"))
     try:
@@ -112,6 +119,7 @@ def a_queue_in_a_file(folder, monkeypatch):
 
 RAISERS = {
     "ModelNotFound": lambda folder, _: lab.find_model(folder / "none.gguf"),
+    "NotReached": an_address_that_is_not_answered,
     "NotGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"PK\x03\x04")),
     "UnsupportedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF\x00\x00\x00\x03")),
     "DamagedGGUF": lambda folder, _: lab.read_gguf(a_file(folder, b"GGUF")),

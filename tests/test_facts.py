@@ -7,7 +7,7 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import ModelNotFound
-from inferlab.facts import cited_facts, published_tables
+from inferlab.facts import cited_facts, published_tables, read_table
 from inferlab.model.catalog import known_models, known_vocabularies
 from inferlab.options.names import programs
 from inferlab.options.speculation import speculation_types
@@ -22,7 +22,9 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     """A key that no reader could look up fails here."""
     keys = set(re.findall(r"^@\w+\{([^,\s]+),", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.MULTILINE))
     cited = {model.source for model in known_models().values()}
-    cited |= {fact.source for model in known_models().values() for fact in model.files.values()}
+    sizes = [fact for model in known_models().values() for fact in (*model.files.values(), *model.companions.values())]
+    cited |= {fact.source for fact in sizes}
+    cited |= {told["source"] for entry in read_table("models").values() for told in logged(entry)}
     cited |= {table.source for table in published_tables().values()}
     tables = ("estimates", "ollama", "cards", "vllm", "training", "sampling", "experts", "several_cards")
     tables += ("reported_drafts",)
@@ -34,6 +36,18 @@ def test_every_cited_number_has_its_source_in_the_bibliography():
     cited |= {engine.source for engine in known_engines().values()}
     cited |= {one.source for one in speculation_types().values()}
     assert cited <= keys
+
+
+def logged(entry) -> list[dict]:
+    """The sizes of a model that public logs print."""
+    return [*entry.get("logged", {}).values()] if isinstance(entry, dict) else []
+
+
+def test_a_size_names_its_file():
+    """Whoever follows a size finds the repository and the file, or the folder of its parts, that has these bytes."""
+    models = [entry for entry in read_table("models").values() if isinstance(entry, dict)]
+    sizes = [one for entry in models for part in ("files", "companions") for one in entry.get(part, {}).values()]
+    assert all(re.fullmatch(r"[\w.-]+(/[\w.-]+)+", one["file"]) for one in sizes)
 
 
 def test_a_known_model_speaks_the_words_of_a_file():
@@ -63,9 +77,21 @@ def test_two_versions_of_a_model_are_two_models():
 
 
 def test_an_unknown_model_is_answered_with_the_known_ones():
-    """The error lists what there is."""
-    with pytest.raises(ModelNotFound, match=r"Known: .*mistral-7b"):
+    """The error names those that are most like it, and says of when the list is; case and spaces do not matter."""
+    with pytest.raises(ModelNotFound, match=r"Did you mean mistral-7b or .* is of 20\d\d-\d\d"):
         lab.known_model("mistral-8b")
+    assert lab.known_model("Qwen3 30B A3B") == lab.known_model("qwen3-30b-a3b")
+
+
+def test_every_title_is_a_name():
+    """A title of the page, typed as it stands, is the model that it heads."""
+    assert all(lab.known_model(title).name == title for title in known_models().titles.values())
+
+
+def test_titles_are_those_of_the_models():
+    """They are found without reading the entries, and none is missing."""
+    assert known_models().titles == {name: model.name for name, model in known_models().items()}
+    assert known_models().keys() == {name for name, entry in read_table("models").items() if isinstance(entry, dict)}
 
 
 def test_a_published_table_keeps_its_columns():

@@ -180,8 +180,28 @@ def test_a_study_is_a_folder_with_its_recipes(copy):
 ARCHITECTURE = """
 [tidal]
 cache = "full"
-simple_compute = true
-layout = {qkv_bias = true}
+"""
+LAYOUT = """
+[tidal]
+source = "tidal.cpp:12"
+outside = ["+ends", "+rope"]
+all = ["+norms", "+attention", "+qkv-bias", "+ffn"]
+"""
+MODEL = """
+[tidal-1b]
+title = "Tidal 1B"
+source = "llama32-config"
+date = "2026-12"
+architecture = "tidal"
+n_layer = 16
+n_embd = 2048
+n_ff = 8192
+n_vocab = 128256
+n_head = 32
+n_head_kv = 8
+head_dim = 64
+n_ctx_train = 131072
+tied_embeddings = true
 """
 PLAN = """
 from dataclasses import replace
@@ -202,13 +222,25 @@ except UnsupportedArchitecture as refusal:
 """
 
 
-def test_an_architecture_is_one_entry(copy):
-    """A model of it is planned by the table: llama's cache, and the biases of its layout more; else it is refused."""
+def test_an_architecture_is_one_entry_and_a_layout(copy):
+    """A model of it is planned by the tables: llama's cache, and the biases of its layout more; else it is refused."""
     assert copy.python("-c", PLAN).split()[-1] == "UnsupportedArchitecture"
     copy.append(f"{FACTS}/architectures.toml", ARCHITECTURE)
+    copy.append(f"{FACTS}/layouts.toml", LAYOUT)
     llama, tidal = (line.rsplit(maxsplit=2) for line in copy.python("-c", PLAN).splitlines())
-    assert tidal[:2] == llama[:2]
+    assert tidal[1] == llama[1]
     assert int(tidal[2]) > int(llama[2])
+
+
+def test_a_model_is_one_entry(copy):
+    """The command line plans it by its name, in any case, and writes a file of its shape."""
+    copy.append(f"{FACTS}/models.toml", MODEL)
+    copy.append(f"{FACTS}/layouts.toml", LAYOUT)
+    copy.append(f"{FACTS}/architectures.toml", ARCHITECTURE)
+    plan = ["plan", "Tidal-1B", "--vram", "8GiB", "--no-simulation", "--type", "Q8_0"]
+    assert "Tidal 1B" in copy.python("-m", "inferlab.cli", *plan)
+    shape = ["shape", "tidal-1b", "--type", "Q8_0", "--header-only", "-o", f"{copy.src}/tidal.gguf"]
+    assert "1,235,863,552 weights" in copy.python("-m", "inferlab.cli", *shape)
 
 
 SETTING = """

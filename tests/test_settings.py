@@ -82,10 +82,12 @@ def test_a_quantized_cache_must_fill_the_models_heads():
     """Blocks of 32 values do not divide a head of 80 into whole blocks; a head of 64 they do."""
     from types import SimpleNamespace
 
-    odd = SimpleNamespace(name="odd", head_dim_k=80, head_dim_v=80)
+    odd = SimpleNamespace(name="odd", architecture="llama", head_dim_k=80, head_dim_v=80)
     with pytest.raises(InvalidSettings, match="does not divide the 80 values of a head of odd"):
         Settings(type_k="q8_0").require_model(odd)
-    Settings(type_k="q8_0").require_model(SimpleNamespace(name="even", head_dim_k=64, head_dim_v=64))
+    Settings(type_k="q8_0").require_model(
+        SimpleNamespace(name="even", architecture="llama", head_dim_k=64, head_dim_v=64)
+    )
     Settings().require_model(odd)
 
 

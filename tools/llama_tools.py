@@ -24,6 +24,7 @@ PROGRAMS = {
     "llama-fit-params": "layers and context that fit into the free memory",
     "llama-imatrix": "importance matrix of a model, for quantization",
     "llama-server": "HTTP server with slots and continuous batching",
+    "test-llama-archs": "a small model of every architecture (-o FOLDER), for tests/data/architectures",
 }
 PACKAGE = "llama-cpp-python"
 FOLDER = Path(".tools")
@@ -47,7 +48,7 @@ def cmake_options(options: list[str]) -> list[str]:
         "-DLLAMA_OPENSSL=off",
         "-DLLAMA_BUILD_UI=off",
         "-DLLAMA_USE_PREBUILT_UI=off",
-        "-DLLAMA_BUILD_TESTS=off",
+        "-DLLAMA_BUILD_TESTS=on",  # of which only those in PROGRAMS are compiled
         "-DLLAMA_BUILD_EXAMPLES=off",
         "-DLLAMA_BUILD_APP=off",
         *options,

@@ -3,6 +3,7 @@
     InferlabError
     ├── ModelError
     │   ├── ModelNotFound       no such file, or not a file
+    │   ├── NotReached          an address that gave no file: no answer, a refusal, or one that cannot be trusted
     │   ├── NotGGUF             a file, but of another kind
     │   ├── UnsupportedGGUF     a whole GGUF that is no language model, or in a form that llama.cpp does not read
     │   └── DamagedGGUF         a GGUF whose header cannot be trusted
@@ -44,6 +45,10 @@ class ModelError(InferlabError):
 
 class ModelNotFound(ModelError):
     """No file at that path."""
+
+
+class NotReached(ModelError):
+    """An address that gave no file: no answer, a refusal, or an answer that cannot be trusted."""
 
 
 class NotGGUF(ModelError):

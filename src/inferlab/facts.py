@@ -57,4 +57,14 @@ def cited_facts(table: str) -> dict[str, Fact]:
 
 def read_table(name: str, folder: str = "facts") -> dict[str, Any]:
     """The entries of data/`folder`/`name`.toml, unchanged."""
-    return tomllib.loads((files("inferlab") / "data" / folder / f"{name}.toml").read_text(encoding="utf-8"))
+    return parsed(table_text(name, folder))
+
+
+def table_text(name: str, folder: str = "facts") -> str:
+    """The text of data/`folder`/`name`.toml, for a long table of which few entries are asked for."""
+    return (files("inferlab") / "data" / folder / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The entries of a text in TOML."""
+    return tomllib.loads(text)

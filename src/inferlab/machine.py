@@ -14,7 +14,14 @@ from inferlab.units import bytes_text
 
 HOST_DEVICE = "host"  # the processor and its memory, among the devices of a plan or a measurement
 HOST_BUFFER = "CPU"  # ggml's name for host memory
+HOST_BUFFERS = re.compile(r"CPU|AMX|BLAS|(.+_)?Host$")
+"""Names of ggml's buffers in RAM: CPU, CPU_Mapped, CPU_REPACK, AMX, and a GPU's pinned memory such as CUDA_Host."""
 LOOPBACK_ADDRESS = "127.0.0.1"
+
+
+def on_host(buffer: str) -> bool:
+    """Whether a buffer or a device of that name lies in RAM."""
+    return bool(HOST_BUFFERS.match(buffer))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from inferlab.errors import InvalidSettings
 from inferlab.machine import HOST_BUFFER
-from inferlab.model.architecture_table import architecture
+from inferlab.model.architecture_table import COMPRESSED, architecture
 from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import Model
 
@@ -51,7 +51,8 @@ class Settings:
     offload_kqv      whether the KV cache is on the layer's device; if not, flash_attn decides where attention runs:
                      "off" on the host; "on" on the device, which receives the cache in use for every token
     op_offload       whether big host operations may run on the device
-    swa_full         whether sliding-window layers keep the full context
+    swa_full         whether sliding-window layers keep the full context; off in llama.cpp's programs (common.h:574),
+                     on in its C structure, and so in llama-cpp-python
     kv_unified       whether sequences share one pool of cells
     load_mode        auto, none, mmap, mlock, mmap_mlock, direct_io (llama.cpp's own default is auto)
     use_extra_bufts  whether host weights may be repacked for the processor's kernels (see model.kernels)
@@ -80,7 +81,7 @@ class Settings:
     flash_attn: str = "auto"
     offload_kqv: bool = True
     op_offload: bool = True
-    swa_full: bool = True
+    swa_full: bool = False
     kv_unified: bool = False
     load_mode: str = "mmap"
     use_extra_bufts: bool = True
@@ -193,7 +194,21 @@ class Settings:
             )
 
     def _require_types(self, model: Model) -> None:
-        """Refuse types that do not fit this model's heads: blocks of a quantized type must fill a head exactly."""
+        """Refuse types that do not fit this model: blocks of a quantized type must fill a head exactly.
+
+        A latent cache has one type (llama-context.cpp:3850); grok has no flash attention (llama-context.cpp:3816).
+        """
+        kind = architecture(model.architecture)
+        latent = kind.is_latent and model.number("attention.key_length_mla")
+        if self.type_k != self.type_v and (latent or kind.cache == COMPRESSED):
+            raise InvalidSettings(
+                f"type_k={self.type_k!r} and type_v={self.type_v!r}: {model.name} keeps keys alone, and llama.cpp "
+                "takes one type for both. Give the same twice."
+            )
+        if model.architecture == "grok" and self.type_v not in UNQUANTIZED:
+            raise InvalidSettings(
+                f"type_v={self.type_v!r} needs flash attention, which llama.cpp does not use for {model.name}. Use f16."
+            )
         if self.flash_attn == "off":
             return
         for name, head_dim in (("type_k", model.head_dim_k), ("type_v", model.head_dim_v)):

@@ -1,12 +1,15 @@
 """`inferlab plan --for`: the plan as the lines of another program."""
 
 import json
+import re
 
 import pytest
 from fakes import WITH_GPU, ScriptedEngine
 
 from inferlab import cli
+from inferlab.model.catalog import known_models
 from inferlab.model.find import tiny_model
+from inferlab.units import GIB
 
 pytestmark = pytest.mark.engine
 PLAN = ["plan", str(tiny_model()), "--vram", "8GiB", "--n-ctx", "512", "--for"]
@@ -42,13 +45,13 @@ def test_each_program_has_its_own_lines(scripted, capsys, program, said):
 def test_pools_and_windows_are_asked_for_and_pasted(scripted, capsys):
     """One pool is a flag of llama-server, windows only its default; what changes nothing is refused."""
     plan = ["plan", "gemma-3-1b", "--vram", "8GiB", "--no-simulation", "--n-seq-max", "4"]
-    assert cli.main([*plan, "--kv-unified", "--no-swa-full", "--for", "llama-server"], scripted) == 0
+    assert cli.main([*plan, "--kv-unified", "--for", "llama-server"], scripted) == 0
     lines = capsys.readouterr().out.partition("\nFor llama-server\n")[2]
     assert "-np 4 -kvu" in lines
     assert "--swa-full" not in lines
-    assert cli.main([*plan, "--for", "llama-server"], scripted) == 0
+    assert cli.main([*plan, "--swa-full", "--for", "llama-server"], scripted) == 0
     assert "--swa-full" in capsys.readouterr().out
-    assert cli.main([*PLAN[:2], "--no-swa-full"], scripted) == 1
+    assert cli.main([*PLAN[:2], "--swa-full"], scripted) == 1
     assert "no layer of" in capsys.readouterr().err
 
 
@@ -93,3 +96,45 @@ def test_a_drafter_takes_room_and_has_its_flags(scripted, capsys):
     without = json.loads(capsys.readouterr().out)
     added = with_draft["reserve_bytes"] - without["reserve_bytes"]
     assert added == max(with_draft["draft"]["most_bytes"].values()) > 0
+
+
+def test_ram_is_counted(scripted, capsys):
+    """What no machine of that size holds does not fit; what is assumed is said, and what is left for prompts pasted."""
+    plan = ["plan", "qwen3-30b-a3b", "--card", "rtx-4060", "--n-cpu-moe", "40", "--no-simulation"]
+    assert cli.main(plan, scripted) == 0
+    printed = capsys.readouterr().out
+    assert "fits: yes" in printed
+    assert "RAM is assumed to be 32.00 GiB; --ram gives yours." in printed
+    assert cli.main([*plan, "--ram", "16GiB", "--json"], scripted) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert (fields["fits"], fields["ram"]["bytes"], fields["ram"]["system_bytes"]) == ("no", 16 * GIB, 4 * GIB)
+    assert cli.main([*plan, "--ram", "24GiB", "--for", "llama-server"], scripted) == 0
+    left = re.search(r" -cram (\d+) ", capsys.readouterr().out)
+    assert 0 < int(left[1]) < 8192
+    assert cli.main([*plan, "--ram", "24GiB", "--cache-ram", "8192"], scripted) == 0
+    assert "fits: no" in capsys.readouterr().out
+    assert cli.main([*plan, "--ram", "24GiB", "-cram", "0", "--for", "llama-server"], scripted) == 0
+    assert " -cram 0 " in capsys.readouterr().out
+
+
+def test_a_mac_has_its_systems_share(scripted, capsys):
+    """By the card's name, with where the number comes from; another limit is an option."""
+    plan = ["plan", "llama-3.1-8b", "--card", "apple-m4:16", "--no-simulation"]
+    assert cli.main(plan, scripted) == 0
+    assert "macOS" in capsys.readouterr().out
+    assert cli.main([*plan, "--unified", "12GiB", "--json"], scripted) == 0
+    assert json.loads(capsys.readouterr().out)["rooms"]["shared"]["free_bytes"] == 12 * GIB
+
+
+def test_what_runs_is_listed(scripted, capsys):
+    """Every known model, as a table and as JSON; without a card there is nothing to list for."""
+    listing = ["plan", "--list", "--card", "rtx-4060", "--ram", "32GiB", "-c", "8192"]
+    assert cli.main(listing, scripted) == 0
+    assert "mistral-7b-v0.3" in capsys.readouterr().out
+    assert cli.main([*listing, "--json"], scripted) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["n_ctx"] == 8192
+    assert {runs["name"] for runs in found["models"]} == set(known_models())
+    for wrong in (["plan", "--list"], ["plan", "tiny", "--list", "--card", "rtx-4060"]):
+        with pytest.raises(SystemExit):
+            cli.main(wrong, scripted)

@@ -10,6 +10,7 @@ from small_models import write_model
 
 from inferlab.engine import client, dry_run, worker
 from inferlab.engine.client import LlamaEngine
+from inferlab.engine.log import Buffer, buffers_in
 from inferlab.engine.process import WorkerProcess
 from inferlab.errors import EngineRefused
 from inferlab.model import synthetic_model
@@ -32,6 +33,13 @@ llama_memory_recurrent: size =    0.25 MiB (     1 cells,   2 layers,  1 seqs  0
 sched_reserve: RPC0[127.0.0.1:1] compute buffer size =     3.00 MiB
 sched_reserve: RPC0[127.0.0.1:2] compute buffer size =     4.00 MiB
 sched_reserve:  CUDA_Host compute buffer size =     5.00 MiB
+"""
+
+
+STATES = """llama_kv_cache: size =    0.05 MiB (   256 cells,   1 layers,  1/1 seqs), K (f16):    0.05 MiB
+llama_dsv4_comp_state: layer   2: dev = CPU
+llama_dsv4_comp_state:        CPU DSV4 csa state buffer size =     0.03 MiB
+llama_dsv4_comp_state: csa ratio = 4, state = 8 x 128, streams = 1, rs_seq = 0, layers = 1, size =    0.03 MiB
 """
 
 
@@ -188,3 +196,10 @@ def test_a_simulation_leaves_an_open_model_open():
     engine.simulate(tiny_model(), HOST_ONLY.but(n_ctx=4096))
     assert engine.generate([1, 2, 3], 4).tokens == before
     engine.close()
+
+
+def test_the_states_of_a_compressor_are_a_cache():
+    """DeepSeek 4 prints them in lines of their own, with the compressor's name in the buffer's."""
+    (cache,) = dry_run.read_log(STATES).caches
+    assert (cache.devices, cache.n_bytes) == ({2: "host"}, round(0.03 * MIB))
+    assert buffers_in(STATES) == (Buffer("CPU", "kv_cache", round(0.03 * MIB)),)

@@ -55,9 +55,10 @@ LIBRARY = {
     "deep/found.py": "from json import dumps",
     "unused.py": "",
     "instruments/dropped.py": "class DroppedFiles:\n    def __init__(self, folder): self.folder = folder",
+    "instruments/telling.py": "hears = None",
     "instruments/__init__.py": """
 from inferlab import light
-from inferlab.instruments import dropped
+from inferlab.instruments import dropped, telling
 
 def answered(instrument, question, files):
     if instrument == "none":
@@ -160,7 +161,7 @@ def test_webassembly_imports_every_module_of_the_library(tmp_path):
 def test_modules_are_followed_into_functions_and_left_out_where_a_page_lacks_what_they_need(small_library):
     """What needs NumPy at its head is left out, and what leans on that; a branch or a function may need it."""
     names = ["inferlab", "inferlab.deep", "inferlab.deep.found", "inferlab.instruments"]
-    names += ["inferlab.instruments.dropped", "inferlab.light"]
+    names += ["inferlab.instruments.dropped", "inferlab.instruments.telling", "inferlab.light"]
     assert instruments.modules(["inferlab.instruments"]) == names
 
 
@@ -251,7 +252,8 @@ def test_a_worker_asks_for_the_files_that_the_build_copied(site, browser):
     page.close()
     copied = {f"{site[0]}{path.relative_to(site[1])}" for path in site[1].rglob("_static/**/*") if path.is_file()}
     folder = f"{site[0]}_static/instruments"
-    of_pages = {f"{folder}/{name}" for name in ("page.js", "instrument.js", "instrument.css", "llama.js")}
+    names = ("page.js", "addressed.js", "instrument.js", "instrument.css", "llama.js")
+    of_pages = {f"{folder}/{name}" for name in names}
     assert copied - asked == {f"{folder}/pyodide/{instruments.ABOUT}", *of_pages}
     assert asked - copied == {site[0]}
     assert errors == []

@@ -18,6 +18,8 @@ import small_site
 from servers import serving
 
 from handbook.delivery import serve
+from inferlab.instruments import addressed
+from inferlab.instruments.views import html_of
 
 PAGE = """<!DOCTYPE html><title>é</title>
 <script>
@@ -95,6 +97,16 @@ def test_the_policy_names_the_scripts_that_stand_in_the_page(home):
     digests = [serve._digest('\n  let words = "a < b && c";\n'), serve._digest("window.print()")]
     assert sorted(sources(headers, "script-src")) == sorted(["'self'", "'unsafe-hashes'", *digests])
     assert sources(asked(home, "/gone")[1], "script-src") == ["'self'"]
+
+
+def test_only_a_page_with_a_field_for_an_address_may_ask_another_host(home, tmp_path):
+    """Its policy names the Hub and the hosts that this sends on to, over TLS; every other page may ask its own site."""
+    assert sources(asked(home, "/book/")[1], "connect-src") == ["'self'"]
+    page = tmp_path / "page.html"
+    page.write_text(html_of(addressed.controls("file", only="model=file")), encoding="utf-8")
+    rules = dict(rule.split(" ", 1) for rule in serve.policy_of(page, 0).split("; "))
+    assert rules["connect-src"] == "'self' https://huggingface.co https://*.hf.co"
+    assert "*.hf.co" not in " ".join(text for name, text in rules.items() if name != "connect-src")
 
 
 def test_a_digest_is_that_of_the_standard():

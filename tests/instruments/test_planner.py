@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from bs4 import BeautifulSoup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutated_headers import fuzz_headers
@@ -17,9 +18,10 @@ from small_models import write_model
 
 from inferlab import instruments
 from inferlab.errors import InferlabError, ModelNotFound
-from inferlab.instruments import planner
+from inferlab.instruments import addressed, planner, telling
 from inferlab.instruments.dropped import DroppedFiles
 from inferlab.instruments.views import html_of
+from inferlab.model.catalog import known_models
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import header_bytes, read_gguf
 from inferlab.prediction.cards import known_cards, sized_cards
@@ -119,22 +121,24 @@ def test_one_card_passes_over_what_its_form_does_not_show():
 
 def test_the_command_asks_the_same():
     """The card's name where there is one of it, else bytes; and only what is not the command's own default."""
-    assert command() == "inferlab plan mistral-7b-v0.3 --type Q4_K_M --card rtx-4060 --n-ctx 8192 --flash-attn on"
+    assert command() == "inferlab plan mistral-7b-v0.3 --type Q4_K_M --card rtx-4060 --n-ctx 8192"
     two = command(n_cards="2", reserve="0.5", n_gpu_layers="7", offload_kqv="")
     assert "--vram 8GiB,8GiB" in two
-    assert two.endswith("--n-gpu-layers 7 --flash-attn on --no-offload-kqv --reserve 536870912B")
-    pooled = command(n_seq_max="4", kv_unified="on")
-    assert pooled.endswith("--flash-attn on --n-seq-max 4 --kv-unified")
-    assert command(model="gemma-3-4b").endswith("--flash-attn on --no-swa-full")
-    assert command(model="gemma-3-4b", swa_full="on").endswith("--flash-attn on")
+    assert two.endswith("--n-gpu-layers 7 --no-offload-kqv --reserve 536870912B")
+    assert command(n_seq_max="4", kv_unified="on").endswith("--n-seq-max 4 --kv-unified")
+    assert command(model="gemma-3-4b").endswith("--n-ctx 8192")
+    assert command(model="gemma-3-4b", swa_full="on").endswith("--swa-full")
     assert "--unified 8053063680B" in command(card="other", memory="7.5", shared="on")
+    assert "--card rtx-4060 --ram 64GiB --ram-reserve 6GiB --cache-ram 0" in command(ram="64", system="6", prompts="0")
+    assert "--card apple-m4:16 --unified 12GiB" in command(card="apple-m4:16", gpu="12")
+    assert "--vram 7GiB" in command(gpu="7")
+    assert command(list="on").startswith("inferlab plan --list --card rtx-4060")
 
 
 def command(**changed: str) -> str:
     question = {**planner.DEFAULTS, **changed}
     reserve = round(float(question["reserve"]) * GIB)
-    settings = planner.with_windows(planner.settings_of(question), planner.model_of(question, NOWHERE))
-    return planner.command_of(question, settings, planner.memory_of(question), reserve)
+    return planner.command_of(question, planner.settings_of(question), planner.place_of(question), reserve)
 
 
 def shown(**changed: str) -> tuple[str, str]:
@@ -143,7 +147,7 @@ def shown(**changed: str) -> tuple[str, str]:
     return answer["summary"], html_of(answer["view"])
 
 
-IN_RAM = {"model": "qwen3-30b-a3b", "type": "F16", "card": "rtx-4090", "n_gpu_layers": "8"}
+IN_RAM = {"model": "qwen3-30b-a3b", "type": "F16", "card": "rtx-4090", "n_gpu_layers": "8", "ram": "96"}
 
 
 def test_a_headline_says_what_is_needed_in_ram():
@@ -177,7 +181,7 @@ def test_experts_may_lie_in_ram():
     assert re.search(r" fits on .*, and needs up to 1\d\.\d\d GiB of RAM\.$", headline)
     assert f"No limit on tokens per second is given: the experts of {layers} of 48 layers lie in RAM" in fitting
     assert f"layers with experts in RAM {int(layers) - 1}" in fitting
-    assert f"--n-cpu-moe {layers} " in command(**asked, n_cpu_moe=layers)
+    assert command(**asked, n_cpu_moe=layers).endswith(f"--n-cpu-moe {layers}")
     assert "--cpu-moe" in command(**asked, cpu_moe="on")
     assert "--override-tensor 'ffn_up_exps=CPU,blk\\.0\\.attn=CPU'" in command(
         **asked, override_tensor="ffn_up_exps=CPU, blk\\.0\\.attn=CPU"
@@ -187,15 +191,74 @@ def test_experts_may_lie_in_ram():
     assert "Fewest layers" not in shown()[1]
 
 
-def test_memory_of_macos_is_never_sure_to_fit():
-    """One word in the headline, in the steps and above the table; and a warning only for who keeps little free."""
-    headline, below = shown(card="apple-m4:16")
-    assert " may fit on " in headline
-    assert "The largest that may fit" in below
-    assert "it fits" not in below
-    assert "keep more free than one GiB" in below
-    assert "keep more free than one GiB" not in shown(card="apple-m4:16", reserve="4")[1]
-    assert "it fits" in shown(card="dgx-spark")[1]
+def test_a_mac_gets_the_share_of_its_system():
+    """With where the number comes from, and another one where the reader gives it; other machines have all but RAM."""
+    share = known_cards()["apple-m4"].gpu_bytes(16 * GIB)
+    answer = answered(card="apple-m4:16")
+    assert answer["data"]["rooms"]["shared"]["free_bytes"] == share < 16 * GIB
+    assert re.search(r"The GPU may use [\d.]+ GiB of 16\.00 GiB: so much does macOS", html_of(answer["view"]))
+    raised = answered(card="apple-m4:16", gpu="13")
+    assert raised["data"]["rooms"]["shared"]["room_bytes"] == 12 * GIB
+    assert "The GPU may use 13.00 GiB of 16.00 GiB. " in html_of(raised["view"])
+    spark = answered(card="dgx-spark")["data"]
+    assert spark["rooms"]["shared"]["room_bytes"] == spark["ram"]["bytes"] - 4 * GIB
+
+
+def test_ram_decides_too():
+    """A model whose experts are more than RAM does not fit, whatever the card; the memory that is short is named."""
+    headline = shown(model="qwen3-235b-a22b", cpu_moe="on")[0]
+    assert re.search(r" does not fit on .*: [\d.]+ GiB too much in RAM\.$", headline)
+    assert " fits on " in shown(model="qwen3-235b-a22b", cpu_moe="on", ram="256", card="rtx-4090")[0]
+    assert answered(model="qwen3-235b-a22b")["data"]["answers"]["expert_layers"]["value"] is None
+    assert answered(ram="4")["state"] == "refused"
+
+
+def test_what_the_server_keeps_of_prompts_is_counted():
+    """Its own limit where RAM has room; less in its lines where it has not; strictly what the reader sets aside."""
+    asked = {"model": "qwen3-30b-a3b", "n_cpu_moe": "40"}
+    assert "in time up to 8.00 GiB, for which there is room" in shown(**asked, ram="64")[1]
+    assert "-cram" not in shown(**asked, ram="64")[1]
+    assert re.search(r">-cram<.*> *<span>\d+<", shown(**asked, ram="24")[1])
+    assert answered(**asked, ram="24")["state"] == "yes"
+    assert answered(**asked, ram="24", prompts="8192")["state"] == "no"
+    assert answered(**asked, ram="24", prompts="0")["data"]["ram"]["prompt_cache_bytes"] == 0
+
+
+def test_what_runs_is_a_table_to_sort(monkeypatch):
+    """Every model that fits, with a button that plans it as listed; how far it is, is told."""
+    heard = []
+    monkeypatch.setattr(telling, "hears", heard.append)
+    answer = answered(list="on", n_ctx="16384")
+    told = html_of(answer["view"])
+    assert len(heard) == len(known_models()) == len(answer["data"]["models"])
+    assert "data-sort" in told
+    listed = next(runs for runs in answer["data"]["models"] if runs["name"] == "mistral-7b-v0.3")
+    planned = answered(type=listed["whole"]["type"], n_ctx="16384")["data"]
+    assert planned["fits"] == "yes"
+    assert planned["answers"]["largest_n_ctx"]["value"] == listed["whole"]["longest_n_ctx"]
+    button = "list=&amp;model=mistral-7b-v0.3&amp;type="
+    assert button in told
+
+
+def test_every_field_has_a_sentence_of_help():
+    """Which a screen reader reads with the field; four fields are asked, all others are folded."""
+    soup = BeautifulSoup(html_of(planner.form()), "html.parser")
+    named = [control for control in soup.select("[name]") if control.get("type") != "hidden"]
+    without = {control["name"] for control in named if not soup.find(id=control.get("aria-describedby") or "no")}
+    assert without <= {addressed.NAME}
+    folded = {control["name"] for control in soup.select(".instrument-more [name]")}
+    open_to_all = [control["name"] for control in named if control["name"] not in folded]
+    conditional = {control["name"] for control in soup.select("[data-only] [name]")}
+    assert [name for name in open_to_all if name not in conditional] == ["model", "card", "ram", "n_ctx"]
+
+
+def test_words_are_those_of_the_form():
+    """No option of the command line, no name of a device, and no lines where there are none."""
+    told = shown(model="qwen3-235b-a22b")[1].partition("Settings for")[0]
+    assert not re.search(r"--[a-z]|gpu0|host would|n_ctx=", told)
+    assert "so there are no lines to paste" in told
+    assert "further down" not in told
+    assert "Kept free on each card: 30.00 GiB kept free of 8.00 GiB" in answered(reserve="30")["view"][2]
 
 
 def test_layers_in_a_shared_memory_make_no_difference():
@@ -218,7 +281,6 @@ def test_the_largest_weights_stand_beside_the_other_answers():
     [
         ({}, r"context 16,384</\w+><td[^>]*>[\d.]+ GiB more<"),
         ({}, r"cache type q8_0</\w+><td[^>]*>[\d.]+ MiB to [\d.]+ MiB less<"),
-        ({"card": "apple-m4:16", "model": "llama-3.1-8b"}, r"q8_0</\w+><td[^>]*>[\d.]+ MiB less to [\d.]+ MiB more<"),
         ({"type_k": "q8_0", "type_v": "q8_0"}, r"context 16,384</\w+><td[^>]*>[\d.]+ MiB more at worst<"),
     ],
 )
@@ -273,7 +335,7 @@ texts = st.text(max_size=12) | st.sampled_from([*sized_cards(), "file", "other",
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.dictionaries(st.sampled_from([*planner.DEFAULTS]), texts), st.booleans())
+@given(st.dictionaries(st.sampled_from([*planner.DEFAULTS.keys() - {planner.LIST}]), texts), st.booleans())
 def test_any_link_has_an_answer(changed, whole):
     """Whatever stands in a link, something is shown: a plan or a reason, and never an error that nobody catches."""
     answer = instruments.answered("planner", {**planner.DEFAULTS, **changed} if whole else changed, NOWHERE)
@@ -371,13 +433,6 @@ def test_a_name_leads_nowhere_else(tmp_path, name):
 def test_mutated_headers_are_read_or_refused(tmp_path):
     """A few hundred here; tests/benchmarks/test_instruments_fuzz.py has many more."""
     fuzz_headers(tmp_path, Random(1), 300)
-
-
-def test_the_page_cites_every_source_of_the_list():
-    """Each source of a card's memory or bandwidth stands on the planner's page."""
-    page = (ROOT / "book" / "planner.md").read_text(encoding="utf-8")
-    cited = {source for card in known_cards().values() for source in (card.source, card.memory_source)}
-    assert sorted(source for source in cited if source not in page) == []
 
 
 def test_a_missing_file_is_an_error_of_the_library(tmp_path):

@@ -71,7 +71,8 @@ def test_the_answers_are_those_of_the_model(bare):
     assert bare["speed"]["decode"]["terms"][0]["seconds"] > 0
     assert len(bare["header"]["tokens"]) > 1000
     assert bare["beginning"] == ["HeaderIncomplete", "Model"]
-    assert (bare["page"]["method"], bare["page"]["fits"], list(bare["page"]["rooms"])) == ("bound", "yes", ["shared"])
+    page = bare["page"]
+    assert (page["method"], page["fits"], list(page["rooms"])) == ("closed form", "yes", ["shared"])
     assert {step["setting"] for step in bare["page"]["steps"]} > {"n_ctx", "cache_type", "type"}
     assert {(one["device"], one["kind"]): one["n_bytes"] for one in bare["log"]}["CUDA0", "kv_cache"] == 512 * 2**20
 

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 from fakes import CPU_ONLY, WITH_GPU, made_plan
-from marks import needs_rpc
 
 import inferlab as lab
-from inferlab.errors import InvalidSettings, ModelNotFound
+from inferlab.errors import EngineRefused, InvalidSettings, ModelNotFound
 from inferlab.prediction import fit
 from inferlab.prediction.fit import machine_for
 from inferlab.prediction.memory import DeviceBytes
-from inferlab.prediction.search import largest_fitting
+from inferlab.prediction.search import Search, largest_fitting
 from inferlab.units import GIB, MIB
 
 SCENARIO = {"vram": "8GiB", "reserve_bytes": 650 * MIB}
@@ -259,11 +258,27 @@ def test_layers_are_searched_with_experts_in_ram():
     assert fitted.most_layers.settings.cpu_moe
 
 
-@needs_rpc
-@pytest.mark.engine
 def test_a_simulation_that_stops_leaves_the_other_answers():
-    """This llama.cpp stops at a quantized cache of 24 layers of Granite's experts; the answer about it says so."""
-    fitted = lab.fit("granite-3.1-1b-a400m", lab.Settings(n_ctx=4096), vram="1.6GiB")
-    assert fitted.cache_type.value is None
-    assert "llama.cpp stopped itself" in fitted.cache_type.reason
-    assert fitted.expert_layers.value
+    """Where llama.cpp stops itself at the plan of a smaller cache, the answer about that says so in one line."""
+
+    def plan_for(settings):
+        if settings.type_k != "f16":
+            raise EngineRefused("llama.cpp stopped itself\nat a line of its own")
+        return made_plan(settings=settings)
+
+    asked = lab.Settings(n_ctx=256)
+    search = Search(plan_for, asked, plan_for(asked), {"gpu0": MIB})
+    answer = search.cache_type()
+    assert (answer.value, answer.reason) == (None, "llama.cpp stopped itself")
+
+
+def test_the_longest_context_is_no_shorter_than_one_that_fits():
+    """The search begins at what is asked for: bytes need not grow with each step."""
+
+    def plan_for(settings):
+        n_bytes = 20 * MIB if settings.n_ctx == 1024 else MIB
+        return made_plan(settings=settings, devices={"host": DeviceBytes(), "gpu0": DeviceBytes(n_bytes)})
+
+    asked = lab.Settings(n_ctx=4096)
+    search = Search(plan_for, asked, plan_for(asked), {"gpu0": 2 * MIB}, 8192)
+    assert search.largest_n_ctx().value == 8192

@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from fakes import CARD, made_plan
+from fakes import made_plan
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings
@@ -214,11 +214,15 @@ def test_a_plan_without_a_gpu_asks_for_no_layer_there():
 
 
 def test_a_windowed_model_keeps_what_was_planned():
-    """Its full cache has a switch of llama-server, which leaves it out by itself; others have no such switch."""
-    fit = fitted(model=replace(CARD, architecture="gemma3"))
-    assert " --swa-full " in lines("llama-server", fit)[0]
-    assert "export LLAMA_ARG_SWA_FULL=on" in lines("ollama", fit)
-    assert " --swa-full" not in lines("llama-server")[0]
+    """Windows alone are llama-server's own way, of which llama-cpp-python must be told; the full cache has a switch."""
+    fit = replace(fitted(), has_windows=True)
+    assert " --swa-full" not in lines("llama-server", fit)[0]
+    assert "    swa_full=False," in lines("llama-cpp-python", fit)
+    full = replace(fitted(ASKED.but(swa_full=True)), has_windows=True)
+    assert " --swa-full " in lines("llama-server", full)[0]
+    assert "export LLAMA_ARG_SWA_FULL=on" in lines("ollama", full)
+    assert not any("swa_full" in line for line in lines("llama-cpp-python", full))
+    assert not any("swa_full" in line for line in lines("llama-cpp-python"))
 
 
 def test_a_plan_that_does_not_fit_has_the_lines_of_fewer_layers():
@@ -248,8 +252,8 @@ def test_where_nothing_fits_there_are_no_lines():
     assert (pasted.settings, pasted.parts) == (None, ())
     assert pasted.text == (
         "Nothing that was tried fits, so there are no lines to paste. Not even n_ctx=256: gpu0 is too small. Not even "
-        "n_gpu_layers=0. Plan with a smaller --reserve, `--devices none` (the card unused), or weights of a smaller "
-        "type."
+        "n_gpu_layers=0. Try fewer layers on the card, a shorter context, less memory kept free, or weights of a "
+        "smaller type."
     )
 
 
@@ -257,7 +261,7 @@ def test_weights_that_are_too_large_for_all_devices_are_said():
     """Neither a shorter context nor a smaller reserve helps there."""
     fit = replace(fitted(room=MIB), free_bytes={"gpu0": MIB, "host": MIB})
     assert lines_for(fit, "ollama").text.endswith(
-        "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
+        "The weights alone are too large: take weights of a smaller type, or a smaller model."
     )
 
 

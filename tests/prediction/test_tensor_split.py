@@ -1,16 +1,19 @@
 """Two devices that share every matrix: parts are whole heads and blocks, and loads agree to the byte."""
 
+from dataclasses import replace
+
 import pytest
 from marks import needs_rpc
 from small_models import write_model
 
 from inferlab.engine.loopback import loopback_device
-from inferlab.errors import InvalidSettings
+from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import Device, Machine
 from inferlab.model.architecture_table import architecture
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
+from inferlab.prediction.memory.cache import cache_layers, cells_bytes, state_bytes
 from inferlab.prediction.memory.tensor_split import TensorSplit
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.settings import Settings
@@ -89,8 +92,23 @@ def test_the_plan_tells_of_the_buffers_for_sums():
     assert plan.compute_range["gpu0"] == plan.compute_range["gpu1"]
 
 
+def test_a_short_convolution_and_its_states_are_on_every_device():
+    """LFM2: each card has all matrices and states of the layers without attention, and half of the cells."""
+    model, settings = shape("lfm2-350m"), Settings(n_ctx=512, split_mode="tensor", flash_attn="on")
+    plan = predict_memory(model, settings, TWO, simulate=False)
+    layers = cache_layers(model)
+    states = sum(state_bytes(layer, settings) for layer in layers)
+    cells = sum(cells_bytes(layer, settings) for layer in layers)
+    assert states
+    assert plan.devices["gpu0"].kv_cache_bytes == plan.devices["gpu1"].kv_cache_bytes == states + cells // 2
+    mixer = tensor(model, "blk.0.shortconv.in_proj.weight")
+    assert TensorSplit(model, 2).weights(mixer) == (mixer.n_bytes,) * 2
+
+
 def test_what_llama_cpp_cannot_divide_is_refused():
     """An architecture without a rule; and no rate is predicted for sums that nobody measured."""
+    with pytest.raises(UnsupportedArchitecture, match="How devices share the states"):
+        TensorSplit(replace(LLAMA, metadata=LLAMA.metadata | {"general.architecture": "qwen35"}), 2)
     olmo = shape("olmo-2-7b")
     assert not architecture(olmo.architecture).tensor_split
     with pytest.raises(InvalidSettings, match="no rule for dividing the matrices"):
@@ -109,6 +127,7 @@ def test_two_devices_hold_what_was_planned(tmp_path):
         ("phi3", shared),
         ("gemma3", shared),
         ("qwen2", shared),
+        ("lfm2", shared),
         ("llama-moe", shared.but(n_cpu_moe=2)),
         ("llama", layers),
         ("gemma2", layers.but(offload_kqv=False)),

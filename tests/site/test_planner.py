@@ -20,13 +20,14 @@ from small_models import FAMILIES, write_model
 
 from inferlab import cli
 from inferlab.errors import UnsupportedArchitecture
-from inferlab.instruments.planner import DEFAULTS, with_windows
+from inferlab.instruments.planner import DEFAULTS
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import header_bytes, read_gguf
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.cards import sized_cards
 from inferlab.prediction.fit import fit
 from inferlab.prediction.fit_fields import plan_fields
+from inferlab.prediction.place import DEFAULT_RAM_BYTES
 from inferlab.settings import KV_TYPES, Settings
 
 PAGE = "book/planner.html"
@@ -76,18 +77,23 @@ def combination(random: Random) -> dict[str, str]:
         "memory": random.choice(["4", "7.5", "16"]),
         "shared": random.choice(["", "on"]),
         "reserve": random.choice(["0", "0.5", "1", "2"]),
+        "ram": random.choice(["8", "16", "32", "64"]),
+        "system": random.choice(["2", "4", "4"]),
+        "prompts": random.choice(["", "", "0", "2048"]),
+        "gpu": random.choice(["", "", "", "6"]),
         "n_ctx": str(random.choice([512, 4096, 8192, 20_000, 131_072])),
         "n_gpu_layers": random.choice(["", "", "", "0", "10", "24"]),
-        "n_cpu_moe": random.choice(["", "", "", "", "", "7"]),
-        "cpu_moe": random.choice(["", "", "", "", "", "on"]),
+        "n_cpu_moe": random.choice([*12 * [""], "7"]),
+        "cpu_moe": random.choice([*12 * [""], "on"]),
         "override_tensor": random.choice(["", "", "", "ffn_down=CPU", "blk.1.attn=CPU, ffn_up=CPU"]),
         "type_k": random.choice([*KV_TYPES, "f16", "q8_0"]),
         "type_v": random.choice([*KV_TYPES, "f16", "q8_0"]),
-        "flash_attn": random.choice(["on", "on", "on", "auto", "off"]),
+        "flash_attn": random.choice(["auto", "auto", "auto", "auto", "on", "on", "off"]),
         "n_seq_max": random.choice(["1", "1", "4"]),
         "n_ubatch": random.choice(["512", "512", "128", "2048"]),
         "offload_kqv": random.choice(["on", "on", "on", ""]),
     }
+    chosen["type_v"] = random.choice([chosen["type_k"], chosen["type_v"]])
     pooled, windowed = chosen["n_seq_max"] == "4", "gemma" in chosen["model"]
     chosen["kv_unified"] = random.choice(["", "on"] if pooled else [*20 * [""], "on"])
     chosen["swa_full"] = random.choice(["", "on"] if windowed else [*20 * [""], "on"])
@@ -177,10 +183,9 @@ def dropped(page: Page, files: list[Path]) -> dict:
 def test_a_header_of_each_architecture_is_planned(page, headers):
     """A dropped file gives the numbers of the library for the same file, or the library's reason why there are none."""
     page.evaluate(ASK, {"n_ctx": "2048", "model": "file", "file": "none.gguf"})
-    settings = Settings(n_ctx=2048, flash_attn="on", swa_full=False)
     for family, path in headers.items():
         answer = dropped(page, [path])
-        data, refusal = planned(path, with_windows(settings, read_gguf(path)))
+        data, refusal = planned(path, Settings(n_ctx=2048))
         assert (answer["data"], answer["state"] == "refused") == (data, bool(refusal)), family
         assert page.locator(".instrument-error").all_text_contents() == refusal
 
@@ -188,7 +193,8 @@ def test_a_header_of_each_architecture_is_planned(page, headers):
 def planned(path: Path, settings: Settings) -> tuple[dict, list[str]]:
     """The library's numbers for a file, and its refusal if there is one."""
     try:
-        answer = fit(path, settings, vram="8GiB", simulate=False, with_steps=True, within_trained=True)
+        place = {"vram": "8GiB", "ram": DEFAULT_RAM_BYTES}
+        answer = fit(path, settings, simulate=False, with_steps=True, within_trained=True, **place)
         return json.loads(json.dumps(plan_fields(answer))), []
     except UnsupportedArchitecture as reason:
         return {}, [str(reason)]
@@ -216,7 +222,7 @@ def test_a_split_model_needs_all_its_parts(page, tmp_path):
     assert dropped(page, parts[:1])["state"] == "refused"
     assert f"{parts[1].name} is not beside it" in page.locator(".instrument-error").text_content()
     answer = dropped(page, parts[::-1])
-    expected = plan_fields(fit(parts[0], Settings(n_ctx=2048, flash_attn="on"), vram="8GiB", simulate=False))
+    expected = plan_fields(fit(parts[0], Settings(n_ctx=2048), vram="8GiB", simulate=False))
     assert answer["data"]["model"] == expected["model"]
     assert answer["data"]["devices"] == expected["devices"]
 
@@ -315,14 +321,47 @@ def test_the_keyboard_is_enough(page):
     """Tab reaches each control in its order, an arrow changes a choice, and the answer follows."""
     page.locator("[name=model]").focus()
     seen = []
-    for _ in range(9):
+    for _ in range(4):
         seen.append(page.evaluate("document.activeElement.name"))
         page.keyboard.press("Tab")
-    assert seen == ["model", "type", "card", "n_cards", "reserve", "n_ctx", "n_gpu_layers", "n_cpu_moe", "flash_attn"]
+    assert seen == ["model", "card", "ram", "n_ctx"]
+    assert page.evaluate("document.activeElement.textContent") == "What runs on mine?"
+    unfold(page)
     page.locator("[name=type]").focus()
     page.keyboard.press("ArrowDown")
     after = [*MIXES][[*MIXES].index(DEFAULTS["type"]) + 1]
     expect(page.locator(".instrument-status")).to_contain_text(f" in {after} ", timeout=ANSWER_MS)
+
+
+def unfold(page: Page) -> None:
+    """Open the further settings."""
+    if page.locator(".instrument-more[open]").count() == 0:
+        page.locator(".instrument-more > summary").click()
+
+
+def test_what_runs_is_listed_and_sorted(page):
+    """A press lists every model that fits; a head sorts them, a name plans one, and the form stays usable meanwhile."""
+    answer = told(page, lambda: page.get_by_role("button", name="What runs on mine?").click())
+    assert [runs["name"] for runs in answer["data"]["models"]] != []
+    rows = page.locator(".instrument-list tbody tr")
+    assert rows.count() == sum(bool(runs["whole"] or runs["in_ram"]) for runs in answer["data"]["models"])
+    page.locator(".instrument-list thead button").nth(2).click()
+    longest = [
+        int(value)
+        for value in rows.locator("td:nth-child(3)").evaluate_all("all => all.map((one) => one.dataset.value)")
+    ]
+    assert longest == sorted(longest, reverse=True)
+    planned = told(page, lambda: rows.first.get_by_role("button").click())
+    assert planned["data"]["fits"] == "yes"
+    assert page.locator(".instrument-list").count() == 0
+
+
+def test_a_link_with_a_further_setting_unfolds_them(browser, site):
+    """Whoever opens it sees what is not as usual."""
+    with watched_page(browser, f"{site}{PAGE}?n_seq_max=2") as other:
+        expect(other.locator("[name=n_seq_max]")).to_be_visible()
+    with watched_page(browser, f"{site}{PAGE}?n_ctx=4096&offload_kqv=on&flash_attn=auto") as other:
+        expect(other.locator("[name=n_seq_max]")).to_be_hidden()
 
 
 def test_a_start_can_be_cancelled(open_page, site):

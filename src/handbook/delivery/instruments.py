@@ -51,7 +51,7 @@ ENTRIES = ("inferlab.instruments",)
 DATA = ("data/facts/*.toml", "data/log_findings/*.toml", "data/logs/*.log")
 """The library's files that these modules read. Of the records, a page has the table of the atlas in their place."""
 SOURCE = Path(inferlab.__file__).parents[1]
-NOT_IN_WEBASSEMBLY = frozenset({"ctypes", "fcntl", "multiprocessing", "resource", "subprocess"})
+NOT_IN_WEBASSEMBLY = frozenset({"ctypes", "fcntl", "multiprocessing", "resource", "ssl", "subprocess"})
 """Parts of Python's own library that a page lacks."""
 SAME_DATE, SAME_SYSTEM = (1980, 1, 1, 0, 0, 0), 3
 

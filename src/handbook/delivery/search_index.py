@@ -74,7 +74,7 @@ def index(pages: dict[str, PageTexts]) -> dict:
 
 def _also(name: str) -> list[list[str]]:
     """The other names of a page's subject, if it has any."""
-    planned = [model.name for model in known_models().values()] + [card.title for card in known_cards().values()]
+    planned = [*known_models().titles.values()] + [card.title for card in known_cards().values()]
     others = [*ALSO.get(name, ()), *(planned if name == PLANNED else ())]
     return [others] if others else []
 

@@ -26,6 +26,7 @@ from urllib.parse import quote, urlsplit
 
 from handbook.delivery import instruments
 from handbook.delivery.built_site import NotBuilt, built_site
+from inferlab.instruments import addressed
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.telemetry.host import network_addresses
 
@@ -170,9 +171,13 @@ def _contents(path: Path, changed: int, gzipped: bool) -> bytes:
 
 @functools.lru_cache(maxsize=512)
 def policy_of(path: Path, changed: int) -> str:
-    """The policy for a file: a page runs the scripts that stand in it, a worker of the instruments WebAssembly."""
+    """The policy for a file: a page runs the scripts that stand in it, a worker of the instruments WebAssembly.
+
+    A page with a field for the address of a model may ask the hosts that stand beside it.
+    """
     if path.suffix == ".html":
-        return policy_with(*inline_scripts(path.read_text(encoding="utf-8")))
+        page = path.read_text(encoding="utf-8")
+        return policy_with(*inline_scripts(page), asked=addressed.SOURCES if f"{addressed.BUTTON}=" in page else ())
     if path.parent.name != instruments.FOLDER:
         return policy_with()
     # wllama writes the script of its worker, and llama.cpp those of its threads, as blobs: no page may start them.
@@ -180,9 +185,9 @@ def policy_of(path: Path, changed: int) -> str:
     return policy_with("'wasm-unsafe-eval'", workers=workers)
 
 
-def policy_with(*scripts: str, workers: Iterable[str] = ()) -> str:
-    """The policy of the site with more sources of scripts and of workers."""
-    more = {"script-src": scripts, "worker-src": workers}
+def policy_with(*scripts: str, workers: Iterable[str] = (), asked: Iterable[str] = ()) -> str:
+    """The policy of the site with more sources of scripts and of workers, and hosts that a reader may have asked."""
+    more = {"script-src": scripts, "worker-src": workers, "connect-src": asked}
     sources = {**POLICY, **{name: " ".join([POLICY[name], *allowed]) for name, allowed in more.items()}}
     return "; ".join(f"{name} {allowed}" for name, allowed in sources.items())
 

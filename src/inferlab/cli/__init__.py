@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
+from typing import Any
 
 from inferlab import __version__
 from inferlab.engine.protocol import Engine
@@ -26,6 +27,13 @@ COMMANDS = {
 }
 """Each command's module, which has its `add_` function."""
 INTERRUPTED = 130
+
+
+class WholeNames(argparse.ArgumentParser):
+    """A parser of a command that takes an option by its whole name only, because a beginning may be that of two."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**{**named, "allow_abbrev": False})
 
 
 def main(arguments: list[str] | None = None, engine: Engine | None = None) -> int:
@@ -58,7 +66,7 @@ def parser(first: str | None = None) -> argparse.ArgumentParser:
     """
     top = argparse.ArgumentParser(prog="inferlab", description="Measure local LLM inference on this machine.")
     top.add_argument("--version", action="version", version=f"inferlab {__version__}")
-    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=WholeNames)
     for name in [first] if first in COMMANDS else COMMANDS:
         module = import_module(f"inferlab.cli.{COMMANDS[name]}")
         getattr(module, f"add_{name}")(commands)

@@ -7,34 +7,37 @@ import json
 import sys
 from dataclasses import replace
 from math import ceil
-from pathlib import Path
 from typing import Any
 
+from inferlab.cli.hub_list import print_repository, repository_of
 from inferlab.cli.options import add_placement, flags, settings_from, size
+from inferlab.cli.plan_list import print_runs
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
-from inferlab.errors import InferlabError, ModelNotFound
-from inferlab.machine import Machine
-from inferlab.model.catalog import known_models
+from inferlab.errors import InferlabError, InvalidSettings, ModelNotFound
+from inferlab.machine import HOST_DEVICE, Machine
+from inferlab.model.catalog import near_names
+from inferlab.model.find import is_address
 from inferlab.model.gguf import Model
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.options.lines import programs_for
-from inferlab.prediction.cards import sized_card
 from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.drafter import DraftPlan, plan_drafter
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
-from inferlab.prediction.free_memory import BACKENDS, DEFAULT_BACKEND, machine_for
+from inferlab.prediction.free_memory import BACKENDS, DEFAULT_BACKEND, SYSTEM_BYTES, HostRam, free_bytes, machine_for
 from inferlab.prediction.memory import MemoryPlan
-from inferlab.prediction.memory.cache import require_effect
+from inferlab.prediction.memory.cache import n_ctx_of, require_effect
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text, verified_text
 from inferlab.prediction.paste import Pasted, lines_for
+from inferlab.prediction.place import DEFAULT_RAM_BYTES, Place, described_place, place_of_card
 from inferlab.prediction.predict import simulated_memory
 from inferlab.prediction.search import SettingThatFits
+from inferlab.prediction.what_runs import what_runs
 from inferlab.settings import Settings
-from inferlab.units import KIB, bytes_text, size_unit
+from inferlab.units import KIB, MIB, bytes_text, size_unit
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
 BAR = 48
@@ -47,8 +50,16 @@ def add_plan(commands: Any) -> None:
         help="does it fit: bytes on each device, before anything is loaded",
         description="Plan the memory of a model and compare it with a card's. Exit status 0 whether it fits or not.",
     )
-    command.set_defaults(command=run_plan)
-    command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, hf:..., or a known name: mistral-7b")
+    command.set_defaults(command=run_plan, refuse=command.error)
+    command.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="a .gguf file, a known name (mistral-7b), Ollama's (qwen3:8b), hf:owner/repo:TYPE, https://...",
+    )
+    command.add_argument(
+        "--list", action="store_true", help="in place of one model: what of all known ones runs on such a machine"
+    )
     command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
     command.add_argument(*flags("n_ctx"), type=int, default=DEFAULT_N_CTX, metavar="N", help=f"default {DEFAULT_N_CTX}")
     add_placement(command)
@@ -63,19 +74,12 @@ def add_plan(commands: Any) -> None:
     command.add_argument(
         *flags("kv_unified"), action="store_true", help="one pool of cells for all slots (default: parts)"
     )
-    window = command.add_mutually_exclusive_group()
-    window.add_argument(
-        "--no-swa-full",
+    command.add_argument(
+        *flags("swa_full"),
         action="store_true",
-        help="layers with a sliding window keep only that, as in llama-server (default: all tokens)",
+        help="layers with a sliding window keep all tokens (default: their window, as in llama-server)",
     )
-    window.add_argument("--swa-full", dest="no_swa_full", action="store_false", help="the default")
-    memory = command.add_mutually_exclusive_group()
-    memory.add_argument(
-        "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"
-    )
-    memory.add_argument("--card", metavar="rtx-4060", help="plan for a card of the book's list")
-    memory.add_argument("--unified", type=size, metavar="32GiB", help="plan for one memory that host and GPU share")
+    add_memory(command)
     command.add_argument(
         "--backend", choices=BACKENDS, default=DEFAULT_BACKEND, help="of the card of --vram or --unified (default cuda)"
     )
@@ -84,6 +88,19 @@ def add_plan(commands: Any) -> None:
     )
     command.add_argument(
         "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
+    )
+    command.add_argument(
+        "--ram-reserve",
+        type=size,
+        default=SYSTEM_BYTES,
+        metavar="4GiB",
+        help="of --ram, left for the system and other programs (default 4GiB)",
+    )
+    command.add_argument(
+        *flags("cache_ram"),
+        type=mebibytes,
+        metavar="MIB",
+        help="RAM for llama-server's cache of earlier prompts (default: 8192 MiB, or what is left; 0: none)",
     )
     command.add_argument(
         "--draft", metavar="MODEL", help="a second model that drafts: leave room for its weights and its cache"
@@ -98,31 +115,70 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
+def list_models(options: argparse.Namespace) -> None:
+    """What of all known models runs on the memory that is named."""
+    place = place_from(options)
+    if options.model or place is None:
+        return options.refuse("--list is for all known models, on memory that is named: --card, --vram or --unified")
+    settings = settings_from(options)
+    print_runs(what_runs(place, settings, options.reserve), place, n_ctx_of(settings), options.json)
+
+
+def add_memory(command: argparse.ArgumentParser) -> None:
+    """Options that name the memory to plan for, in place of this machine's."""
+    memory = command.add_mutually_exclusive_group()
+    memory.add_argument(
+        "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"
+    )
+    memory.add_argument("--card", metavar="rtx-4060", help="plan for a card of the book's list")
+    command.add_argument(
+        "--unified",
+        type=size,
+        metavar="32GiB",
+        help="plan for one memory that host and GPU share; with --card what the GPU may use of the card's",
+    )
+    command.add_argument(
+        "--ram", type=size, metavar="32GiB", help="all RAM of that machine (default beside a card: 32GiB)"
+    )
+
+
 def run_plan(options: argparse.Namespace) -> None:
+    if options.list:
+        return list_models(options)
+    if not options.model:
+        options.refuse("no model is named: give a file or a name, or --list for all known models")
+    if found := repository_of(options.model):
+        return print_repository(found, options.json)
     place = place_from(options)
     if not place:
         start_engine(options.engine)
     model = model_to_plan(options.model, options.type)
-    settings = settings_from(options, swa_full=not options.no_swa_full)
+    settings = settings_from(options)
     require_effect(settings, model)
-    machine = None if place else options.engine.machine()
-    drafter = drafter_from(options, model, settings, machine_for(machine, **place)) if options.draft else None
+    asked = place.devices if place else {}
+    machine = machine_for(None if place else options.engine.machine(), **asked)
+    drafter = drafter_from(options, model, settings, machine) if options.draft else None
     fitted = fit(
         model,
         settings,
-        machine,
+        None if place else machine,
         reserve_bytes=options.reserve + (drafter.most_bytes if drafter else 0),
+        ram=place.ram if place else own_ram(options, machine),
         simulate=not options.no_simulation,
         with_steps=options.json,
         within_trained=True,
-        **place,
+        **asked,
     )
-    pasted = lines_for(fitted, options.program, path_of(model), model.n_ctx_train) if options.program else None
+    pasted = lines_for(fitted, options.program, model.file, model.n_ctx_train) if options.program else None
     pasted = pasted and with_drafter(pasted, drafter)
     if options.json:
         print(json.dumps(plan_fields(fitted) | drafter_fields(drafter) | paste_fields(pasted), indent=1))
         return
     print_plan(fitted, model)
+    if place and place.limit:
+        print(f"{place.limit} --unified gives another limit.")
+    if place and not (options.ram or place.shared):
+        print(f"RAM is assumed to be {bytes_text(DEFAULT_RAM_BYTES)}; --ram gives yours.")
     if drafter:
         print(drafter.text)
     if pasted:
@@ -130,17 +186,15 @@ def run_plan(options: argparse.Namespace) -> None:
     if fitted.plan.method == CLOSED_FORM:
         sys.stdout.flush()
         can_ask = isinstance(options.engine, LlamaEngine) and not options.no_simulation
-        told = checked_text(fitted.plan, model, settings, machine, place) if can_ask else tried_text()
+        as_cuda = place is not None and place.backend != DEFAULT_BACKEND
+        told = checked_text(fitted.plan, model, settings, machine, as_cuda) if can_ask else tried_text()
         print(f"\n{told}" if pasted else told)
 
 
-def checked_text(
-    plan: MemoryPlan, model: Model, settings: Settings, machine: Machine | None, place: dict[str, Any]
-) -> str:
+def checked_text(plan: MemoryPlan, model: Model, settings: Settings, machine: Machine, as_cuda: bool) -> str:
     """What llama.cpp's simulation says of a plan in closed form; without it, how often such plans were exact."""
-    as_cuda = place.get("backend", DEFAULT_BACKEND) != DEFAULT_BACKEND
     try:
-        told = simulated_memory(model, settings, machine_for(machine, **place), as_cuda)
+        told = simulated_memory(model, settings, machine, as_cuda)
     except InferlabError as error:
         return f"Not verified: {str(error).splitlines()[0]} {tried_text()}"
     return verified_text(plan, told) if told else tried_text()
@@ -160,16 +214,40 @@ def sizes(text: str) -> tuple[int, ...]:
     return tuple(map(size, text.split(",")))
 
 
-def place_from(options: argparse.Namespace) -> dict[str, Any]:
-    """The card or the shared memory to plan for, as `fit` takes it; nothing for this machine."""
+def mebibytes(text: str) -> int:
+    """A number of MiB as llama.cpp's --cache-ram takes it, in bytes."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of MiB. No limit (-1) cannot be planned.")
+    return int(text) * MIB
+
+
+def place_from(options: argparse.Namespace) -> Place | None:
+    """The card or the shared memory to plan for; None for this machine. Raises InvalidSettings."""
     if options.card:
-        card, n_bytes = sized_card(options.card)
-        return {"unified" if card.unified else "vram": n_bytes, "backend": card.backend}
-    named = {"vram": options.vram, "unified": options.unified}
-    place = {name: n_bytes for name, n_bytes in named.items() if n_bytes is not None}
-    if not place and options.backend == DEFAULT_BACKEND:
-        return {}
-    return {**place, "backend": options.backend}
+        of_host = options.ram or DEFAULT_RAM_BYTES, options.ram_reserve, options.cache_ram
+        return place_of_card(options.card, *of_host, gpu_bytes=options.unified)
+    if options.vram and options.unified:
+        options.refuse("--vram and --unified exclude each other: memory is a card's own, or shared with the host")
+    if options.unified:
+        return described_place([options.unified], True, ram_from(options, options.unified), options.backend)
+    if options.vram:
+        return described_place(options.vram, False, ram_from(options, DEFAULT_RAM_BYTES), options.backend)
+    if options.backend != DEFAULT_BACKEND:
+        raise InvalidSettings(f"--backend {options.backend} is for a card that is not here. Give --vram or --unified.")
+    return None
+
+
+def ram_from(options: argparse.Namespace, usual: int) -> HostRam:
+    """The RAM that is asked about, `usual` where none is named, with what is not for the model."""
+    return HostRam(options.ram or usual, options.ram_reserve, options.cache_ram)
+
+
+def own_ram(options: argparse.Namespace, machine: Machine) -> HostRam | None:
+    """The RAM to plan for on this machine where an option says something of it; else what is free counts."""
+    if options.ram or options.cache_ram is None:
+        return ram_from(options, options.ram) if options.ram else None
+    free = free_bytes(machine, ())[HOST_DEVICE]
+    return HostRam(free, options.reserve, options.cache_ram) if free else None
 
 
 def drafter_from(options: argparse.Namespace, model: Model, settings: Settings, machine: Machine) -> DraftPlan:
@@ -197,16 +275,13 @@ def drafter_fields(drafter: DraftPlan | None) -> dict[str, Any]:
 
 
 def model_to_plan(name: str, type: str | None) -> Model:
-    """The model of a name. Raises ModelNotFound with the known names, which only a plan can use."""
+    """The model of a name or an address. Raises ModelNotFound, for a name with those that are like it."""
     try:
         return model_named(name, type)
     except ModelNotFound as error:
-        raise ModelNotFound(f"{error} Known names: {', '.join(known_models())}.") from error
-
-
-def path_of(model: Model) -> Path | None:
-    """The model's file, as an absolute path; None for a known name, of which there is no file."""
-    return model.path.absolute() if model.path.is_file() else None
+        if is_address(name):
+            raise
+        raise ModelNotFound(f"{error} {near_names(name)}") from error
 
 
 def paste_fields(pasted: Pasted | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 from time import perf_counter
 from typing import Any
 
-from inferlab.model.catalog import known_models
+from inferlab.model.catalog import known_model, known_models
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.model.quant_mixes import MIXES
 from inferlab.model.synthetic_model import make_shape
@@ -19,11 +19,12 @@ def add_shape(commands: Any) -> None:
         "shape",
         help="a file with a published model's exact shape and synthetic weights",
         description="Write a GGUF with the tensors, types and metadata of a published model and synthetic weights.",
-        epilog=f"Known models: {', '.join(known_models())}.",
+        epilog=f"Known models, as of {known_models().last_look}: {', '.join(known_models())}.",
     )
     command.set_defaults(command=run_shape)
     command.add_argument("name", metavar="NAME", help="a known model, e.g. qwen2.5-0.5b")
-    command.add_argument("--type", choices=MIXES, default="Q4_K_M", metavar="MIX", help=f"one of {', '.join(MIXES)}")
+    usual = "default: Q4_K_M, of gpt-oss MXFP4_MOE"
+    command.add_argument("--type", choices=MIXES, metavar="MIX", help=f"one of {', '.join(MIXES)} ({usual})")
     command.add_argument("-o", "--output", required=True, metavar="PATH", help="the file to write")
     command.add_argument("--n-layer", type=int, help="layers (default: as published)")
     command.add_argument("--header-only", action="store_true", help="no data: full size, hardly any disk")
@@ -32,6 +33,7 @@ def add_shape(commands: Any) -> None:
 
 def run_shape(options: argparse.Namespace) -> None:
     began = perf_counter()
+    options.type = options.type or known_model(options.name).usual_type
     path = make_shape(
         options.name, options.type, options.output, n_layer=options.n_layer, header_only=options.header_only
     )

@@ -19,7 +19,7 @@ from typing import Any
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device, require_rpc
-from inferlab.machine import HOST_BUFFER, HOST_DEVICE, Machine
+from inferlab.machine import HOST_BUFFER, HOST_DEVICE, Machine, on_host
 from inferlab.model.gguf import FileIdentity, Model, Tensor, file_identity, header_bytes
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -28,7 +28,7 @@ COMPUTE_LINE = re.compile(r"(\S+) compute buffer size =\s*([\d.]+) MiB")
 OUTPUT_LINE = re.compile(r"(\S+) +output buffer size =\s*([\d.]+) MiB")
 PLACED_LINE = re.compile(r"layer +(\d+) assigned to device (\S+),")
 CACHE_LAYER_LINE = re.compile(r"layer +(\d+): dev = (\S+)")
-CACHE_LINE = re.compile(r"size = +([\d.]+) MiB \( *\d+ cells")
+CACHE_LINE = re.compile(r"(?:layers = \d+, size = +|size = +(?=[\d.]+ MiB \( *\d+ cells))([\d.]+) MiB")
 STAND_IN = "RPC0"
 MOST_ENGINES, MOST_HEADERS, MOST_SIMULATIONS = 4, 16, 512
 
@@ -199,11 +199,6 @@ def _gpu_names(log: str, placed: list[str]) -> list[str]:
     """Every device except the host, RPC devices first, in llama.cpp's order (llama.cpp:276)."""
     names = {*placed, *(name for name, _ in COMPUTE_LINE.findall(log))}
     return sorted((name for name in names if not on_host(name)), key=lambda name: (not name.startswith("RPC"), name))
-
-
-def on_host(name: str) -> bool:
-    """Whether a buffer or device name of llama.cpp means the host's own memory."""
-    return name.startswith(("CPU", "BLAS", "AMX")) or name.endswith("_Host")
 
 
 def _device(name: str, gpus: list[str]) -> str:

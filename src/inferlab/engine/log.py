@@ -17,16 +17,23 @@ WORD = r"[^\s]{0,80}[^\s:]"
 BUFFER_NAME = rf"(?:(?<!\w)(\w{{1,60}}): |^) {{0,20}}({WORD}(?: {WORD}){{0,8}}?) {{1,20}}"
 """The function that writes a line about a buffer, and the buffer's name, which may have blanks."""
 BUFFER_LINE = re.compile(
-    rf"{BUFFER_NAME}(?:(model|KV|compute|output|RS|state|LoRA) )?"
+    rf"{BUFFER_NAME}(?:DSV4 \w{{1,9}} )?(?:(model|KV|compute|output|RS|state|LoRA) )?"
     r"buffer size {0,4}= {0,12}(\d{1,12}(?:\.\d{1,6})?) MiB",
     re.MULTILINE,
 )
-"""llama-model.cpp:1930, llama-kv-cache.cpp:291, llama-context.cpp:381, 740.
+"""llama-model.cpp:1930, llama-kv-cache.cpp:291, llama-kv-cache-dsv4.cpp:992, llama-context.cpp:381, 740.
 
 Before 2025 the line of the weights was `llm_load_tensors: CUDA0 buffer size =`, without a word for what it holds.
 """
 OLD_WEIGHTS, PROJECTOR = "llm_load_tensors", ("reserve_compute_meta", "alloc_compute_meta")  # tools/mtmd/clip.cpp:3815
-BUFFER_KINDS = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "compute": "compute", "output": "output"}
+BUFFER_KINDS = {
+    "model": "weights",
+    "KV": "kv_cache",
+    "RS": "kv_cache",
+    "state": "kv_cache",
+    "compute": "compute",
+    "output": "output",
+}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from inferlab.errors import InferlabError
-from inferlab.instruments import browser_bench, log_reader, planner, views, your_numbers
+from inferlab.instruments import addressed, browser_bench, log_reader, planner, views, your_numbers
 from inferlab.instruments.answer import Answer
 from inferlab.instruments.dropped import DroppedFiles
 
@@ -38,11 +38,15 @@ def answered(instrument: str, question: dict[str, str], files: DroppedFiles) -> 
     return asdict(answer)
 
 
-def sent(files: DroppedFiles, name: str, size: int, start: int, data: bytes, whole: bool = False) -> dict[str, Any]:
+def sent(
+    files: DroppedFiles, name: str, size: int, start: int, data: bytes, whole: bool = False, source: str = ""
+) -> dict[str, Any]:
     """What to tell a front end that sent a slice of a file: which slice comes next, that all is read, or why not.
 
-    whole  the file is kept, as a small one of results; else it is a model, whose header is enough
+    whole   the file is kept, as a small one of results; else it is a model, whose header is enough
+    source  the address of the file; "" for one that was dropped
     """
+    files.came_from(name, source)
     try:
         following = (files.keep if whole else files.add)(name, size, start, data)
     except InferlabError as refusal:
@@ -50,3 +54,8 @@ def sent(files: DroppedFiles, name: str, size: int, start: int, data: bytes, who
     if following is None:
         return {"kind": "read", "name": files.path(name).name}
     return {"kind": "more", "name": name, "start": following[0], "end": following[1]}
+
+
+def heard(files: DroppedFiles, message: dict[str, Any]) -> dict[str, Any]:
+    """What a front end does next about an address that its reader typed."""
+    return addressed.heard(files, message)

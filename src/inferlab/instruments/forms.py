@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import urlencode
 
 from inferlab.errors import InvalidSettings
 from inferlab.instruments.views import element
@@ -21,15 +22,46 @@ def group(title: str, *controls: Any) -> list[Any]:
     return element("fieldset", {"disabled": True}, element("legend", {}, title), *controls)
 
 
-def field(label: str, control: Any, only: str | None = None, but: str | None = None) -> list[Any]:
-    """A control below its label. It is shown only for, or for all but, a value of another field: "model=file"."""
+def more(title: str, *groups: Any) -> list[Any]:
+    """Groups that are folded until a reader opens them, or a link has another value for one of them."""
+    return element("details", {"class": "instrument-more"}, element("summary", {}, title), *groups)
+
+
+def field(label: str, control: Any, only: str | None = None, but: str | None = None, help: str = "") -> list[Any]:
+    """A control below its label, and a sentence of help.
+
+    It is shown only for, or for all but, a value of another field, "model=file", or several: "card=a|b".
+    """
     shown = {"data-only": only, "data-but": but, "hidden": bool(only)}
-    return element("label", {"class": "instrument-field", **shown}, element("span", {}, label), control)
+    if not help:
+        return element("label", {"class": "instrument-field", **shown}, element("span", {}, label), control)
+    return _helped(shown, element("label", {"class": "instrument-field"}, element("span", {}, label), control), help)
+
+
+def _helped(shown: dict[str, Any], labelled: list[Any], help: str) -> list[Any]:
+    """A control with its label and a sentence, which a screen reader reads after its name."""
+    own = _control(labelled)
+    own["aria-describedby"] = f"help-{own.get('name') or own.get('data-file')}"
+    said = element("span", {"class": "instrument-help", "id": own["aria-describedby"]}, help)
+    return element("div", shown, labelled, said)
+
+
+def _control(view: list[Any]) -> dict[str, str]:
+    """The attributes of the first control within a view."""
+    if view[0] in ("input", "select", "textarea"):
+        return view[1]
+    inner = (_control(child) for child in view[2:] if isinstance(child, list))
+    return next((found for found in inner if found), {})
+
+
+def asking(label: str, **values: str) -> list[Any]:
+    """A button that puts values into the form, in its own controls or in hidden ones, and asks."""
+    return element("button", {"type": "button", "data-ask": urlencode(values)}, label)
 
 
 def file_field(label: str, name: str, only: str | None = None) -> list[Any]:
     """A choice of .gguf files, which are dropped anywhere on the instrument, too; `name` gets the first one's name."""
-    chooser = element("input", {"type": "file", "data-file": name, "accept": ".gguf", "multiple": True})
+    chooser = element("input", {"type": "file", "data-file": name, "multiple": True})  # Ollama's have no ending
     kept = element("input", {"type": "hidden", "name": name})
     return element("div", {"data-only": only, "hidden": bool(only)}, field(label, chooser), kept)
 
@@ -112,10 +144,10 @@ def number(name: str, value: str, unit: str = "", placeholder: str = "", step: s
     return element("span", {"class": "instrument-number"}, entry, unit) if unit else entry
 
 
-def line(name: str, value: str, placeholder: str = "") -> list[Any]:
-    """A line of text."""
+def line(name: str, value: str, placeholder: str = "", more: Mapping[str, Any] | None = None) -> list[Any]:
+    """A line of text; `more` are further attributes of it."""
     entry = {"name": name, "type": "text", "value": value, "autocomplete": "off", "placeholder": placeholder or None}
-    return element("input", entry)
+    return element("input", {**entry, **(more or {})})
 
 
 def measured(name: str, label: str) -> list[Any]:
@@ -139,10 +171,13 @@ def radio(name: str, value: str, label: str, on: bool, told: str) -> list[Any]:
     return element("label", {}, button, label)
 
 
-def switch(name: str, label: str, on: bool, only: str | None = None) -> list[Any]:
+def switch(name: str, label: str, on: bool, only: str | None = None, help: str = "") -> list[Any]:
     """A box to tick; its value is "on", and it has none while it is not ticked."""
     box = element("input", {"name": name, "type": "checkbox", "value": "on", "checked": on})
-    return element("label", {"class": "instrument-switch", "data-only": only, "hidden": bool(only)}, box, label)
+    shown = {"data-only": only, "hidden": bool(only)}
+    if not help:
+        return element("label", {"class": "instrument-switch", **shown}, box, label)
+    return _helped(shown, element("label", {"class": "instrument-switch"}, box, label), help)
 
 
 def whole(question: Mapping[str, str], name: str, label: str, empty: int | None = None, such_as: str = "4096") -> int:

@@ -1,17 +1,19 @@
 // The front end of every instrument, in the form of anywidget: the same module in JupyterLab and on a page.
 // The model has `form` and `answer` (views are made by `inferlab.instruments.views`), `question` (the values of the
 // form), `status` ({text, busy}) and messages about files and measurements. Nothing leaves the page: an answer comes
-// from its kernel or from its worker.
+// from its kernel or from its worker. Another host is asked only for an address that a reader typed, at a press.
+import { WebFile, textAt } from "./addressed.js";
 
 const TAGS = `
   a button circle code details div em fieldset form h2 h3 input label legend li line optgroup option p pre rect
   section select span strong summary svg table tbody td text textarea th thead tr ul
 `;
 const ATTRIBUTES = `
-  accept aria-hidden aria-label autocomplete checked class cx cy data-but data-clear data-copy data-drop data-file data-label
-  data-measured data-only data-part data-private data-run data-save data-state data-text data-whole disabled height
-  hidden href id inputmode label min multiple name novalidate open placeholder preserveAspectRatio r role rows scope
-  selected spellcheck step type value viewBox width x x1 x2 y y1 y2
+  accept aria-describedby aria-hidden aria-label autocomplete checked class cx cy data-address data-ask data-but
+  data-choices data-clear data-copy data-drop data-file data-label data-measured data-only data-part
+  data-private data-read data-run data-save data-sort data-state data-text data-value data-whole disabled height
+  hidden href id inputmode label min multiple name novalidate open placeholder preserveAspectRatio r role rows
+  scope selected spellcheck step type value viewBox width x x1 x2 y y1 y2
 `;
 const words = (text) => new Set(text.trim().split(/\s+/));
 const [tags, attributes] = [words(TAGS), words(ATTRIBUTES)];
@@ -62,11 +64,11 @@ function block(tag, className, role) {
   return made;
 }
 
-// A control is shown for one value of another (data-only), or for all but one (data-but).
+// A control is shown for some values of another (data-only), or for all but some (data-but).
 function showFitting(form) {
   for (const one of form.querySelectorAll("[data-only], [data-but]")) {
-    const [name, value] = (one.dataset.only ?? one.dataset.but).split("=");
-    one.hidden = (form.elements[name].value === value) === Boolean(one.dataset.but);
+    const [name, values] = (one.dataset.only ?? one.dataset.but).split("=");
+    one.hidden = values.split("|").includes(form.elements[name].value) === Boolean(one.dataset.but);
   }
 }
 
@@ -77,6 +79,30 @@ function fill(form, question) {
     if (control.type === "checkbox") control.checked = question[control.name] === control.value;
     else if (control.name in question) control.value = question[control.name];
   }
+  for (const folded of form.querySelectorAll(".instrument-more")) folded.open = [...form.elements].some(changedIn(folded));
+}
+
+// Whether a control within a fold has another value than the form has at first.
+function changedIn(folded) {
+  const usualOf = (one) => [...one.options].find((option) => option.defaultSelected)?.value ?? one.options[0]?.value;
+  const isChanged = (one) => {
+    if (one.type === "checkbox") return one.checked !== one.defaultChecked;
+    return one.value !== (one.tagName === "SELECT" ? usualOf(one) : one.defaultValue);
+  };
+  return (one) => folded.contains(one) && Boolean(one.name) && isChanged(one);
+}
+
+// Rows of a table by the column of a button in its head; the same button again turns the order.
+function sort(button) {
+  const [head, table] = [button.closest("th"), button.closest("table")];
+  const at = [...head.parentElement.children].indexOf(head);
+  const rising = head.getAttribute("aria-sort") === "descending";
+  const valueOf = (row) => row.children[at].dataset.value ?? row.children[at].textContent;
+  const { compare } = new Intl.Collator("en", { numeric: true });
+  const rows = [...table.tBodies[0].rows].sort((a, b) => compare(valueOf(a), valueOf(b)) * (rising ? 1 : -1));
+  for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", rising ? "ascending" : "descending");
+  table.tBodies[0].append(...rows);
 }
 
 export function valuesOf(form) {
@@ -120,6 +146,7 @@ export function render({ model, el }) {
   let earlier = null; // results of the run before, while another one is under way
   let note = ""; // what the line of the verdict says about a file besides
   let saving = null; // a button to save that was pressed before there was an answer
+  let asking = new AbortController(); // ends the requests for an address
 
   function ask() {
     clearTimeout(waiting);
@@ -190,9 +217,13 @@ export function render({ model, el }) {
     const file = files.get(name);
     try {
       const bytes = await file.slice(start, end).arrayBuffer();
-      model.send({ kind: "slice", name, size: file.size, start, whole: Boolean(whole) }, undefined, [bytes]);
+      if (files.get(name) !== file || file.cancelled?.aborted) return; // another file was chosen meanwhile
+      const about = { name, size: file.size, start, whole: Boolean(whole), source: file.source ?? "" };
+      model.send({ kind: "slice", ...about }, undefined, [bytes]);
     } catch (problem) {
-      onMessage({ kind: "refused", name, text: `${name} cannot be read: ${problem.message}` });
+      if (file.cancelled?.aborted) return;
+      const text = `${name} cannot be read: ${problem.message}`;
+      onMessage({ kind: "refused", name, text: file.source ? `${text}. ${inTerminal(file.source)}` : text });
     }
   }
 
@@ -215,11 +246,53 @@ export function render({ model, el }) {
     return name;
   }
 
+  // What Python wants next for an address: a page of a list, or files, of which the beginnings are read.
+  let pages = [];
+  function readAddress(text) {
+    asking.abort();
+    [asking, pages, note, unsent] = [new AbortController(), [], "", []];
+    say({ text: `Reading ${text.trim()} …`, busy: true });
+    model.send({ kind: "address", text });
+  }
+  async function fetchPage({ url, address }) {
+    const { signal } = asking;
+    try {
+      const { text, ...told } = await textAt(url, signal, (said) => say({ text: said, busy: true }));
+      if (signal.aborted) return;
+      pages.push(text);
+      model.send({ kind: "address", text: address, pages, url, ...told });
+    } catch (problem) {
+      if (!signal.aborted) refuse(`${address} was not read: ${problem.message}. ${inTerminal(address)}`);
+    }
+  }
+  function readFiles({ source, files: parts, choices }) {
+    const { signal } = asking;
+    files.clear();
+    for (const part of parts) {
+      files.set(part.name, new WebFile(part, source, signal, (said) => say({ text: said, busy: true })));
+    }
+    offer(choices, source);
+    unsent = [...files.keys()];
+    sendNext();
+  }
+  function offer(choices, chosen) {
+    const select = form.querySelector("[data-choices]");
+    select.replaceChildren(...choices.map(([value, text]) => new Option(text, value, false, value === chosen)));
+    select.hidden = choices.length < 2;
+  }
+  function refuse(text) {
+    unsent = [];
+    note = text;
+    say({ text }, "refused");
+  }
+  const inTerminal = (address) => `In a terminal: inferlab plan ${address}`;
+
   // One file after the other, so that a part of a split model is never read while another one is half there.
   function take(list) {
     const text = form.querySelector("[data-text]")?.dataset.text;
     if (text) return list.length ? fillFrom(list[0], text) : undefined;
     const sending = whole && unsent.length > 0;
+    asking.abort();
     if (!whole) [unsent] = [[], files.clear()];
     note = "";
     for (const file of list) {
@@ -249,6 +322,9 @@ export function render({ model, el }) {
   // A small file that is refused is named beside the answer to the others; a model's part that is refused ends all.
   function onMessage(message) {
     if (message.kind === "measured") return run(JSON.stringify(message.results));
+    if (message.kind === "fetch") return fetchPage(message);
+    if (message.kind === "files") return readFiles(message);
+    if (message.kind === "unread") return refuse(message.text);
     if (message.name !== unsent[0]) return;
     if (message.kind === "more") return sendSlice(message.name, message.start, message.end);
     if (message.kind === "refused" && !whole) {
@@ -290,9 +366,26 @@ export function render({ model, el }) {
     ask();
   }
 
+  // A button of the form or of the answer has values for controls of the form, and asks.
+  function askWith(values) {
+    for (const [name, value] of new URLSearchParams(values)) form.elements[name].value = value;
+    note = "";
+    ask();
+  }
+
+  // What such a button of the form asked for is asked for once: the next question is about the other controls.
+  function forget() {
+    for (const { dataset } of form.querySelectorAll("[data-ask]")) {
+      for (const name of new URLSearchParams(dataset.ask).keys()) form.elements[name].value = "";
+    }
+  }
+
   // A control of the answer changes the hidden one of its name in the form.
   const onInput = ({ target }) => {
+    if (target.hasAttribute("data-address")) return; // nobody is asked before a press
+    if (target.dataset.choices) return void (form.elements[target.dataset.choices].value = target.value);
     note = "";
+    forget();
     const kept = shown.contains(target) && form.elements[target.name];
     if (kept) kept.value = target.value;
     showFitting(form);
@@ -312,6 +405,9 @@ export function render({ model, el }) {
       const button = event.target.closest("button");
       if (button?.hasAttribute("data-copy")) copy(button);
       if (button?.hasAttribute("data-run")) run("");
+      if (button?.hasAttribute("data-sort")) sort(button);
+      if (button?.dataset.ask) askWith(button.dataset.ask);
+      if (button?.dataset.read) readAddress(form.elements[button.dataset.read].value);
       if (button?.dataset.clear) removeFiles(button.dataset.clear);
       if (button?.dataset.drop) removeOne(button.dataset.drop);
       if (button?.dataset.save) saveFrom(button);
@@ -322,6 +418,7 @@ export function render({ model, el }) {
   const onStatus = () => {
     if (!model.get("status").busy) {
       unsent = []; // Python was stopped, and what it had of a file is gone
+      asking.abort();
       saving = null;
       putBack();
     }
@@ -338,6 +435,7 @@ export function render({ model, el }) {
 
   return () => {
     clearTimeout(waiting);
+    asking.abort();
     for (const [name, handler] of Object.entries(handlers)) el.removeEventListener(name, handler);
     model.off("change:answer", onAnswer);
     model.off("change:status", onStatus);

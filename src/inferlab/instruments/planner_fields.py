@@ -12,6 +12,8 @@ from inferlab.instruments import forms
 from inferlab.settings import FLASH_ATTN, KV_TYPES, Settings
 
 SHARES = "Shares of the cards"
+ASKED, MEMORY, PLACEMENT, CACHE = "asked", "Memory", "What lies where", "Cache and batches"
+"""Groups of the form: what is asked of everybody, and the titles of those that are folded."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Field:
     label    its name in the form and in errors; in the form `unit` follows
     default  what the form has at first
     hint     what the empty field shows; `empty` is the value that it then has, None if it must not be empty
-    place    where it stands in the form: a lower number before a higher one, else as in SETTINGS
+    help     a sentence on it in plain words
+    group    where it stands in the form: "asked", or the title of a group of further settings
     several  whether it is for several cards, shown with them and read for them alone
     """
 
@@ -36,14 +39,15 @@ class Field:
     hint: str = ""
     empty: Any = None
     step: str = "1"
-    place: int = 0
+    help: str = ""
+    group: str = PLACEMENT
     several: bool = False
 
     @property
     def control(self) -> list[Any]:
         """Its control in the form."""
         if self.switch:
-            return forms.switch(self.name, self.label, self.default == "on")
+            return forms.switch(self.name, self.label, self.default == "on", help=self.help)
         if self.choices:
             entry = forms.select(self.name, self.choices.items(), self.default)
         elif self.parse:
@@ -51,7 +55,7 @@ class Field:
         else:
             entry = forms.number(self.name, self.default, placeholder=self.hint, step=self.step)
         label = f"{self.label}, {self.unit}" if self.unit else self.label
-        return forms.field(label, entry, but="n_cards=1" if self.several else None)
+        return forms.field(label, entry, but="n_cards=1" if self.several else None, help=self.help)
 
     def value(self, question: Mapping[str, str]) -> Any:
         """Its value in a question. Raises InvalidSettings, which names the field."""
@@ -98,14 +102,54 @@ def same(values: Any) -> dict[str, str]:
 
 
 SETTINGS = (
-    Field("n_ctx", "Context", "8192", unit="tokens", step="256"),
-    Field("n_gpu_layers", "Layers on card", hint="all", empty=-1),
-    Field("n_cpu_moe", "Layers with experts in RAM", hint="none", empty=0),
-    Field("type_k", "Cache, keys", "f16", choices=same(KV_TYPES), place=1),
-    Field("type_v", "Cache, values", "f16", choices=same(KV_TYPES), place=1),
-    Field("flash_attn", "Flash attention", "on", choices=same(FLASH_ATTN)),
-    Field("n_seq_max", "Slots", "1", place=1),
-    Field("n_ubatch", "Ubatch", "512", unit="tokens", place=1),
+    Field(
+        "n_ctx",
+        "Context",
+        "8192",
+        unit="tokens",
+        step="256",
+        group=ASKED,
+        help="How much text the model sees at once: the conversation, what you paste, and its answer.",
+    ),
+    Field(
+        "n_gpu_layers",
+        "Layers on the card",
+        hint="all",
+        empty=-1,
+        help="Empty: all of them. The others lie in RAM, where they are computed much more slowly.",
+    ),
+    Field(
+        "n_cpu_moe",
+        "Layers with experts in RAM",
+        hint="none",
+        empty=0,
+        help="For a mixture of experts: of so many layers the experts lie in RAM, and all else on the card.",
+    ),
+    Field(
+        "type_k",
+        "Cache, keys",
+        "f16",
+        choices=same(KV_TYPES),
+        group=CACHE,
+        help="A smaller type makes the cache smaller and a little less exact: q8_0 is about half of f16.",
+    ),
+    Field("type_v", "Cache, values", "f16", choices=same(KV_TYPES), group=CACHE, help="As for the keys."),
+    Field(
+        "flash_attn",
+        "Flash attention",
+        "auto",
+        choices=same(FLASH_ATTN),
+        group=CACHE,
+        help="A way to compute attention that needs less memory; a smaller type of values needs it.",
+    ),
+    Field("n_seq_max", "Slots", "1", group=CACHE, help="Conversations at the same time, which share the context."),
+    Field(
+        "n_ubatch",
+        "Tokens computed together",
+        "512",
+        group=CACHE,
+        help="More read a long prompt faster and need a larger compute buffer.",
+    ),
     Field(
         "split_mode",
         "Cards share",
@@ -113,19 +157,55 @@ SETTINGS = (
         choices={"layer": "whole layers", "tensor": "every matrix"},
         empty="layer",
         several=True,
+        help="Each card has some of the layers, or a part of every layer.",
     ),
-    Field("tensor_split", SHARES, parse=shares, hint="such as 3,1", several=True),
-    Field("cpu_moe", "All experts in RAM", switch=True, place=2),
-    Field("override_tensor", "Tensors by name", parse=overrides, hint="ffn_up_exps=CPU", place=1),
-    Field("kv_unified", "One pool for all slots", switch=True, place=3),
-    Field("swa_full", "Sliding layers keep all tokens", switch=True, place=3),
-    Field("offload_kqv", "Cache on card", "on", switch=True, place=2),
+    Field(
+        "tensor_split",
+        SHARES,
+        parse=shares,
+        hint="such as 3,1",
+        several=True,
+        help="How much each card gets. Empty: as its memory allows.",
+    ),
+    Field(
+        "cpu_moe",
+        "All experts in RAM",
+        switch=True,
+        help="For a mixture of experts: the card has only what every token uses.",
+    ),
+    Field(
+        "override_tensor",
+        "Tensors by name",
+        parse=overrides,
+        hint="ffn_up_exps=CPU",
+        help="Puts single tensors into RAM, by a pattern that is found in their names.",
+    ),
+    Field(
+        "kv_unified",
+        "One pool for all slots",
+        switch=True,
+        group=CACHE,
+        help="Any slot may use the whole context, in place of an equal part.",
+    ),
+    Field(
+        "swa_full",
+        "Sliding layers keep all tokens",
+        switch=True,
+        group=CACHE,
+        help="Off, as in llama-server: layers with a sliding window keep their window alone.",
+    ),
+    Field(
+        "offload_kqv",
+        "Cache on the card",
+        "on",
+        switch=True,
+        help="Off: the cache lies in RAM, and every token reads it from there.",
+    ),
 )
 """In the order of the command line. A new setting is one row, where its switch there has the setting's name."""
 LABELS = {field.name: field.label for field in SETTINGS}
 
 
-def controls(several: bool) -> list[Any]:
-    """The controls for several cards, or all others, in the order of the form."""
-    shown = [field for field in SETTINGS if field.several == several]
-    return [field.control for field in sorted(shown, key=lambda field: field.place)]
+def controls(group: str) -> list[Any]:
+    """The controls of one group."""
+    return [field.control for field in SETTINGS if field.group == group]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,17 @@ from inferlab.model.ggml_types import CELL_STEP, FILE_TYPES
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
 from inferlab.prediction.fit import Fit
+from inferlab.prediction.free_memory import never_read_bytes
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text
-from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest
+from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest, prompt_cache_text
+from inferlab.prediction.place import Place
 from inferlab.prediction.search import SettingThatFits
 from inferlab.prediction.steps import SettingStep
 from inferlab.settings import Settings
-from inferlab.units import GB, GIB, bytes_text, count_text, rate_text
+from inferlab.units import GB, bytes_text, count_text, rate_text
 
 PROGRAMS = {
     "llama-server": "llama-server",
@@ -42,43 +44,58 @@ STEP_NAMES = {
     "cache_type": "cache type",
     "flash_attn": "flash attention",
     "n_seq_max": "slots",
-    "n_ubatch": "ubatch",
+    "n_ubatch": "tokens computed together",
     "type": "weights",
 }
 WHERE = "The bars show what you asked for; the lines to paste stand further down."
-KEEP_FREE = "The system and all programs need a part of this memory, too: keep more free than one GiB."
-MACOS = (
-    "macOS lets the GPU use only a part of the memory; llama.cpp's log names that part recommendedMaxWorkingSetSize, "
-    "to be given under another card."
-)
+RAM = "RAM"
+OTHER_LIMIT = "“Memory for the GPU” takes another limit."
 MOST_IN_RAM = 1 / 3
 """Share of a token's bytes in RAM above which a bound by the card alone says nothing: RAM is several times slower."""
 SURE = {"yes": "it fits", "no": "too much", "unsure": "it may fit"}
-UNSURE = {**SURE, "yes": SURE["unsure"]}
-"""What a step leads to. If the system leaves the GPU an unknown part of the memory, nothing is sure to fit."""
+"""What a step leads to."""
+IN_WORDS = (
+    (re.compile(r"(?<!\()\bn_ctx=([\d,]+)"), r"a context of \1 tokens"),
+    (re.compile(r"(?<!\()\bn_gpu_layers=(\d+)"), r"\1 layers on the card"),
+    (re.compile(r"(?<!\()\bn_cpu_moe=(\d+)"), r"the experts of \1 layers in RAM"),
+    (re.compile(r"\bhost would\b"), "RAM would"),
+    (re.compile(r"\bshared would\b"), "the shared memory would"),
+)
+"""Names of settings and memories in the library's sentences, and what the form calls them."""
+CARD = re.compile(r"\bgpu(\d)(?= would\b)")
 
 
-def summary(fit: Fit, model: str, memory: str, state: str) -> str:
+def in_words(text: str, n_cards: int = 1) -> str:
+    """A sentence of the library's in words of the form."""
+    told = text
+    for name, words in IN_WORDS:
+        told = name.sub(words, told)
+    told = CARD.sub(lambda match: f"card {int(match[1]) + 1}" if n_cards > 1 else "the card", told)
+    return told if told[:1] == text[:1] else told[:1].upper() + told[1:]
+
+
+def summary(fit: Fit, model: str, memory: str) -> str:
     """The question and its verdict in a sentence; `model` and `memory` say what was asked about."""
-    verdict = {"yes": "fits on", "no": "does not fit on", "unsure": "may fit on"}[state]
+    verdict = {"yes": "fits on", "no": "does not fit on", "unsure": "may fit on"}[fit.fits]
     asked = f"{model} with {fit.plan.settings.n_ctx:,} tokens of context {verdict} {memory}"
-    limit = ", if the system leaves so much to the GPU" if state != fit.fits else ""
-    return f"{asked}{_margin_text(fit)}{limit}{_ram_text(fit)}."
+    return f"{asked}{_margin_text(fit)}{_ram_text(fit)}."
 
 
 def _margin_text(fit: Fit) -> str:
     margin = fit.margin_bytes
     if margin is None or (fit.fits == "no" and margin >= 0):
         return ""
+    where = " in RAM" if fit.fullest_memory == HOST_DEVICE and len(fit.usable_bytes) > 1 else ""
     if margin < 0:
-        return f": {bytes_text(-margin)} too much{' at worst' if fit.fits == 'unsure' else ''}"
+        return f": {bytes_text(-margin)} too much{where}{' at worst' if fit.fits == 'unsure' else ''}"
     at_least = "at least " if fit.plan.compute_range else ""
-    return f": {at_least}{bytes_text(margin)} to spare{' without the compute buffer' if fit.fits == 'unsure' else ''}"
+    rest = " without the compute buffer" if fit.fits == "unsure" else ""
+    return f": {at_least}{bytes_text(margin)} to spare{where}{rest}"
 
 
 def _ram_text(fit: Fit) -> str:
     """The RAM that the plan needs beside the card; empty if no layer lies there and it needs little."""
-    host = None if fit.fits == "no" else uncompared(fit)
+    host = None if fit.fits == "no" else ram_beside(fit)
     if host is None or (host.most < SMALL and not layers_in_ram(fit)):
         return ""
     if any(most is None for _, most in host.parts.values()):
@@ -93,37 +110,34 @@ def layers_in_ram(fit: Fit) -> list[LayerBytes]:
     return [row for row in fit.plan.layers if row.device == HOST_DEVICE and row.index is not None]
 
 
-def planner_view(
-    fit: Fit, model: Model, bandwidth: float | None, command: str, *, asked: Settings, sure: bool = True
-) -> list[Any]:
+def planner_view(fit: Fit, model: Model, place: Place, command: str, *, asked: Settings) -> list[Any]:
     """All of an answer.
 
-    bandwidth  bytes per second of each card, None where unknown
-    command    the same question to the command line
-    asked      the settings before llama.cpp rounds them
-    sure       whether the GPU may use all of the memory that is compared
+    command  the same question to the command line
+    asked    the settings before llama.cpp rounds them
     """
     return element(
         "div",
         {},
-        *what_to_do(fit, model, asked),
+        *what_to_do(fit, model, asked, place),
         memories(held_by(fit)),
         *map(paragraph, filter(None, [active_text(model)])),
-        largest(fit, model, sure),
-        speed(fit, model, bandwidth),
-        taken_steps(fit, SURE if sure else UNSURE),
+        largest(fit, model),
+        speed(fit, model, place.bandwidth),
+        taken_steps(fit),
         *(_lines(fit, model, program, title) for program, title in PROGRAMS.items()),
         reasons(fit, command),
     )
 
 
-def what_to_do(fit: Fit, model: Model, asked: Settings) -> list[Any]:
-    """Other settings with which the model fits, what was changed in those asked for, and what the system may take."""
-    advice = [f"{note} {WHERE}" for note in nearest(fit)[1][:1]] if fit.fits == "no" else []
+def what_to_do(fit: Fit, model: Model, asked: Settings, place: Place) -> list[Any]:
+    """Other settings with which the model fits, what was changed in those asked for, and what else needs memory."""
+    near = nearest(fit)
+    advice = [in_words(note, _n_cards(fit)) for note in near.notes[:1]] if fit.fits == "no" else []
+    advice = [f"{note} {WHERE}" for note in advice] if near.settings else advice
     notes = [_without_experts_text(model), _rounded_text(fit, asked), above_trained(asked, model.n_ctx_train)]
-    advice += filter(None, notes)
-    if SHARED in fit.usable_bytes:
-        advice.append(f"{KEEP_FREE} {MACOS}" if fit.reserve_bytes <= GIB else MACOS)
+    limit = f"{place.limit} {OTHER_LIMIT}" if place.limit else ""
+    advice += filter(None, [*notes, limit, prompt_cache_text(fit, near.plan) if near.settings else ""])
     return [paragraph(text) for text in advice]
 
 
@@ -182,19 +196,24 @@ class MemoryUse:
 def held_by(fit: Fit) -> list[MemoryUse]:
     """Each memory with which the plan is compared, and RAM if it is not among them."""
     compared = [_held(fit, name, fit.plan.devices_in(name), limit) for name, limit in fit.usable_bytes.items()]
-    host = uncompared(fit)
+    host = None if HOST_DEVICE in fit.usable_bytes else ram_beside(fit)
     return [*compared, host] if host else compared
 
 
-def uncompared(fit: Fit) -> MemoryUse | None:
-    """What the plan puts into RAM; None if the plan is compared with RAM."""
-    if any(HOST_DEVICE in fit.plan.devices_in(name) for name in fit.usable_bytes):
+def ram_beside(fit: Fit) -> MemoryUse | None:
+    """What the plan puts into RAM; None where RAM is a part of the memory that the GPU shares."""
+    if SHARED in fit.usable_bytes:
         return None
-    return _held(fit, HOST_DEVICE, (HOST_DEVICE,), None)
+    return _held(fit, HOST_DEVICE, (HOST_DEVICE,), fit.usable_bytes.get(HOST_DEVICE))
 
 
 def _held(fit: Fit, memory: str, devices: Sequence[str], limit: int | None) -> MemoryUse:
-    return MemoryUse(memory_text(memory), {kind: _ends(fit.plan, devices, kind) for kind in KINDS}, limit)
+    """Without what the system may drop of a mapped file from RAM."""
+    parts = {kind: _ends(fit.plan, devices, kind) for kind in KINDS}
+    if HOST_DEVICE in devices:
+        dropped, (least, most) = never_read_bytes(fit.plan), parts["weights"]
+        parts["weights"] = least - dropped, None if most is None else most - dropped
+    return MemoryUse(memory_text(memory, _n_cards(fit)), parts, limit)
 
 
 def _ends(plan: MemoryPlan, devices: Sequence[str], kind: str) -> tuple[int, int | None]:
@@ -208,17 +227,22 @@ def _ends(plan: MemoryPlan, devices: Sequence[str], kind: str) -> tuple[int, int
     return least, most if known else None
 
 
-def memory_text(memory: str) -> str:
+def memory_text(memory: str, n_cards: int) -> str:
     """A memory of a plan in the reader's words."""
-    return {HOST_DEVICE: "RAM (host)", SHARED: "Shared memory"}.get(memory) or f"Card ({memory})"
+    card = f"Card {int(memory.removeprefix('gpu')) + 1}" if n_cards > 1 and memory.startswith("gpu") else "Card"
+    return {HOST_DEVICE: RAM, SHARED: "Shared memory"}.get(memory, card)
 
 
 def memories(held: list[MemoryUse]) -> list[Any]:
-    """A bar and a row of bytes for each memory; all bars at one scale, with a line at its limit."""
-    scale = BAR / max(max(memory.most, memory.limit or 0) for memory in held)
+    """A bar and a row of bytes for each memory; all bars at one scale, with a line at its limit.
+
+    RAM that holds next to nothing has no bar, because its limit would make all others short.
+    """
+    drawn = [memory for memory in held if memory.title != RAM or memory.most >= SMALL] or held
+    scale = BAR / max(max(memory.most, memory.limit or 0) for memory in drawn)
     rows = [[m.title, *map(_part_text, m.parts.values()), m.text, _limit_text(m.limit)] for m in held]
     heads = ["Memory", *(text[0].upper() + text[1:] for text in KINDS.values()), "Together", "Limit"]
-    bars = (_bar(memory, scale) for memory in held)
+    bars = (_bar(memory, scale) for memory in drawn)
     return element("section", {}, *bars, _key(), table(heads, rows))
 
 
@@ -256,7 +280,7 @@ def _part(kind: str, left: float, width: float) -> list[Any]:
 
 def _key() -> list[Any]:
     """What the colours of the bars mean."""
-    drawn = {**KINDS, "open": "possible extra", "room": "limit: memory minus what stays free"}
+    drawn = {**KINDS, "open": "possible extra", "room": "limit: what of the memory is for the model"}
     entries = (element("li", {}, _swatch(kind), text) for kind, text in drawn.items())
     return element("ul", {"class": "instrument-key"}, *entries)
 
@@ -270,37 +294,38 @@ def _swatch(kind: str) -> list[Any]:
 # --- what would fit, and what a step costs -----------------------------------------------------------------
 
 
-def largest(fit: Fit, model: Model, sure: bool) -> list[Any]:
+def largest(fit: Fit, model: Model) -> list[Any]:
     """A table of the largest values that fit: context, layers, experts if the model has any, cache and weights."""
     trained = f" The model was trained for {model.n_ctx_train:,} tokens." if model.n_ctx_train else ""
     trained = "" if fit.largest_n_ctx.memory_allows_more else trained
     no_layers = "makes no difference" if SHARED in fit.usable_bytes else "none fits"
     rows = [
-        ["Longest context (n_ctx)", *_answer(fit.largest_n_ctx, " tokens", trained)],
-        ["Most layers on the card (n_gpu_layers)", *_answer(fit.most_layers, " layers", none=no_layers)],
+        ["Longest context (n_ctx)", *_answer(fit, fit.largest_n_ctx, " tokens", trained)],
+        ["Most layers on the card (n_gpu_layers)", *_answer(fit, fit.most_layers, " layers", none=no_layers)],
         *(
             [
                 [
                     "Fewest layers with experts in RAM (n_cpu_moe)",
-                    *_answer(fit.expert_layers, " layers", none=no_layers),
+                    *_answer(fit, fit.expert_layers, " layers", none=no_layers),
                 ]
             ]
             if fit.expert_layers
             else []
         ),
-        ["Most precise cache type", *_answer(fit.cache_type)],
+        ["Most precise cache type", *_answer(fit, fit.cache_type)],
     ]
     if fit.weights_type:
         place_of_all = {0: "in this memory", 1: "on the card"}.get(_n_cards(fit), "on the cards")
-        rows.append([f"Largest weights, all {place_of_all}", *_answer(fit.weights_type)])
+        asked = fit.plan.settings
+        besides = " but these experts" if asked.n_cpu_moe or asked.cpu_moe else ""
+        rows.append([f"Largest weights, all {place_of_all}{besides}", *_answer(fit, fit.weights_type)])
     heads = ["Setting", "Value", "Why not more"]
-    title = "The largest that fits" if sure else "The largest that may fit"
-    return element("section", {}, element("h2", {}, title), table(heads, rows))
+    return element("section", {}, element("h2", {}, "The largest that fits"), table(heads, rows))
 
 
-def _answer(answer: SettingThatFits, unit: str = "", more: str = "", none: str = "none fits") -> list[str]:
+def _answer(fit: Fit, answer: SettingThatFits, unit: str = "", more: str = "", none: str = "none fits") -> list[str]:
     value = f"{answer.value:,}{unit}" if isinstance(answer.value, int) else answer.value or none
-    return [value, answer.reason + more]
+    return [value, in_words(answer.reason, _n_cards(fit)) + more]
 
 
 def speed(fit: Fit, model: Model, bandwidth: float | None) -> list[Any] | None:
@@ -354,12 +379,12 @@ def _slower_text(in_ram: str) -> str:
     return f" What lies in RAM, {in_ram}, is left out of this limit and makes it slower." if in_ram else ""
 
 
-def taken_steps(fit: Fit, verdicts: Mapping[str, str]) -> list[Any] | None:
+def taken_steps(fit: Fit) -> list[Any] | None:
     """A table of single changes: what each costs or frees in the fullest memory, and whether the model then fits."""
     if not fit.steps:
         return None
     heads = ["Change one setting to", _where(fit), "Then"]
-    rows = [[_step_text(step), _difference(step), verdicts[step.fits]] for step in fit.steps]
+    rows = [[_step_text(step), _difference(step), SURE[step.fits]] for step in fit.steps]
     return element("section", {}, element("h2", {}, "What one step of a setting changes"), table(heads, rows))
 
 
@@ -372,7 +397,7 @@ def _where(fit: Fit) -> str:
     """The memory in which the steps are compared, as the head of a column."""
     if SHARED in fit.usable_bytes:
         return "Shared memory"
-    if fit.plan.fullest_memory(fit.usable_bytes) == HOST_DEVICE:
+    if fit.fullest_memory == HOST_DEVICE:
         return "RAM"
     return "On the card" if _n_cards(fit) == 1 else "On the fullest card"
 
@@ -409,12 +434,12 @@ def _lines(fit: Fit, model: Model, program: str, title: str) -> list[Any]:
         "details",
         {"id": f"for-{program}", "open": opened},
         element("summary", {}, f"Settings for {title}"),
-        *_pasted(pasted),
+        *_pasted(pasted, _n_cards(fit)),
     )
 
 
-def _pasted(pasted: Pasted) -> list[Any]:
-    notes = [paragraph(note) for note in pasted.notes]
+def _pasted(pasted: Pasted, n_cards: int) -> list[Any]:
+    notes = [paragraph(in_words(note, n_cards)) for note in pasted.notes]
     return notes + [
         element("div", {"class": "instrument-lines"}, paragraph(f"{part.where}:"), code(part.text))
         for part in pasted.parts

@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from inferlab.engine.log import BUFFER_NAME, Buffer
-from inferlab.log_reader.report import LoggedDevice, on_host
+from inferlab.log_reader.report import LoggedDevice
 from inferlab.log_reader.text import Line, LogText
+from inferlab.machine import on_host
 from inferlab.units import MIB
 
 KINDS = {

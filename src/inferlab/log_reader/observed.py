@@ -13,18 +13,10 @@ from inferlab.log_reader.buffers import KINDS, folded, last_reserved, sums_of_20
 from inferlab.log_reader.devices import NUMBER, UNITS, breakdown_in, joined, listed_in, ollamas_gpus, parts_of, used_in
 from inferlab.log_reader.ollama import OllamasLoad
 from inferlab.log_reader.programs import UNKNOWN_PROGRAM, backends_of, build_of, program_of, version_of
-from inferlab.log_reader.report import (
-    Breakdown,
-    Layers,
-    LoggedContext,
-    LoggedDevice,
-    LoggedModel,
-    LoggedProgram,
-    Rate,
-    on_host,
-)
+from inferlab.log_reader.report import Breakdown, Layers, LoggedContext, LoggedDevice, LoggedModel, LoggedProgram, Rate
 from inferlab.log_reader.runs import RUNNER_STARTS, LastLoad, last_load
 from inferlab.log_reader.text import Line, LogText
+from inferlab.machine import on_host
 
 __all__ = ["KV_SIZE", "RUNNER_STARTS", "UNKNOWN_PROGRAM", "Observed"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from inferlab.engine.log import Buffer
 from inferlab.log_reader.text import Line
+from inferlab.machine import on_host
 from inferlab.units import bytes_text, number_text, rate_text
 
 SEVERITIES = ("fault", "slow", "note")
-HOST_BUFFERS = re.compile(r"CPU|AMX|BLAS|Host$|.+_Host$")
-"""Names of buffers in RAM: CPU, CPU_Mapped, CPU_REPACK, AMX, and a GPU's pinned memory such as CUDA_Host."""
 
 WHOLE_LOGS = {
     "llama-server": "Start it with `-lv 4`, and paste its log from the first line on.",
@@ -309,11 +307,6 @@ class LogReport:
 
     def _rates(self) -> tuple[tuple[str, Rate | None], ...]:
         return ("prompt", self.prompt), ("answer", self.answer)
-
-
-def on_host(device: str) -> bool:
-    """Whether a buffer of that name lies in RAM."""
-    return bool(HOST_BUFFERS.match(device))
 
 
 def _kinds(kinds: dict[str, int]) -> str:

@@ -10,7 +10,7 @@ from inferlab.log_reader.conditions.afterwards import has_benchmark
 from inferlab.log_reader.conditions.found import MOST_READ
 from inferlab.log_reader.observed import Observed
 from inferlab.log_reader.programs import EMBEDDING
-from inferlab.log_reader.report import on_host
+from inferlab.machine import on_host
 
 VERBOSE = {
     "llama-server": "Start llama-server with `-lv 4`.",

@@ -43,7 +43,7 @@ MAX_STRINGS = 2**24
 MAX_HEADER_BYTES = 2**27  # real headers, with vocabularies of 262k tokens, stay below 2**24
 # gguf_type -> struct format; 8 is a string, 9 an array.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-STRING, ARRAY, INT32 = 8, 9, 5
+STRING, ARRAY, INT32, FLOAT32 = 8, 9, 5, 6
 SPLIT_NAME = re.compile(r"(.+)-00001-of-\d{5}\.gguf")
 PART_NAME = re.compile(r"(.+)-\d{5}-of-\d{5}\.gguf")
 MAX_PARTS = 1000
@@ -144,13 +144,19 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class Model:
-    """The header of a GGUF file, under llama.cpp's names; sizes in bytes."""
+    """The header of a GGUF file, under llama.cpp's names; sizes in bytes.
+
+    source  where the header was read from, if not from a file that is here: an address
+    beside  what belongs to the model in files of their own, in sentences
+    """
 
     path: Path
     file_bytes: int
     version: int
     metadata: dict[str, Any]
     tensors: tuple[Tensor, ...]
+    source: str = ""
+    beside: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.name}: {bytes_text(self.file_bytes)} in {self.path.name}")
@@ -161,6 +167,11 @@ class Model:
         name = self.metadata.get("general.name")
         text = name if isinstance(name, str) and name else self.path.stem
         return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+    @property
+    def file(self) -> Path | None:
+        """The absolute path of the model's file; None where there is none here, but its header or its shape."""
+        return self.path.absolute() if self.path.is_file() and not self.source else None
 
     @property
     def architecture(self) -> str:
@@ -317,8 +328,8 @@ class PackedArray:
 def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
     """The header of a new file, up to the start of its data; a tensor's `offset` counts from there.
 
-    Whole numbers become uint32 (the type of most keys), fractions float32, a tuple an array of int32; other arrays must
-    be PackedArray.
+    Whole numbers become uint32 (the type of most keys), fractions float32, a tuple an array of int32 or float32; other
+    arrays must be PackedArray.
     """
     parts = [*_header_parts(metadata, tensors)]
     n_bytes = sum(map(len, parts))
@@ -348,7 +359,8 @@ def _packed_value(value: Any) -> tuple[bytes, ...]:
     if isinstance(value, PackedArray):
         return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed()
     if isinstance(value, tuple):
-        return struct.pack("<IIQ", ARRAY, INT32, len(value)), struct.pack(f"<{len(value)}i", *value)
+        kind = FLOAT32 if any(isinstance(one, float) for one in value) else INT32
+        return struct.pack("<IIQ", ARRAY, kind, len(value)), struct.pack(f"<{len(value)}{SCALARS[kind]}", *value)
     if isinstance(value, str):
         return struct.pack("<I", STRING), _packed_string(value)
     kind = 7 if isinstance(value, bool) else 4 if isinstance(value, int) else 6

@@ -6,11 +6,12 @@ layouts of `architectures`, with and without an importance matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings
-from inferlab.model.architectures import with_offsets
+from inferlab.model.architectures import own_keys, with_offsets
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import Tensor
@@ -71,6 +72,20 @@ EMBEDDING = {
     **dict.fromkeys(("TQ1_0", "TQ2_0", "Q2_0"), "Q4_K"),
 }  # of a table that is not the output matrix, too (:525-542)
 
+# Parts of the names of matrices that stay as they are: tensor_allows_quantization (:287-383).
+KEPT = (
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "ffn_gate_tid2eid.weight",
+    "altup",
+    "laurel",
+    "per_layer_model_proj",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
+)
+
 # tensor_type_fallback (:390): what replaces a type of larger blocks in rows that do not fill them.
 SMALLER_BLOCKS = {
     **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"),
@@ -96,15 +111,25 @@ def with_mix_types(
 
 def needs_imatrix(tensors: Iterable[Tensor], mix: str) -> bool:
     """Whether llama.cpp refuses to make tensors of these types without an importance matrix (:1129-1147)."""
-    free = ("token_embd.weight", "output.weight")
-    types = {tensor.type for tensor in tensors if is_quantized(tensor) and tensor.name not in free}
+    free = ("token_embd", "output")
+    types = {tensor.type for tensor in tensors if is_quantized(tensor) and category(tensor.name) not in free}
     return bool(types & IMATRIX_TYPES) or (mix == "Q2_K_S" and "Q2_K" in types)
 
 
 def _with_types(tensors: tuple[Tensor, ...], mix: str, known: KnownModel, imatrix: bool) -> tuple[Tensor, ...]:
     tied = all(tensor.name != "output.weight" for tensor in tensors)
-    rules = _Rules(mix, base_type(mix), known, tied, imatrix)
-    return with_offsets((tensor.name, tensor.shape, rules.type_of(tensor)) for tensor in tensors)
+    rules = _Rules(mix, base_type(mix), known, tied, imatrix, sum(_is_attn_v(tensor.name) for tensor in tensors))
+    placed = zip(tensors, _places(tensors), strict=True)
+    return with_offsets((tensor.name, tensor.shape, rules.type_of(tensor, place)) for tensor, place in placed)
+
+
+def _places(tensors: Iterable[Tensor]) -> Iterator[int]:
+    """For each tensor, how many of its category stand before it: the quantizer's counters."""
+    counts: Counter[str] = Counter()
+    for tensor in tensors:
+        counted = "attn_v" if _is_attn_v(tensor.name) else category(tensor.name)
+        yield counts[counted]
+        counts[counted] += is_quantized(tensor)
 
 
 def base_type(mix: str) -> str:
@@ -116,8 +141,20 @@ def base_type(mix: str) -> str:
 
 def is_quantized(tensor: Tensor) -> bool:
     """Whether llama.cpp quantizes the tensor: matrices, not routers or convolutions (tensor_allows_quantization)."""
-    kept = ("_norm.weight", "ffn_gate_inp.weight", "conv1d.weight", "shortconv.conv.weight")
-    return len(tensor.shape) > 1 and tensor.name.endswith("weight") and not tensor.name.endswith(kept)
+    is_matrix = any(width > 1 for width in tensor.shape[1:]) and tensor.name.endswith("weight")
+    return is_matrix and not any(part in tensor.name for part in KEPT)
+
+
+def category(name: str) -> str:
+    """The kind of tensor that a rule is for, as the quantizer tells it by the name (tensor_get_category, :105)."""
+    if name in ("token_embd.weight", "per_layer_token_embd.weight"):
+        return "token_embd"
+    return "output" if name == "output.weight" else next((part for part in CATEGORIES if part in name), "other")
+
+
+def _is_attn_v(name: str) -> bool:
+    """Whether the rules of attn_v hold: also for a fused matrix, and what MLA makes keys and values of (:145)."""
+    return category(name) in ATTN_V_LIKE
 
 
 def more_bits(i: int, n_layer: int) -> bool:
@@ -134,25 +171,29 @@ class _Rules:
     known: KnownModel
     tied: bool
     imatrix: bool
+    n_attn_v: int
 
-    def type_of(self, tensor: Tensor) -> str:
+    def type_of(self, tensor: Tensor, place: int) -> str:
+        """The type of a tensor before which `place` of its category stand."""
         if not is_quantized(tensor):
-            return "F32" if self.mix == "F32" else tensor.type
+            return tensor.type
         if self.base in UNQUANTIZED:
             return self.base
-        return _type_for_width(self._type_before_fallback(tensor), tensor.shape[0])
+        return _type_for_width(self._type_before_fallback(tensor, place), tensor.shape[0])
 
-    def _type_before_fallback(self, tensor: Tensor) -> str:
-        if tensor.name == "output.weight" or (self.tied and tensor.name == "token_embd.weight"):
+    def _type_before_fallback(self, tensor: Tensor, place: int) -> str:
+        kind = category(tensor.name)
+        if kind == "output" or (self.tied and kind == "token_embd"):
             return self._output(tensor.shape[0])
         if self.mix == "MXFP4_MOE":
             return "MXFP4" if len(tensor.shape) > 2 and tensor.shape[2] > 1 else "Q8_0"
-        if tensor.name == "token_embd.weight":
+        if kind == "token_embd":
             return EMBEDDING.get(self.mix, self.base)
-        _, layer, part = tensor.name.split(".", 2)
-        rules = SMALLEST_RULES if self.mix in SMALLEST else RULES
-        rule = rules.get(part.removesuffix(".weight").removesuffix("_exps"))
-        return (rule(self, int(layer)) if rule else None) or self.base
+        is_smallest = self.mix in SMALLEST
+        if self.known.n_expert > 1 and kind.startswith("ffn") and not is_smallest:
+            place = int(tensor.name.split(".")[1])  # experts count by their layer (layer_info, :446)
+        rule = (SMALLEST_RULES if is_smallest else RULES).get(kind)
+        return (rule(self, place) if rule else None) or self.base
 
     def _output(self, width: int) -> str:
         if self.mix in ("MXFP4_MOE", "Q8_0") or width % TYPES[self.base].block:
@@ -161,7 +202,10 @@ class _Rules:
 
     @property
     def n_gqa(self) -> int:
-        return self.known.n_head // self.known.n_head_kv
+        """Query heads for each KV head in the first layer, 0 where that has none (llama-hparams.cpp:99)."""
+        keys = own_keys(self.known)
+        heads, kv = (_of_first(keys.get(f"attention.{key}", 0)) for key in ("head_count", "head_count_kv"))
+        return heads // kv if kv else 0
 
     @property
     def eight_experts(self) -> bool:
@@ -169,21 +213,15 @@ class _Rules:
 
     @property
     def is_70b(self) -> bool:
-        """llama.cpp's LLM_TYPE_70B: 80 layers of llama with shared heads, or of qwen2."""
-        shared = self.known.architecture == "qwen2" or self.n_gqa > 1
-        return self.known.n_layer == 80 and self.known.architecture in ("llama", "qwen2") and shared
+        """llama.cpp's LLM_TYPE_70B: 80 layers of these architectures, of llama with shared heads."""
+        shared = self.known.architecture != "llama" or self.n_gqa > 1
+        return self.known.n_layer == 80 and self.known.architecture in ("llama", "qwen2", "deci") and shared
 
     def attn_v(self, i: int) -> str | None:
         if self.eight_experts:
             return "Q8_0"
-        chosen = self._attn_v(*self._attention_place(i)) or self.base
+        chosen = self._attn_v(i, self.n_attn_v) or self.base
         return "Q5_K" if self.is_70b and chosen in ("Q3_K", "Q4_K") else chosen
-
-    def _attention_place(self, layer: int) -> tuple[int, int]:
-        """The place of a layer among those with attention, which is what the quantizer counts, and their number."""
-        listed = self.known.attention_layers or range(self.known.n_layer)
-        places = [i for i in listed if i < self.known.n_layer]
-        return places.index(layer), len(places)
 
     def _attn_v(self, i: int, n: int) -> str | None:
         if self.n_gqa >= 4 and self.mix in V_OF_SHARED_HEADS:
@@ -269,24 +307,28 @@ FIRST_DOWN = {
     False: {"Q2_K_S": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_S": "Q5_K", "IQ4_NL": "Q5_K", "IQ4_XS": "Q5_K"},
     True: {"Q2_K_S": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_S": "Q5_K", "Q4_0": "Q4_1", "Q5_0": "Q5_1"},
 }
+ATTN_V_LIKE = ("attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight")
 # A fused matrix counts as attn_v, which stands first in the quantizer's chain; its own branch is never reached.
 RULES = {
-    "attn_qkv": _Rules.attn_v,
-    "attn_v": _Rules.attn_v,
-    "attn_k": _Rules.attn_k,
-    "attn_q": _Rules.attn_q,
-    "attn_output": _Rules.attn_output,
-    "ffn_down": _Rules.ffn_down,
-    "ffn_gate": _Rules.ffn_gate_or_up,
+    **dict.fromkeys(ATTN_V_LIKE, _Rules.attn_v),
+    "attn_k.weight": _Rules.attn_k,
+    "attn_q.weight": _Rules.attn_q,
+    "attn_output.weight": _Rules.attn_output,
     "ffn_up": _Rules.ffn_gate_or_up,
+    "ffn_gate": _Rules.ffn_gate_or_up,
+    "ffn_down": _Rules.ffn_down,
 }
+CATEGORIES = tuple(RULES)
 SMALLEST_RULES = {
-    "attn_qkv": _Rules.smallest_attn_v,
-    "attn_v": _Rules.smallest_attn_v,
-    "attn_k": _Rules.smallest_attn_k,
-    "attn_output": _Rules.smallest_attn_output,
+    **dict.fromkeys(ATTN_V_LIKE, _Rules.smallest_attn_v),
+    "attn_k.weight": _Rules.smallest_attn_k,
+    "attn_output.weight": _Rules.smallest_attn_output,
     "ffn_down": _Rules.smallest_ffn_down,
 }
+
+
+def _of_first(value: int | tuple[int, ...]) -> int:
+    return value[0] if isinstance(value, tuple) else value
 
 
 def _type_for_width(type: str, width: int) -> str:

@@ -80,12 +80,15 @@ BLOCKS = {
 
 
 def weights(tensor: Tensor, seed: int) -> Iterator[memoryview]:
-    """The bytes of a tensor in pieces of at most 8 MiB: matrices random, norms 1, biases 0, a state's decay -1.
+    """The bytes of a tensor in pieces of at most 8 MiB: matrices random, norms 1, biases and numbers 0, a decay -1.
 
     Matrices are copied from one pool of random blocks per type, starting at a block that `seed` selects.
     """
     import numpy as np
 
+    if tensor.type == "I32":
+        yield memoryview(bytes(tensor.n_bytes))
+        return
     if len(tensor.shape) == 1 or tensor.name.endswith(ONE_EACH):
         value = -1 if tensor.name.endswith("ssm_a") else tensor.name.endswith(("weight", "norm", "ssm_d"))
         yield memoryview(np.full(tensor.n_elements, value, "<f4").tobytes())

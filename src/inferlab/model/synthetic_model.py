@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from inferlab.errors import InvalidSettings, ModelError, NotEnoughDisk
 from inferlab.machine import Machine
 from inferlab.model import architectures, quant_mixes
-from inferlab.model.catalog import CHANGEABLE, KnownModel, known_model, known_models
+from inferlab.model.catalog import CHANGEABLE, KnownModel, known_model, known_models, known_name
 from inferlab.model.find import cache_folder
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import (
@@ -39,6 +39,8 @@ from inferlab.progress import track
 from inferlab.units import bytes_text
 
 MIN_CACHE_MULTIPLE = 8
+ALWAYS = ("n_layer", "n_embd", "n_vocab", "n_ctx_train")
+WHERE_USED = ("n_head", "n_head_kv", "n_ff")  # a layout without attention has no heads
 
 
 def shape(name: str | KnownModel, mix: str = "Q4_K_M", **dimensions: Any) -> Model:
@@ -171,26 +173,18 @@ def changed(name: str | KnownModel, **dimensions: Any) -> KnownModel:
 
 def _checked(known: KnownModel) -> KnownModel:
     """The model, if llama.cpp can load it. Raises InvalidSettings for dimensions on which llama.cpp would abort."""
-    whole = {f.name: getattr(known, f.name) for f in fields(KnownModel) if f.type == "int" and f.name[:2] == "n_"}
     layout = architectures.layout_of(known)
-    optional: tuple[str, ...] = ("n_expert", "n_expert_used", "n_ff_expert", "n_swa")
-    optional += ("n_head", "n_head_kv", "n_ff") if layout.attention == "none" else ()
-    for key, value in whole.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < (key not in optional):
-            raise InvalidSettings(f"{key}={value!r} must be a whole number of at least {int(key not in optional)}.")
+    for key in (f.name for f in fields(KnownModel) if f.type == "int"):
+        value, least = getattr(known, key), int(key in ALWAYS or (key in WHERE_USED and layout.uses(key)))
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidSettings(f"{key}={value!r} must be a whole number of at least {least}.")
     if known.n_head_kv and known.n_head % known.n_head_kv:
         raise InvalidSettings(f"n_head={known.n_head} is not a multiple of n_head_kv={known.n_head_kv}.")
-    if known.head_dim_k != known.head_dim_v:
-        raise InvalidSettings(f"head_dim_k={known.head_dim_k} and head_dim_v={known.head_dim_v} must be the same here.")
-    if known.n_ff_expert and layout.experts and not layout.own_expert_width:
+    if known.n_ff_expert not in (0, known.n_ff) and not layout.uses("n_ff_exp"):
         raise InvalidSettings(
             f"n_ff_expert={known.n_ff_expert}: the experts of {known.architecture} are n_ff wide. Give n_ff instead."
         )
-    if layout.square and known.n_head * known.head_dim_k != known.n_embd:
-        raise InvalidSettings(
-            f"{known.architecture} wants n_head * head_dim = n_embd, "
-            f"but {known.n_head} * {known.head_dim_k} is not {known.n_embd}."
-        )
+    layout.require(architectures.own_keys(known), known.architecture)
     return known
 
 
@@ -203,6 +197,7 @@ def _made_of(name: str | KnownModel, mix: str, dimensions: Mapping[str, Any]) ->
         published = known_models().get(name, given)
         differing = (key for key in CHANGEABLE if getattr(given, key) != getattr(published, key))
         changes = {key: getattr(given, key) for key in differing} | changes
+    name = known_name(name) or name
     return Shape(name, mix, dict(sorted(changes.items())))
 
 

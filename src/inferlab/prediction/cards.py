@@ -5,6 +5,8 @@ The numbers lie in data/facts/devices.toml. A rating is an upper bound: no progr
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -12,7 +14,16 @@ from typing import Any
 
 from inferlab.errors import InvalidSettings
 from inferlab.facts import cited_facts, read_table
+from inferlab.prediction.gpu_share import GpuShare, gpu_share
 from inferlab.units import GB, GIB
+
+BRANDS = re.compile(
+    r"\b(radeon (ai )?pro|arc pro|ryzen ai|geforce|radeon|ryzen|tesla|instinct|arc|[rg]tx|rx|gpu"
+    r"|nvidia|amd|intel|apple)\b"
+)
+"""Words before a card's number that people leave out."""
+SIZE = re.compile(r"[ :-]*\b(\d{1,3}) ?(?:gi?b?)?$")
+"""The memory that may follow a card's name."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,8 @@ class KnownCard:
     backend        llama.cpp's usual backend there: cuda, rocm, metal, sycl or vulkan
     source         key of the bibliography for the bandwidth, in its state of `date`
     memory_source  key of the bibliography for the memory, mostly the same
+    system         whose limit for the GPU holds there, in data/facts/gpu_shares.toml; None where none is known
+    aliases        other names that people write
     """
 
     name: str
@@ -35,6 +48,17 @@ class KnownCard:
     source: str
     date: str
     memory_source: str
+    system: str | None = None
+    aliases: tuple[str, ...] = ()
+
+    def gpu_share(self, memory_bytes: int) -> GpuShare | None:
+        """What the system lets the GPU have of such a memory; None where no limit is known."""
+        return gpu_share(self.system, memory_bytes) if self.system else None
+
+    def gpu_bytes(self, memory_bytes: int) -> int:
+        """Bytes that the GPU may use of such a memory: all of them where no limit is known."""
+        share = self.gpu_share(memory_bytes)
+        return share.gpu_bytes if share else memory_bytes
 
 
 @cache
@@ -43,15 +67,22 @@ def known_cards() -> dict[str, KnownCard]:
     return {name: _card(name, entry) for name, entry in entries().items()}
 
 
-def known_card(name: str) -> KnownCard:
-    """A card by its short name or its title, in any case, e.g. `known_card("rtx-4060")`.
+def looked_at() -> str:
+    """The month in which the list was last held against what is sold."""
+    return str(read_table("devices")["looked_at"])
 
-    Raises InvalidSettings for another name, with the nearest known ones.
+
+def known_card(name: str) -> KnownCard:
+    """A card by its short name, its title or what people write of them: "rtx-4060", "4060", "7900xtx", "gb10".
+
+    Raises InvalidSettings for another name, with the nearest known ones, and for one that several cards bear.
     """
-    wanted = _plain(name)
-    names = {_plain(alias): card for card in known_cards().values() for alias in (card.title, card.name)}
-    if wanted in names:
-        return names[wanted]
+    cards = _cards_called(name)
+    if len(cards) == 1:
+        return cards[0]
+    if cards:
+        raise InvalidSettings(f"{name!r} is the name of several cards. Name one of {_listed(cards)}.")
+    wanted, names = _plain(name), {_plain(alias): card for card in known_cards().values() for alias in _names(card)}
     near = list(dict.fromkeys(names[close].name for close in get_close_matches(wanted, names, n=4, cutoff=0.5)))
     listed = f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(known_cards())}."
     raise InvalidSettings(f"There is no known card {name!r}. {listed} For another card, give its memory instead.")
@@ -59,29 +90,35 @@ def known_card(name: str) -> KnownCard:
 
 def sized_cards() -> dict[str, tuple[KnownCard, int]]:
     """Each card with each size of its memory in bytes: `rtx-4060`, or `apple-m4:24` where several are sold."""
-    return {
-        name if len(card.memory_bytes) == 1 else f"{name}:{n_bytes // GIB}": (card, n_bytes)
-        for name, card in known_cards().items()
-        for n_bytes in card.memory_bytes
-    }
+    return {name: (card, n_bytes) for card in known_cards().values() for name, n_bytes in _sizes(card)}
 
 
 def sized_card(name: str) -> tuple[KnownCard, int]:
-    """A card with a size of its memory, as `sized_cards` names them. Raises InvalidSettings for another name."""
+    """A card with a size of its memory, as `sized_cards` names them or as people do: "m4 max 64", "4060 ti 16gb".
+
+    Raises InvalidSettings for another name, and for one that does not say which size.
+    """
     if name in sized_cards():
         return sized_cards()[name]
-    card = known_card(name.partition(":")[0])
-    sizes = ", ".join(sized for sized, (other, _) in sized_cards().items() if other == card)
-    raise InvalidSettings(f"{name!r} does not say how much memory {card.title} has. Name one of {sizes}.")
+    called = _cards_called(name)
+    if not called and (size := SIZE.search(name.lower().rstrip())):
+        called = _called_by(_without_size).get(_short(name[: size.start()]), ())
+        return _only_size(name, called or (known_card(name),), int(size[1]))
+    return _only_size(name, called or (known_card(name),), None)
 
 
 def entries() -> dict[str, dict[str, Any]]:
     """The cards as they are written, short name -> keys, each with those of its family."""
     return {
         name: {key: value for key, value in family.items() if key != "cards"} | entry
-        for family in read_table("devices").values()
+        for family in families().values()
         for name, entry in family["cards"].items()
     }
+
+
+def families() -> dict[str, dict[str, Any]]:
+    """The families of the file with what their cards have in common."""
+    return {name: family for name, family in read_table("devices").items() if isinstance(family, dict)}
 
 
 def bus_bandwidth(bits: float, gigabits_per_second: float) -> float:
@@ -94,7 +131,17 @@ def _card(name: str, entry: dict[str, Any]) -> KnownCard:
     sizes = tuple(size * GIB for size in entry["memory"])
     from_where = entry.get("memory_source", source)
     return KnownCard(
-        name, entry["title"], sizes, bandwidth, entry["backend"], entry["unified"], source, date, from_where
+        name,
+        entry["title"],
+        sizes,
+        bandwidth,
+        entry["backend"],
+        entry["unified"],
+        source,
+        date,
+        memory_source=from_where,
+        system=entry.get("system"),
+        aliases=tuple(entry.get("aliases", ())),
     )
 
 
@@ -108,5 +155,60 @@ def _bandwidth(entry: dict[str, Any]) -> tuple[float, str, str]:
     return bus_bandwidth(entry["bus"], entry["rate"]), entry["source"], entry["date"]
 
 
+# --- names ------------------------------------------------------------------------------------------
+
+
+def _cards_called(name: str) -> tuple[KnownCard, ...]:
+    """The cards of that name: whose whole name it is, else that people call so, else with any memory."""
+    short = _short(name)
+    return (
+        _called_by(_plain).get(_plain(name), ())
+        or _called_by(_short).get(short, ())
+        or _called_by(_without_size).get(short, ())
+    )
+
+
+@cache
+def _called_by(form: Callable[[str], str]) -> dict[str, tuple[KnownCard, ...]]:
+    called: dict[str, dict[str, KnownCard]] = {}
+    for card in known_cards().values():
+        for alias in _names(card):
+            called.setdefault(form(alias), {})[card.name] = card
+    return {name: tuple(cards.values()) for name, cards in called.items()}
+
+
+def _names(card: KnownCard) -> Iterable[str]:
+    return card.title, card.name, *card.aliases
+
+
 def _plain(name: str) -> str:
     return "-".join(name.lower().replace("-", " ").split())
+
+
+def _short(name: str) -> str:
+    """A name without brands, spaces and signs: "GeForce RTX 4060 Ti" and "4060ti" are one."""
+    words = re.sub(r"(rtx|gtx|rx)(?=\d)", r"\1 ", name.lower().replace("-", " "))
+    return re.sub(r"[^a-z0-9]", "", BRANDS.sub(" ", words))
+
+
+def _without_size(name: str) -> str:
+    return _short(SIZE.sub("", name.lower()) if name.lower().endswith("gb") else name)
+
+
+def _sizes(card: KnownCard) -> list[tuple[str, int]]:
+    several = len(card.memory_bytes) > 1
+    return [(f"{card.name}:{size // GIB}" if several else card.name, size) for size in card.memory_bytes]
+
+
+def _only_size(name: str, cards: Iterable[KnownCard], gib: int | None) -> tuple[KnownCard, int]:
+    """The only size of these cards, or their only one of so many GiB."""
+    every = [(card, size) for card in cards for _, size in _sizes(card)]
+    found = [(card, size) for card, size in every if gib in (None, size // GIB)]
+    if len(found) == 1:
+        return found[0]
+    title = every[0][0].title
+    raise InvalidSettings(f"{name!r} does not say how much memory {title} has. Name one of {_listed(cards)}.")
+
+
+def _listed(cards: Iterable[KnownCard]) -> str:
+    return ", ".join(name for card in cards for name, _ in _sizes(card))

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from inferlab.engine.log import Buffer
 from inferlab.errors import InvalidSettings
-from inferlab.machine import HOST_DEVICE
+from inferlab.machine import HOST_DEVICE, on_host
 from inferlab.measurement.memory import Occupied
 from inferlab.measurement.run import Run
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.units import MIB, bytes_text
 
-ON_HOST = re.compile(r"CPU|AMX|BLAS|.*_Host$")
 REPACKED = re.compile(r"AMX|CPU_REPACK|CPU_KLEIDIAI|CPU_RISCV|CPU_HBM")  # ggml-cpu.cpp: its extra buffer types
 MAPPED = "CPU_Mapped"
 BUFFER_SUFFIX = re.compile(r"_Mapped$|_Private$")
@@ -111,11 +110,11 @@ def measured_bytes(buffers: Iterable[Buffer], rpc_servers: Sequence[str] = ()) -
     buffers = tuple(buffers)
     second_copies = set(_repacked(buffers))
     buffers = tuple(b for b in buffers if b not in second_copies)
-    names = {_device_of_buffer(b.device) for b in buffers if not ON_HOST.match(b.device)}
+    names = {_device_of_buffer(b.device) for b in buffers if not on_host(b.device)}
     devices = sorted(names, key=lambda name: _device_order(name, list(rpc_servers)))
     totals: dict[tuple[str, str], int] = {}
     for b in buffers:
-        device = HOST_DEVICE if ON_HOST.match(b.device) else f"gpu{devices.index(_device_of_buffer(b.device))}"
+        device = HOST_DEVICE if on_host(b.device) else f"gpu{devices.index(_device_of_buffer(b.device))}"
         totals[device, b.kind] = totals.get((device, b.kind), 0) + b.n_bytes
     return totals
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from inferlab.errors import UnsupportedArchitecture
-from inferlab.model.architecture_table import architecture
 from inferlab.model.catalog import KnownModel
 from inferlab.model.dimensions import dimensions_of
 from inferlab.model.gguf import Model, Tensor
 from inferlab.model.repacking import LOOKED_UP
 from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
 from inferlab.prediction.memory.cache import n_ctx_of
-from inferlab.prediction.memory.recurrent import kv_heads
+from inferlab.prediction.memory.placement import loaded_tensors
+from inferlab.prediction.memory.recurrent import attending_layers
 from inferlab.settings import Settings
 
 PARTS = {
@@ -144,7 +144,7 @@ def break_even_cells(weights_bytes: int, model: Model | KnownModel, type_k: str 
 def bytes_read(model: Model) -> dict[str, int]:
     """Bytes of each tensor that one token reads, by the tensor's name: see `Part.read_bytes`."""
     tied = _is_tied(model)
-    return {tensor.name: _part_from(model, tensor, tied).read_bytes for tensor in model.tensors}
+    return {tensor.name: _part_from(model, tensor, tied).read_bytes for tensor in loaded_tensors(model)}
 
 
 def _is_tied(model: Model) -> bool:
@@ -189,16 +189,10 @@ def _attention_over_cells(model: Model, n_cells: int) -> Part:
     n_bytes = n_cells * kv_cache_bytes_per_token(model)
     if model.n_head is None or model.head_dim_k is None or model.head_dim_v is None:
         raise UnsupportedArchitecture(f"The header of {model.name} does not give its attention heads and their size.")
-    operations = 2 * n_cells * _n_attending(model) * model.n_head * (model.head_dim_k + model.head_dim_v)
+    operations = 2 * n_cells * sum(attending_layers(model)) * model.n_head * (model.head_dim_k + model.head_dim_v)
     return Part(CACHE, 0, n_bytes, n_bytes, operations)
 
 
 def _named_bits(type: str) -> int:
     """The digits in a type's name: 16 for f16 and bf16, 8 for q8_0, 4 for q4_0 and iq4_nl."""
     return int(re.findall(r"\d+", type)[0])
-
-
-def _n_attending(model: Model) -> int:
-    """Layers with attention: all of them, but for a model whose other layers keep a recurrent state."""
-    heads = kv_heads(model) if architecture(model.architecture).state else None
-    return model.n_layer if heads is None else sum(map(bool, heads))

@@ -11,7 +11,7 @@ from inferlab.model.gguf import Model, Tensor
 from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cell_bytes
-from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of
+from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of, loaded_tensors
 from inferlab.prediction.memory.plan import SHARED, MemoryPlan
 from inferlab.prediction.memory.recurrent import STATE_BYTES
 from inferlab.units import bytes_text
@@ -42,7 +42,7 @@ def decode_bytes(plan: MemoryPlan, model: Model, depth: int, devices: frozenset[
     """
     blocks = [row for row in plan.layers if row.index is not None]
     read = bytes_read(model)
-    weights = sum(read[tensor.name] for tensor in model.tensors if _is_read(tensor, model, plan, devices))
+    weights = sum(read[tensor.name] for tensor in loaded_tensors(model) if _is_read(tensor, model, plan, devices))
     settings, n_cells = plan.settings, depth + 1
     cache = sum(
         _layer_bytes(layer, n_cells, settings.type_k, settings.type_v)

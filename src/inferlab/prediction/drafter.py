@@ -73,7 +73,7 @@ def plan_drafter(model: Model, draft: Model, settings: Settings, machine: Machin
         flash_attn=settings.flash_attn,
     )
     plan = predict_memory(draft, own, machine, reserve="llama-server", simulate=simulate)
-    return DraftPlan(plan, draft.path.absolute() if draft.path.is_file() else None)
+    return DraftPlan(plan, draft.file)
 
 
 def check_vocabularies(model: Model, draft: Model) -> None:

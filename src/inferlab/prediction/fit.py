@@ -14,22 +14,36 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from inferlab.machine import Machine
+from inferlab.errors import InvalidSettings
+from inferlab.machine import HOST_DEVICE, Machine
 from inferlab.model.catalog import KnownModel
 from inferlab.model.gguf import Model, Shape
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.model.synthetic_model import shape
-from inferlab.prediction.free_memory import DEFAULT_BACKEND, Size, compared_with, free_bytes, machine_for, usable_bytes
+from inferlab.prediction.free_memory import (
+    DEFAULT_BACKEND,
+    PROMPT_CACHE_BYTES,
+    HostRam,
+    Size,
+    compared_with,
+    free_bytes,
+    machine_for,
+    room_for,
+    size_in_bytes,
+    usable_bytes,
+)
 from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.cache import may_have_windows
 from inferlab.prediction.memory.placement import has_experts
+from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.memory.request import MemoryRequest, request_for
 from inferlab.prediction.predict import plan_of
 from inferlab.prediction.search import PlanFor, Search, SettingThatFits
 from inferlab.prediction.steps import WEIGHT_TYPES, SettingStep, neighbouring_types, steps
 from inferlab.settings import Settings
 from inferlab.shown import Shown
-from inferlab.units import MIB
+from inferlab.units import MIB, bytes_text
 
 RESERVE_BYTES = 1024 * MIB
 """Bytes left free on each device; llama.cpp's own --fit leaves as many (fit_params_target, common/common.h:483)."""
@@ -43,7 +57,9 @@ class Fit(Shown):
 
     free_bytes      free in each memory, "gpu0" ..., and "host" where it is known; or in "shared", one memory for all
                     devices; None: unknown
-    reserve_bytes   bytes that stay free in each
+    reserve_bytes   bytes that stay free in each, but in RAM that is given as a whole
+    ram             the RAM of the machine where that is given, and what of it is not for the model
+    has_windows     whether layers of the model attend to a sliding window, as far as is known
     largest_n_ctx   the longest context with the requested layers
     most_layers     the most layers on devices with the requested context
     cache_type      the most precise type of keys and values with which both fit
@@ -63,6 +79,8 @@ class Fit(Shown):
     expert_layers: SettingThatFits | None = None
     steps: tuple[SettingStep, ...] = ()
     weights_type: SettingThatFits | None = None
+    ram: HostRam | None = None
+    has_windows: bool = False
 
     @property
     def summary(self) -> tuple[str, list[tuple[str, str]]]:
@@ -74,22 +92,42 @@ class Fit(Shown):
     @property
     def fits(self) -> str:
         """ "yes", "no" or "unsure" for the requested settings."""
-        return self.plan.fits(self.usable_bytes)
+        return self.plan.fits(room_for(self.plan, self.usable_bytes))
 
     @property
     def usable_bytes(self) -> dict[str, int | None]:
         """Bytes that a plan may use in each memory: free minus reserve."""
-        return usable_bytes(self.free_bytes, self.reserve_bytes)
+        return usable_bytes(self.free_bytes, self.reserve_bytes, self.ram)
 
     @property
     def margin_bytes(self) -> int | None:
         """Bytes left in the fullest memory, negative where bytes are missing; None where free memory is unknown."""
-        return self.plan.margin(self.usable_bytes)
+        return self.plan.margin(room_for(self.plan, self.usable_bytes))
+
+    @property
+    def fullest_memory(self) -> str:
+        """The memory that decides: of which least is left."""
+        return self.plan.fullest_memory(room_for(self.plan, self.usable_bytes))
 
     @property
     def compared_with(self) -> str:
         """The free memory and the reserve that the plan is compared with, in a sentence."""
-        return compared_with(self.free_bytes, self.reserve_bytes)
+        return compared_with(self.free_bytes, self.reserve_bytes, self.ram)
+
+    def prompt_cache_bytes(self, plan: MemoryPlan) -> int | None:
+        """Bytes that llama-server's cache of prompts may grow to beside a plan, in whole MiB; None: RAM is not known.
+
+        As many as were set aside for it; else what the plan leaves, at most the server's own limit.
+        """
+        if self.ram and self.ram.prompt_cache_bytes is not None:
+            return self.ram.prompt_cache_bytes
+        room = room_for(plan, self.usable_bytes)
+        memory = next((memory for memory in (HOST_DEVICE, SHARED) if room.get(memory) is not None), None)
+        if memory is None:
+            return None
+        whole = self.ram.usable_bytes if self.ram and memory == SHARED else room[memory] or 0
+        left = max(0, whole - plan.most_bytes(memory))
+        return min(PROMPT_CACHE_BYTES, left // MIB * MIB)
 
     @property
     def answers(self) -> tuple[SettingThatFits, ...]:
@@ -106,6 +144,7 @@ def fit(
     *,
     unified: Size | None = None,
     backend: str = DEFAULT_BACKEND,
+    ram: HostRam | Size | None = None,
     simulate: bool = True,
     with_steps: bool = False,
     within_trained: bool = False,
@@ -118,6 +157,8 @@ def fit(
                 as many cards
     unified     memory that host and GPU share, in place of vram
     backend     of those cards: cuda, rocm, metal, vulkan or sycl; all are planned as CUDA's, with a note
+    ram         all RAM of the machine, of which `HostRam` takes off what is not for the model. Without it RAM is that
+                of this machine, or with `vram` or `unified` not compared
     simulate    whether llama.cpp may be asked where no formula is exact; else those plans are bounds or partial
     with_steps  also tries one step of each setting up and down, and for a known model other types of weights
     within_trained  whether the largest n_ctx ends at the context that the model was trained for; else memory decides
@@ -126,17 +167,30 @@ def fit(
     model, settings = model_named(model), with_context(settings)
     machine = machine_for(machine, vram, unified, backend)
     request = request_for(model, settings, machine, simulate=simulate, as_cuda=backend != DEFAULT_BACKEND)
-    free = free_bytes(machine, request.gpus, unified)
+    host_ram = ram if isinstance(ram, HostRam) or ram is None else HostRam(size_in_bytes(ram))
+    free = free_bytes(machine, request.gpus, unified, host_ram)
+    if vram is not None or unified is not None:
+        _require_room(free, reserve_bytes)
     plan, plan_for = plan_of(request), partial(_plan_for, request)
     n_ctx_train = model.n_ctx_train if within_trained else None
-    search = Search(partial(plan_for, model), settings, plan, usable_bytes(free, reserve_bytes), n_ctx_train)
+    search = Search(partial(plan_for, model), settings, plan, usable_bytes(free, reserve_bytes, host_ram), n_ctx_train)
     experts = search.expert_layers() if has_experts(model) else None
     answers = search.largest_n_ctx(), search.most_layers(), search.cache_type(), experts
     types = _types_of_weights(model, plan_for) if with_steps else {}
     neighbours = {type: types[type] for type in _neighbours(model) if type in types} if types else {}
     each_step = steps(search, neighbours) if with_steps else ()
     largest = search.weights_type(types) if types else None
-    return Fit(plan, free, reserve_bytes, *answers, each_step, largest)
+    return Fit(plan, free, reserve_bytes, *answers, each_step, largest, host_ram, may_have_windows(model))
+
+
+def _require_room(free: dict[str, int | None], reserve_bytes: int) -> None:
+    """Raise InvalidSettings where the reserve leaves nothing of a memory that was named."""
+    small = [n for memory, n in free.items() if memory != HOST_DEVICE and n is not None and n < reserve_bytes]
+    if small:
+        raise InvalidSettings(
+            f"reserve_bytes={reserve_bytes}: {bytes_text(reserve_bytes)} kept free of {bytes_text(min(small))} leave "
+            "nothing for a model. Keep less free."
+        )
 
 
 def _plan_for(request: MemoryRequest, model: Model, settings: Settings) -> MemoryPlan:

@@ -17,6 +17,8 @@ def plan_fields(fit: Fit) -> dict[str, Any]:
     compute_range  least and most compute bytes of each device of a bound
     rooms          for each memory its devices, what is free and usable there, the least and most that the plan needs (a
                    compute buffer of unknown size left out), and what the most leaves
+    ram            RAM that was given as a whole, what of it is for the system, and what llama-server's cache of prompts
+                   may grow to; null where it was not given
     answers        by largest_n_ctx, most_layers, cache_type, expert_layers, which is null for a model without experts,
                    and weights_type, which is null but for a known model
     steps          see `steps.SettingStep`; empty where none were asked for
@@ -32,6 +34,7 @@ def plan_fields(fit: Fit) -> dict[str, Any]:
         "rooms": {memory: _memory_fields(fit, memory) for memory in fit.usable_bytes},
         "reserve_bytes": fit.reserve_bytes,
         "margin_bytes": fit.margin_bytes,
+        "ram": _ram_fields(fit),
         "notes": list(plan.notes),
         "answers": {
             "largest_n_ctx": _answer_fields(fit.largest_n_ctx),
@@ -58,6 +61,13 @@ def _memory_fields(fit: Fit, memory: str) -> dict[str, Any]:
         "most_bytes": most,
         "margin_bytes": None if usable is None else usable - most,
     }
+
+
+def _ram_fields(fit: Fit) -> dict[str, int | None] | None:
+    if fit.ram is None:
+        return None
+    cache = fit.prompt_cache_bytes(fit.plan)
+    return {"bytes": fit.ram.n_bytes, "system_bytes": fit.ram.system_bytes, "prompt_cache_bytes": cache}
 
 
 def _answer_fields(answer: SettingThatFits) -> dict[str, Any]:

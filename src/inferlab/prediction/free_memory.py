@@ -2,24 +2,59 @@
 
 A memory has the name of a plan's device, "gpu0", ... or "host", and holds that device. Or it is `SHARED`, which host
 and GPU have together, and holds every device of a plan. `MemoryPlan` says what it leaves of them.
+
+Of RAM that is given as a whole, `HostRam` takes off what is for the system and for llama-server's cache of prompts.
+Of the host's weights in a mapped file only those count that the host computes with (`room_for`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from inferlab.engine.registry import limit_on
 from inferlab.errors import InvalidSettings
 from inferlab.machine import HOST_DEVICE, Device, Machine, read_host
-from inferlab.prediction.memory.plan import SHARED, MemoryBytes
-from inferlab.units import bytes_from_text, bytes_text
+from inferlab.prediction.memory.plan import SHARED, MemoryBytes, MemoryPlan
+from inferlab.units import GIB, MIB, bytes_from_text, bytes_text
 
 BACKENDS = {"cuda": "CUDA", "rocm": "ROCm", "metal": "MTL", "vulkan": "Vulkan", "sycl": "SYCL"}
 """The backend of a card that is not here -> its name in ggml (GGML_CUDA_NAME, ggml-cuda.h, and the like)."""
 DEFAULT_BACKEND = "cuda"
 
+SYSTEM_BYTES = 4 * GIB
+"""Of RAM that is given as a whole, for the system and other programs: what Windows 11 asks for in all."""
+PROMPT_CACHE_BYTES = 8192 * MIB
+"""What llama-server keeps of earlier prompts in RAM at most by itself (cache_ram_mib, common/common.h:634)."""
+
 Size = int | str
+
+
+@dataclass(frozen=True)
+class HostRam:
+    """The RAM of a machine, and what of it is not for the model.
+
+    n_bytes             all of it
+    system_bytes        for the system and other programs
+    prompt_cache_bytes  set aside for llama-server's cache of prompts, which grows up to it with use
+                        (tools/server/server-task.cpp:1711-1790); None: what is left, at most `PROMPT_CACHE_BYTES`
+    """
+
+    n_bytes: int
+    system_bytes: int = SYSTEM_BYTES
+    prompt_cache_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_bytes <= self.system_bytes:
+            raise InvalidSettings(
+                f"RAM of {bytes_text(self.n_bytes)} leaves nothing beside the {bytes_text(self.system_bytes)} for the "
+                "system and other programs. Give all of the machine's RAM, or less for the system."
+            )
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes that a plan may use."""
+        return self.n_bytes - self.system_bytes - (self.prompt_cache_bytes or 0)
 
 
 # --- machines and their free memory -------------------------------------------------------------
@@ -66,8 +101,12 @@ def size_in_bytes(size: Size) -> int:
     return bytes_from_text(size) if isinstance(size, str) else size
 
 
-def free_bytes(machine: Machine, gpus: Sequence[Device], unified: Size | None = None) -> dict[str, int | None]:
+def free_bytes(
+    machine: Machine, gpus: Sequence[Device], unified: Size | None = None, ram: HostRam | None = None
+) -> dict[str, int | None]:
     """Free bytes by the device names of a plan: each of its devices, `gpus` in its order, and the host where known.
+
+    The host has `ram` where that is given.
 
     With `unified` there is one memory, `SHARED`. An RPC device has its limit of this session, else the bytes that it
     reports, else None. Raises InvalidSettings for RPC devices in use beside unified memory: they are no part of it.
@@ -80,18 +119,62 @@ def free_bytes(machine: Machine, gpus: Sequence[Device], unified: Size | None = 
     cpu = next((d for d in machine.devices if d.kind == "cpu"), None)
     host = _free_or_total(cpu) if cpu else None
     host = machine.ram_bytes if host is None else host
+    host = ram.n_bytes if ram else host
     return free if free and host is None else {**free, HOST_DEVICE: host}
 
 
-def usable_bytes(free: MemoryBytes, reserve_bytes: int) -> dict[str, int | None]:
-    """Free memory minus the reserve, of each memory."""
-    return {memory: None if n is None else n - reserve_bytes for memory, n in free.items()}
+def usable_bytes(free: MemoryBytes, reserve_bytes: int, ram: HostRam | None = None) -> dict[str, int | None]:
+    """Free memory minus the reserve, of each memory; of RAM that is given as a whole what it leaves.
+
+    A memory that host and GPU share is no more than that RAM leaves, too.
+    """
+    usable = {memory: None if n is None else n - reserve_bytes for memory, n in free.items()}
+    if ram and HOST_DEVICE in usable:
+        usable[HOST_DEVICE] = ram.usable_bytes
+    shared = usable.get(SHARED)
+    if ram and shared is not None:
+        usable[SHARED] = min(shared, ram.usable_bytes)
+    return usable
 
 
-def compared_with(free: MemoryBytes, reserve_bytes: int) -> str:
+def room_for(plan: MemoryPlan, usable: MemoryBytes) -> Mapping[str, int | None]:
+    """The usable bytes for one plan: the system drops from RAM what the host does not read of a mapped file.
+
+    llama.cpp counts the file from the host's first tensor to its last (`host_weights`); those of a card between them
+    were read once.
+    """
+    spare = never_read_bytes(plan)
+    memory = next((memory for memory in (HOST_DEVICE, SHARED) if usable.get(memory) is not None), None)
+    return {**usable, memory: (usable[memory] or 0) + spare} if spare and memory else usable
+
+
+def ram_bytes(plan: MemoryPlan) -> int:
+    """The most that a plan needs of RAM, without what the system may drop of a mapped file."""
+    return plan.most_bytes(HOST_DEVICE) - never_read_bytes(plan)
+
+
+def never_read_bytes(plan: MemoryPlan) -> int:
+    """Bytes of a mapped file that llama.cpp counts for the host and nothing reads once the model is loaded."""
+    if not any(held.mapped for held in plan.host_weights.values()):
+        return 0
+    read = sum(row.weights_on(HOST_DEVICE) for row in plan.layers)
+    return max(0, (plan.devices[HOST_DEVICE].weights_bytes or 0) - read)
+
+
+def compared_with(free: MemoryBytes, reserve_bytes: int, ram: HostRam | None = None) -> str:
     """What is free in each memory, and the reserve, in a sentence."""
-    texts = ", ".join(f"{memory} {bytes_text(n)} free" for memory, n in free.items())
-    return f"{texts}, of which {bytes_text(reserve_bytes)} stay in reserve"
+    memories = {memory: n for memory, n in free.items() if not (ram and memory == HOST_DEVICE)}
+    texts = ", ".join(f"{memory} {bytes_text(n)} free" for memory, n in memories.items())
+    told = f"{texts}, of which {bytes_text(reserve_bytes)} stay in reserve" if texts else ""
+    return "; ".join(filter(None, [told, _ram_text(ram)]))
+
+
+def _ram_text(ram: HostRam | None) -> str:
+    """The RAM and what of it is not for the model, in a clause; empty without any."""
+    if ram is None:
+        return ""
+    cache = f" and {bytes_text(ram.prompt_cache_bytes)} for the cache of prompts" if ram.prompt_cache_bytes else ""
+    return f"{bytes_text(ram.n_bytes)} of RAM, of which {bytes_text(ram.system_bytes)} stay for the system{cache}"
 
 
 # --- parts ----------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.machine import HOST_DEVICE
-from inferlab.model.architecture_table import architecture
 from inferlab.model.ggml_types import padded
 from inferlab.options.lines import check_program, option_lines
 from inferlab.options.lines.base import ALWAYS, Part
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
+from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES, ram_bytes
+from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.search import MOST_N_CTX, SettingThatFits
@@ -25,6 +26,8 @@ PLACEHOLDER = "model.gguf"
 SMALL = 512 * MIB  # bytes that every machine has beside a model
 EXPERTS_STAY = ("llama-cpp-python",)
 """Programs that put no experts in RAM without the rest of their layer."""
+KEEP_PROMPTS = ("llama-server", "llama-cli", "ollama")
+"""Programs that keep earlier prompts in RAM, as llama-server does (--cache-ram, common/arg.cpp:1716)."""
 MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", "offload_kqv")
 PLACEMENT = (
     "split_mode",
@@ -36,9 +39,9 @@ PLACEMENT = (
     "devices",
     "rpc_servers",
 )
-BY_ARCHITECTURE = "swa_full"
+WINDOWS = "swa_full"
 OTHERS = (
-    *(f.name for f in fields(Settings) if f.name not in (*ALWAYS, *MEMORY, *PLACEMENT, BY_ARCHITECTURE)),
+    *(f.name for f in fields(Settings) if f.name not in (*ALWAYS, *MEMORY, *PLACEMENT, WINDOWS)),
     *PLACEMENT,
 )
 """Written where they are not the default, in this order."""
@@ -85,56 +88,89 @@ def lines_for(fit: Fit, program: str, model_path: str | Path | None = None, n_ct
     Raises InvalidSettings for any other program.
     """
     check_program(program)
-    settings, notes = nearest(fit, experts_move=program not in EXPERTS_STAY)
-    if settings is None:
-        return Pasted(program, None, notes, ())
+    near = nearest(fit, experts_move=program not in EXPERTS_STAY)
+    if near.settings is None:
+        return Pasted(program, None, near.notes, ())
+    notes = near.notes
     if model_path is None:
         notes += (f"{PLACEHOLDER} stands for the path of your file.",)
-    notes += _ram_note(fit, settings) + _trained_note(settings, n_ctx_train, program)
+    notes += _ram_note(fit, near.plan) + _trained_note(near.settings, n_ctx_train, program)
+    values = requested(fit, near.settings)
+    if program in KEEP_PROMPTS and (limit := prompt_cache_limit(fit, near.plan)) is not None:
+        values["cache_ram"] = limit // MIB
+        notes += (prompt_cache_text(fit, near.plan),)
     path = str(model_path or PLACEHOLDER)
-    return Pasted(program, settings, notes, option_lines(requested(fit, settings), program, path, _all_layers(fit)))
+    return Pasted(program, near.settings, notes, option_lines(values, program, path, _all_layers(fit)))
 
 
-def nearest(fit: Fit, experts_move: bool = True) -> tuple[Settings | None, tuple[str, ...]]:
-    """The settings of a plan, or the nearest that fit, and in a sentence what was changed; None where none fit.
+@dataclass(frozen=True)
+class Nearest:
+    """The settings of a plan, or the nearest that fit, with their plan; None where none fit.
+
+    notes  sentences: what was changed
+    """
+
+    settings: Settings | None
+    plan: MemoryPlan
+    notes: tuple[str, ...] = ()
+
+
+def nearest(fit: Fit, experts_move: bool = True) -> Nearest:
+    """The settings of a plan, or the nearest that fit, and in a sentence what was changed.
 
     experts_move  whether experts may be put in RAM without the rest of their layer
     """
     if fit.fits == "yes":
-        return fit.plan.settings, ()
+        return Nearest(fit.plan.settings, fit.plan)
     if fit.fits == "unsure":
-        return fit.plan.settings, ("This may not fit, and these lines are the plan as you asked for it.",)
+        note = "This may not fit, and these lines are the plan as you asked for it."
+        return Nearest(fit.plan.settings, fit.plan, (note,))
     layers, context = fit.most_layers, fit.largest_n_ctx
     answers = [fit.expert_layers if experts_move else None, layers, context, fit.cache_type]
     fitting = [(answer, answer.settings) for answer in answers if answer and answer.settings]
     if not fitting:
         reasons = " ".join(dict.fromkeys([context.reason, layers.reason]))
         why = f"Nothing that was tried fits, so there are no lines to paste. {reasons} {_advice(fit)}"
-        return None, (why,)
+        return Nearest(None, fit.plan, (why,))
     no_layer_first = not layers.value and [answer for answer, _ in fitting[:2]] == [layers, context]
     if no_layer_first and n_ctx_of(fitting[1][1]) >= DEFAULT_N_CTX:
         fitting[:2] = fitting[1::-1]
     first, *others = (_in_words(fit, answer, settings) for answer, settings in fitting)
     other = f" This would fit too: {'; or '.join(others)}." if others else ""
     why = f"What you asked for does not fit. These lines have {first}.{_fill_text(fit, fitting[0][0])}{other}"
-    return fitting[0][1], (why,)
+    answer, settings = fitting[0]
+    return Nearest(settings, answer.plan or fit.plan, (why,))
 
 
-def _ram_note(fit: Fit, settings: Settings) -> tuple[str, ...]:
-    """What the host must hold, where its memory is unknown and was therefore not compared."""
-    if SHARED in fit.free_bytes or fit.free_bytes.get(HOST_DEVICE) is not None:
+def _ram_note(fit: Fit, plan: MemoryPlan) -> tuple[str, ...]:
+    """What the lines need of RAM, where it was not compared or they are not the plan."""
+    compared = fit.free_bytes.get(HOST_DEVICE) is not None
+    n_bytes = ram_bytes(plan)
+    if SHARED in fit.free_bytes or n_bytes < SMALL or (compared and plan is fit.plan):
         return ()
-    n_bytes, compute_known = _host_bytes(fit, settings)
-    more = "" if compute_known else ", and a compute buffer"
-    return (f"RAM was not compared: these lines need up to {bytes_text(n_bytes)} there{more}.",) * (n_bytes >= SMALL)
+    more = ", and a compute buffer" if plan.is_open(HOST_DEVICE) else ""
+    if compared:
+        return (f"These lines need up to {bytes_text(n_bytes)} of RAM{more}.",)
+    return (f"RAM was not compared: these lines need up to {bytes_text(n_bytes)} there{more}.",)
 
 
-def _host_bytes(fit: Fit, settings: Settings) -> tuple[int, bool]:
-    """The most that the host holds with the settings of an answer or the plan, and whether its compute buffer is in."""
-    same_weights = (answer for answer in fit.answers if answer is not fit.weights_type)
-    plans = (answer.plan for answer in same_weights if answer.plan and answer.settings == settings)
-    plan = next(plans, fit.plan)
-    return plan.most_bytes(HOST_DEVICE), not plan.is_open(HOST_DEVICE)
+def prompt_cache_limit(fit: Fit, plan: MemoryPlan) -> int | None:
+    """What the server's cache of prompts must be limited to beside a plan; None: its own limit, or RAM is not known."""
+    limit = fit.prompt_cache_bytes(plan)
+    return None if limit == PROMPT_CACHE_BYTES else limit
+
+
+def prompt_cache_text(fit: Fit, plan: MemoryPlan) -> str:
+    """What RAM a plan leaves for the server's cache of prompts, in a sentence; empty where RAM is not known."""
+    limit = fit.prompt_cache_bytes(plan)
+    if limit is None:
+        return ""
+    told = f"llama-server keeps earlier prompts in RAM, in time up to {bytes_text(PROMPT_CACHE_BYTES)}"
+    if limit == PROMPT_CACHE_BYTES:
+        return f"{told}, for which there is room."
+    if not limit:
+        return f"{told}; its lines switch that off (--cache-ram 0)."
+    return f"{told}; its lines limit that to {bytes_text(limit)} (--cache-ram {limit // MIB})."
 
 
 def _trained_note(settings: Settings, n_ctx_train: int | None, program: str) -> tuple[str, ...]:
@@ -192,21 +228,16 @@ def _fill_text(fit: Fit, answer: SettingThatFits) -> str:
 
 
 def _advice(fit: Fit) -> str:
-    """What to plan with instead: smaller weights where these alone are too large for all devices together."""
+    """What to ask for instead: smaller weights where these alone are too large for all devices together."""
     usable = fit.usable_bytes
     known = [n_bytes for n_bytes in usable.values() if n_bytes is not None]
     with_host = len(known) == len(usable) and usable.keys() & {HOST_DEVICE, SHARED}
     if with_host and (fit.plan.bytes_of("weights") or 0) > sum(known):
-        return "The weights alone are too large: plan with weights of a smaller type, or with a smaller model."
-    ways = ["a smaller --reserve"] if fit.reserve_bytes else []
-    if SHARED in usable:
-        ways.append("a shorter context")
-    elif set(usable) - {HOST_DEVICE}:
-        ways.append("`--devices none` (the card unused)")
-        ways += ["fewer layers and a shorter context"] * all(
-            n_bytes is None or n_bytes > 0 for n_bytes in usable.values()
-        )
-    return f"Plan with {''.join(f'{way}, ' for way in ways)}{'or ' if ways else ''}weights of a smaller type."
+        return "The weights alone are too large: take weights of a smaller type, or a smaller model."
+    ways = ["a shorter context", "less memory kept free"] if fit.reserve_bytes else ["a shorter context"]
+    if SHARED not in usable and set(usable) - {HOST_DEVICE}:
+        ways.insert(0, "fewer layers on the card")
+    return f"Try {', '.join(ways)}, or weights of a smaller type."
 
 
 def requested(fit: Fit, settings: Settings) -> dict[str, Any]:
@@ -222,8 +253,8 @@ def requested(fit: Fit, settings: Settings) -> dict[str, Any]:
         values["flash_attn"] = "on"
     if settings.n_seq_max > 1:
         values["kv_unified"] = settings.kv_unified
-    if architecture(fit.plan.model.architecture).window_every:
-        values[BY_ARCHITECTURE] = settings.swa_full
+    if fit.has_windows:
+        values[WINDOWS] = settings.swa_full
     return values
 
 

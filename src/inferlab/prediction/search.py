@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from inferlab.errors import EngineRefused, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE
 from inferlab.model.ggml_types import CELL_STEP
+from inferlab.prediction.free_memory import room_for
 from inferlab.prediction.memory import MemoryPlan
+from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import SHARED, MemoryBytes
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import count_text
@@ -66,7 +68,22 @@ class Search:
         return self.plans[settings]
 
     def fits(self, settings: Settings) -> bool:
-        return self.plan(settings).fits(self.usable_bytes) == "yes"
+        return self._plan_fits(self.plan(settings))
+
+    def fits_on_card(self, settings: Settings) -> bool:
+        """Whether every memory but RAM is large enough; with more layers there, RAM holds less."""
+        cards = {memory: n for memory, n in self.usable_bytes.items() if memory != HOST_DEVICE}
+        return self.plan(settings).fits(cards) == "yes" if cards else self.fits(settings)
+
+    def _plan_fits(self, plan: MemoryPlan) -> bool:
+        return plan.fits(room_for(plan, self.usable_bytes)) == "yes"
+
+    def margin(self, plan: MemoryPlan) -> int | None:
+        """Bytes that a plan leaves in the fullest memory."""
+        return plan.margin(room_for(plan, self.usable_bytes))
+
+    def _shortfall(self, plan: MemoryPlan) -> str:
+        return plan.shortfall(room_for(plan, self.usable_bytes))
 
     @property
     def n_blocks(self) -> int:
@@ -90,10 +107,12 @@ class Search:
         return -(-self.n_ctx_train * n_own // step) * step
 
     def largest_n_ctx(self) -> SettingThatFits:
-        """Searched in steps of `context_step`."""
-        step = self.context_step
+        """Searched in steps of `context_step`, from the one that is asked for: bytes need not grow with every step."""
+        step, asked = self.context_step, n_ctx_of(self.settings)
         most = min(self.trained_n_ctx or MOST_N_CTX, MOST_N_CTX // step * step)
-        best = largest_fitting(lambda n: self.fits(self.settings.but(n_ctx=n * step)), most // step)
+        best = largest_from(
+            asked // step, most // step, lambda n: not n or self.fits(self.settings.but(n_ctx=n * step))
+        )
         return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, most)
 
     def most_layers(self) -> SettingThatFits:
@@ -104,9 +123,11 @@ class Search:
         if SHARED in self.usable_bytes and not self.fits(self.settings.but(n_gpu_layers=every)):
             why = "Host and GPU share one memory: fewer layers on the GPU free none of it."
             return SettingThatFits(question, None, None, why)
-        best = largest_fitting(lambda n: self.fits(self.with_layers(n)), every)
-        if not best and not self.fits(self.with_layers(0)):
-            best = -1
+        best = largest_fitting(lambda n: self.fits_on_card(self.with_layers(n)), every)
+        most = self.with_layers(best)
+        if not self.fits(most):
+            why = f"Not even n_gpu_layers={best}{self._too_much(most)}{self._open_end(most, 'n_gpu_layers', 1, every)}"
+            return SettingThatFits(question, None, None, why)
         return self._answer(question, "n_gpu_layers", best, 1, every, least=0)
 
     def expert_layers(self) -> SettingThatFits:
@@ -123,11 +144,17 @@ class Search:
             return SettingThatFits(question, None, None, why)
         whole = self.settings.but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False)
         on_card = (
-            n + 1 if self.fits(whole) else largest_fitting(lambda kept: self.fits(whole.but(n_cpu_moe=n + 1 - kept)), n)
+            n + 1
+            if self.fits_on_card(whole)
+            else largest_fitting(lambda kept: self.fits_on_card(whole.but(n_cpu_moe=n + 1 - kept)), n)
         )
         if not on_card:
             return self._all_experts_in_ram(question, whole.but(cpu_moe=True))
         settings = whole.but(n_cpu_moe=n + 1 - on_card)
+        if not self.fits(settings):
+            return SettingThatFits(
+                question, None, None, f"Not even n_cpu_moe={settings.n_cpu_moe}{self._too_much(settings)}"
+            )
         if on_card == n + 1:
             why = "Everything fits on the card."
         else:
@@ -173,10 +200,10 @@ class Search:
             return weights[smallest_first[n - 1]](whole)
 
         def shortfall(n: int) -> str:
-            return plan(n).shortfall(self.usable_bytes)
+            return self._shortfall(plan(n))
 
         try:
-            best = largest_fitting(lambda n: plan(n).fits(self.usable_bytes) == "yes", len(weights))
+            best = largest_fitting(lambda n: self._plan_fits(plan(n)), len(weights))
         except (InvalidSettings, UnsupportedArchitecture) as error:
             return SettingThatFits(question, None, None, str(error))
         if not best:
@@ -184,9 +211,7 @@ class Search:
         why = "It is the largest type of the list."
         if best < len(weights):
             why = f"{smallest_first[best]} is too much: {shortfall(best + 1)}."
-        return SettingThatFits(
-            question, smallest_first[best - 1], plan(best).margin(self.usable_bytes), why, whole, plan(best)
-        )
+        return SettingThatFits(question, smallest_first[best - 1], self.margin(plan(best)), why, whole, plan(best))
 
     def with_cache(self, name: str) -> Settings | None:
         """The settings with this type of keys and values; None where flash attention is off and the type needs it."""
@@ -217,7 +242,7 @@ class Search:
     def _found(self, question: str, value: int | str, why: str, settings: Settings) -> SettingThatFits:
         """An answer with settings that fit, and what they leave."""
         plan = self.plan(settings)
-        return SettingThatFits(question, value, plan.margin(self.usable_bytes), why, settings, plan)
+        return SettingThatFits(question, value, self.margin(plan), why, settings, plan)
 
     def _with(self, setting: str, value: int) -> Settings:
         return self.with_layers(value) if setting == "n_gpu_layers" else self.settings.but(**{setting: value})
@@ -250,11 +275,12 @@ class Search:
 
     def _too_much(self, settings: Settings) -> str:
         """Why the smallest that was tried is not known to fit: the end of a sentence."""
-        sure = " is sure to fit" if self.plan(settings).fits(self.usable_bytes) == "unsure" else ""
+        plan = self.plan(settings)
+        sure = " is sure to fit" if plan.fits(room_for(plan, self.usable_bytes)) == "unsure" else ""
         return f"{sure}: {self._shortfall_text(settings)}."
 
     def _shortfall_text(self, settings: Settings) -> str:
-        return self.plan(settings).shortfall(self.usable_bytes)
+        return self._shortfall(self.plan(settings))
 
 
 def _one_expert_more(settings: Settings) -> Settings:
@@ -273,6 +299,30 @@ def largest_fitting(fits: Callable[[int], bool], most: int) -> int:
     while low < most and fits(min(2 * low, most)):
         low = min(2 * low, most)
     high = min(2 * low, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def largest_from(guess: int, most: int, fits: Callable[[int], bool]) -> int:
+    """The largest n of 0 to `most` that fits, -1 where none does; few tries where the guess is near.
+
+    Assumes that every number below one that fits also fits.
+    """
+    at, stride = min(max(guess, 0), most), 1
+    if fits(at):
+        low, high = at, at + stride
+        while high <= most and fits(high):
+            low, stride = high, 2 * stride
+            high = low + stride
+        high = min(high, most + 1)
+    else:
+        low, high = at - stride, at
+        while low >= 0 and not fits(low):
+            high, stride = low, 2 * stride
+            low = high - stride
+        low = max(low, -1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

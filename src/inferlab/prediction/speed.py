@@ -29,7 +29,7 @@ from inferlab.model.gguf import Model, ModelCard, Tensor
 from inferlab.model.repacking import takes_rows
 from inferlab.prediction.memory.cache import CacheLayer, batches, cache_layers, cell_bytes, cells_read
 from inferlab.prediction.memory.compute import uses_flash_attention
-from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of
+from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of, loaded_tensors
 from inferlab.prediction.rates import (
     ACTIVATION,
     REPACK_TOKENS,
@@ -351,12 +351,22 @@ class PlacedModel:
 
     @cached_property
     def cache(self) -> tuple[CacheLayer, ...]:
-        """The cache of each block. Raises UnsupportedArchitecture for a cache that has no formula, and for states."""
+        """The cache of each block.
+
+        Raises UnsupportedArchitecture for a cache without a formula, for states, for an indexer, and for layers that
+        use the cache of others.
+        """
         layers = cache_layers(self.model)
         if any(layer.state_values for layer in layers):
             raise UnsupportedArchitecture(
                 f"{self.model.name} ({self.model.architecture}) has recurrent layers, whose seconds no calibration "
                 "knows. Measure it with lab.measure; its memory can be planned."
+            )
+        if any(layer.index_key or not layer.key_width for layer in layers):
+            raise UnsupportedArchitecture(
+                f"{self.model.name} ({self.model.architecture}) has layers that attend to chosen cells, to those of "
+                "another layer or to none, and no calibration knows their seconds. Measure it with lab.measure; its "
+                "memory can be planned."
             )
         return layers
 
@@ -398,7 +408,7 @@ def merged_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
 def matrices(model: Model) -> Iterable[tuple[Tensor, int]]:
     """Every matrix that a token is multiplied with, and its layer; a tied embedding counts as the output matrix."""
     tied = all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
-    for tensor in model.tensors:
+    for tensor in loaded_tensors(model):
         layer = model.n_layer if tied and tensor.name == EMBEDDING else layer_of(tensor, model)
         if len(tensor.shape) > 1 and layer is not None and layer >= 0:
             yield tensor, layer

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.quant_mixes import MIXES
+from inferlab.prediction.free_memory import room_for
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.search import CACHE_TYPES, MOST_N_CTX, PlanFor, Search
 from inferlab.settings import Settings
@@ -59,7 +60,8 @@ def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) ->
                 plan.least_bytes(memory) - planned.most_bytes(memory),
                 plan.most_bytes(memory) - planned.least_bytes(memory),
             )
-            changed.append(SettingStep(setting, value, settings, difference, *ends, plan.fits(search.usable_bytes)))
+            fits = plan.fits(room_for(plan, search.usable_bytes))
+            changed.append(SettingStep(setting, value, settings, difference, *ends, fits))
     return tuple(changed)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from inferlab.errors import InferlabError
+from inferlab.model.architectures import n_params
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import Model
 from inferlab.model.quant_mixes import MIXES
@@ -96,7 +97,7 @@ def known_model_of(result: Result) -> Model | None:
     """The known model with as many weights of this type, and nearly as many bytes; None if there is none."""
     mix, architecture = type_of(result.model), result.model.partition(" ")[0]
     weights = printed(result.n_params) if result.from_table else result.n_params
-    name = _names().get((architecture, weights)) if weights else None
+    name = _names(architecture).get(weights) if weights else None
     if not name or mix is None or not result.model_bytes:
         return None
     model = _shape(name, mix)
@@ -104,13 +105,10 @@ def known_model_of(result: Result) -> Model | None:
 
 
 @cache
-def _names() -> dict[tuple[str, int | str], str]:
-    """(architecture, number of weights, also as a table has it) -> known model."""
-    cards = {name: _shape(name, "F16").card() for name in known_models()}
-    as_printed: dict[tuple[str, int | str], str] = {
-        (card.architecture, printed(card.n_params)): name for name, card in cards.items()
-    }
-    return as_printed | {(card.architecture, card.n_params): name for name, card in cards.items()}
+def _names(architecture: str) -> dict[int | str, str]:
+    """Number of weights, also as a table has it -> the known model of the architecture."""
+    counted = [(n_params(known), name) for name, known in known_models().items() if known.architecture == architecture]
+    return {printed(n): name for n, name in counted} | dict(counted)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +17,17 @@ from inferlab.instruments.dropped import DroppedFiles
 FRONT_END = files("inferlab.instruments")
 
 
+def front_end() -> str:
+    """The two scripts of the front end in one, as a widget must have it."""
+    asking, front = ((FRONT_END / name).read_text(encoding="utf-8") for name in ("addressed.js", "instrument.js"))
+    own = asking.replace("export ", "")
+    return re.sub(r'^import .* from "\./addressed\.js";$', lambda _: own, front, count=1, flags=re.MULTILINE)
+
+
 class Instrument(anywidget.AnyWidget):
     """One instrument by its name in `instruments.INSTRUMENTS`; files that are dropped stay in a temporary folder."""
 
-    _esm = (FRONT_END / "instrument.js").read_text(encoding="utf-8")
+    _esm = front_end()
     _css = (FRONT_END / "instrument.css").read_text(encoding="utf-8")
     form: traitlets.List[Any] = traitlets.List().tag(sync=True)
     question = traitlets.Dict().tag(sync=True)
@@ -39,10 +47,13 @@ class Instrument(anywidget.AnyWidget):
         return instruments.answered(self.instrument, question, self._files)
 
     def _on_message(self, widget: Instrument, message: dict[str, Any], buffers: list[memoryview]) -> None:
-        """A slice of a dropped file; what else a front end says is for a page."""
+        """A slice of a file, or an address that was typed; what else a front end says is for a page."""
         if message.get("kind") == "slice":
             where = message["name"], message["size"], message["start"]
-            self.send(instruments.sent(self._files, *where, bytes(buffers[0]), message.get("whole", False)))
+            how = message.get("whole", False), message.get("source", "")
+            self.send(instruments.sent(self._files, *where, bytes(buffers[0]), *how))
+        elif message.get("kind") == "address":
+            self.send(instruments.heard(self._files, message))
 
 
 def planner() -> Instrument:

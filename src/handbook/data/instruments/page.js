@@ -74,7 +74,7 @@
       if (content.kind === "cancel") return this.cancel();
       if (content.kind === "run") return this.want();
       this.start();
-      this.worker.postMessage({ ...content, instrument: this.instrument, data: buffer }, [buffer]);
+      this.worker.postMessage({ ...content, instrument: this.instrument, data: buffer }, buffer ? [buffer] : []);
     }
     want() {
       this.wanted = true;

@@ -1,9 +1,12 @@
 // Python in a page: a module worker that starts Pyodide with the handbook's library and answers its instruments.
-// Everything comes from the folder of this script; nothing is sent anywhere.
+// Everything comes from the folder of this script; nothing is sent anywhere. An address that a reader typed is asked
+// by the page, with what is found here.
 //
 //   to the worker    {kind: "ask", instrument, question}               the values of a form
-//                    {kind: "slice", name, size, start, data, whole}   a slice of a file (ArrayBuffer), and its whole size;
-//                                                                      whether all of it is wanted, or a model's header
+//                    {kind: "slice", name, size, start, data, whole, source}   a slice of a file (ArrayBuffer), and its
+//                                                                      whole size; whether all of it is wanted, or a
+//                                                                      model's header; the address that it came from
+//                    {kind: "address", text, …}                        an address, and what was answered for it
 //   from the worker  {kind: "progress", text}                          while it starts
 //                    {kind: "ready"}                                   it has started
 //                    {kind: "failed", text}                            it could not start, or stopped
@@ -16,17 +19,23 @@ const BEGIN = `
 import json
 from pathlib import Path
 from inferlab import instruments
+from inferlab.instruments import telling
 from inferlab.instruments.dropped import DroppedFiles
 
 folder = Path("/files")
 folder.mkdir()
 files = DroppedFiles(folder)
+telling.hears = progress
 
 def ask(instrument, question):
     return json.dumps(instruments.answered(instrument, json.loads(question), files))
 
-def take(name, size, start, data, whole):
-    return json.dumps(instruments.sent(files, name, int(size), int(start), data.to_bytes(), whole))
+def take(name, size, start, data, whole, source):
+    where = {"source": source} if source else {}
+    return json.dumps(instruments.sent(files, name, int(size), int(start), data.to_bytes(), whole, **where))
+
+def hear(message):
+    return json.dumps(instruments.heard(files, json.loads(message)))
 `;
 
 const progress = (text) => postMessage({ kind: "progress", text });
@@ -45,6 +54,7 @@ async function start() {
   ]);
   progress("Loading the library …");
   python.unpackArchive(library, "zip");
+  python.globals.set("progress", progress);
   python.runPython(BEGIN);
   postMessage({ kind: "ready" });
   return python.globals;
@@ -53,9 +63,13 @@ async function start() {
 const started = start();
 let last = started;
 
-async function reply({ kind, instrument, question, name, size, start, data, whole }) {
+async function reply(message) {
+  const { kind, instrument, question, name, size, start, data, whole, source } = message;
   const python = await started;
-  if (kind === "slice") return JSON.parse(python.get("take")(name, size, start, new Uint8Array(data), Boolean(whole)));
+  if (kind === "slice") {
+    return JSON.parse(python.get("take")(name, size, start, new Uint8Array(data), Boolean(whole), source ?? ""));
+  }
+  if (kind === "address") return JSON.parse(python.get("hear")(JSON.stringify(message)));
   return { kind: "answer", answer: JSON.parse(python.get("ask")(instrument, JSON.stringify(question))) };
 }
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from inferlab.log_reader.conditions.discovery import on_gpu
 from inferlab.log_reader.conditions.found import MOST_LINES, Found
 from inferlab.log_reader.observed import Observed
-from inferlab.log_reader.report import on_host
 from inferlab.log_reader.text import Line
+from inferlab.machine import on_host
 from inferlab.units import bytes_text
 
 FAST_PAIRS = {("f16", "f16"), ("bf16", "bf16"), ("q8_0", "q8_0"), ("q4_0", "q4_0")}

@@ -8,8 +8,9 @@ from itertools import islice
 
 from inferlab.log_reader.conditions.found import MOST_LINES, Found
 from inferlab.log_reader.observed import Observed, server_start
-from inferlab.log_reader.report import LoggedDevice, on_host
+from inferlab.log_reader.report import LoggedDevice
 from inferlab.log_reader.text import Line
+from inferlab.machine import on_host
 
 SHARED_MEMORY = re.compile(
     r"Apple|\bGB10\b|\bOrin\b|Xavier|Tegra|\bThor\b|Adreno|Mali-|HD Graphics|\bIris"

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from inferlab.log_reader.conditions.afterwards import place_of
 from inferlab.log_reader.conditions.found import MOST_LINES, Found
 from inferlab.log_reader.observed import Observed
-from inferlab.log_reader.report import Breakdown, on_host
+from inferlab.log_reader.report import Breakdown
 from inferlab.log_reader.text import Line
+from inferlab.machine import on_host
 from inferlab.units import MIB, bytes_text
 
 

@@ -7,8 +7,9 @@ import re
 from inferlab.log_reader.conditions.discovery import device_line, gpu_used, gpus, on_gpu, shares_ram
 from inferlab.log_reader.conditions.found import MOST_LINES, Found
 from inferlab.log_reader.observed import Observed
-from inferlab.log_reader.report import LoggedDevice, on_host
+from inferlab.log_reader.report import LoggedDevice
 from inferlab.log_reader.text import Line
+from inferlab.machine import on_host
 from inferlab.units import GIB, bytes_text
 
 

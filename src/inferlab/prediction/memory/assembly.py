@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from inferlab.errors import UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE
+from inferlab.model.dimensions import layers_counted
 from inferlab.model.repacking import NOT_REPACKED
 from inferlab.prediction.memory.compute import compute_bytes, output_bytes
 from inferlab.prediction.memory.host_weights import HostWeights, host_weights
-from inferlab.prediction.memory.placement import layer_of, tied_output_bytes
+from inferlab.prediction.memory.placement import layer_of, loaded_tensors, tied_output_bytes
 from inferlab.prediction.memory.plan import CLOSED_FORM, DeviceBytes, LayerBytes, MemoryPlan
 from inferlab.prediction.memory.request import MemoryRequest
 from inferlab.prediction.memory.tensor_split import split_weights
@@ -69,6 +70,7 @@ def assembled(
         rows,
         notes
         + _encoder_note(request)
+        + request.model.beside
         + _sums_note(request)
         + _copies_note(held)
         + (AS_CUDA_NOTE,) * request.is_taken_for_cuda,
@@ -102,7 +104,7 @@ def _layer_rows(request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequ
         cache_device = device if request.settings.offload_kqv else HOST_DEVICE
         whole = LayerBytes(f"block {i}", device, weights[i] + copied, cache_device, cache, i)
         rows.append(_shared_out(request, i, _without_moved(request, i, whole), copied))
-    n_layer, output = request.model.n_layer, LayerBytes("output", layers[-1], weights[-1] + tied, layers[-1], 0)
+    n_layer, output = len(weights) - 1, LayerBytes("output", layers[-1], weights[-1] + tied, layers[-1], 0)
     return (*rows, _shared_out(request, n_layer, _without_moved(request, n_layer, output), tied))
 
 
@@ -118,10 +120,10 @@ def _shared_out(request: MemoryRequest, layer: int, row: LayerBytes, mirrored: i
         return row
     tensors = [
         t
-        for t in request.model.tensors
+        for t in loaded_tensors(request.model)
         if t.name not in request.moved
         and (at := layer_of(t, request.model)) is not None
-        and min(at, request.model.n_layer) == layer
+        and min(at, layers_counted(request.model)) == layer
     ]
     weights = split_weights(request.tensor_split, tensors)
     weights.update(dict.fromkeys(request.device_names[1:], mirrored))

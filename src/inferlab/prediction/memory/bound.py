@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferlab.machine import HOST_DEVICE
-from inferlab.model.architecture_table import architecture
+from inferlab.model.dimensions import heads_of
 from inferlab.prediction.memory.assembly import assembled
 from inferlab.prediction.memory.cache import cache_layers, layer_bytes
-from inferlab.prediction.memory.compute import compute_bytes, embedded_bytes, head_bytes, most_compute_bytes
+from inferlab.prediction.memory.compute import (
+    compute_range,
+    embedded_bytes,
+    head_bytes,
+    is_exact,
+    least_of_layers,
+    outputs_reserved,
+)
 from inferlab.prediction.memory.placement import tied_output_bytes
 from inferlab.prediction.memory.plan import BOUND, PARTIAL, MemoryPlan
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, MemoryRequest
@@ -19,7 +26,7 @@ from inferlab.prediction.memory.simulated import (
     simulate_on_stand_in,
     simulated_caches,
 )
-from inferlab.settings import WITHOUT_OVERRIDES, Settings
+from inferlab.settings import WITHOUT_OVERRIDES
 
 
 def bound(request: MemoryRequest) -> MemoryPlan:
@@ -44,59 +51,78 @@ def compute_ranges(
     """Least and most compute bytes of each device whose most is known.
 
     Least: what one batch needs at once on any card. Most: the compute bytes of full offload plus all weights and
-    cache that can be staged on the card. The compute bytes of full offload and of the host alone are simulated, or
-    come from the closed form, or are a bound themselves, where llama.cpp is not asked.
+    cache that can be staged on the card. The compute bytes of full offload and of the host alone come from the closed
+    form where that is exact, or are simulated, or are a range themselves, where llama.cpp is not asked.
     """
-    full_offload, carried = compute_of_full_offload(request), carried_bytes(request)
-    if full_offload is None or carried is None:
+    full_offload = compute_of_full_offload(request)
+    if full_offload is None:
         return {}
-    copied = staged_bytes(request, layers, cache_bytes) + f16_copy_bytes(request) + carried
+    if request.all_on_one_device and not request.shares_tensors:
+        least, most = full_offload["gpu0"]
+        return full_offload | {"gpu0": (least, most + f16_copy_bytes(request))}
+    if not request.gpus:
+        return compute_of_host_alone(request, with_head=True) or {}
+    copied = staged_bytes(request, layers, cache_bytes) + f16_copy_bytes(request) + carried_bytes(request)
     cards = [f"gpu{i}" for i in range(len(request.gpus))]
-    ranges = {name: compute_range_of(request, name, full_offload, layers, copied) for name in cards}
-    alone = compute_of_host_alone(request)
+    most_on_card = full_offload["gpu0"][1]
+    ranges = {name: compute_range_of(request, name, most_on_card, layers, copied) for name in cards}
+    alone = compute_of_host_alone(request, with_head=layers[-1] == HOST_DEVICE)
     if alone is None:
         return ranges
-    most = alone[HOST_DEVICE] + (full_offload.get(HOST_DEVICE, 0) if request.gpus else 0)
-    return {HOST_DEVICE: (embedded_bytes(request.model, request.settings), most), **ranges}
+    most = alone[HOST_DEVICE][1] + full_offload.get(HOST_DEVICE, (0, 0))[1]
+    return {HOST_DEVICE: (least_of_host(request, layers), most), **ranges}
 
 
-def compute_of_full_offload(request: MemoryRequest) -> dict[str, int] | None:
-    """Compute bytes with everything on one device, or more; None where nothing tells them."""
-    if request.can_simulate:
-        return simulate_on_stand_in(request).compute_bytes
-    return compute_by_formula(request, fully_offloaded(request), on_device=True)
+def least_of_host(request: MemoryRequest, layers: Sequence[str]) -> int:
+    """The embedded tokens, and what its own layers need; these only where no card computes for the host.
+
+    CUDA does, for batches of 32 tokens and more (ggml_backend_cuda_device_offload_op); an RPC device never does.
+    """
+    embedded = embedded_bytes(request.model, request.settings)
+    if request.backends != {"RPC"} or request.moved:
+        return embedded
+    own = [i for i, device in enumerate(layers[:-1]) if device == HOST_DEVICE]
+    return max(embedded, least_of_layers(request.model, request.settings, request.n_outputs, own))
 
 
-def compute_of_host_alone(request: MemoryRequest) -> dict[str, int] | None:
-    """Compute bytes with everything on the host, or more; None where nothing tells them."""
+def compute_of_full_offload(request: MemoryRequest) -> dict[str, tuple[int, int]] | None:
+    """Least and most compute bytes with everything on one device; None where nothing tells them."""
+    if request.can_simulate and not is_exact(request.model, request.settings):
+        return _told(simulate_on_stand_in(request).compute_bytes)
+    return compute_range(request.model, fully_offloaded(request), request.n_outputs, on_device=True)
+
+
+def compute_of_host_alone(request: MemoryRequest, with_head: bool) -> dict[str, tuple[int, int]] | None:
+    """Least and most compute bytes with everything on the host; None where nothing tells them.
+
+    with_head  whether with all logits that are reserved; else, where a card computes them, with one of each sequence
+    """
     everything = {"n_gpu_layers": -1, "tensor_split": None, "main_gpu": 0}
     alone = request.settings.but(devices=(), rpc_servers=(), **everything, **WITHOUT_OVERRIDES)
-    if not request.can_simulate:
-        return compute_by_formula(request, alone, on_device=False)
+    if not request.can_simulate or is_exact(request.model, request.settings):
+        n_outputs = request.n_outputs if with_head else outputs_reserved(alone, per_sequence=True)
+        return compute_range(request.model, alone, n_outputs, on_device=False)
     from inferlab.engine import dry_run
 
-    return dry_run.simulate(request.model, alone, request.n_outputs_max).compute_bytes
+    n_outputs_max = request.n_outputs_max if with_head else alone.n_seq_max
+    return _told(dry_run.simulate(request.model, alone, n_outputs_max).compute_bytes)
 
 
-def compute_by_formula(request: MemoryRequest, settings: Settings, on_device: bool) -> dict[str, int] | None:
-    """Compute bytes in closed form, else bytes that suffice; None where no formula holds."""
-    asked = request.model, settings, request.n_outputs, on_device
-    return compute_bytes(*asked) or most_compute_bytes(*asked)
+def _told(compute: dict[str, int]) -> dict[str, tuple[int, int]]:
+    return {name: (n_bytes, n_bytes) for name, n_bytes in compute.items()}
 
 
 def compute_range_of(
-    request: MemoryRequest, name: str, full_offload: dict[str, int], layers: Sequence[str], copied_bytes: int
+    request: MemoryRequest, name: str, full_offload: int, layers: Sequence[str], copied_bytes: int
 ) -> tuple[int, int]:
     """Least and most compute bytes of one card, see `compute_ranges`."""
     name = "gpu0" if request.shares_tensors else name  # to the layers the cards are one
     head = head_bytes(request.model, request.n_outputs) if layers[-1] == name else 0
-    simple = architecture(request.model.architecture).simple_compute
-    gated = simple and not request.model.number("expert_count") and not request.moved
-    embedded = embedded_bytes(request.model, request.settings)
-    n_ff = request.model.n_ff or 0
-    feed_forward = 3 * n_ff * embedded // request.model.n_embd if gated and name in layers[:-2] else 0
-    least = max(feed_forward, head)
-    most = full_offload["gpu0"] * (COPIES_IN_FLIGHT if len(request.gpus) > 1 and not request.shares_tensors else 1)
+    complete = request.settings.offload_kqv and not request.moved
+    whole = [i for i, device in enumerate(layers[:-1]) if device == name and complete]
+    of_layers = least_of_layers(request.model, request.settings, request.n_outputs, whole)
+    least = max(of_layers, head)
+    most = full_offload * (COPIES_IN_FLIGHT if len(request.gpus) > 1 and not request.shares_tensors else 1)
     return least, most + copied_bytes + request.sums_bytes
 
 
@@ -121,19 +147,18 @@ def f16_copy_bytes(request: MemoryRequest) -> int:
     return max(layer_bytes(layer, as_f16) for layer in cache_layers(request.model))
 
 
-def carried_bytes(request: MemoryRequest) -> int | None:
-    """Bytes of one batch that go to moved tensors and come back: queries, keys, values, and results of experts.
+def carried_bytes(request: MemoryRequest) -> int:
+    """Bytes of one batch that go to moved tensors, or to a cache on the host, and come back.
 
-    (2 (D + q + kv) + used experts * D) ub * 4; no load with moved tensors needed more. None where the header does
-    not have one number for all layers.
+    Queries, keys, values, and results of experts:
+
+    (2 (D + q + kv) + used experts * D) ub * 4; no load needed more.
     """
-    if not request.moved:
+    if not request.moved and request.settings.offload_kqv:
         return 0
-    model, used = request.model, request.model.number("expert_used_count") or 0
-    n_head, n_head_kv, head_dim = model.n_head, model.n_head_kv, model.head_dim_k
-    if n_head is None or n_head_kv is None or head_dim is None:
-        return None
-    width = (2 + used) * model.n_embd + 2 * (n_head + n_head_kv) * head_dim
+    model, used = request.model, (request.model.number("expert_used_count") or 0) * bool(request.moved)
+    heads = heads_of(model)
+    width = (2 + used) * model.n_embd + 2 * (max(heads.n_head) + max(heads.n_head_kv)) * heads.key
     return width * embedded_bytes(model, request.settings) // model.n_embd
 
 

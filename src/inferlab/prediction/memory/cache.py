@@ -6,61 +6,203 @@
                           at most ceil256(window * sequences of the stream + n_ubatch)
     cells read by a step  min(ceil256(tokens in the cache), cells)
 
-A recurrent layer adds a state of fixed size for each sequence, see `recurrent`, and a pure one has no cells.
 row(type, n) = n / block * block_bytes of the type, and ceil256 rounds up to a multiple of 256, both in
-model.ggml_types. A latent (MLA) cache has keys only.
-Sources: llama-kv-cache.cpp:205-234, llama-kv-cache-iswa.cpp:69-81, llama-context.cpp:290-305, llama-model.cpp:2352.
+model.ggml_types. Heads may differ from layer to layer, and their width in layers with a window; without KV heads
+a layer has no cells. What else there is:
+
+    latent (MLA)      keys alone, where the header splits them (attention.key_length_mla)
+    no flash          without flash attention values lie transposed, and each layer has room for the widest layer's
+    shared            the last layers use the cache of layers before them (gemma3n, gemma4)
+    indexer           a second cache of one key, indexer.key_length wide, in the layers that choose which cells to
+                      attend to; with values of one head where the cache is not latent; three times as wide in glm5-next
+    compressed        deepseek4: a window in every layer, and ceil256(cells / ratio) cells of one key in the layers with
+                      a ratio of 4 or 128, with 4 an indexer's keys, too; for each sequence, in one pool or not
+    states            a recurrent layer has a state of fixed size for each sequence, see `recurrent`
+    further tokens    layers that predict several tokens have no cache, but in hybrids that do not leave them out
+
+Sources: llama-kv-cache.cpp:205-255, llama-kv-cache-iswa.cpp:69-81, llama-kv-cache-dsa.cpp:36-60,
+llama-kv-cache-msa.cpp:34-50, llama-memory-hybrid-idx.cpp:45-71, llama-kv-cache-dsv4.cpp:1227-1330,
+llama-context.cpp:290-305, llama-model.cpp:2350-2860; of each architecture data/facts/architectures.toml.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
-from inferlab.model.architecture_table import LATENT, STATE, architecture, architectures
+from inferlab.model import architecture_table as table
+from inferlab.model.architecture_table import architecture
 from inferlab.model.catalog import KnownModel
-from inferlab.model.dimensions import dimensions_of
+from inferlab.model.dimensions import (
+    Heads,
+    header_of_known,
+    heads_of,
+    layers_counted,
+    of_each_layer,
+    required,
+    trunk_layers,
+)
 from inferlab.model.ggml_types import padded, row_bytes
-from inferlab.model.gguf import LazyArray, Model
-from inferlab.prediction.memory.recurrent import STATE_BYTES, has_state, kv_heads, state_values
+from inferlab.model.gguf import Model
+from inferlab.prediction.memory.recurrent import STATE_BYTES, attending_layers, states_of_layers
+from inferlab.prediction.memory.windows import windows_of
 from inferlab.settings import Settings
 
-NO_SIZE = "a header without the size of its state or of its heads"
+INDEXED_RATIO, RATIOS = 4, (4, 128)  # DSV4_CSA_RATIO, DSV4_HCA_RATIO, llama-kv-cache-dsv4.cpp:17-18
+GLM_INDEXED = (True, True, *(True, False, False, False) * 19)  # GLM_5_2_DEFAULT_INDEXER_TYPES, glm-dsa.cpp:6
+GLM_LONG = 1_048_576  # context from which glm-dsa has that list (glm-dsa.cpp:60)
+INDEXED = "attention.indexer.types"
 
 
 @dataclass(frozen=True)
 class CacheLayer:
     """The cache of one layer: width of a key and of a value in one cell, and the window in tokens (0: no window).
 
-    state_values  32-bit numbers of a recurrent state, for each sequence (0: not recurrent)
+    state_values        32-bit numbers of a recurrent state, for each sequence (0: not recurrent)
+    widest_value        the width of a value without flash attention: the widest of all layers
+    index_key           width of the indexer's key in each of the cells without a window (0: no indexer)
+    index_value         and of its value
+    ratio               cells that one compressed cell stands for (0: none are compressed)
+    per_sequence        whether each sequence has cells of its own although `kv_unified` pools them
     """
 
     key_width: int
     value_width: int
     window: int = 0
     state_values: int = 0
+    widest_value: int = 0
+    index_key: int = 0
+    index_value: int = 0
+    ratio: int = 0
+    per_sequence: bool = False
 
 
 def cache_layers(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
-    """One CacheLayer for each block. Raises UnsupportedArchitecture for a cache that has no formula here."""
-    if not isinstance(model, Model):
-        if architecture(model.architecture).cache == STATE:
-            return _recurrent(model)
-        return _windowed(model, model.n_swa)
-    if unsupported := _unsupported_cache(model):
-        raise _without_formula(model, unsupported)
-    if architecture(model.architecture).cache == STATE:
-        return _recurrent(model)
-    if architecture(model.architecture).cache == LATENT:
-        size = dimensions_of(model)
-        return (CacheLayer(size.n_head_kv * size.head_dim_k, 0),) * size.n_layer
-    return _windowed(model, _window(model))
+    """One CacheLayer for each block; more where llama.cpp runs blocks several times.
+
+    Raises UnsupportedArchitecture for a cache that has no formula here, and for a header that lacks a dimension.
+    """
+    header = header_of_known(model)
+    kind = architecture(header.architecture)
+    if not kind.is_known:
+        raise UnsupportedArchitecture(
+            f"{header.name} is of the architecture {header.architecture!r}, whose cache has no closed form here. "
+            "It is a draft or an encoder that belongs to another model, or newer than this library."
+        )
+    if kind.cache == table.NONE:
+        return (CacheLayer(0, 0),) * layers_counted(header)
+    if kind.cache == table.COMPRESSED:
+        return _compressed(header)
+    return _with_indexer(header, _attention(header))
 
 
-def _without_formula(model: Model | KnownModel, what: str) -> UnsupportedArchitecture:
-    return UnsupportedArchitecture(
-        f"{model.name} ({model.architecture}) has {what}; the closed form for the KV cache does not hold for it."
+def _attention(model: Model) -> tuple[CacheLayer, ...]:
+    """Keys, values, windows and states of each layer."""
+    kind, windows, states = architecture(model.architecture), windows_of(model), states_of_layers(model)
+    keeps = _keeping_layers(model)
+    if not any(keeps):
+        return tuple(CacheLayer(0, 0, 0, state) for state in states)
+    heads = _known_heads(model)
+    widths = [heads.width(i, bool(window)) for i, window in enumerate(windows)]
+    if kind.is_latent and model.number("attention.key_length_mla"):
+        widths = [(key, 0) for key, _ in widths]
+    widest = max(value for _, value in widths)
+    return tuple(
+        CacheLayer(*width, window, state, widest) if keep else CacheLayer(0, 0, 0, state)
+        for width, window, state, keep in zip(widths, windows, states, keeps, strict=True)
     )
+
+
+def _known_heads(model: Model) -> Heads:
+    """The heads of each layer. Raises UnsupportedArchitecture for a header without them."""
+    if model.per_layer("attention.head_count") is None:
+        required(model, "attention.head_count")
+    return heads_of(model)
+
+
+def _keeping_layers(model: Model) -> tuple[bool, ...]:
+    """Whether each layer keeps keys and values of its own (has_kv and the filters of create_memory)."""
+    kind, n_layer, n_trunk = architecture(model.architecture), layers_counted(model), trunk_layers(model)
+    if kind.state:
+        return attending_layers(model)
+    last = n_layer if kind.nextn_cache or not n_trunk else n_trunk
+    if kind.layers_with_cache is not None:
+        last = min(last, kind.layers_with_cache)
+    if kind.shares_cache:
+        last = min(last, n_layer - (model.number("attention.shared_kv_layers") or 0))
+    return tuple(i < last for i in range(n_layer))
+
+
+def _with_indexer(model: Model, layers: tuple[CacheLayer, ...]) -> tuple[CacheLayer, ...]:
+    """The layers, with the keys of those that choose cells to attend to."""
+    indexed = _indexed_layers(model)
+    if not any(indexed):
+        return layers
+    kind, heads = architecture(model.architecture), _known_heads(model)
+    key = required(model, "attention.indexer.key_length")[0]
+    values = 0 if kind.state or (kind.is_latent and model.number("attention.key_length_mla")) else heads.value
+    widths = tuple(heads.key_in_window if layer.window else key for layer in layers)
+    pooled = 3 if model.architecture == "glm5-next" else 1  # key, gate and pooled key, llama-memory-hybrid-idx.cpp:53
+    return tuple(
+        replace(layer, index_key=pooled * width, index_value=values) if has else layer
+        for layer, width, has in zip(layers, widths, indexed, strict=True)
+    )
+
+
+def _indexed_layers(model: Model) -> tuple[bool, ...]:
+    """Whether each layer has an indexer of its own."""
+    kind, n_layer, n_trunk = architecture(model.architecture), layers_counted(model), trunk_layers(model)
+    if not kind.indexer or (model.architecture == "hy_v4" and not model.number("attention.indexer.top_k")):
+        return (False,) * n_layer
+    if kind.indexer == table.AFTER_DENSE:
+        dense = model.number("leading_dense_block_count") or 0
+        return tuple(i >= dense for i in range(n_layer))
+    keeps = attending_layers(model) if kind.state else (True,) * n_layer
+    listed = _listed(model, n_layer) if kind.indexer == table.LISTED else (True,) * n_layer
+    return tuple(i < n_trunk and keeps[i] and listed[i] for i in range(n_layer))
+
+
+def _listed(model: Model, n_layer: int) -> tuple[bool, ...]:
+    """The header's own list of layers with an indexer, else the architecture's."""
+    if model.per_layer(INDEXED) is not None:
+        return tuple(map(bool, of_each_layer(model, INDEXED)))
+    if model.architecture == "glm-dsa" and (model.n_ctx_train or 0) >= GLM_LONG:
+        return (*GLM_INDEXED, *(False,) * n_layer)[:n_layer]
+    return (model.architecture in ("glm-dsa", "glm5-next"),) * n_layer
+
+
+def _compressed(model: Model) -> tuple[CacheLayer, ...]:
+    """The layers of deepseek4: keys alone, in a window and compressed, and the states of the compressors.
+
+    States of a layer, for each sequence: with ratio 4 two of 8 rows, 2 keys wide and 2 indexer's keys wide, with 128
+    one of 128 rows, a key wide, each of keys and of scores (llama_dsv4_comp_state).
+    """
+    heads, windows = _known_heads(model), windows_of(model)
+    ratios, index = (
+        of_each_layer(model, "attention.compress_ratios"),
+        required(model, "attention.indexer.key_length")[0],
+    )
+    first, n_trunk = heads.key_in_window if windows[:1] != (0,) else heads.key, _trunk_of_deepseek4(model)
+    states = {4: 2 * 8 * 2 * (first + index), 128: 2 * 128 * first}
+    return tuple(
+        CacheLayer(
+            heads.width(i, bool(window))[0],
+            0,
+            window,
+            states[ratio] if ratio in RATIOS and i < n_trunk else 0,
+            index_key=index if ratio == INDEXED_RATIO else 0,
+            ratio=ratio if ratio in RATIOS else 0,
+            per_sequence=True,
+        )
+        for i, (window, ratio) in enumerate(zip(windows, ratios, strict=True))
+    )
+
+
+def _trunk_of_deepseek4(model: Model) -> int:
+    """Layers without those that predict further tokens, of which a file may have none (deepseek4.cpp:20-26)."""
+    n_trunk = trunk_layers(model)
+    probe = f"blk.{n_trunk}.nextn.eh_proj.weight"
+    return n_trunk if any(tensor.name == probe for tensor in model.tensors) else layers_counted(model)
 
 
 def cells(settings: Settings) -> tuple[int, int]:
@@ -100,15 +242,33 @@ def cells_read(settings: Settings, window: int, n_tokens: int) -> int:
 
 
 def cell_bytes(layer: CacheLayer, type_k: str, type_v: str) -> int:
-    """Bytes of the keys and values of one cell in one layer."""
-    return row_bytes(type_k, layer.key_width) + row_bytes(type_v, layer.value_width)
+    """Bytes of one cell in one layer: keys and values, and those of an indexer that has as many cells."""
+    index = 0 if layer.ratio else row_bytes(type_k, layer.index_key) + row_bytes(type_v, layer.index_value)
+    return row_bytes(type_k, layer.key_width) + row_bytes(type_v, layer.value_width) + index
 
 
 def layer_bytes(layer: CacheLayer, settings: Settings) -> int:
     """Bytes of one layer's cache, and of its recurrent states."""
-    streams, _ = cells(settings)
-    of_cells = streams * windowed_cells(settings, layer.window) * cell_bytes(layer, settings.type_k, settings.type_v)
-    return of_cells + state_bytes(layer, settings)
+    return cells_bytes(layer, settings) + state_bytes(layer, settings)
+
+
+def cells_bytes(layer: CacheLayer, settings: Settings) -> int:
+    """Bytes of one layer's cells: with keys and values, of an indexer, and compressed."""
+    streams, n_cells = cells(settings)
+    if layer.per_sequence:
+        return settings.n_seq_max * _compressed_bytes(layer, settings, n_cells)
+    values = layer.value_width if settings.flash_attn != "off" else layer.widest_value
+    own = row_bytes(settings.type_k, layer.key_width) + row_bytes(settings.type_v, values)
+    index = row_bytes(settings.type_k, layer.index_key) + row_bytes(settings.type_v, layer.index_value)
+    return streams * (windowed_cells(settings, layer.window) * own + n_cells * index)
+
+
+def _compressed_bytes(layer: CacheLayer, settings: Settings, n_cells: int) -> int:
+    """Bytes of one sequence's cells in a layer of deepseek4 (llama-kv-cache-dsv4.cpp:1255-1303)."""
+    alone = settings.but(kv_unified=False, n_seq_max=1, n_ctx=n_cells)
+    key, index = row_bytes(settings.type_k, layer.key_width), row_bytes(settings.type_k, layer.index_key)
+    compressed = padded(-(-n_cells // layer.ratio)) * (key + index) if layer.ratio else 0
+    return windowed_cells(alone, layer.window) * key + compressed
 
 
 def state_bytes(layer: CacheLayer, settings: Settings) -> int:
@@ -119,17 +279,17 @@ def state_bytes(layer: CacheLayer, settings: Settings) -> int:
 def require_effect(settings: Settings, model: Model | KnownModel) -> None:
     """Refuse settings of the cache that change nothing, where that can be known: for the places where people set them.
 
-    Raises InvalidSettings for kv_unified with one sequence, and for swa_full=False without windows.
+    Raises InvalidSettings for kv_unified with one sequence, and for swa_full without windows.
     """
     if settings.kv_unified and settings.n_seq_max == 1:
         raise InvalidSettings(
             "kv_unified=True changes nothing for one sequence (n_seq_max=1): it has all cells anyhow, and llama.cpp "
             "would not say so. Leave it out, or give more sequences."
         )
-    if not settings.swa_full and not may_have_windows(model):
+    if settings.swa_full and not may_have_windows(model):
         raise InvalidSettings(
-            f"swa_full=False changes nothing: no layer of {model.name} has a sliding window, and llama.cpp would "
-            "ignore the setting. Leave it at True; a smaller n_ctx or cache type makes this cache smaller."
+            f"swa_full=True changes nothing: no layer of {model.name} has a sliding window, and llama.cpp would "
+            "ignore the setting. Leave it out."
         )
 
 
@@ -155,67 +315,3 @@ def kv_cache_bytes_per_token(model: Model | KnownModel, type_k: str = "f16", typ
     n_layer * (row(type_k, n_head_kv * head_dim_k) + row(type_v, n_head_kv * head_dim_v)); llama-kv-cache.cpp.
     """
     return sum(cell_bytes(layer, type_k, type_v) for layer in cache_layers(model))
-
-
-def _windowed(model: Model | KnownModel, window: int) -> tuple[CacheLayer, ...]:
-    """The layers with and without a sliding window, in their pattern: set_swa_pattern, llama-hparams.cpp:8-22."""
-    size = dimensions_of(model)
-    widths = size.n_head_kv * size.head_dim_k, size.n_head_kv * size.head_dim_v
-    period = architecture(model.architecture).window_every
-    if not window or not period:
-        return (CacheLayer(*widths),) * model.n_layer
-    return tuple(CacheLayer(*widths, window if i % period < period - 1 else 0) for i in range(model.n_layer))
-
-
-def _recurrent(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
-    """The layers of a model with recurrent states: cells where it has KV heads, a state where it is recurrent."""
-    k, v, state, heads = model.head_dim_k or 0, model.head_dim_v or 0, state_values(model), kv_heads(model)
-    if state is None or heads is None:
-        raise _without_formula(model, NO_SIZE)
-    return tuple(CacheLayer(n * k, n * v, 0, state * has_state(model.architecture, n)) for n in heads)
-
-
-def _window(model: Model) -> int:
-    """Tokens of the sliding window; llama.cpp assumes one for some architectures and ignores the key for others."""
-    known = architecture(model.architecture)
-    return (model.number("attention.sliding_window", known.assumed_window) or 0) if known.window_every else 0
-
-
-def _has_standard_window_pattern(model: Model) -> bool:
-    """Whether the file's own pattern of windows, a number or one flag for each layer, is its architecture's."""
-    period = architecture(model.architecture).window_every
-    key = f"{model.architecture}.attention.sliding_window_pattern"
-    if period and isinstance(model.metadata.get(key), LazyArray):
-        return [bool(flag) for flag in model.array(key)] == [i % period < period - 1 for i in range(model.n_layer)]
-    return model.metadata.get(key, period) == period
-
-
-def _unsupported_state(model: Model) -> str | None:
-    """Why no formula here is valid for the states and the cache of a recurrent model; None where one is."""
-    if any(kv_heads(model) or ()) and None in (model.head_dim_k, model.head_dim_v):
-        return NO_SIZE
-    if model.number("attention.sliding_window"):
-        return "sliding windows beside recurrent states"
-    return "layers that predict several tokens" if model.number("nextn_predict_layers") else None
-
-
-def _unsupported_cache(model: Model) -> str | None:
-    """Why no formula here is valid for this model's cache; None where one is."""
-    per_layer = ("attention.head_count_kv", "attention.head_count", "attention.key_length", "attention.value_length")
-    arrays = [k for k in per_layer if isinstance(model.metadata.get(f"{model.architecture}.{k}"), LazyArray)]
-    if not architecture(model.architecture).is_known:
-        known = sorted(name for name, one in architectures().items() if one.is_known)
-        return "an architecture that is not among " + ", ".join(known)
-    if architecture(model.architecture).cache == STATE:
-        return _unsupported_state(model)
-    if arrays:
-        return f"{arrays[0]} for each layer"
-    if None in (model.n_head_kv, model.head_dim_k, model.head_dim_v):
-        return "a header without the number of heads or their width"
-    if _window(model) and not _has_standard_window_pattern(model):
-        return "a pattern of sliding windows of its own"
-    if model.number("nextn_predict_layers"):
-        return "layers that predict several tokens"
-    if architecture(model.architecture).cache == LATENT and not model.number("attention.key_length_mla"):
-        return "keys and values that its file leaves unsplit"
-    return None

@@ -1,109 +1,143 @@
-"""Computes the compute and output buffers where that is exact, and bounds for them where it is not.
+"""Computes the compute and output buffers: exactly where llama.cpp's graph was followed, else within a range.
 
-`compute_bytes` replays how llama.cpp places the tensors of a dense model's batch (`allocation`). Beside a device, the
-host has the inputs, the embedded tokens and their copy:
+`compute_bytes` replays how ggml places the tensors of one batch (`decoder`, `graph`). It is exact, at the 0.01 MiB that
+llama.cpp prints, in every try on settings and models that had been set aside (tests/benchmarks/test_closed_form.py).
+`compute_range` has a range for any other architecture: its graph as the tensors of the header tell it, give or take
+what llama.cpp may order otherwise:
 
-    host       mask + 2D ub * 4 + inputs
-
-It is exact, at the 0.01 MiB that llama.cpp prints, for every shape tried (tests/benchmarks/test_closed_form.py).
-`most_compute_bytes` has bytes that suffice for more architectures and for a quantized cache: the two widest stages of
-the model at once. No random shape tried needed more (same file). With
-ub = n_ubatch, D = n_embd, F = n_ff, q = n_head * head_dim, kv = n_head_kv * head_dim, n = cells of one stream:
-
-    mask       flash attention: 2 n ub        without: 4 n ub
-    ffn        mask + (3F + 2D + q) ub * 4
-    attention  with:    mask + 4D ub * 4
-               without: mask + 4 n_head n ub + (2D + 2q + 2kv) ub * 4
-    head       (n_vocab + D) outputs * 4
-
-Some bytes for each token (its id, position and cell) are added.
-A model with recurrent states has one stage more, the mixer, and its bound is room for all stages at once:
-
-    mixer      Mamba 2: (2 inner + 2gs + heads) + 3 (inner + 2gs) + 3 inner + 2D, times ub * 4, and twice the states
-               a short convolution: 9D ub * 4, and twice the states
-
-Derived from the simulation's outputs; llama-graph.cpp, llama-context.cpp:640-757, ggml-alloc.c.
+    least  LEAST_SHARE of that graph's bytes       most  MOST_SHARE of them
+Sources: llama-context.cpp:640-757, 2116-2171, 2528; llama-graph.cpp; ggml-alloc.c.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from inferlab.errors import UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE
-from inferlab.model.architecture_table import FULL, STATE, architecture
-from inferlab.model.dimensions import dimensions_of
+from inferlab.model.architecture_table import COMPRESSED, NONE, architecture
+from inferlab.model.dimensions import heads_of, trunk_layers
 from inferlab.model.gguf import Model
-from inferlab.prediction.memory.allocation import Batch, buffer_bytes
-from inferlab.prediction.memory.cache import batches, cells
-from inferlab.prediction.memory.recurrent import STATE_BYTES, kv_heads, numbers, state_values
-from inferlab.settings import Settings
+from inferlab.prediction.memory.altup import AltupDecoder
+from inferlab.prediction.memory.cache import batches, cache_layers, cells, windowed_cells
+from inferlab.prediction.memory.decoder import Batch, Decoder, layers_of
+from inferlab.prediction.memory.graph import device_bytes, host_bytes
+from inferlab.prediction.memory.kept import kept_by_graph
+from inferlab.prediction.memory.traits import Traits, known_traits
+from inferlab.prediction.memory.windows import windows_of
+from inferlab.settings import UNQUANTIZED, Settings
 
-F32, F16, IDS = 4, 2, 4
-BOUNDED_CACHES = frozenset(["f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])  # types that were tried
-SMALL_INPUTS = 2**16  # bytes of what no stage counts
-
-
-@dataclass(frozen=True)
-class Stages:
-    """Bytes that each stage of the model needs at once, for one batch."""
-
-    mask: int
-    feed_forward: int
-    attention: int
-    head: int
-    embedded: int
-    inputs: int
-
-    @property
-    def widest(self) -> int:
-        return max(self.feed_forward, self.attention, self.head)
-
-    @property
-    def second_widest(self) -> int:
-        return sorted((self.feed_forward, self.attention, self.head))[1]
+F32 = 4
+TRIED_CACHES = frozenset(["f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])  # types that were tried
+ROTATED_HEADS = 64  # llama-kv-cache.cpp:321-339: heads of a multiple of 64 values are rotated before they are quantized
+LEAST_SHARE, MOST_SHARE = 0.75, 1.4
+ROUNDS = ((2, 1), (2, 2))  # of repeated layers, and how many count as one, tried before all of them
 
 
-def stages(model: Model, settings: Settings, n_outputs: int) -> Stages:
-    """The terms of the sum above, for a dense model, and the inputs of a batch.
+def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
+    """Compute buffer of the host and, if the whole model and its cache are on one device, of "gpu0".
 
-    inputs: token ids, positions, and the cells to which keys and values are written, as the host prepares them.
+    None where that is not known to be exact: architectures whose graph was not followed, and a cache of f32 or bf16.
     """
-    tokens, size = tokens_reserved(settings), dimensions_of(model)
-    q, kv = size.n_head * size.head_dim_k, size.n_head_kv * size.head_dim_k
-    n_scores = cells(settings)[1] * tokens
-    row_bytes = tokens * F32
-    feed_forward = (feed_forward_width(model) + 2 * size.n_embd + q) * row_bytes
-    index_bytes = 12 * tokens + 4 * n_outputs  # positions, cells of the keys, indices of the outputs
-    if uses_flash_attention(settings):
-        mask, attention, value_index_bytes = F16 * n_scores, 4 * size.n_embd * row_bytes, 8 * tokens
-        mask_and_inputs = mask + index_bytes + value_index_bytes
-    else:
-        mask = F32 * n_scores
-        value_index_bytes = 8 * kv * tokens  # values are written one by one, then the indices are freed
-        attention = F32 * size.n_head * n_scores + 2 * (size.n_embd + q + kv) * row_bytes
-        mask_and_inputs = mask + index_bytes
-    head, embedded = head_bytes(model, n_outputs), embedded_bytes(model, settings)
-    inputs = IDS * tokens + index_bytes + value_index_bytes
-    return Stages(mask, mask_and_inputs + feed_forward, mask_and_inputs + attention, head, embedded, inputs)
+    return near_bytes(model, settings, n_outputs, on_device) if is_exact(model, settings) else None
 
 
-def feed_forward_width(model: Model) -> int:
-    """Values that the feed-forward stage needs for one token: gate, up and their product, of each expert used.
+def compute_range(
+    model: Model, settings: Settings, n_outputs: int, on_device: bool
+) -> dict[str, tuple[int, int]] | None:
+    """Least and most bytes of the buffers of `compute_bytes`; None where no graph is near, and for a cache of f32."""
+    exact = compute_bytes(model, settings, n_outputs, on_device)
+    if exact is not None:
+        return {name: (n_bytes, n_bytes) for name, n_bytes in exact.items()}
+    near = near_bytes(model, settings, n_outputs, on_device) if _is_near(model, settings) else None
+    if near is None:
+        return None
+    return {name: (int(LEAST_SHARE * n), int(MOST_SHARE * n)) for name, n in near.items()}
 
-    0 for a header without the width of one.
-    """
-    used = model.number("expert_used_count")
-    if not used:
-        return 3 * (model.n_ff or 0)
-    n_ff = model.number("expert_feed_forward_length") or model.n_ff or 0
-    return used * (3 * n_ff + model.n_embd) + 3 * (model.number("expert_count") or 0)
+
+@kept_by_graph
+def _is_near(model: Model, settings: Settings) -> bool:
+    """Whether the graph is like llama's but for its order: not where an indexer chooses cells, nor without a cache."""
+    kind, traits = architecture(model.architecture), known_traits(model.architecture)
+    like_llama = not kind.indexer and kind.cache not in (NONE, COMPRESSED) and not (traits and traits.far)
+    return like_llama and {settings.type_k, settings.type_v} <= TRIED_CACHES
 
 
-def feed_forward_is_known(model: Model) -> bool:
-    """Whether the header of a model with experts has their width, or that of the layers without."""
-    used = model.number("expert_used_count")
-    return not used or bool(model.number("expert_feed_forward_length") or model.n_ff)
+def near_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
+    """The buffers by what the tensors of the header tell; None where one is missing that the graph needs."""
+    try:
+        return _replayed(model, settings, n_outputs, on_device)
+    except (KeyError, IndexError, ZeroDivisionError, UnsupportedArchitecture):
+        return None
+
+
+def is_exact(model: Model, settings: Settings) -> bool:
+    """Whether the order of the operations and the types are those that `decoder` follows."""
+    traits = known_traits(model.architecture)
+    if traits is None or traits.far or not {settings.type_k, settings.type_v} <= TRIED_CACHES:
+        return False
+    caches = cache_layers(model)
+    windows_beside_states = any(cache.window for cache in caches) and any(cache.state_values for cache in caches)
+    unsplit = any(tensor.name.endswith("attn_kv_b.weight") for tensor in model.tensors)
+    return batches(settings)[1] >= settings.n_seq_max and not windows_beside_states and not unsplit
+
+
+def _replayed(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int]:
+    """The buffers of the largest batch; of repeated layers as many as it takes until they find the same holes."""
+    begun = decoder_of(model, settings, n_outputs)
+    for rounds in (*ROUNDS, ()):
+        graph = begun.again().build(*rounds)
+        if on_device and (sizes := device_bytes(graph)):
+            return {HOST_DEVICE: sizes[0], "gpu0": sizes[1]}
+        if not on_device and (alone := host_bytes(graph)):
+            return {HOST_DEVICE: alone}
+    raise AssertionError("a whole graph has a size")
+
+
+def least_of_layers(model: Model, settings: Settings, n_outputs: int, numbers: Sequence[int]) -> int:
+    """Bytes that any device needs which computes these layers; 0 where the graph was not followed."""
+    if not numbers or not is_exact(model, settings):
+        return 0
+    alive = _alive(model, settings, n_outputs)
+    return max((alive[i] for i in numbers if i < len(alive)), default=0)
+
+
+@kept_by_graph
+def _alive(model: Model, settings: Settings, n_outputs: int) -> list[int]:
+    return decoder_of(model, settings, n_outputs).alive_in_layers()
+
+
+def decoder_of(model: Model, settings: Settings, n_outputs: int) -> Decoder:
+    """What builds them. Raises UnsupportedArchitecture for a cache that has no formula here."""
+    n_layer = trunk_layers(model)
+    windows = windows_of(model)[:n_layer]
+    caches = cache_layers(model)[:n_layer]
+    keeps_keys, indexes = [cache.key_width > 0 for cache in caches], [cache.index_key > 0 for cache in caches]
+    layers = layers_of(model, windows, keeps_keys, indexes)
+    batch = _batch(model, settings, n_outputs, max(windows))
+    builder = AltupDecoder if "altup_router.weight" in layers[0] else Decoder
+    return builder(model, batch, layers, known_traits(model.architecture) or Traits())
+
+
+def _batch(model: Model, settings: Settings, n_outputs: int, window: int) -> Batch:
+    heads, (n_streams, n_cells) = heads_of(model), cells(settings)
+    latent = bool(model.number("attention.key_length_mla"))
+    return Batch(
+        n_tokens=tokens_reserved(settings),
+        n_outputs=n_outputs,
+        n_sequences=settings.n_seq_max,
+        n_streams=n_streams,
+        n_vocab=n_vocab(model),
+        n_cells=n_cells,
+        n_windowed=windowed_cells(settings, window),
+        flash_attn=uses_flash_attention(settings),
+        rotates_k=_rotates(settings.type_k, heads.key) and not latent,
+        rotates_v=_rotates(settings.type_v, heads.value) and not latent,
+    )
+
+
+def _rotates(cache_type: str, head_dim: int) -> bool:
+    return cache_type not in UNQUANTIZED and head_dim % ROTATED_HEADS == 0
 
 
 def head_bytes(model: Model, n_outputs: int) -> int:
@@ -114,105 +148,6 @@ def head_bytes(model: Model, n_outputs: int) -> int:
 def embedded_bytes(model: Model, settings: Settings) -> int:
     """Bytes of one batch at the first block: a vector of n_embd values for each token."""
     return model.n_embd * tokens_reserved(settings) * F32
-
-
-def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
-    """Compute buffer of the host and, if the whole model and its cache are on one device, of "gpu0".
-
-    None where that is not known to be exact: other architectures, experts, another cache than f16.
-    """
-    if not is_exact(model, settings):
-        return None
-    n_bytes = buffer_bytes(_batch(model, settings, n_outputs), on_device)
-    if not on_device:
-        return {HOST_DEVICE: n_bytes}
-    needed = stages(model, settings, n_outputs)
-    return {HOST_DEVICE: needed.mask + 2 * needed.embedded + needed.inputs, "gpu0": n_bytes}
-
-
-def _batch(model: Model, settings: Settings, n_outputs: int) -> Batch:
-    size = dimensions_of(model)
-    return Batch(
-        size.n_layer,
-        size.n_embd,
-        model.n_ff or 0,
-        n_vocab(model),
-        size.n_head,
-        size.n_head * size.head_dim_k,
-        size.n_head_kv * size.head_dim_k,
-        tokens_reserved(settings),
-        n_outputs,
-        cells(settings)[1],
-        uses_flash_attention(settings),
-    )
-
-
-def most_compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
-    """Bytes that suffice for the compute buffers of `compute_bytes`: room for the two widest stages at once.
-
-    device  widest + second widest stage + heads + rotation        beside it  mask + 2D ub * 4 + inputs + rotation
-    alone   device + D ub * 4
-    heads   2 (q + kv - D) ub * 4, where queries, keys and values are wider than the model
-    The rotation matrices of a quantized cache are no wider than a head. With sliding windows there is a second mask,
-    and a second set of inputs. None for other architectures, and for a cache of f32 or bf16.
-    """
-    if architecture(model.architecture).cache == STATE:
-        return _most_with_states(model, settings, n_outputs, on_device)
-    if not _has_stages(model, settings):
-        return None
-    needed, size = stages(model, settings, n_outputs), dimensions_of(model)
-    rotation = F32 * (size.head_dim_k**2 + size.head_dim_v**2) + SMALL_INPUTS
-    windowed = bool(architecture(model.architecture).window_every)
-    more = rotation + (needed.mask + needed.inputs) * windowed
-    q, kv = size.n_head * size.head_dim_k, size.n_head_kv * size.head_dim_k
-    heads = 2 * F32 * tokens_reserved(settings) * max(0, q + kv - size.n_embd)
-    device = needed.widest + needed.second_widest + heads + more
-    if on_device:
-        return {HOST_DEVICE: needed.mask + 2 * needed.embedded + needed.inputs + more, "gpu0": device}
-    return {HOST_DEVICE: device + needed.embedded}
-
-
-def _most_with_states(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
-    """Room for all stages of a model with recurrent states at once; None where its header lacks a dimension."""
-    heads = kv_heads(model)
-    mixer = _mixer_bytes(model, settings)
-    if (
-        mixer is None
-        or heads is None
-        or not feed_forward_is_known(model)
-        or not {settings.type_k, settings.type_v} <= BOUNDED_CACHES
-    ):
-        return None
-    tokens, d, head_dim = tokens_reserved(settings), model.n_embd, model.head_dim_k or 0
-    row, n_head, kv = F32 * tokens, model.n_head or 0, max(heads) * head_dim
-    q, attends = n_head * head_dim, max(heads) > 0
-    n_scores = attends * cells(settings)[1] * tokens
-    flash = uses_flash_attention(settings)
-    mask = (F16 if flash else F32) * n_scores
-    scores = 0 if flash else F32 * n_head * n_scores
-    attention = mask + scores + (4 * d + 2 * q + 2 * kv) * row
-    feed_forward = feed_forward_width(model) + 2 * d + q
-    inputs = 8 * kv * tokens + SMALL_INPUTS + F32 * 2 * head_dim**2
-    device = head_bytes(model, n_outputs) + mixer + attention + feed_forward * row + inputs
-    if on_device:
-        return {HOST_DEVICE: mask + 2 * d * row + inputs, "gpu0": device}
-    return {HOST_DEVICE: device + d * row}
-
-
-def _mixer_bytes(model: Model, settings: Settings) -> int | None:
-    """Bytes that the recurrent part of a layer needs for one batch; None where its header lacks a dimension."""
-    states, d, row = state_values(model), model.n_embd, F32 * tokens_reserved(settings)
-    if states is None:
-        return None
-    both = 2 * STATE_BYTES * states * settings.n_seq_max
-    if model.number("shortconv.l_cache"):
-        return 9 * d * row + both
-    sizes = numbers(model, "ssm.inner_size", "ssm.time_step_rank", "ssm.group_count", "ssm.state_size")
-    if sizes is None:
-        return None
-    inner, n_heads, groups, state = sizes
-    conv = inner + 2 * groups * state
-    return (inner + conv + n_heads + 3 * conv + 3 * inner + 2 * d) * row + both
 
 
 def output_bytes(model: Model, settings: Settings) -> int:
@@ -251,33 +186,3 @@ def n_vocab(model: Model) -> int:
     if n_rows is None:
         raise UnsupportedArchitecture(f"The header of {model.name} tells no size of its vocabulary.")
     return n_rows
-
-
-def _has_stages(model: Model, settings: Settings) -> bool:
-    """Whether the model's stages and the types of its cache are those of which a bound is known."""
-    experts = model.number("expert_count"), model.number("expert_used_count")
-    n_ff = model.number("expert_feed_forward_length") or model.n_ff if any(experts) else model.n_ff
-    known = None not in (*_widths(model), n_ff) and (all(experts) or not any(experts))
-    kind = architecture(model.architecture)
-    return bool(
-        known
-        and (kind.cache == FULL or kind.window_every)
-        and model.head_dim_k == model.head_dim_v
-        and {settings.type_k, settings.type_v} <= BOUNDED_CACHES
-    )
-
-
-def _widths(model: Model) -> tuple[int | None, ...]:
-    """The dimensions that every stage needs; None where the header does not have one number for all layers."""
-    return model.n_layer, model.n_embd, model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v
-
-
-def is_exact(model: Model, settings: Settings) -> bool:
-    """Whether the order of the operations and the types are those that `allocation` replays."""
-    if not architecture(model.architecture).simple_compute or model.number("expert_count"):
-        return False
-    if None in (*_widths(model), model.n_ff):
-        return False
-    if {settings.type_k, settings.type_v} != {"f16"} or model.head_dim_k != model.head_dim_v:
-        return False
-    return batches(settings)[1] >= settings.n_seq_max

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from inferlab.machine import HOST_DEVICE, Device
 from inferlab.model.gguf import DEFAULT_ALIGNMENT, Model, Tensor
 from inferlab.model.repacking import NOT_REPACKED, ROWS, repacked_bytes
-from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of
+from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of, loaded_tensors
 from inferlab.settings import Settings
 
 MAPPED_MODES = ("auto", "mmap", "mmap_mlock")
@@ -69,7 +69,7 @@ def host_weights(
 
 def _tensors_on_host(model: Model, layers: Sequence[str], moved: Mapping[str, str]) -> tuple[Tensor, ...]:
     """The host's tensors; a tied embedding a second time, under the output matrix's name, where the output is there."""
-    n_layer, has_block = model.n_layer, HOST_DEVICE in layers[:-1]
+    n_layer, has_block = len(layers) - 1, HOST_DEVICE in layers[:-1]
 
     def is_on_host(tensor: Tensor) -> bool:
         if tensor.name in moved:
@@ -77,7 +77,7 @@ def _tensors_on_host(model: Model, layers: Sequence[str], moved: Mapping[str, st
         layer = layer_of(tensor, model)
         return has_block if layer is None else layer < 0 or layers[min(layer, n_layer)] == HOST_DEVICE
 
-    found = [tensor for tensor in model.tensors if is_on_host(tensor)]
+    found = [tensor for tensor in loaded_tensors(model) if is_on_host(tensor)]
     tied = layers[-1] == HOST_DEVICE and all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
     copies = [replace(tensor, name=OUTPUT_MATRIX) for tensor in found if tied and tensor.name == EMBEDDING]
     return (*found, *copies)

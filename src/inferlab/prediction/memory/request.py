@@ -10,6 +10,7 @@ from functools import cached_property
 from inferlab.engine import libraries
 from inferlab.errors import EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE, Device, Machine
+from inferlab.model.dimensions import layers_counted
 from inferlab.model.gguf import Model
 from inferlab.model.repacking import processor_kind
 from inferlab.options.devices import require_buffers, used_devices
@@ -115,7 +116,7 @@ class MemoryRequest:
         return self.settings.n_seq_max if self.per_sequence else 0
 
     def layer_devices(self) -> tuple[str, ...]:
-        return placed_layers(self.model.n_layer, self.settings, self.shares)
+        return placed_layers(layers_counted(self.model), self.settings, self.shares)
 
     @property
     def shares(self) -> list[float]:
@@ -138,7 +139,7 @@ class MemoryRequest:
     @property
     def offloads_all(self) -> bool:
         """Whether every layer is on a device, the output included."""
-        return self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > self.model.n_layer
+        return self.settings.n_gpu_layers < 0 or self.settings.n_gpu_layers > layers_counted(self.model)
 
     @property
     def copies_in_flight(self) -> int:
@@ -202,8 +203,12 @@ class MemoryRequest:
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether formulas are exact: for the host alone, and for everything on one device."""
-        one_card = self.all_on_one_device and self.is_verified and not self.shares_tensors
+        """Whether formulas are exact: for the host alone, and for everything on one device.
+
+        CUDA has a copy as f16 of what it reads of a quantized cache, which no formula here knows.
+        """
+        copies = self.cache_is_quantized and self.backends != {"RPC"}
+        one_card = self.all_on_one_device and self.is_verified and not self.shares_tensors and not copies
         return (one_card or not self.gpus) and self.cache_bytes is not None and is_exact(self.model, self.settings)
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from inferlab.engine import libraries
 from inferlab.errors import DeviceUnavailable, EngineUnavailable, UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE
+from inferlab.model.dimensions import layers_counted
 from inferlab.prediction.memory.assembly import assembled
 from inferlab.prediction.memory.compute import embedded_bytes, tokens_reserved, uses_flash_attention
 from inferlab.prediction.memory.plan import BOUND, SIMULATED, MemoryPlan
@@ -92,7 +93,7 @@ def entered_devices(request: MemoryRequest, layers: Sequence[str]) -> set[str]:
 
 def simulated_caches(request: MemoryRequest, simulation: Simulation) -> tuple[int, ...]:
     """Bytes of each layer's cache as simulated: each cache divided evenly among its layers."""
-    sizes = [0] * request.model.n_layer
+    sizes = [0] * layers_counted(request.model)
     for cache in simulation.caches:
         for nth, layer in enumerate(cache.devices):
             share = cache.n_bytes * (nth + 1) // len(cache.devices) - cache.n_bytes * nth // len(cache.devices)

@@ -9,7 +9,8 @@ in 32-bit floats; the last device takes the rest. Layer by layer another device 
 out. Without shares they are equal: free memory does not count, as it does for split_mode "layer".
     granularity of heads       lcm(queries per KV head * head_dim, block), in KV heads for keys, values and their cache
     granularity of an FFN      lcm(block, 128), with the block of the down matrix
-Every device has all of any other tensor: norms, routers, shared experts, and a tied embedding that is the output.
+Every device has all of any other tensor: norms, routers, shared experts, and a tied embedding that is the output; and
+all of the short convolutions of lfm2, with their states.
 Sources: llama_meta_device_get_split_state, llama-model.cpp:377-887; ggml-backend-meta.cpp:1693-1773.
 """
 
@@ -23,10 +24,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from inferlab.model.dimensions import Dimensions, dimensions_of
+from inferlab.errors import UnsupportedArchitecture
+from inferlab.model import architecture_table as table
+from inferlab.model.architecture_table import architecture
+from inferlab.model.dimensions import Heads, heads_of, trunk_layers
 from inferlab.model.ggml_types import row_bytes, tensor_type
 from inferlab.model.gguf import Model, Tensor
-from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cells, windowed_cells
+from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cells, layer_bytes, state_bytes, windowed_cells
 from inferlab.settings import Settings
 
 BLOCK_NAME = re.compile(r"blk\.(\d+)\.(.+)")
@@ -38,6 +42,8 @@ DIVIDED: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     (r"attn_(q|k|v|qkv)\.weight", ROWS, ATTENTION_OUT),
     (r"attn_(q|k|v|qkv)\.bias", COLUMNS, ATTENTION_OUT),
     (r"attn_sinks\.weight", COLUMNS, ATTENTION_OUT),
+    (r"attn_gate\.weight", ROWS, ATTENTION_OUT),
+    (r"attn_(q|k)_norm\.weight", ROWS, ATTENTION_OUT),
     (r"attn_output\.weight", COLUMNS, ()),
     (r"ffn_(up|gate|gate_up)(_exps)?\.weight", ROWS, DOWN),
     (r"ffn_(up|gate)(_exps)?\.bias", COLUMNS, DOWN),
@@ -49,16 +55,32 @@ DIVIDED: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class TensorSplit:
-    """How `n_devices` share the tensors of one model; shares None means equal parts."""
+    """How `n_devices` share the tensors of one model; shares None means equal parts.
+
+    Raises UnsupportedArchitecture for states and compressed caches, whose parts were never compared with a load.
+    """
 
     model: Model
     n_devices: int
     shares: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        kind = architecture(self.model.architecture)
+        if kind.mixer not in ("", table.SHORT_CONVOLUTION) or kind.cache == table.COMPRESSED:
+            raise UnsupportedArchitecture(
+                f"How devices share the states of {self.model.name} ({self.model.architecture}) with "
+                "split_mode='tensor' is not known here. Use split_mode='layer'."
+            )
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether every device has all of the model: hrm_text, whose layers share their weights."""
+        return self.model.architecture == "hrm_text"
+
     def weights(self, tensor: Tensor) -> tuple[int, ...]:
         """Bytes of each device's part of a tensor, all of it where it is not divided."""
         axis, block = self._rule(tensor.name) or (len(tensor.shape), 0)
-        if axis >= len(tensor.shape):
+        if axis >= len(tensor.shape) or self.is_mirrored:
             return (tensor.n_bytes,) * self.n_devices
         parts = self._parts(tensor, axis, block)
         return tuple(tensor.n_bytes * part // tensor.shape[axis] for part in parts)
@@ -66,9 +88,12 @@ class TensorSplit:
     def cache(self, layer: int, settings: Settings) -> tuple[int, ...]:
         """Bytes of each device's part of one layer's KV cache: whole KV heads."""
         cache_layer = self._cache_layers[layer]
+        if self.is_mirrored or not cache_layer.key_width:
+            each = layer_bytes(cache_layer, settings) if self.is_mirrored else state_bytes(cache_layer, settings)
+            return (each,) * self.n_devices
         streams, _ = cells(settings)
         n_cells = streams * windowed_cells(settings, cache_layer.window)
-        _, g_k, g_v = self._head_granularities(self._block(layer, ATTENTION_OUT))
+        _, g_k, g_v = self._head_granularities(layer, self._block(layer, ATTENTION_OUT))
         keys = self._ends(cache_layer.key_width, g_k, self._rotation(layer))
         values = self._ends(cache_layer.value_width, g_v, self._rotation(layer))
         return tuple(
@@ -100,28 +125,31 @@ class TensorSplit:
     def _parts(self, tensor: Tensor, axis: int, block: int) -> list[int]:
         """Values of each device along the divided axis, summed over the segments of a fused tensor."""
         name = BLOCK_NAME.fullmatch(tensor.name)
-        rotation = self._rotation(int(name[1])) if name else self.model.n_layer % self.n_devices
+        layer = int(name[1]) if name else 0
+        rotation = self._rotation(layer) if name else trunk_layers(self.model) % self.n_devices
         totals = [0] * self.n_devices
-        for n, repeats, granularity in self._segments(name[2] if name else tensor.name, tensor.shape[axis], block):
+        stem = name[2] if name else tensor.name
+        for n, repeats, granularity in self._segments(layer, stem, tensor.shape[axis], block):
             for device, part in enumerate(self._ends(n, granularity, rotation)):
                 totals[device] += repeats * part
         return totals
 
-    def _segments(self, stem: str, n: int, block: int) -> list[tuple[int, int, int]]:
+    def _segments(self, layer: int, stem: str, n: int, block: int) -> list[tuple[int, int, int]]:
         """(values, repeats, granularity) of each part of a tensor that is divided on its own."""
         if stem.startswith("attn_"):
-            return self._attention_segments(stem, n, block)
+            return self._attention_segments(layer, stem, n, block)
         granularity = math.lcm(block, LEAST_BLOCK) if stem.startswith("ffn_") else 1
-        n_ff = self.model.number("expert_feed_forward_length") if "_exps" in stem else self.model.n_ff
+        key = "expert_feed_forward_length" if "_exps" in stem else "feed_forward_length"
+        n_ff = (self.model.per_layer(key) or (0,) * (layer + 1))[layer]
         if re.match(r"ffn_(up|gate_up)", stem) and n_ff and n == 2 * n_ff:
             return [(n_ff, 2, granularity)]
         return [(n, 1, granularity)]
 
-    def _attention_segments(self, stem: str, n: int, block: int) -> list[tuple[int, int, int]]:
-        g_q, g_k, g_v = self._head_granularities(block)
-        head_k, head_v = self._size.head_dim_k, self._size.head_dim_v
+    def _attention_segments(self, layer: int, stem: str, n: int, block: int) -> list[tuple[int, int, int]]:
+        g_q, g_k, g_v = self._head_granularities(layer, block)
+        n_head, n_head_kv, head_k, head_v = self._heads_of(layer)
         if stem.startswith("attn_qkv"):
-            q, k, v = self._size.n_head * head_k, self._size.n_head_kv * head_k, self._size.n_head_kv * head_v
+            q, k, v = n_head * head_k, n_head_kv * head_k, n_head_kv * head_v
             return [(q, 1, g_q), (k, 2, g_k)] if k == v else [(q, 1, g_q), (k, 1, g_k), (v, 1, g_v)]
         whole = {
             "attn_q": g_q,
@@ -129,18 +157,26 @@ class TensorSplit:
             "attn_v": g_v,
             "attn_output": g_q // head_k * head_v,
             "attn_sinks": g_q // head_k,
+            "attn_gate": g_q // head_k if n == n_head else g_q,
         }
-        return [(n, 1, whole[stem.split(".")[0]])]
+        return [(n, 1, whole.get(stem.split(".")[0], 1))]
 
-    def _head_granularities(self, block: int) -> tuple[int, int, int]:
+    def _head_granularities(self, layer: int, block: int) -> tuple[int, int, int]:
         """Values of queries, of keys and of values that stay together: whole KV heads, and whole blocks."""
-        n_gqa = self._size.n_head // self._size.n_head_kv
-        group = n_gqa * self._size.head_dim_k
+        n_head, n_head_kv, head_k, head_v = self._heads_of(layer)
+        n_gqa = n_head // n_head_kv
+        group = n_gqa * head_k
         while block < LEAST_BLOCK and block * self.n_devices < group:
             block *= 2
         queries = math.lcm(group, block)
         keys = queries // n_gqa
-        return queries, keys, keys // self._size.head_dim_k * self._size.head_dim_v
+        return queries, keys, keys // head_k * head_v
+
+    def _heads_of(self, layer: int) -> tuple[int, int, int, int]:
+        """Query heads and KV heads of a layer, and the width of its keys and of its values."""
+        heads, windowed = self._heads, bool(self._cache_layers[layer].window)
+        widths = (heads.key_in_window, heads.value_in_window) if windowed else (heads.key, heads.value)
+        return heads.n_head[layer], heads.n_head_kv[layer], *widths
 
     def _ends(self, n: int, granularity: int, rotation: int) -> list[int]:
         """Values of each device out of n."""
@@ -165,8 +201,8 @@ class TensorSplit:
         return sums
 
     def _rotation(self, layer: int) -> int:
-        """The device with which a layer begins: layers with and without a window are counted apart."""
-        kinds = [bool(cache_layer.window) for cache_layer in self._cache_layers]
+        """The device with which a layer begins: layers with and without a window or a state are counted apart."""
+        kinds = [(bool(one.window), bool(one.state_values)) for one in self._cache_layers]
         return sum(kind == kinds[layer] for kind in kinds[:layer]) % self.n_devices
 
     def _block(self, layer: int, names: Sequence[str]) -> int:
@@ -174,8 +210,8 @@ class TensorSplit:
         return next(n for name in names if (n := self._blocks.get(f"blk.{layer}.{name}")))
 
     @cached_property
-    def _size(self) -> Dimensions:
-        return dimensions_of(self.model)
+    def _heads(self) -> Heads:
+        return heads_of(self.model)
 
     @cached_property
     def _blocks(self) -> dict[str, int]:

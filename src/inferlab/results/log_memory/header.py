@@ -14,6 +14,7 @@ from inferlab.model.architectures import tensors
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import FILE_TYPES
 from inferlab.model.gguf import VERSIONS, Model, Tensor
+from inferlab.model.layouts import architectures_with_layout
 from inferlab.model.quant_mixes import with_mix_types
 from inferlab.prediction.memory.cache import cache_layers
 from inferlab.prediction.memory.recurrent import kv_heads
@@ -38,6 +39,8 @@ KEYS_IF_ANY = {
     "n_expert_used": "expert_used_count",
     "n_ff_exp": "expert_feed_forward_length",
     "n_embd_head_k_mla": "attention.key_length_mla",
+    "n_embd_head_k_swa": "attention.key_length_swa",
+    "n_embd_head_v_swa": "attention.value_length_swa",
     "n_layer_nextn": "nextn_predict_layers",
     "ssm_d_conv": "ssm.conv_kernel",
     "ssm_d_inner": "ssm.inner_size",
@@ -95,7 +98,6 @@ def _entries(logged: Logged, name: str) -> dict[str, Any]:
         if value := _printed(logged, said):
             entries[f"{name}.{key}"] = value
     _add_predicted_layers(logged, name, entries)
-    _drop_standard_pattern(name, entries)
     return entries
 
 
@@ -108,15 +110,7 @@ def _add_predicted_layers(logged: Logged, name: str, entries: dict[str, Any]) ->
     """Layers that predict several tokens: of all layers those that `n_layer` does not count."""
     every, counted = _printed(logged, "n_layer_all"), _printed(logged, "n_layer")
     if isinstance(every, int) and isinstance(counted, int) and every > counted:
-        entries[f"{name}.nextn_predict_layers"] = every - counted
-
-
-def _drop_standard_pattern(name: str, entries: dict[str, Any]) -> None:
-    """A pattern of windows that is printed as a whole, and is the architecture's own, says nothing new."""
-    key, period = f"{name}.attention.sliding_window_pattern", architecture(name).window_every
-    pattern = entries.get(key)
-    if isinstance(pattern, tuple) and period and all(f == (i % period < period - 1) for i, f in enumerate(pattern)):
-        del entries[key]
+        entries |= {f"{name}.nextn_predict_layers": every - counted, f"{name}.block_count": every}
 
 
 def _is_missing(model: Model, said: str, has_all_metadata: bool) -> bool:
@@ -133,14 +127,11 @@ def _unsupported(model: Model, logged: Logged) -> str | None:
     kind = architecture(model.architecture)
     if not kind.is_known:
         return f"The library has no closed form for the architecture `{model.architecture}` yet."
-    if not logged.has_all_metadata and (kind.window_every or kind.state == BUT_EVERY_NTH):
+    if not logged.has_all_metadata and (kind.may_have_windows or kind.state == BUT_EVERY_NTH):
         return (
             "The log does not have all of the file's metadata (`llama_model_loader: - kv`), and in "
             f"`{model.architecture}` these may say which layers attend to what."
         )
-    narrow = _printed(logged, "n_embd_head_k_swa")
-    if narrow and narrow != model.head_dim_k:
-        return f"`{model.architecture}` has heads of another width in layers with a window, which has no closed form."
     uneven = [key for key in PER_LAYER if isinstance(model.metadata.get(f"{model.architecture}.{key}"), tuple)]
     if uneven and kind.cache != STATE:
         return f"This model's `{uneven[0]}` differs from layer to layer, which has no closed form yet."
@@ -159,7 +150,7 @@ def _unsupported(model: Model, logged: Logged) -> str | None:
 
 def tensors_of(model: Model, logged: Logged) -> tuple[Tensor, ...] | str:
     """The tensors that number, types and the file's size in the log agree with; or why they are not known."""
-    if architecture(model.architecture).layout is None:
+    if model.architecture not in architectures_with_layout():
         return f"Weights were not derived: the library has no layout of `{model.architecture}`."
     mix = _mix(model, logged)
     if mix is None or not logged.types or logged.n_tensors is None:
@@ -219,7 +210,7 @@ def _known(model: Model, tied: bool, factors: bool) -> KnownModel:
         n_ff_expert=model.number("expert_feed_forward_length") or 0,
         n_swa=model.number("attention.sliding_window") or 0,
         attention_layers=tuple(i for i, n in enumerate(heads or ()) if n),
-        metadata={key: value for key, value in own.items() if key.startswith(("ssm.", "shortconv."))},
+        metadata={key: value for key, value in own.items() if isinstance(value, (int, float, tuple))},
     )
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from inferlab.log_reader.observed import Observed
-from inferlab.log_reader.report import on_host
 from inferlab.log_reader.text import Line
-from inferlab.machine import HOST_BUFFER
+from inferlab.machine import HOST_BUFFER, on_host
 from inferlab.units import MIB
 
 WEIGHTS, REPACKED, KV_CACHE, STATES = "weights", "repacked", "kv_cache", "states"

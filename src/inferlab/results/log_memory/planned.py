@@ -15,9 +15,9 @@ from inferlab.prediction.memory.cache import (
     cache_layers,
     cell_bytes,
     cells,
+    cells_bytes,
     n_ctx_of,
     state_bytes,
-    windowed_cells,
 )
 from inferlab.prediction.memory.compute import output_bytes, tokens_reserved
 from inferlab.prediction.memory.host_weights import host_weights
@@ -122,15 +122,15 @@ class Planned:
     def _cells_bytes(self, layer: CacheLayer) -> int:
         """Bytes of one layer's cells, rounded up as the logged build rounds them."""
         settings, step = self.asked.settings, self.asked.cells_of
-        streams, all_cells = cells(settings)
-        n_cells = windowed_cells(settings, layer.window)
-        if step != CELL_STEP:
-            all_cells = _rounded(n_ctx_of(settings) // streams, step)
-            sequences = settings.n_seq_max if settings.kv_unified else 1
-            windowed = layer.window and not settings.swa_full
-            n_cells = min(
-                all_cells, _rounded(layer.window * sequences + batches(settings)[1], step) if windowed else all_cells
-            )
+        if step == CELL_STEP:
+            return cells_bytes(layer, settings)
+        streams, _ = cells(settings)
+        all_cells = _rounded(n_ctx_of(settings) // streams, step)
+        sequences = settings.n_seq_max if settings.kv_unified else 1
+        windowed = layer.window and not settings.swa_full
+        n_cells = min(
+            all_cells, _rounded(layer.window * sequences + batches(settings)[1], step) if windowed else all_cells
+        )
         return streams * n_cells * cell_bytes(layer, settings.type_k, settings.type_v)
 
     def _place_of_cache(self, layer: int) -> str:

@@ -1,0 +1,45 @@
+"""What `inferlab plan --list` prints: what of all known models runs on a machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from inferlab.prediction.place import Place
+from inferlab.prediction.what_runs import Placed, Runs, by_size
+from inferlab.units import bytes_text
+
+
+def print_runs(found: Iterable[Runs], place: Place, n_ctx: int, as_json: bool = False) -> None:
+    """A row for each model, the largest that runs first, and what was compared."""
+    listed = by_size(found)
+    if as_json:
+        print(json.dumps({"n_ctx": n_ctx, "models": [runs.to_dict() for runs in listed]}, indent=1))
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    beside = "" if place.shared or not place.ram else f" and {bytes_text(place.ram.n_bytes)} of RAM"
+    title = f"What runs on one {place.title}{beside}, with at least {n_ctx:,} tokens of context"
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("model", "whole", "context", "with RAM", "context", "in RAM"):
+        table.add_column(heading, justify="right" if heading == "context" else "left")
+    for runs in listed:
+        table.add_row(*map(Text, (runs.name, *cells(runs.whole), *cells(runs.in_ram), told(runs))))
+    Console().print(table)
+    print(
+        "whole: the largest weights that fit on the card. with RAM: larger ones, where a part lies in RAM. "
+        "context: the longest with these weights."
+    )
+
+
+def cells(placed: Placed | None) -> tuple[str, str]:
+    """The type and the longest context; strokes without any."""
+    return (placed.type, f"{placed.longest_n_ctx:,}") if placed else ("-", "-")
+
+
+def told(runs: Runs) -> str:
+    """What lies in RAM, or why a model does not run."""
+    return runs.in_ram.in_ram_text if runs.in_ram else runs.reason

@@ -1,0 +1,84 @@
+"""What the planner shows of all known models: a table to sort, each model a button that plans it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from inferlab.instruments import forms
+from inferlab.instruments.planner_view import code
+from inferlab.instruments.views import element, paragraph
+from inferlab.prediction.memory.cache import n_ctx_of
+from inferlab.prediction.place import Place
+from inferlab.prediction.what_runs import Placed, Runs
+from inferlab.settings import Settings
+from inferlab.units import bytes_text, count_text
+
+HEADS = ("Model", "Weights, all on the card", "Longest context", "Larger, partly in RAM", "In RAM", "Longest context")
+SHARED_HEADS = ("Model", "Weights", "Longest context")
+TOLD = (
+    "For each model the largest weights that fit with the context you ask for, and the longest context with them, at "
+    "most the one that it was trained for. A name plans that model; a head sorts."
+)
+
+
+def list_summary(found: Sequence[Runs], place: Place, settings: Settings) -> str:
+    """How many of all known models run, in a sentence."""
+    whole = sum(runs.whole is not None for runs in found)
+    in_ram = sum(runs.whole is None and runs.in_ram is not None for runs in found)
+    beside = f", {in_ram} more with a part in RAM" if in_ram else ""
+    where = "in this memory" if place.shared else "whole on the card"
+    asked = f"with {n_ctx_of(settings):,} tokens of context"
+    return f"Of {count_text(len(found), 'model')}, {whole} fit {where}{beside}, on {place.title} {asked}."
+
+
+def list_view(found: Sequence[Runs], place: Place, command: str) -> list[Any]:
+    """The table, what it says, and the same question to the command line."""
+    heads = SHARED_HEADS if place.shared else HEADS
+    rows = (element("tr", {}, *_cells(runs, heads)) for runs in found if runs.whole or runs.in_ram)
+    head = element("thead", {}, element("tr", {}, *map(_head, heads)))
+    left_out = [runs.title for runs in found if not (runs.whole or runs.in_ram)]
+    return element(
+        "div",
+        {},
+        paragraph(TOLD),
+        element("table", {"class": "table instrument-list"}, head, element("tbody", {}, *rows)),
+        paragraph(f"Not even the smallest weights fit of {', '.join(left_out)}.") if left_out else None,
+        paragraph("The same on the command line; add --json for all numbers:"),
+        code(command),
+    )
+
+
+def _head(text: str) -> list[Any]:
+    return element("th", {"scope": "col"}, element("button", {"type": "button", "data-sort": True}, text))
+
+
+def _cells(runs: Runs, heads: Sequence[str]) -> list[Any]:
+    """The cells of a model; numbers to sort by are bytes of the weights and tokens."""
+    best = runs.whole or runs.in_ram
+    name = element("th", {"scope": "row", "data-label": heads[0]}, _plan(runs, best) if best else runs.title)
+    texts = [*_texts(runs.whole), *(_texts(runs.in_ram, in_ram=True) if len(heads) > len(SHARED_HEADS) else ())]
+    labelled = zip(heads[1:], texts, strict=True)
+    return [name, *(element("td", {"data-label": head, "data-value": value}, text) for head, (text, value) in labelled)]
+
+
+def _texts(placed: Placed | None, in_ram: bool = False) -> list[tuple[str, int]]:
+    if placed is None:
+        return [("no", 0)] * (2 + in_ram)
+    weights = f"{placed.type}, {bytes_text(placed.weights_bytes)}"
+    middle = [(placed.in_ram_text, placed.n_cpu_moe or placed.n_layers - placed.n_gpu_layers)] * in_ram
+    return [(weights, placed.weights_bytes), *middle, (f"{placed.longest_n_ctx:,}", placed.longest_n_ctx)]
+
+
+def _plan(runs: Runs, placed: Placed) -> list[Any]:
+    """The model's name as a button that plans it so."""
+    layers = "" if placed.n_gpu_layers < 0 else f"{placed.n_gpu_layers}"
+    return forms.asking(
+        runs.title,
+        list="",
+        model=runs.name,
+        type=placed.type,
+        n_gpu_layers=layers,
+        n_cpu_moe=f"{placed.n_cpu_moe or ''}",
+        override_tensor="",
+    )

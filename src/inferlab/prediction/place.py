@@ -1,0 +1,92 @@
+"""Where to plan for: one card or several, or one memory that host and GPU share, beside so much RAM.
+
+A Mac's memory is shared, and its system leaves the GPU only a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inferlab.errors import InvalidSettings
+from inferlab.prediction.cards import sized_card
+from inferlab.prediction.free_memory import DEFAULT_BACKEND, SYSTEM_BYTES, HostRam
+from inferlab.prediction.gpu_share import GpuShare
+from inferlab.units import GIB, bytes_text
+
+DEFAULT_RAM_BYTES = 32 * GIB
+"""RAM beside a card where nobody says how much; whoever assumes it says so."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The memory to plan for.
+
+    sizes      bytes that each card offers; one size for a memory that host and GPU share
+    ram        the machine's RAM, all of the memory where it is shared; None: not compared
+    bandwidth  bytes per second of each card, None where it is not known
+    title      the card in words
+    limit      how much of a shared memory the GPU may use, and who says so, in a sentence; "" where it may use all
+    """
+
+    sizes: tuple[int, ...]
+    shared: bool
+    backend: str = DEFAULT_BACKEND
+    ram: HostRam | None = None
+    bandwidth: float | None = None
+    title: str = ""
+    limit: str = ""
+
+    @property
+    def devices(self) -> dict[str, Any]:
+        """The cards or the shared memory as `fit` and `machine_for` take them."""
+        memory = {"unified": self.sizes[0]} if self.shared else {"vram": self.sizes}
+        return {**memory, "backend": self.backend}
+
+    def with_cards(self, sizes: Sequence[int], title: str, **changes: Any) -> Place:
+        """The place with cards of these sizes, under another title."""
+        return replace(self, sizes=tuple(sizes), title=title, **changes)
+
+
+def place_of_card(
+    name: str,
+    ram_bytes: int = DEFAULT_RAM_BYTES,
+    system_bytes: int = SYSTEM_BYTES,
+    prompt_cache_bytes: int | None = None,
+    gpu_bytes: int | None = None,
+) -> Place:
+    """The place of a card of the list, named as `sized_card` takes it, beside so much RAM.
+
+    ram_bytes  of the machine; where the card shares it, that is the card's memory
+    gpu_bytes  what the GPU may use; None: all of a card's memory, and of a Mac's the share of its system
+    The others are those of `HostRam`. Raises InvalidSettings for an unknown card, and for more than the card has.
+    """
+    card, size = sized_card(name)
+    usable = card.gpu_bytes(size) if gpu_bytes is None else gpu_bytes
+    if not 0 < usable <= size:
+        raise InvalidSettings(
+            f"{bytes_text(usable)} for the GPU is not possible: {card.title} has {bytes_text(size)}. Give less."
+        )
+    title = f"{card.title}, {size // GIB} GiB"
+    ram = HostRam(size if card.unified else ram_bytes, system_bytes, prompt_cache_bytes)
+    limit = _limit_text(card.gpu_share(size), usable, size)
+    return Place((usable,), card.unified, card.backend, ram, card.bandwidth_bytes_per_second, title, limit)
+
+
+def described_place(
+    sizes: Sequence[int], shared: bool, ram: HostRam, backend: str = DEFAULT_BACKEND, bandwidth: float | None = None
+) -> Place:
+    """The place of cards with these sizes, or of one shared memory of which the GPU may use so much."""
+    return Place(tuple(sizes), shared, backend, ram, bandwidth, f"card with {bytes_text(sizes[0])}")
+
+
+def _limit_text(share: GpuShare | None, usable: int, size: int) -> str:
+    """How much of a memory the GPU may use, and who says so, in a sentence; empty where it may use all."""
+    if usable == size:
+        return ""
+    told = f"The GPU may use {bytes_text(usable)} of {bytes_text(size)}"
+    if share is None or share.gpu_bytes != usable:
+        return f"{told}."
+    by_log = "a public log of such a machine" if share.logged else "a public log of the next smaller size"
+    return f"{told}: so much does {share.system} leave it, by {by_log} ({share.date})."

@@ -1,0 +1,108 @@
+"""What runs on a machine: each listed placement fits by the planner, which finds hardly more."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from inferlab.model.catalog import known_models
+from inferlab.model.synthetic_model import shape
+from inferlab.prediction.fit import fit
+from inferlab.prediction.free_memory import HostRam
+from inferlab.prediction.place import described_place, place_of_card
+from inferlab.prediction.search import largest_from
+from inferlab.prediction.steps import WEIGHT_TYPES
+from inferlab.prediction.what_runs import by_size, what_runs
+from inferlab.settings import Settings
+from inferlab.units import GIB
+
+ASKED = Settings(n_ctx=8192)
+NEARLY = 0.95
+"""Share of the planner's longest context that a list has at least."""
+PLACE = place_of_card("rtx-4060", 32 * GIB)
+LISTED = ("mistral-7b-v0.3", "gemma-3-4b", "qwen3-30b-a3b", "qwen3-235b-a22b", "llama-3.2-1b", "phi-3-mini-4k")
+
+
+@pytest.fixture(scope="module")
+def found(request):
+    """The answers for some models of the list."""
+    catalog = {name: known_models()[name] for name in LISTED}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inferlab.prediction.what_runs.known_models", lambda: catalog)
+        return {runs.name: runs for runs in what_runs(PLACE, ASKED)}
+
+
+def planned(name, type, **settings):
+    """The planner's own answer for the same place."""
+    asked = ASKED.but(n_ctx=min(ASKED.n_ctx, known_models()[name].n_ctx_train), **settings)
+    model = shape(name, type)
+    return fit(model, asked, ram=PLACE.ram, simulate=False, within_trained=True, **PLACE.devices)
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_whole_weights_are_the_largest_that_fit(found, name):
+    """With nearly the longest context; the next larger type does not fit."""
+    whole = found[name].whole
+    if whole is None:
+        return
+    answer = planned(name, whole.type)
+    assert answer.fits == "yes"
+    assert NEARLY * answer.largest_n_ctx.value <= whole.longest_n_ctx <= answer.largest_n_ctx.value
+    larger = WEIGHT_TYPES[: WEIGHT_TYPES.index(whole.type)]
+    assert not larger or planned(name, larger[-1]).fits != "yes"
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_part_in_ram_is_as_small_as_possible(found, name):
+    """The fewest experts or layers, as the planner finds them, give or take one."""
+    part = found[name].in_ram
+    if part is None:
+        return
+    placed = {"n_cpu_moe": part.n_cpu_moe, "n_gpu_layers": part.n_gpu_layers}
+    answer = planned(name, part.type, **placed)
+    assert answer.fits == "yes"
+    assert NEARLY * answer.largest_n_ctx.value <= part.longest_n_ctx <= answer.largest_n_ctx.value
+    whole = planned(name, part.type)
+    fewest = whole.expert_layers.value if whole.expert_layers else whole.most_layers.value
+    assert abs(fewest - (part.n_cpu_moe if whole.expert_layers else part.n_gpu_layers)) <= 1
+
+
+def test_what_ram_cannot_hold_does_not_run(found):
+    """Neither whole nor in part, with a reason; a small model needs no RAM."""
+    large = found["qwen3-235b-a22b"]
+    assert (large.whole, large.in_ram) == (None, None)
+    assert large.reason == "Not even Q2_K fits."
+    assert found["llama-3.2-1b"].in_ram is None
+
+
+def test_a_model_trained_for_less_is_asked_for_that(found):
+    """Its longest context is no shorter for being asked for more."""
+    assert found["phi-3-mini-4k"].whole.longest_n_ctx == 4096
+
+
+def test_the_order_is_by_what_runs_whole(found):
+    """Then by size; what does not run comes last."""
+    ordered = by_size(found.values())
+    assert ordered[-1].name == "qwen3-235b-a22b"
+    assert [runs.whole is None for runs in ordered] == sorted(runs.whole is None for runs in ordered)
+
+
+def test_a_shared_memory_has_no_part_in_ram(monkeypatch):
+    """There is one memory."""
+    name = "qwen3-30b-a3b"
+    monkeypatch.setattr("inferlab.prediction.what_runs.known_models", lambda: {name: known_models()[name]})
+    (runs,) = what_runs(described_place([24 * GIB], True, HostRam(32 * GIB)), ASKED)
+    assert runs.whole is not None
+    assert runs.in_ram is None
+
+
+def test_a_search_from_any_guess_finds_the_same():
+    """A thousand limits and guesses, each against counting."""
+    random = Random(7)
+    for _ in range(1000):
+        most, limit, guess = random.randint(0, 60), random.randint(-1, 70), random.randint(-5, 80)
+        tried = []
+        best = largest_from(guess, most, lambda n, limit=limit, tried=tried: tried.append(n) or n <= limit)
+        assert best == min(limit, most)
+        assert all(0 <= n <= most for n in tried)
