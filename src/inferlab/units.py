@@ -7,6 +7,7 @@ as manufacturers give them and as llama.cpp prints its buffers.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from inferlab.errors import InvalidSettings
 
@@ -28,6 +29,14 @@ def bytes_text(n_bytes: int | None) -> str:
 def size_unit(n_bytes: int) -> tuple[int, str]:
     """The unit in which such a memory size is written, as bytes and name: `(2**20, "MiB")`."""
     return next((one for one in SIZES if abs(n_bytes) >= one[0]), (1, "B"))
+
+
+def file_size(told: Any) -> int:
+    """The size of a file, in bytes, as a server tells it. Raises ValueError, TypeError or OverflowError for none."""
+    n_bytes = int(told)
+    if not 0 <= n_bytes < 2**63:
+        raise ValueError("a size that no file has")
+    return n_bytes
 
 
 def bytes_from_text(text: str) -> int:

@@ -337,6 +337,16 @@ def test_a_crash_of_the_engine_is_status_1(capsys):
     assert "EngineCrashed: died\nllama.cpp's last lines:\nlast line" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_ends_is_no_crash(more):
+    """As `head` does: status 1, and no word of it."""
+    command = [*INFERLAB, "plan", "mistral-7b", "--card", "rtx-4060", "--no-simulation", *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as planning:
+        planning.stdout.close()
+        assert planning.stderr.read() == ""
+    assert planning.returncode == 1
+
+
 @pytest.mark.parametrize(("words", "n_modules"), [(["plan", "--help"], 1), (["--help"], 10)])
 def test_a_command_loads_no_other_commands_module(words, n_modules):
     """`inferlab plan` answers sooner; the help of all commands has them all."""

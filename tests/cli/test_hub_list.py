@@ -58,6 +58,16 @@ def test_a_repository_is_listed(hub, capsys):
     assert hub.n_sent == 0
 
 
+@pytest.mark.parametrize("words", [["--type", "Q8_0"], ["--vram", "8GiB"], ["--for", "llama-server"]])
+def test_a_list_is_no_plan(hub, capsys, words):
+    """An option that is for a plan is refused beside a repository, with a model that could be planned."""
+    with pytest.raises(SystemExit):
+        cli.main(["plan", f"hf:{REPO}", *words])
+    told = capsys.readouterr().err
+    assert f"{words[0]} would change nothing beside hf:{REPO}" in told
+    assert f"such as hf:{REPO}:Q4_K_M" in told
+
+
 def test_a_program_gets_the_list_as_json(hub, capsys):
     """The same as one object, with an address to plan each by."""
     assert cli.main(["plan", f"hf:{REPO}", "--json"]) == 0

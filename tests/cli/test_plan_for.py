@@ -126,15 +126,50 @@ def test_a_mac_has_its_systems_share(scripted, capsys):
     assert json.loads(capsys.readouterr().out)["rooms"]["shared"]["free_bytes"] == 12 * GIB
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["mistral-7b", "--card", "rtx-4060", "--backend", "rocm"],
+        ["--list", "--card", "rtx-4060", "--type", "Q8_0"],
+        ["--list", "--vram", "8GiB", "--for", "llama-server"],
+        ["--list", "--vram", "8GiB", "--draft", "qwen3-0.6b"],
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(scripted, capsys, words):
+    """No plan is shown of which somebody thinks that it has a choice in it that it has not."""
+    with pytest.raises(SystemExit):
+        cli.main(["plan", *words], scripted)
+    assert f"{words[-2]} would change nothing beside" in capsys.readouterr().err
+
+
+def test_weights_of_a_name_are_the_usual_ones(scripted, capsys):
+    """Those that a model was trained in where it has such, else Q4_K_M; --type has others."""
+
+    def weights(*words):
+        assert cli.main(["plan", *words, "--vram", "24GiB", "--no-simulation", "--json"], scripted) == 0
+        devices = json.loads(capsys.readouterr().out)["devices"].values()
+        return sum(device["weights_bytes"] for device in devices)
+
+    assert weights("gpt-oss-20b") == weights("gpt-oss-20b", "--type", "MXFP4_MOE")
+    assert weights("gpt-oss-20b") != weights("gpt-oss-20b", "--type", "Q4_K_M")
+    assert weights("qwen3-4b") == weights("qwen3-4b", "--type", "Q4_K_M")
+
+
 def test_what_runs_is_listed(scripted, capsys):
-    """Every known model, as a table and as JSON; without a card there is nothing to list for."""
+    """Every known model, as a table and as JSON, also on two cards; without a card there is nothing to list for."""
     listing = ["plan", "--list", "--card", "rtx-4060", "--ram", "32GiB", "-c", "8192"]
     assert cli.main(listing, scripted) == 0
-    assert "mistral-7b-v0.3" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "mistral-7b-v0.3" in table
     assert cli.main([*listing, "--json"], scripted) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["n_ctx"] == 8192
+    neither = [runs["title"] for runs in found["models"] if not (runs["whole"] or runs["in_ram"])]
+    assert neither
+    assert f"\nNot even the smallest weights fit of {len(neither)} models: {', '.join(neither)}.\n" in table
     assert {runs["name"] for runs in found["models"]} == set(known_models())
+    assert cli.main(["plan", "--list", "--vram", "8GiB,6GiB"], scripted) == 0
+    assert "2 cards with 8.00 GiB and 6.00 GiB and 32.00 GiB of RAM" in " ".join(capsys.readouterr().out.split())
     for wrong in (["plan", "--list"], ["plan", "tiny", "--list", "--card", "rtx-4060"]):
         with pytest.raises(SystemExit):
             cli.main(wrong, scripted)

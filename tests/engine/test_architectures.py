@@ -14,7 +14,9 @@ import inferlab
 from inferlab.engine import dry_run
 from inferlab.errors import EngineError, InvalidSettings
 from inferlab.model.architecture_table import architecture
+from inferlab.model.gguf import read_gguf
 from inferlab.prediction.memory.cache import cache_layers, layer_bytes
+from inferlab.prediction.memory.compute import compute_range, outputs_reserved
 from inferlab.prediction.predict import predict_memory
 from inferlab.settings import Settings
 from inferlab.units import MIB
@@ -67,6 +69,23 @@ def test_a_cache_is_planned_as_llama_cpp_would_make_it(asked, models):
     assert len(models) == 128
 
 
+@pytest.mark.engine
+def test_a_header_from_elsewhere_is_simulated_as_the_file(models, tmp_path):
+    """Every architecture with its arrays and its numbers below zero, from the beginning of its file alone."""
+    settings, planned = Settings(n_ctx=512, devices=()), []
+    for name, model in models.items():
+        path = tmp_path / model.path.name
+        path.write_bytes(model.path.read_bytes()[: min(tensor.offset for tensor in model.tensors)])
+        header = read_gguf(path, {path.name: model.file_bytes})
+        try:
+            whole = dry_run.simulate(model, settings)
+        except EngineError:
+            continue
+        assert dry_run.simulate(header, settings) == whole, name
+        planned.append(name)
+    assert len(planned) >= len(models) - len(REFUSED)
+
+
 @needs_rpc
 @pytest.mark.engine
 def test_the_layers_of_a_plan_are_where_llama_cpp_puts_them(models):
@@ -79,6 +98,29 @@ def test_the_layers_of_a_plan_are_where_llama_cpp_puts_them(models):
         with_cache = {row.index: row.kv_cache_device for row in plan.layers if row.kv_cache_bytes}
         kept = {layer: device for cache in simulated.caches for layer, device in cache.devices.items()}
         assert with_cache.items() <= kept.items(), name
+
+
+@pytest.mark.engine
+@needs_rpc
+def test_the_compute_buffer_of_every_architecture_lies_in_its_range(models):
+    """Also of those whose graph nobody followed; on the host and on a device."""
+    answered, missing = 0, []
+    for name, model in models.items():
+        settings = Settings(n_ctx=1024)
+        for on_device in (False, True):
+            ask = dry_run.simulate_stand_in if on_device else dry_run.simulate
+            try:
+                told = ask(model, settings if on_device else settings.but(devices=())).compute_bytes
+            except EngineError:
+                continue
+            ends = compute_range(model, settings, outputs_reserved(settings, per_sequence=False), on_device)
+            answered += 1
+            for device, n_bytes in told.items():
+                least, most = (ends or {}).get(device, (1, 0))
+                if not least - PRINTED <= n_bytes <= most + PRINTED:
+                    missing.append((name, device, least, n_bytes, most))
+    assert not missing
+    assert answered >= 2 * (len(models) - len(REFUSED))
 
 
 def test_every_architecture_is_planned_on_bare_python(bare):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from marks import needs_rpc
 from small_models import write_model
+from split_files import write_split
 
 from inferlab.engine import client, dry_run, worker
 from inferlab.engine.client import LlamaEngine
@@ -91,6 +92,14 @@ def test_a_file_is_asked_itself():
     model = read_gguf(tiny_model())
     assert dry_run.header_file(model) == Path(model.path)
     assert dry_run.header_file(replace(model, path=Path("elsewhere.gguf"))) != Path(model.path)
+
+
+@pytest.mark.engine
+def test_a_model_in_parts_is_simulated_as_the_whole_file(tmp_path):
+    """Its tensors lie in several files, each with offsets of its own."""
+    whole = write_model(tmp_path / "whole.gguf", "llama", n_layer=3)
+    parts = write_split(tmp_path, "part", whole, 3)
+    assert dry_run.simulate(read_gguf(parts[0]), HOST_ONLY) == dry_run.simulate(read_gguf(whole), HOST_ONLY)
 
 
 @pytest.mark.engine
@@ -180,7 +189,7 @@ def test_a_plan_for_a_card_starts_one_worker(monkeypatch):
     monkeypatch.setattr(LlamaEngine, "simulate", lambda self, *what: asked.append(what) or real(self, *what))
     monkeypatch.setattr(dry_run, "_LOOPBACK", [])
     monkeypatch.setattr(dry_run, "_SIMULATIONS", {})
-    fit("gemma-3-1b", Settings(n_ctx=8192), vram="700MiB", reserve_bytes=0)
+    fit("kimi-linear-48b-a3b", Settings(n_ctx=8192), vram="24GiB", reserve_bytes=0)
     for engine in dry_run._ENGINES.values():
         engine.close()
     assert len(started) == 1

@@ -39,10 +39,12 @@ def answered(files: DroppedFiles, listed: object = LISTED, status: int = 200, **
 
 def test_an_address_becomes_a_list_and_then_files(files):
     """First the repository's list is asked for, then the parts of the model that the type means."""
-    assert instruments.heard(files, {"text": f" {ADDRESS} "}) == {
+    assert instruments.heard(files, {"text": f" {ADDRESS} ", "press": 7}) == {
         "kind": "fetch",
         "url": LIST,
         "address": f" {ADDRESS} ",
+        "command": f"inferlab plan {ADDRESS}",
+        "press": 7,
     }
     told = answered(files)
     assert (told["kind"], told["source"]) == ("files", "hf:owner/repo/m/model-Q4_K_M-00001-of-00002.gguf")
@@ -70,6 +72,9 @@ def test_a_list_goes_on_where_the_hub_says(files):
         ("http://huggingface.co.evil.example/a/b", "may ask huggingface.co alone"),
         ("model.gguf", "'model.gguf' is no address"),
         ("hf:a/b/../c.gguf", "is not of the form"),
+        ("https://[x", "is no address"),
+        ("https://huggingface.co:x/a/b", "is no address"),
+        ("https://user:secret@huggingface.co/a/b", "has a name or a password"),
     ],
 )
 def test_another_address_is_never_asked(files, text, said):
@@ -77,6 +82,7 @@ def test_another_address_is_never_asked(files, text, said):
     told = instruments.heard(files, {"text": text})
     assert told["kind"] == "unread"
     assert said in told["text"]
+    assert "secret" not in told["text"]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +92,8 @@ def test_another_address_is_never_asked(files, text, said):
         (404, [], "was answered 404. There is no such file."),
         (200, {"error": "x"}, "something else than a list of files"),
         (200, [{"type": "file", "path": "a.txt", "size": 1}], "has no model as a .gguf file"),
+        (200, [{"type": "file", "path": "a.gguf", "size": float("inf")}], "something else than a list of files"),
+        (200, [{"type": "file", "path": "a.gguf", "size": 10**400}], "something else than a list of files"),
     ],
 )
 def test_a_refusal_of_the_hub_is_told(files, status, listed, said):
@@ -100,6 +108,30 @@ def test_an_answer_that_is_no_list_is_told(files):
     """A page to log in, as a hotel's network sends, is none."""
     message = {"text": ADDRESS, "pages": ["<html>"], "url": LIST, "status": 200}
     assert "no JSON: '<html>'" in instruments.heard(files, message)["text"]
+
+
+def test_an_answer_nested_without_end_is_told(files):
+    """No depth of brackets ends the worker."""
+    message = {"text": ADDRESS, "pages": ["[" * 200_000], "url": LIST, "status": 200}
+    assert "no JSON" in instruments.heard(files, message)["text"]
+
+
+def test_a_file_with_signs_of_a_shell_is_quoted(files):
+    """What a reader pastes runs no more than one command, whatever a stranger calls a file."""
+    listed = [{"type": "file", "path": f"{name}-Q4_K_M.gguf", "size": 9} for name in ("m;reboot", "mtp-$(reboot)")]
+    told = answered(files, listed)
+    assert told["command"] == "inferlab plan 'hf:owner/repo/m;reboot-Q4_K_M.gguf'"
+    assert "--draft 'hf:owner/repo/mtp-$(reboot)-Q4_K_M.gguf'" in files.beside[told["source"]][0]
+
+
+def test_a_slice_that_does_not_follow_is_refused(files, tmp_path):
+    """Bytes of another file of the same name, or bytes twice, never become part of a header."""
+    content = write_model(tmp_path / "other.gguf", "llama").read_bytes()
+    assert instruments.sent(files, "m.gguf", len(content), 0, content[:64])["kind"] == "more"
+    for start in (32, 100):
+        told = instruments.sent(files, "m.gguf", len(content), start, content[start:])
+        assert (told["kind"], "64 are here" in told["text"]) == ("refused", True)
+    assert instruments.sent(files, "m.gguf", len(content), 64, content[64:])["kind"] == "read"
 
 
 def test_a_file_knows_where_it_came_from(files, tmp_path):

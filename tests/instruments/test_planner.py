@@ -26,6 +26,7 @@ from inferlab.model.find import tiny_model
 from inferlab.model.gguf import header_bytes, read_gguf
 from inferlab.prediction.cards import known_cards, sized_cards
 from inferlab.prediction.memory.verified import tried_text
+from inferlab.prediction.what_runs import Placed, Runs
 from inferlab.units import GB, GIB
 
 ROOT = Path(__file__).parents[2]
@@ -238,6 +239,38 @@ def test_what_runs_is_a_table_to_sort(monkeypatch):
     assert planned["answers"]["largest_n_ctx"]["value"] == listed["whole"]["longest_n_ctx"]
     button = "list=&amp;model=mistral-7b-v0.3&amp;type="
     assert button in told
+
+
+def test_weights_are_the_usual_ones():
+    """Without a type those of the model, named in the headline, the command and the numbers; with one that."""
+    native = answered(model="gpt-oss-20b", card="rtx-4090")
+    assert native["data"] == answered(model="gpt-oss-20b", card="rtx-4090", type="MXFP4_MOE")["data"]
+    assert " in MXFP4_MOE with " in native["summary"]
+    assert command(model="gpt-oss-20b").startswith("inferlab plan gpt-oss-20b --type MXFP4_MOE ")
+    assert " in Q4_K_M with " in answered(model="gpt-oss-20b", card="rtx-4090", type="Q4_K_M")["summary"]
+    assert answered()["data"] == answered(type="Q4_K_M")["data"]
+    assert "Weights: 'Q4' is not in the list" in answered(type="Q4")["view"][2]
+
+
+def test_what_does_not_fit_is_told_apart_from_what_is_not_known(monkeypatch):
+    """One sentence each, with the number and the names; weights with a part in RAM have a bound, and the reason."""
+    placed = Placed("Q4_K_M", 4 * GIB, -1, 0, 33, 8192, True)
+    neither = [Runs(name, name.upper(), 1, None, None, "reason", is_known=name != "c") for name in "abc"]
+    found = [Runs("d", "D", 1, placed, None), *neither]
+    monkeypatch.setattr(planner, "what_runs", lambda *_: iter(found))
+    told = html_of(answered(list="on")["view"])
+    assert "Not even the smallest weights fit of 2 models: A, B." in told
+    assert "Buffers are not known under these settings of 1 model: C." in told
+    assert "Q8_0 at most" in told
+    assert "Q8_0 at most" not in html_of(answered(list="on", card="apple-m4:16")["view"])
+    monkeypatch.setattr(planner, "what_runs", lambda *_: iter(found[:1]))
+    assert " model: " not in html_of(answered(list="on")["view"])
+
+
+def test_a_list_refuses_in_words_of_the_form():
+    """What it cannot take is named as its field is."""
+    assert "Cards share: 'tensor': the list is of" in answered(list="on", n_cards="2", split_mode="tensor")["view"][2]
+    assert "Cache on the card off: the list is of" in answered(list="on", offload_kqv="")["view"][2]
 
 
 def test_every_field_has_a_sentence_of_help():

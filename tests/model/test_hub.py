@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inferlab.errors import ModelNotFound
-from inferlab.model.hub import HubAddress, HubFile, files_of, hub_address, part_urls, repository
+from inferlab.model.hub import HubAddress, HubFile, files_of, hub_address, next_page, part_urls, repository
 
 ADDRESS = HubAddress("owner/model-GGUF")
 FILES = {
@@ -42,6 +42,10 @@ def found(address: HubAddress = ADDRESS, files: dict[str, int] = FILES):
             HubAddress("owner/repo", "a/b c.gguf"),
         ),
         ("https://huggingface.co/owner/repo/blob/abc/b.gguf", HubAddress("owner/repo", "b.gguf", revision="abc")),
+        (
+            "https://huggingface.co/owner/repo/blob/refs/pr/1/b.gguf",
+            HubAddress("owner/repo", "b.gguf", revision="refs/pr/1"),
+        ),
         ("https://example.org/owner/repo", None),
         ("https://huggingface.co.example.org/owner/repo", None),
         ("model.gguf", None),
@@ -59,6 +63,35 @@ def test_an_incomplete_address_is_refused(name):
     """What could be another place than a repository's file is none."""
     with pytest.raises(ModelNotFound, match="is not of the form hf:owner/repo"):
         hub_address(name)
+
+
+@pytest.mark.parametrize("revision", ["main", "refs/pr/1", "a/b"])
+def test_an_address_that_is_written_is_read_again(revision):
+    """A branch may have slashes in its name, and a file any sign."""
+    address = HubAddress("owner/repo", "a b/100%-#ü.gguf", revision=revision)
+    assert hub_address(address.file_url(address.file)) == address
+    whole = HubAddress("owner/repo", revision=revision)
+    assert hub_address(str(whole)) == whole
+
+
+@pytest.mark.parametrize("name", ["https://[x", "https://huggingface.co:port/a/b", "http://[::1/a.gguf"])
+def test_a_malformed_address_is_refused(name):
+    """With what to do, and not with an error of the library that splits it."""
+    with pytest.raises(ModelNotFound, match=r"is no address .* Check each letter"):
+        hub_address(name)
+
+
+def test_an_address_with_a_password_is_refused_without_it():
+    """Nobody is asked, and the password stands in no message."""
+    for name in ("https://user:secret@example.org/a.gguf", "https://secret@[x"):
+        with pytest.raises(ModelNotFound, match="Nobody was asked") as refused:
+            hub_address(name)
+        assert "secret" not in str(refused.value)
+
+
+def test_a_link_that_is_no_address_ends_the_list():
+    """What a server writes there is only followed on its own host."""
+    assert next_page("https://a/b", '<https://[x>; rel="next"') is None
 
 
 def test_addresses_are_written_for_the_hub():
@@ -101,6 +134,15 @@ def test_a_repository_is_models_and_what_goes_with_them():
 def test_a_type_is_found_as_llama_cpp_finds_it(kind, path):
     """The first model whose path has the type before a dot or a dash; without one Q4_K_M, Q8_0, or the first."""
     assert found(HubAddress("owner/model-GGUF", type=kind)).chosen().path == path
+
+
+@pytest.mark.parametrize("path", ["mmproj-F16.gguf", "eagle3-x.gguf", "x-imatrix-Q4_K_M.gguf"])
+def test_any_file_can_be_named(path):
+    """A draft, a projector or a file of another kind is found by its path, also where nothing else is there."""
+    for more in ({}, {"model-Q8_0.gguf": 1}):
+        repo = found(HubAddress("owner/model-GGUF", path), files={path: 1, **more})
+        assert repo.chosen().path == path
+        assert repo.beside(repo.chosen()) == ()
 
 
 def test_without_a_usual_type_the_first_is_taken():

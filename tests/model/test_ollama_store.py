@@ -154,3 +154,20 @@ def test_a_manifest_without_a_gguf_is_told(store):
     (store / "blobs" / f"sha256-{'a' * 64}").unlink()
     with pytest.raises(ModelNotFound, match=r"which is not there\. Run `ollama pull qwen3:8b` again"):
         find_model("qwen3:8b")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"layers": [{"digest": "sha256:%s", "mediaType": "x", "size": 1e999}]}', "[" * 200_000]
+)
+def test_a_manifest_that_is_none_is_told(store, text):
+    """A size without end and brackets without end are no manifest."""
+    keep(store, f"{LIBRARY}/odd/1b", layers={"model": 5})
+    (store / "manifests" / LIBRARY / "odd" / "1b").write_text(text.replace("%s", "a" * 64))
+    with pytest.raises(ModelNotFound, match=r"manifest of odd:1b, cannot be read"):
+        stored_model("ollama:odd:1b")
+
+
+def test_a_name_of_the_hub_is_told_as_its_address(store):
+    """Ollama writes the Hub's host before it, which an address has not."""
+    with pytest.raises(ModelNotFound, match=r"it would be hf:bartowski/x:Q4_K_M\."):
+        stored_model("hf.co/bartowski/x:Q4_K_M")

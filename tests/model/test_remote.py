@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,28 @@ def test_the_token_is_read_where_the_hub_keeps_it(hub, monkeypatch, tmp_path):
     assert web._token_for("https://huggingface.co/a") == "hf_kept"
 
 
+def test_a_token_is_never_shown(hub, monkeypatch):
+    """Line ends are taken out, as the Hub's client does; with other signs nobody is asked."""
+    monkeypatch.setenv("HF_TOKEN", "hf_sec\nret\r\n")
+    model_named(f"hf:{REPO}/{FILE}")
+    assert {token for *_, token in hub.asked} == {"Bearer hf_secret"}
+    remote_model.cache_clear()
+    hub.asked.clear()
+    for odd in ("hf_secret\x7f", "hf_secret…"):
+        monkeypatch.setenv("HF_TOKEN", odd)
+        with pytest.raises(NotReached, match="Look at HF_TOKEN") as refused:
+            model_named(f"hf:{REPO}/{FILE}")
+        assert "secret" not in str(refused.value)
+    assert hub.asked == []
+
+
+def test_no_token_is_sent_where_the_reader_forbids_it(monkeypatch):
+    """By the variable of the Hub's client."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    assert web.token() is None
+
+
 # --- what does not ----------------------------------------------------------------------------------------
 
 
@@ -241,6 +264,26 @@ def test_an_answer_that_ends_early_is_tried_again(files, capsys):
     assert capsys.readouterr().err.count("trying again in 10 ms") == 2
 
 
+def test_a_whole_file_that_ends_early_is_tried_again(tmp_path):
+    """Where a server knows no ranges a later slice may end early, too; the next try begins anew."""
+
+    def ends_after_3_mib(handler, path):
+        handler.start(200, {"Connection": "close"}, path.stat().st_size)
+        handler.close_connection = True
+        handler.stream(path, 0, 3 * 2**20)
+
+    long = {FILE: long_header(tmp_path / FILE)}
+    said, hub = refusal(ends_after_3_mib, long)
+    assert "ended its answer after 1,048,576 of 3,146," in said
+    assert len(hub.asked) == 3
+
+    def ends_once(handler, path):
+        (ends_after_3_mib if len(handler.hub.asked) == 1 else ignores_ranges)(handler, path)
+
+    with serving_hub(HubServer(long, of_files(ends_once))) as hub:
+        assert remote_model(f"{hub.address}/bytes/{FILE}").metadata["padding"].length == LONG
+
+
 def test_a_busy_server_is_tried_again(files):
     """503 twice and then the file is no failure; three times is one."""
     with serving_hub(HubServer(files, of_files(fails_first(2)))) as hub:
@@ -261,6 +304,53 @@ def test_a_slow_server_is_left(files, monkeypatch):
     assert time.monotonic() - began < 20
 
 
+def test_what_a_slow_line_brought_is_kept(files, monkeypatch):
+    """A slice that does not come in its time is asked for from where it stopped."""
+    monkeypatch.setattr(web, "SLICE_SECONDS", 0.1)
+    whole = files["model-Q8_0.gguf"].read_bytes()
+
+    def slow(handler, path):
+        first, last = map(int, handler.headers["Range"].removeprefix("bytes=").split("-"))
+        last = min(last, len(whole) - 1)
+        handler.start(206, {"Content-Range": f"bytes {first}-{last}/{len(whole)}"}, last + 1 - first)
+        with suppress(OSError):
+            for start in range(first, last + 1, 256):
+                handler.wfile.write(whole[start : min(start + 256, last + 1)])
+                time.sleep(0.04)
+
+    with serving_hub(HubServer({FILE: files["model-Q8_0.gguf"]}, of_files(slow))) as hub:
+        assert numbers(remote_model(f"{hub.address}/bytes/{FILE}")) == numbers(read_gguf(files["model-Q8_0.gguf"]))
+        starts = [int(asked.split("=")[1].split("-")[0]) for _, asked, _ in hub.asked]
+    assert len(starts) > 1
+    assert starts == sorted({*starts})
+
+
+def test_a_reading_has_an_end(files, monkeypatch):
+    """However many small answers come, one model takes no longer than its time."""
+    monkeypatch.setattr(web, "SLICE_SECONDS", 0.05)
+    monkeypatch.setattr(remote, "MOST_SECONDS", 1.0)
+    began = time.monotonic()
+
+    def a_byte_each_time(handler, path):
+        first = int(handler.headers["Range"].removeprefix("bytes=").split("-")[0])
+        handler.start(206, {"Content-Range": f"bytes {first}-{first + 99}/{path.stat().st_size}"}, 100)
+        with suppress(OSError):
+            for byte in path.read_bytes()[first : first + 100]:
+                handler.wfile.write(bytes([byte]))
+                time.sleep(0.06)
+
+    said, _ = refusal(a_byte_each_time, {FILE: files["model-Q8_0.gguf"]})
+    assert "was not read in the time for one model" in said
+    assert time.monotonic() - began < 5
+
+
+def test_parts_that_a_file_does_not_have_are_not_asked_for(files):
+    """A name may tell of 999 parts; the first one says how many there are."""
+    with serving_hub(HubServer({"x-00001-of-00999.gguf": files["model-Q8_0.gguf"]})) as hub:
+        assert remote_model(f"{hub.address}/bytes/x-00001-of-00999.gguf").architecture == "llama"
+        assert len(hub.asked) == 1
+
+
 def test_nobody_there_is_said(monkeypatch):
     """A host that does not answer is named with the reason."""
     with pytest.raises(NotReached, match=r"127\.0\.0\.1:9 was not reached \(Connection refused\) after 3 tries"):
@@ -279,6 +369,8 @@ def test_nobody_there_is_said(monkeypatch):
         (answers(416), "The file is shorter than was told"),
         (answers(418), "answered 418"),
         (page_of_a_file, "answered with an HTML page"),
+        (answers(302, Location="https://[x"), "to what is no address"),
+        (answers(302, Location="https://user:secret@127.0.0.1/a"), "to what is no address"),
         (sends_other_bytes, "sent others, by its Content-Range 'bytes 7-70/"),
         (answers(302), "did not say where"),
         (answers(302, Location="ftp://127.0.0.1/a"), "begins with ftp"),
@@ -289,7 +381,30 @@ def test_a_refusal_says_what_to_do(files, behave, said):
     """The number of the answer, the server's own words and the next step; asked once."""
     text, hub = refusal(behave, files)
     assert said in text
+    assert "secret" not in text
     assert len(hub.asked) == 1
+
+
+def test_a_page_in_the_files_place_is_told_of_the_hub_too(hub):
+    """A login page has another size than the file, which is not what is wrong."""
+    hub.bytes_of.behave = of_files(page_of_a_file)
+    with pytest.raises(NotReached, match="answered with an HTML page"):
+        model_named(f"hf:{REPO}/{FILE}")
+
+
+def test_what_a_server_says_commands_no_terminal(files, capsys):
+    """Its reason and its address are shown without the signs that a terminal obeys."""
+
+    def behave(handler, path):
+        handler.send_response(503, "\x1b[2Jgone")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    said, _ = refusal(behave, files)
+    assert "503 [2Jgone" in said
+    assert "\x1b" not in said + capsys.readouterr().err
+    said, _ = refusal(answers(302, Location="ftp://\x1b[2Jx/a"), files)
+    assert "\x1b" not in said
 
 
 def test_a_private_or_gated_repository_is_told(hub, monkeypatch):

@@ -89,6 +89,8 @@ def test_an_unknown_card_is_answered_with_the_nearest():
     """A slip of the fingers finds the card that was meant; a word like no card lists them all."""
     with pytest.raises(InferlabError, match=r"no known card 'rtx-4o60'\. Nearest: rtx-4060, .*give its memory"):
         known_card("rtx-4o60")
+    with pytest.raises(InferlabError, match=r"Nearest: rtx-pro-6000"):
+        known_card("6000 pro")
     with pytest.raises(InferlabError, match=r"Known: gtx-1060-3gb, .*dgx-spark"):
         known_card("?")
 
@@ -119,6 +121,8 @@ def test_a_card_with_several_sizes_is_named_with_one():
         ("a100 80gb", "a100-80gb", 80),
         ("mi50 32", "mi50-32gb", 32),
         ("RTX 4060 8GB", "rtx-4060", 8),
+        ("RTX 5090 (32 GB)", "rtx-5090", 32),
+        ("Apple M4 Max (64GB)", "apple-m4-max-40", 64),
         ("6000 ada", "rtx-6000-ada", 48),
         ("rtx pro 6000", "rtx-pro-6000", 96),
         ("4070 laptop gpu", "rtx-4070-laptop", 8),
@@ -168,11 +172,15 @@ def test_every_mac_has_a_limit_and_only_a_mac():
 
 
 def test_a_size_that_no_log_has_gets_the_share_of_the_next_smaller():
-    """32 GiB: 74 %, as 24 GiB have, and the answer says that it was not logged; below every log nothing is said."""
+    """32 GiB: 74 %, as 24 GiB have, and the answer says that it was not logged; below every log nothing is said.
+
+    8 GiB, which macOS 26 has no log of, get the share of the systems before, and by their name.
+    """
     share = gpu_share("macos", 32 * GIB)
     assert not share.logged
     assert share.gpu_bytes / (32 * GIB) == pytest.approx(0.74, abs=1e-4)
     assert gpu_share("macos", 4 * GIB) is None
+    assert gpu_share("macos", 8 * GIB) == gpu_share("macos-15", 8 * GIB)
 
 
 def test_the_limits_of_macos_are_whole_percentages():

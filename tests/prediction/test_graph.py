@@ -9,6 +9,7 @@ from inferlab.errors import EngineError
 from inferlab.facts import read_table
 from inferlab.model.architecture_table import architectures
 from inferlab.model.gguf import read_gguf
+from inferlab.model.synthetic_model import shape
 from inferlab.prediction.memory import compute
 from inferlab.prediction.memory.compute import compute_bytes, compute_range, is_exact, outputs_reserved
 from inferlab.prediction.memory.graph import CACHE, Graph, GrowingBuffer, host_bytes, in_place, operation, store, view
@@ -162,3 +163,19 @@ def test_a_small_model_of_every_family_has_the_buffers_that_llama_cpp_reserves(f
                 assert least - PRINTED <= n_bytes <= most + PRINTED, (device, settings)
                 assert least == most or not is_exact(model, settings)
     assert answered >= 4
+
+
+@pytest.mark.engine
+@needs_rpc
+@pytest.mark.parametrize(
+    "name", ["minimax-m3", "deepseek-v4-flash", "llama-3.3-nemotron-super-49b", "kimi-linear-48b-a3b"]
+)
+@pytest.mark.parametrize("asked", [{}, {"n_ctx": 65536, "n_ubatch": 1024}, {"flash_attn": "off"}])
+def test_a_graph_unlike_llamas_has_a_range(name, asked):
+    """An indexer, compressed cells, layers without attention: in real proportions, with and without scores."""
+    model, settings = shape(name), Settings(**{"n_ctx": 4096} | asked)
+    told = dry_run.simulate_stand_in(model, settings).compute_bytes
+    ends = compute_range(model, settings, outputs_reserved(settings, per_sequence=False), on_device=True)
+    for device, n_bytes in told.items():
+        least, most = ends[device]
+        assert least - PRINTED <= n_bytes <= most + PRINTED, (device, ends, told)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import inferlab as lab
@@ -26,14 +28,20 @@ def test_a_card_has_its_memory_and_the_ram_beside_it():
     """A Mac has one memory, of which its GPU gets the share that logs name; a reader may give another."""
     card = place_of_card("rtx-4060")
     assert (card.sizes, card.shared, card.ram) == ((8 * GIB,), False, HostRam(DEFAULT_RAM_BYTES))
-    mac = place_of_card("apple-m4:24", 8 * GIB)
+    mac = place_of_card("apple-m4:24")
     share = known_cards()["apple-m4"].gpu_bytes(24 * GIB)
     assert (mac.sizes, mac.shared, mac.ram.n_bytes) == ((share,), True, 24 * GIB)
-    assert "macOS" in mac.limit
+    assert re.search(
+        r"does macOS 26 leave it, .* \(2026-\d\d\)\. With macOS 15 and before it is 16\.00 GiB\.$", mac.limit
+    )
+    assert re.search(r"does macOS 15 and before leave it, .* \(2023-\d\d\)\.$", place_of_card("apple-m1:8").limit)
     assert place_of_card("apple-m4:24", gpu_bytes=20 * GIB).sizes == (20 * GIB,)
     assert (card.limit, place_of_card("apple-m4:24", gpu_bytes=24 * GIB).limit) == ("", "")
     with pytest.raises(InvalidSettings, match="Give less"):
         place_of_card("apple-m4:24", gpu_bytes=25 * GIB)
+    with pytest.raises(InvalidSettings, match=r"shares its memory with the processor\. Leave it out"):
+        place_of_card("apple-m4:24", 8 * GIB)
+    assert place_of_card("apple-m4:24", 24 * GIB) == mac
 
 
 def test_ram_is_compared_without_what_is_for_others():

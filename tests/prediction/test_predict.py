@@ -261,8 +261,9 @@ def test_a_card_of_an_unknown_kind_is_refused():
     with pytest.raises(UnsupportedArchitecture, match="how its backend allocates"):
         predict_memory(MISTRAL, Settings(n_ctx=4096), vulkan)
     odd = synthetic_model.shape("mistral-7b", head_dim=136, n_head=32)
-    with pytest.raises(UnsupportedArchitecture, match="CUDA7"):
-        predict_memory(odd, Settings(n_ctx=4096), ABSENT)
+    with pytest.raises(UnsupportedArchitecture, match="no kernel for the heads"):
+        predict_memory(odd, Settings(n_ctx=4096, flash_attn="on"), ABSENT)
+    assert predict_memory(odd, Settings(n_ctx=4096), ABSENT).settings.flash_attn == "off"
     assert predict_memory(odd, Settings(n_ctx=4096)).devices["host"].compute_bytes
 
 

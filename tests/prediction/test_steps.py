@@ -6,10 +6,11 @@ import pytest
 
 import inferlab as lab
 from inferlab.errors import InvalidSettings
+from inferlab.model.catalog import known_models
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.decode_bound import decode_bound
 from inferlab.prediction.fit_fields import plan_fields
-from inferlab.prediction.steps import WEIGHT_TYPES, neighbouring_types
+from inferlab.prediction.steps import NATIVE, WEIGHT_TYPES, neighbouring_types
 from inferlab.settings import Settings
 from inferlab.units import GIB
 
@@ -62,6 +63,14 @@ def test_every_type_of_weights_has_neighbours():
     assert neighbouring_types("Q5_0") == ("Q5_K_M", "Q4_K_M")
     assert [len(neighbouring_types(type)) for type in MIXES if type in WEIGHT_TYPES] == [1, 2, 2, 2, 2, 2, 1]
     assert all(type not in neighbouring_types(type) for type in MIXES)
+
+
+@pytest.mark.parametrize("name", [name for name, known in known_models().items() if known.usual_type == NATIVE])
+def test_no_other_type_is_much_smaller_than_the_one_of_training(name):
+    """By a hundredth at most, which is why no step leaves it."""
+    native = lab.shape(name, NATIVE).tensor_bytes
+    assert min(lab.shape(name, type).tensor_bytes for type in WEIGHT_TYPES) > 0.99 * native
+    assert lab.shape(name, "F16").tensor_bytes > 3 * native
 
 
 def test_steps_that_cannot_be_are_left_out():

@@ -6,11 +6,21 @@ from random import Random
 
 import pytest
 
+from inferlab.errors import InvalidSettings
 from inferlab.model.catalog import known_models
 from inferlab.model.synthetic_model import shape
-from inferlab.prediction.fit import fit
-from inferlab.prediction.free_memory import HostRam
+from inferlab.prediction.fit import RESERVE_BYTES, fit
+from inferlab.prediction.free_memory import (
+    DEFAULT_BACKEND,
+    HostRam,
+    free_bytes,
+    machine_for,
+    room_for,
+    usable_bytes,
+)
+from inferlab.prediction.memory.request import request_for
 from inferlab.prediction.place import described_place, place_of_card
+from inferlab.prediction.predict import plan_of
 from inferlab.prediction.search import largest_from
 from inferlab.prediction.steps import WEIGHT_TYPES
 from inferlab.prediction.what_runs import by_size, what_runs
@@ -95,6 +105,68 @@ def test_a_shared_memory_has_no_part_in_ram(monkeypatch):
     (runs,) = what_runs(described_place([24 * GIB], True, HostRam(32 * GIB)), ASKED)
     assert runs.whole is not None
     assert runs.in_ram is None
+
+
+SAMPLED = (
+    "qwen2.5-14b",
+    "qwen2.5-coder-14b",
+    "qwen3-next-80b-a3b",
+    "qwen3-30b-a3b",
+    "gpt-oss-20b",
+    "gemma-3-27b",
+    "llama-3.1-8b",
+    "kimi-linear-48b-a3b",
+    "granite-4.0-h-small",
+)
+MACHINES = {
+    "8 GiB": described_place([8 * GIB], False, HostRam(32 * GIB)),
+    "24 GiB": described_place([24 * GIB], False, HostRam(64 * GIB)),
+    "two cards": described_place([8 * GIB, 8 * GIB], False, HostRam(32 * GIB)),
+    "two unlike cards": described_place([6 * GIB, 12 * GIB], False, HostRam(64 * GIB)),
+    "Mac": place_of_card("apple-m4-pro:24"),
+}
+
+
+def fits_by_plan(place, name, placed, n_ctx) -> str:
+    """What a plan of a listed placement says, without the searches of `fit`."""
+    machine, as_cuda = machine_for(**place.devices), place.backend != DEFAULT_BACKEND
+    settings = Settings(n_ctx=n_ctx, n_gpu_layers=placed.n_gpu_layers, n_cpu_moe=placed.n_cpu_moe)
+    request = request_for(shape(name, placed.type), settings, machine, simulate=False, as_cuda=as_cuda)
+    plan = plan_of(request)
+    free = free_bytes(machine, request.gpus, place.devices.get("unified"), place.ram)
+    return plan.fits(room_for(plan, usable_bytes(free, RESERVE_BYTES, place.ram)))
+
+
+@pytest.mark.parametrize("place", MACHINES.values(), ids=MACHINES)
+def test_what_is_listed_fits_by_a_plan(place, monkeypatch):
+    """Each placement of a sample, with its context; twice the context, where memory was the limit, does not."""
+    catalog = {name: known_models()[name] for name in SAMPLED}
+    monkeypatch.setattr("inferlab.prediction.what_runs.known_models", lambda: catalog)
+    compared, limited = 0, 0
+    for runs in what_runs(place, Settings(n_ctx=4096)):
+        for placed in filter(None, (runs.whole, runs.in_ram)):
+            compared += 1
+            assert fits_by_plan(place, runs.name, placed, placed.longest_n_ctx) == "yes", (runs.name, placed)
+            if not placed.memory_allows_more:
+                limited += 1
+                assert fits_by_plan(place, runs.name, placed, 2 * placed.longest_n_ctx) != "yes", (runs.name, placed)
+    assert compared >= len(SAMPLED) // 2
+    assert limited
+
+
+def test_with_a_part_in_ram_weights_are_quantized(monkeypatch):
+    """At most Q8_0, also where RAM would hold F16; whole on a card F16 is listed."""
+    catalog = {name: known_models()[name] for name in ("mistral-7b-v0.3", "llama-3.2-1b")}
+    monkeypatch.setattr("inferlab.prediction.what_runs.known_models", lambda: catalog)
+    large, small = what_runs(described_place([8 * GIB], False, HostRam(256 * GIB)), Settings(n_ctx=4096))
+    assert (large.in_ram.type, small.whole.type) == ("Q8_0", "F16")
+
+
+@pytest.mark.parametrize("changed", [{"split_mode": "tensor"}, {"split_mode": "none"}, {"offload_kqv": False}])
+def test_a_list_is_of_whole_layers(changed):
+    """Other placements are refused, not listed as if they were not asked for."""
+    with pytest.raises(InvalidSettings, match="the list is of whole layers"):
+        next(what_runs(PLACE, ASKED.but(**changed)))
 
 
 def test_a_search_from_any_guess_finds_the_same():

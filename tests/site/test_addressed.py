@@ -40,8 +40,8 @@ HUB, FILES = "huggingface.co", "cas-bridge.xethub.hf.co"
 WHOLE_FILE = 16 * 2**30
 ANSWER_MS = 60_000
 FASTER = """const real = setTimeout;
-window.setTimeout = (act, ms, ...more) => real(act, ms > 20000 ? ms : ms / 20, ...more);"""
-"""Ten seconds of a page are half a second."""
+window.setTimeout = (act, ms, ...more) => real(act, ms === 300000 ? 6000 : ms > 20000 ? ms : ms / 20, ...more);"""
+"""Ten seconds of a page are half a second, and the five minutes for an address are six."""
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_another_address_is_answered_with_the_command(page, address, said):
         (answers(418), "was answered 418"),
         (answers(503), "answered 503"),
         (is_silent(3.0), "sent nothing for 10 seconds"),
-        (drips(1.5), "sent nothing for 10 seconds"),
+        (drips(0.1), "was not read in 5 minutes. In a terminal: inferlab plan hf:"),
     ],
 )
 def test_a_bad_server_is_told(page, hubs, behave, said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -48,9 +49,14 @@ def main(arguments: list[str] | None = None, engine: Engine | None = None) -> in
     options = parser(*arguments[:1]).parse_args(arguments)
     options.engine = engine or default_engine()
     try:
-        return options.command(options) or 0
+        status = options.command(options) or 0
+        sys.stdout.flush()  # here, where a reader that has ended is no crash
+        return status
     except InferlabError as error:
         print(f"inferlab: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         print("inferlab: interrupted; the engine was stopped.", file=sys.stderr)

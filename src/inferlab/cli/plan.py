@@ -41,6 +41,8 @@ from inferlab.units import KIB, MIB, bytes_text, size_unit
 
 SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("▒", "magenta"), "output": ("░", "red")}
 BAR = 48
+OF_ONE_MODEL, OF_A_PLACE = ("type", "program", "draft"), ("vram", "card", "unified", "ram", "backend")
+"""Options about one model's plan, and those about the memory for it, by their names in the namespace."""
 FITS_STYLES = {"yes": "bold green", "no": "bold red", "unsure": "bold yellow"}
 
 
@@ -60,7 +62,7 @@ def add_plan(commands: Any) -> None:
     command.add_argument(
         "--list", action="store_true", help="in place of one model: what of all known ones runs on such a machine"
     )
-    command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M)")
+    command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M, or native)")
     command.add_argument(*flags("n_ctx"), type=int, default=DEFAULT_N_CTX, metavar="N", help=f"default {DEFAULT_N_CTX}")
     add_placement(command)
     usual = Settings()
@@ -81,7 +83,7 @@ def add_plan(commands: Any) -> None:
     )
     add_memory(command)
     command.add_argument(
-        "--backend", choices=BACKENDS, default=DEFAULT_BACKEND, help="of the card of --vram or --unified (default cuda)"
+        "--backend", choices=BACKENDS, help=f"of the card of --vram or --unified (default {DEFAULT_BACKEND})"
     )
     command.add_argument(
         "--no-simulation", action="store_true", help="do not ask llama.cpp where no formula is exact: bounds instead"
@@ -120,8 +122,17 @@ def list_models(options: argparse.Namespace) -> None:
     place = place_from(options)
     if options.model or place is None:
         return options.refuse("--list is for all known models, on memory that is named: --card, --vram or --unified")
+    refuse_beside(options, "--list, which is for all known models. Name one of them.", *OF_ONE_MODEL)
     settings = settings_from(options)
     print_runs(what_runs(place, settings, options.reserve), place, n_ctx_of(settings), options.json)
+
+
+def refuse_beside(options: argparse.Namespace, what: str, *names: str) -> None:
+    """End with an error where an option was given that would change nothing."""
+    flags_of = {"program": "--for"}
+    given = [flags_of.get(name, f"--{name}") for name in names if getattr(options, name)]
+    if given:
+        options.refuse(f"{', '.join(given)} would change nothing beside {what} Or leave it out.")
 
 
 def add_memory(command: argparse.ArgumentParser) -> None:
@@ -148,6 +159,8 @@ def run_plan(options: argparse.Namespace) -> None:
     if not options.model:
         options.refuse("no model is named: give a file or a name, or --list for all known models")
     if found := repository_of(options.model):
+        listing = f"{options.model}, which is a list of models. Give one of them, such as {found.example}."
+        refuse_beside(options, listing, *OF_ONE_MODEL, *OF_A_PLACE)
         return print_repository(found, options.json)
     place = place_from(options)
     if not place:
@@ -223,17 +236,19 @@ def mebibytes(text: str) -> int:
 
 def place_from(options: argparse.Namespace) -> Place | None:
     """The card or the shared memory to plan for; None for this machine. Raises InvalidSettings."""
+    backend = options.backend or DEFAULT_BACKEND
     if options.card:
-        of_host = options.ram or DEFAULT_RAM_BYTES, options.ram_reserve, options.cache_ram
+        refuse_beside(options, f"--card {options.card}, which has its own. Give --vram.", "backend")
+        of_host = options.ram, options.ram_reserve, options.cache_ram
         return place_of_card(options.card, *of_host, gpu_bytes=options.unified)
     if options.vram and options.unified:
         options.refuse("--vram and --unified exclude each other: memory is a card's own, or shared with the host")
     if options.unified:
-        return described_place([options.unified], True, ram_from(options, options.unified), options.backend)
+        return described_place([options.unified], True, ram_from(options, options.unified), backend)
     if options.vram:
-        return described_place(options.vram, False, ram_from(options, DEFAULT_RAM_BYTES), options.backend)
-    if options.backend != DEFAULT_BACKEND:
-        raise InvalidSettings(f"--backend {options.backend} is for a card that is not here. Give --vram or --unified.")
+        return described_place(options.vram, False, ram_from(options, DEFAULT_RAM_BYTES), backend)
+    if backend != DEFAULT_BACKEND:
+        raise InvalidSettings(f"--backend {backend} is for a card that is not here. Give --vram or --unified.")
     return None
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from inferlab.prediction.place import Place
-from inferlab.prediction.what_runs import Placed, Runs, by_size
+from inferlab.prediction.what_runs import Placed, Runs, by_size, left_out
 from inferlab.units import bytes_text
 
 
@@ -22,24 +22,26 @@ def print_runs(found: Iterable[Runs], place: Place, n_ctx: int, as_json: bool = 
     from rich.text import Text
 
     beside = "" if place.shared or not place.ram else f" and {bytes_text(place.ram.n_bytes)} of RAM"
-    title = f"What runs on one {place.title}{beside}, with at least {n_ctx:,} tokens of context"
+    sizes = " and ".join(map(bytes_text, place.sizes))
+    cards = f"one {place.title}" if len(place.sizes) == 1 else f"{len(place.sizes)} cards with {sizes}"
+    title = f"What runs on {cards}{beside}, with at least {n_ctx:,} tokens of context"
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("model", "whole", "context", "with RAM", "context", "in RAM"):
-        table.add_column(heading, justify="right" if heading == "context" else "left")
+        is_number, is_name = heading == "context", heading == "model"
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_name, overflow="fold")
     for runs in listed:
-        table.add_row(*map(Text, (runs.name, *cells(runs.whole), *cells(runs.in_ram), told(runs))))
+        if runs.whole or runs.in_ram:
+            in_ram = runs.in_ram.in_ram_text if runs.in_ram else ""
+            table.add_row(*map(Text, (runs.name, *cells(runs.whole), *cells(runs.in_ram), in_ram)))
     Console().print(table)
+    for sentence in left_out(listed):
+        print(sentence)
     print(
-        "whole: the largest weights that fit on the card. with RAM: larger ones, where a part lies in RAM. "
-        "context: the longest with these weights."
+        "whole: the largest weights that fit on the card. with RAM: larger ones, at most Q8_0, where a part lies "
+        "in RAM. context: the longest with these weights."
     )
 
 
 def cells(placed: Placed | None) -> tuple[str, str]:
     """The type and the longest context; strokes without any."""
     return (placed.type, f"{placed.longest_n_ctx:,}") if placed else ("-", "-")
-
-
-def told(runs: Runs) -> str:
-    """What lies in RAM, or why a model does not run."""
-    return runs.in_ram.in_ram_text if runs.in_ram else runs.reason

@@ -14,13 +14,23 @@ import shutil
 import tempfile
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device, require_rpc
 from inferlab.machine import HOST_BUFFER, HOST_DEVICE, Machine, on_host
-from inferlab.model.gguf import FileIdentity, Model, Tensor, file_identity, header_bytes
+from inferlab.model.gguf import (
+    DEFAULT_ALIGNMENT,
+    STRING,
+    FileIdentity,
+    LazyArray,
+    Model,
+    Tensor,
+    file_identity,
+    header_bytes,
+)
 from inferlab.settings import Settings
 from inferlab.units import MIB
 
@@ -30,6 +40,8 @@ PLACED_LINE = re.compile(r"layer +(\d+) assigned to device (\S+),")
 CACHE_LAYER_LINE = re.compile(r"layer +(\d+): dev = (\S+)")
 CACHE_LINE = re.compile(r"(?:layers = \d+, size = +|size = +(?=[\d.]+ MiB \( *\d+ cells))([\d.]+) MiB")
 STAND_IN = "RPC0"
+OF_THE_FILE = ("split.", "general.alignment")
+"""Keys about how a file lies on disk, which are not those of the one written here."""
 MOST_ENGINES, MOST_HEADERS, MOST_SIMULATIONS = 4, 16, 512
 
 
@@ -121,21 +133,23 @@ def header_file(model: Model) -> Path:
     if model.path.is_file() and model.path.stat().st_size == model.file_bytes:
         return model.path
     keys = {key: value for key, value in model.metadata.items() if isinstance(value, (bool, int, float, str, tuple))}
+    keys = {key: value for key, value in keys.items() if not key.startswith(OF_THE_FILE)}
     keys["tokenizer.ggml.model"] = "no_vocab"
     if model.n_vocab is not None:
         keys[f"{model.architecture}.vocab_size"] = model.n_vocab
-    return _sparse_file(tuple(keys.items()), model.tensors)
+    arrays = [key for key, value in model.metadata.items() if isinstance(value, LazyArray) and value.kind != STRING]
+    numbers = {key: model.numbers(key) for key in arrays if not key.startswith("tokenizer.")}
+    return _sparse_file((*keys.items(), *numbers.items()), model.tensors)
 
 
 @lru_cache(maxsize=MOST_HEADERS)
 def _sparse_file(keys: tuple[tuple[str, Any], ...], tensors: tuple[Tensor, ...]) -> Path:
-    """A sparse file with all the bytes of a model that takes only the header's on disk."""
-    start = min(tensor.offset for tensor in tensors)
-    tensors = tuple(replace(tensor, offset=tensor.offset - start) for tensor in tensors)
-    header = header_bytes(dict(keys), tensors)
+    """A sparse file with all the bytes of a model, of one part or several, that takes only the header's on disk."""
+    padded = (tensor.n_bytes + -tensor.n_bytes % DEFAULT_ALIGNMENT for tensor in tensors)
+    *starts, end = accumulate(padded, initial=0)
+    header = header_bytes(dict(keys), tuple(replace(t, offset=at) for t, at in zip(tensors, starts, strict=True)))
     path = _folder() / f"{hashlib.sha1(header).hexdigest()[:16]}.gguf"
     if not path.exists():
-        end = max(tensor.offset + tensor.n_bytes for tensor in tensors)
         with path.open("wb") as file:
             file.write(header)
             file.truncate(len(header) + end)

@@ -1,5 +1,5 @@
 // Reads the beginning of a file at an address that a reader typed: ranges of bytes, asked for one after the other.
-// Whom a page may ask, its policy says; nothing of the reader's goes along, neither a cookie nor the page's address.
+// Whom a page may ask, its policy says; no cookie and no address of a page goes along, only the site's own (Origin).
 
 const SILENT = 10_000; // milliseconds in which a server may send nothing
 const PAUSES = [500, 2000]; // milliseconds before each further try
@@ -12,6 +12,7 @@ const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, mill
 
 // The answer to one request, and of its bytes no more than `most`.
 async function request(url, headers, most, cancelled) {
+  cancelled.throwIfAborted(); // while another try was waited for
   const control = new AbortController();
   const stop = () => control.abort();
   cancelled.addEventListener("abort", stop);
@@ -77,8 +78,8 @@ export function textAt(url, cancelled, say) {
 
 // What a File of the reader's is to the front end: a name, a size, and slices of its bytes.
 export class WebFile {
-  constructor({ name, size, url }, source, cancelled, say) {
-    Object.assign(this, { name, size, url, source, cancelled, say });
+  constructor({ name, size, url, source, command }, cancelled, say) {
+    Object.assign(this, { name, size, url, source, command, cancelled, say });
   }
   slice(start, end) {
     return { arrayBuffer: () => tried(() => this.read(start, end), this.say) };

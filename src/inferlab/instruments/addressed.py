@@ -24,7 +24,8 @@ SOURCES = (f"https://{HOSTS[0]}", f"https://*.{HOSTS[1]}")
 """Whom such a page may ask, in words of its policy."""
 ASKED = (
     f"The button asks {HOSTS[0]} for the list of files and a few MB of this one, which come from a host of "
-    f"*.{HOSTS[1]}. Both learn your network address and the file's name. Before it is pressed nobody is asked."
+    f"*.{HOSTS[1]}. Both learn your network address, this site's and the file's name. Before it is pressed nobody is "
+    "asked."
 )
 STORES = {
     "macOS, Linux without a service": "~/.ollama/models/blobs",
@@ -63,11 +64,13 @@ def heard(files: DroppedFiles, message: Mapping[str, Any]) -> dict[str, Any]:
 
     text    the address, as it was typed
     pages   the answers so far, as texts; `url`, `status` and `link` are of the last one
+    press   the number of the reader's press, which goes back: the front end hears only of the last one
     """
     try:
-        return _next(files, hub_address(_checked(message["text"])), message)
+        told = _next(files, hub_address(_checked(message["text"])), message)
     except InferlabError as refusal:
-        return {"kind": "unread", "text": str(refusal)}
+        told = {"kind": "unread", "text": str(refusal)}
+    return {**told, "press": message.get("press")}
 
 
 def _checked(text: str) -> str:
@@ -80,7 +83,7 @@ def _checked(text: str) -> str:
     if name.lower().startswith(("https://", "http://")):
         raise ModelNotFound(
             f"This page may ask {HOSTS[0]} alone, and {name} is elsewhere. Nobody was asked. "
-            f"In a terminal: {join(['inferlab', 'plan', name])}"
+            f"In a terminal: {_command(name)}"
         )
     raise ModelNotFound(f"{name!r} is no address. Write {FORMS}. Nobody was asked.")
 
@@ -88,17 +91,17 @@ def _checked(text: str) -> str:
 def _next(files: DroppedFiles, address: HubAddress | None, message: Mapping[str, Any]) -> dict[str, Any]:
     assert address is not None
     pages = message.get("pages", [])
+    again = {"address": message["text"], "command": _command(str(address))}
     if not pages:
-        return {"kind": "fetch", "url": address.list_url(HUB), "address": message["text"]}
+        return {"kind": "fetch", "url": address.list_url(HUB), **again}
     url, status = message["url"], message["status"]
     if status != 200:
-        command = join(["inferlab", "plan", str(address)])
         raise NotReached(
             f"{url} was answered {status}. {advice(status, hub=True, has_token=False)} "
-            f"A page sends no token; a terminal can: {command}"
+            f"A page sends no token; a terminal can: {again['command']}"
         )
     if following := next_page(url, message.get("link")):
-        return {"kind": "fetch", "url": following, "address": message["text"]}
+        return {"kind": "fetch", "url": following, **again}
     listed = [file for page in pages for file in files_of(_parsed(page, url), url)]
     return _to_read(files, address, listed)
 
@@ -106,7 +109,7 @@ def _next(files: DroppedFiles, address: HubAddress | None, message: Mapping[str,
 def _parsed(page: str, url: str) -> Any:
     try:
         return json.loads(page)
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise NotReached(f"{url} was answered with no JSON: {page[:40]!r}. Try again later.") from wrong
 
 
@@ -115,9 +118,16 @@ def _to_read(files: DroppedFiles, address: HubAddress, listed: list[Any]) -> dic
     model = found.chosen()
     source = str(found.address_of(model))
     files.beside[source] = found.beside(model)
-    choices = [[str(found.address_of(one)), one.label] for one in sorted(found.models, key=lambda one: one.n_bytes)]
+    choices = [
+        [str(found.address_of(one)), one.label] for one in sorted({*found.models, model}, key=lambda one: one.n_bytes)
+    ]
     parts = [
         {"name": one.path.rpartition("/")[2], "size": one.n_bytes, "url": address.file_url(one.path, HUB)}
         for one in model.files
     ]
-    return {"kind": "files", "source": source, "files": parts, "choices": choices}
+    return {"kind": "files", "source": source, "command": _command(source), "files": parts, "choices": choices}
+
+
+def _command(address: str) -> str:
+    """What to type in a terminal, as its shell takes it."""
+    return join(["inferlab", "plan", address])

@@ -20,6 +20,7 @@ const [tags, attributes] = [words(TAGS), words(ATTRIBUTES)];
 const SAFE_ADDRESS = /^(#|\.\.?\/|https:\/\/)/;
 const DRAWN = new Set(["svg", "circle", "line", "rect", "text"]);
 const [WAIT, WAIT_FOR_TEXT] = [200, 400]; // milliseconds without another keystroke before a question is asked
+const LONGEST_READING = 300_000; // milliseconds for an address, with all that is read there
 const LONGEST_TEXT = 4 * 2 ** 20; // bytes of a file of text; of a log, what matters most comes first
 
 export function dom(view) {
@@ -147,6 +148,8 @@ export function render({ model, el }) {
   let note = ""; // what the line of the verdict says about a file besides
   let saving = null; // a button to save that was pressed before there was an answer
   let asking = new AbortController(); // ends the requests for an address
+  let press = 0; // the number of the last press that asked for one
+  let tooLong = 0; // the end of the time for it
 
   function ask() {
     clearTimeout(waiting);
@@ -223,7 +226,7 @@ export function render({ model, el }) {
     } catch (problem) {
       if (file.cancelled?.aborted) return;
       const text = `${name} cannot be read: ${problem.message}`;
-      onMessage({ kind: "refused", name, text: file.source ? `${text}. ${inTerminal(file.source)}` : text });
+      onMessage({ kind: "refused", name, text: file.source ? `${text}. ${inTerminal(file.command)}` : text });
     }
   }
 
@@ -252,24 +255,36 @@ export function render({ model, el }) {
     asking.abort();
     [asking, pages, note, unsent] = [new AbortController(), [], "", []];
     say({ text: `Reading ${text.trim()} …`, busy: true });
-    model.send({ kind: "address", text });
+    model.send({ kind: "address", text, press: ++press });
   }
-  async function fetchPage({ url, address }) {
+  // What is said of another press, or of one that was ended, is about other files.
+  const ofThisPress = (message) => message.press === press && !asking.signal.aborted;
+  function endLater(address, command) {
+    const mine = asking;
+    clearTimeout(tooLong);
+    tooLong = setTimeout(() => {
+      mine.abort();
+      refuse(`${address} was not read in ${LONGEST_READING / 60_000} minutes. ${inTerminal(command)}`);
+    }, LONGEST_READING);
+    mine.signal.addEventListener("abort", () => clearTimeout(tooLong));
+  }
+  async function fetchPage({ url, address, command }) {
+    if (!pages.length) endLater(address, command);
     const { signal } = asking;
     try {
       const { text, ...told } = await textAt(url, signal, (said) => say({ text: said, busy: true }));
       if (signal.aborted) return;
       pages.push(text);
-      model.send({ kind: "address", text: address, pages, url, ...told });
+      model.send({ kind: "address", text: address, press, pages, url, ...told });
     } catch (problem) {
-      if (!signal.aborted) refuse(`${address} was not read: ${problem.message}. ${inTerminal(address)}`);
+      if (!signal.aborted) refuse(`${address} was not read: ${problem.message}. ${inTerminal(command)}`);
     }
   }
-  function readFiles({ source, files: parts, choices }) {
+  function readFiles({ source, command, files: parts, choices }) {
     const { signal } = asking;
     files.clear();
     for (const part of parts) {
-      files.set(part.name, new WebFile(part, source, signal, (said) => say({ text: said, busy: true })));
+      files.set(part.name, new WebFile({ ...part, source, command }, signal, (said) => say({ text: said, busy: true })));
     }
     offer(choices, source);
     unsent = [...files.keys()];
@@ -281,11 +296,12 @@ export function render({ model, el }) {
     select.hidden = choices.length < 2;
   }
   function refuse(text) {
+    clearTimeout(tooLong);
     unsent = [];
     note = text;
     say({ text }, "refused");
   }
-  const inTerminal = (address) => `In a terminal: inferlab plan ${address}`;
+  const inTerminal = (command) => `In a terminal: ${command}`;
 
   // One file after the other, so that a part of a split model is never read while another one is half there.
   function take(list) {
@@ -319,15 +335,22 @@ export function render({ model, el }) {
     sendSlice(name, 0, Math.min(files.get(name).size, 2 ** 20));
   }
 
+  function sendMore({ name, start, end }) {
+    if (!whole) say({ text: `Reading the header of ${name}, ${(start / 2 ** 20).toFixed(1)} MiB so far …`, busy: true });
+    sendSlice(name, start, end);
+  }
+
   // A small file that is refused is named beside the answer to the others; a model's part that is refused ends all.
   function onMessage(message) {
     if (message.kind === "measured") return run(JSON.stringify(message.results));
+    if ("press" in message && !ofThisPress(message)) return;
     if (message.kind === "fetch") return fetchPage(message);
     if (message.kind === "files") return readFiles(message);
     if (message.kind === "unread") return refuse(message.text);
     if (message.name !== unsent[0]) return;
-    if (message.kind === "more") return sendSlice(message.name, message.start, message.end);
+    if (message.kind === "more") return sendMore(message);
     if (message.kind === "refused" && !whole) {
+      clearTimeout(tooLong);
       note = message.text; // the answer to what was asked before the file came may still follow
       return say({ text: note }, "refused");
     }
@@ -353,6 +376,7 @@ export function render({ model, el }) {
   }
 
   function finish() {
+    clearTimeout(tooLong);
     if (whole && !files.size && note) return say({ text: note }, "refused");
     if (whole) {
       form.elements[whole].value = files.size ? JSON.stringify([...files.keys()]) : "";

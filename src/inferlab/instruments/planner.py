@@ -53,7 +53,7 @@ DEFAULTS = {
     "bandwidth": "",
     "shared": "",
     "ram": f"{DEFAULT_RAM_BYTES // GIB}",
-    "type": "Q4_K_M",
+    "type": "",
     "n_cards": "1",
     "second": "",
     "gpu": "",
@@ -91,7 +91,7 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
             **place.devices,
         )
     known = known_models().get(question["model"])
-    name = f"{known.name} in {question['type']}" if known else model.name
+    name = f"{known.name} in {type_of(question)}" if known else model.name
     named = {**question, "file": model.source or question["file"]}
     command = command_of(named, settings, place, reserve)
     view = planner_view(planned, model, place, command, asked=settings)
@@ -101,9 +101,10 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
 def listed(question: Mapping[str, str], place: Place, settings: Settings, reserve: int) -> Answer:
     """What of all known models runs."""
     found = []
-    for runs in what_runs(place, settings, reserve):
-        found.append(runs)
-        telling.tell(f"Looking for what runs: {len(found)} of {len(known_models())} models …")
+    with in_words_of_the_form():
+        for runs in what_runs(place, settings, reserve):
+            found.append(runs)
+            telling.tell(f"Looking for what runs: {len(found)} of {len(known_models())} models …")
     ordered = by_size(found)
     command = command_of(question, settings, place, reserve)
     data = {"n_ctx": n_ctx_of(settings), "models": [runs.to_dict() for runs in ordered]}
@@ -119,17 +120,24 @@ def in_words_of_the_form() -> Iterator[None]:
         text = str(error).replace("override_tensor", LABELS["override_tensor"]).replace("tensor_split=", f"{SHARES}: ")
         text = re.sub(r"reserve_bytes=\d+", RESERVE, text)
         for field in SETTINGS:
-            text = text.replace(f"{field.name}=True", field.label)
+            text = text.replace(f"{field.name}=True", field.label).replace(f"{field.name}=False", f"{field.label} off")
         text = NAMED.sub(lambda match: f"{LABELS[match[1]]}: {match[2]}", text, count=1)
         raise InvalidSettings(NAMED.sub(lambda match: f"{LABELS[match[1]]} = {match[2]}", text)) from error
 
 
 def model_of(question: Mapping[str, str], files: DroppedFiles) -> Model:
-    """The known model of a type, or the header of the reader's own file."""
+    """A known model with its type of weights, or the header of the reader's own file."""
     if question["model"] == OWN_FILE:
         return files.model(question["file"])
     name = forms.one_of(question, "model", "Model", known_models())
-    return shape(name, forms.one_of(question, "type", "Weights", MIXES))
+    return shape(name, type_of(question))
+
+
+def type_of(question: Mapping[str, str]) -> str:
+    """The type of a known model's weights: the one in the question, or else its usual one."""
+    if not question["type"]:
+        return known_models()[question["model"]].usual_type
+    return forms.one_of(question, "type", "Weights", MIXES)
 
 
 def place_of(question: Mapping[str, str]) -> Place:
@@ -197,10 +205,13 @@ def settings_of(question: Mapping[str, str]) -> Settings:
 
 def command_of(question: Mapping[str, str], settings: Settings, place: Place, reserve: int) -> str:
     """The same question to the command line; only what differs from its defaults is named."""
-    own = question["model"] == OWN_FILE
-    words = ["inferlab", "plan", question["file"] if own else question["model"]]
-    words += [] if own else ["--type", question["type"]]
-    words = ["inferlab", "plan", "--list"] if question[LIST] == "on" else words
+    if question[LIST] == "on":
+        words = ["--list"]
+    elif question["model"] == OWN_FILE:
+        words = [question["file"]]
+    else:
+        words = [question["model"], "--type", type_of(question)]
+    words = ["inferlab", "plan", *words]
     words += _memory_words(question, place)
     words += [word for field in SETTINGS for word in field.words(settings)]
     words += [] if reserve == RESERVE_BYTES else ["--reserve", size_option(reserve)]
@@ -272,9 +283,10 @@ def form() -> list[Any]:
                 MEMORY,
                 forms.field(
                     "Weights",
-                    forms.select("type", same(MIXES).items(), DEFAULTS["type"]),
+                    forms.select("type", {"": "as usual", **same(MIXES)}.items(), DEFAULTS["type"]),
                     but=own,
-                    help="The type of the weights: smaller ones need less memory and are less exact.",
+                    help="The type: smaller ones need less memory and are less exact. Usual is Q4_K_M, or the one that "
+                    "a model was trained in.",
                 ),
                 *_memory_controls(),
             ),

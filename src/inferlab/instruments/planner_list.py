@@ -10,7 +10,7 @@ from inferlab.instruments.planner_view import code
 from inferlab.instruments.views import element, paragraph
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.place import Place
-from inferlab.prediction.what_runs import Placed, Runs
+from inferlab.prediction.what_runs import Placed, Runs, left_out
 from inferlab.settings import Settings
 from inferlab.units import bytes_text, count_text
 
@@ -19,6 +19,11 @@ SHARED_HEADS = ("Model", "Weights", "Longest context")
 TOLD = (
     "For each model the largest weights that fit with the context you ask for, and the longest context with them, at "
     "most the one that it was trained for. A name plans that model; a head sorts."
+)
+IN_RAM = (
+    " With a part in RAM they are Q8_0 at most, whose perplexity is nearly F16's: ",
+    element("a", {"href": "./optimization/quantization.html#sec-quantization-choosing"}, "how to choose"),
+    ".",
 )
 
 
@@ -37,13 +42,12 @@ def list_view(found: Sequence[Runs], place: Place, command: str) -> list[Any]:
     heads = SHARED_HEADS if place.shared else HEADS
     rows = (element("tr", {}, *_cells(runs, heads)) for runs in found if runs.whole or runs.in_ram)
     head = element("thead", {}, element("tr", {}, *map(_head, heads)))
-    left_out = [runs.title for runs in found if not (runs.whole or runs.in_ram)]
     return element(
         "div",
         {},
-        paragraph(TOLD),
+        paragraph(TOLD, *(() if place.shared else IN_RAM)),
         element("table", {"class": "table instrument-list"}, head, element("tbody", {}, *rows)),
-        paragraph(f"Not even the smallest weights fit of {', '.join(left_out)}.") if left_out else None,
+        *map(paragraph, left_out(found)),
         paragraph("The same on the command line; add --json for all numbers:"),
         code(command),
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferlab.errors import HeaderIncomplete, ModelError
+from inferlab.errors import HeaderIncomplete, ModelError, ModelNotFound
 from inferlab.model.gguf import MAX_HEADER_BYTES, Model, read_gguf, read_part, require_model
 
 LARGEST_SLICE = 2**22  # a message to a kernel has at most 10 MiB
@@ -42,6 +42,11 @@ class Beginnings:
         with self._in_words_of_the_owner():
             return read_gguf(self.path(name), self.sizes)
 
+    def n_parts(self, name: str) -> int:
+        """How many parts a file says that its model has; 1 where it says nothing of parts."""
+        count = read_part(self.path(name), self.sizes).metadata.get("split.count", 0)
+        return count if isinstance(count, int) and count > 1 else 1
+
     def path(self, name: str) -> Path:
         """Where a file lies: its last name only, whatever stands before it; of a very long one the end."""
         last = name.replace("\\", "/").rpartition("/")[2].lstrip(".")
@@ -53,8 +58,11 @@ class Beginnings:
         return text.replace(f"{self.folder}/", "").replace(f"{self.folder}\\", "")
 
     def _written(self, name: str, size: int, start: int, data: bytes) -> tuple[Path, int]:
-        """Where a slice was kept, and how many bytes of the file are there now."""
+        """Where a slice was kept, and how many bytes of the file are there now. Raises ModelNotFound after a gap."""
         path = self.path(name)
+        have = path.stat().st_size if start and path.exists() else 0
+        if start != have:
+            raise ModelNotFound(f"{name}: the bytes from {start:,} on came, and {have:,} are here. Choose it again.")
         if start:
             with path.open("ab") as file:
                 file.write(data)

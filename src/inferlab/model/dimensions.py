@@ -76,20 +76,30 @@ def layers_counted(model: Model) -> int:
 
 
 def trunk_layers(model: Model) -> int:
-    """Layers without those at the end that predict further tokens: n_layer() in llama-hparams.cpp."""
-    return layers_counted(model) - (model.number("nextn_predict_layers") or 0)
+    """Layers without those at the end that predict further tokens: n_layer() in llama-hparams.cpp.
+
+    Raises UnsupportedArchitecture for more of these than there are layers.
+    """
+    n_layer, n_further = layers_counted(model), model.number("nextn_predict_layers") or 0
+    if not 0 <= n_further <= n_layer:
+        raise UnsupportedArchitecture(
+            f"In the header of {model.name} ({model.architecture}) {n_further} of {n_layer} layers predict further "
+            "tokens, which cannot be."
+        )
+    return n_layer - n_further
 
 
 def of_each_layer(model: Model, key: str, default: int = 0) -> tuple[int, ...]:
     """One integer for each layer, from a number or an array of the header (get_key_or_arr); an array may be short.
 
-    Raises UnsupportedArchitecture for a value that is no number.
+    Raises UnsupportedArchitecture for a value that is no number, and for one below zero.
     """
     n_layer, told = layers_counted(model), model.per_layer(key)
-    if told is None and f"{model.architecture}.{key}" in model.metadata:
+    is_count = told is not None and all(isinstance(number, int) and number >= 0 for number in told)
+    if not is_count and f"{model.architecture}.{key}" in model.metadata:
         raise UnsupportedArchitecture(
-            f"In the header of {model.name} ({model.architecture}) {key} is neither a number nor one for each layer, "
-            "so its cache has no size here."
+            f"In the header of {model.name} ({model.architecture}) {key} is neither a number from 0 on nor one for "
+            "each layer, so its cache has no size here."
         )
     if told is None:
         return (default,) * n_layer
@@ -109,14 +119,19 @@ def required(model: Model, *keys: str) -> tuple[int, ...]:
 
 
 def heads_of(model: Model) -> Heads:
-    """The heads of each layer. Raises UnsupportedArchitecture where a dimension is missing."""
+    """The heads of each layer. Raises UnsupportedArchitecture where a dimension is missing, or cannot be."""
     n_head = of_each_layer(model, "attention.head_count")
     has_own = f"{model.architecture}.attention.head_count_kv" in model.metadata
     n_head_kv = of_each_layer(model, "attention.head_count_kv") if has_own else n_head
     key, value = _width(model, "attention.key_length", n_head), _width(model, "attention.value_length", n_head)
     key_in_window = model.number("attention.key_length_swa", key)
     value_in_window = model.number("attention.value_length_swa", value)
-    return Heads(n_head, n_head_kv, key, value, key_in_window or 0, value_in_window or 0)
+    widths = key, value, key_in_window or 0, value_in_window or 0
+    if min(widths) < 0 or (model.number("embedding_length", 1) or 0) < 1:
+        raise UnsupportedArchitecture(
+            f"The header of {model.name} ({model.architecture}) has a width of heads or embeddings below zero."
+        )
+    return Heads(n_head, n_head_kv, *widths)
 
 
 def _width(model: Model, key: str, n_head: tuple[int, ...]) -> int:

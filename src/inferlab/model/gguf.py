@@ -300,6 +300,16 @@ class Model:
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _HeaderReader(self.path, view, lazy.offset).elements(lazy.kind, lazy.length)
 
+    def numbers(self, key: str) -> PackedArray:
+        """An array of numbers as it lies in the file, for another header. Raises KeyError without one."""
+        lazy = self.metadata[key]
+        if not isinstance(lazy, LazyArray) or lazy.kind not in SCALARS:
+            raise KeyError(f"{key} is no array of numbers")
+        with self.path.open("rb") as file:
+            file.seek(lazy.offset)
+            data = file.read(lazy.length * struct.calcsize("<" + SCALARS[lazy.kind]))
+        return PackedArray(lazy.kind, lazy.length, len(data), data)
+
 
 def without_layers(model: Model, n_layer: object) -> UnsupportedArchitecture:
     """The error for a header whose number of layers is missing or wrong."""
@@ -317,19 +327,19 @@ def _value_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class PackedArray:
-    """An array for the metadata of a new file: type and number of its elements, their bytes and how to encode them."""
+    """An array for the metadata of a new file: type and number of its elements, how many bytes, and these or a call."""
 
     kind: int
     length: int
     n_bytes: int
-    packed: Callable[[], bytes] = field(repr=False)
+    packed: bytes | Callable[[], bytes] = field(repr=False)
 
 
 def header_bytes(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> bytes:
     """The header of a new file, up to the start of its data; a tensor's `offset` counts from there.
 
-    Whole numbers become uint32 (the type of most keys), fractions float32, a tuple an array of int32 or float32; other
-    arrays must be PackedArray.
+    Whole numbers become uint32 (the type of most keys) if they fit, fractions float32, a tuple an array of int32 or
+    float32; other arrays must be PackedArray.
     """
     parts = [*_header_parts(metadata, tensors)]
     n_bytes = sum(map(len, parts))
@@ -357,14 +367,22 @@ def _header_parts(metadata: dict[str, Any], tensors: tuple[Tensor, ...]) -> Iter
 
 def _packed_value(value: Any) -> tuple[bytes, ...]:
     if isinstance(value, PackedArray):
-        return struct.pack("<IIQ", ARRAY, value.kind, value.length), value.packed()
+        content = value.packed if isinstance(value.packed, bytes) else value.packed()
+        return struct.pack("<IIQ", ARRAY, value.kind, value.length), content
     if isinstance(value, tuple):
         kind = FLOAT32 if any(isinstance(one, float) for one in value) else INT32
         return struct.pack("<IIQ", ARRAY, kind, len(value)), struct.pack(f"<{len(value)}{SCALARS[kind]}", *value)
     if isinstance(value, str):
         return struct.pack("<I", STRING), _packed_string(value)
-    kind = 7 if isinstance(value, bool) else 4 if isinstance(value, int) else 6
+    kind = 7 if isinstance(value, bool) else _kind_of(value) if isinstance(value, int) else FLOAT32
     return struct.pack("<I", kind), struct.pack("<" + SCALARS[kind], value)
+
+
+def _kind_of(number: int) -> int:
+    """The first type of uint32, int32, uint64 and int64 that holds a number."""
+    if number < 0:
+        return INT32 if number >= -(2**31) else 11
+    return 4 if number < 2**32 else 10
 
 
 def _packed_string(text: str) -> bytes:

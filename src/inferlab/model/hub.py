@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from shlex import quote as shell_quote
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from inferlab.errors import ModelNotFound, NotReached
 from inferlab.model.gguf_kinds import piece_hint
-from inferlab.units import bytes_text, count_text
+from inferlab.units import bytes_text, count_text, file_size
 
 HUB, MAIN, PREFIX = "https://huggingface.co", "main", "hf:"
 HOSTS = ("huggingface.co", "hf.co")
@@ -59,14 +60,33 @@ def hub_address(name: str) -> HubAddress | None:
     """What a name means on the Hub; None for one of another kind. Raises ModelNotFound for an incomplete one."""
     if name.lower().startswith(PREFIX):
         return _from_words(name, name[len(PREFIX) :].strip("/"))
-    address = urlsplit(name)
-    if address.scheme not in ("http", "https") or address.hostname not in HOSTS:
+    if not name.lower().startswith(("https://", "http://")):
         return None
-    parts = unquote(address.path).strip("/").split("/")
+    address = parted(name)
+    if address.hostname not in HOSTS:
+        return None
+    parts = [unquote(part) for part in address.path.strip("/").split("/")]
+    if len(parts) > 5 and parts[3] == "refs":  # a branch of the Hub's own, such as refs/pr/1
+        parts[3:6] = ["/".join(parts[3:6])]
     if len(parts) > 4 and parts[2] in ("resolve", "blob", "raw"):
         return _checked(name, HubAddress("/".join(parts[:2]), "/".join(parts[4:]), revision=parts[3]))
     revision = parts[3] if len(parts) > 3 and parts[2] == "tree" else MAIN
     return _checked(name, HubAddress("/".join(parts[:2]), revision=revision))
+
+
+def parted(url: str) -> SplitResult:
+    """The parts of an address. Raises ModelNotFound for a text that is none, or that has a name or a password in it."""
+    if re.match(r"[^/?#]*//[^/?#]*@", re.sub(r"[\t\r\n]", "", url)):
+        raise ModelNotFound(
+            "The address has a name or a password before its host, which nobody is sent. Nobody was asked. "
+            "Leave out all up to the @, or download the file with a program that logs in, and give its path."
+        )
+    try:
+        found = urlsplit(url)
+        _ = found.port, found.hostname  # each checks its own part
+    except ValueError as wrong:
+        raise ModelNotFound(f"{url} is no address ({wrong}). Nobody was asked. Check each letter of it.") from wrong
+    return found
 
 
 def _from_words(name: str, words: str) -> HubAddress:
@@ -77,7 +97,7 @@ def _from_words(name: str, words: str) -> HubAddress:
 
 
 def _checked(name: str, found: HubAddress) -> HubAddress:
-    parts = [*found.repo.split("/"), found.revision, *(found.file.split("/") if found.file else ())]
+    parts = [*found.repo.split("/"), *found.revision.split("/"), *(found.file.split("/") if found.file else ())]
     if not REPO.fullmatch(found.repo) or not {"", ".", ".."}.isdisjoint(parts) or not name.isprintable():
         raise ModelNotFound(f"{name} is not of the form {FORMS}.")
     if found.file and not found.file.lower().endswith(".gguf"):
@@ -135,12 +155,13 @@ class HubModel:
 
 @dataclass(frozen=True)
 class Repository:
-    """The GGUF files of a repository: models, and what goes with them."""
+    """The GGUF files of a repository: models, what goes with them, and with all others every one."""
 
     address: HubAddress
     models: tuple[HubModel, ...]
     projectors: tuple[HubModel, ...]
     drafts: tuple[HubModel, ...]
+    every: tuple[HubModel, ...]
 
     def chosen(self) -> HubModel:
         """The model that the address means; by its type, or by the usual ones, as `-hf` chooses.
@@ -158,8 +179,7 @@ class Repository:
         return self.models[0]
 
     def _by_path(self, path: str) -> HubModel:
-        every = (*self.models, *self.projectors, *self.drafts)
-        for model in every:
+        for model in self.every:
             if path == model.path:
                 return model
             if path in (file.path for file in model.files):
@@ -187,7 +207,9 @@ class Repository:
 
     def beside(self, model: HubModel) -> tuple[str, ...]:
         """What belongs to a model, in sentences: its bytes are in no plan of the model alone."""
-        told = []
+        told: list[str] = []
+        if model not in self.models:
+            return ()
         if projector := nearest(self.projectors, model):
             told.append(
                 f"Beside it lies {projector.path}, {bytes_text(projector.n_bytes)}, a projector for pictures or sound. "
@@ -196,7 +218,7 @@ class Repository:
         if draft := nearest(self.drafts, model):
             told.append(
                 f"Beside it lies {draft.path}, {bytes_text(draft.n_bytes)}, which drafts for it: plan both with "
-                f"--draft {self.address_of(draft)}."
+                f"--draft {shell_quote(str(self.address_of(draft)))}."
             )
         return tuple(told)
 
@@ -244,8 +266,8 @@ def files_of(listed: Any, what: str) -> list[HubFile]:
     """The files in one page of the Hub's list. Raises NotReached for an answer that is no such list."""
     try:
         files = [item for item in listed if item["type"] == "file" and item["path"].isprintable()]
-        return [HubFile(str(item["path"]), int((item.get("lfs") or item)["size"])) for item in files]
-    except (TypeError, KeyError, ValueError, AttributeError) as wrong:
+        return [HubFile(str(item["path"]), file_size((item.get("lfs") or item)["size"])) for item in files]
+    except (TypeError, KeyError, ValueError, OverflowError, AttributeError) as wrong:
         raise NotReached(
             f"{what} was answered with something else than a list of files ({wrong!r}). Try again later."
         ) from wrong
@@ -254,17 +276,20 @@ def files_of(listed: Any, what: str) -> list[HubFile]:
 def next_page(url: str, links: str | None) -> str | None:
     """The address after `rel="next"` in a Link header; None without one, or where it leaves the host."""
     found = re.search(r'<([^>]+)>\s*;\s*rel="?next"?', links or "")
-    following = urljoin(url, found[1]) if found else None
-    return following if following and urlsplit(following)[:2] == urlsplit(url)[:2] else None
+    try:
+        following = urljoin(url, found[1]) if found else None
+        return following if following and urlsplit(following)[:2] == urlsplit(url)[:2] else None
+    except ValueError:  # what stands there is no address
+        return None
 
 
 def repository(address: HubAddress, files: Iterable[HubFile]) -> Repository:
     """The models in these files of a repository. Raises ModelNotFound where there is no GGUF."""
     files = list(files)
     ggufs = [file for file in files if file.path.lower().endswith(".gguf") and not piece_hint(file.path)]
-    wholes = _joined(ggufs)
+    wholes = tuple(_joined(ggufs))
     models = tuple(model for model in wholes if not any(map(model.is_named, NO_MODELS)))
-    if not models:
+    if not models and address.file not in (file.path for whole in wholes for file in whole.files):
         found = ", ".join(file.path for file in files[:LISTED]) or "nothing"
         raise ModelNotFound(
             f"{PREFIX}{address.repo} has no model as a .gguf file. Found {count_text(len(files), 'file')}: {found}"
@@ -272,7 +297,7 @@ def repository(address: HubAddress, files: Iterable[HubFile]) -> Repository:
         )
     projectors = tuple(model for model in wholes if model.is_named(PROJECTOR))
     drafts = tuple(model for model in wholes if any(map(model.is_named, DRAFTS)))
-    return Repository(address, models, projectors, drafts)
+    return Repository(address, models, projectors, drafts, wholes)
 
 
 def _joined(files: Iterable[HubFile]) -> list[HubModel]:
@@ -301,9 +326,9 @@ def part_paths(path: str) -> list[str]:
 
 def part_urls(url: str) -> list[str]:
     """The addresses of all parts, as `part_paths`."""
-    address = urlsplit(url)
-    paths = part_paths(unquote(address.path))
-    return [url] if len(paths) == 1 else [address._replace(path=quote(path)).geturl() for path in paths]
+    address = parted(url)
+    paths = part_paths(address.path)
+    return [url] if len(paths) == 1 else [address._replace(path=path).geturl() for path in paths]
 
 
 def advice(status: int, hub: bool, has_token: bool) -> str:

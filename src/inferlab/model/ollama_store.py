@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import ModelNotFound
-from inferlab.units import bytes_text
+from inferlab.units import bytes_text, file_size
 
 PREFIX = "ollama:"
 HOST, NAMESPACE, TAG = "registry.ollama.ai", "library", "latest"
@@ -101,7 +101,8 @@ def _not_there(name: str) -> str:
         if there
         else ("No model of Ollama's was found at all, or its folder may not be read.")
     )
-    hub = f" On the Hugging Face Hub it would be hf:{name}." if "/" in name and not name.startswith(PREFIX) else ""
+    bare = re.sub(r"^(?:hf\.co|huggingface\.co)/", "", name)
+    hub = f" On the Hugging Face Hub it would be hf:{bare}." if "/" in bare and not name.startswith(PREFIX) else ""
     return (
         f"{name} is no file here and no model of Ollama's in {' or '.join(map(str, looked))}. {found} "
         f"`ollama list` shows the names; OLLAMA_MODELS names another folder.{hub}"
@@ -111,7 +112,7 @@ def _not_there(name: str) -> str:
 def _from_manifest(name: str, manifest: Path, store: Path) -> StoredModel:
     try:
         layers = list(_layers(json.loads(manifest.read_text(encoding="utf-8"))))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as wrong:
+    except (OSError, ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError) as wrong:
         raise ModelNotFound(
             f"{manifest}, Ollama's manifest of {name}, cannot be read: {wrong!r}. Run `ollama pull {name}` again."
         ) from wrong
@@ -134,7 +135,7 @@ def _layers(manifest: Any) -> Iterable[tuple[str, str, int]]:
         digest = layer["digest"]
         if not DIGEST.fullmatch(digest):
             raise ValueError(f"{digest!r} is no digest")
-        yield layer["mediaType"].removeprefix(KIND), digest, int(layer["size"])
+        yield layer["mediaType"].removeprefix(KIND), digest, file_size(layer["size"])
 
 
 def _beside(name: str, layers: Iterable[tuple[str, str, int]]) -> Iterable[str]:

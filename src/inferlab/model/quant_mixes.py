@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 from inferlab.errors import InvalidSettings
 from inferlab.model.architectures import own_keys, with_offsets
@@ -72,6 +73,8 @@ EMBEDDING = {
     **dict.fromkeys(("TQ1_0", "TQ2_0", "Q2_0"), "Q4_K"),
 }  # of a table that is not the output matrix, too (:525-542)
 
+WITHOUT_CHECK = ("token_embd", "output")  # categories that may have such types without one
+
 # Parts of the names of matrices that stay as they are: tensor_allows_quantization (:287-383).
 KEPT = (
     "_norm.weight",
@@ -105,31 +108,57 @@ def with_mix_types(
     MXFP4_MOE gives MXFP4 to experts alone, so that a dense model becomes Q8_0.
     Raises InvalidSettings for an unknown mix, and for Q1_0 in rows that do not fill its blocks.
     """
-    made = _with_types(tensors, mix, known, imatrix)
-    return made if imatrix or not needs_imatrix(made, mix) else _with_types(tensors, mix, known, True)
+    types = iter(Quantizer(tensors, known).types(mix, imatrix=imatrix))
+    return with_offsets((t.name, t.shape, next(types) if is_quantized(t) else t.type) for t in tensors)
 
 
 def needs_imatrix(tensors: Iterable[Tensor], mix: str) -> bool:
     """Whether llama.cpp refuses to make tensors of these types without an importance matrix (:1129-1147)."""
-    free = ("token_embd", "output")
-    types = {tensor.type for tensor in tensors if is_quantized(tensor) and category(tensor.name) not in free}
+    quantized = filter(is_quantized, tensors)
+    return _needs_imatrix({tensor.type for tensor in quantized if category(tensor.name) not in WITHOUT_CHECK}, mix)
+
+
+def _needs_imatrix(types: set[str], mix: str) -> bool:
     return bool(types & IMATRIX_TYPES) or (mix == "Q2_K_S" and "Q2_K" in types)
 
 
-def _with_types(tensors: tuple[Tensor, ...], mix: str, known: KnownModel, imatrix: bool) -> tuple[Tensor, ...]:
-    tied = all(tensor.name != "output.weight" for tensor in tensors)
-    rules = _Rules(mix, base_type(mix), known, tied, imatrix, sum(_is_attn_v(tensor.name) for tensor in tensors))
-    placed = zip(tensors, _places(tensors), strict=True)
-    return with_offsets((tensor.name, tensor.shape, rules.type_of(tensor, place)) for tensor, place in placed)
+class Quantizer:
+    """The types that one model's tensors get under any mix.
+
+    quantized  the tensors that a mix changes, in the order of `types`
+    """
+
+    def __init__(self, tensors: tuple[Tensor, ...], known: KnownModel) -> None:
+        self._known = known
+        self._tied = all(tensor.name != "output.weight" for tensor in tensors)
+        self._n_attn_v = sum(_is_attn_v(tensor.name) for tensor in tensors)
+        self._placed = tuple(_placed(tensors))
+        self.quantized = tuple(tensor for tensor, _ in self._placed)
+
+    def types(self, mix: str, *, imatrix: bool = False) -> tuple[str, ...]:
+        """The types of `quantized` under a mix, as `with_mix_types` says of all tensors."""
+        types = self.types_with(mix, imatrix=imatrix)
+        if imatrix or not _needs_imatrix(self._checked(types), mix):
+            return types
+        return self.types_with(mix, imatrix=True)
+
+    def types_with(self, mix: str, *, imatrix: bool) -> tuple[str, ...]:
+        """As `types`, but without an importance matrix also where llama.cpp refuses that."""
+        rules = _Rules(mix, base_type(mix), self._known, self._tied, imatrix, self._n_attn_v)
+        return tuple(rules.type_of(tensor, place) for tensor, place in self._placed)
+
+    def _checked(self, types: tuple[str, ...]) -> set[str]:
+        placed = zip(self.quantized, types, strict=True)
+        return {type for tensor, type in placed if category(tensor.name) not in WITHOUT_CHECK}
 
 
-def _places(tensors: Iterable[Tensor]) -> Iterator[int]:
-    """For each tensor, how many of its category stand before it: the quantizer's counters."""
+def _placed(tensors: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+    """Each tensor that is quantized, and how many of its category stand before it: the quantizer's counters."""
     counts: Counter[str] = Counter()
-    for tensor in tensors:
+    for tensor in filter(is_quantized, tensors):
         counted = "attn_v" if _is_attn_v(tensor.name) else category(tensor.name)
-        yield counts[counted]
-        counts[counted] += is_quantized(tensor)
+        yield tensor, counts[counted]
+        counts[counted] += 1
 
 
 def base_type(mix: str) -> str:
@@ -141,10 +170,15 @@ def base_type(mix: str) -> str:
 
 def is_quantized(tensor: Tensor) -> bool:
     """Whether llama.cpp quantizes the tensor: matrices, not routers or convolutions (tensor_allows_quantization)."""
-    is_matrix = any(width > 1 for width in tensor.shape[1:]) and tensor.name.endswith("weight")
-    return is_matrix and not any(part in tensor.name for part in KEPT)
+    return max(tensor.shape[1:], default=1) > 1 and _may_be_quantized(tensor.name)
 
 
+@cache
+def _may_be_quantized(name: str) -> bool:
+    return name.endswith("weight") and not any(part in name for part in KEPT)
+
+
+@cache
 def category(name: str) -> str:
     """The kind of tensor that a rule is for, as the quantizer tells it by the name (tensor_get_category, :105)."""
     if name in ("token_embd.weight", "per_layer_token_embd.weight"):
@@ -174,9 +208,7 @@ class _Rules:
     n_attn_v: int
 
     def type_of(self, tensor: Tensor, place: int) -> str:
-        """The type of a tensor before which `place` of its category stand."""
-        if not is_quantized(tensor):
-            return tensor.type
+        """The type of a tensor that is quantized, before which `place` of its category stand."""
         if self.base in UNQUANTIZED:
             return self.base
         return _type_for_width(self._type_before_fallback(tensor, place), tensor.shape[0])
@@ -200,7 +232,7 @@ class _Rules:
             return "Q8_0"
         return "Q5_K" if self.mix in (*SMALLEST, "IQ3_XXS") else "Q6_K"
 
-    @property
+    @cached_property
     def n_gqa(self) -> int:
         """Query heads for each KV head in the first layer, 0 where that has none (llama-hparams.cpp:99)."""
         keys = own_keys(self.known)

@@ -14,7 +14,7 @@ from typing import Any
 
 from inferlab.errors import InvalidSettings
 from inferlab.facts import cited_facts, read_table
-from inferlab.prediction.gpu_share import GpuShare, gpu_share
+from inferlab.prediction.gpu_share import GpuShare, gpu_share, older_share
 from inferlab.units import GB, GIB
 
 BRANDS = re.compile(
@@ -55,6 +55,10 @@ class KnownCard:
         """What the system lets the GPU have of such a memory; None where no limit is known."""
         return gpu_share(self.system, memory_bytes) if self.system else None
 
+    def older_share(self, memory_bytes: int) -> GpuShare | None:
+        """What the systems before let the GPU have of it; None where that is not known."""
+        return older_share(self.system, memory_bytes) if self.system else None
+
     def gpu_bytes(self, memory_bytes: int) -> int:
         """Bytes that the GPU may use of such a memory: all of them where no limit is known."""
         share = self.gpu_share(memory_bytes)
@@ -83,7 +87,8 @@ def known_card(name: str) -> KnownCard:
     if cards:
         raise InvalidSettings(f"{name!r} is the name of several cards. Name one of {_listed(cards)}.")
     wanted, names = _plain(name), {_plain(alias): card for card in known_cards().values() for alias in _names(card)}
-    near = list(dict.fromkeys(names[close].name for close in get_close_matches(wanted, names, n=4, cutoff=0.5)))
+    close = [names[found] for found in get_close_matches(wanted, names, n=4, cutoff=0.5)]
+    near = list(dict.fromkeys(card.name for card in (*_cards_with_words(wanted), *close)))[:4]
     listed = f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(known_cards())}."
     raise InvalidSettings(f"There is no known card {name!r}. {listed} For another card, give its memory instead.")
 
@@ -100,6 +105,7 @@ def sized_card(name: str) -> tuple[KnownCard, int]:
     """
     if name in sized_cards():
         return sized_cards()[name]
+    name = " ".join(re.sub(r"[()]", " ", name).split())
     called = _cards_called(name)
     if not called and (size := SIZE.search(name.lower().rstrip())):
         called = _called_by(_without_size).get(_short(name[: size.start()]), ())
@@ -175,6 +181,14 @@ def _called_by(form: Callable[[str], str]) -> dict[str, tuple[KnownCard, ...]]:
         for alias in _names(card):
             called.setdefault(form(alias), {})[card.name] = card
     return {name: tuple(cards.values()) for name, cards in called.items()}
+
+
+def _cards_with_words(name: str) -> list[KnownCard]:
+    """The cards in whose names all these words stand, in any order."""
+    words = set(name.split("-")) - {""}
+    return [
+        card for card in known_cards().values() if words and words <= set(_plain(" ".join(_names(card))).split("-"))
+    ]
 
 
 def _names(card: KnownCard) -> Iterable[str]:

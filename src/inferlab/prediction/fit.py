@@ -16,7 +16,7 @@ from pathlib import Path
 
 from inferlab.errors import InvalidSettings
 from inferlab.machine import HOST_DEVICE, Machine
-from inferlab.model.catalog import KnownModel
+from inferlab.model.catalog import KnownModel, known_models
 from inferlab.model.gguf import Model, Shape
 from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
@@ -40,7 +40,7 @@ from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.memory.request import MemoryRequest, request_for
 from inferlab.prediction.predict import plan_of
 from inferlab.prediction.search import PlanFor, Search, SettingThatFits
-from inferlab.prediction.steps import WEIGHT_TYPES, SettingStep, neighbouring_types, steps
+from inferlab.prediction.steps import SettingStep, neighbouring_types, steps, weight_types
 from inferlab.settings import Settings
 from inferlab.shown import Shown
 from inferlab.units import MIB, bytes_text
@@ -208,7 +208,8 @@ def _types_of_weights(model: Model, plan_for: Callable[..., MemoryPlan]) -> dict
     """Plans of a known model by type of weights, the largest first, each made once; none for any other model."""
     if model.shape is None:
         return {}
-    return {type: cache(partial(_plan_with, plan_for, model.shape, type)) for type in WEIGHT_TYPES}
+    types = weight_types(known_models()[model.shape.name])
+    return {type: cache(partial(_plan_with, plan_for, model.shape, type)) for type in types}
 
 
 def _plan_with(plan_for: Callable[..., MemoryPlan], made: Shape, type: str, settings: Settings) -> MemoryPlan:

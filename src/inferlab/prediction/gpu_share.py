@@ -32,20 +32,26 @@ class GpuShare:
 
 
 def gpu_share(system: str, memory_bytes: int) -> GpuShare | None:
-    """The share of a machine's memory by a system of the table; None for less memory than any log has.
+    """The share of a machine's memory by a system of the table, or by the ones before; None without a log of less.
 
     gpu_bytes = memory_bytes * limit / memory, of the largest logged size that is no larger.
     """
     table = _systems()[system]
     smaller = [line for line in table["logged"] if line["memory"] * GIB <= memory_bytes]
     if not smaller:
-        return None
+        return older_share(system, memory_bytes)
     line = max(smaller, key=lambda line: line["memory"])
     logged_bytes = line["memory"] * GIB
     limit = round(line["limit"] * UNITS[line["unit"]])
     gpu_bytes = limit * memory_bytes // logged_bytes
     is_logged = logged_bytes == memory_bytes
     return GpuShare(table["title"], memory_bytes, gpu_bytes, is_logged, line["source"], line["date"])
+
+
+def older_share(system: str, memory_bytes: int) -> GpuShare | None:
+    """The share by the systems before; None where the table has none."""
+    older = _systems()[system].get("older")
+    return gpu_share(older, memory_bytes) if older else None
 
 
 @cache

@@ -51,16 +51,17 @@ class Place:
 
 def place_of_card(
     name: str,
-    ram_bytes: int = DEFAULT_RAM_BYTES,
+    ram_bytes: int | None = None,
     system_bytes: int = SYSTEM_BYTES,
     prompt_cache_bytes: int | None = None,
     gpu_bytes: int | None = None,
 ) -> Place:
     """The place of a card of the list, named as `sized_card` takes it, beside so much RAM.
 
-    ram_bytes  of the machine; where the card shares it, that is the card's memory
+    ram_bytes  of the machine; None: DEFAULT_RAM_BYTES, or the card's own memory where it shares that
     gpu_bytes  what the GPU may use; None: all of a card's memory, and of a Mac's the share of its system
-    The others are those of `HostRam`. Raises InvalidSettings for an unknown card, and for more than the card has.
+    The others are those of `HostRam`. Raises InvalidSettings for an unknown card, for more than the card has, and for
+    other RAM than what it shares.
     """
     card, size = sized_card(name)
     usable = card.gpu_bytes(size) if gpu_bytes is None else gpu_bytes
@@ -68,9 +69,14 @@ def place_of_card(
         raise InvalidSettings(
             f"{bytes_text(usable)} for the GPU is not possible: {card.title} has {bytes_text(size)}. Give less."
         )
-    title = f"{card.title}, {size // GIB} GiB"
-    ram = HostRam(size if card.unified else ram_bytes, system_bytes, prompt_cache_bytes)
-    limit = _limit_text(card.gpu_share(size), usable, size)
+    title, usual = f"{card.title}, {size // GIB} GiB", size if card.unified else DEFAULT_RAM_BYTES
+    if card.unified and ram_bytes not in (None, size):
+        raise InvalidSettings(
+            f"{bytes_text(ram_bytes or 0)} of RAM is not possible: {title}, shares its memory with the processor. "
+            "Leave it out, or name the size of the memory with the card."
+        )
+    ram = HostRam(usual if ram_bytes is None else ram_bytes, system_bytes, prompt_cache_bytes)
+    limit = _limit_text(card.gpu_share(size), card.older_share(size), usable, size)
     return Place((usable,), card.unified, card.backend, ram, card.bandwidth_bytes_per_second, title, limit)
 
 
@@ -81,12 +87,13 @@ def described_place(
     return Place(tuple(sizes), shared, backend, ram, bandwidth, f"card with {bytes_text(sizes[0])}")
 
 
-def _limit_text(share: GpuShare | None, usable: int, size: int) -> str:
-    """How much of a memory the GPU may use, and who says so, in a sentence; empty where it may use all."""
+def _limit_text(share: GpuShare | None, older: GpuShare | None, usable: int, size: int) -> str:
+    """How much of a memory the GPU may use, who says so, and what older systems leave it; empty where it is all."""
     if usable == size:
         return ""
     told = f"The GPU may use {bytes_text(usable)} of {bytes_text(size)}"
     if share is None or share.gpu_bytes != usable:
         return f"{told}."
     by_log = "a public log of such a machine" if share.logged else "a public log of the next smaller size"
-    return f"{told}: so much does {share.system} leave it, by {by_log} ({share.date})."
+    less = f" With {older.system} it is {bytes_text(older.gpu_bytes)}." if older and older != share else ""
+    return f"{told}: so much does {share.system} leave it, by {by_log} ({share.date}).{less}"

@@ -62,6 +62,7 @@ def plan_of(request: MemoryRequest) -> MemoryPlan:
 
     Raises UnsupportedArchitecture as `predict_memory`.
     """
+    request = request.settled()
     return closed_form(request) if request.has_closed_form else from_simulation(request) or bound(request)
 
 
@@ -72,7 +73,7 @@ def simulated_memory(
 
     None where no simulation is valid or llama.cpp cannot be asked. Raises as `predict_memory`, and EngineError.
     """
-    return from_simulation(request_for(model_named(model), settings, machine, as_cuda=as_cuda))
+    return from_simulation(request_for(model_named(model), settings, machine, as_cuda=as_cuda).settled())
 
 
 def predict_speed(

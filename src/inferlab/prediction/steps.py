@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from inferlab.errors import InvalidSettings, UnsupportedArchitecture
+from inferlab.model.catalog import KnownModel
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.free_memory import room_for
 from inferlab.prediction.memory.cache import n_ctx_of
@@ -14,6 +15,9 @@ from inferlab.settings import Settings
 
 WEIGHT_TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 """The types of weights that a step goes through, from the largest to the smallest."""
+
+NATIVE = "MXFP4_MOE"
+"""Weights that a model is trained in: larger types have nothing more, and none of `WEIGHT_TYPES` is much smaller."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,11 @@ def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) ->
             fits = plan.fits(room_for(plan, search.usable_bytes))
             changed.append(SettingStep(setting, value, settings, difference, *ends, fits))
     return tuple(changed)
+
+
+def weight_types(known: KnownModel) -> tuple[str, ...]:
+    """`WEIGHT_TYPES`, or the one type of a model that was trained in it."""
+    return (NATIVE,) if known.usual_type == NATIVE else WEIGHT_TYPES
 
 
 def neighbouring_types(type: str) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
 """What of all known models runs on a machine: the largest weights that fit, and the longest context with them.
 
 For each model two answers: whole on the card, and with experts or layers in RAM where that allows larger weights.
-Weights and cache are those of a plan, layer by layer. The compute buffers are computed for two contexts: between them
+Weights and cache are those of a plan, layer by layer and card by card. The search for the longest context takes
 
-    compute(n) <= the line through both
+    compute(n) = the line through the nearest two contexts whose compute buffers are computed
 
-because a buffer is the largest of sums that grow with the context, as in `bound` with what a card copies in from RAM.
-Of a model with recurrent states, whose sums are not so simple, the context that was found is computed, too.
+which is only a guide, since a buffer may shrink where the context grows; each context that is found is computed, too.
 So what is listed fits by a plan, and a plan may find a little more.
 """
 
@@ -14,34 +13,37 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, lru_cache
-from math import ceil
-from typing import Any
+from math import ceil, prod
+from typing import Any, NamedTuple
 
-from inferlab.errors import InferlabError, UnsupportedArchitecture
+from inferlab.errors import InferlabError, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE
 from inferlab.model.catalog import KnownModel, known_models
-from inferlab.model.dimensions import heads_of
+from inferlab.model.dimensions import heads_of, layers_counted
 from inferlab.model.ggml_types import CELL_STEP, TYPES
 from inferlab.model.gguf import Model
-from inferlab.model.quant_mixes import base_type
+from inferlab.model.quant_mixes import UNQUANTIZED as UNQUANTIZED_WEIGHTS
+from inferlab.model.quant_mixes import Quantizer, base_type
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.fit import RESERVE_BYTES, with_context
-from inferlab.prediction.free_memory import usable_bytes
+from inferlab.prediction.free_memory import DEFAULT_BACKEND, machine_for, usable_bytes
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, layer_bytes, may_have_windows, n_ctx_of
 from inferlab.prediction.memory.compute import compute_range, embedded_bytes, output_bytes, outputs_reserved
-from inferlab.prediction.memory.placement import layer_of, tied_output_bytes, weights_of_layers
+from inferlab.prediction.memory.placement import EMBEDDING, layer_of, loaded_tensors, placed_layers, tied_output_bytes
 from inferlab.prediction.memory.plan import SHARED
-from inferlab.prediction.memory.request import COPIES_IN_FLIGHT
+from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, request_for
 from inferlab.prediction.place import Place
 from inferlab.prediction.search import largest_from
-from inferlab.prediction.steps import WEIGHT_TYPES
+from inferlab.prediction.steps import weight_types
 from inferlab.settings import EXPERTS, UNQUANTIZED, Settings
+from inferlab.units import count_text
 
-FIRST = "Q4_K_M"
-"""The type by which the weights and the graph of a model are counted."""
+UNTYPED = "F16"
+"""The type in which a model is made where no type counts; its tensors are made fastest."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Runs:
     whole   whole on the card; None where not even the smallest type of weights fits
     in_ram  with experts or layers in RAM, where larger weights fit so; else None
     reason  why neither is there, or ""
+    is_known  whether that is told by its bytes; else its buffers are not known under the settings
     """
 
     name: str
@@ -90,6 +93,7 @@ class Runs:
     whole: Placed | None
     in_ram: Placed | None
     reason: str = ""
+    is_known: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """In JSON's kinds."""
@@ -101,8 +105,15 @@ def what_runs(place: Place, settings: Settings | None = None, reserve_bytes: int
 
     settings  the context that must fit, 4096 tokens by default, and the types of the cache; layers are searched. Of a
               model that was trained for less, that must fit
+    Raises InvalidSettings where cards would share every matrix, or the cache would lie in RAM: no list is of these.
     """
-    asked = with_context(settings).but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False, override_tensor=())
+    asked = with_context(settings)
+    if asked.split_mode != "layer" or not asked.offload_kqv:
+        changed = f"split_mode={asked.split_mode!r}" if asked.offload_kqv else "offload_kqv=False"
+        raise InvalidSettings(
+            f"{changed}: the list is of whole layers, each with its cache beside it. Leave that out, or plan one model."
+        )
+    asked = asked.but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False, override_tensor=())
     memories = {SHARED: place.sizes[0]} if place.shared else {f"gpu{i}": n for i, n in enumerate(place.sizes)}
     host = {HOST_DEVICE: place.ram.n_bytes} if place.ram and not place.shared else {}
     usable = usable_bytes({**memories, **host}, reserve_bytes, place.ram)
@@ -115,12 +126,23 @@ def by_size(found: Iterable[Runs]) -> list[Runs]:
     return sorted(found, key=lambda runs: (runs.whole is None, runs.in_ram is None, -runs.n_params))
 
 
+def left_out(found: Iterable[Runs]) -> tuple[str, ...]:
+    """A sentence each on the models that do not fit, and on those of which it is not known, where there are such."""
+    neither = [runs for runs in found if runs.whole is None and runs.in_ram is None]
+    no_room = [runs.title for runs in neither if runs.is_known]
+    unknown = [runs.title for runs in neither if not runs.is_known]
+    told = (
+        ("Not even the smallest weights fit of", no_room),
+        ("Buffers are not known under these settings of", unknown),
+    )
+    return tuple(f"{text} {count_text(len(names), 'model')}: {', '.join(names)}." for text, names in told if names)
+
+
 @dataclass(frozen=True)
 class _Weights:
     """Bytes of one type: all, of the input, each block and its experts, the output, and what each device copies."""
 
     total: int
-    n_params: int
     input: int
     blocks: tuple[int, ...]
     experts: tuple[int, ...]
@@ -129,33 +151,88 @@ class _Weights:
 
 
 @lru_cache(maxsize=4)
-def _model(name: str, type: str) -> Model:
-    return shape(name, type)
+def _model(name: str) -> Model:
+    """The model whose graph and cache are counted; they are the same for every type of weights."""
+    return shape(name, UNTYPED)
 
 
 @cache
 def _weights(name: str, type: str) -> _Weights:
     """The bytes of a type by layer."""
-    model = _model(name, type)
-    first, layers, copied = weights_of_layers(model)
-    experts = [0] * (len(layers) - 1)
+    return _counted(name).of_type(type)
+
+
+@lru_cache(maxsize=4)
+def _counted(name: str) -> _Counted:
+    return _Counted(_model(name), known_models()[name])
+
+
+class _Counted:
+    """Sums of one model's bytes, as `placement` counts them: what no type changes is added up once."""
+
+    def __init__(self, model: Model, known: KnownModel) -> None:
+        self.n_params, self.n_layer = model.n_params, layers_counted(model)
+        self._quantizer = Quantizer(model.tensors, known)
+        sums_of = _sums_of(model, self.n_layer)
+        self._quantized = [(prod(t.shape), sums_of[t.name]) for t in self._quantizer.quantized]
+        quantized = {tensor.name for tensor in self._quantizer.quantized}
+        self._unchanged: Counter[Hashable] = Counter()
+        for tensor in model.tensors:
+            if tensor.name not in quantized:
+                self._unchanged.update(dict.fromkeys(sums_of[tensor.name], tensor.n_bytes))
+
+    def of_type(self, mix: str) -> _Weights:
+        """The sums under a mix."""
+        sums = self._unchanged.copy()
+        for (n_weights, names), type in zip(self._quantized, self._quantizer.types(mix), strict=True):
+            n_bytes = TYPES[type].bytes_of(n_weights)
+            for name in names:
+                sums[name] += n_bytes
+        blocks = tuple(sums[i] for i in range(self.n_layer))
+        experts = tuple(sums["experts", i] for i in range(self.n_layer))
+        output = sums[self.n_layer] + sums["tied"]
+        return _Weights(sums["total"], sums[-1], blocks, experts, output, sums["copied"])
+
+
+def _sums_of(model: Model, n_layer: int) -> dict[str, tuple[Hashable, ...]]:
+    """For each tensor the names of the sums that it counts in: of all, of its layer, of what is copied or moved."""
+    loaded = {tensor.name for tensor in loaded_tensors(model)}
+    tied = EMBEDDING if tied_output_bytes(model) else ""
+    found = {}
     for tensor in model.tensors:
-        number = layer_of(tensor, model) if re.search(EXPERTS, tensor.name) else None
-        if number is not None and number < len(experts):
-            experts[number] += tensor.n_bytes
-    output = layers[-1] + tied_output_bytes(model)
-    return _Weights(model.tensor_bytes, model.n_params, first, layers[:-1], tuple(experts), output, copied)
+        number = layer_of(tensor, model)
+        sums: list[Hashable] = ["total"]
+        if tensor.name in loaded:
+            sums.append("copied" if number is None else min(number, n_layer))
+        if number is not None and number < n_layer and re.search(EXPERTS, tensor.name):
+            sums.append(("experts", number))
+        found[tensor.name] = (*sums, "tied") if tensor.name == tied else tuple(sums)
+    return found
 
 
 @cache
 def _caches_of(name: str) -> tuple[CacheLayer, ...]:
-    return cache_layers(_model(name, FIRST))
+    return cache_layers(_model(name))
+
+
+class _Kinds(NamedTuple):
+    """The caches that differ, and for each block which of them it has."""
+
+    layers: tuple[CacheLayer, ...]
+    of_blocks: tuple[int, ...]
+
+
+@cache
+def _kinds_of(name: str) -> _Kinds:
+    caches = _caches_of(name)
+    layers = tuple(dict.fromkeys(caches))
+    return _Kinds(layers, tuple(map(layers.index, caches)))
 
 
 @lru_cache(maxsize=2048)
 def _most_compute(name: str, settings: Settings, alone: bool) -> tuple[int, int]:
     """The most compute bytes in RAM and on a card that has all layers; with `alone` of the host that has them."""
-    model = _model(name, FIRST)
+    model = _model(name)
     most = compute_range(model, settings, outputs_reserved(settings, per_sequence=False), not alone)
     if most is None:
         raise UnsupportedArchitecture(f"The compute buffer of {model.name} is not known under these settings.")
@@ -168,26 +245,30 @@ class _Candidate:
     def __init__(self, name: str, known: KnownModel, place: Place, asked: Settings, usable: Mapping[str, int | None]):
         self.name, self.known, self.place = name, known, place
         self.in_ram = usable.get(HOST_DEVICE) or 0
-        self.on_card = sum(n or 0 for memory, n in usable.items() if memory != HOST_DEVICE)
+        self.cards = tuple(n or 0 for memory, n in usable.items() if memory != HOST_DEVICE)
         changes = {"swa_full": False} if asked.swa_full and not may_have_windows(known) else {}
         own = 1 if asked.kv_unified else asked.n_seq_max
         self.trained = known.n_ctx_train * own
         self.asked = asked.but(n_ctx=min(n_ctx_of(asked), self.trained), **changes)
         self.step = CELL_STEP * own
-        self.computed = sorted({n_ctx_of(self.asked), max(self.trained, n_ctx_of(self.asked))})
+        self.most_steps = -(-self.trained // self.step)
+        self.computed = sorted({n_ctx_of(self.asked), self.most_steps * self.step})
 
     def runs(self) -> Runs:
-        """Both answers."""
+        """Both answers; weights without quantization are not put into RAM."""
+        types = weight_types(self.known)
         try:
-            whole = self._largest(WEIGHT_TYPES, self.on_card, self._whole)
+            self.asked = self._settled()
+            whole = self._largest(types, sum(self.cards), self._whole)
             in_ram = None
-            if not self.place.shared and (whole is None or whole.type != WEIGHT_TYPES[0]):
-                larger = WEIGHT_TYPES[: WEIGHT_TYPES.index(whole.type)] if whole else WEIGHT_TYPES
-                in_ram = self._largest(larger, self.on_card + self.in_ram, self._partly)
-            n_params = _weights(self.name, FIRST).n_params
+            if not self.place.shared and (whole is None or whole.type != types[0]):
+                larger = types[: types.index(whole.type)] if whole else types
+                larger = tuple(type for type in larger if type not in UNQUANTIZED_WEIGHTS)
+                in_ram = self._largest(larger, sum(self.cards) + self.in_ram, self._partly)
+            n_params = _counted(self.name).n_params
         except InferlabError as error:
-            return Runs(self.name, self.known.name, 0, None, None, str(error))
-        reason = "" if whole or in_ram else f"Not even {WEIGHT_TYPES[-1]} fits."
+            return Runs(self.name, self.known.name, 0, None, None, str(error), is_known=False)
+        reason = "" if whole or in_ram else f"Not even {types[-1]} fits."
         return Runs(self.name, self.known.name, n_params, whole, in_ram, reason)
 
     def _largest(self, types: tuple[str, ...], room: int, placed: Callable[[str], Placed | None]) -> Placed | None:
@@ -195,7 +276,7 @@ class _Candidate:
 
         No tensor of a mix has fewer bits than most of its matrices, so some types are too large without being counted.
         """
-        n_params = _weights(self.name, FIRST).n_params
+        n_params = _counted(self.name).n_params
         for type in types:
             if n_params * bits_of(type) > 8 * room or _weights(self.name, type).total > room:
                 continue
@@ -203,13 +284,21 @@ class _Candidate:
                 return found
         return None
 
+    def _settled(self) -> Settings:
+        """The settings with what llama.cpp makes of flash_attn="auto". Raises as a plan does."""
+        machine, as_cuda = machine_for(**self.place.devices), self.place.backend != DEFAULT_BACKEND
+        request = request_for(_model(self.name), self.asked, machine, simulate=False, as_cuda=as_cuda).settled()
+        request.require_verified()
+        return request.settings
+
     # --- bytes -----------------------------------------------------------------------------------------
 
     @cache  # noqa: B019
     def cache_bytes(self, n_ctx: int) -> tuple[int, ...]:
-        """The bytes of each block's cache."""
-        settings = self.asked.but(n_ctx=n_ctx)
-        return tuple(layer_bytes(layer, settings) for layer in self._caches)
+        """The bytes of each block's cache; equal ones are computed once."""
+        settings, kinds = self.asked.but(n_ctx=n_ctx), _kinds_of(self.name)
+        n_bytes = [layer_bytes(layer, settings) for layer in kinds.layers]
+        return tuple(n_bytes[i] for i in kinds.of_blocks)
 
     @property
     def _caches(self) -> tuple[CacheLayer, ...]:
@@ -217,13 +306,16 @@ class _Candidate:
 
     def compute(self, n_ctx: int, alone: bool = False) -> tuple[int, int]:
         """The most compute bytes in RAM and on a card, with all layers there; with `alone` those of the host."""
+        if n_ctx in self.computed:
+            return self._compute_at(n_ctx, alone)
         at = min(max(1, bisect_left(self.computed, n_ctx)), len(self.computed) - 1)
         low, high = self.computed[max(0, at - 1)], self.computed[at]
         ends = [self._compute_at(n, alone) for n in (low, high)]
         share = (n_ctx - low) / (high - low) if high > low else 0
         ram, card = (ceil(a + max(0, share) * (b - a)) for a, b in zip(*ends, strict=True))
-        return ram, card + self._as_f16(n_ctx)
+        return ram, card
 
+    @cache  # noqa: B019
     def _compute_at(self, n_ctx: int, alone: bool) -> tuple[int, int]:
         return _most_compute(self.name, self.asked.but(n_ctx=n_ctx), alone)
 
@@ -237,81 +329,117 @@ class _Candidate:
     # --- what fits -------------------------------------------------------------------------------------
 
     def _whole(self, type: str) -> Placed | None:
-        """All layers on the card."""
-        held = _weights(self.name, type)
+        """All layers on the cards."""
 
         def fits(n_ctx: int) -> bool:
-            ram, card = self.compute(n_ctx)
-            card = self._on_cards(sum(held.blocks) + held.output + sum(self.cache_bytes(n_ctx)), held.copied, card)
-            ram += held.input + self._output
-            return card + ram <= self.on_card if self.place.shared else card <= self.on_card and ram <= self.in_ram
+            return self._memory_holds(type, n_ctx) if self.place.shared else self._all_hold(type, n_ctx, 0, 0)
 
         return self._placed(type, self.asked, fits) if fits(n_ctx_of(self.asked)) else None
 
-    def _on_cards(self, held: int, copied: int, compute: int) -> int:
-        """Bytes on all cards: of several each has copies of the inputs, and holds whole layers only."""
-        n_cards = len(self.place.sizes)
-        if n_cards == 1:
-            return held + copied + compute
-        return held + n_cards * (copied + COPIES_IN_FLIGHT * compute) + (n_cards - 1) * (held // len(self._caches))
+    def _memory_holds(self, type: str, n_ctx: int) -> bool:
+        """Whether a memory that host and GPU share is large enough for everything."""
+        held, (memory,) = _weights(self.name, type), self.cards
+        n_bytes = held.input + sum(held.blocks) + held.output + held.copied + sum(self.cache_bytes(n_ctx))
+        if n_bytes > memory:
+            return False
+        return n_bytes + sum(self.compute(n_ctx)) + self._as_f16(n_ctx) + self._output <= memory
+
+    def _all_hold(self, type: str, n_ctx: int, n_experts: int, n_layers: int) -> bool:
+        """Whether RAM and each card are large enough, see `_cards_hold`."""
+        held = type, n_ctx, n_experts, n_layers
+        return self._ram_holds(*held) and self._cards_hold(*held)
 
     def _partly(self, type: str) -> Placed | None:
         """With the experts of as few layers as possible in RAM; else with all of them there, and as few layers."""
         n, has_experts = len(self._caches), any(_weights(self.name, type).experts)
         asked = n_ctx_of(self.asked)
         if has_experts:
-            kept = largest_from(0, n - 1, lambda kept: self._fits_partly(type, asked, n - kept, 0)[0])
+            kept = largest_from(0, n - 1, lambda kept: self._cards_hold(type, asked, n - kept, 0))
             if kept >= 0:
                 return self._placed_partly(type, n - kept, 0)
         n_experts = n if has_experts else 0
-        left = largest_from(0, n, lambda on: self._fits_partly(type, asked, n_experts, n + 1 - on)[0])
+        left = largest_from(0, n, lambda on: self._cards_hold(type, asked, n_experts, n + 1 - on))
         return self._placed_partly(type, n_experts, n + 1 - left) if left >= 0 else None
 
     def _placed_partly(self, type: str, n_experts: int, n_layers: int) -> Placed | None:
         """With the experts of the first blocks in RAM, and so many whole layers, the output the last of them."""
         n = len(self._caches)
-        if not all(self._fits_partly(type, n_ctx_of(self.asked), n_experts, n_layers)):
+
+        def fits(n_ctx: int) -> bool:
+            return self._all_hold(type, n_ctx, n_experts, n_layers)
+
+        if not fits(n_ctx_of(self.asked)):
             return None
         named = n_experts if n_experts > n_layers else 0
         settings = self.asked.but(n_gpu_layers=n + 1 - n_layers if n_layers else -1, n_cpu_moe=named)
-        return self._placed(type, settings, lambda n_ctx: all(self._fits_partly(type, n_ctx, n_experts, n_layers)))
+        return self._placed(type, settings, fits)
 
-    def _fits_partly(self, type: str, n_ctx: int, n_experts: int, n_layers: int) -> tuple[bool, bool]:
-        """Whether the card and RAM are large enough, with so many layers in RAM and the experts of so many blocks."""
+    def _cards_hold(self, type: str, n_ctx: int, n_experts: int, n_layers: int) -> bool:
+        """Whether each card is large enough, with so many layers in RAM and the experts of so many blocks.
+
+        On each: its layers without moved experts, the copied tensors, and its compute buffer of at most
+
+            copies * that of full offload + the largest layer or experts that it copies in + a layer's cache as f16
+
+        as `bound.compute_ranges` has them.
+        """
         held, caches = _weights(self.name, type), self.cache_bytes(n_ctx)
+        on_cards = self._held_by_cards(held, caches, n_experts, n_layers)
+        if any(n_bytes > room for n_bytes, room in zip(on_cards, self.cards, strict=True)):
+            return False
+        moved = held.experts[n_layers:n_experts]
+        staged = max([0, *moved, *(w + cache for w, cache in zip(held.blocks[:n_layers], caches, strict=False))])
+        staged += (held.output if n_layers > len(caches) else 0) + (self._carried if any(moved) else 0)
+        copies = COPIES_IN_FLIGHT if len(self.cards) > 1 else 1
+        compute = copies * self.compute(n_ctx)[1] + self._as_f16(n_ctx) + staged
+        return all(n_bytes + compute <= room for n_bytes, room in zip(on_cards, self.cards, strict=True))
+
+    def _held_by_cards(self, held: _Weights, caches: tuple[int, ...], n_experts: int, n_layers: int) -> list[int]:
+        """Bytes of weights and cache on each card."""
         n = len(caches)
+        layers = placed_layers(n, self.asked.but(n_gpu_layers=n + 1 - n_layers), self.shares)
+        totals = Counter(dict.fromkeys(set(layers[:-1]), held.copied))
+        totals[layers[-1]] += held.output
+        for i, device in enumerate(layers[:-1]):
+            totals[device] += held.blocks[i] + caches[i] - (held.experts[i] if i < n_experts else 0)
+        return [totals[f"gpu{i}"] for i in range(len(self.cards))]
+
+    def _ram_holds(self, type: str, n_ctx: int, n_experts: int, n_layers: int) -> bool:
+        """Whether RAM is large enough for the rest."""
+        held, caches = _weights(self.name, type), self.cache_bytes(n_ctx)
         experts = sum(held.experts[n_layers:n_experts])
-        in_ram = held.input + sum(held.blocks[:n_layers]) + experts + (held.output if n_layers > n else 0)
-        on_card = sum(held.blocks[n_layers:]) - experts + (0 if n_layers > n else held.output)
-        staged = max((held.blocks[i] + caches[i] for i in range(min(n_layers, n))), default=0)
-        staged = max([staged, *held.experts[n_layers:n_experts]]) + (held.output if n_layers > n else 0)
-        copies = self.compute(n_ctx)
-        ram = in_ram + sum(caches[:n_layers]) + self._output + copies[0] + self.compute(n_ctx, alone=True)[0]
-        moved = self._carried if experts else 0
-        card = self._on_cards(on_card + sum(caches[n_layers:]), held.copied, copies[1] + staged + moved)
-        return card <= self.on_card, ram <= self.in_ram
+        in_ram = held.input + sum(held.blocks[:n_layers]) + experts + (held.output if n_layers > len(caches) else 0)
+        in_ram += sum(caches[:n_layers]) + self._output + held.copied
+        if in_ram > self.in_ram:
+            return False
+        if len(self.cards) > 1 or n_layers or experts:
+            in_ram += self.compute(n_ctx, alone=True)[0]
+        return in_ram + self.compute(n_ctx)[0] <= self.in_ram
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of the layers for each card, as llama.cpp gives them."""
+        return (self.asked.tensor_split or self.place.sizes) if len(self.cards) > 1 else (1.0,)
 
     @cached_property
     def _output(self) -> int:
-        return output_bytes(_model(self.name, FIRST), self.asked)
+        return output_bytes(_model(self.name), self.asked)
 
     @cached_property
     def _carried(self) -> int:
         """Bytes that go to moved experts and come back (`bound.carried_bytes`)."""
-        model = _model(self.name, FIRST)
+        model = _model(self.name)
         heads, used = heads_of(model), model.number("expert_used_count") or 0
         width = (2 + used) * model.n_embd + 2 * (max(heads.n_head) + max(heads.n_head_kv)) * heads.key
         return width * embedded_bytes(model, self.asked) // model.n_embd
 
     def _placed(self, type: str, settings: Settings, fits: Callable[[int], bool]) -> Placed:
         """What is said of a placement that fits, with the longest context for it."""
-        most = -(-self.trained // self.step)
-        first = min(n_ctx_of(self.asked) // self.step, most)
-        longest = most
+        first = min(n_ctx_of(self.asked) // self.step, self.most_steps)
+        longest = self.most_steps
         while not fits(longest * self.step) and longest > first:
             longest = largest_from(first, longest - 1, lambda n: n <= first or fits(n * self.step))
-            if any(layer.state_values for layer in self._caches):
-                self.computed = sorted({*self.computed, longest * self.step})
+            self.computed = sorted({*self.computed, longest * self.step})
         n = len(self._caches)
         return Placed(
             type,
@@ -320,7 +448,7 @@ class _Candidate:
             settings.n_cpu_moe,
             n + 1,
             max(longest * self.step, min(n_ctx_of(self.asked), self.trained)),
-            longest == most,
+            longest == self.most_steps,
         )
 
 

@@ -47,13 +47,16 @@ class Instrument(anywidget.AnyWidget):
         return instruments.answered(self.instrument, question, self._files)
 
     def _on_message(self, widget: Instrument, message: dict[str, Any], buffers: list[memoryview]) -> None:
-        """A slice of a file, or an address that was typed; what else a front end says is for a page."""
+        """A slice of a file, an address that was typed, or the end of reading it; all else is for a page."""
         if message.get("kind") == "slice":
             where = message["name"], message["size"], message["start"]
             how = message.get("whole", False), message.get("source", "")
             self.send(instruments.sent(self._files, *where, bytes(buffers[0]), *how))
         elif message.get("kind") == "address":
             self.send(instruments.heard(self._files, message))
+        elif message.get("kind") == "cancel":  # the number makes each a change, which alone reaches the front end
+            number = self.status.get("number", 0) + 1
+            self.status = {"text": "Cancelled. Nothing below has changed.", "busy": False, "number": number}
 
 
 def planner() -> Instrument:

@@ -6,6 +6,7 @@ others by what came out. With s states of D values for n tokens, three tensors o
 
 from __future__ import annotations
 
+from inferlab.errors import UnsupportedArchitecture
 from inferlab.prediction.memory.decoder import Decoder, Layer
 from inferlab.prediction.memory.graph import Tensor, in_place, operation, view
 
@@ -17,7 +18,11 @@ class AltupDecoder(Decoder):
 
     @property
     def states(self) -> int:
-        return self.model.number("altup.num_inputs", 4) or 4
+        """States of a token. Raises UnsupportedArchitecture for another number than the router has."""
+        told, routed = self.model.number("altup.num_inputs", 4), self.layers[0].rows("altup_router.weight")
+        if told != routed:
+            raise UnsupportedArchitecture(f"The header of {self.model.name} has {told} states, its router {routed}.")
+        return routed
 
     def begun(self) -> Tensor:
         return self.stacked(super().begun())

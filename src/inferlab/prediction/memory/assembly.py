@@ -25,6 +25,9 @@ UNKNOWN_PROCESSOR_NOTE = (
     "llama.cpp may keep a second, repacked copy of some host weights beside the mapped file (its buffers AMX and "
     "CPU_REPACK): up to {n_bytes}, depending on the processor. That copy is not in this plan."
 )
+NO_FLASH_NOTE = (
+    "CUDA's flash attention has no kernel for heads of this size: llama.cpp turns it off, and this plan is without it."
+)
 AS_CUDA_NOTE = (
     "Compute buffers were compared with real loads for CUDA only, and this plan has them as CUDA's backend allocates. "
     "Weights and KV cache are the same on every card."
@@ -43,7 +46,10 @@ def closed_form(request: MemoryRequest) -> MemoryPlan:
     """The plan by formulas, of a request that `has_closed_form`. Raises UnsupportedArchitecture without a formula."""
     compute = compute_bytes(request.model, request.settings, request.n_outputs, bool(request.gpus))
     if compute is None or request.cache_bytes is None:
-        raise UnsupportedArchitecture(f"No closed form is exact for {request.model.name} with these settings.")
+        raise UnsupportedArchitecture(
+            f"{request.model.name} ({request.model.architecture}) lacks a tensor that its graph needs, or its header "
+            "has a number that cannot be. llama.cpp would not load it: look for another file."
+        )
     return assembled(request, CLOSED_FORM, request.layer_devices(), request.cache_bytes, compute)
 
 
@@ -73,6 +79,7 @@ def assembled(
         + request.model.beside
         + _sums_note(request)
         + _copies_note(held)
+        + (NO_FLASH_NOTE,) * request.lost_flash_attention
         + (AS_CUDA_NOTE,) * request.is_taken_for_cuda,
         ranges or {},
         held,

@@ -6,6 +6,8 @@ llama.cpp prints, in every try on settings and models that had been set aside (t
 what llama.cpp may order otherwise:
 
     least  LEAST_SHARE of that graph's bytes       most  MOST_SHARE of them
+
+Where the graph is unlike llama's, the range is that of `wide`.
 Sources: llama-context.cpp:640-757, 2116-2171, 2528; llama-graph.cpp; ggml-alloc.c.
 """
 
@@ -24,6 +26,7 @@ from inferlab.prediction.memory.decoder import Batch, Decoder, layers_of
 from inferlab.prediction.memory.graph import device_bytes, host_bytes
 from inferlab.prediction.memory.kept import kept_by_graph
 from inferlab.prediction.memory.traits import Traits, known_traits
+from inferlab.prediction.memory.wide import wide_range
 from inferlab.prediction.memory.windows import windows_of
 from inferlab.settings import UNQUANTIZED, Settings
 
@@ -31,6 +34,7 @@ F32 = 4
 TRIED_CACHES = frozenset(["f16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])  # types that were tried
 ROTATED_HEADS = 64  # llama-kv-cache.cpp:321-339: heads of a multiple of 64 values are rotated before they are quantized
 LEAST_SHARE, MOST_SHARE = 0.75, 1.4
+ODD_HEADER = KeyError, IndexError, TypeError, ValueError, StopIteration, ZeroDivisionError, UnsupportedArchitecture
 ROUNDS = ((2, 1), (2, 2))  # of repeated layers, and how many count as one, tried before all of them
 
 
@@ -45,13 +49,13 @@ def compute_bytes(model: Model, settings: Settings, n_outputs: int, on_device: b
 def compute_range(
     model: Model, settings: Settings, n_outputs: int, on_device: bool
 ) -> dict[str, tuple[int, int]] | None:
-    """Least and most bytes of the buffers of `compute_bytes`; None where no graph is near, and for a cache of f32."""
+    """Least and most bytes of the buffers of `compute_bytes`; None for a header without widths, and a cache of f32."""
     exact = compute_bytes(model, settings, n_outputs, on_device)
     if exact is not None:
         return {name: (n_bytes, n_bytes) for name, n_bytes in exact.items()}
     near = near_bytes(model, settings, n_outputs, on_device) if _is_near(model, settings) else None
     if near is None:
-        return None
+        return _wide_range(model, settings, n_outputs, on_device)
     return {name: (int(LEAST_SHARE * n), int(MOST_SHARE * n)) for name, n in near.items()}
 
 
@@ -63,18 +67,37 @@ def _is_near(model: Model, settings: Settings) -> bool:
     return like_llama and {settings.type_k, settings.type_v} <= TRIED_CACHES
 
 
+@kept_by_graph
+def _wide_range(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, tuple[int, int]] | None:
+    """The range by the widths of the tensors; None for a cache of f32, and where the header lacks what tells them."""
+    if not {settings.type_k, settings.type_v} <= TRIED_CACHES:
+        return None
+    try:
+        decoder = decoder_of(model, settings, n_outputs)
+        caches = cache_layers(model)
+        states = settings.n_seq_max * max(layer.state_values for layer in caches)
+        return wide_range(decoder, states, max(layer.index_key for layer in caches), on_device)
+    except ODD_HEADER:
+        return None
+
+
 def near_bytes(model: Model, settings: Settings, n_outputs: int, on_device: bool) -> dict[str, int] | None:
-    """The buffers by what the tensors of the header tell; None where one is missing that the graph needs."""
+    """The buffers by what the tensors of the header tell; None where one is missing, or of a shape of no use."""
     try:
         return _replayed(model, settings, n_outputs, on_device)
-    except (KeyError, IndexError, ZeroDivisionError, UnsupportedArchitecture):
+    except ODD_HEADER:
         return None
 
 
 def is_exact(model: Model, settings: Settings) -> bool:
     """Whether the order of the operations and the types are those that `decoder` follows."""
     traits = known_traits(model.architecture)
-    if traits is None or traits.far or not {settings.type_k, settings.type_v} <= TRIED_CACHES:
+    if (
+        traits is None
+        or traits.far
+        or not trunk_layers(model)
+        or not {settings.type_k, settings.type_v} <= TRIED_CACHES
+    ):
         return False
     caches = cache_layers(model)
     windows_beside_states = any(cache.window for cache in caches) and any(cache.state_values for cache in caches)
@@ -95,7 +118,7 @@ def _replayed(model: Model, settings: Settings, n_outputs: int, on_device: bool)
 
 
 def least_of_layers(model: Model, settings: Settings, n_outputs: int, numbers: Sequence[int]) -> int:
-    """Bytes that any device needs which computes these layers; 0 where the graph was not followed."""
+    """Bytes that any device needs which computes these layers; 0 where the graph was not followed or lacks a tensor."""
     if not numbers or not is_exact(model, settings):
         return 0
     alive = _alive(model, settings, n_outputs)
@@ -104,12 +127,17 @@ def least_of_layers(model: Model, settings: Settings, n_outputs: int, numbers: S
 
 @kept_by_graph
 def _alive(model: Model, settings: Settings, n_outputs: int) -> list[int]:
-    return decoder_of(model, settings, n_outputs).alive_in_layers()
+    try:
+        return decoder_of(model, settings, n_outputs).alive_in_layers()
+    except ODD_HEADER:
+        return []
 
 
 def decoder_of(model: Model, settings: Settings, n_outputs: int) -> Decoder:
-    """What builds them. Raises UnsupportedArchitecture for a cache that has no formula here."""
+    """What builds them. Raises UnsupportedArchitecture for a cache that has no formula here, and without layers."""
     n_layer = trunk_layers(model)
+    if not n_layer:
+        raise UnsupportedArchitecture(f"{model.name} has no layers but those that predict further tokens.")
     windows = windows_of(model)[:n_layer]
     caches = cache_layers(model)[:n_layer]
     keeps_keys, indexes = [cache.key_width > 0 for cache in caches], [cache.index_key > 0 for cache in caches]
@@ -181,7 +209,8 @@ def uses_flash_attention(settings: Settings) -> bool:
 
 def n_vocab(model: Model) -> int:
     """Rows of the embedding table, which is also the number of logits. Raises UnsupportedArchitecture without one."""
-    rows = (tensor.shape[1] for tensor in model.tensors if tensor.name == "token_embd.weight")
+    tables = (tensor.shape for tensor in model.tensors if tensor.name == "token_embd.weight")
+    rows = (shape[1] for shape in tables if len(shape) > 1)
     n_rows = next(rows, model.n_vocab)
     if n_rows is None:
         raise UnsupportedArchitecture(f"The header of {model.name} tells no size of its vocabulary.")

@@ -234,14 +234,8 @@ class Decoder:
         if "ssm_in.weight" in layer and "attn_q.weight" in layer:
             return self.hybrid_block(layer, x, is_last)
         early = is_last and not self.traits.outputs_last
-        normed = self.norm(x) if "attn_norm.weight" in layer else x
-        mixed = self.mixer(layer, normed)
-        if early:
-            mixed, x = self.wanted(mixed), self.wanted(x)
         n = self.batch.n_outputs if early else self.n
-        if ATTENTION in self.traits.post_norms:
-            mixed = self.norm(mixed)
-        x = self.added(mixed, x, ATTENTION)
+        x = self.mixed(layer, x, early) if self.has_mixer(layer) else self.wanted(x) if early else x
         if not self.has_feed_forward(layer):
             return x
         if "ffn_gate_inp.scale" in layer:
@@ -252,6 +246,20 @@ class Decoder:
         if FEED_FORWARD in self.traits.post_norms:
             result = self.norm(result)
         return self.finished(layer, self.added(result, x, FEED_FORWARD))
+
+    def mixed(self, layer: Layer, x: Tensor, early: bool) -> Tensor:
+        """With what the mixer makes of it."""
+        normed = self.norm(x) if "attn_norm.weight" in layer else x
+        mixed = self.mixer(layer, normed)
+        if early:
+            mixed, x = self.wanted(mixed), self.wanted(x)
+        if ATTENTION in self.traits.post_norms:
+            mixed = self.norm(mixed)
+        return self.added(mixed, x, ATTENTION)
+
+    def has_mixer(self, layer: Layer) -> bool:
+        """Whether the block has more than a feed-forward network; some of deci's have not (deci.cpp)."""
+        return not layer.shapes or any(not name.startswith("ffn_") for name in layer.shapes)
 
     def added(self, result: Tensor, x: Tensor, what: str) -> Tensor:
         return in_place(x, result) if what in self.traits.residual_first else in_place(result, x)
@@ -323,6 +331,8 @@ class Decoder:
             return self.state_space(layer, x)
         if "attn_kv_a_mqa.weight" in layer:
             return self.latent_attention(layer, x)
+        if "attn_qkv.weight" not in layer and "attn_q.weight" not in layer:
+            return self.linear(layer, "attn_output", x)
         return self.attention(layer, x)
 
     # --- attention ---
@@ -392,7 +402,7 @@ class Decoder:
     def rotation(self, layer: Layer, name: str) -> Tensor:
         width = 64
         head = self.heads.key_in_window if layer.windowed else self.heads.key
-        while name == "k" and head % (2 * width) == 0:
+        while name == "k" and head and head % (2 * width) == 0:
             width *= 2
         return self.of_cache(layer, f"rotation {name}", F32 * width * width)
 
@@ -653,7 +663,7 @@ class Decoder:
     def experts(self, layer: Layer, x: Tensor, n: int, logits: Tensor) -> Tensor:
         """The sum of what the chosen experts make of each token."""
         width, out, n_experts = layer.shapes["ffn_down_exps.weight"][:3]
-        used = self.model.number("expert_used_count") or 1
+        used = self.used_of(n_experts)
         probabilities = logits if self.traits.weights_after else in_place(logits)
         chosen_from = logits if self.traits.weights_before else probabilities
         if "exp_probs_b.bias" in layer:
@@ -693,6 +703,13 @@ class Decoder:
             total = in_place(total, one)
             self.graph.expand(total)
         return self.wide(out, total, n=n) if used == 1 else total
+
+    def used_of(self, n_experts: int) -> int:
+        """Experts used for a token. Raises UnsupportedArchitecture for more than there are (llama-model.cpp:1362)."""
+        used = self.model.number("expert_used_count") or 1
+        if not 0 < used <= n_experts:
+            raise UnsupportedArchitecture(f"The header of {self.model.name} uses {used} of {n_experts} experts.")
+        return used
 
     def of_groups(self, scores: Tensor, n_experts: int, groups: int, n: int) -> Tensor:
         used = self.model.number("expert_group_used_count") or 1

@@ -71,12 +71,21 @@ class Graph:
     joints: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # see `settled`
 
     def expand(self, *tensors: Tensor) -> None:
-        """Append what the tensors need and is not there yet, sources first."""
-        for tensor in tensors:
-            if id(tensor) not in self.seen:
-                self.seen.add(id(tensor))
-                self.expand(*tensor.sources)
-                (self.inputs if tensor.is_input else self.nodes).append(tensor)
+        """Append what the tensors need and is not there yet, sources first; their chain may be long."""
+        begun: list[Tensor] = []
+        waiting = [iter(tensors)]
+        while waiting:
+            for tensor in waiting[-1]:
+                if id(tensor) not in self.seen:
+                    self.seen.add(id(tensor))
+                    begun.append(tensor)
+                    waiting.append(iter(tensor.sources))
+                    break
+            else:
+                waiting.pop()
+                if begun:
+                    done = begun.pop()
+                    (self.inputs if done.is_input else self.nodes).append(done)
 
 
 class GrowingBuffer:

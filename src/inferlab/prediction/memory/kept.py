@@ -61,7 +61,7 @@ def graph_of(model: Model) -> Hashable:
 
 
 def _key(model: Model) -> Hashable:
-    """In two numbers of 64 bits, because the names of a thousand tensors are long."""
+    """In two hashes, because the names of a thousand tensors are long."""
     named = [(key, value) for key, value in model.metadata.items() if not key.startswith(DESCRIBING)]
     numbers = tuple((key, value if isinstance(value, PLAIN) else repr(value)) for key, value in named)
     own = next(_NUMBERS) if any(isinstance(value, LazyArray) for _, value in named) else None

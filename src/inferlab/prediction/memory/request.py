@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from inferlab.engine import libraries
 from inferlab.errors import EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE, Device, Machine
+from inferlab.model.architecture_table import architecture
 from inferlab.model.dimensions import layers_counted
 from inferlab.model.gguf import Model
 from inferlab.model.repacking import processor_kind
@@ -93,6 +94,7 @@ class MemoryRequest:
     processor     the kind of the host's processor by `model.repacking`; None where it is not known
     simulate      whether llama.cpp may be asked
     as_cuda       whether cards of backends that were never compared are planned as CUDA's, with a note
+    lost_flash_attention  whether the settings have it off since the cards cannot compute it
     Raises InvalidSettings for settings that do not fit the model.
     """
 
@@ -103,6 +105,7 @@ class MemoryRequest:
     processor: str | None = None
     simulate: bool = True
     as_cuda: bool = False
+    lost_flash_attention: bool = False
 
     def __post_init__(self) -> None:
         self.settings.require_model(self.model)
@@ -221,16 +224,44 @@ class MemoryRequest:
         """Whether a card is planned as CUDA's although its backend is another."""
         return self.backends != {device.backend for device in self.gpus}
 
+    @cached_property
+    def heads(self) -> tuple[int | None, int | None]:
+        """Width of a key and of a value as attention reads them; latent ones have the values in their keys."""
+        k, v = self.model.head_dim_k, self.model.head_dim_v
+        latent = architecture(self.model.architecture).is_latent and self.model.number("attention.key_length_mla")
+        return k, self.model.number("attention.kv_lora_rank", v) if latent else v
+
+    @property
+    def takes_heads(self) -> bool:
+        """Whether the cards compute attention of this size of heads as it is asked for."""
+        asked = "CUDA" in self.backends and uses_flash_attention(self.settings)
+        if not asked or None in self.heads or self.heads in CUDA_HEADS:
+            return True
+        return all(device == HOST_DEVICE for device in self.layer_devices()[:-1])
+
+    def settled(self) -> MemoryRequest:
+        """With what llama.cpp makes of flash_attn="auto": off, where a card that has layers has no kernel for them.
+
+        Quantized values turn it on (llama-context.cpp:557, 3840).
+        """
+        is_open = self.settings.flash_attn == "auto" and self.settings.type_v in UNQUANTIZED
+        if not is_open or self.takes_heads or self.shares_tensors:
+            return self
+        return replace(self, settings=self.settings.but(flash_attn="off"), lost_flash_attention=True)
+
     @property
     def is_verified(self) -> bool:
         """Whether plans were compared with real loads for the backends of all devices and for this size of heads."""
-        heads = self.model.head_dim_k, self.model.head_dim_v
-        cuda = "CUDA" in self.backends
-        flash = not cuda or not uses_flash_attention(self.settings) or None in heads or heads in CUDA_HEADS
-        return flash and self.backends <= VERIFIED_BACKENDS
+        return self.takes_heads and self.backends <= VERIFIED_BACKENDS
 
     def require_verified(self) -> None:
-        """Raise UnsupportedArchitecture for a card whose backend was never compared with a plan."""
+        """Raise UnsupportedArchitecture for a card whose backend was never compared with a plan, or lacks a kernel."""
+        if not self.takes_heads:
+            raise UnsupportedArchitecture(
+                f"CUDA's flash attention has no kernel for the heads of {self.model.name}, with keys of "
+                f"{self.heads[0]} and values of {self.heads[1]} numbers. Plan with flash_attn='off' or 'auto', and "
+                "type_v='f16'."
+            )
         if not self.is_verified:
             cards = ", ".join(f"{device.name} ({device.backend}, {device.description})" for device in self.gpus)
             raise UnsupportedArchitecture(

@@ -83,7 +83,7 @@ class TensorSplit:
         if axis >= len(tensor.shape) or self.is_mirrored:
             return (tensor.n_bytes,) * self.n_devices
         parts = self._parts(tensor, axis, block)
-        return tuple(tensor.n_bytes * part // tensor.shape[axis] for part in parts)
+        return tuple(tensor.n_bytes * part // max(1, tensor.shape[axis]) for part in parts)
 
     def cache(self, layer: int, settings: Settings) -> tuple[int, ...]:
         """Bytes of each device's part of one layer's KV cache: whole KV heads."""
