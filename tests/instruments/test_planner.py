@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_told_apart_from_what_is_not_known(monkeypatch):
     monkeypatch.setattr(planner, "what_runs", lambda *_: iter(found))
     told = html_of(answered(list="on")["view"])
     assert "Not even the smallest weights fit of 2 models: A, B." in told
-    assert "Buffers are not known under these settings of 1 model: C." in told
+    assert "These settings cannot be planned for 1 model: C." in told
     assert "Q8_0 at most" in told
     assert "Q8_0 at most" not in html_of(answered(list="on", card="apple-m4:16")["view"])
     monkeypatch.setattr(planner, "what_runs", lambda *_: iter(found[:1]))

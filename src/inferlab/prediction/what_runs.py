@@ -84,7 +84,7 @@ class Runs:
     whole   whole on the card; None where not even the smallest type of weights fits
     in_ram  with experts or layers in RAM, where larger weights fit so; else None
     reason  why neither is there, or ""
-    is_known  whether that is told by its bytes; else its buffers are not known under the settings
+    is_known  whether that is told by its bytes; else the settings cannot be planned for it, and `reason` says why
     """
 
     name: str
@@ -127,13 +127,13 @@ def by_size(found: Iterable[Runs]) -> list[Runs]:
 
 
 def left_out(found: Iterable[Runs]) -> tuple[str, ...]:
-    """A sentence each on the models that do not fit, and on those of which it is not known, where there are such."""
+    """A sentence each on the models that do not fit, and on those that cannot be planned, where there are such."""
     neither = [runs for runs in found if runs.whole is None and runs.in_ram is None]
     no_room = [runs.title for runs in neither if runs.is_known]
     unknown = [runs.title for runs in neither if not runs.is_known]
     told = (
         ("Not even the smallest weights fit of", no_room),
-        ("Buffers are not known under these settings of", unknown),
+        ("These settings cannot be planned for", unknown),
     )
     return tuple(f"{text} {count_text(len(names), 'model')}: {', '.join(names)}." for text, names in told if names)
 
