@@ -191,13 +191,16 @@ def test_a_tensor_of_several_copies_cannot_be_moved_in_a_plan(pattern):
 
 @needs_rpc
 @pytest.mark.engine
-def test_a_model_of_unlike_layers_leaves_the_compute_buffer_open(tmp_path):
-    """With one number of heads for each layer, nothing bounds what moved tensors carry; the weights stay exact."""
-    path = write_model(tmp_path / "lfm2.gguf", "lfm2", type="BF16")
-    plan = predict_memory(path, Settings(n_ctx=512, override_tensor=("blk.2.ffn=CPU",)), WITH_GPU)
-    assert plan.method == "partial"
-    assert plan.devices["gpu0"].compute_bytes is None
-    assert plan.devices["host"].weights_bytes > 0
+def test_a_model_of_unlike_layers_is_bounded(tmp_path, device, engine):
+    """With one number of heads for each layer, and for a card that is elsewhere, the bound has what a load needs."""
+    path, moved = write_model(tmp_path / "lfm2.gguf", "lfm2", type="BF16"), {"override_tensor": ("blk.2.ffn=CPU",)}
+    plan = predict_memory(path, Settings(n_ctx=512, **moved), WITH_GPU)
+    settings = Settings(n_ctx=512, rpc_servers=(device.endpoint,), **moved)
+    told = measured_bytes(engine.open(path, settings).buffers, settings.rpc_servers)
+    assert plan.method == "bound"
+    assert abs(plan.devices["gpu0"].weights_bytes - told["gpu0", "weights"]) <= 2 * PRINTED
+    for place, (least, most) in plan.compute_range.items():
+        assert least - PRINTED <= told[place, "compute"] <= most + PRINTED
 
 
 @pytest.mark.engine
