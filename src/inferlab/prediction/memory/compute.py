@@ -109,11 +109,15 @@ def _replayed(model: Model, settings: Settings, n_outputs: int, on_device: bool)
     """The buffers of the largest batch; of repeated layers as many as it takes until they find the same holes."""
     begun = decoder_of(model, settings, n_outputs)
     for rounds in (*ROUNDS, ()):
-        graph = begun.again().build(*rounds)
-        if on_device and (sizes := device_bytes(graph)):
-            return {HOST_DEVICE: sizes[0], "gpu0": sizes[1]}
-        if not on_device and (alone := host_bytes(graph)):
-            return {HOST_DEVICE: alone}
+        decoder = begun.again()
+        try:
+            graph = decoder.build(*rounds)
+            if on_device and (sizes := device_bytes(graph)):
+                return {HOST_DEVICE: sizes[0], "gpu0": sizes[1]}
+            if not on_device and (alone := host_bytes(graph)):
+                return {HOST_DEVICE: alone}
+        finally:
+            decoder.graph.unlink()
     raise AssertionError("a whole graph has a size")
 
 
@@ -128,9 +132,15 @@ def least_of_layers(model: Model, settings: Settings, n_outputs: int, numbers: S
 @kept_by_graph
 def _alive(model: Model, settings: Settings, n_outputs: int) -> list[int]:
     try:
-        return decoder_of(model, settings, n_outputs).alive_in_layers()
+        decoder = decoder_of(model, settings, n_outputs)
     except ODD_HEADER:
         return []
+    try:
+        return decoder.alive_in_layers()
+    except ODD_HEADER:
+        return []
+    finally:
+        decoder.graph.unlink()
 
 
 def decoder_of(model: Model, settings: Settings, n_outputs: int) -> Decoder:

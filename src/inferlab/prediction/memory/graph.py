@@ -87,6 +87,11 @@ class Graph:
                     done = begun.pop()
                     (self.inputs if done.is_input else self.nodes).append(done)
 
+    def unlink(self) -> None:
+        """Take the tensors apart. A long chain that ends as a whole would end one call inside another."""
+        for tensor in (*self.nodes, *self.inputs):
+            tensor.sources, tensor.base = (), None
+
 
 class GrowingBuffer:
     """A buffer that grows at its end, with the free blocks that ggml-alloc would have in it."""
