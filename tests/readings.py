@@ -71,9 +71,11 @@ ICONS_SHOWN = """() => {
 """The signs of the icons' fonts that a page shows, and the classes of icons that have no sign."""
 MEASURE = """() => {
   const blocks = [...document.querySelectorAll("article.bd-article pre")];
+  const words = (element) => (element?.innerText.match(/\\S+/g) ?? []).length;
+  const in_closed_lists = [...document.querySelectorAll("article.bd-article select")].map(words);
   return {
     height: document.documentElement.scrollHeight,
-    words: (document.querySelector("article.bd-article")?.innerText.match(/\\S+/g) ?? []).length,
+    words: in_closed_lists.reduce((left, n) => left - n, words(document.querySelector("article.bd-article"))),
     cut: blocks.filter(pre => pre.offsetParent && pre.scrollWidth > pre.clientWidth + 1)
       .map(pre => pre.textContent.slice(0, 60)),
   };
