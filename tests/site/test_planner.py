@@ -17,6 +17,7 @@ from bs4 import BeautifulSoup
 from instrument_page import STARTING_MS, asked_elsewhere, told, watched_page
 from playwright.sync_api import Page, expect
 from small_models import FAMILIES, write_model
+from split_files import write_split
 
 from inferlab import cli
 from inferlab.errors import UnsupportedArchitecture
@@ -229,20 +230,7 @@ def test_a_split_model_needs_all_its_parts(page, tmp_path):
 
 def split_model(folder: Path) -> list[Path]:
     """A small model in two files, the tensors of its second half in the second."""
-    whole = read_gguf(write_model(folder / "whole.gguf", "llama"))
-    plain = {key: value for key, value in whole.metadata.items() if isinstance(value, int | float | str | bool)}
-    half, paths = len(whole.tensors) // 2, []
-    for number, tensors in enumerate((whole.tensors[:half], whole.tensors[half:])):
-        path = folder / f"model-{number + 1:05}-of-00002.gguf"
-        laid, end = [], 0
-        for tensor in tensors:
-            laid.append(replace(tensor, offset=end))
-            end += -(-tensor.n_bytes // 32) * 32
-        header = header_bytes({**plain, "split.no": number, "split.count": 2}, tuple(laid))
-        path.write_bytes(header)
-        os.truncate(path, len(header) + end)
-        paths.append(path)
-    return paths
+    return write_split(folder, "model", write_model(folder / "whole.gguf", "llama"), 2)
 
 
 @pytest.mark.parametrize(
