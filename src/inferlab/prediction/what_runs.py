@@ -253,6 +253,7 @@ class _Candidate:
         self.step = CELL_STEP * own
         self.most_steps = -(-self.trained // self.step)
         self.computed = sorted({n_ctx_of(self.asked), self.most_steps * self.step})
+        self.cache_bytes, self._compute_at = cache(self._cache_bytes), cache(self._computed_at)
 
     def runs(self) -> Runs:
         """Both answers; weights without quantization are not put into RAM."""
@@ -293,8 +294,7 @@ class _Candidate:
 
     # --- bytes -----------------------------------------------------------------------------------------
 
-    @cache  # noqa: B019
-    def cache_bytes(self, n_ctx: int) -> tuple[int, ...]:
+    def _cache_bytes(self, n_ctx: int) -> tuple[int, ...]:
         """The bytes of each block's cache; equal ones are computed once."""
         settings, kinds = self.asked.but(n_ctx=n_ctx), _kinds_of(self.name)
         n_bytes = [layer_bytes(layer, settings) for layer in kinds.layers]
@@ -315,8 +315,7 @@ class _Candidate:
         ram, card = (ceil(a + max(0, share) * (b - a)) for a, b in zip(*ends, strict=True))
         return ram, card
 
-    @cache  # noqa: B019
-    def _compute_at(self, n_ctx: int, alone: bool) -> tuple[int, int]:
+    def _computed_at(self, n_ctx: int, alone: bool) -> tuple[int, int]:
         return _most_compute(self.name, self.asked.but(n_ctx=n_ctx), alone)
 
     def _as_f16(self, n_ctx: int) -> int:

@@ -38,7 +38,7 @@ def loaded_tensors(model: Model) -> tuple[Tensor, ...]:
     ahead = ahead if ahead.start else range(0)  # a draft, of such layers alone
 
     def is_loaded(tensor: Tensor) -> bool:
-        block = BLOCK.match(tensor.name)
+        block = BLOCK.match(tensor.name) if ahead else None
         return not UNUSED.match(tensor.name) and not (block and int(block[1]) in ahead)
 
     return tuple(filter(is_loaded, model.tensors))
