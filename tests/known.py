@@ -14,6 +14,7 @@ FEW_LAYERS = {
     "nemotron_h": 13,
     "nemotron_h_moe": 6,
     "kimi-linear": 4,
+    "kimi-k3": 4,
     "deepseek4": 4,
     "minimax-m3": 5,
     "llama4": 4,

@@ -84,7 +84,7 @@ def test_a_program_gets_the_list_as_json(hub, capsys):
 
 def test_a_file_of_it_is_planned(hub, capsys):
     """By type, by file and with a draft from the same place; a few MB of 16 GiB are read."""
-    for name in (f"hf:{REPO}:Q4_K_M", f"hf:{REPO}/model-Q4_K_M.gguf"):
+    for name in (f"hf:{REPO}:Q4_K_M", f"hf:{REPO}/model-Q4_K_M.gguf", f"hf.co/{REPO}:Q4_K_M"):
         assert cli.main(["plan", name, *PLACE]) == 0
         shown = " ".join(capsys.readouterr().out.split())
         assert "fits: yes" in shown
@@ -96,10 +96,22 @@ def test_a_file_of_it_is_planned(hub, capsys):
 
 def test_the_lines_to_paste_name_the_address(hub, capsys):
     """llama-server takes the repository itself; no folder of this machine is named where the file is not here."""
-    assert cli.main(["plan", f"hf:{REPO}:Q4_K_M", *PLACE, "--for", "llama-server"]) == 0
-    shown = capsys.readouterr().out
-    assert "/tmp" not in shown
-    assert "stands for the path of your file" in shown
+
+    def pasted(name, program, *words):
+        assert cli.main(["plan", name, *PLACE, "--for", program, *words]) == 0
+        shown = capsys.readouterr().out
+        assert "/tmp" not in shown
+        assert "stands for" not in shown
+        return shown
+
+    file, draft = f"hf:{REPO}/model-Q4_K_M.gguf", f"hf:{REPO}/mtp-model-Q8_0.gguf"
+    assert f"llama-server -hf {REPO}:Q4_K_M -c 4096 " in pasted(f"hf:{REPO}:Q4_K_M", "llama-server")
+    assert f"llama-server -hf {REPO} -hff model-Q4_K_M.gguf -c 4096 " in pasted(file, "llama-server")
+    page = f"https://huggingface.co/{REPO}/resolve/main/model-Q4_K_M.gguf"
+    assert f"llama-cli -hf {REPO} -hff model-Q4_K_M.gguf " in pasted(page, "llama-cli")
+    assert "filename='model-Q4_K_M.gguf'," in pasted(f"hf:{REPO}:Q4_K_M", "llama-cpp-python")
+    assert f"FROM hf.co/{REPO}:model-Q4_K_M.gguf" in pasted(f"hf:{REPO}:Q4_K_M", "ollama")
+    assert f" -hfd {REPO} -md mtp-model-Q8_0.gguf " in pasted(file, "llama-server", "--draft", draft)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +121,7 @@ def test_the_lines_to_paste_name_the_address(hub, capsys):
         (f"hf:{REPO}/none.gguf", "has no file none.gguf"),
         ("hf:owner/none", "NotReached: "),
         ("hf:owner", "is not of the form hf:owner/repo"),
+        (REPO, f"On the Hugging Face Hub it would be hf:{REPO}."),
     ],
 )
 def test_what_fails_is_said_in_a_sentence(hub, capsys, name, said):

@@ -155,6 +155,20 @@ def test_the_command_names_the_address(files, tmp_path):
     assert "A projector lies beside." in shown
 
 
+def test_the_lines_to_paste_name_the_address_or_the_file(files, tmp_path):
+    """A program fetches what was read from the Hub; of a dropped file its name stands there."""
+    content = write_model(tmp_path / "other.gguf", "llama").read_bytes()
+    asked = {**planner.DEFAULTS, "model": "file", "file": "m.gguf"}
+
+    def lines(source):
+        instruments.sent(files, "m.gguf", len(content), 0, content, source=source)
+        view = instruments.answered("planner", asked, files)["view"]
+        return BeautifulSoup(html_of(view), "html.parser").select_one("#for-llama-server").get_text()
+
+    assert "llama-server -hf a/b -hff m.gguf -c 8192 " in lines("hf:a/b/m.gguf")
+    assert "llama-server -m m.gguf -c 8192 " in lines("")
+
+
 def test_the_form_names_whom_it_asks():
     """The button has the host, the sentence beside it both, and both are what the policy allows; any file is taken."""
     soup = BeautifulSoup(html_of(addressed.controls("file", only="model=file")), "html.parser")

@@ -53,6 +53,15 @@ def test_a_page_says_how_often_a_closed_form_was_exact():
     assert tried_text() not in html_of(answered(type_k="q8_0")["view"])
 
 
+def test_a_load_that_llama_cpp_aborts_is_said_above_the_numbers():
+    """Whatever memory is free, with a cache with which it loads; with that nothing is said."""
+    asked = {"model": "granite-3.1-1b-a400m", "type_v": "q8_0"}
+    shown = html_of(answered(**asked, type_k="q8_0")["view"])
+    assert shown.index("aborts this load") < shown.index("Together")
+    assert "Take a cache of type f16" in shown
+    assert "aborts this load" not in html_of(answered(**asked, type_k="f16")["view"])
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -125,11 +134,11 @@ def test_the_command_asks_the_same():
     assert command() == "inferlab plan mistral-7b-v0.3 --type Q4_K_M --card rtx-4060 --n-ctx 8192"
     two = command(n_cards="2", reserve="0.5", n_gpu_layers="7", offload_kqv="")
     assert "--vram 8GiB,8GiB" in two
-    assert two.endswith("--n-gpu-layers 7 --no-offload-kqv --reserve 536870912B")
+    assert two.endswith("--n-gpu-layers 7 --no-offload-kqv --reserve 0.5GiB")
     assert command(n_seq_max="4", kv_unified="on").endswith("--n-seq-max 4 --kv-unified")
     assert command(model="gemma-3-4b").endswith("--n-ctx 8192")
     assert command(model="gemma-3-4b", swa_full="on").endswith("--swa-full")
-    assert "--unified 8053063680B" in command(card="other", memory="7.5", shared="on")
+    assert "--unified 7.5GiB" in command(card="other", memory="7.5", shared="on")
     assert "--card rtx-4060 --ram 64GiB --ram-reserve 6GiB --cache-ram 0" in command(ram="64", system="6", prompts="0")
     assert "--card apple-m4:16 --unified 12GiB" in command(card="apple-m4:16", gpu="12")
     assert "--vram 7GiB" in command(gpu="7")
@@ -178,6 +187,7 @@ def test_experts_may_lie_in_ram():
     layers = re.search(r"Fewest layers with experts in RAM \(n_cpu_moe\)</th><td[^>]*>(\d+) layers", below)[1]
     assert "One token uses 8 of 128 experts in each layer" in below
     assert f"LLAMA_ARG_N_CPU_MOE={layers}" in below
+    assert shown(**asked)[0].endswith(f" GiB too much. It fits with the experts of {layers} layers in RAM.")
     headline, fitting = shown(**asked, n_cpu_moe=layers)
     assert re.search(r" fits on .*, and needs up to 1\d\.\d\d GiB of RAM\.$", headline)
     assert f"No limit on tokens per second is given: the experts of {layers} of 48 layers lie in RAM" in fitting
@@ -190,6 +200,13 @@ def test_experts_may_lie_in_ram():
     few = shown(**asked | {"card": "rtx-4060-ti-16gb"}, n_cpu_moe="12")[1]
     assert "the experts of 12 of 48 layers, is left out of this limit" in few
     assert "Fewest layers" not in shown()[1]
+
+
+def test_experts_in_ram_are_not_proposed_for_nothing():
+    """Where as many layers fit on the card with their experts, that alone is proposed."""
+    headline, told = shown(model="glm-4.5-air", card="other", memory="4", ram="256", n_ctx="131072")
+    assert headline.endswith("It fits with 2 layers on the card.")
+    assert "This would fit too" not in told
 
 
 def test_a_mac_gets_the_share_of_its_system():
@@ -209,6 +226,7 @@ def test_ram_decides_too():
     """A model whose experts are more than RAM does not fit, whatever the card; the memory that is short is named."""
     headline = shown(model="qwen3-235b-a22b", cpu_moe="on")[0]
     assert re.search(r" does not fit on .*: [\d.]+ GiB too much in RAM\.$", headline)
+    assert "It fits with" not in shown(model="qwen3-235b-a22b")[0]
     assert " fits on " in shown(model="qwen3-235b-a22b", cpu_moe="on", ram="256", card="rtx-4090")[0]
     assert answered(model="qwen3-235b-a22b")["data"]["answers"]["expert_layers"]["value"] is None
     assert answered(ram="4")["state"] == "refused"
@@ -239,6 +257,21 @@ def test_what_runs_is_a_table_to_sort(monkeypatch):
     assert planned["answers"]["largest_n_ctx"]["value"] == listed["whole"]["longest_n_ctx"]
     button = "list=&amp;model=mistral-7b-v0.3&amp;type="
     assert button in told
+
+
+def test_a_list_says_how_it_counts_what_was_trained_for_less():
+    """In its sentence and in the row; a model whose largest weights fit whole needs no RAM, and no "no" is said."""
+    answer = answered(list="on", card="rtx-4090")
+    rows = {row.th.get_text(): row.get_text("|") for row in BeautifulSoup(html_of(answer["view"]), "html.parser")("tr")}
+    assert "4,096, as trained" in rows["Llama 2 7B"]
+    less = [
+        runs
+        for runs in answer["data"]["models"]
+        if (runs["whole"] or runs["in_ram"] or {}).get("longest_n_ctx", 8192) < 8192
+    ]
+    assert f" {len(less)} of them were trained for less" in answer["summary"]
+    assert rows["TinyLlama 1.1B"].endswith("|2,048, as trained|not needed|–|–")
+    assert "trained for less" not in answered(list="on", n_ctx="2048")["summary"]
 
 
 def test_weights_are_the_usual_ones():

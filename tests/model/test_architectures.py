@@ -109,7 +109,8 @@ def test_every_family_stands_together_with_the_newest_first():
     assert re.fullmatch(r"20\d\d-\d\d", known_models().last_look)
 
 
-ADJUSTED = {"kimi-linear": {"attention.head_count": 1}}  # llama.cpp takes the number of its first layer for all
+# llama.cpp takes the number of its first layer for all
+ADJUSTED = {name: {"attention.head_count": 1} for name in ("kimi-linear", "kimi-k3")}
 OPTIONAL = ("qkv_bias", "qk_norms", "router_bias", "nextn_embed_tokens", "nextn_head", "nextn_norm", "ssm_norms")
 NOT_WRITTEN = ("gemma3n", "gemma4", "step35", "apertus")
 """Architectures of which llama.cpp's test program writes no file; the simulation and published sizes hold them."""

@@ -72,7 +72,7 @@ def test_the_answers_are_those_of_the_model(bare):
     assert len(bare["header"]["tokens"]) > 1000
     assert bare["beginning"] == ["HeaderIncomplete", "Model"]
     page = bare["page"]
-    assert (page["method"], page["fits"], list(page["rooms"])) == ("closed form", "yes", ["shared"])
+    assert (page["method"], page["fits"], list(page["rooms"])) == ("bound", "yes", ["shared"])
     assert {step["setting"] for step in bare["page"]["steps"]} > {"n_ctx", "cache_type", "type"}
     assert {(one["device"], one["kind"]): one["n_bytes"] for one in bare["log"]}["CUDA0", "kv_cache"] == 512 * 2**20
 

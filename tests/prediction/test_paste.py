@@ -15,7 +15,7 @@ from inferlab.options.names import options, program_named, programs
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory import DeviceBytes
 from inferlab.prediction.memory.plan import SHARED
-from inferlab.prediction.paste import above_trained, lines_for
+from inferlab.prediction.paste import above_trained, lines_for, path_for
 from inferlab.prediction.search import SettingThatFits
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
@@ -481,3 +481,14 @@ def test_a_program_is_found_by_any_of_its_names():
     assert options()["n_ctx"].names_in("lmstudio") == ("--context-length",)
     with pytest.raises(InvalidSettings, match=r"no program 'koboldcpp'.*There are: llama\.cpp, "):
         program_named("koboldcpp")
+
+
+def test_a_model_of_ollama_is_pasted_by_its_name_there(tmp_path):
+    """Elsewhere as the file that its name stands for; a known model has no file for any program."""
+    blob = tmp_path / "sha256-a"
+    blob.write_bytes(lab.tiny_model().read_bytes())
+    model = lab.read_gguf(blob)
+    for name in ("qwen3:8b", "ollama:qwen3:8b"):
+        assert path_for("ollama", name, model) == "ollama:qwen3:8b"
+        assert path_for("llama-server", name, model) == str(blob)
+    assert path_for("ollama", "mistral-7b", lab.shape("mistral-7b")) is None

@@ -10,11 +10,11 @@ import inferlab as lab
 from inferlab.errors import InvalidSettings
 from inferlab.machine import HOST_DEVICE
 from inferlab.prediction.cards import known_cards
-from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES, SYSTEM_BYTES, HostRam, never_read_bytes, ram_bytes
+from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES, SYSTEM_BYTES, HostRam, ram_bytes
 from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.place import DEFAULT_RAM_BYTES, place_of_card
 from inferlab.settings import Settings
-from inferlab.units import GIB, MIB
+from inferlab.units import GIB, MIB, bytes_text
 
 MIXTURE = Settings(n_ctx=4096, n_cpu_moe=40)
 
@@ -72,10 +72,11 @@ def test_what_lies_on_a_card_between_the_hosts_tensors_may_leave_ram():
     last = Settings(n_ctx=4096, override_tensor=(r"blk\.(46|47)\.ffn_.*_exps=CPU",))
     plan = fitted("8GiB", last, vram="24GiB").plan
     held = sum(row.weights_on(HOST_DEVICE) for row in plan.layers)
-    assert never_read_bytes(plan) == plan.devices[HOST_DEVICE].weights_bytes - held > 10 * GIB
+    assert plan.never_read_bytes == plan.devices[HOST_DEVICE].weights_bytes - held > 10 * GIB
     assert fitted("8GiB", last, vram="24GiB").fits == "yes"
+    assert f"host would hold {bytes_text(held)} of weights" in plan.shortfall({HOST_DEVICE: 0})
     unmapped = fitted("8GiB", last.but(load_mode="none"), vram="24GiB").plan
-    assert never_read_bytes(unmapped) == 0
+    assert unmapped.never_read_bytes == 0
 
 
 def test_layers_are_searched_for_the_card_and_then_held_against_ram():

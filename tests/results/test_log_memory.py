@@ -498,7 +498,7 @@ def test_several_devices_are_compared_as_a_sum():
         ("load_tensors: offloaded 5/5 layers to GPU\n", "", "how many layers were offloaded"),
         ("40 tensors from", "39 tensors from", "weights were not derived"),
         ("n_layer               = 4", "n_layer               = 999999999", "are no model's"),
-        ("n_head_kv             = 2", "n_head_kv             = [2, 2, 1, 2]", "differs from layer to layer"),
+        ("n_head_kv             = 2", "n_head_kv             = [2, 2, -1, 2]", "header's `n_head_kv`"),
         ("n_seq_max             = 1", "n_seq_max             = 999", "cannot be planned"),
     ],
 )
@@ -532,6 +532,16 @@ def test_an_array_that_the_log_cuts_is_not_guessed():
     gemma = gemma.replace("with 30 key-value", "with 3 key-value")
     gemma = gemma.replace("n_swa                 = 0", "n_swa                 = 512")
     assert "has only the beginning of `gemma3.attention.sliding_window_pattern`" in derive_memory(gemma).notes[0]
+
+
+def test_heads_that_differ_from_layer_to_layer_have_their_own_cells():
+    """The log lists them; a layer without any, as deci has them, has no cells, and a head 2 MiB."""
+    uneven = LOG.replace("= llama", "= deci").replace(
+        "n_head_kv             = 2", "n_head_kv             = [2, 1, 0, 4]"
+    )
+    uneven = uneven.replace("n_head                = 8", "n_head                = [8, 8, 0, 8]")
+    cache = rows(derive_memory(uneven.replace("    16.00 MiB", "    14.00 MiB")))["CUDA0", "kv_cache"]
+    assert (cache.state, cache.least_bytes, cache.most_bytes) == (AGREES, 14 * MIB, 14 * MIB)
 
 
 def test_a_projector_and_a_second_context_are_not_counted():

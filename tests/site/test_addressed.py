@@ -257,7 +257,7 @@ def test_reading_can_be_cancelled(page, hubs):
     page.locator("[data-address]").fill(f"hf:{REPO}/{FILE}")
     page.get_by_role("button", name=f"Ask {HUB}").click()
     page.get_by_role("button", name="Cancel").click()
-    expect(page.locator(".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
+    expect(page.locator(".instrument-said")).to_have_text("Cancelled. Nothing below has changed.")
     hubs[1].behave = lambda handler: False
     answer = told(page, page.get_by_role("button", name=f"Ask {HUB}").click)
     assert answer["data"]["model"]["name"] == "llama"

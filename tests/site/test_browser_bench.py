@@ -61,7 +61,7 @@ def started(page: Page, **changes: str) -> None:
 
 def finished(page: Page) -> int:
     """Wait for the end of a run; the number of its threads."""
-    status = inside(page, ".instrument-status")
+    status = inside(page, ".instrument-status:not(:has(.instrument-cancel))")
     expect(status).to_have_text(MEASURED, timeout=RUN_MS)
     return int(MEASURED.match(status.inner_text())[1])
 
@@ -140,7 +140,7 @@ def test_a_run_can_be_cancelled(page):
     assert rates_of(page) == rates
     running = computing(page)
     page.get_by_role("button", name="Cancel").press("Enter")
-    expect(inside(page, ".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
+    expect(inside(page, ".instrument-said")).to_have_text("Cancelled. Nothing below has changed.")
     expect(inside(page, ".instrument-status")).to_be_focused()
     assert computing(page) < running / 4
     assert (rates_of(page), page.locator("[name=results]").input_value()) == (rates, kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -244,12 +245,12 @@ def split_model(folder: Path) -> list[Path]:
     ],
 )
 def test_a_file_that_is_no_model_is_named(page, tmp_path, content, said):
-    """What was found and what to do stands in the line of the verdict, and the page goes on."""
+    """What was found and what to do stands beside the verdict of what is shown, and the page goes on."""
     path = tmp_path / "wrong.gguf"
     path.write_bytes(content)
     page.locator("[name=model]").select_option("file")
     page.locator("[type=file]").set_input_files([path])
-    expect(page.locator(".instrument-status")).to_contain_text(said, timeout=ANSWER_MS)
+    expect(page.locator(".instrument-said")).to_contain_text(said, timeout=ANSWER_MS)
     assert page.evaluate(ASK, DEFAULTS)["state"] == "yes"
 
 
@@ -338,9 +339,56 @@ def test_what_runs_is_listed_and_sorted(page):
         for value in rows.locator("td:nth-child(3)").evaluate_all("all => all.map((one) => one.dataset.value)")
     ]
     assert longest == sorted(longest, reverse=True)
+    names = page.locator(".instrument-list tbody th")
+    page.locator(".instrument-list thead button").first.click()
+    first, *_, last = names.all_inner_texts()
+    assert first < last
     planned = told(page, lambda: rows.first.get_by_role("button").click())
     assert planned["data"]["fits"] == "yes"
     assert page.locator(".instrument-list").count() == 0
+
+
+def test_back_has_the_list_again(page):
+    """A name of the list is a step of its own, and its verdict is in sight and has the focus."""
+    told(page, lambda: page.get_by_role("button", name="What runs on mine?").click())
+    told(page, lambda: page.locator(".instrument-list tbody button").last.click())
+    status = page.locator(".instrument-status")
+    expect(status).to_be_focused()
+    expect(status).to_be_in_viewport()
+    listed = told(page, lambda: page.go_back())
+    assert page.locator("[name=list]").input_value() == "on"
+    assert status.inner_text() == listed["summary"]
+    assert told(page, lambda: page.go_forward())["data"]["fits"] == "yes"
+
+
+def test_a_list_stays_one_until_a_model_is_chosen(page):
+    """Other memory or context is asked of the list; a model, or its file, ends it."""
+    told(page, lambda: page.get_by_role("button", name="What runs on mine?").click())
+    assert "models" in told(page, lambda: page.locator("[name=ram]").fill("64"))["data"]
+    assert "models" in told(page, lambda: page.locator("[name=card]").select_option("rtx-4090"))["data"]
+    assert "fits" in told(page, lambda: page.locator("[name=model]").select_option("llama-3.2-1b"))["data"]
+
+
+def test_the_order_of_a_list_is_chosen_on_a_phone_too(page):
+    """The heads of other tables are hidden there; those of the list are buttons above it."""
+    told(page, lambda: page.get_by_role("button", name="What runs on mine?").click())
+    wide = page.viewport_size
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator(".instrument-list thead button").first.click()
+    expect(page.locator(".instrument-list thead th").first).to_have_attribute("aria-sort", "ascending")
+    page.set_viewport_size(wide)
+
+
+def test_a_start_ahead_of_a_question_is_silent(open_page, site):
+    """Whoever unfolds the further settings still reads the verdict alone."""
+    page = open_page(site + PAGE)
+    page.wait_for_selector(".instrument fieldset:not([disabled])")
+    said = page.locator(".instrument-status").inner_text()
+    with page.expect_worker():
+        unfold(page)
+    page.wait_for_timeout(1000)
+    assert page.locator(".instrument-status").inner_text() == said
+    assert page.locator(".instrument[aria-busy]").count() == 0
 
 
 def test_a_link_with_a_further_setting_unfolds_them(browser, site):
@@ -352,11 +400,12 @@ def test_a_link_with_a_further_setting_unfolds_them(browser, site):
 
 
 def test_a_start_can_be_cancelled(open_page, site):
-    """Cancel ends the worker and keeps the answer before; the next question starts it again."""
+    """Cancel ends the worker and keeps the answer before, with its verdict; the next question starts it again."""
     page = open_page(site + PAGE)
     page.locator("[name=n_ctx]").fill("2048")
     page.get_by_role("button", name="Cancel").click(timeout=STARTING_MS)
-    expect(page.locator(".instrument-status")).to_have_text("Cancelled. Nothing below has changed.")
+    status = page.locator(".instrument-status")
+    expect(status).to_have_text(re.compile(r" to spare\. Cancelled\. Nothing below has changed\.$"))
     expect(page.locator(".instrument-answer")).to_contain_text("-c 8192")
     page.locator("[name=n_ctx]").fill("1024")
-    expect(page.locator(".instrument-status")).to_contain_text("1,024 tokens", timeout=STARTING_MS)
+    expect(status).to_contain_text("1,024 tokens", timeout=STARTING_MS)

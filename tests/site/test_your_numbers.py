@@ -69,10 +69,10 @@ def test_files_stay_beside_those_before(page, tmp_path):
 
 
 def test_a_file_that_is_too_large_is_refused_alone_too(page):
-    """The first line says it in place of the one of the example."""
+    """The first line says it beside the one of the example, which stays."""
     page.evaluate(DROP, [["large.json", " " * (4 * 2**20 + 1)]])
-    status = page.locator(f"{FORM} .instrument-status[data-state=refused]")
-    expect(status).to_have_text(re.compile(r"^large\.json was not read"))
+    said = page.locator(f"{FORM} .instrument-said[data-state=refused]")
+    expect(said).to_have_text(re.compile(r"^large\.json was not read"))
 
 
 def test_what_is_saved_is_what_was_read(page):

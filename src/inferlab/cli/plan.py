@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from dataclasses import replace
 from math import ceil
@@ -16,23 +17,32 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError, InvalidSettings, ModelNotFound
 from inferlab.machine import HOST_DEVICE, Machine
-from inferlab.model.catalog import near_names
+from inferlab.model.catalog import known_name, near_names
 from inferlab.model.find import is_address
+from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
-from inferlab.model.named import model_named
+from inferlab.model.hub import PREFIX, REPO
+from inferlab.model.named import addressed, model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.options.lines import programs_for
 from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.drafter import DraftPlan, plan_drafter
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
-from inferlab.prediction.free_memory import BACKENDS, DEFAULT_BACKEND, SYSTEM_BYTES, HostRam, free_bytes, machine_for
+from inferlab.prediction.free_memory import (
+    BACKENDS,
+    DEFAULT_BACKEND,
+    SYSTEM_BYTES,
+    HostRam,
+    free_bytes,
+    machine_for,
+)
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of, require_effect
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text, verified_text
-from inferlab.prediction.paste import Pasted, lines_for
-from inferlab.prediction.place import DEFAULT_RAM_BYTES, Place, described_place, place_of_card
+from inferlab.prediction.paste import Pasted, lines_for, path_for
+from inferlab.prediction.place import DEFAULT_RAM_BYTES, Place, described_place, place_of_card, place_of_cards
 from inferlab.prediction.predict import simulated_memory
 from inferlab.prediction.search import SettingThatFits
 from inferlab.prediction.what_runs import what_runs
@@ -43,6 +53,15 @@ SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("
 BAR = 48
 OF_ONE_MODEL, OF_A_PLACE = ("type", "program", "draft"), ("vram", "card", "unified", "ram", "backend")
 """Options about one model's plan, and those about the memory for it, by their names in the namespace."""
+FLAGS = {
+    "n_gpu_layers": "-ngl",
+    "n_cpu_moe": "-ncmoe",
+    "cpu_moe": "-cmoe",
+    "n_ctx": "-c",
+    "type_k": "-ctk",
+    "type_v": "-ctv",
+}
+"""llama.cpp's flag of each setting that is searched."""
 FITS_STYLES = {"yes": "bold green", "no": "bold red", "unsure": "bold yellow"}
 
 
@@ -50,6 +69,7 @@ def add_plan(commands: Any) -> None:
     command = commands.add_parser(
         "plan",
         help="does it fit: bytes on each device, before anything is loaded",
+        usage="%(prog)s MODEL [options], or --list [options]; see --help",
         description="Plan the memory of a model and compare it with a card's. Exit status 0 whether it fits or not.",
     )
     command.set_defaults(command=run_plan, refuse=command.error)
@@ -57,13 +77,17 @@ def add_plan(commands: Any) -> None:
         "model",
         metavar="MODEL",
         nargs="?",
+        type=addressed,
         help="a .gguf file, a known name (mistral-7b), Ollama's (qwen3:8b), hf:owner/repo:TYPE, https://...",
     )
     command.add_argument(
         "--list", action="store_true", help="in place of one model: what of all known ones runs on such a machine"
     )
-    command.add_argument("--type", choices=MIXES, metavar="TYPE", help="of a known name (default Q4_K_M, or native)")
-    command.add_argument(*flags("n_ctx"), type=int, default=DEFAULT_N_CTX, metavar="N", help=f"default {DEFAULT_N_CTX}")
+    command.add_argument(
+        "--type", type=weights_type, metavar="TYPE", help="of a known name (default Q4_K_M, or native)"
+    )
+    tokens = f"tokens, such as 8192 or 8k; 0: all that the model was trained for (default {DEFAULT_N_CTX})"
+    command.add_argument(*flags("n_ctx"), type=context, default=DEFAULT_N_CTX, metavar="N", help=tokens)
     add_placement(command)
     usual = Settings()
     command.add_argument(
@@ -89,11 +113,15 @@ def add_plan(commands: Any) -> None:
         "--no-simulation", action="store_true", help="do not ask llama.cpp where no formula is exact: bounds instead"
     )
     command.add_argument(
-        "--reserve", type=size, default=RESERVE_BYTES, metavar="1GiB", help="left free on each device (default 1GiB)"
+        "--reserve",
+        type=memory_size,
+        default=RESERVE_BYTES,
+        metavar="1GiB",
+        help="left free on each device (default 1GiB)",
     )
     command.add_argument(
         "--ram-reserve",
-        type=size,
+        type=memory_size,
         default=SYSTEM_BYTES,
         metavar="4GiB",
         help="of --ram, left for the system and other programs (default 4GiB)",
@@ -105,7 +133,10 @@ def add_plan(commands: Any) -> None:
         help="RAM for llama-server's cache of earlier prompts (default: 8192 MiB, or what is left; 0: none)",
     )
     command.add_argument(
-        "--draft", metavar="MODEL", help="a second model that drafts: leave room for its weights and its cache"
+        "--draft",
+        metavar="MODEL",
+        type=addressed,
+        help="a second model that drafts: leave room for its weights and its cache",
     )
     command.add_argument(
         "--for",
@@ -122,6 +153,8 @@ def list_models(options: argparse.Namespace) -> None:
     place = place_from(options)
     if options.model or place is None:
         return options.refuse("--list is for all known models, on memory that is named: --card, --vram or --unified")
+    if not options.n_ctx:
+        return options.refuse("--list compares all models with one context: give -c a number of tokens")
     refuse_beside(options, "--list, which is for all known models. Name one of them.", *OF_ONE_MODEL)
     settings = settings_from(options)
     print_runs(what_runs(place, settings, options.reserve), place, n_ctx_of(settings), options.json)
@@ -141,15 +174,17 @@ def add_memory(command: argparse.ArgumentParser) -> None:
     memory.add_argument(
         "--vram", type=sizes, metavar="8GiB", help="plan for such a card, or several: 8GiB,8GiB (default: this machine)"
     )
-    memory.add_argument("--card", metavar="rtx-4060", help="plan for a card of the book's list")
+    memory.add_argument(
+        "--card", metavar="rtx-4060", help="plan for a card of the book's list, or several: 2x3060, or 3090,3060"
+    )
     command.add_argument(
         "--unified",
-        type=size,
+        type=memory_size,
         metavar="32GiB",
         help="plan for one memory that host and GPU share; with --card what the GPU may use of the card's",
     )
     command.add_argument(
-        "--ram", type=size, metavar="32GiB", help="all RAM of that machine (default beside a card: 32GiB)"
+        "--ram", type=memory_size, metavar="32GiB", help="all RAM of that machine (default beside a card: 32GiB)"
     )
 
 
@@ -166,6 +201,7 @@ def run_plan(options: argparse.Namespace) -> None:
     if not place:
         start_engine(options.engine)
     model = model_to_plan(options.model, options.type)
+    options.n_ctx = options.n_ctx or model.n_ctx_train or 0
     settings = settings_from(options)
     require_effect(settings, model)
     asked = place.devices if place else {}
@@ -182,14 +218,16 @@ def run_plan(options: argparse.Namespace) -> None:
         within_trained=True,
         **asked,
     )
-    pasted = lines_for(fitted, options.program, model.file, model.n_ctx_train) if options.program else None
+    path = path_for(options.program, options.model, model)
+    pasted = lines_for(fitted, options.program, path, model.n_ctx_train) if options.program else None
     pasted = pasted and with_drafter(pasted, drafter)
     if options.json:
         print(json.dumps(plan_fields(fitted) | drafter_fields(drafter) | paste_fields(pasted), indent=1))
         return
-    print_plan(fitted, model)
+    print_plan(fitted, model, place.title if place and options.card else "", taken_text(options.model, model))
     if place and place.limit:
-        print(f"{place.limit} --unified gives another limit.")
+        how = ", such as that of `sudo sysctl iogpu.wired_limit_mb=…`" if place.backend == "metal" else ""
+        print(f"{place.limit} --unified gives another limit{how}.")
     if place and not (options.ram or place.shared):
         print(f"RAM is assumed to be {bytes_text(DEFAULT_RAM_BYTES)}; --ram gives yours.")
     if drafter:
@@ -224,7 +262,34 @@ def start_engine(engine: Engine) -> None:
 
 def sizes(text: str) -> tuple[int, ...]:
     """Sizes with commas between them, in bytes."""
-    return tuple(map(size, text.split(",")))
+    return tuple(map(memory_size, text.split(",")))
+
+
+def memory_size(text: str) -> int:
+    """A size of memory in bytes: GB and G are GiB there, as its makers write them."""
+    return size(re.sub(r"([KMG])B?$", r"\1iB", text.strip(), flags=re.IGNORECASE))
+
+
+def context(text: str) -> int:
+    """A number of tokens: `8192`, `8,192`, or `8k` for 8 times 1024, `1m` for 1024k."""
+    found = re.fullmatch(r"(-?\d{1,3}(?:,\d{3})+|-?\d+)([km]?)", text.strip().lower())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens. Write 8192 or 8k.")
+    return int(found[1].replace(",", "")) * {"": 1, "k": KIB, "m": MIB}[found[2]]
+
+
+def weights_type(text: str) -> str:
+    """A type of llama-quantize, in large or small letters."""
+    if (name := text.upper().replace("FP16", "F16")) not in MIXES:
+        own = "" if "_" not in text else f" A maker's own mix is planned by its file: hf:owner/repo:{text}."
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(MIXES)}.{own}")
+    return name
+
+
+def cards_of(text: str) -> list[str]:
+    """The names of cards with commas between them; `2x3060` is two of one."""
+    counted = [re.fullmatch(r"(?:(\d{1,2}) ?[xX] ?)?(.+)", one.strip()) for one in text.split(",") if one.strip()]
+    return [found[2] for found in counted if found for _ in range(int(found[1] or 1))]
 
 
 def mebibytes(text: str) -> int:
@@ -240,7 +305,10 @@ def place_from(options: argparse.Namespace) -> Place | None:
     if options.card:
         refuse_beside(options, f"--card {options.card}, which has its own. Give --vram.", "backend")
         of_host = options.ram, options.ram_reserve, options.cache_ram
-        return place_of_card(options.card, *of_host, gpu_bytes=options.unified)
+        if len(names := cards_of(options.card)) > 1:
+            refuse_beside(options, "several cards, each of which has its own memory.", "unified")
+            return place_of_cards(names, *of_host)
+        return place_of_card(names[0] if names else options.card, *of_host, gpu_bytes=options.unified)
     if options.vram and options.unified:
         options.refuse("--vram and --unified exclude each other: memory is a card's own, or shared with the host")
     if options.unified:
@@ -294,9 +362,18 @@ def model_to_plan(name: str, type: str | None) -> Model:
     try:
         return model_named(name, type)
     except ModelNotFound as error:
-        if is_address(name):
+        if REPO.fullmatch(name):
+            raise ModelNotFound(f"{error} On the Hugging Face Hub it would be {PREFIX}{name}.") from error
+        if is_address(name) or re.search(r"[/\\]", name):
             raise
         raise ModelNotFound(f"{error} {near_names(name)}") from error
+
+
+def taken_text(name: str, model: Model) -> str:
+    """What a name was taken for that is not the model's own; nothing for a file, and for a name as it is listed."""
+    if model.file or model.source or not model.shape or known_name(name):
+        return ""
+    return f"{name} is no file here and is taken as the known model {model.shape.name}."
 
 
 def paste_fields(pasted: Pasted | None) -> dict[str, Any]:
@@ -308,32 +385,52 @@ def paste_fields(pasted: Pasted | None) -> dict[str, Any]:
     return {"paste": {"for": pasted.program, "notes": pasted.notes, "settings": settings, "parts": parts}}
 
 
-def print_plan(fitted: Fit, model: Model) -> None:
-    """A table of bytes, a bar for each device, the verdict with the memory it is compared with, and what would fit."""
+def print_plan(fitted: Fit, model: Model, card: str = "", taken: str = "") -> None:
+    """What is planned where, the verdict, a table of bytes, a bar for each device, and what would fit."""
     from rich.console import Console
 
     console = Console()
+    told = [plan_title(fitted.plan, model, card), taken]
+    for line in filter(None, told):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"fits: {fitted.fits}{fit_margin_text(fitted)}", style=FITS_STYLES[fitted.fits])
+    if fitted.fits != "yes" and (others := would_fit_text(fitted)):
+        console.print(others, markup=False, highlight=False)
     console.print(plan_table(fitted))
     for name in bar_names(fitted):
         console.print(plan_bar(fitted, name), soft_wrap=True)
     shown = "  ".join(f"{sign} {kind.replace('_', ' ')}" for kind, (sign, _) in SIGNS.items())
     sign_bytes = bytes_text(round(bytes_of_a_sign(fitted)))
-    console.print(f"{shown}  · free  | end of the room; a sign is {sign_bytes}", markup=False, highlight=False)
-    console.print(f"fits: {fitted.fits}{fit_margin_text(fitted)}", style=FITS_STYLES[fitted.fits])
+    console.print(f"{shown}  · free  | end of the room", markup=False, highlight=False)
+    console.print(f"One sign of a bar is {sign_bytes}.", markup=False, highlight=False)
     lines = [f"Compared with {fitted.compared_with}.", f"Method: {fitted.plan.method}.", *fitted.plan.notes]
     lines += [f"{a.question}: {answer_text(a)} {a.reason}" for a in fitted.answers]
-    lines += filter(None, [active_text(model)])
+    lines += filter(None, [trained_text(fitted.plan, model), dropped_text(fitted.plan), active_text(model)])
     for line in lines:
         console.print(line, markup=False, highlight=False)
+
+
+def trained_text(plan: MemoryPlan, model: Model) -> str:
+    """That a slot has more tokens than the model was trained for; nothing where it has not."""
+    s, most = plan.settings, model.n_ctx_train
+    of_a_slot = n_ctx_of(s) // (1 if s.kv_unified else s.n_seq_max)
+    is_longer = most and of_a_slot > -(-most // CELL_STEP) * CELL_STEP
+    return f"The model was trained for {most:,} tokens; with more its text may be poor." if is_longer else ""
+
+
+def dropped_text(plan: MemoryPlan) -> str:
+    """What of the host's weights the verdict leaves out; nothing where that is nothing."""
+    n_bytes = plan.never_read_bytes
+    told = f"Of the host's weights, {bytes_text(n_bytes)} are the card's and only mapped: RAM need not keep them."
+    return told if n_bytes else ""
 
 
 def plan_table(fitted: Fit):
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
     is_shared = SHARED in fitted.usable_bytes
-    table = Table(title=Text(plan_title(fitted.plan)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "weights", "KV cache", "compute", "output", "total", "room"):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for device, on_device in fitted.plan.devices.items():
@@ -348,9 +445,33 @@ def plan_table(fitted: Fit):
     return table
 
 
-def plan_title(plan: MemoryPlan) -> str:
-    s = plan.settings
-    return f"{plan.model.name}: n_ctx {s.n_ctx:,}, n_gpu_layers {s.n_gpu_layers}, K {s.type_k}, V {s.type_v}"
+def plan_title(plan: MemoryPlan, model: Model, card: str) -> str:
+    """The model with its type or file, the card, and the settings."""
+    s, on_card = plan.settings, f", on {card}" if card else ""
+    what = model.shape.mix if model.shape and not model.file else model.path.name
+    asked = f"n_ctx {s.n_ctx:,}, n_gpu_layers {s.n_gpu_layers}, K {s.type_k}, V {s.type_v}"
+    return f"{plan.model.name}, {what}{on_card}: {asked}"
+
+
+def would_fit_text(fitted: Fit) -> str:
+    """The flags of each setting with which it would fit, in a sentence; experts in RAM before whole layers."""
+    answers = fitted.expert_layers, fitted.largest_n_ctx, fitted.cache_type, fitted.most_layers
+    others = [answer.settings for answer in answers if answer and answer.settings]
+    found = list(dict.fromkeys(filter(None, (changed_flags(fitted.plan.settings, other) for other in others))))
+    if not found:
+        return "No shorter context, no smaller cache and no other placement makes it fit."
+    return f"It fits with {', or with '.join(found)}."
+
+
+def changed_flags(asked: Settings, other: Settings) -> str:
+    """llama.cpp's flags for what is different in other settings."""
+    values = {name: getattr(other, name) for name in FLAGS if getattr(other, name) != getattr(asked, name)}
+    flags = [
+        FLAGS[name] if value is True else f"{FLAGS[name]} {value}"
+        for name, value in values.items()
+        if value is not False
+    ]
+    return " ".join(flags) + (f" in place of {FLAGS['cpu_moe']}" if values.get("cpu_moe") is False else "")
 
 
 def cell_text(n_bytes: int | None, most: int | None = None) -> str:
@@ -404,6 +525,8 @@ def bar_parts(plan: MemoryPlan, name: str) -> list[tuple[str, str, int]]:
 
 def fit_margin_text(fitted: Fit) -> str:
     """How much is left or missing; where a compute buffer is unknown, it is not in that."""
+    if fitted.plan.aborts:
+        return f". {fitted.plan.notes[0]}"
     text = margin_text(fitted.margin_bytes)
     unknown = any(fitted.plan.is_open(memory) for memory in fitted.usable_bytes)
     return f"{text} without the compute buffer" if text and unknown else text

@@ -157,9 +157,12 @@ def measured(name: str, label: str) -> list[Any]:
     return element("div", {"class": "instrument-start"}, button, kept)
 
 
-def hidden(name: str, value: str) -> list[Any]:
-    """A value that a control of the answer changes: one of the same name, outside of the form."""
-    return element("input", {"type": "hidden", "name": name, "value": value})
+def hidden(name: str, value: str, until: str | None = None) -> list[Any]:
+    """A value that a button, or a control of its name in the answer, changes.
+
+    until  names of controls: a change of one of them empties it
+    """
+    return element("input", {"type": "hidden", "name": name, "value": value, "data-until": until})
 
 
 def radio(name: str, value: str, label: str, on: bool, told: str) -> list[Any]:

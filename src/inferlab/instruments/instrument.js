@@ -11,8 +11,8 @@ const TAGS = `
 const ATTRIBUTES = `
   accept aria-describedby aria-hidden aria-label autocomplete checked class cx cy data-address data-ask data-but
   data-choices data-clear data-copy data-drop data-file data-label data-measured data-only data-part
-  data-private data-read data-run data-save data-sort data-state data-text data-value data-whole disabled height
-  hidden href id inputmode label min multiple name novalidate open placeholder preserveAspectRatio r role rows
+  data-private data-read data-run data-save data-sort data-state data-text data-until data-value data-whole disabled
+  height hidden href id inputmode label min multiple name novalidate open placeholder preserveAspectRatio r role rows
   scope selected spellcheck step type value viewBox width x x1 x2 y y1 y2
 `;
 const words = (text) => new Set(text.trim().split(/\s+/));
@@ -93,11 +93,13 @@ function changedIn(folded) {
   return (one) => folded.contains(one) && Boolean(one.name) && isChanged(one);
 }
 
-// Rows of a table by the column of a button in its head; the same button again turns the order.
+// Rows of a table by the column of a button in its head: the largest number or the first name comes first, and the
+// same button again turns the order.
 function sort(button) {
   const [head, table] = [button.closest("th"), button.closest("table")];
   const at = [...head.parentElement.children].indexOf(head);
-  const rising = head.getAttribute("aria-sort") === "descending";
+  const before = head.getAttribute("aria-sort");
+  const rising = before ? before === "descending" : !table.tBodies[0].querySelector(`td:nth-child(${at + 1})[data-value]`);
   const valueOf = (row) => row.children[at].dataset.value ?? row.children[at].textContent;
   const { compare } = new Intl.Collator("en", { numeric: true });
   const rows = [...table.tBodies[0].rows].sort((a, b) => compare(valueOf(a), valueOf(b)) * (rising ? 1 : -1));
@@ -144,6 +146,7 @@ export function render({ model, el }) {
   const whole = form.querySelector("[data-whole]")?.dataset.whole; // the field for names of files that are kept whole
   let unsent = []; // names of files in the order in which they are sent
   let waiting = 0;
+  let verdict = { text: status.textContent, state: status.dataset.state ?? "" }; // of the answer that is shown
   let earlier = null; // results of the run before, while another one is under way
   let note = ""; // what the line of the verdict says about a file besides
   let saving = null; // a button to save that was pressed before there was an answer
@@ -158,15 +161,20 @@ export function render({ model, el }) {
     model.save_changes();
   }
 
-  // The button to cancel stays the same one while the text before it changes, so that a press is not lost.
+  // What is going on stands beside the verdict, which belongs to the answer below. The button to cancel stays the same
+  // one while the text before it changes, so that a press is not lost.
   function say({ text, busy }, state = "") {
     if (busy && status.querySelector(".instrument-cancel")) {
-      status.firstChild.data = text;
+      status.querySelector(".instrument-said").textContent = text;
       return;
     }
     const hadFocus = status.contains(document.activeElement);
-    status.textContent = text;
-    status.dataset.state = state;
+    const said = block("span", "instrument-said");
+    said.textContent = text;
+    said.dataset.state = state;
+    status.replaceChildren(verdict.text);
+    if (text) status.append(verdict.text && " ", said);
+    status.dataset.state = verdict.text ? verdict.state : state;
     el.toggleAttribute("aria-busy", Boolean(busy));
     if (hadFocus) status.focus(); // the button to cancel had it, and is gone
     if (!busy) return;
@@ -185,7 +193,8 @@ export function render({ model, el }) {
     for (const id of opened) shown.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
     enable();
     if (focused) focusAgain(focused.id);
-    say({ text: [answer.summary, note].filter(Boolean).join(" ") }, answer.state);
+    verdict = { text: answer.summary, state: answer.state };
+    say({ text: note });
     if (["refused", "no"].includes(answer.state)) putBack();
     if (!answer.data.plan) earlier = null;
     if (saving) saveFrom(saving);
@@ -343,6 +352,7 @@ export function render({ model, el }) {
   // A small file that is refused is named beside the answer to the others; a model's part that is refused ends all.
   function onMessage(message) {
     if (message.kind === "measured") return run(JSON.stringify(message.results));
+    if (message.kind === "question") return fill(form, message.question), ask();
     if ("press" in message && !ofThisPress(message)) return;
     if (message.kind === "fetch") return fetchPage(message);
     if (message.kind === "files") return readFiles(message);
@@ -384,6 +394,7 @@ export function render({ model, el }) {
     }
     const target = form.querySelector("[data-file]").dataset.file;
     form.elements[target].value = [...files.keys()].sort()[0];
+    forget(target);
     for (const select of form.querySelectorAll("select")) {
       if ([...select.options].some((option) => option.value === "file")) select.value = "file";
     }
@@ -397,10 +408,10 @@ export function render({ model, el }) {
     ask();
   }
 
-  // What such a button of the form asked for is asked for once: the next question is about the other controls.
-  function forget() {
-    for (const { dataset } of form.querySelectorAll("[data-ask]")) {
-      for (const name of new URLSearchParams(dataset.ask).keys()) form.elements[name].value = "";
+  // What such a button asked for holds for the next questions, too, until a control changes with which it ends.
+  function forget(changed) {
+    for (const one of form.querySelectorAll("[data-until]")) {
+      if (one.dataset.until.split(" ").includes(changed)) one.value = "";
     }
   }
 
@@ -409,7 +420,7 @@ export function render({ model, el }) {
     if (target.hasAttribute("data-address")) return; // nobody is asked before a press
     if (target.dataset.choices) return void (form.elements[target.dataset.choices].value = target.value);
     note = "";
-    forget();
+    forget(target.name);
     const kept = shown.contains(target) && form.elements[target.name];
     if (kept) kept.value = target.value;
     showFitting(form);
@@ -431,6 +442,7 @@ export function render({ model, el }) {
       if (button?.hasAttribute("data-run")) run("");
       if (button?.hasAttribute("data-sort")) sort(button);
       if (button?.dataset.ask) askWith(button.dataset.ask);
+      if (button?.dataset.ask && shown.contains(button)) status.scrollIntoView(); // its answer begins far above
       if (button?.dataset.read) readAddress(form.elements[button.dataset.read].value);
       if (button?.dataset.clear) removeFiles(button.dataset.clear);
       if (button?.dataset.drop) removeOne(button.dataset.drop);

@@ -41,7 +41,7 @@ from inferlab.prediction.memory.cache import n_ctx_of, require_effect
 from inferlab.prediction.place import DEFAULT_RAM_BYTES, Place, described_place, place_of_card
 from inferlab.prediction.what_runs import by_size, what_runs
 from inferlab.settings import Settings
-from inferlab.units import GB, GIB, MIB, bytes_text
+from inferlab.units import GB, GIB, MIB, bytes_from_text, bytes_text
 
 OWN_FILE, OTHER_CARD, LIST = "file", "other", "list"
 DEFAULTS = {
@@ -67,6 +67,8 @@ DEFAULTS = {
 RESERVE, SYSTEM, PROMPTS = "Kept free on each card", "Kept for the system", "Earlier prompts in RAM"
 NAMED = re.compile(rf"\b({'|'.join(LABELS)})=('\w+'|-?\d+)")
 MOST_CARDS = 4
+ENDS_LIST = "model file type n_gpu_layers n_cpu_moe cpu_moe override_tensor"
+"""The controls about one model: a list is of every other change, too."""
 FAMILIES = {"cuda": "NVIDIA", "rocm": "AMD", "sycl": "Intel", "metal": "Apple", "vulkan": "others"}
 
 
@@ -108,7 +110,7 @@ def listed(question: Mapping[str, str], place: Place, settings: Settings, reserv
     ordered = by_size(found)
     command = command_of(question, settings, place, reserve)
     data = {"n_ctx": n_ctx_of(settings), "models": [runs.to_dict() for runs in ordered]}
-    return Answer("yes", list_summary(ordered, place, settings), list_view(ordered, place, command), data)
+    return Answer("yes", list_summary(ordered, place, settings), list_view(ordered, place, settings, command), data)
 
 
 @contextmanager
@@ -240,8 +242,9 @@ def _ram_words(place: Place, by_name: bool) -> list[str]:
 
 
 def size_option(n_bytes: int) -> str:
-    """A size as the command line takes it: in GiB where that is exact."""
-    return f"{n_bytes // GIB}GiB" if n_bytes % GIB == 0 else f"{n_bytes}B"
+    """A size as the command line takes it: in GiB where a few digits say it to the byte."""
+    in_gib = f"{n_bytes / GIB:.6g}GiB"
+    return in_gib if bytes_from_text(in_gib) == n_bytes else f"{n_bytes}B"
 
 
 def form() -> list[Any]:
@@ -274,7 +277,7 @@ def form() -> list[Any]:
                 help=f"All memory of the machine beside the card; {DEFAULTS['ram']} GiB is only a guess.",
             ),
             *controls(ASKED),
-            forms.hidden(LIST, ""),
+            forms.hidden(LIST, "", until=ENDS_LIST),
             forms.asking("What runs on mine?", **{LIST: "on"}),
         ),
         forms.more(

@@ -23,24 +23,27 @@ TOLD = (
 IN_RAM = (
     " With a part in RAM they are Q8_0 at most, whose perplexity is nearly F16's: ",
     element("a", {"href": "./optimization/quantization.html#sec-quantization-choosing"}, "how to choose"),
-    ".",
+    ". Where as large ones fit whole, no RAM is needed.",
 )
 
 
 def list_summary(found: Sequence[Runs], place: Place, settings: Settings) -> str:
-    """How many of all known models run, in a sentence."""
+    """How many of all known models run, in a sentence; and how those count that were trained for less than is asked."""
     whole = sum(runs.whole is not None for runs in found)
     in_ram = sum(runs.whole is None and runs.in_ram is not None for runs in found)
     beside = f", {in_ram} more with a part in RAM" if in_ram else ""
     where = "in this memory" if place.shared else "whole on the card"
     asked = f"with {n_ctx_of(settings):,} tokens of context"
-    return f"Of {count_text(len(found), 'model')}, {whole} fit {where}{beside}, on {place.title} {asked}."
+    shorter = sum(best.longest_n_ctx < n_ctx_of(settings) for runs in found if (best := runs.whole or runs.in_ram))
+    less = f" {shorter} of them were trained for less, and are counted with that." if shorter else ""
+    return f"Of {count_text(len(found), 'model')}, {whole} fit {where}{beside}, on {place.title} {asked}.{less}"
 
 
-def list_view(found: Sequence[Runs], place: Place, command: str) -> list[Any]:
+def list_view(found: Sequence[Runs], place: Place, settings: Settings, command: str) -> list[Any]:
     """The table, what it says, and the same question to the command line."""
     heads = SHARED_HEADS if place.shared else HEADS
-    rows = (element("tr", {}, *_cells(runs, heads)) for runs in found if runs.whole or runs.in_ram)
+    asked = n_ctx_of(settings)
+    rows = (element("tr", {}, *_cells(runs, heads, asked)) for runs in found if runs.whole or runs.in_ram)
     head = element("thead", {}, element("tr", {}, *map(_head, heads)))
     return element(
         "div",
@@ -57,25 +60,32 @@ def _head(text: str) -> list[Any]:
     return element("th", {"scope": "col"}, element("button", {"type": "button", "data-sort": True}, text))
 
 
-def _cells(runs: Runs, heads: Sequence[str]) -> list[Any]:
-    """The cells of a model; numbers to sort by are bytes of the weights and tokens."""
+def _cells(runs: Runs, heads: Sequence[str], asked: int) -> list[Any]:
+    """The cells of a model; numbers to sort by are bytes of the weights and tokens.
+
+    asked  tokens of context that are asked for
+    """
     best = runs.whole or runs.in_ram
-    name = element("th", {"scope": "row", "data-label": heads[0]}, _plan(runs, best) if best else runs.title)
-    texts = [*_texts(runs.whole), *(_texts(runs.in_ram, in_ram=True) if len(heads) > len(SHARED_HEADS) else ())]
+    name = element("th", {"scope": "row", "data-label": heads[0]}, _plan(runs, best, asked) if best else runs.title)
+    texts = _texts(runs.whole, asked)
+    if len(heads) > len(SHARED_HEADS):
+        texts += _texts(runs.in_ram, asked, in_ram=True, none="not needed" if runs.is_largest else "no")
     labelled = zip(heads[1:], texts, strict=True)
     return [name, *(element("td", {"data-label": head, "data-value": value}, text) for head, (text, value) in labelled)]
 
 
-def _texts(placed: Placed | None, in_ram: bool = False) -> list[tuple[str, int]]:
+def _texts(placed: Placed | None, asked: int, *, in_ram: bool = False, none: str = "no") -> list[tuple[str, int]]:
     if placed is None:
-        return [("no", 0)] * (2 + in_ram)
+        return [(none, 0), *[("–", 0)] * (1 + in_ram)]
     weights = f"{placed.type}, {bytes_text(placed.weights_bytes)}"
     middle = [(placed.in_ram_text, placed.n_cpu_moe or placed.n_layers - placed.n_gpu_layers)] * in_ram
-    return [(weights, placed.weights_bytes), *middle, (f"{placed.longest_n_ctx:,}", placed.longest_n_ctx)]
+    longest = f"{placed.longest_n_ctx:,}{', as trained' if placed.longest_n_ctx < asked else ''}"
+    return [(weights, placed.weights_bytes), *middle, (longest, placed.longest_n_ctx)]
 
 
-def _plan(runs: Runs, placed: Placed) -> list[Any]:
-    """The model's name as a button that plans it so."""
+def _plan(runs: Runs, placed: Placed, asked: int) -> list[Any]:
+    """The model's name as a button that plans it so, with the context that it was trained for if that is shorter."""
+    shorter = {"n_ctx": f"{placed.longest_n_ctx}"} if placed.longest_n_ctx < asked else {}
     layers = "" if placed.n_gpu_layers < 0 else f"{placed.n_gpu_layers}"
     return forms.asking(
         runs.title,
@@ -85,4 +95,5 @@ def _plan(runs: Runs, placed: Placed) -> list[Any]:
         n_gpu_layers=layers,
         n_cpu_moe=f"{placed.n_cpu_moe or ''}",
         override_tensor="",
+        **shorter,
     )

@@ -14,9 +14,9 @@ from inferlab.model.ggml_types import CELL_STEP, FILE_TYPES
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
 from inferlab.prediction.fit import Fit
-from inferlab.prediction.free_memory import never_read_bytes
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of
+from inferlab.prediction.memory.nodes import ABORTS
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest, prompt_cache_text
@@ -78,7 +78,26 @@ def summary(fit: Fit, model: str, memory: str) -> str:
     """The question and its verdict in a sentence; `model` and `memory` say what was asked about."""
     verdict = {"yes": "fits on", "no": "does not fit on", "unsure": "may fit on"}[fit.fits]
     asked = f"{model} with {fit.plan.settings.n_ctx:,} tokens of context {verdict} {memory}"
-    return f"{asked}{_margin_text(fit)}{_ram_text(fit)}."
+    return f"{asked}{_margin_text(fit)}{_ram_text(fit)}.{_would_fit_text(fit)}"
+
+
+def _would_fit_text(fit: Fit) -> str:
+    """What makes a plan fit that does not, as its lines have it, in a sentence; empty where nothing does."""
+    near = nearest(fit).settings if fit.fits == "no" else None
+    if near is None:
+        return ""
+    asked, words = fit.plan.settings, []
+    if (near.cpu_moe, near.n_cpu_moe) != (asked.cpu_moe, asked.n_cpu_moe):
+        of = "all layers" if near.cpu_moe else count_text(near.n_cpu_moe, "layer")
+        words.append(f"the experts of {of} in RAM" if near.cpu_moe or near.n_cpu_moe else "no experts in RAM")
+    if near.n_gpu_layers != asked.n_gpu_layers:
+        layers = {-1: "all layers", 0: "no layer"}.get(near.n_gpu_layers, count_text(near.n_gpu_layers, "layer"))
+        words.append(f"{layers} on the card")
+    if near.n_ctx != asked.n_ctx:
+        words.append(f"{n_ctx_of(near):,} tokens of context")
+    if near.type_k != asked.type_k or near.type_v != asked.type_v:
+        words.append(f"a KV cache of type {near.type_k}")
+    return f" It fits with {' and '.join(words)}."
 
 
 def _margin_text(fit: Fit) -> str:
@@ -131,10 +150,11 @@ def planner_view(fit: Fit, model: Model, place: Place, command: str, *, asked: S
 
 
 def what_to_do(fit: Fit, model: Model, asked: Settings, place: Place) -> list[Any]:
-    """Other settings with which the model fits, what was changed in those asked for, and what else needs memory."""
+    """Other settings with which the model fits, or loads at all, what was changed, and what else needs memory."""
     near = nearest(fit)
     advice = [in_words(note, _n_cards(fit)) for note in near.notes[:1]] if fit.fits == "no" else []
     advice = [f"{note} {WHERE}" for note in advice] if near.settings else advice
+    advice += [note for note in fit.plan.notes if ABORTS in note]
     notes = [_without_experts_text(model), _rounded_text(fit, asked), above_trained(asked, model.n_ctx_train)]
     limit = f"{place.limit} {OTHER_LIMIT}" if place.limit else ""
     advice += filter(None, [*notes, limit, prompt_cache_text(fit, near.plan) if near.settings else ""])
@@ -211,7 +231,7 @@ def _held(fit: Fit, memory: str, devices: Sequence[str], limit: int | None) -> M
     """Without what the system may drop of a mapped file from RAM."""
     parts = {kind: _ends(fit.plan, devices, kind) for kind in KINDS}
     if HOST_DEVICE in devices:
-        dropped, (least, most) = never_read_bytes(fit.plan), parts["weights"]
+        dropped, (least, most) = fit.plan.never_read_bytes, parts["weights"]
         parts["weights"] = least - dropped, None if most is None else most - dropped
     return MemoryUse(memory_text(memory, _n_cards(fit)), parts, limit)
 
@@ -428,7 +448,8 @@ def _change(n_bytes: int) -> str:
 
 def _lines(fit: Fit, model: Model, program: str, title: str) -> list[Any]:
     """The plan as lines for one program; only the first program's are unfolded."""
-    pasted = lines_for(fit, program, n_ctx_train=model.n_ctx_train)
+    path = model.source or (model.file and model.file.name)  # of a dropped file a page knows no folder
+    pasted = lines_for(fit, program, path, model.n_ctx_train)
     opened = program == next(iter(PROGRAMS))
     return element(
         "details",

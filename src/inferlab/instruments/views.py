@@ -18,8 +18,8 @@ TAGS = """
 ATTRIBUTES = """
     accept aria-describedby aria-hidden aria-label autocomplete checked class cx cy data-address data-ask
     data-but data-choices data-clear data-copy data-drop data-file data-label data-measured data-only data-part
-    data-private data-read data-run data-save data-sort data-state data-text data-value data-whole disabled
-    height hidden href id inputmode label min multiple name novalidate open placeholder preserveAspectRatio r
+    data-private data-read data-run data-save data-sort data-state data-text data-until data-value data-whole
+    disabled height hidden href id inputmode label min multiple name novalidate open placeholder preserveAspectRatio r
     role rows scope selected spellcheck step type value viewBox width x x1 x2 y y1 y2
 """
 EMPTY = frozenset(["circle", "input", "line", "rect"])

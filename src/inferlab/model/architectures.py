@@ -14,7 +14,7 @@ from inferlab.errors import InvalidSettings, UnsupportedArchitecture
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import TYPES
 from inferlab.model.gguf import DEFAULT_ALIGNMENT, Tensor
-from inferlab.model.layouts import Layout, NamedShape
+from inferlab.model.layouts import Layout
 from inferlab.model.layouts import layout as layout_by_name
 
 # What a conversion keeps in 32 bits (conversion/base.py:1084-1121): routers, convolutions, and what is small.
@@ -53,7 +53,7 @@ def tensors(known: KnownModel) -> tuple[Tensor, ...]:
     Offsets count from the start of the data. Order: weight_name_comparer in llama-model-loader.h.
     Raises UnsupportedArchitecture for an architecture without a layout, InvalidSettings for dimensions that do not fit.
     """
-    named = sorted(layout_of(known).shapes(own_keys(known), _optional(known)), key=_file_order)
+    named = layout_of(known).shapes(own_keys(known), _optional(known))
     return with_offsets((name, shape, _converted_type(name, shape)) for name, shape in named)
 
 
@@ -76,8 +76,11 @@ def with_offsets(specifications: Iterable[tuple[str, tuple[int, ...], str]]) -> 
     Raises InvalidSettings when a row does not fill the blocks of its type.
     """
     placed, offset = [], 0
+    sizes: dict[tuple[tuple[int, ...], str], int] = {}
     for name, shape, type in specifications:
-        n_bytes = tensor_bytes(name, shape, type)
+        if (shape, type) not in sizes:
+            sizes[shape, type] = tensor_bytes(name, shape, type)
+        n_bytes = sizes[shape, type]
         placed.append(Tensor(name, shape, type, n_bytes, offset))
         offset += aligned(n_bytes)
     return tuple(placed)
@@ -157,8 +160,3 @@ def _converted_type(name: str, shape: tuple[int, ...]) -> str:
         return "I32"
     is_matrix = len(shape) > 1 and name.endswith(".weight") and not name.endswith(F32_MATRICES)
     return "F16" if is_matrix else "F32"
-
-
-def _file_order(shaped: NamedShape) -> tuple[int, str]:
-    name = shaped[0]
-    return (int(name.split(".")[1]) if name.startswith("blk.") else -1), name

@@ -60,6 +60,9 @@ CHANGEABLE = tuple(f.name for f in fields(KnownModel) if f.name not in FIXED)
 
 HEAD_KEYS = (("k", "key"), ("v", "value"))
 ENTRY = re.compile(r'^\[(?:"([^"]+)"|([\w-]+))\]$', re.MULTILINE)
+LISTED = 6
+SAME_SHAPE = {"instruct", "it", "gguf", "meta", "ollama"}
+"""Words in names of files and repositories that change neither a shape nor its trained context."""
 TITLE = re.compile(r'^title = "(.*?)"', re.MULTILINE)
 
 
@@ -163,8 +166,50 @@ def _short(written: str) -> str:
     return written.strip().lower().replace(" ", "-").replace("_", "-")
 
 
+def meant_name(name: object) -> str | None:
+    """The short name that a looser spelling means, as "llama4 scout", "gemma3:12b" or "Qwen 3 8B Instruct".
+
+    Without the words that do not change a shape its words must be all those of a name. None for the name of a file.
+    """
+    written = str(name)
+    is_path = re.search(r"[/\\]|\.gguf$", written, re.IGNORECASE)
+    return None if is_path else _joined().get(_as_one(_words(written)))
+
+
+def _words(written: str) -> list[str]:
+    """Small words without those that do not change a shape; a family is parted from its number, as in "qwen3"."""
+    parted = re.sub(r"(?<![a-z])([a-z]{2,})(?=\d)", r"\1 ", written.lower())
+    return [word for word in re.split(r"[\s_:-]+", parted) if word and word not in SAME_SHAPE]
+
+
+@cache
+def _words_of(known: str) -> set[str]:
+    return {*_words(known), *_words(known_models().titles[known])}
+
+
+@cache
+def _joined() -> dict[str, str]:
+    titles = known_models().titles
+    return {_as_one(_words(written)): known for known in titles for written in (titles[known], known)}
+
+
+def _as_one(words: list[str]) -> str:
+    """The words without spaces between letters: "gpt oss 20b" and "gptoss 20b" are one, "3 1b" and "31b" are not."""
+    return re.sub(r"(?<=[a-z]) (?=[a-z])", "", " ".join(words))
+
+
+def _with_words(words: list[str]) -> list[str]:
+    """The names that have all these words, one of which must be of letters alone."""
+    if not any(word.isalpha() and len(word) > 2 for word in words):
+        return []
+    return [known for known in known_models() if _words_of(known).issuperset(words)]
+
+
 def near_names(name: str) -> str:
-    """A sentence with the known names that are most like this one, of the same family where there is one."""
+    """A sentence with the known names that this one can mean, else with those of its family that are most like it."""
+    if several := _with_words(_words(name)):
+        several = get_close_matches(_short(name), several, n=LISTED, cutoff=0)
+        return f"Did you mean {' or '.join(several)}?"
     written, names = _short(name), [*known_models()]
     letters = re.match("[a-z]+", written)
     family = [known for known in names if letters and known.startswith(letters[0])]

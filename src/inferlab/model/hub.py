@@ -56,6 +56,12 @@ class HubAddress:
         return f"{hub}/{self.repo}/resolve/{quote(self.revision, safe='')}/{quote(path)}"
 
 
+def type_in(path: str) -> str:
+    """The type of most weights, as the name of a file has it; "" where that tells none."""
+    found = TYPE.findall(f"/{path}")
+    return found[-1].upper() if found else ""
+
+
 def hub_address(name: str) -> HubAddress | None:
     """What a name means on the Hub; None for one of another kind. Raises ModelNotFound for an incomplete one."""
     if name.lower().startswith(PREFIX):
@@ -129,9 +135,7 @@ class HubModel:
 
     @property
     def type(self) -> str:
-        """The type of most weights, as the name of the file has it; "" where that tells none."""
-        found = TYPE.findall(f"/{self.path}")
-        return found[-1].upper() if found else ""
+        return type_in(self.path)
 
     @property
     def n_bits(self) -> int:

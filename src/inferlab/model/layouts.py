@@ -57,14 +57,14 @@ class Layout:
         return name in self.names
 
     def shapes(self, header: Mapping[str, Any], optional: tuple[str, ...] = ()) -> Iterator[NamedShape]:
-        """Name and shape of every tensor, from a header's keys without the architecture's prefix.
+        """Name and shape of every tensor by layer, then by name, from a header's keys without the prefix.
 
         optional: the names of conditions that this model's file fulfils, such as "tied" or "qkv_bias".
         Raises InvalidSettings where a dimension is missing or does not fit.
         """
         values = _Values({name: 1 for name in optional} | _named(header))
         n_layer = values["n_layer"]
-        yield from self._of_group(OUTSIDE, _of_layer(values, 0))
+        yield from sorted(self._of_group(OUTSIDE, _of_layer(values, 0)))
         made: dict[tuple[Any, ...], list[NamedShape]] = {}
         uneven = [name for name, value in values.items() if isinstance(value, tuple)]
         for i in range(n_layer):
@@ -72,7 +72,7 @@ class Layout:
             groups = tuple(group for group, code in self.where.items() if _is_in(layer, group, code))
             alike = (groups, *(layer[name] for name in uneven))
             if alike not in made:
-                made[alike] = [shape for group in groups for shape in self._of_group(group, layer)]
+                made[alike] = sorted(shape for group in groups for shape in self._of_group(group, layer))
             yield from ((f"blk.{i}.{name}", shape) for name, shape in made[alike])
 
     def _of_group(self, group: str, values: _Values) -> Iterator[NamedShape]:

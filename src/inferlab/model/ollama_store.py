@@ -50,9 +50,14 @@ def is_ollama_name(name: str) -> bool:
     return bool(found and found["tag"] and len(found["model"]) > 1) and not os.path.exists(name)
 
 
+def bare_name(name: str) -> str:
+    """A name as Ollama writes it, without the prefix."""
+    return name[len(PREFIX) :] if name.lower().startswith(PREFIX) else name
+
+
 def stored_model(name: str) -> StoredModel:
     """The model of a name such as `ollama:qwen3:8b`. Raises ModelNotFound with the names that there are."""
-    bare = name[len(PREFIX) :] if name.lower().startswith(PREFIX) else name
+    bare = bare_name(name)
     found = NAME.fullmatch(bare)
     if not found:
         raise ModelNotFound(f"{name} is no name of Ollama's. Write it as `ollama list` does, such as {PREFIX}qwen3:8b.")

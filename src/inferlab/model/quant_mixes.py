@@ -130,10 +130,11 @@ class Quantizer:
 
     def __init__(self, tensors: tuple[Tensor, ...], known: KnownModel) -> None:
         self._known = known
-        self._tied = all(tensor.name != "output.weight" for tensor in tensors)
-        self._n_attn_v = sum(_is_attn_v(tensor.name) for tensor in tensors)
-        self._placed = tuple(_placed(tensors))
-        self.quantized = tuple(tensor for tensor, _ in self._placed)
+        kinds = [category(tensor.name) for tensor in tensors]
+        self._tied = "output" not in kinds
+        self._n_attn_v = sum(kind in ATTN_V_LIKE for kind in kinds)
+        self._placed = tuple(_placed(tensors, kinds))
+        self.quantized = tuple(tensor for tensor, _, _ in self._placed)
 
     def types(self, mix: str, *, imatrix: bool = False) -> tuple[str, ...]:
         """The types of `quantized` under a mix, as `with_mix_types` says of all tensors."""
@@ -145,20 +146,21 @@ class Quantizer:
     def types_with(self, mix: str, *, imatrix: bool) -> tuple[str, ...]:
         """As `types`, but without an importance matrix also where llama.cpp refuses that."""
         rules = _Rules(mix, base_type(mix), self._known, self._tied, imatrix, self._n_attn_v)
-        return tuple(rules.type_of(tensor, place) for tensor, place in self._placed)
+        return tuple(rules.type_of(*placed) for placed in self._placed)
 
     def _checked(self, types: tuple[str, ...]) -> set[str]:
-        placed = zip(self.quantized, types, strict=True)
-        return {type for tensor, type in placed if category(tensor.name) not in WITHOUT_CHECK}
+        placed = zip(self._placed, types, strict=True)
+        return {type for (_, kind, _), type in placed if kind not in WITHOUT_CHECK}
 
 
-def _placed(tensors: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-    """Each tensor that is quantized, and how many of its category stand before it: the quantizer's counters."""
+def _placed(tensors: Iterable[Tensor], kinds: Iterable[str]) -> Iterator[tuple[Tensor, str, int]]:
+    """Each tensor that is quantized, its category, and how many of that stand before it: the quantizer's counters."""
     counts: Counter[str] = Counter()
-    for tensor in filter(is_quantized, tensors):
-        counted = "attn_v" if _is_attn_v(tensor.name) else category(tensor.name)
-        yield tensor, counts[counted]
-        counts[counted] += 1
+    for tensor, kind in zip(tensors, kinds, strict=True):
+        if is_quantized(tensor):
+            counted = "attn_v" if kind in ATTN_V_LIKE else kind
+            yield tensor, kind, counts[counted]
+            counts[counted] += 1
 
 
 def base_type(mix: str) -> str:
@@ -170,7 +172,7 @@ def base_type(mix: str) -> str:
 
 def is_quantized(tensor: Tensor) -> bool:
     """Whether llama.cpp quantizes the tensor: matrices, not routers or convolutions (tensor_allows_quantization)."""
-    return max(tensor.shape[1:], default=1) > 1 and _may_be_quantized(tensor.name)
+    return len(tensor.shape) > 1 and max(tensor.shape[1:]) > 1 and _may_be_quantized(_of_any_layer(tensor.name))
 
 
 @cache
@@ -178,17 +180,21 @@ def _may_be_quantized(name: str) -> bool:
     return name.endswith("weight") and not any(part in name for part in KEPT)
 
 
-@cache
 def category(name: str) -> str:
     """The kind of tensor that a rule is for, as the quantizer tells it by the name (tensor_get_category, :105)."""
+    return _category(_of_any_layer(name))
+
+
+@cache
+def _category(name: str) -> str:
     if name in ("token_embd.weight", "per_layer_token_embd.weight"):
         return "token_embd"
     return "output" if name == "output.weight" else next((part for part in CATEGORIES if part in name), "other")
 
 
-def _is_attn_v(name: str) -> bool:
-    """Whether the rules of attn_v hold: also for a fused matrix, and what MLA makes keys and values of (:145)."""
-    return category(name) in ATTN_V_LIKE
+def _of_any_layer(name: str) -> str:
+    """The name without its layer's number, on which no rule about names depends: of these there are few."""
+    return "blk." + name.split(".", 2)[-1] if name.startswith("blk.") else name
 
 
 def more_bits(i: int, n_layer: int) -> bool:
@@ -207,14 +213,13 @@ class _Rules:
     imatrix: bool
     n_attn_v: int
 
-    def type_of(self, tensor: Tensor, place: int) -> str:
+    def type_of(self, tensor: Tensor, kind: str, place: int) -> str:
         """The type of a tensor that is quantized, before which `place` of its category stand."""
         if self.base in UNQUANTIZED:
             return self.base
-        return _type_for_width(self._type_before_fallback(tensor, place), tensor.shape[0])
+        return _type_for_width(self._type_before_fallback(tensor, kind, place), tensor.shape[0])
 
-    def _type_before_fallback(self, tensor: Tensor, place: int) -> str:
-        kind = category(tensor.name)
+    def _type_before_fallback(self, tensor: Tensor, kind: str, place: int) -> str:
         if kind == "output" or (self.tied and kind == "token_embd"):
             return self._output(tensor.shape[0])
         if self.mix == "MXFP4_MOE":
@@ -339,8 +344,10 @@ FIRST_DOWN = {
     False: {"Q2_K_S": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_S": "Q5_K", "IQ4_NL": "Q5_K", "IQ4_XS": "Q5_K"},
     True: {"Q2_K_S": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_S": "Q5_K", "Q4_0": "Q4_1", "Q5_0": "Q5_1"},
 }
+# Whose rules are those of attn_v: a fused matrix, and what MLA makes keys and values of (:145).
 ATTN_V_LIKE = ("attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight")
 # A fused matrix counts as attn_v, which stands first in the quantizer's chain; its own branch is never reached.
+# Older quantizers reached it: Q5_K for attn_qkv in Q4_K_M, as in the published files of Phi-3 and Phi-4.
 RULES = {
     **dict.fromkeys(ATTN_V_LIKE, _Rules.attn_v),
     "attn_k.weight": _Rules.attn_k,

@@ -12,6 +12,7 @@ from functools import cache
 
 from inferlab.errors import InvalidSettings
 from inferlab.facts import read_table
+from inferlab.options.lines.base import on_hub
 
 NONE = "none"
 N_MAX, N_MIN, P_MIN = 3, 0, 0.0
@@ -62,7 +63,7 @@ class Speculative:
     """What llama-server is to draft with.
 
     types               names of --spec-type, comma-separated there; for each draft llama-server asks one after another
-    draft_model         path of a second model, or None
+    draft_model         path of a second model, or its address on the Hub, or None
     n_max, n_min        tokens that a model drafts at most; a shorter draft than n_min is thrown away
     p_min               a draft of a model ends before a token that it gives a smaller probability
     size_n, size_m      tokens that the n-gram types look up, and tokens that they draft at most; None: their defaults
@@ -153,7 +154,9 @@ class Speculative:
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags of llama-server; defaults are left out."""
-        model = ("-md", self.draft_model) if self.draft_model else ()
+        found = on_hub(self.draft_model) if self.draft_model else None
+        of_hub = ("-hfd", found.repo, "-md", found.file) if found else None  # common/arg.cpp:3976, 4241
+        model = of_hub or (("-md", self.draft_model) if self.draft_model else ())
         drafts = {"n-max": (self.n_max, N_MAX), "n-min": (self.n_min, N_MIN), "p-min": (self.p_min, P_MIN)}
         given = [(f"--spec-draft-{name}", f"{value:g}") for name, (value, usual) in drafts.items() if value != usual]
         return (*model, "--spec-type", ",".join(self.types), *(part for flag in given for part in flag), *self._sized())

@@ -18,10 +18,11 @@ from inferlab.prediction.gpu_share import GpuShare, gpu_share, older_share
 from inferlab.units import GB, GIB
 
 BRANDS = re.compile(
-    r"\b(radeon (ai )?pro|arc pro|ryzen ai|geforce|radeon|ryzen|tesla|instinct|arc|[rg]tx|rx|gpu"
+    r"\b(mac ?book( air| pro)?|mac (mini|studio|pro)|imac|air"
+    r"|radeon (ai )?pro|arc pro|ryzen ai|geforce|radeon|ryzen|tesla|instinct|arc|[rg]tx|rx|gpu"
     r"|nvidia|amd|intel|apple)\b"
 )
-"""Words before a card's number that people leave out."""
+"""Words beside a card's number that people leave out, and the computers that a chip of Apple's is in."""
 SIZE = re.compile(r"[ :-]*\b(\d{1,3}) ?(?:gi?b?)?$")
 """The memory that may follow a card's name."""
 
@@ -90,7 +91,9 @@ def known_card(name: str) -> KnownCard:
     close = [names[found] for found in get_close_matches(wanted, names, n=4, cutoff=0.5)]
     near = list(dict.fromkeys(card.name for card in (*_cards_with_words(wanted), *close)))[:4]
     listed = f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(known_cards())}."
-    raise InvalidSettings(f"There is no known card {name!r}. {listed} For another card, give its memory instead.")
+    raise InvalidSettings(
+        f"There is no known card {name!r}. {listed} For another card, give its memory instead: --vram 8GiB."
+    )
 
 
 def sized_cards() -> dict[str, tuple[KnownCard, int]]:
@@ -220,8 +223,11 @@ def _only_size(name: str, cards: Iterable[KnownCard], gib: int | None) -> tuple[
     found = [(card, size) for card, size in every if gib in (None, size // GIB)]
     if len(found) == 1:
         return found[0]
-    title = every[0][0].title
-    raise InvalidSettings(f"{name!r} does not say how much memory {title} has. Name one of {_listed(cards)}.")
+    title, known = every[0][0].title, _listed(cards)
+    if gib is not None and not found:
+        other = f"Name one of {known}, or give --vram {gib}GiB."
+        raise InvalidSettings(f"{name!r}: the list has no {title} of {gib} GiB. {other}")
+    raise InvalidSettings(f"{name!r} does not say how much memory {title} has. Name one of {known}.")
 
 
 def _listed(cards: Iterable[KnownCard]) -> str:

@@ -7,11 +7,12 @@ llama-server gives the second model a context of as many tokens and slots as the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from inferlab.errors import InvalidSettings
 from inferlab.machine import Machine
+from inferlab.model.find import is_address
 from inferlab.model.gguf import LazyArray, Model
+from inferlab.options.lines.base import on_hub
 from inferlab.options.speculation import Speculative
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.predict import predict_memory
@@ -29,10 +30,10 @@ WITH_FLAGS = ("llama-server", "llama-cli")
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """The bytes of a drafting model, and its path; None where there is no file."""
+    """The bytes of a drafting model, and its path or address; "" where there is no file."""
 
     plan: MemoryPlan
-    path: Path | None
+    path: str
 
     @property
     def most_bytes(self) -> int:
@@ -52,7 +53,8 @@ class DraftPlan:
 
     def line(self, program: str) -> str:
         """The flags for a program; a comment where it has none."""
-        path = str(self.path or "draft.gguf")
+        elsewhere = is_address(self.path) and not on_hub(self.path)
+        path = "draft.gguf" if elsewhere or not self.path else self.path
         if program not in WITH_FLAGS:
             return f"# the drafter {path} is not part of these lines for {program}"
         return Speculative(("draft-simple",), path).line
@@ -73,7 +75,7 @@ def plan_drafter(model: Model, draft: Model, settings: Settings, machine: Machin
         flash_attn=settings.flash_attn,
     )
     plan = predict_memory(draft, own, machine, reserve="llama-server", simulate=simulate)
-    return DraftPlan(plan, draft.file)
+    return DraftPlan(plan, str(draft.file or draft.source))
 
 
 def check_vocabularies(model: Model, draft: Model) -> None:

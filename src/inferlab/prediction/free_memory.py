@@ -143,22 +143,14 @@ def room_for(plan: MemoryPlan, usable: MemoryBytes) -> Mapping[str, int | None]:
     llama.cpp counts the file from the host's first tensor to its last (`host_weights`); those of a card between them
     were read once.
     """
-    spare = never_read_bytes(plan)
+    spare = plan.never_read_bytes
     memory = next((memory for memory in (HOST_DEVICE, SHARED) if usable.get(memory) is not None), None)
     return {**usable, memory: (usable[memory] or 0) + spare} if spare and memory else usable
 
 
 def ram_bytes(plan: MemoryPlan) -> int:
     """The most that a plan needs of RAM, without what the system may drop of a mapped file."""
-    return plan.most_bytes(HOST_DEVICE) - never_read_bytes(plan)
-
-
-def never_read_bytes(plan: MemoryPlan) -> int:
-    """Bytes of a mapped file that llama.cpp counts for the host and nothing reads once the model is loaded."""
-    if not any(held.mapped for held in plan.host_weights.values()):
-        return 0
-    read = sum(row.weights_on(HOST_DEVICE) for row in plan.layers)
-    return max(0, (plan.devices[HOST_DEVICE].weights_bytes or 0) - read)
+    return plan.most_bytes(HOST_DEVICE) - plan.never_read_bytes
 
 
 def compared_with(free: MemoryBytes, reserve_bytes: int, ram: HostRam | None = None) -> str:

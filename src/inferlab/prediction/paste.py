@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.machine import HOST_DEVICE
+from inferlab.model.find import is_address
 from inferlab.model.ggml_types import padded
+from inferlab.model.gguf import Model
+from inferlab.model.hub import hub_address
+from inferlab.model.named import addressed
+from inferlab.model.ollama_store import PREFIX, bare_name, is_ollama_name
 from inferlab.options.lines import check_program, option_lines
-from inferlab.options.lines.base import ALWAYS, Part
+from inferlab.options.lines.base import ALWAYS, PLACEHOLDER, Part
 from inferlab.prediction.fit import DEFAULT_N_CTX, Fit
 from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES, ram_bytes
 from inferlab.prediction.memory import MemoryPlan
@@ -22,12 +27,13 @@ from inferlab.prediction.search import MOST_N_CTX, SettingThatFits
 from inferlab.settings import UNQUANTIZED, Settings
 from inferlab.units import MIB, bytes_text, count_text
 
-PLACEHOLDER = "model.gguf"
 SMALL = 512 * MIB  # bytes that every machine has beside a model
 EXPERTS_STAY = ("llama-cpp-python",)
 """Programs that put no experts in RAM without the rest of their layer."""
 KEEP_PROMPTS = ("llama-server", "llama-cli", "ollama")
 """Programs that keep earlier prompts in RAM, as llama-server does (--cache-ram, common/arg.cpp:1716)."""
+BY_TYPE = ("llama-server", "llama-cli")
+"""Programs that take a type of a repository of the Hub in place of a file, as it was typed."""
 MEMORY = ("flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "n_seq_max", "offload_kqv")
 PLACEMENT = (
     "split_mode",
@@ -83,8 +89,9 @@ def lines_for(fit: Fit, program: str, model_path: str | Path | None = None, n_ct
     Where the plan does not fit, they are those of the nearest setting that does: experts in RAM for a model that has
     them, else fewer layers on the GPU if any fit there, else a context of at least 4096 that is shorter, else no layer
     on the GPU or any context. Where nothing fits there are none.
-    model_path is the file; None: `model.gguf` stands for it. n_ctx_train is the context that the model was trained
-    with (`Model.n_ctx_train`); a note says where the lines have more.
+    model_path is the file, its address, or its name as `option_lines` takes it; None: `model.gguf` stands for it.
+    n_ctx_train is the context that the model was trained with (`Model.n_ctx_train`); a note says where the lines have
+    more.
     Raises InvalidSettings for any other program.
     """
     check_program(program)
@@ -101,6 +108,20 @@ def lines_for(fit: Fit, program: str, model_path: str | Path | None = None, n_ct
         notes += (prompt_cache_text(fit, near.plan),)
     path = str(model_path or PLACEHOLDER)
     return Pasted(program, near.settings, notes, option_lines(values, program, path, _all_layers(fit)))
+
+
+def path_for(program: str, name: str, model: Model) -> str | None:
+    """Where a program finds the model of a name, for `lines_for`: its file or address; None for a known model.
+
+    Ollama has its own by their names, beside template and projector.
+    """
+    named = addressed(name)
+    if is_address(named):
+        address = hub_address(named)
+        return named if address and address.type and program in BY_TYPE else str(model.file or model.source)
+    if program == "ollama" and is_ollama_name(named) and model.file:
+        return f"{PREFIX}{bare_name(named)}"
+    return str(model.file) if model.file else None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A Mac's memory is shared, and its system leaves the GPU only a part of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,8 @@ from inferlab.units import GIB, bytes_text
 
 DEFAULT_RAM_BYTES = 32 * GIB
 """RAM beside a card where nobody says how much; whoever assumes it says so."""
+MOST_CARDS = 15
+"""GGML_SCHED_MAX_BACKENDS (ggml-backend.cpp:764) without the host's."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,26 @@ def place_of_card(
     ram = HostRam(usual if ram_bytes is None else ram_bytes, system_bytes, prompt_cache_bytes)
     limit = _limit_text(card.gpu_share(size), card.older_share(size), usable, size)
     return Place((usable,), card.unified, card.backend, ram, card.bandwidth_bytes_per_second, title, limit)
+
+
+def place_of_cards(
+    names: Sequence[str], ram_bytes: int | None, system_bytes: int, prompt_cache_bytes: int | None
+) -> Place:
+    """The place of several cards of the list in one machine. Raises InvalidSettings as `place_of_card`.
+
+    And for a card that shares its memory, for cards of different backends, which no one build of llama.cpp is for, and
+    for more cards than MOST_CARDS.
+    """
+    if len(names) > MOST_CARDS:
+        raise InvalidSettings(f"{len(names)} cards: llama.cpp takes at most {MOST_CARDS} devices beside the host.")
+    places = [place_of_card(name, ram_bytes, system_bytes, prompt_cache_bytes) for name in names]
+    counted = Counter(place.title for place in places)
+    titles = " and ".join(f"{n} x {title}" if n > 1 else title for title, n in counted.items())
+    if any(place.shared for place in places) or len({place.backend for place in places}) > 1:
+        raise InvalidSettings(f"{titles} cannot share a model here. Name cards of one maker with memory of their own.")
+    slowest = [place.bandwidth for place in places if place.bandwidth]
+    sizes = [size for place in places for size in place.sizes]
+    return places[0].with_cards(sizes, titles, bandwidth=min(slowest, default=None))
 
 
 def described_place(

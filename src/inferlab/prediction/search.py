@@ -134,7 +134,7 @@ class Search:
         """The fewest layers whose experts must be in RAM so that all layers fit on the card; counted as n_cpu_moe.
 
         Where not all layers fit even without any experts, the answer has no value, and the settings with all experts in
-        RAM and as many layers as fit then.
+        RAM and as many layers as fit then, if these are more than with their experts.
         """
         question, n = "the fewest layers with experts in RAM, all layers on the card", self.n_blocks
         if not self.has_gpu:
@@ -166,7 +166,10 @@ class Search:
         why = f"Not even with the experts of all layers in RAM{self._too_much(without)}"
         search = Search(self.plan_for, without, self.plan(without), self.usable_bytes)
         layers = search.most_layers()
-        if layers.settings is None or not layers.value:
+        with_experts = None if self.settings.cpu_moe else self.most_layers().settings
+        if layers.settings is None or layers.settings.n_gpu_layers <= (
+            with_experts.n_gpu_layers if with_experts else 0
+        ):
             return SettingThatFits(question, None, None, why)
         why += f" With all experts in RAM, {count_text(layers.settings.n_gpu_layers, 'layer')} fit on the card."
         return replace(layers, question=question, value=None, reason=why)

@@ -6,7 +6,9 @@ Weights and cache are those of a plan, layer by layer and card by card. The sear
     compute(n) = the line through the nearest two contexts whose compute buffers are computed
 
 which is only a guide, since a buffer may shrink where the context grows; each context that is found is computed, too.
-So what is listed fits by a plan, and a plan may find a little more.
+So what is listed fits by a plan; a plan may find more, above all with a part in RAM. Compute buffers are the slow
+part: none is computed where the longest context fits with a bound of them. What is counted of a model ends with its
+answer.
 """
 
 from __future__ import annotations
@@ -15,35 +17,53 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property, lru_cache
-from math import ceil, prod
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property, partial, wraps
+from math import ceil
+from typing import Any, Protocol, TypeVar
 
 from inferlab.errors import InferlabError, InvalidSettings, UnsupportedArchitecture
-from inferlab.machine import HOST_DEVICE
+from inferlab.machine import HOST_DEVICE, Machine
+from inferlab.model.architectures import tensors
 from inferlab.model.catalog import KnownModel, known_models
-from inferlab.model.dimensions import heads_of, layers_counted
+from inferlab.model.dimensions import header_of_known, heads_of, layers_counted
 from inferlab.model.ggml_types import CELL_STEP, TYPES
 from inferlab.model.gguf import Model
 from inferlab.model.quant_mixes import UNQUANTIZED as UNQUANTIZED_WEIGHTS
 from inferlab.model.quant_mixes import Quantizer, base_type
-from inferlab.model.synthetic_model import shape
 from inferlab.prediction.fit import RESERVE_BYTES, with_context
 from inferlab.prediction.free_memory import DEFAULT_BACKEND, machine_for, usable_bytes
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, layer_bytes, may_have_windows, n_ctx_of
-from inferlab.prediction.memory.compute import compute_range, embedded_bytes, output_bytes, outputs_reserved
+from inferlab.prediction.memory.compute import (
+    ODD_HEADER,
+    TRIED_CACHES,
+    compute_range,
+    decoder_of,
+    embedded_bytes,
+    fused_bytes,
+    output_bytes,
+    outputs_reserved,
+)
 from inferlab.prediction.memory.placement import EMBEDDING, layer_of, loaded_tensors, placed_layers, tied_output_bytes
 from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, request_for
+from inferlab.prediction.memory.wide import wide_range
 from inferlab.prediction.place import Place
 from inferlab.prediction.search import largest_from
 from inferlab.prediction.steps import weight_types
 from inferlab.settings import EXPERTS, UNQUANTIZED, Settings
 from inferlab.units import count_text
 
-UNTYPED = "F16"
-"""The type in which a model is made where no type counts; its tensors are made fastest."""
+Answer = TypeVar("Answer")
+
+ENDLESS = 1 << 62
+ALONE_MOST = 2
+"""The buffer of the host alone has at most so many times the bytes of those of host and card together."""
+NAMING: dict[str, Any] = {
+    **{"name": "", "source": "", "files": {}, "companions": {}},
+    **{"rope_freq_base": 0.0, "norm_eps": 0.0},
+}
+"""What changes no bytes: models that differ in nothing else are answered once."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,7 @@ class Runs:
     whole   whole on the card; None where not even the smallest type of weights fits
     in_ram  with experts or layers in RAM, where larger weights fit so; else None
     reason  why neither is there, or ""
+    is_largest  whether no weights that are larger than those of `whole` are worth a part in RAM
     is_known  whether that is told by its bytes; else the settings cannot be planned for it, and `reason` says why
     """
 
@@ -93,6 +114,7 @@ class Runs:
     whole: Placed | None
     in_ram: Placed | None
     reason: str = ""
+    is_largest: bool = False
     is_known: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +127,8 @@ def what_runs(place: Place, settings: Settings | None = None, reserve_bytes: int
 
     settings  the context that must fit, 4096 tokens by default, and the types of the cache; layers are searched. Of a
               model that was trained for less, that must fit
-    Raises InvalidSettings where cards would share every matrix, or the cache would lie in RAM: no list is of these.
+    Raises InvalidSettings where cards would share every matrix, the cache would lie in RAM, or devices are named: no
+    list is of these.
     """
     asked = with_context(settings)
     if asked.split_mode != "layer" or not asked.offload_kqv:
@@ -113,12 +136,22 @@ def what_runs(place: Place, settings: Settings | None = None, reserve_bytes: int
         raise InvalidSettings(
             f"{changed}: the list is of whole layers, each with its cache beside it. Leave that out, or plan one model."
         )
+    if asked.devices is not None:
+        raise InvalidSettings(
+            f"devices={asked.devices!r}: the list uses every card that it is given. Leave that out, and name only the "
+            "cards to use: one with --card, or their sizes with --vram."
+        )
     asked = asked.but(n_gpu_layers=-1, n_cpu_moe=0, cpu_moe=False, override_tensor=())
     memories = {SHARED: place.sizes[0]} if place.shared else {f"gpu{i}": n for i, n in enumerate(place.sizes)}
     host = {HOST_DEVICE: place.ram.n_bytes} if place.ram and not place.shared else {}
     usable = usable_bytes({**memories, **host}, reserve_bytes, place.ram)
+    machine = cache(lambda: machine_for(**place.devices))
+    answered: dict[str, Runs] = {}
     for name, known in known_models().items():
-        yield _Candidate(name, known, place, asked, usable).runs()
+        alike = repr(replace(known, **NAMING))
+        if alike not in answered or not answered[alike].is_known:
+            answered[alike] = _Candidate(name, known, place, machine, asked, usable).runs()
+        yield replace(answered[alike], name=name, title=known.name)
 
 
 def by_size(found: Iterable[Runs]) -> list[Runs]:
@@ -138,6 +171,12 @@ def left_out(found: Iterable[Runs]) -> tuple[str, ...]:
     return tuple(f"{text} {count_text(len(names), 'model')}: {', '.join(names)}." for text, names in told if names)
 
 
+class Compute(Protocol):
+    """The most compute bytes in RAM and on a card, with all layers there; with `alone` those of the host."""
+
+    def __call__(self, n_ctx: int, alone: bool = False) -> tuple[int, int]: ...
+
+
 @dataclass(frozen=True)
 class _Weights:
     """Bytes of one type: all, of the input, each block and its experts, the output, and what each device copies."""
@@ -150,36 +189,20 @@ class _Weights:
     copied: int
 
 
-@lru_cache(maxsize=4)
-def _model(name: str) -> Model:
-    """The model whose graph and cache are counted; they are the same for every type of weights."""
-    return shape(name, UNTYPED)
-
-
-@cache
-def _weights(name: str, type: str) -> _Weights:
-    """The bytes of a type by layer."""
-    return _counted(name).of_type(type)
-
-
-@lru_cache(maxsize=4)
-def _counted(name: str) -> _Counted:
-    return _Counted(_model(name), known_models()[name])
-
-
 class _Counted:
     """Sums of one model's bytes, as `placement` counts them: what no type changes is added up once."""
 
     def __init__(self, model: Model, known: KnownModel) -> None:
-        self.n_params, self.n_layer = model.n_params, layers_counted(model)
-        self._quantizer = Quantizer(model.tensors, known)
-        sums_of = _sums_of(model, self.n_layer)
-        self._quantized = [(prod(t.shape), sums_of[t.name]) for t in self._quantizer.quantized]
+        self.n_layer, self._quantizer = layers_counted(model), Quantizer(model.tensors, known)
         quantized = {tensor.name for tensor in self._quantizer.quantized}
+        self._quantized: list[tuple[int, tuple[Hashable, ...]]] = []
         self._unchanged: Counter[Hashable] = Counter()
-        for tensor in model.tensors:
-            if tensor.name not in quantized:
-                self._unchanged.update(dict.fromkeys(sums_of[tensor.name], tensor.n_bytes))
+        for tensor, sums in zip(model.tensors, _sums_of(model, self.n_layer), strict=True):
+            if tensor.name in quantized:
+                self._quantized.append((tensor.n_elements, sums))
+            else:
+                for name in sums:
+                    self._unchanged[name] += tensor.n_bytes
 
     def of_type(self, mix: str) -> _Weights:
         """The sums under a mix."""
@@ -194,56 +217,48 @@ class _Counted:
         return _Weights(sums["total"], sums[-1], blocks, experts, output, sums["copied"])
 
 
-def _sums_of(model: Model, n_layer: int) -> dict[str, tuple[Hashable, ...]]:
+def _sums_of(model: Model, n_layer: int) -> Iterator[tuple[Hashable, ...]]:
     """For each tensor the names of the sums that it counts in: of all, of its layer, of what is copied or moved."""
     loaded = {tensor.name for tensor in loaded_tensors(model)}
     tied = EMBEDDING if tied_output_bytes(model) else ""
-    found = {}
+    is_moved = re.compile(EXPERTS).search
     for tensor in model.tensors:
         number = layer_of(tensor, model)
         sums: list[Hashable] = ["total"]
         if tensor.name in loaded:
             sums.append("copied" if number is None else min(number, n_layer))
-        if number is not None and number < n_layer and re.search(EXPERTS, tensor.name):
+        if number is not None and number < n_layer and is_moved(tensor.name):
             sums.append(("experts", number))
-        found[tensor.name] = (*sums, "tied") if tensor.name == tied else tuple(sums)
-    return found
+        yield (*sums, "tied") if tensor.name == tied else tuple(sums)
 
 
-@cache
-def _caches_of(name: str) -> tuple[CacheLayer, ...]:
-    return cache_layers(_model(name))
+def _kept(method: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Decorator: what a candidate's method says is computed once for each of its arguments, and ends with it."""
 
+    @wraps(method)
+    def once(self: _Candidate, *asked: Hashable) -> Answer:
+        key = method.__name__, *asked
+        if key not in self.kept:
+            self.kept[key] = method(self, *asked)
+        answer: Answer = self.kept[key]
+        return answer
 
-class _Kinds(NamedTuple):
-    """The caches that differ, and for each block which of them it has."""
-
-    layers: tuple[CacheLayer, ...]
-    of_blocks: tuple[int, ...]
-
-
-@cache
-def _kinds_of(name: str) -> _Kinds:
-    caches = _caches_of(name)
-    layers = tuple(dict.fromkeys(caches))
-    return _Kinds(layers, tuple(map(layers.index, caches)))
-
-
-@lru_cache(maxsize=2048)
-def _most_compute(name: str, settings: Settings, alone: bool) -> tuple[int, int]:
-    """The most compute bytes in RAM and on a card that has all layers; with `alone` of the host that has them."""
-    model = _model(name)
-    most = compute_range(model, settings, outputs_reserved(settings, per_sequence=False), not alone)
-    if most is None:
-        raise UnsupportedArchitecture(f"The compute buffer of {model.name} is not known under these settings.")
-    return most[HOST_DEVICE][1], most.get("gpu0", (0, 0))[1]
+    return once
 
 
 class _Candidate:
     """One model on a place: bytes by layer, for a card and for RAM, and the largest that fit."""
 
-    def __init__(self, name: str, known: KnownModel, place: Place, asked: Settings, usable: Mapping[str, int | None]):
-        self.name, self.known, self.place = name, known, place
+    def __init__(
+        self,
+        name: str,
+        known: KnownModel,
+        place: Place,
+        machine: Callable[[], Machine],
+        asked: Settings,
+        usable: Mapping[str, int | None],
+    ):
+        self.name, self.known, self.place, self.machine = name, known, place, machine
         self.in_ram = usable.get(HOST_DEVICE) or 0
         self.cards = tuple(n or 0 for memory, n in usable.items() if memory != HOST_DEVICE)
         changes = {"swa_full": False} if asked.swa_full and not may_have_windows(known) else {}
@@ -253,7 +268,7 @@ class _Candidate:
         self.step = CELL_STEP * own
         self.most_steps = -(-self.trained // self.step)
         self.computed = sorted({n_ctx_of(self.asked), self.most_steps * self.step})
-        self.cache_bytes, self._compute_at = cache(self._cache_bytes), cache(self._computed_at)
+        self.kept: dict[Hashable, Any] = {}
 
     def runs(self) -> Runs:
         """Both answers; weights without quantization are not put into RAM."""
@@ -261,25 +276,24 @@ class _Candidate:
         try:
             self.asked = self._settled()
             whole = self._largest(types, sum(self.cards), self._whole)
-            in_ram = None
-            if not self.place.shared and (whole is None or whole.type != types[0]):
-                larger = types[: types.index(whole.type)] if whole else types
-                larger = tuple(type for type in larger if type not in UNQUANTIZED_WEIGHTS)
-                in_ram = self._largest(larger, sum(self.cards) + self.in_ram, self._partly)
-            n_params = _counted(self.name).n_params
+            larger = types[: types.index(whole.type)] if whole else types
+            larger = tuple(type for type in larger if type not in UNQUANTIZED_WEIGHTS)
+            room = 0 if self.place.shared else sum(self.cards) + self.in_ram
+            in_ram = self._largest(larger, room, self._partly)
+            n_params = self.model.n_params
         except InferlabError as error:
             return Runs(self.name, self.known.name, 0, None, None, str(error), is_known=False)
         reason = "" if whole or in_ram else f"Not even {types[-1]} fits."
-        return Runs(self.name, self.known.name, n_params, whole, in_ram, reason)
+        return Runs(self.name, self.known.name, n_params, whole, in_ram, reason, is_largest=not larger)
 
     def _largest(self, types: tuple[str, ...], room: int, placed: Callable[[str], Placed | None]) -> Placed | None:
         """The first type, from the largest on, with which the model can be placed.
 
         No tensor of a mix has fewer bits than most of its matrices, so some types are too large without being counted.
         """
-        n_params = _counted(self.name).n_params
+        n_params = self.model.n_params
         for type in types:
-            if n_params * bits_of(type) > 8 * room or _weights(self.name, type).total > room:
+            if n_params * bits_of(type) > 8 * room or self.weights(type).total > room:
                 continue
             if found := placed(type):
                 return found
@@ -287,22 +301,46 @@ class _Candidate:
 
     def _settled(self) -> Settings:
         """The settings with what llama.cpp makes of flash_attn="auto". Raises as a plan does."""
-        machine, as_cuda = machine_for(**self.place.devices), self.place.backend != DEFAULT_BACKEND
-        request = request_for(_model(self.name), self.asked, machine, simulate=False, as_cuda=as_cuda).settled()
+        as_cuda = self.place.backend != DEFAULT_BACKEND
+        request = request_for(self.model, self.asked, self.machine(), simulate=False, as_cuda=as_cuda).settled()
         request.require_verified()
+        if request.too_many:
+            raise UnsupportedArchitecture(request.too_many[0])
         return request.settings
 
     # --- bytes -----------------------------------------------------------------------------------------
 
-    def _cache_bytes(self, n_ctx: int) -> tuple[int, ...]:
-        """The bytes of each block's cache; equal ones are computed once."""
-        settings, kinds = self.asked.but(n_ctx=n_ctx), _kinds_of(self.name)
-        n_bytes = [layer_bytes(layer, settings) for layer in kinds.layers]
-        return tuple(n_bytes[i] for i in kinds.of_blocks)
+    @cached_property
+    def model(self) -> Model:
+        """The model whose graph and cache are counted, as it is converted: they are the same for every type."""
+        header = header_of_known(self.known)
+        named = header.metadata | {"general.name": f"{self.known.name} shape"}
+        return replace(header, metadata=named, tensors=tensors(self.known))
 
-    @property
+    @cached_property
+    def _counted(self) -> _Counted:
+        return _Counted(self.model, self.known)
+
+    @_kept
+    def weights(self, type: str) -> _Weights:
+        return self._counted.of_type(type)
+
+    @cached_property
     def _caches(self) -> tuple[CacheLayer, ...]:
-        return _caches_of(self.name)
+        return cache_layers(self.model)
+
+    @cached_property
+    def _kinds(self) -> tuple[tuple[CacheLayer, ...], tuple[int, ...]]:
+        """The caches that differ, and for each block which of them it has."""
+        layers = tuple(dict.fromkeys(self._caches))
+        return layers, tuple(map(layers.index, self._caches))
+
+    @_kept
+    def cache_bytes(self, n_ctx: int) -> tuple[int, ...]:
+        """The bytes of each block's cache; equal ones are computed once."""
+        settings, (layers, of_blocks) = self.asked.but(n_ctx=n_ctx), self._kinds
+        n_bytes = [layer_bytes(layer, settings) for layer in layers]
+        return tuple(n_bytes[i] for i in of_blocks)
 
     def compute(self, n_ctx: int, alone: bool = False) -> tuple[int, int]:
         """The most compute bytes in RAM and on a card, with all layers there; with `alone` those of the host."""
@@ -315,74 +353,90 @@ class _Candidate:
         ram, card = (ceil(a + max(0, share) * (b - a)) for a, b in zip(*ends, strict=True))
         return ram, card
 
-    def _computed_at(self, n_ctx: int, alone: bool) -> tuple[int, int]:
-        return _most_compute(self.name, self.asked.but(n_ctx=n_ctx), alone)
+    def _bounded(self, n_ctx: int, alone: bool = False) -> tuple[int, int]:
+        """No less than `compute`: bounds for the longest context, which hold for any."""
+        return (ALONE_MOST * sum(self._bounds), 0) if alone else self._bounds
 
-    def _as_f16(self, n_ctx: int) -> int:
-        """A layer's keys and values as f16, which CUDA's flash attention makes of a quantized cache."""
+    @cached_property
+    def _bounds(self) -> tuple[int, int]:
+        """The bounds by the widths of the tensors; endless where these do not tell them."""
+        settings = self.asked.but(n_ctx=self.most_steps * self.step)
+        if not {settings.type_k, settings.type_v} <= TRIED_CACHES:
+            return ENDLESS, ENDLESS
+        try:
+            decoder = decoder_of(self.model, settings, outputs_reserved(settings, per_sequence=False))
+            states = settings.n_seq_max * max(layer.state_values for layer in self._caches)
+            wide = wide_range(decoder, states, max(layer.index_key for layer in self._caches), on_device=True)
+        except ODD_HEADER:
+            return ENDLESS, ENDLESS
+        return wide[HOST_DEVICE][1], wide["gpu0"][1]
+
+    @_kept
+    def _compute_at(self, n_ctx: int, alone: bool) -> tuple[int, int]:
+        settings = self.asked.but(n_ctx=n_ctx)
+        most = compute_range(self.model, settings, outputs_reserved(settings, per_sequence=False), not alone)
+        if most is None:
+            raise UnsupportedArchitecture(f"The compute buffer of {self.model.name} is not known under these settings.")
+        return most[HOST_DEVICE][1], most.get("gpu0", (0, 0))[1]
+
+    def _operands(self, n_ctx: int) -> int:
+        """What CUDA's backend adds to a card's compute buffer at most, see `bound.operand_bytes`."""
+        fused = fused_bytes(self.model, self.asked)
         if {self.asked.type_k, self.asked.type_v} <= set(UNQUANTIZED):
-            return 0
+            return fused
         settings = self.asked.but(n_ctx=n_ctx, type_k="f16", type_v="f16")
-        return max((layer_bytes(layer, settings) for layer in self._caches), default=0)
+        return fused + max((layer_bytes(layer, settings) for layer in self._caches), default=0)
 
     # --- what fits -------------------------------------------------------------------------------------
 
     def _whole(self, type: str) -> Placed | None:
         """All layers on the cards."""
+        return self._placed(type, self.asked, partial(self._all_hold, type, 0, 0))
 
-        def fits(n_ctx: int) -> bool:
-            return self._memory_holds(type, n_ctx) if self.place.shared else self._all_hold(type, n_ctx, 0, 0)
+    def _all_hold(self, type: str, n_experts: int, n_layers: int, n_ctx: int, compute: Compute) -> bool:
+        """Whether RAM and each card are large enough, see `_cards_hold`, or a memory that host and GPU share."""
+        if self.place.shared:
+            return self._memory_holds(type, n_ctx, compute)
+        held = type, n_ctx, n_experts, n_layers, compute
+        return self._ram_holds(*held) and self._cards_hold(*held)
 
-        return self._placed(type, self.asked, fits) if fits(n_ctx_of(self.asked)) else None
-
-    def _memory_holds(self, type: str, n_ctx: int) -> bool:
+    def _memory_holds(self, type: str, n_ctx: int, compute: Compute) -> bool:
         """Whether a memory that host and GPU share is large enough for everything."""
-        held, (memory,) = _weights(self.name, type), self.cards
+        held, (memory,) = self.weights(type), self.cards
         n_bytes = held.input + sum(held.blocks) + held.output + held.copied + sum(self.cache_bytes(n_ctx))
         if n_bytes > memory:
             return False
-        return n_bytes + sum(self.compute(n_ctx)) + self._as_f16(n_ctx) + self._output <= memory
-
-    def _all_hold(self, type: str, n_ctx: int, n_experts: int, n_layers: int) -> bool:
-        """Whether RAM and each card are large enough, see `_cards_hold`."""
-        held = type, n_ctx, n_experts, n_layers
-        return self._ram_holds(*held) and self._cards_hold(*held)
+        return n_bytes + sum(compute(n_ctx)) + self._operands(n_ctx) + self._output <= memory
 
     def _partly(self, type: str) -> Placed | None:
         """With the experts of as few layers as possible in RAM; else with all of them there, and as few layers."""
-        n, has_experts = len(self._caches), any(_weights(self.name, type).experts)
+        n, has_experts = len(self._caches), any(self.weights(type).experts)
         asked = n_ctx_of(self.asked)
         if has_experts:
-            kept = largest_from(0, n - 1, lambda kept: self._cards_hold(type, asked, n - kept, 0))
+            kept = largest_from(0, n - 1, lambda kept: self._cards_hold(type, asked, n - kept, 0, self.compute))
             if kept >= 0:
                 return self._placed_partly(type, n - kept, 0)
         n_experts = n if has_experts else 0
-        left = largest_from(0, n, lambda on: self._cards_hold(type, asked, n_experts, n + 1 - on))
+        left = largest_from(0, n, lambda on: self._cards_hold(type, asked, n_experts, n + 1 - on, self.compute))
         return self._placed_partly(type, n_experts, n + 1 - left) if left >= 0 else None
 
     def _placed_partly(self, type: str, n_experts: int, n_layers: int) -> Placed | None:
         """With the experts of the first blocks in RAM, and so many whole layers, the output the last of them."""
-        n = len(self._caches)
-
-        def fits(n_ctx: int) -> bool:
-            return self._all_hold(type, n_ctx, n_experts, n_layers)
-
-        if not fits(n_ctx_of(self.asked)):
-            return None
         named = n_experts if n_experts > n_layers else 0
-        settings = self.asked.but(n_gpu_layers=n + 1 - n_layers if n_layers else -1, n_cpu_moe=named)
-        return self._placed(type, settings, fits)
+        n_gpu_layers = len(self._caches) + 1 - n_layers if n_layers else -1
+        settings = self.asked.but(n_gpu_layers=n_gpu_layers, n_cpu_moe=named)
+        return self._placed(type, settings, partial(self._all_hold, type, n_experts, n_layers))
 
-    def _cards_hold(self, type: str, n_ctx: int, n_experts: int, n_layers: int) -> bool:
+    def _cards_hold(self, type: str, n_ctx: int, n_experts: int, n_layers: int, compute: Compute) -> bool:
         """Whether each card is large enough, with so many layers in RAM and the experts of so many blocks.
 
         On each: its layers without moved experts, the copied tensors, and its compute buffer of at most
 
-            copies * that of full offload + the largest layer or experts that it copies in + a layer's cache as f16
+            copies * that of full offload + the largest layer or experts that it copies in + CUDA's operands
 
         as `bound.compute_ranges` has them.
         """
-        held, caches = _weights(self.name, type), self.cache_bytes(n_ctx)
+        held, caches = self.weights(type), self.cache_bytes(n_ctx)
         on_cards = self._held_by_cards(held, caches, n_experts, n_layers)
         if any(n_bytes > room for n_bytes, room in zip(on_cards, self.cards, strict=True)):
             return False
@@ -390,30 +444,42 @@ class _Candidate:
         staged = max([0, *moved, *(w + cache for w, cache in zip(held.blocks[:n_layers], caches, strict=False))])
         staged += (held.output if n_layers > len(caches) else 0) + (self._carried if any(moved) else 0)
         copies = COPIES_IN_FLIGHT if len(self.cards) > 1 else 1
-        compute = copies * self.compute(n_ctx)[1] + self._as_f16(n_ctx) + staged
-        return all(n_bytes + compute <= room for n_bytes, room in zip(on_cards, self.cards, strict=True))
+        buffer = copies * compute(n_ctx)[1] + self._operands(n_ctx) + staged
+        return all(n_bytes + buffer <= room for n_bytes, room in zip(on_cards, self.cards, strict=True))
 
     def _held_by_cards(self, held: _Weights, caches: tuple[int, ...], n_experts: int, n_layers: int) -> list[int]:
         """Bytes of weights and cache on each card."""
-        n = len(caches)
-        layers = placed_layers(n, self.asked.but(n_gpu_layers=n + 1 - n_layers), self.shares)
-        totals = Counter(dict.fromkeys(set(layers[:-1]), held.copied))
-        totals[layers[-1]] += held.output
-        for i, device in enumerate(layers[:-1]):
-            totals[device] += held.blocks[i] + caches[i] - (held.experts[i] if i < n_experts else 0)
-        return [totals[f"gpu{i}"] for i in range(len(self.cards))]
+        totals = []
+        for first, end, has_output in self._on_cards(n_layers):
+            experts = sum(held.experts[first : min(n_experts, end)]) if n_experts > first else 0
+            n_bytes = sum(held.blocks[first:end]) + sum(caches[first:end]) - experts
+            totals.append(n_bytes + held.copied * (end > first) + held.output * has_output)
+        return totals
 
-    def _ram_holds(self, type: str, n_ctx: int, n_experts: int, n_layers: int) -> bool:
+    @_kept
+    def _on_cards(self, n_layers: int) -> list[tuple[int, int, bool]]:
+        """With so many layers in RAM, each card's first block, the end of its blocks, and whether it has the output."""
+        n = len(self._caches)
+        *blocks, output = placed_layers(n, self.asked.but(n_gpu_layers=n + 1 - n_layers), self.shares)
+        cards = [f"gpu{i}" for i in range(len(self.cards))]
+        firsts = [blocks.index(card) if card in blocks else 0 for card in cards]
+        return [(a, a + blocks.count(card), card == output) for a, card in zip(firsts, cards, strict=True)]
+
+    def _ram_holds(self, type: str, n_ctx: int, n_experts: int, n_layers: int, compute: Compute) -> bool:
         """Whether RAM is large enough for the rest."""
-        held, caches = _weights(self.name, type), self.cache_bytes(n_ctx)
+        held, caches = self.weights(type), self.cache_bytes(n_ctx)
         experts = sum(held.experts[n_layers:n_experts])
         in_ram = held.input + sum(held.blocks[:n_layers]) + experts + (held.output if n_layers > len(caches) else 0)
         in_ram += sum(caches[:n_layers]) + self._output + held.copied
         if in_ram > self.in_ram:
             return False
+        host, card = compute(n_ctx)
+        in_ram += host
         if len(self.cards) > 1 or n_layers or experts:
-            in_ram += self.compute(n_ctx, alone=True)[0]
-        return in_ram + self.compute(n_ctx)[0] <= self.in_ram
+            if in_ram + ALONE_MOST * (host + card) <= self.in_ram:
+                return True
+            in_ram += compute(n_ctx, alone=True)[0]
+        return in_ram <= self.in_ram
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -422,33 +488,44 @@ class _Candidate:
 
     @cached_property
     def _output(self) -> int:
-        return output_bytes(_model(self.name), self.asked)
+        return output_bytes(self.model, self.asked)
 
     @cached_property
     def _carried(self) -> int:
         """Bytes that go to moved experts and come back (`bound.carried_bytes`)."""
-        model = _model(self.name)
+        model = self.model
         heads, used = heads_of(model), model.number("expert_used_count") or 0
         width = (2 + used) * model.n_embd + 2 * (max(heads.n_head) + max(heads.n_head_kv)) * heads.key
         return width * embedded_bytes(model, self.asked) // model.n_embd
 
-    def _placed(self, type: str, settings: Settings, fits: Callable[[int], bool]) -> Placed:
-        """What is said of a placement that fits, with the longest context for it."""
-        first = min(n_ctx_of(self.asked) // self.step, self.most_steps)
-        longest = self.most_steps
-        while not fits(longest * self.step) and longest > first:
-            longest = largest_from(first, longest - 1, lambda n: n <= first or fits(n * self.step))
-            self.computed = sorted({*self.computed, longest * self.step})
+    def _placed(self, type: str, settings: Settings, holds: Callable[[int, Compute], bool]) -> Placed | None:
+        """What is said of a placement, with the longest context for it; None where the one asked for does not fit.
+
+        holds  whether memory holds a context with these compute buffers; a shorter one needs no more of anything else
+        """
+        asked, longest = n_ctx_of(self.asked), self.most_steps
+        if not holds(longest * self.step, self._bounded):
+            if not holds(asked, self.compute):
+                return None
+            longest = self._longest(lambda n: holds(n * self.step, self.compute))
         n = len(self._caches)
         return Placed(
             type,
-            _weights(self.name, type).total,
+            self.weights(type).total,
             settings.n_gpu_layers,
             settings.n_cpu_moe,
             n + 1,
-            max(longest * self.step, min(n_ctx_of(self.asked), self.trained)),
+            max(longest * self.step, min(asked, self.trained)),
             longest == self.most_steps,
         )
+
+    def _longest(self, fits: Callable[[int], bool]) -> int:
+        """The longest context that fits, in steps; what is asked for does."""
+        first, longest = min(n_ctx_of(self.asked) // self.step, self.most_steps), self.most_steps
+        while not fits(longest) and longest > first:
+            longest = largest_from(first, longest - 1, lambda n: n <= first or fits(n))
+            self.computed = sorted({*self.computed, longest * self.step})
+        return longest
 
 
 def bits_of(mix: str) -> float:

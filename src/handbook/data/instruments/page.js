@@ -69,6 +69,7 @@
       this.asked = message;
       this.worker.postMessage({ ...message, instrument: this.instrument, data: buffer }, buffer ? [buffer] : []);
       if (this.ready) this.patience = setTimeout(() => this.busy("Computing …"), 400);
+      else this.busy("Loading Python …");
     }
     send(content, buffer) {
       if (content.kind === "cancel") return this.cancel();
@@ -81,6 +82,7 @@
       if (!this.llama) this.busy("Computing …");
     }
     hear(message) {
+      if (message.kind === "progress" && !this.asked) return; // it starts ahead of a question
       if (message.kind === "progress") this.busy(message.text);
       else if (message.kind === "ready") this.ready = true;
       else if (message.kind === "failed") this.fail(message.text);
@@ -164,6 +166,18 @@
     history.replaceState(history.state, "", address);
   }
 
+  // A question of the answer's own, such as one model of a list, is a step of its own: Back has the one before again.
+  function stepBack(el, model, asked) {
+    el.addEventListener("click", ({ target }) => {
+      if (target.closest(".instrument-answer [data-ask]")) history.pushState(history.state, "", location.href);
+    });
+    addEventListener("popstate", () => {
+      const question = only(Object.fromEntries(new URLSearchParams(location.search)), linkedNames(el));
+      const isOther = `${new URLSearchParams(question)}` !== `${new URLSearchParams(asked())}`;
+      if (isOther && Object.keys(question).length) model.tell("msg:custom", { kind: "question", question });
+    });
+  }
+
   async function mount(el) {
     const status = el.querySelector(".instrument-status");
     if (location.protocol === "file:") {
@@ -177,10 +191,10 @@
     const model = (backend.model = new Model({ question }, backend));
     const { render, valuesOf } = await import(here("instrument.js"));
     render({ model, el });
+    stepBack(el, model, () => only(valuesOf(el.querySelector("form")), linked));
     for (const sign of ["focusin", "dragenter"]) el.addEventListener(sign, () => backend.start(), { once: true });
     if (Object.keys(question).length) {
       el.closest(".instrument-fold")?.setAttribute("open", "");
-      backend.busy("Loading Python …");
       backend.ask(valuesOf(el.querySelector("form"))); // the form has what a link leaves out
     }
   }

@@ -27,7 +27,7 @@ def option_lines(values: dict[str, Any], program: str, path: str, n_layers: int)
 
     values    settings by the names of `Settings`; what is not among them is left to the program
     program   one of `programs_for`; InvalidSettings for any other
-    path      the model's file
+    path      the model's file, its address, or its name in Ollama's words behind `ollama:`
     n_layers  blocks of the model and its output layer; LM Studio takes layers as a share of them
     """
     check_program(program)

@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from inferlab.model.find import is_address
+from inferlab.model.hub import MAIN, HubAddress, hub_address
 from inferlab.options.names import options
 
+PLACEHOLDER = "model.gguf"
 ALWAYS = ("n_ctx", "n_gpu_layers")
 NO_ROW_WHAT = {"devices": "devices to use", "rpc_servers": "other machines to use"}
 """Settings that name the parts of one machine; the table of options has no row for them."""
@@ -20,6 +23,20 @@ class Part:
     where: str
     text: str
     language: str = "sh"
+
+
+def on_hub(path: str) -> HubAddress | None:
+    """What a path means on the main branch of a repository of the Hub: of other branches no program takes a file."""
+    found = hub_address(path)
+    return found if found and found.revision == MAIN else None
+
+
+def here(path: str) -> tuple[list[str], str]:
+    """Comments, and the path of a file here; a placeholder for one at an address, which has to be downloaded."""
+    if not is_address(path):
+        return [], path
+    shown = " ".join(path.partition("?")[0].split())
+    return [f"# {PLACEHOLDER} stands for the file of {shown}: download it first"], PLACEHOLDER
 
 
 def is_default(name: str, value: Any, program: str) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from glob import escape
 from typing import Any
 
 from inferlab.model.ggml_types import TYPE_IDS
-from inferlab.options.lines.base import Part, cannot, is_default, maps_file
+from inferlab.model.hub import part_paths
+from inferlab.options.lines.base import Part, cannot, here, is_default, maps_file, on_hub
 from inferlab.options.names import options
 
 PROGRAM = "llama-cpp-python"
@@ -15,12 +17,22 @@ SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama_split_mode
 
 def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
     """The import and the call, an argument on each line."""
-    lines = [f"model_path={path!r},"]
+    called, lines = _model(path)
     for name, value in values.items():
         if not is_default(name, value, "python"):
             lines += _lines(name, value)
-    call = ["from llama_cpp import Llama", "", "llm = Llama(", *(f"    {line}" for line in lines), ")"]
+    call = ["from llama_cpp import Llama", "", f"llm = {called}(", *(f"    {line}" for line in lines), ")"]
     yield Part("In Python", "\n".join(call), "python")
+
+
+def _model(path: str) -> tuple[str, list[str]]:
+    """What is called, and its arguments for the model; of a file of the Hub all parts are named, as patterns."""
+    if not (found := on_hub(path)):
+        comments, file = here(path)
+        return "Llama", [*comments, f"model_path={file!r},"]
+    first, *others = map(escape, part_paths(found.file))
+    more = [f"additional_files={others!r},"] if others else []
+    return "Llama.from_pretrained", [f"repo_id={found.repo!r},", f"filename={first!r},", *more]
 
 
 def _lines(name: str, value: Any) -> list[str]:

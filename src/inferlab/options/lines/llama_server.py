@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from inferlab.options.lines.base import Part, is_default, shares
+from inferlab.model.find import is_address
+from inferlab.options.lines.base import Part, is_default, on_hub, shares
 from inferlab.options.names import options
 
 FLAGS = {"devices": "-dev", "rpc_servers": "--rpc"}
@@ -32,7 +33,18 @@ def chat_parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Par
 
 def _command(program: str, values: dict[str, Any], path: str) -> list[str]:
     flags = [flag(name, value) for name, value in values.items() if not is_default(name, value, "cli")]
-    return [program, "-m", shlex.quote(path), *filter(None, flags)]
+    return [program, *_model(path), *filter(None, flags)]
+
+
+def _model(path: str) -> list[str]:
+    """The flags of the model: a file here, one of a repository with all its parts, or one at another address.
+
+    common/arg.cpp:3034-3075; -hf has no revision (common/hf-cache.cpp:236).
+    """
+    if not (found := on_hub(path)):
+        return ["-mu" if is_address(path) else "-m", shlex.quote(path)]
+    file = ["-hff", shlex.quote(found.file)] if found.file else []
+    return ["-hf", shlex.quote(f"{found.repo}:{found.type}" if found.type else found.repo), *file]
 
 
 def flag(name: str, value: Any) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from math import floor
 from typing import Any
 
-from inferlab.options.lines.base import Part, cannot, is_default, maps_file, words
+from inferlab.model.hub import HUB, type_in
+from inferlab.options.lines.base import Part, cannot, here, is_default, maps_file, on_hub, words
 from inferlab.options.names import options
 
 PROGRAM = "LM Studio"
@@ -37,10 +38,19 @@ def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
             f"# {options()['n_gpu_layers'].lmstudio} is a share there: {values['n_gpu_layers']} of "
             f"{n_layers} layers, rounded down"
         )
-    yield Part("In a terminal", f"lms import --copy {shlex.quote(path)}")
+    yield Part("In a terminal", _model(path))
     yield Part("In the model's load settings (My Models, the gear)", "\n".join(fields), "text")
     load = ["# MODEL_KEY is its name in `lms ls`", *comments, " ".join(command)]
     yield Part("Then in the terminal", "\n".join(load))
+
+
+def _model(path: str) -> str:
+    """The import of a file, or the download of a repository's: by its type, or by what LM Studio offers to choose."""
+    if found := on_hub(path):
+        kind = type_in(found.file)
+        return f"lms get {HUB}/{found.repo}{f'@{kind}' if kind else ' --always-show-download-options'}"
+    comments, file = here(path)
+    return "\n".join([*comments, f"lms import --copy {shlex.quote(file)}"])
 
 
 def _by_pool(values: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from inferlab.model.ggml_types import row_bytes
-from inferlab.options.lines.base import Part, cannot, is_default, maps_file, shares, switch
+from inferlab.model.hub import part_paths
+from inferlab.model.ollama_store import NAME, PREFIX, bare_name
+from inferlab.options.lines.base import Part, cannot, here, is_default, maps_file, on_hub, shares, switch
 from inferlab.options.names import options
 from inferlab.settings import UNQUANTIZED, Settings
 
@@ -17,13 +19,15 @@ SERVER = (
     "In the terminal of the server, before it starts (a service takes them from its own environment; on Windows write "
     "$env:NAME='value' in PowerShell, or set NAME=value in cmd, in place of export NAME=value)"
 )
+HUB = "hf.co"
+MOST_OF_A_TAG = 80  # characters, types/model/name.go
 BLOCKS = 256  # values in whole blocks of every cache type, to compare their bytes
 USUAL = Settings()
 
 
 def parts(values: dict[str, Any], path: str, n_layers: int) -> Iterator[Part]:
     """The Modelfile, the server's variables where there are any, and the commands that make and run the model."""
-    file = [f"FROM {_path(path)}"]
+    file = _from(path)
     server: list[str] = []
     comments: list[str] = []
     for name, value in _translated(values, n_layers, comments).items():
@@ -105,6 +109,18 @@ def _environment(name: str, value: Any) -> str:
     return shares(value) if name == "tensor_split" else switch(value)
 
 
-def _path(path: str) -> str:
-    """A path that Ollama does not take for a model's name."""
-    return path if path.startswith((".", "/", "~")) or re.match(r"[A-Za-z]:", path) else f"./{path}"
+def _from(path: str) -> list[str]:
+    """The model: Ollama's by its name, a file of the Hub by its own, or a path that Ollama does not take for a name.
+
+    The Hub gives Ollama no model in parts (https://github.com/huggingface/hub-docs/issues/2702), and a tag has no
+    folder.
+    """
+    if path.startswith(PREFIX):
+        return [f"FROM {bare_name(path)}"]
+    if found := on_hub(path):
+        name, tag = f"{HUB}/{found.repo}:{found.file}", found.file
+        if NAME.fullmatch(name) and len(tag) <= MOST_OF_A_TAG and len(part_paths(tag)) == 1:
+            return [f"FROM {name}"]
+    comments, file = here(path)
+    is_path = file.startswith((".", "/", "~")) or re.match(r"[A-Za-z]:", file)
+    return [*comments, f"FROM {file if is_path else f'./{file}'}"]

@@ -3,7 +3,8 @@
 weights: the sum of tensor bytes; `host_weights`: those of the host, mapped and repacked. `cache`: the KV cache of each
 layer. `placement`: the device of each layer.
 `compute`: the compute and output buffers, and ranges for them. `decoder`, `altup`: the operations of a batch, with the
-`traits` that no header tells. `graph`: where their tensors lie.
+`traits` that no header tells. `graph`: where their tensors lie. `scheduled`: on which of two devices each is computed;
+`shared`: ranges by that. `bound`, `wide`: ranges where nobody followed the graph or the devices.
 `plan`: the records of a plan. `planner`: the plan. `verified`: what stands behind one in closed form.
 Where no formula is valid, functions raise UnsupportedArchitecture or return None.
 """

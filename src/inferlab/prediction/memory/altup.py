@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from inferlab.errors import UnsupportedArchitecture
 from inferlab.prediction.memory.decoder import Decoder, Layer
-from inferlab.prediction.memory.graph import Tensor, in_place, operation, view
+from inferlab.prediction.memory.graph import Tensor, in_place, operation, reading, view
 
 SPARSE_LAYERS = 10  # n_layer_sparsity, models.h: layers whose gates are cut off by a quantile
 
@@ -49,11 +49,13 @@ class AltupDecoder(Decoder):
 
     def stacked(self, x: Tensor) -> Tensor:
         width = self.d * (self.states - 1)
-        added = self.as_large_as(x, self.wide(width, self.wide(width, x)))
+        projected = reading(self.wide(width, self.wide(width, x)), "altup_proj.weight")
+        added = self.as_large_as(x, projected)
         return self.wide(self.d * self.states, x, added)
 
     def merged(self, x: Tensor) -> Tensor:
-        others = self.as_large_as(self.one(x), self.wide(self.d * (self.states - 1), self.rest(x)))
+        projected = reading(self.wide(self.d * (self.states - 1), self.rest(x)), "altup_unembd_proj.weight")
+        others = self.as_large_as(self.one(x), projected)
         total = self.one(x)
         for _ in range(self.states - 1):
             total = in_place(total, view(others, total.n_bytes))
@@ -91,9 +93,9 @@ class AltupDecoder(Decoder):
     def gated(self, layer: Layer, x: Tensor) -> Tensor:
         """The feed-forward network, whose gates below a quantile are 0 in the first layers."""
         width, out = layer.shapes["ffn_down.weight"][:2]
-        up, gate = self.wide(width, x), self.wide(width, x)
+        up, gate = (self.own(self.wide(width, x), f"ffn_{name}.weight") for name in ("up", "gate"))
         if layer.number < SPARSE_LAYERS:
             mean = self.wide(1, gate)
             deviation = in_place(in_place(in_place(self.wide(1, in_place(in_place(gate, mean))))))
             gate = in_place(in_place(gate, in_place(mean, deviation)))
-        return self.wide(out, in_place(up, in_place(gate)))
+        return self.own(self.wide(out, in_place(up, in_place(gate))), "ffn_down.weight")

@@ -74,7 +74,8 @@ def assembled(
         method,
         devices,
         rows,
-        notes
+        request.too_many
+        + notes
         + _encoder_note(request)
         + request.model.beside
         + _sums_note(request)
@@ -84,6 +85,7 @@ def assembled(
         ranges or {},
         held,
         request.moved,
+        bool(request.too_many),
     )
 
 

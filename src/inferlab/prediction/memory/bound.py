@@ -11,6 +11,7 @@ from inferlab.prediction.memory.cache import cache_layers, layer_bytes
 from inferlab.prediction.memory.compute import (
     compute_range,
     embedded_bytes,
+    fused_bytes,
     head_bytes,
     is_exact,
     least_of_layers,
@@ -19,6 +20,7 @@ from inferlab.prediction.memory.compute import (
 from inferlab.prediction.memory.placement import tied_output_bytes
 from inferlab.prediction.memory.plan import BOUND, PARTIAL, MemoryPlan
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, MemoryRequest
+from inferlab.prediction.memory.shared import shared_ranges
 from inferlab.prediction.memory.simulated import (
     fully_offloaded,
     host_attends_for_devices,
@@ -50,19 +52,41 @@ def compute_ranges(
 ) -> dict[str, tuple[int, int]]:
     """Least and most compute bytes of each device whose most is known.
 
-    Least: what one batch needs at once on any card. Most: the compute bytes of full offload plus all weights and
+    Least is what one batch needs at once on any card, most the compute bytes of full offload plus all weights and
     cache that can be staged on the card. The compute bytes of full offload and of the host alone come from the closed
     form where that is exact, or are simulated, or are a range themselves, where llama.cpp is not asked.
+    Where llama.cpp's scheduler was followed (`shared`), what both ranges have is taken; with everything on one card,
+    the replay alone.
     """
+    if not (followed := shared_ranges(request, layers)):
+        return ranges_by_parts(request, layers, cache_bytes)
+    (least, most), carried = followed[HOST_DEVICE], carried_bytes(request)
+    followed |= {HOST_DEVICE: (max(0, least - carried), most + carried)}
+    if request.all_on_one_device:
+        return followed
+    ranges = ranges_by_parts(request, layers, cache_bytes)
+    return {name: _common(ends, ranges.get(name, ends)) for name, ends in followed.items()}
+
+
+def _common(followed: tuple[int, int], by_parts: tuple[int, int]) -> tuple[int, int]:
+    """What two ranges have in common; the first where that is nothing, as where llama.cpp turns flash attention off."""
+    least, most = max(followed[0], by_parts[0]), min(followed[1], by_parts[1])
+    return (least, most) if least <= most else followed
+
+
+def ranges_by_parts(
+    request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequence[int]
+) -> dict[str, tuple[int, int]]:
+    """Least and most compute bytes without the scheduler, see `compute_ranges`."""
     full_offload = compute_of_full_offload(request)
     if full_offload is None:
         return {}
     if request.all_on_one_device and not request.shares_tensors:
         least, most = full_offload["gpu0"]
-        return full_offload | {"gpu0": (least, most + f16_copy_bytes(request))}
+        return full_offload | {"gpu0": (least, most + operand_bytes(request))}
     if not request.gpus:
         return compute_of_host_alone(request, with_head=True) or {}
-    copied = staged_bytes(request, layers, cache_bytes) + f16_copy_bytes(request) + carried_bytes(request)
+    copied = staged_bytes(request, layers, cache_bytes) + operand_bytes(request) + carried_bytes(request)
     cards = [f"gpu{i}" for i in range(len(request.gpus))]
     most_on_card = full_offload["gpu0"][1]
     ranges = {name: compute_range_of(request, name, most_on_card, layers, copied) for name in cards}
@@ -139,12 +163,16 @@ def staged_bytes(request: MemoryRequest, layers: Sequence[str], cache_bytes: Seq
     return most if request.settings.offload_kqv else most + 2 * max(cache_bytes, default=0)
 
 
-def f16_copy_bytes(request: MemoryRequest) -> int:
-    """Bytes of one layer's keys and values as f16: CUDA's flash attention converts a quantized cache to f16."""
+def operand_bytes(request: MemoryRequest) -> int:
+    """The most that CUDA's backend adds: one layer's keys and values as f16, if the cache is quantized, and operands.
+
+    Flash attention converts the former; the latter are those of a mixture's operations.
+    """
+    fused = fused_bytes(request.model, request.settings) if "CUDA" in request.backends else 0
     if not request.cache_is_quantized:
-        return 0
+        return fused
     as_f16 = request.settings.but(type_k="f16", type_v="f16")
-    return max(layer_bytes(layer, as_f16) for layer in cache_layers(request.model))
+    return fused + max(layer_bytes(layer, as_f16) for layer in cache_layers(request.model))
 
 
 def carried_bytes(request: MemoryRequest) -> int:
@@ -175,13 +203,14 @@ def bound_reason(request: MemoryRequest) -> str:
             "network. llama.cpp's simulation miscounts that, so compute lies between the two ends given."
         )
     cards = ", ".join(device.name for device in request.gpus)
-    if not request.gpus or (request.all_on_one_device and not request.cache_is_quantized):
+    if not request.gpus or (request.all_on_one_device and not request.adds_operands):
         return (
             f"{request.model.name} ({request.model.architecture}) has no closed form for its compute buffer under "
             f"these settings, and {request.no_simulation}: it lies between the two ends given."
         )
-    cause = "a quantized cache" if request.all_on_one_device else "work shared with the host or another card"
-    why = "is not on this machine" if request.simulate else "was not asked"
+    whole = "a quantized cache" if request.cache_is_quantized else "a mixture of experts"
+    cause = whole if request.all_on_one_device else "work shared with the host or another card"
+    why = "is not on this machine" if request.simulate and not request.too_many else "was not asked"
     return (
         f"With {cause} the compute buffer depends on the card's backend, and {cards} {why}: "
         "the buffer is at least the smaller and at most the larger size shown."

@@ -23,11 +23,25 @@ from functools import cached_property
 from inferlab.errors import UnsupportedArchitecture
 from inferlab.model.dimensions import heads_of
 from inferlab.model.gguf import Model
-from inferlab.prediction.memory.graph import CACHE, Graph, Tensor, alive_bytes, in_place, operation, store, view
+from inferlab.prediction.memory.graph import (
+    CACHE,
+    Graph,
+    Tensor,
+    alive_bytes,
+    in_place,
+    operation,
+    reading,
+    store,
+    view,
+)
 from inferlab.prediction.memory.traits import ATTENTION, FEED_FORWARD, Traits
 
 F32, F16, I32, I64 = 4, 2, 4, 8
 BLOCK_TENSOR = re.compile(r"blk\.([0-9]{1,4})\.(.+)")
+NORM, SCAN = "norm", "scan"  # the weight of any norm of a block, and of its scan, whose result is one row
+NORMED = "normed"  # what a norm is before its weight, which llama.cpp may put where the block is
+HEAD = -1  # in place of a block's number, for what follows the last one
+SINKS, FREQUENCIES = "attn_sinks.weight", "frequencies"  # the latter of rotations, where the header has a table
 LONGEST_ROUND = 12  # layers after which the kinds repeat, at most
 Shapes = dict[str, tuple[int, ...]]
 
@@ -84,6 +98,7 @@ class Decoder:
         self.per_layer: Tensor | None = None
         self.n_deepstack = model.number("n_deepstack_layers") or 0
         self.of_pictures = CACHE
+        self.number = 0  # of the block that is being built
         self.chosen: Tensor | None = None  # the cells of the last indexer; layers without one take them, too
 
     def again(self) -> Decoder:
@@ -132,15 +147,22 @@ class Decoder:
         """An operation with `width` numbers for each token."""
         return operation(F32 * width * (self.n if n is None else n), *sources)
 
-    def linear(self, layer: Layer, name: str, x: Tensor, n: int | None = None) -> Tensor:
-        y = self.wide(layer.rows(f"{name}.weight"), x, n=n)
-        return in_place(y) if f"{name}.bias" in layer else y
+    def own(self, x: Tensor, *names: str) -> Tensor:
+        """The same operation, which reads these weights or caches of the block."""
+        return reading(x, *[f"blk.{self.number}.{name}" for name in names])
 
-    def norm(self, x: Tensor) -> Tensor:
-        """Normalized, and scaled in place."""
-        if self.traits.layer_norm:
-            return in_place(operation(x.n_bytes, x))
-        return in_place(in_place(x))
+    def linear(self, layer: Layer, name: str, x: Tensor, n: int | None = None) -> Tensor:
+        y = self.own(self.wide(layer.rows(f"{name}.weight"), x, n=n), f"{name}.weight")
+        return self.own(in_place(y), f"{name}.bias") if f"{name}.bias" in layer else y
+
+    def norm(self, x: Tensor, name: str = NORM) -> Tensor:
+        """Normalized, and scaled in place by a weight, as wide as the state where it is not named."""
+        normed = self.own(operation(x.n_bytes, x) if self.traits.layer_norm else in_place(x), NORMED)
+        return self.own(in_place(normed), name)
+
+    def stored(self, *sources: Tensor) -> Tensor:
+        """Values written into the block's cache."""
+        return store(*sources, block=self.number)
 
     # --- the whole ---
 
@@ -152,8 +174,10 @@ class Decoder:
         x, ends = self.begun(), []
         layers, joints = self.without_repeats(rounds, joined) if rounds else (self.layers, [])
         for layer in layers:
+            self.number = layer.number
             x = self.block(layer, x, layer is layers[-1])
             ends.append(self.graph.nodes[-1])
+        self.number = HEAD
         self.graph.joints = [(ends[before], ends[last]) for before, last in joints]
         self.head(x)
         return self.graph
@@ -223,7 +247,7 @@ class Decoder:
         else:
             x = self.norm(x)
         self.graph.kept.append(x)
-        logits = operation(F32 * self.batch.n_vocab * self.batch.n_outputs, x)
+        logits = self.own(operation(F32 * self.batch.n_vocab * self.batch.n_outputs, x), "output")
         self.graph.expand(logits)
 
     def block(self, layer: Layer, x: Tensor, is_last: bool) -> Tensor:
@@ -267,14 +291,19 @@ class Decoder:
     def finished(self, layer: Layer, x: Tensor) -> Tensor:
         """With what a picture adds to it, and the layer's own embeddings."""
         if layer.number < self.n_deepstack:
-            x = in_place(x, view(self.of_pictures, x.n_bytes))
+            x = in_place(x, view(self.of_pictures, self.of_pictures.n_bytes - F32 * self.d * self.n_deepstack))
         if self.per_layer is None:
-            return x
+            return self.rescaled(layer, x)
         gated = in_place(
             in_place(self.linear(layer, "inp_gate", x)),
             view(self.per_layer, self.per_layer.n_bytes // self.model.n_layer),
         )
-        return in_place(x, self.norm(self.linear(layer, "proj", gated)))
+        return self.rescaled(layer, in_place(x, self.norm(self.linear(layer, "proj", gated))))
+
+    def rescaled(self, layer: Layer, x: Tensor) -> Tensor:
+        """Multiplied by the layer's own number, where it has one."""
+        scale = "layer_output_scale.weight"
+        return self.own(in_place(x), scale) if scale in layer else x
 
     def per_layer_embeddings(self, x: Tensor) -> Tensor | None:
         """Embeddings of each token for each layer: the host's rows, and what is projected of x."""
@@ -285,7 +314,8 @@ class Decoder:
         rows.on_host = True
         selected = in_place(view(rows))
         self.graph.expand(selected)
-        projected = self.norm(view(in_place(self.wide(width, x))))
+        model_proj = reading(self.wide(width, x), "per_layer_model_proj.weight")
+        projected = self.norm(view(in_place(model_proj)))
         return self.wide(width, view(in_place(in_place(projected, selected))))
 
     def wanted(self, x: Tensor) -> Tensor:
@@ -374,15 +404,22 @@ class Decoder:
 
     def turned(self, layer: Layer, name: str, x: Tensor) -> Tensor:
         """With the norm of its heads and its positions: of a view, so that the first of both has a block of its own."""
-        normed = f"attn_{name}_norm.weight" in layer
-        if normed and self.traits.norm_of_all:
-            x = self.norm(x)
+        norm = f"attn_{name}_norm.weight"
+        if norm in layer and self.traits.norm_of_all:
+            x = self.norm(x, norm)
         x = x if x.base else view(x)
-        if normed and not self.traits.norm_of_all:
-            x = self.norm(x)
-        rotated = self.has_positions(layer)
-        x = in_place(x, self.positions()) if rotated else x
+        normed, rotated = norm in layer and not self.traits.norm_of_all, self.has_positions(layer)
+        if normed and not self.traits.positions_first:
+            x = self.norm(x, norm)
+        x = self.rotated(layer, x) if rotated else x
+        if normed and self.traits.positions_first:
+            x = self.norm(x, norm)
         return self.scaled(x) if name == "q" and not (rotated and self.traits.scales_queries) else x
+
+    def rotated(self, layer: Layer, x: Tensor) -> Tensor:
+        """Queries or keys with their positions, by the header's table of frequencies if it has one."""
+        rotated, without = in_place(x, self.positions()), self.traits.no_frequencies_in_windows and layer.windowed
+        return rotated if without else self.own(rotated, FREQUENCIES)
 
     def scaled(self, q: Tensor) -> Tensor:
         """Queries scaled by the token's place, where the architecture or the header asks for it."""
@@ -420,20 +457,37 @@ class Decoder:
             key_cells = self.of_cache(layer, "key cells", I64 * self.n)
             width = 1 if batch.flash_attn else self.widest_values
             value_cells = self.of_cache(layer, "value cells", I64 * self.n * width)
-            graph.expand(store(view(k), key_cells))
+            graph.expand(self.stored(view(k), key_cells))
             if not batch.flash_attn and v.n_bytes < F32 * self.n * width:  # padded: llama-kv-cache.cpp:1406
                 v = self.wide(width, view(v))
-            graph.expand(store(view(v), value_cells))
+            graph.expand(self.stored(view(v, self.spanned(v)), value_cells))
         out_bytes = F32 * layer.shapes["attn_output.weight"][0] * self.n
+        keys, values = self.caches_of(layer)
+        sinks = (f"blk.{layer.number}.{SINKS}",) if SINKS in layer else ()
         if batch.flash_attn:
-            out = view(operation(out_bytes, view(q), self.mask(layer)))
+            heads = reading(operation(out_bytes, view(q), self.mask(layer)), *sinks, keys, values)
+            graph.attention.append((heads, layer.number))
+            out = view(heads)
         else:
-            scores = operation(F32 * layer.n_head * self.cells(layer) * self.n, view(q))
-            out = operation(out_bytes, view(operation(out_bytes, in_place(scores, self.mask(layer)))))
+            scores = reading(operation(F32 * layer.n_head * self.cells(layer) * self.n, view(q)), keys)
+            chosen = reading(in_place(scores, self.mask(layer)), *sinks)
+            heads = reading(operation(out_bytes, chosen), values)
+            out = operation(out_bytes, view(heads))
         graph.expand(out)
         if batch.rotates_v:
             out = view(operation(out.n_bytes, self.rotation(layer, "v"), view(out)))
         return out
+
+    def spanned(self, x: Tensor) -> int:
+        """Bytes from the first to the last of what may be a part of fused queries, keys and values."""
+        row = x.base.n_bytes // self.n if x.base else 0
+        return x.n_bytes + max(0, row - x.n_bytes // self.n) * (self.n - 1)
+
+    def caches_of(self, layer: Layer) -> tuple[str, str]:
+        """The keys and values that a block attends to: its own, or those of the last like it that has some."""
+        owners = (one.number for one in reversed(self.layers[: layer.number + 1]) if one.keeps_keys)
+        owner = next((i for i in owners if self.layers[i].windowed == layer.windowed), layer.number)
+        return f"blk.{owner}.k", f"blk.{owner}.v"
 
     @cached_property
     def widest_values(self) -> int:
@@ -460,31 +514,34 @@ class Decoder:
         rotated = width - rank
         chosen = None
         if "attn_q_a.weight" in layer:
-            low = self.norm(self.linear(layer, "attn_q_a", x))
+            low = self.norm(self.linear(layer, "attn_q_a", x), "attn_q_a_norm.weight")
             if layer.indexes:
                 self.chosen = self.chosen_cells(layer, x, low)
             chosen = self.chosen
             q = self.linear(layer, "attn_q_b", low)
         else:
             q = self.linear(layer, "attn_q", x)
-        absorbed = self.wide(rank * n_head, view(q))
+        absorbed = self.own(self.wide(rank * n_head, view(q)), "attn_k_b.weight")
         turned = in_place(view(q, F32 * rotated * n_head * n), self.positions())
         q = self.scaled(self.wide(width * n_head, view(absorbed), turned))
         kv = self.linear(layer, "attn_kv_a_mqa", x)
-        latent = self.norm(view(kv, F32 * rank * n))
+        latent = self.norm(view(kv, F32 * rank * n), "attn_kv_a_norm.weight")
         k = self.wide(width, view(latent), in_place(view(kv, F32 * rotated * n), self.positions()))
         self.graph.expand(q, latent, k)
-        self.graph.expand(store(view(k), self.of_cache(layer, "key cells", I64 * n)))
+        self.graph.expand(self.stored(view(k), self.of_cache(layer, "key cells", I64 * n)))
         out_width = layer.shapes["attn_output.weight"][0]
         mask = self.mask_of(layer, chosen) if chosen else self.mask(layer)
         if self.batch.flash_attn:
-            heads = self.wide(rank * n_head, view(q), mask)
-            out = view(self.wide(out_width, view(self.wide(out_width, view(heads)))))
+            heads = self.own(self.wide(rank * n_head, view(q), mask), "k", "v")
+            self.graph.attention.append((heads, layer.number))
+            made = self.own(self.wide(out_width, view(heads)), "attn_v_b.weight")
+            out = view(self.wide(out_width, view(made)))
         else:
-            values = operation(F16 * rank * self.cells(layer) * self.batch.n_streams)
-            scores = operation(F32 * n_head * self.cells(layer) * n, view(q))
+            values = self.own(operation(F16 * rank * self.cells(layer) * self.batch.n_streams), "v")
+            scores = self.own(operation(F32 * n_head * self.cells(layer) * n, view(q)), "k")
             heads = self.wide(rank * n_head, values, in_place(scores, mask))
-            out = self.wide(out_width, view(self.wide(out_width, heads)))
+            made = self.own(self.wide(out_width, heads), "attn_v_b.weight")
+            out = self.wide(out_width, view(made))
         self.graph.expand(out)
         return self.linear(layer, "attn_output", out)
 
@@ -495,12 +552,12 @@ class Decoder:
             operation(F32 * layer.rows("indexer.attn_k.weight") * self.n, self.linear(layer, "indexer.attn_k", x))
         )
         k = operation(k.n_bytes, rotation, in_place(view(k), self.positions()))
-        self.graph.expand(store(view(k), self.input("key cells of the indexer", I64 * self.n)))
+        self.graph.expand(self.stored(view(k), self.input("key cells of the indexer", I64 * self.n)))
         q = in_place(view(self.linear(layer, "indexer.attn_q_b", low)), self.positions())
         q = operation(q.n_bytes, rotation, q)
         weights = in_place(view(self.linear(layer, "indexer.proj", x)))
         mask = self.input("mask of the indexer", F16 * self.n * self.cells(layer))
-        scores = self.wide(self.cells(layer), view(q), weights, mask)
+        scores = self.own(self.wide(self.cells(layer), view(q), weights, mask), "index")
         n_bytes = I32 * self.n_chosen(layer) * self.n
         return operation(n_bytes, operation(n_bytes, scores))
 
@@ -523,14 +580,19 @@ class Decoder:
         rows = self.input("states", I32 * self.batch.n_sequences)
         return view(rows), view(rows, 0)
 
-    def state(self, n_values: int) -> Tensor:
-        """The states of all sequences, read from the cache."""
-        read = operation(F32 * n_values * self.batch.n_sequences, self.places[0])
-        self.read_states(read)
+    def state(self, n_values: int, name: str = "r") -> Tensor:
+        """The states of all sequences, read from the cache in which those of new ones were cleared."""
+        self.graph.expand(self.stored())
+        read = self.own(operation(F32 * n_values * self.batch.n_sequences, self.places[0]), name)
+        self.read_states(read, name)
         return read
 
-    def read_states(self, read: Tensor) -> None:
-        self.graph.expand(read, store(operation(0, self.places[1])))
+    def newest(self, past: Tensor) -> Tensor:
+        """The last columns of each sequence, of which a convolution goes on: a view of nearly all."""
+        return view(past, past.n_bytes - F32 * (self.n // self.batch.n_sequences))
+
+    def read_states(self, read: Tensor, name: str) -> None:
+        self.graph.expand(read, self.stored(self.own(operation(0, self.places[1]), name)))
 
     def delta_net(self, layer: Layer, x: Tensor) -> Tensor:
         n, graph, sequences = self.n, self.graph, self.batch.n_sequences
@@ -550,23 +612,25 @@ class Decoder:
             mixed = self.wide(channels, self.wide(2 * qk, q, k), v)
         past = operation(F32 * channels * (n + (kernel - 1) * sequences), view(convolved_state), view(view(mixed)))
         graph.expand(past)
-        graph.expand(store(view(past)))
-        states = self.state(head * inner)
-        qkv = in_place(self.wide(channels, past))
+        graph.expand(self.stored(self.newest(past)))
+        states = self.state(head * inner, "s")
+        qkv = in_place(self.own(self.wide(channels, past), "ssm_conv1d.weight"))
         q, k = (in_place(in_place(view(qkv, F32 * qk * n))) for _ in "qk")
         if "ssm_ba.weight" in layer and qk < inner:
             q, k = (view(self.wide(inner, view(x))) for x in (q, k))
         v = view(qkv, F32 * inner * n)
         if "ssm_ba.weight" in layer:
-            ba = self.wide(2 * n_heads, x)
+            ba = self.own(self.wide(2 * n_heads, x), "ssm_ba.weight")
             b, a = self.wide(n_heads, view(ba)), self.wide(n_heads, view(ba))
             b = view(in_place(b))
         else:
-            b, a = in_place(view(self.wide(n_heads, x))), view(self.wide(n_heads, x))
-        decay = view(in_place(in_place(in_place(a))))
+            b = in_place(view(self.own(self.wide(n_heads, x), "ssm_beta.weight")))
+            a = view(self.own(self.wide(n_heads, x), "ssm_alpha.weight"))
+        biased = self.own(in_place(a), "ssm_dt.bias")
+        decay = view(self.own(in_place(in_place(biased)), "ssm_a"))
         scan = operation(F32 * inner * (n + head * sequences), q, k, v, decay, b, view(states))
-        graph.expand(store(view(scan)))
-        normed = self.norm(view(scan, F32 * inner * n))
+        graph.expand(self.stored(view(scan, F32 * inner * head * sequences)))
+        normed = self.norm(view(scan, F32 * inner * n), "ssm_norm.weight")
         out = in_place(normed, in_place(z if z.base else view(z)))
         return view(self.linear(layer, "ssm_out", view(out)))
 
@@ -581,22 +645,27 @@ class Decoder:
         mixed = self.linear(layer, "ssm_in", view(x) if selects else x)
         past = operation(F32 * channels * (n + (kernel - 1) * sequences), view(states), view(mixed))
         graph.expand(past)
-        graph.expand(store(view(past)))
-        convolved = in_place(in_place(self.wide(channels, past)))
+        graph.expand(self.stored(self.newest(past)))
+        convolved = self.own(self.wide(channels, past), "ssm_conv1d.weight")
+        convolved = in_place(self.own(in_place(convolved), "ssm_conv1d.bias"))
         scanned = F32 * inner * (n + state * sequences)
         rows = self.places[0]
+        graph.expand(self.stored())
         if selects:
             scan = operation(scanned, view(convolved), *self.selected(layer, convolved), rows)
         else:
-            step = in_place(self.wide(layer.shapes["ssm_a"][-1], view(mixed)))
-            scan = operation(scanned, view(convolved), step, view(convolved), view(convolved), rows)
-        self.read_states(scan)
-        graph.expand(store(view(scan)))
+            step = self.own(in_place(self.wide(layer.shapes["ssm_a"][-1], view(mixed))), "ssm_dt.bias")
+            bc = (channels - inner) // 2
+            x, b, c = (view(convolved, convolved.n_bytes - F32 * (channels - width)) for width in (inner, bc, bc))
+            scan = operation(scanned, x, step, b, c, rows)
+        self.own(scan, "s", SCAN)
+        self.read_states(scan, "s")
+        graph.expand(self.stored(view(scan, F32 * inner * state * sequences)))
         z = self.wide(inner, view(mixed))
-        skipped = in_place(convolved) if selects else self.wide(inner, view(convolved))
+        skipped = self.own(in_place(convolved) if selects else self.wide(inner, view(convolved)), "ssm_d")
         out = self.wide(inner, z, in_place(view(scan, F32 * inner * n), skipped))
         if "ssm_norm.weight" in layer:
-            out = self.norm(view(out))
+            out = self.norm(view(out), "ssm_norm.weight")
         result = self.linear(layer, "ssm_out", out if selects else view(out))
         return view(result) if selects else result
 
@@ -609,7 +678,8 @@ class Decoder:
             step, b, c = (self.norm(view(low, F32 * width * self.n)) for width in (rank, state, state))
         else:
             step, b, c = self.wide(rank, view(low)), view(low), view(low)
-        return in_place(self.wide(inner, step)), b, c
+        made = self.own(self.wide(inner, step), "ssm_dt.weight")
+        return self.own(in_place(made), "ssm_dt.bias"), b, c
 
     def short_convolution(self, layer: Layer, x: Tensor) -> Tensor:
         n, sequences = self.n, self.batch.n_sequences
@@ -619,8 +689,9 @@ class Decoder:
         gated = self.wide(channels, view(mixed), view(mixed))
         past = operation(F32 * channels * (n + (kernel - 1) * sequences), view(state), view(gated))
         self.graph.expand(past)
-        self.graph.expand(store(view(past)))
-        out = self.wide(channels, view(mixed), self.wide(channels, past))
+        self.graph.expand(self.stored(self.newest(past)))
+        convolved = self.own(self.wide(channels, past), "shortconv.conv.weight")
+        out = self.wide(channels, view(mixed), convolved)
         return view(self.linear(layer, "shortconv.out_proj", out))
 
     # --- feed-forward ---
@@ -632,32 +703,38 @@ class Decoder:
         if "ffn_down_exps.weight" not in layer:
             return self.dense(layer, x, n, "")
         latent = "ffn_latent_down.weight" in layer
-        router = self.wide(layer.rows("ffn_gate_inp.weight"), x, n=n)
+        router = self.routed(layer, x, n)
         result = self.experts(layer, self.linear(layer, "ffn_latent_down", x, n) if latent else x, n, router)
         if latent:
             result = self.linear(layer, "ffn_latent_up", result, n)
         if "ffn_down_shexp.weight" in layer:
             shared = self.dense(layer, x, n, "_shexp")
             if "ffn_gate_inp_shexp.weight" in layer:
-                shared = in_place(shared, in_place(self.wide(1, x, n=n)))
+                gate = self.own(self.wide(1, x, n=n), "ffn_gate_inp_shexp.weight")
+                shared = in_place(shared, in_place(gate))
             result = in_place(result, shared)
         return result
 
+    def routed(self, layer: Layer, x: Tensor, n: int) -> Tensor:
+        """What the router makes of each token."""
+        return self.own(self.wide(layer.rows("ffn_gate_inp.weight"), x, n=n), "ffn_gate_inp.weight")
+
     def dense(self, layer: Layer, x: Tensor, n: int, suffix: str) -> Tensor:
         width, out = layer.shapes[f"ffn_down{suffix}.weight"][:2]
-        up = self.wide(layer.rows(f"ffn_up{suffix}.weight"), x, n=n)
+        up = self.own(self.wide(layer.rows(f"ffn_up{suffix}.weight"), x, n=n), f"ffn_up{suffix}.weight")
         if f"ffn_gate{suffix}.weight" in layer:
-            up = self.wide(width, self.wide(width, x, n=n), up, n=n)
+            gate = self.own(self.wide(width, x, n=n), f"ffn_gate{suffix}.weight")
+            up = self.wide(width, gate, up, n=n)
         elif layer.rows(f"ffn_up{suffix}.weight") > width:
             up = self.wide(width, up, n=n)
         else:
             up = in_place(up)
-        return self.wide(out, up, n=n)
+        return self.own(self.wide(out, up, n=n), f"ffn_down{suffix}.weight")
 
     def experts_beside(self, layer: Layer, x: Tensor, n: int) -> Tensor:
         """A dense network and experts that read the same, each with norms of its own."""
         dense = self.norm(self.dense(layer, self.norm(x), n, ""))
-        router = self.wide(layer.rows("ffn_gate_inp.weight"), in_place(in_place(in_place(x))), n=n)
+        router = self.routed(layer, self.own(in_place(in_place(in_place(x))), "ffn_gate_inp.scale"), n)
         return in_place(dense, self.norm(self.experts(layer, self.norm(x), n, router)))
 
     def experts(self, layer: Layer, x: Tensor, n: int, logits: Tensor) -> Tensor:
@@ -667,32 +744,40 @@ class Decoder:
         probabilities = logits if self.traits.weights_after else in_place(logits)
         chosen_from = logits if self.traits.weights_before else probabilities
         if "exp_probs_b.bias" in layer:
-            chosen_from = in_place(probabilities)
+            chosen_from = self.own(in_place(probabilities), "exp_probs_b.bias")
         groups = self.model.number("expert_group_count") or 0
         if groups > 1:
             chosen_from = self.of_groups(chosen_from, n_experts, groups, n)
-        chosen = view(self.wide(n_experts, chosen_from, n=n), I32 * used * n)
+        ordered = self.wide(n_experts, chosen_from, n=n)
+        chosen = view(ordered, I32 * (n_experts * (n - 1) + used))
         weights = self.wide(used, view(probabilities), chosen, n=n)
+        routed = [logits, probabilities, chosen_from, ordered, weights]
         if self.traits.weights_after:
             weights = in_place(view(weights))
         by_header = self.traits.weights_normed_by_header and self.header("expert_weights_norm")
         if self.traits.weights_normed or by_header:
-            weights = view(self.wide(used, view(weights), in_place(self.wide(1, view(weights), n=n)), n=n))
+            sums = self.wide(1, view(weights), n=n)
+            divided = self.wide(used, view(weights), in_place(sums), n=n)
+            routed += [sums, divided]
+            weights = view(divided)
         if self.header("expert_weights_scale") not in (None, 0.0, 1.0):
             weights = in_place(weights)
         self.graph.expand(weights)
         x = view(x)
+        if groups <= 1 and not (self.traits.weights_after or self.traits.weights_before):
+            self.graph.fused[id(x)] = (*routed, weights), tuple(routed[1:])
         if self.traits.weights_before:
             x = in_place(self.wide(self.d * used, x, n=n), weights)
         if "ffn_gate_up_exps.weight" in layer:
-            both = self.wide(2 * width * used, x, chosen, n=n)
+            both = self.own(self.wide(2 * width * used, x, chosen, n=n), "ffn_gate_up_exps.weight")
             product = self.wide(width * used, view(both), view(both), n=n)
         elif "ffn_gate_exps.weight" in layer:
-            gate, up = (self.wide(width * used, x, chosen, n=n) for _ in range(2))
+            names = "ffn_gate_exps.weight", "ffn_up_exps.weight"
+            gate, up = (self.own(self.wide(width * used, x, chosen, n=n), name) for name in names)
             product = self.wide(width * used, gate, up, n=n)
         else:
-            product = in_place(self.wide(width * used, x, chosen, n=n))
-        results = self.wide(out * used, product, chosen, n=n)
+            product = in_place(self.own(self.wide(width * used, x, chosen, n=n), "ffn_up_exps.weight"))
+        made = results = self.own(self.wide(out * used, product, chosen, n=n), "ffn_down_exps.weight")
         if not self.traits.weights_before:
             results = in_place(results, weights)
         self.graph.expand(results)
@@ -702,6 +787,8 @@ class Decoder:
         for one in each[1:]:
             total = in_place(total, one)
             self.graph.expand(total)
+        if made is not results:
+            self.graph.fused[id(total)] = (made, weights), ()
         return self.wide(out, total, n=n) if used == 1 else total
 
     def used_of(self, n_experts: int) -> int:

@@ -27,6 +27,8 @@ class Tensor:
     in_place  whether the operation may write over a source
     base      the tensor that this one is a view of
     on_host   whether the host computes it beside a device, since it has its weights
+    reads     the weight or the caches that it reads, by name: "blk.3.attn_q.weight", "blk.3.k"
+    writes    the block whose cache it writes to, -1 for none
     """
 
     n_bytes: int
@@ -36,6 +38,8 @@ class Tensor:
     on_host: bool = False
     is_input: bool = False
     is_constant: bool = False  # an input that lies where it is used
+    reads: tuple[str, ...] = ()
+    writes: int = -1
 
 
 CACHE = Tensor(0)  # what is written to the cache is a view of it
@@ -55,9 +59,15 @@ def view(source: Tensor, n_bytes: int | None = None) -> Tensor:
     return Tensor(source.n_bytes if n_bytes is None else n_bytes, (source,), base=source.base or source)
 
 
-def store(*sources: Tensor) -> Tensor:
-    """Values written into the cache."""
-    return Tensor(0, sources, base=CACHE)
+def store(*sources: Tensor, block: int = -1) -> Tensor:
+    """Values written into the cache of a block."""
+    return Tensor(0, sources, base=CACHE, writes=block)
+
+
+def reading(x: Tensor, *names: str) -> Tensor:
+    """The same operation, which reads these weights or caches."""
+    x.reads = names
+    return x
 
 
 @dataclass
@@ -69,6 +79,8 @@ class Graph:
     seen: set[int] = field(default_factory=set)
     kept: list[Tensor] = field(default_factory=list)  # outputs, which are never freed
     joints: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # see `settled`
+    attention: list[tuple[Tensor, int]] = field(default_factory=list)  # flash attention, with the block of each
+    fused: dict[int, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = field(default_factory=dict)  # see `scheduled`
 
     def expand(self, *tensors: Tensor) -> None:
         """Append what the tensors need and is not there yet, sources first; their chain may be long."""
@@ -91,18 +103,20 @@ class Graph:
         """Take the tensors apart. A long chain that ends as a whole would end one call inside another."""
         for tensor in (*self.nodes, *self.inputs):
             tensor.sources, tensor.base = (), None
+        self.fused.clear()
+        self.attention.clear()
 
 
 class GrowingBuffer:
     """A buffer that grows at its end, with the free blocks that ggml-alloc would have in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, alignment: int = ALIGNMENT) -> None:
         self.blocks: list[list[int]] = [[0, ENDLESS]]  # offset and bytes of each free block, by offset
-        self.size = 0
+        self.size, self.alignment = 0, alignment
 
     def allocate(self, n_bytes: int) -> int:
         """The offset of a new block."""
-        n_bytes = -(-n_bytes // ALIGNMENT) * ALIGNMENT
+        n_bytes = -(-n_bytes // self.alignment) * self.alignment
         best, best_size = -1, ENDLESS
         for i, (_, size) in enumerate(self.blocks[:-1]):
             if n_bytes <= size <= best_size:
@@ -121,7 +135,7 @@ class GrowingBuffer:
 
         The first block that touches it takes it; an empty one between two others keeps them apart, as in ggml.
         """
-        n_bytes = -(-n_bytes // ALIGNMENT) * ALIGNMENT
+        n_bytes = -(-n_bytes // self.alignment) * self.alignment
         blocks = self.blocks
         for i, block in enumerate(blocks):
             if block[0] + block[1] == offset:
@@ -134,7 +148,8 @@ class GrowingBuffer:
                 if i and sum(blocks[i - 1]) == offset:
                     blocks[i - 1][1] += blocks.pop(i)[1]
                 return
-        blocks.insert(next(i for i, block in enumerate(blocks) if block[0] >= offset), [offset, n_bytes])
+        behind = (i for i, block in enumerate(blocks) if block[0] >= offset)
+        blocks.insert(next(behind, len(blocks)), [offset, n_bytes])
 
 
 class Sum:
@@ -160,6 +175,7 @@ class Use:
     views: int = 0
     offset: int = -1
     n_bytes: int = 0
+    buffer: GrowingBuffer | Sum | None = None
 
 
 Step = tuple[Tensor, Sequence[Tensor]]  # an operation, and its sources as its device has them
@@ -184,7 +200,7 @@ def replayed_bytes(
         _allocate(buffer, uses[id(tensor)], tensor.n_bytes)
     for tensor, sources in steps:
         _place(buffer, uses, tensor, sources)
-        _release(buffer, uses, sources)
+        _release(uses, sources)
         if id(tensor) in found:
             found[id(tensor)] = *map(tuple, buffer.blocks), *(use.offset for use in uses.values() if use.offset >= 0)
     settled = all(found[id(first)] == found[id(second)] for first, second in joints)
@@ -195,8 +211,9 @@ def _counted(inputs: Iterable[Tensor], steps: Sequence[Step]) -> dict[int, Use]:
     uses: dict[int, Use] = {id(CACHE): Use()}
     for tensor in inputs:
         uses[id(tensor)] = Use()
-    for tensor, sources in steps:
+    for tensor, _ in steps:
         uses[id(tensor)] = Use()
+    for tensor, sources in steps:
         if tensor.base and id(tensor.base) in uses:
             uses[id(tensor.base)].views += 1
         for source in sources:
@@ -205,7 +222,7 @@ def _counted(inputs: Iterable[Tensor], steps: Sequence[Step]) -> dict[int, Use]:
 
 
 def _allocate(buffer: GrowingBuffer | Sum, use: Use, n_bytes: int) -> None:
-    use.offset, use.n_bytes = buffer.allocate(n_bytes), n_bytes
+    use.offset, use.n_bytes, use.buffer = buffer.allocate(n_bytes), n_bytes, buffer
 
 
 def _place(buffer: GrowingBuffer | Sum, uses: dict[int, Use], tensor: Tensor, sources: Sequence[Tensor]) -> None:
@@ -216,12 +233,12 @@ def _place(buffer: GrowingBuffer | Sum, uses: dict[int, Use], tensor: Tensor, so
         parent = uses[id(source)]
         owned = parent.offset >= 0 and not source.base
         if owned and source.n_bytes == tensor.n_bytes and parent.children == 1 and not parent.views:
-            use.offset, use.n_bytes, parent.offset = parent.offset, parent.n_bytes, -1
+            use.offset, use.n_bytes, use.buffer, parent.offset = parent.offset, parent.n_bytes, parent.buffer, -1
             return
     _allocate(buffer, use, tensor.n_bytes)
 
 
-def _release(buffer: GrowingBuffer | Sum, uses: dict[int, Use], sources: Sequence[Tensor]) -> None:
+def _release(uses: dict[int, Use], sources: Sequence[Tensor]) -> None:
     for source in sources:
         use = uses[id(source)]
         use.children -= 1
@@ -230,9 +247,28 @@ def _release(buffer: GrowingBuffer | Sum, uses: dict[int, Use], sources: Sequenc
         if source.base:
             use = uses.get(id(source.base), uses[id(CACHE)])
             use.views -= 1
-        if not use.children and not use.views and use.offset >= 0:
-            buffer.free(use.offset, use.n_bytes)
+        if not use.children and not use.views and use.offset >= 0 and use.buffer:
+            use.buffer.free(use.offset, use.n_bytes)
             use.offset = -1
+
+
+def shared_bytes(
+    inputs: Iterable[tuple[Tensor, int]],
+    steps: Sequence[tuple[Tensor, Sequence[Tensor], int]],
+    kept: Sequence[Tensor],
+    alignments: Sequence[int],
+) -> tuple[int, int]:
+    """Bytes of two buffers; each input and each step comes with the number of its own."""
+    buffers, placed = [GrowingBuffer(alignment) for alignment in alignments], list(inputs)
+    uses = _counted((tensor for tensor, _ in placed), [(tensor, sources) for tensor, sources, _ in steps])
+    for tensor in kept:
+        uses[id(tensor)].children += 1
+    for tensor, number in placed:
+        _allocate(buffers[number], uses[id(tensor)], tensor.n_bytes)
+    for tensor, sources, number in steps:
+        _place(buffers[number], uses, tensor, sources)
+        _release(uses, sources)
+    return buffers[0].size, buffers[1].size
 
 
 def alive_bytes(nodes: Sequence[Tensor]) -> int:
@@ -242,7 +278,7 @@ def alive_bytes(nodes: Sequence[Tensor]) -> int:
     buffer, uses = Sum(), _counted((), steps)
     for tensor, sources in steps:
         _place(buffer, uses, tensor, sources)
-        _release(buffer, uses, sources)
+        _release(uses, sources)
     return buffer.size
 
 

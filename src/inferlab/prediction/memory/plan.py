@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from inferlab.machine import HOST_DEVICE
 from inferlab.model.gguf import ModelCard
 from inferlab.prediction.memory.host_weights import HostWeights
 from inferlab.settings import Settings
@@ -106,6 +107,7 @@ class MemoryPlan(Shown):
                    either has a compute buffer of unknown size
     notes          what the reader should know, such as second copies of repacked weights
     settings       as planned: n_ctx filled in and rounded as llama.cpp rounds it
+    aborts         whether llama.cpp ends such a load, however much memory is free; the first note says why
     """
 
     model: ModelCard
@@ -117,6 +119,7 @@ class MemoryPlan(Shown):
     compute_range: dict[str, tuple[int, int]] = field(default_factory=dict)
     host_weights: dict[str, HostWeights] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
+    aborts: bool = False
 
     @property
     def summary(self) -> tuple[str, list[tuple[str, str]]]:
@@ -168,7 +171,7 @@ class MemoryPlan(Shown):
 
         "unsure" otherwise: the usable bytes lie inside a bound, or memory or a compute buffer is not known.
         """
-        if any(n is not None and self.least_bytes(memory) > n for memory, n in usable.items()):
+        if self.aborts or any(n is not None and self.least_bytes(memory) > n for memory, n in usable.items()):
             return "no"
         fits = all(n is not None and self.most_bytes(memory) <= n for memory, n in usable.items())
         return "yes" if fits and not any(map(self.is_open, usable)) else "unsure"
@@ -189,6 +192,8 @@ class MemoryPlan(Shown):
 
     def shortfall(self, usable: MemoryBytes) -> str:
         """The bytes missing in the fullest memory, or why it is not known whether they are, in a clause."""
+        if self.aborts:
+            return "llama.cpp aborts this load, however much memory is free"
         margin = self.margin(usable)
         if margin is None:
             unknown = next(memory for memory, n in usable.items() if n is None)
@@ -204,9 +209,18 @@ class MemoryPlan(Shown):
         """The bytes of each kind in a memory, in words; for a bound the most that the compute buffers may need."""
         devices = self.devices_in(memory)
         held = {kind: sum(self.devices[device].parts[kind] or 0 for device in devices) for kind in NAMES}
+        held["weights"] -= self.never_read_bytes if HOST_DEVICE in devices else 0
         texts = [f"{bytes_text(n)} of {NAMES[kind]}" for kind, n in held.items() if n]
         bounds = [self.compute_range[device][1] for device in devices if device in self.compute_range]
         return [*texts, *(f"up to {bytes_text(sum(bounds))} of {NAMES['compute']}",) * bool(bounds)]
+
+    @property
+    def never_read_bytes(self) -> int:
+        """Bytes of a mapped file that llama.cpp counts for the host and nothing reads once the model is loaded."""
+        if not any(held.mapped for held in self.host_weights.values()):
+            return 0
+        read = sum(row.weights_on(HOST_DEVICE) for row in self.layers)
+        return max(0, (self.devices[HOST_DEVICE].weights_bytes or 0) - read)
 
     def bytes_of(self, kind: str) -> int | None:
         """Bytes of one kind over all devices: weights, kv_cache, compute or output; None if one is unknown."""

@@ -17,6 +17,7 @@ from inferlab.model.repacking import processor_kind
 from inferlab.options.devices import require_buffers, used_devices
 from inferlab.prediction.memory.cache import batches, cache_layers, cells, layer_bytes
 from inferlab.prediction.memory.compute import is_exact, outputs_reserved, tokens_reserved, uses_flash_attention
+from inferlab.prediction.memory.nodes import too_many_note
 from inferlab.prediction.memory.placement import (
     bytes_moved,
     device_overrides,
@@ -208,11 +209,19 @@ class MemoryRequest:
     def has_closed_form(self) -> bool:
         """Whether formulas are exact: for the host alone, and for everything on one device.
 
-        CUDA has a copy as f16 of what it reads of a quantized cache, which no formula here knows.
+        CUDA's backend adds to the graph, see `adds_operands`.
         """
-        copies = self.cache_is_quantized and self.backends != {"RPC"}
-        one_card = self.all_on_one_device and self.is_verified and not self.shares_tensors and not copies
+        one_card = self.all_on_one_device and self.is_verified and not self.shares_tensors and not self.adds_operands
         return (one_card or not self.gpus) and self.cache_bytes is not None and is_exact(self.model, self.settings)
+
+    @property
+    def adds_operands(self) -> bool:
+        """Whether the backend needs more than the graph says: CUDA's keeps operands of a mixture (`fused_bytes`).
+
+        All but the loopback device's copy what they read of a quantized cache, as f16.
+        """
+        keeps = "CUDA" in self.backends and bool(self.model.number("expert_used_count"))
+        return keeps or (self.cache_is_quantized and self.backends != {"RPC"})
 
     @property
     def backends(self) -> frozenset[str | None]:
@@ -269,16 +278,21 @@ class MemoryRequest:
                 "here. Plan on the machine that has it, or for a CUDA card; weights and cache are the same."
             )
 
+    @cached_property
+    def too_many(self) -> tuple[str, ...]:
+        """A note on a load that llama.cpp aborts since its graph has too many tensors; none where it has not."""
+        return too_many_note(self.model, self.settings, self.layer_devices())
+
     @property
     def can_simulate(self) -> bool:
-        return self.simulate and not self.model.encoder_bytes and can_simulate()
+        return self.simulate and not self.model.encoder_bytes and not self.too_many and can_simulate()
 
     @property
     def no_simulation(self) -> str:
         """Why nothing was simulated, in a clause."""
         if self.model.encoder_bytes:
             return "llama.cpp, whose simulation could tell, refuses a file with an encoder beside the language model"
-        why = "is not installed here" if self.simulate else "was not asked"
+        why = "aborts, too" if self.too_many else "is not installed here" if self.simulate else "was not asked"
         return f"llama.cpp's simulation, which could tell, {why}"
 
     @property

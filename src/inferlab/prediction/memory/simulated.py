@@ -48,7 +48,7 @@ def from_simulation(request: MemoryRequest) -> MemoryPlan | None:
         return plan_from(request, dry_run.simulate_stand_in(model, request.settings, n_outputs, n_devices))
     if devices_are_on_this_machine(request):
         return plan_from(request, dry_run.simulate(model, settings_with_devices_named(request), n_outputs))
-    if request.all_on_one_device and not request.cache_is_quantized and not request.shares_tensors:
+    if request.all_on_one_device and not request.adds_operands and not request.shares_tensors:
         request.require_verified()
         return plan_from(request, simulate_on_stand_in(request), STAND_IN_NOTE)
     return None

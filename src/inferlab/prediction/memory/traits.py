@@ -29,6 +29,8 @@ class Traits:
     scales_queries: bool = False
     four_positions: bool = False
     positions_by_sections: bool = False
+    positions_first: bool = False
+    no_frequencies_in_windows: bool = False
     no_positions: bool = False
     no_positions_every: int = 0
     positions_if_finetuned: bool = False

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import InferlabError
-from inferlab.model.architecture_table import BUT_EVERY_NTH, STATE, architecture
+from inferlab.model.architecture_table import BUT_EVERY_NTH, architecture
 from inferlab.model.architectures import tensors
 from inferlab.model.catalog import KnownModel
 from inferlab.model.ggml_types import FILE_TYPES
@@ -54,7 +54,6 @@ NEEDED = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_embd_head_k", "n_embd_h
 MOST_LAYERS = 512  # LLAMA_MAX_LAYERS, llama-hparams.h:11
 MOST = 2**31 - 1
 """What llama.cpp's own types of a dimension hold."""
-PER_LAYER = ("attention.head_count_kv", "attention.head_count", "attention.key_length", "attention.value_length")
 FILE_TYPE_NAMES = {"Small": "S", "Medium": "M", "Large": "L"}
 SPECIAL_TYPES = {"all F32": "F32", "MXFP4 MoE": "MXFP4_MOE", "IQ3_S mix": "IQ3_M", "Q2_K - Medium": "Q2_K"}
 """File types whose names in a log (llama-model-loader.cpp:33-76) do not follow from those of llama-quantize."""
@@ -132,9 +131,6 @@ def _unsupported(model: Model, logged: Logged) -> str | None:
             "The log does not have all of the file's metadata (`llama_model_loader: - kv`), and in "
             f"`{model.architecture}` these may say which layers attend to what."
         )
-    uneven = [key for key in PER_LAYER if isinstance(model.metadata.get(f"{model.architecture}.{key}"), tuple)]
-    if uneven and kind.cache != STATE:
-        return f"This model's `{uneven[0]}` differs from layer to layer, which has no closed form yet."
     try:
         cache_layers(model)
     except InferlabError as error:
