@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT
+from inferlab.prediction.memory.shared import OFF_WHOLE
 from inferlab.units import MIB
 from studies.strangers_loads.loads import (
     CACHE,
@@ -189,6 +190,7 @@ def numbers() -> dict[str, int | float]:
         "n_weights_exact": count(loads(), WEIGHTS)[EXACT],
         "n_weights_compared": count(loads(), WEIGHTS).total(),
         "n_reserves": len(reserves()),
+        "whole_margin_percent": 100 * OFF_WHOLE,
         "most_missing_mib": max(_missing_mib(load) for load in loads() if load.is_near),
     }
 
