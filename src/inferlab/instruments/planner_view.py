@@ -16,7 +16,6 @@ from inferlab.prediction.decode_bound import active_text, decode_bound, decode_b
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory import LayerBytes, MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of
-from inferlab.prediction.memory.nodes import ABORTS
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text
 from inferlab.prediction.paste import SMALL, Pasted, above_trained, lines_for, nearest, prompt_cache_text
@@ -154,7 +153,7 @@ def what_to_do(fit: Fit, model: Model, asked: Settings, place: Place) -> list[An
     near = nearest(fit)
     advice = [in_words(note, _n_cards(fit)) for note in near.notes[:1]] if fit.fits == "no" else []
     advice = [f"{note} {WHERE}" for note in advice] if near.settings else advice
-    advice += [note for note in fit.plan.notes if ABORTS in note]
+    advice += fit.plan.notes[: int(fit.plan.aborts)]
     notes = [_without_experts_text(model), _rounded_text(fit, asked), above_trained(asked, model.n_ctx_train)]
     limit = f"{place.limit} {OTHER_LIMIT}" if place.limit else ""
     advice += filter(None, [*notes, limit, prompt_cache_text(fit, near.plan) if near.settings else ""])

@@ -167,9 +167,8 @@ class Search:
         search = Search(self.plan_for, without, self.plan(without), self.usable_bytes)
         layers = search.most_layers()
         with_experts = None if self.settings.cpu_moe else self.most_layers().settings
-        if layers.settings is None or layers.settings.n_gpu_layers <= (
-            with_experts.n_gpu_layers if with_experts else 0
-        ):
+        fewest = with_experts.n_gpu_layers if with_experts else 0
+        if layers.settings is None or layers.settings.n_gpu_layers <= fewest:
             return SettingThatFits(question, None, None, why)
         why += f" With all experts in RAM, {count_text(layers.settings.n_gpu_layers, 'layer')} fit on the card."
         return replace(layers, question=question, value=None, reason=why)

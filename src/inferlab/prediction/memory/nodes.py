@@ -35,7 +35,6 @@ ROOMY = (
 """Architectures to which graph_max_nodes gives at least 32 nodes for each tensor."""
 MOST_OF_A_TENSOR = 10
 """No graph that was counted needs so many entries for each tensor of its model."""
-ABORTS = "aborts this load"
 F16, ONE_POOL = "a cache of type f16 (type_k and type_v)", "one pool of cells for all slots (kv_unified)"
 
 
@@ -51,8 +50,8 @@ def too_many_note(model: Model, settings: Settings, layers: Sequence[str]) -> tu
     changes = {F16: settings.but(type_k="f16", type_v="f16"), ONE_POOL: settings.but(kv_unified=True)}
     ways = [way for way, other in changes.items() if tensors_needed(model, other, n_copied)[0] <= room]
     return (
-        f"llama.cpp {programs()['cli'].version} {ABORTS} (ggml-impl.h: fatal error), however much memory is free: its "
-        f"scheduler has room for {room:,} tensors, and this graph has at least {need:,}. "
+        f"llama.cpp {programs()['cli'].version} aborts this load (ggml-impl.h: fatal error), however much memory is "
+        f"free: its scheduler has room for {room:,} tensors, and this graph has at least {need:,}. "
         + (f"Take {', or '.join(ways)}." if ways else "Take another model, or a later llama.cpp."),
     )
 
