@@ -173,11 +173,13 @@ def fit(
         _require_room(free, reserve_bytes)
     plan, plan_for = plan_of(request), partial(_plan_for, request)
     n_ctx_train = model.n_ctx_train if within_trained else None
-    search = Search(partial(plan_for, model), settings, plan, usable_bytes(free, reserve_bytes, host_ram), n_ctx_train)
+    usable, quick_for = usable_bytes(free, reserve_bytes, host_ram), partial(_plan_for, replace(request, follow=False))
+    search = Search(partial(plan_for, model), settings, plan, usable, n_ctx_train, partial(quick_for, model))
     experts = search.expert_layers() if has_experts(model) else None
     answers = search.largest_n_ctx(), search.most_layers(), search.cache_type(), experts
     types = _types_of_weights(model, plan_for) if with_steps else {}
-    neighbours = {type: types[type] for type in _neighbours(model) if type in types} if types else {}
+    quick = _types_of_weights(model, quick_for) if with_steps else {}
+    neighbours = {type: quick[type] for type in _neighbours(model) if type in quick}
     each_step = steps(search, neighbours) if with_steps else ()
     largest = search.weights_type(types) if types else None
     return Fit(plan, free, reserve_bytes, *answers, each_step, largest, host_ram, may_have_windows(model))

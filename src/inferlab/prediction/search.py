@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from inferlab.errors import EngineRefused, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE
@@ -47,6 +48,7 @@ class Search:
     """Plans for one model, each made once, and the largest settings whose plan fits into the usable memory.
 
     plan_for     makes the plan of any settings; `planned` is that of the requested `settings`
+    quick_for    makes one in less time, whose ranges have those of `plan_for` inside; None where there is none
     n_ctx_train  the context that the model was trained for, at which `largest_n_ctx` ends; None: at MOST_N_CTX
     """
 
@@ -57,9 +59,11 @@ class Search:
         planned: MemoryPlan,
         usable_bytes: MemoryBytes,
         n_ctx_train: int | None = None,
+        quick_for: PlanFor | None = None,
     ) -> None:
         self.plan_for, self.settings, self.planned, self.usable_bytes = plan_for, settings, planned, usable_bytes
         self.n_ctx_train = n_ctx_train
+        self.quick_for = cache(quick_for) if quick_for else self.plan
         self.plans = {settings: planned}
 
     def plan(self, settings: Settings) -> MemoryPlan:
@@ -68,12 +72,17 @@ class Search:
         return self.plans[settings]
 
     def fits(self, settings: Settings) -> bool:
-        return self._plan_fits(self.plan(settings))
+        return self._fit(settings, lambda plan: plan.fits(room_for(plan, self.usable_bytes)))
 
     def fits_on_card(self, settings: Settings) -> bool:
         """Whether every memory but RAM is large enough; with more layers there, RAM holds less."""
         cards = {memory: n for memory, n in self.usable_bytes.items() if memory != HOST_DEVICE}
-        return self.plan(settings).fits(cards) == "yes" if cards else self.fits(settings)
+        return self._fit(settings, lambda plan: plan.fits(cards)) if cards else self.fits(settings)
+
+    def _fit(self, settings: Settings, verdict: Callable[[MemoryPlan], str]) -> bool:
+        """Whether a plan fits, by the quick one where that is sure."""
+        quick = "unsure" if settings in self.plans else verdict(self.quick_for(settings))
+        return (verdict(self.plan(settings)) if quick == "unsure" else quick) == "yes"
 
     def _plan_fits(self, plan: MemoryPlan) -> bool:
         return plan.fits(room_for(plan, self.usable_bytes)) == "yes"
@@ -164,7 +173,7 @@ class Search:
     def _all_experts_in_ram(self, question: str, without: Settings) -> SettingThatFits:
         """That not all layers fit even without experts, and the most that do then."""
         why = f"Not even with the experts of all layers in RAM{self._too_much(without)}"
-        search = Search(self.plan_for, without, self.plan(without), self.usable_bytes)
+        search = Search(self.plan_for, without, self.plan(without), self.usable_bytes, quick_for=self.quick_for)
         layers = search.most_layers()
         with_experts = None if self.settings.cpu_moe else self.most_layers().settings
         fewest = with_experts.n_gpu_layers if with_experts else 0

@@ -46,11 +46,11 @@ class SettingStep:
 def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) -> tuple[SettingStep, ...]:
     """Each step from the requested settings that is possible and changes the bytes in the fullest memory.
 
-    other_weights  plans of the same model with other types of weights, by the type
+    other_weights  quick plans of the same model with other types of weights, by the type
     A step to or from a plan that leaves a compute buffer open, when the other does not, has no known difference and is
     left out.
     """
-    planned = search.planned
+    planned = search.quick_for(search.settings)
     memory = planned.fullest_memory(search.usable_bytes)
     changed = []
     for setting, value, settings, plan_for in _changes(search, other_weights or {}):
@@ -92,7 +92,7 @@ def _changes(
             settings = asked.but(**dict.fromkeys(names, value))
         except InvalidSettings:
             continue
-        yield setting, value, settings, search.plan
+        yield setting, value, settings, search.quick_for
     for type, plan_for in other_weights.items():
         yield "type", type, asked, plan_for
 

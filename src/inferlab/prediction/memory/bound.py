@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from inferlab.machine import HOST_DEVICE
 from inferlab.model.dimensions import heads_of
@@ -20,7 +21,7 @@ from inferlab.prediction.memory.compute import (
 from inferlab.prediction.memory.placement import tied_output_bytes
 from inferlab.prediction.memory.plan import BOUND, PARTIAL, MemoryPlan
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, MemoryRequest
-from inferlab.prediction.memory.shared import shared_ranges
+from inferlab.prediction.memory.shared import OFF_WHOLE, is_open, shared_ranges
 from inferlab.prediction.memory.simulated import (
     fully_offloaded,
     host_attends_for_devices,
@@ -58,6 +59,8 @@ def compute_ranges(
     Where llama.cpp's scheduler was followed (`shared`), what both ranges have is taken; with everything on one card,
     the replay alone.
     """
+    if not request.follow:
+        return quick_ranges(request, layers, cache_bytes)
     if not (followed := shared_ranges(request, layers)):
         return ranges_by_parts(request, layers, cache_bytes)
     (least, most), carried = followed[HOST_DEVICE], carried_bytes(request)
@@ -66,6 +69,17 @@ def compute_ranges(
         return followed
     ranges = ranges_by_parts(request, layers, cache_bytes)
     return {name: _common(ends, ranges.get(name, ends)) for name, ends in followed.items()}
+
+
+def quick_ranges(
+    request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequence[int]
+) -> dict[str, tuple[int, int]]:
+    """No narrower than `compute_ranges`: by parts, also without flash attention where the scheduler might end it."""
+    ranges = ranges_by_parts(request, layers, cache_bytes)
+    if not is_open(request) or not any(layer.state_values for layer in cache_layers(request.model)):
+        return ranges
+    without = ranges_by_parts(replace(request, settings=request.settings.but(flash_attn="off")), layers, cache_bytes)
+    return {name: (least, max(most, without[name][1])) for name, (least, most) in ranges.items()}
 
 
 def _common(followed: tuple[int, int], by_parts: tuple[int, int]) -> tuple[int, int]:
@@ -83,7 +97,8 @@ def ranges_by_parts(
         return {}
     if request.all_on_one_device and not request.shares_tensors:
         least, most = full_offload["gpu0"]
-        return full_offload | {"gpu0": (least, most + operand_bytes(request))}
+        most += operand_bytes(request)
+        return full_offload | {"gpu0": (int((1 - OFF_WHOLE) * least), int((1 + OFF_WHOLE) * most))}
     if not request.gpus:
         return compute_of_host_alone(request, with_head=True) or {}
     copied = staged_bytes(request, layers, cache_bytes) + operand_bytes(request) + carried_bytes(request)

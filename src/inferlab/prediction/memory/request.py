@@ -96,6 +96,7 @@ class MemoryRequest:
     simulate      whether llama.cpp may be asked
     as_cuda       whether cards of backends that were never compared are planned as CUDA's, with a note
     lost_flash_attention  whether the settings have it off since the cards cannot compute it
+    follow        whether llama.cpp's scheduler is followed where it can be; else ranges are wider, and quickly found
     Raises InvalidSettings for settings that do not fit the model.
     """
 
@@ -107,6 +108,7 @@ class MemoryRequest:
     simulate: bool = True
     as_cuda: bool = False
     lost_flash_attention: bool = False
+    follow: bool = True
 
     def __post_init__(self) -> None:
         self.settings.require_model(self.model)
