@@ -288,7 +288,7 @@ def weights_type(text: str) -> str:
 
 def cards_of(text: str) -> list[str]:
     """The names of cards with commas between them; `2x3060` is two of one."""
-    counted = [re.fullmatch(r"(?:(\d{1,2}) ?[xX] ?)?(.+)", one.strip()) for one in text.split(",") if one.strip()]
+    counted = [re.fullmatch(r"(?:([1-9]\d?) ?[xX] ?)?(.+)", one.strip()) for one in text.split(",") if one.strip()]
     return [found[2] for found in counted if found for _ in range(int(found[1] or 1))]
 
 

@@ -48,7 +48,8 @@ class Search:
     """Plans for one model, each made once, and the largest settings whose plan fits into the usable memory.
 
     plan_for     makes the plan of any settings; `planned` is that of the requested `settings`
-    quick_for    makes one in less time, whose ranges have those of `plan_for` inside; None where there is none
+    quick_for    makes one in less time with wider ranges; it is asked first, if its range for the requested settings
+                 has that of `planned` inside, and `plan_for` confirms what is found
     n_ctx_train  the context that the model was trained for, at which `largest_n_ctx` ends; None: at MOST_N_CTX
     """
 
@@ -63,8 +64,8 @@ class Search:
     ) -> None:
         self.plan_for, self.settings, self.planned, self.usable_bytes = plan_for, settings, planned, usable_bytes
         self.n_ctx_train = n_ctx_train
-        self.quick_for = cache(quick_for) if quick_for else self.plan
         self.plans = {settings: planned}
+        self.quick_for = cache(quick_for) if quick_for and _holds(quick_for(settings), planned) else self.plan
 
     def plan(self, settings: Settings) -> MemoryPlan:
         if settings not in self.plans:
@@ -78,6 +79,21 @@ class Search:
         """Whether every memory but RAM is large enough; with more layers there, RAM holds less."""
         cards = {memory: n for memory, n in self.usable_bytes.items() if memory != HOST_DEVICE}
         return self._fit(settings, lambda plan: plan.fits(cards)) if cards else self.fits(settings)
+
+    def _confirmed(
+        self,
+        find: Callable[[Callable[[int], bool]], int],
+        settings_of: Callable[[int], Settings],
+        fits: Callable[[Settings], bool],
+    ) -> int:
+        """What a search finds with quick plans; what it finds without them, where the plan of that does not fit."""
+        best = find(lambda n: fits(settings_of(n)))
+        if best > 0:
+            self.plan(settings_of(best))
+            if not fits(settings_of(best)):
+                self.quick_for = self.plan
+                best = find(lambda n: fits(settings_of(n)))
+        return best
 
     def _fit(self, settings: Settings, verdict: Callable[[MemoryPlan], str]) -> bool:
         """Whether a plan fits, by the quick one where that is sure."""
@@ -119,8 +135,10 @@ class Search:
         """Searched in steps of `context_step`, from the one that is asked for: bytes need not grow with every step."""
         step, asked = self.context_step, n_ctx_of(self.settings)
         most = min(self.trained_n_ctx or MOST_N_CTX, MOST_N_CTX // step * step)
-        best = largest_from(
-            asked // step, most // step, lambda n: not n or self.fits(self.settings.but(n_ctx=n * step))
+        best = self._confirmed(
+            lambda fits: largest_from(asked // step, most // step, lambda n: not n or fits(n)),
+            lambda n: self.settings.but(n_ctx=n * step),
+            self.fits,
         )
         return self._answer("the largest n_ctx with these layers", "n_ctx", best * step, step, most)
 
@@ -132,7 +150,7 @@ class Search:
         if SHARED in self.usable_bytes and not self.fits(self.settings.but(n_gpu_layers=every)):
             why = "Host and GPU share one memory: fewer layers on the GPU free none of it."
             return SettingThatFits(question, None, None, why)
-        best = largest_fitting(lambda n: self.fits_on_card(self.with_layers(n)), every)
+        best = self._confirmed(lambda fits: largest_fitting(fits, every), self.with_layers, self.fits_on_card)
         most = self.with_layers(best)
         if not self.fits(most):
             why = f"Not even n_gpu_layers={best}{self._too_much(most)}{self._open_end(most, 'n_gpu_layers', 1, every)}"
@@ -155,7 +173,11 @@ class Search:
         on_card = (
             n + 1
             if self.fits_on_card(whole)
-            else largest_fitting(lambda kept: self.fits_on_card(whole.but(n_cpu_moe=n + 1 - kept)), n)
+            else self._confirmed(
+                lambda fits: largest_fitting(fits, n),
+                lambda kept: whole.but(n_cpu_moe=n + 1 - kept),
+                self.fits_on_card,
+            )
         )
         if not on_card:
             return self._all_experts_in_ram(question, whole.but(cpu_moe=True))
@@ -292,6 +314,14 @@ class Search:
 
     def _shortfall_text(self, settings: Settings) -> str:
         return self._shortfall(self.plan(settings))
+
+
+def _holds(quick: MemoryPlan, planned: MemoryPlan) -> bool:
+    """Whether the range of each device has the other plan's inside."""
+    return all(
+        quick.least_bytes(name) <= planned.least_bytes(name) and planned.most_bytes(name) <= quick.most_bytes(name)
+        for name in planned.devices
+    )
 
 
 def _one_expert_more(settings: Settings) -> Settings:

@@ -50,23 +50,28 @@ def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) ->
     A step to or from a plan that leaves a compute buffer open, when the other does not, has no known difference and is
     left out.
     """
-    planned = search.quick_for(search.settings)
-    memory = planned.fullest_memory(search.usable_bytes)
+    asked = _plan_for(search)(search.settings)
+    memory = asked.fullest_memory(search.usable_bytes)
     changed = []
     for setting, value, settings, plan_for in _changes(search, other_weights or {}):
         try:
             plan = plan_for(settings)
         except (InvalidSettings, UnsupportedArchitecture):
             continue
-        difference = plan.most_bytes(memory) - planned.most_bytes(memory)
-        if difference and plan.is_open(memory) == planned.is_open(memory):
+        difference = plan.most_bytes(memory) - asked.most_bytes(memory)
+        if difference and plan.is_open(memory) == asked.is_open(memory):
             ends = (
-                plan.least_bytes(memory) - planned.most_bytes(memory),
-                plan.most_bytes(memory) - planned.least_bytes(memory),
+                plan.least_bytes(memory) - asked.most_bytes(memory),
+                plan.most_bytes(memory) - asked.least_bytes(memory),
             )
             fits = plan.fits(room_for(plan, search.usable_bytes))
             changed.append(SettingStep(setting, value, settings, difference, *ends, fits))
     return tuple(changed)
+
+
+def _plan_for(search: Search) -> PlanFor:
+    """Both ends of a step are planned alike: quickly where the plan of the requested settings is a range itself."""
+    return search.quick_for if search.planned.compute_range else search.plan
 
 
 def weight_types(known: KnownModel) -> tuple[str, ...]:
@@ -92,7 +97,7 @@ def _changes(
             settings = asked.but(**dict.fromkeys(names, value))
         except InvalidSettings:
             continue
-        yield setting, value, settings, search.quick_for
+        yield setting, value, settings, _plan_for(search)
     for type, plan_for in other_weights.items():
         yield "type", type, asked, plan_for
 

@@ -47,6 +47,7 @@ from inferlab.prediction.memory.compute import (
 from inferlab.prediction.memory.placement import EMBEDDING, layer_of, loaded_tensors, placed_layers, tied_output_bytes
 from inferlab.prediction.memory.plan import SHARED
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, request_for
+from inferlab.prediction.memory.shared import OFF_WHOLE
 from inferlab.prediction.memory.wide import wide_range
 from inferlab.prediction.place import Place
 from inferlab.prediction.search import largest_from
@@ -406,7 +407,8 @@ class _Candidate:
         n_bytes = held.input + sum(held.blocks) + held.output + held.copied + sum(self.cache_bytes(n_ctx))
         if n_bytes > memory:
             return False
-        return n_bytes + sum(compute(n_ctx)) + self._operands(n_ctx) + self._output <= memory
+        buffers = (1 + OFF_WHOLE) * (sum(compute(n_ctx)) + self._operands(n_ctx))
+        return n_bytes + buffers + self._output <= memory
 
     def _partly(self, type: str) -> Placed | None:
         """With the experts of as few layers as possible in RAM; else with all of them there, and as few layers."""
@@ -444,7 +446,7 @@ class _Candidate:
         staged = max([0, *moved, *(w + cache for w, cache in zip(held.blocks[:n_layers], caches, strict=False))])
         staged += (held.output if n_layers > len(caches) else 0) + (self._carried if any(moved) else 0)
         copies = COPIES_IN_FLIGHT if len(self.cards) > 1 else 1
-        buffer = copies * compute(n_ctx)[1] + self._operands(n_ctx) + staged
+        buffer = (1 + OFF_WHOLE) * (copies * compute(n_ctx)[1] + self._operands(n_ctx)) + staged
         return all(n_bytes + buffer <= room for n_bytes, room in zip(on_cards, self.cards, strict=True))
 
     def _held_by_cards(self, held: _Weights, caches: tuple[int, ...], n_experts: int, n_layers: int) -> list[int]:

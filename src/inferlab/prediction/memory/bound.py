@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from inferlab.machine import HOST_DEVICE
 from inferlab.model.dimensions import heads_of
@@ -21,7 +20,7 @@ from inferlab.prediction.memory.compute import (
 from inferlab.prediction.memory.placement import tied_output_bytes
 from inferlab.prediction.memory.plan import BOUND, PARTIAL, MemoryPlan
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, MemoryRequest
-from inferlab.prediction.memory.shared import OFF_WHOLE, is_open, shared_ranges
+from inferlab.prediction.memory.shared import OFF_WHOLE, shared_ranges
 from inferlab.prediction.memory.simulated import (
     fully_offloaded,
     host_attends_for_devices,
@@ -74,18 +73,21 @@ def compute_ranges(
 def quick_ranges(
     request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequence[int]
 ) -> dict[str, tuple[int, int]]:
-    """No narrower than `compute_ranges`: by parts, also without flash attention where the scheduler might end it."""
+    """By parts, with what `compute_ranges` leaves open for everything on one card."""
     ranges = ranges_by_parts(request, layers, cache_bytes)
-    if not is_open(request) or not any(layer.state_values for layer in cache_layers(request.model)):
+    if not request.all_on_one_device:
         return ranges
-    without = ranges_by_parts(replace(request, settings=request.settings.but(flash_attn="off")), layers, cache_bytes)
-    return {name: (least, max(most, without[name][1])) for name, (least, most) in ranges.items()}
+    return {name: (int((1 - OFF_WHOLE) * least), int((1 + OFF_WHOLE) * most)) for name, (least, most) in ranges.items()}
 
 
 def _common(followed: tuple[int, int], by_parts: tuple[int, int]) -> tuple[int, int]:
-    """What two ranges have in common; the first where that is nothing, as where llama.cpp turns flash attention off."""
+    """What two ranges have in common; the replay's alone where the other has not the middle of it.
+
+    The parts miss holes between tensors, and that llama.cpp may turn flash attention off.
+    """
+    middle = sum(followed) / 2
     least, most = max(followed[0], by_parts[0]), min(followed[1], by_parts[1])
-    return (least, most) if least <= most else followed
+    return (least, most) if by_parts[0] <= middle <= by_parts[1] else followed
 
 
 def ranges_by_parts(
@@ -97,8 +99,7 @@ def ranges_by_parts(
         return {}
     if request.all_on_one_device and not request.shares_tensors:
         least, most = full_offload["gpu0"]
-        most += operand_bytes(request)
-        return full_offload | {"gpu0": (int((1 - OFF_WHOLE) * least), int((1 + OFF_WHOLE) * most))}
+        return full_offload | {"gpu0": (least, most + operand_bytes(request))}
     if not request.gpus:
         return compute_of_host_alone(request, with_head=True) or {}
     copied = staged_bytes(request, layers, cache_bytes) + operand_bytes(request) + carried_bytes(request)

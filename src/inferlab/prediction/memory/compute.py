@@ -191,11 +191,12 @@ def embedded_bytes(model: Model, settings: Settings) -> int:
 def fused_bytes(model: Model, settings: Settings) -> int:
     """The most that CUDA's backend keeps of a mixture's operands until it has computed several operations as one.
 
-    (used experts * (D + 4) + 4 experts) ub * 4: the experts' results, and what chose the experts
-    (ggml_backend_cuda_graph_optimize). 0 without experts.
+    4 (used experts * (D + 4) + 4 experts) ub * 4: the experts' results and what chose the experts
+    (ggml_backend_cuda_graph_optimize), four times, because what follows then takes places of its own, and leaves holes;
+    no try needed more. 0 without experts.
     """
     used, n_experts = model.number("expert_used_count") or 0, model.number("expert_count") or 0
-    return (used * (model.n_embd + 4) + 4 * n_experts) * tokens_reserved(settings) * F32
+    return 4 * (used * (model.n_embd + 4) + 4 * n_experts) * tokens_reserved(settings) * F32
 
 
 def output_bytes(model: Model, settings: Settings) -> int:

@@ -81,9 +81,11 @@ def _room(n_tensors: int) -> int:
 def _beside_them(model: Model, settings: Settings) -> int:
     """Operations, inputs and tensors of the cache."""
     decoder = decoder_of(model, settings, 1)
-    graph = decoder.build()
-    n_counted = len(graph.nodes) + len(graph.inputs)
-    graph.unlink()
+    try:
+        graph = decoder.build()
+        n_counted = len(graph.nodes) + len(graph.inputs)
+    finally:
+        decoder.graph.unlink()
     in_cache = sum(
         bool(width)
         for layer in cache_layers(model)

@@ -63,7 +63,7 @@ def _ranges(request: MemoryRequest, places: Places) -> dict[str, tuple[int, int]
     prefill, placed = decoder_of(request.model, request.settings, request.n_outputs), _with_norms_placed(places)
     decode, shares = _decode(prefill), HOST in places.blocks
     indexes = any(layer.indexes for layer in prefill.layers)  # whose graph is not followed to every copy
-    may_end = is_open(request) and request.settings.offload_kqv and not indexes
+    may_end = _is_open(request) and request.settings.offload_kqv and not indexes
     if shares and may_end and _misplaces_attention(decode.again(), placed):
         prefill = _of(prefill, replace(prefill.batch, flash_attn=False))
         decode = _decode(prefill)
@@ -97,7 +97,7 @@ def _with_norms_placed(places: Places) -> Places:
     return replace(places, residents={**places.residents, **norms})
 
 
-def is_open(request: MemoryRequest) -> bool:
+def _is_open(request: MemoryRequest) -> bool:
     """Whether llama.cpp decides about flash attention; quantized values decide it (llama-context.cpp:557, 3840)."""
     return request.settings.flash_attn == "auto" and request.settings.type_v in UNQUANTIZED
 
