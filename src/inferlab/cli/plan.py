@@ -19,29 +19,22 @@ from inferlab.errors import InferlabError, InvalidSettings, ModelNotFound
 from inferlab.machine import HOST_DEVICE, Machine
 from inferlab.model.catalog import known_name, near_names
 from inferlab.model.find import is_address
-from inferlab.model.ggml_types import CELL_STEP
 from inferlab.model.gguf import Model
 from inferlab.model.hub import PREFIX, REPO
 from inferlab.model.named import addressed, model_named
-from inferlab.model.quant_mixes import MIXES
+from inferlab.model.quant_mixes import MIXES, mix_named
 from inferlab.options.lines import programs_for
+from inferlab.options.lines.llama_server import flag
 from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.drafter import DraftPlan, plan_drafter
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
-from inferlab.prediction.free_memory import (
-    BACKENDS,
-    DEFAULT_BACKEND,
-    SYSTEM_BYTES,
-    HostRam,
-    free_bytes,
-    machine_for,
-)
+from inferlab.prediction.free_memory import BACKENDS, DEFAULT_BACKEND, SYSTEM_BYTES, HostRam, free_bytes, machine_for
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of, require_effect
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text, verified_text
-from inferlab.prediction.paste import Pasted, lines_for, path_for
+from inferlab.prediction.paste import Pasted, above_trained, lines_for, path_for
 from inferlab.prediction.place import DEFAULT_RAM_BYTES, Place, described_place, place_of_card, place_of_cards
 from inferlab.prediction.predict import simulated_memory
 from inferlab.prediction.search import SettingThatFits
@@ -53,15 +46,8 @@ SIGNS = {"weights": ("█", "white"), "kv_cache": ("▓", "cyan"), "compute": ("
 BAR = 48
 OF_ONE_MODEL, OF_A_PLACE = ("type", "program", "draft"), ("vram", "card", "unified", "ram", "backend")
 """Options about one model's plan, and those about the memory for it, by their names in the namespace."""
-FLAGS = {
-    "n_gpu_layers": "-ngl",
-    "n_cpu_moe": "-ncmoe",
-    "cpu_moe": "-cmoe",
-    "n_ctx": "-c",
-    "type_k": "-ctk",
-    "type_v": "-ctv",
-}
-"""llama.cpp's flag of each setting that is searched."""
+SEARCHED = "n_gpu_layers", "n_cpu_moe", "cpu_moe", "n_ctx", "type_k", "type_v"
+"""The settings that are searched."""
 FITS_STYLES = {"yes": "bold green", "no": "bold red", "unsure": "bold yellow"}
 
 
@@ -225,6 +211,8 @@ def run_plan(options: argparse.Namespace) -> None:
         print(json.dumps(plan_fields(fitted) | drafter_fields(drafter) | paste_fields(pasted), indent=1))
         return
     print_plan(fitted, model, place.title if place and options.card else "", taken_text(options.model, model))
+    if longer := above_trained(settings, model.n_ctx_train):
+        print(longer)
     if place and place.limit:
         how = ", such as that of `sudo sysctl iogpu.wired_limit_mb=…`" if place.backend == "metal" else ""
         print(f"{place.limit} --unified gives another limit{how}.")
@@ -280,7 +268,7 @@ def context(text: str) -> int:
 
 def weights_type(text: str) -> str:
     """A type of llama-quantize, in large or small letters."""
-    if (name := text.upper().replace("FP16", "F16")) not in MIXES:
+    if not (name := mix_named(text)):
         own = "" if "_" not in text else f" A maker's own mix is planned by its file: hf:owner/repo:{text}."
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(MIXES)}.{own}")
     return name
@@ -405,17 +393,9 @@ def print_plan(fitted: Fit, model: Model, card: str = "", taken: str = "") -> No
     console.print(f"One sign of a bar is {sign_bytes}.", markup=False, highlight=False)
     lines = [f"Compared with {fitted.compared_with}.", f"Method: {fitted.plan.method}.", *fitted.plan.notes]
     lines += [f"{a.question}: {answer_text(a)} {a.reason}" for a in fitted.answers]
-    lines += filter(None, [trained_text(fitted.plan, model), dropped_text(fitted.plan), active_text(model)])
+    lines += filter(None, [dropped_text(fitted.plan), active_text(model)])
     for line in lines:
         console.print(line, markup=False, highlight=False)
-
-
-def trained_text(plan: MemoryPlan, model: Model) -> str:
-    """That a slot has more tokens than the model was trained for; nothing where it has not."""
-    s, most = plan.settings, model.n_ctx_train
-    of_a_slot = n_ctx_of(s) // (1 if s.kv_unified else s.n_seq_max)
-    is_longer = most and of_a_slot > -(-most // CELL_STEP) * CELL_STEP
-    return f"The model was trained for {most:,} tokens; with more its text may be poor." if is_longer else ""
 
 
 def dropped_text(plan: MemoryPlan) -> str:
@@ -465,13 +445,9 @@ def would_fit_text(fitted: Fit) -> str:
 
 def changed_flags(asked: Settings, other: Settings) -> str:
     """llama.cpp's flags for what is different in other settings."""
-    values = {name: getattr(other, name) for name in FLAGS if getattr(other, name) != getattr(asked, name)}
-    flags = [
-        FLAGS[name] if value is True else f"{FLAGS[name]} {value}"
-        for name, value in values.items()
-        if value is not False
-    ]
-    return " ".join(flags) + (f" in place of {FLAGS['cpu_moe']}" if values.get("cpu_moe") is False else "")
+    changed = {name: getattr(other, name) for name in SEARCHED if getattr(other, name) != getattr(asked, name)}
+    flags = " ".join(filter(None, (flag(name, value) for name, value in changed.items())))
+    return flags + (f" in place of {flag('cpu_moe', True)}" if changed.get("cpu_moe") is False else "")
 
 
 def cell_text(n_bytes: int | None, most: int | None = None) -> str:

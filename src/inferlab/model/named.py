@@ -12,7 +12,7 @@ from inferlab.model.find import downloaded, find_model, is_address, wanted
 from inferlab.model.gguf import Model, header_of, without_layers
 from inferlab.model.hub import HOSTS, PREFIX, hub_address
 from inferlab.model.ollama_store import is_ollama_name, stored_model
-from inferlab.model.quant_mixes import MIXES
+from inferlab.model.quant_mixes import mix_named
 from inferlab.model.synthetic_model import shape
 
 TYPED = re.compile(r"(?P<name>.+?)[\s:_-]+(?P<type>[a-z]+\d\w*)", re.IGNORECASE)
@@ -58,7 +58,7 @@ def _found(model: Model | KnownModel | str | Path | None, type: str | None) -> M
 def _meant(name: str, type: str | None) -> Model | None:
     """The shape that a looser spelling means, also with a type behind it; None where it means none or several."""
     typed = TYPED.fullmatch(name)
-    if typed and type is None and (mix := typed["type"].upper().replace("FP16", "F16")) in MIXES:
+    if typed and type is None and (mix := mix_named(typed["type"])):
         name, type = typed["name"], mix
     meant = known_name(name) or meant_name(name)
     return shape(meant, type or known_model(meant).usual_type) if meant else None

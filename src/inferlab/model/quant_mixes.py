@@ -99,6 +99,12 @@ SMALLER_BLOCKS = {
 }
 
 
+def mix_named(text: str) -> str | None:
+    """The mix of `MIXES` that is meant, in large or small letters; None where none is."""
+    name = text.upper().replace("FP16", "F16")
+    return name if name in MIXES else None
+
+
 def with_mix_types(
     tensors: tuple[Tensor, ...], mix: str, known: KnownModel, *, imatrix: bool = False
 ) -> tuple[Tensor, ...]:
