@@ -13,6 +13,7 @@ import pytest
 from fakes import CPU_ONLY, ScriptedEngine
 
 from inferlab import figures, widgets
+from inferlab.engine.loopback import LoopbackDevice
 from inferlab.errors import DeviceUnavailable, EngineCrashed, MeasurementCancelled
 from inferlab.model.find import tiny_model
 from inferlab.prediction.calibration import Calibration
@@ -282,8 +283,14 @@ def test_cancel_ends_a_real_measurement_and_the_next_one_works(real):
 
 
 @pytest.mark.engine
-def test_a_killed_device_is_told_and_replaced(real):
-    """Killed in the middle of a measurement, it costs that attempt; the next press starts another one."""
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_device_is_told_and_replaced(real, monkeypatch, reaped):
+    """Killed in the middle of a measurement, it costs that attempt; the next press starts another one.
+
+    Its connection breaks before its process counts as ended, so the next press may still find it alive.
+    """
+    if not reaped:
+        monkeypatch.setattr(LoopbackDevice, "alive", True)
     before = len(real.runs)
     begin(real)
     os.kill(real._device.pid, signal.SIGKILL)

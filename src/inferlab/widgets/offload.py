@@ -16,7 +16,7 @@ from inferlab.engine import libraries
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.loopback import LoopbackDevice, loopback_device
 from inferlab.engine.protocol import Engine
-from inferlab.errors import InferlabError
+from inferlab.errors import EngineCrashed, InferlabError
 from inferlab.machine import physical_cores
 from inferlab.measurement.base import with_context
 from inferlab.measurement.run import Run, measure
@@ -211,6 +211,8 @@ class SplitLab(LiveLab):
 
     def failed(self, error: Exception) -> None:
         """Show the error and keep it in place of the run; a cancelled attempt is dropped."""
+        if isinstance(error, EngineCrashed):
+            self._end_device()  # its connection breaks before its process has ended
         cancelled = self._cancellable is not None and self._cancellable.stopped
         if self.attempts and self.attempts[-1].run is None and self.attempts[-1].error is None:
             failed = self.attempts.pop()
@@ -274,9 +276,7 @@ class SplitLab(LiveLab):
         old, rate = self._device, self.link.value
         if old and old.alive and (old.link.gigabytes_per_second if old.link else None) == rate:
             return
-        if old:
-            old.close()
-            self._device = None
+        self._end_device()
         self._device = loopback_device(rate, n_threads=physical_cores())
 
     def save(self, path: str | Path | None = None) -> Path | None:
@@ -294,6 +294,9 @@ class SplitLab(LiveLab):
         """Close the worker process and the device; the figure stays."""
         if isinstance(self.engine, LlamaEngine):
             self.engine.close()
+        self._end_device()
+
+    def _end_device(self) -> None:
         if self._device:
             self._device.close()
             self._device = None
