@@ -7,7 +7,9 @@ from dataclasses import replace
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
-from inferlab.prediction.memory.kept import graph_of, kept_by_graph
+from inferlab.prediction.fit import fit
+from inferlab.prediction.memory import compute
+from inferlab.prediction.memory.kept import OF_GRAPH, graph_of, kept_by_graph
 from inferlab.settings import Settings
 
 
@@ -47,3 +49,16 @@ def test_a_header_with_unread_arrays_is_told_by_itself():
     """Two readings of a file are two, because the second may be of another one."""
     one, other = read_gguf(tiny_model()), read_gguf(tiny_model())
     assert graph_of(one) == graph_of(one) != graph_of(other)
+
+
+def test_a_search_computes_each_buffer_of_a_graph_once(monkeypatch):
+    """For all layers and experts that it tries: where these lie changes no graph."""
+    asked, near = [], compute.near_bytes
+    monkeypatch.setattr(compute, "near_bytes", lambda model, *of: asked.append(settings_of(*of)) or near(model, *of))
+    fit(shape("granite-4.0-h-tiny", "Q4_K_M"), Settings(n_ctx=5888), vram="4GiB", ram="32GiB", simulate=False)
+    assert len(asked) == len(set(asked)) > 1
+
+
+def settings_of(settings: Settings, *more: object) -> tuple[object, ...]:
+    """What a graph depends on."""
+    return *(getattr(settings, name) for name in OF_GRAPH), *more

@@ -31,8 +31,9 @@ from inferlab.units import GIB
 
 ASKED = Settings(n_ctx=8192)
 NEARLY = 0.95
-PARTLY = 0.6  # with a part in RAM the list has a bound that is quick to compute, the planner a replay of the batch
 """Share of the planner's longest context that a list has at least."""
+PARTLY = 0.6
+"""The same with a part in RAM, where the list has a bound and says *at least*, and the planner replays the batch."""
 PLACE = place_of_card("rtx-4060", 32 * GIB)
 LISTED = ("mistral-7b-v0.3", "gemma-3-4b", "qwen3-30b-a3b", "qwen3-235b-a22b", "llama-3.2-1b", "phi-3-mini-4k")
 

@@ -14,7 +14,7 @@ from inferlab.prediction.what_runs import Placed, Runs, left_out
 from inferlab.settings import Settings
 from inferlab.units import bytes_text, count_text
 
-HEADS = ("Model", "Weights, all on the card", "Longest context", "Larger, partly in RAM", "In RAM", "Longest context")
+HEADS = ("Model", "Weights, all on the card", "Longest context", "Larger, partly in RAM", "In RAM", "Context, at least")
 SHARED_HEADS = ("Model", "Weights", "Longest context")
 TOLD = (
     "For each model the largest weights that fit with the context you ask for, and the longest context with them, at "
@@ -23,7 +23,8 @@ TOLD = (
 IN_RAM = (
     " With a part in RAM they are Q8_0 at most, whose perplexity is nearly F16's: ",
     element("a", {"href": "./optimization/quantization.html#sec-quantization-choosing"}, "how to choose"),
-    ". Where as large ones fit whole, no RAM is needed.",
+    ". Their context is at least so long: the plan behind the name finds the longest. Where as large ones fit whole, "
+    "no RAM is needed.",
 )
 
 

@@ -76,7 +76,8 @@ class Placed:
     n_gpu_layers     layers on the card, the output layer among them; -1: all
     n_cpu_moe        layers whose experts are in RAM
     n_layers         all layers, the output layer among them
-    longest_n_ctx    the longest context with them, at most the one that the model was trained for
+    longest_n_ctx    the longest context with them, at most the one that the model was trained for; with a part in RAM
+                     one that fits, of which a plan finds a longer one: the list has bounds there
     memory_allows_more  whether memory would hold a longer one
     """
 

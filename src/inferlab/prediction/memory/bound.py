@@ -17,6 +17,7 @@ from inferlab.prediction.memory.compute import (
     least_of_layers,
     outputs_reserved,
 )
+from inferlab.prediction.memory.kept import kept_by_graph
 from inferlab.prediction.memory.placement import tied_output_bytes
 from inferlab.prediction.memory.plan import BOUND, PARTIAL, MemoryPlan
 from inferlab.prediction.memory.request import COPIES_IN_FLIGHT, MemoryRequest
@@ -29,6 +30,9 @@ from inferlab.prediction.memory.simulated import (
     simulated_caches,
 )
 from inferlab.settings import WITHOUT_OVERRIDES
+
+_range_of_graph = kept_by_graph(compute_range)
+"""Computed once for all placements of layers that a search tries."""
 
 
 def bound(request: MemoryRequest) -> MemoryPlan:
@@ -129,7 +133,7 @@ def compute_of_full_offload(request: MemoryRequest) -> dict[str, tuple[int, int]
     """Least and most compute bytes with everything on one device; None where nothing tells them."""
     if request.can_simulate and not is_exact(request.model, request.settings):
         return _told(simulate_on_stand_in(request).compute_bytes)
-    return compute_range(request.model, fully_offloaded(request), request.n_outputs, on_device=True)
+    return _range_of_graph(request.model, fully_offloaded(request), request.n_outputs, True)
 
 
 def compute_of_host_alone(request: MemoryRequest, with_head: bool) -> dict[str, tuple[int, int]] | None:
@@ -141,7 +145,7 @@ def compute_of_host_alone(request: MemoryRequest, with_head: bool) -> dict[str, 
     alone = request.settings.but(devices=(), rpc_servers=(), **everything, **WITHOUT_OVERRIDES)
     if not request.can_simulate or is_exact(request.model, request.settings):
         n_outputs = request.n_outputs if with_head else outputs_reserved(alone, per_sequence=True)
-        return compute_range(request.model, alone, n_outputs, on_device=False)
+        return _range_of_graph(request.model, alone, n_outputs, False)
     from inferlab.engine import dry_run
 
     n_outputs_max = request.n_outputs_max if with_head else alone.n_seq_max
