@@ -18,8 +18,11 @@ from inferlab.model.quant_mixes import MIXES, with_mix_types
 from inferlab.units import GIB
 
 PUBLISHED = {
+    "dots.llm1-142b-a14b": 142_774_381_696,
     "falcon-h1-0.5b": 521_411_104,
+    "gemma-2-27b": 27_227_128_320,
     "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
     "gemma-3-1b": 999_885_952,
     "gemma-3-4b": 3_880_099_328,
     "granite-3.1-1b-a400m": 1_334_628_352,
@@ -56,7 +59,9 @@ def test_the_dimensions_add_up_to_the_published_number_of_weights(name):
 @pytest.mark.parametrize("name", known_models())
 def test_a_models_name_says_its_weights(name):
     """To a third, of small ones to two thirds; effective weights (E4B) and active ones (A3B) are other numbers."""
-    said = re.search(r"(?<![ae\d.])(\d+(?:\.\d+)?)([bm])\b(?!-a\d+e)", name.replace("8x7b", "47b"))
+    said = re.search(
+        r"(?<![ae\d.])(\d+(?:\.\d+)?)([bm])\b(?!-a\d+e)", name.replace("8x7b", "47b").replace("8x22b", "141b")
+    )
     if said is None or "ling-mini" in name:
         return
     weights = float(said[1]) * {"b": 1e9, "m": 1e6}[said[2]]
