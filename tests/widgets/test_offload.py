@@ -270,16 +270,16 @@ def test_predictions_follow_a_control_at_once(real):
 
 @pytest.mark.engine
 def test_cancel_ends_a_real_measurement_and_the_next_one_works(real):
-    """The point before it stays, the worker is gone, and Measure measures again."""
+    """The point before it stays, the worker is gone, and Measure measures again on the same device."""
     before = len(real.runs)
     begin(real)
-    pid = real.engine.pid
+    pid, device = real.engine.pid, real._device
     real.cancel_button.click()
     real.thread.join(timeout=60)
     assert "Cancelled" in real.status.value
     assert (len(real.runs), psutil.pid_exists(pid), real.engine.pid) == (before, False, None)
     press(real)
-    assert len(real.runs) == before + 1
+    assert (len(real.runs), real._device) == (before + 1, device)
 
 
 @pytest.mark.engine

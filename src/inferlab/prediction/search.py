@@ -65,7 +65,8 @@ class Search:
         self.plan_for, self.settings, self.planned, self.usable_bytes = plan_for, settings, planned, usable_bytes
         self.n_ctx_train = n_ctx_train
         self.plans = {settings: planned}
-        self.quick_for = cache(quick_for) if quick_for and _holds(quick_for(settings), planned) else self.plan
+        quick = cache(quick_for) if quick_for else self.plan
+        self.quick_for = quick if _holds(quick(settings), planned) else self.plan
 
     def plan(self, settings: Settings) -> MemoryPlan:
         if settings not in self.plans:

@@ -211,8 +211,6 @@ class SplitLab(LiveLab):
 
     def failed(self, error: Exception) -> None:
         """Show the error and keep it in place of the run; a cancelled attempt is dropped."""
-        if isinstance(error, EngineCrashed):
-            self._end_device()  # its connection breaks before its process has ended
         cancelled = self._cancellable is not None and self._cancellable.stopped
         if self.attempts and self.attempts[-1].run is None and self.attempts[-1].error is None:
             failed = self.attempts.pop()
@@ -222,6 +220,8 @@ class SplitLab(LiveLab):
             self.engine.close()
             self._set_status(f"Cancelled. {len(self.runs)} measured points are kept.")
         else:
+            if isinstance(error, EngineCrashed):
+                self._end_device()  # a killed one's connection breaks before its process has ended
             super().failed(error)
         self.history.value = table(self.attempts)
 
