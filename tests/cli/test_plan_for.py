@@ -164,9 +164,12 @@ def test_what_runs_is_listed(scripted, capsys):
     assert cli.main([*listing, "--json"], scripted) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["n_ctx"] == 8192
-    neither = [runs["title"] for runs in found["models"] if not (runs["whole"] or runs["in_ram"])]
+    neither = [runs["title"] for runs in found["models"] if runs["reason"] == "Not even Q2_K fits."]
     assert neither
-    assert f"\nNot even the smallest weights fit of {len(neither)} models: {', '.join(neither)}.\n" in table
+    assert f"\nNot even Q2_K fits of {len(neither)} models: {', '.join(neither)}.\n" in table
+    assert "\nNot even MXFP4_MOE fits of 1 model: gpt-oss 120B.\n" in table
+    rest = {runs["reason"] for runs in found["models"] if not (runs["whole"] or runs["in_ram"])}
+    assert rest == {"Not even Q2_K fits.", "Not even MXFP4_MOE fits."}
     assert {runs["name"] for runs in found["models"]} == set(known_models())
     assert cli.main(["plan", "--list", "--vram", "8GiB,6GiB"], scripted) == 0
     assert "2 cards with 8.00 GiB and 6.00 GiB and 32.00 GiB of RAM" in " ".join(capsys.readouterr().out.split())

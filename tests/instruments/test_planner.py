@@ -285,14 +285,25 @@ def test_weights_are_the_usual_ones():
     assert "Weights: 'Q4' is not in the list" in answered(type="Q4")["view"][2]
 
 
+def test_what_makes_a_model_fit_is_told_at_once():
+    """Smaller weights where no setting does; a context is not called another one for being rounded up."""
+    small = answered(model="qwen3-30b-a3b-2507", card="apple-m4-pro:24")
+    assert small["summary"].endswith(" It fits in Q3_K_M.")
+    assert answered(model="qwen3-30b-a3b-2507", card="apple-m4-pro:24", type="Q3_K_M")["data"]["fits"] == "yes"
+    rounded = answered(model="gemma-2-9b", card="gtx-970", n_ctx="5000")["summary"]
+    assert " with 5,120 tokens of context does not fit " in rounded
+    assert re.search(r"It fits with \d+ layers on the card\.$", rounded)
+
+
 def test_what_does_not_fit_is_told_apart_from_what_is_not_known(monkeypatch):
     """One sentence each, with the number and the names; weights with a part in RAM have a bound, and the reason."""
     placed = Placed("Q4_K_M", 4 * GIB, -1, 0, 33, 8192, True)
-    neither = [Runs(name, name.upper(), 1, None, None, "reason", is_known=name != "c") for name in "abc"]
+    why = "Not even Q2_K fits."
+    neither = [Runs(name, name.upper(), 1, None, None, why, is_known=name != "c") for name in "abc"]
     found = [Runs("d", "D", 1, placed, None), *neither]
     monkeypatch.setattr(planner, "what_runs", lambda *_: iter(found))
     told = html_of(answered(list="on")["view"])
-    assert "Not even the smallest weights fit of 2 models: A, B." in told
+    assert "Not even Q2_K fits of 2 models: A, B." in told
     assert "These settings cannot be planned for 1 model: C." in told
     assert "Q8_0 at most" in told
     assert "Q8_0 at most" not in html_of(answered(list="on", card="apple-m4:16")["view"])

@@ -35,6 +35,16 @@ def test_each_step_is_the_difference_of_two_plans():
     assert steps["n_ctx", 16384].difference_bytes == pytest.approx(GIB, rel=0.02)
 
 
+def test_whether_a_step_fits_is_what_its_plan_says():
+    """Also where work is shared, and quick plans are wider than the plan's own range."""
+    beside = {**CARD, "ram": "32GiB"}
+    for name, n_cpu_moe in (("gpt-oss-20b", 13), ("granite-4.0-h-tiny", 12)):
+        fitted = lab.fit(name, Settings(n_ctx=8192, n_cpu_moe=n_cpu_moe), with_steps=True, **beside)
+        settings = [step for step in fitted.steps if step.setting != "type"]
+        assert {"n_ctx", "n_cpu_moe"} <= {step.setting for step in settings}
+        assert [step.fits for step in settings] == [lab.fit(name, step.settings, **beside).fits for step in settings]
+
+
 def test_a_step_to_a_bound_has_both_ends():
     """A quantized cache leaves the compute buffer in a range: the difference lies between both of its ends."""
     fitted, steps = stepped(n_ctx=8192, flash_attn="on")

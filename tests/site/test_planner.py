@@ -343,9 +343,19 @@ def test_what_runs_is_listed_and_sorted(page):
     page.locator(".instrument-list thead button").first.click()
     first, *_, last = names.all_inner_texts()
     assert first < last
-    planned = told(page, lambda: rows.first.get_by_role("button").click())
+    planned = told(page, lambda: rows.first.get_by_role("button").first.click())
     assert planned["data"]["fits"] == "yes"
     assert page.locator(".instrument-list").count() == 0
+
+
+def test_larger_weights_are_planned_with_their_part_in_ram(page):
+    """They have a button of their own beside a model that fits whole; a plan finds no shorter context."""
+    answer = told(page, lambda: page.get_by_role("button", name="What runs on mine?").click())
+    both = next(runs for runs in answer["data"]["models"] if runs["whole"] and runs["in_ram"])
+    planned = told(page, lambda: page.locator(".instrument-list tbody td button").first.click())
+    assert planned["data"]["fits"] == "yes"
+    assert f" in {both['in_ram']['type']} with " in planned["summary"]
+    assert planned["data"]["largest_n_ctx"]["value"] >= both["in_ram"]["longest_n_ctx"]
 
 
 def test_back_has_the_list_again(page):

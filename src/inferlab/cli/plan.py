@@ -436,7 +436,7 @@ def plan_title(plan: MemoryPlan, model: Model, card: str) -> str:
 def would_fit_text(fitted: Fit) -> str:
     """The flags of each setting with which it would fit, in a sentence; experts in RAM before whole layers."""
     answers = fitted.expert_layers, fitted.largest_n_ctx, fitted.cache_type, fitted.most_layers
-    others = [answer.settings for answer in answers if answer and answer.settings]
+    others = [answer.plan.settings for answer in answers if answer and answer.plan]
     found = list(dict.fromkeys(filter(None, (changed_flags(fitted.plan.settings, other) for other in others))))
     if not found:
         return "No shorter context, no smaller cache and no other placement makes it fit."

@@ -26,8 +26,8 @@ def print_runs(found: Iterable[Runs], place: Place, n_ctx: int, as_json: bool = 
     cards = f"one {place.title}" if len(place.sizes) == 1 else f"{len(place.sizes)} cards with {sizes}"
     title = f"What runs on {cards}{beside}, with at least {n_ctx:,} tokens of context"
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("model", "whole", "context", "with RAM", "at least", "in RAM"):
-        is_number, is_name = heading in ("context", "at least"), heading == "model"
+    for heading in ("model", "whole", "context ≥", "with RAM", "context ≥", "in RAM"):
+        is_number, is_name = heading == "context ≥", heading == "model"
         table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_name, overflow="fold")
     for runs in listed:
         if runs.whole or runs.in_ram:
@@ -38,8 +38,7 @@ def print_runs(found: Iterable[Runs], place: Place, n_ctx: int, as_json: bool = 
         print(sentence)
     print(
         "whole: the largest weights that fit on the card. with RAM: larger ones, at most Q8_0, where a part lies "
-        "in RAM. context: the longest with these weights. at least: one that fits with a part in RAM; a model's "
-        "own plan finds the longest."
+        "in RAM. context: one that surely fits; a model's own plan finds the longest."
     )
 
 

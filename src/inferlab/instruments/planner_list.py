@@ -10,21 +10,23 @@ from inferlab.instruments.planner_view import code
 from inferlab.instruments.views import element, paragraph
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.place import Place
+from inferlab.prediction.steps import WEIGHT_TYPES
 from inferlab.prediction.what_runs import Placed, Runs, left_out
 from inferlab.settings import Settings
 from inferlab.units import bytes_text, count_text
 
-HEADS = ("Model", "Weights, all on the card", "Longest context", "Larger, partly in RAM", "In RAM", "Context, at least")
-SHARED_HEADS = ("Model", "Weights", "Longest context")
+CONTEXT = "Context, at least"
+HEADS = ("Model", "Weights, all on the card", CONTEXT, "Larger, partly in RAM", "In RAM", CONTEXT)
+SHARED_HEADS = ("Model", "Weights", CONTEXT)
 TOLD = (
-    "For each model the largest weights that fit with the context you ask for, and the longest context with them, at "
-    "most the one that it was trained for. A name plans that model; a head sorts."
+    f"For each model the largest weights that fit with the context you ask for; tried are {', '.join(WEIGHT_TYPES)}. "
+    "The context beside them surely fits, up to the one that the model was trained for; its plan finds the longest. "
+    "A name plans that model, and a head sorts."
 )
 IN_RAM = (
-    " With a part in RAM they are Q8_0 at most, whose perplexity is nearly F16's: ",
+    " Larger weights plan it with a part in RAM. Those are Q8_0 at most, whose perplexity is nearly F16's: ",
     element("a", {"href": "./optimization/quantization.html#sec-quantization-choosing"}, "how to choose"),
-    ". Their context is at least so long: the plan behind the name finds the longest. Where as large ones fit whole, "
-    "no RAM is needed.",
+    ". They are not needed if the weights on the card are already so large.",
 )
 
 
@@ -67,15 +69,19 @@ def _cells(runs: Runs, heads: Sequence[str], asked: int) -> list[Any]:
     asked  tokens of context that are asked for
     """
     best = runs.whole or runs.in_ram
-    name = element("th", {"scope": "row", "data-label": heads[0]}, _plan(runs, best, asked) if best else runs.title)
+    name = _plan(runs.title, runs, best, asked) if best else runs.title
+    name = element("th", {"scope": "row", "data-label": heads[0]}, name)
     texts = _texts(runs.whole, asked)
     if len(heads) > len(SHARED_HEADS):
-        texts += _texts(runs.in_ram, asked, in_ram=True, none="not needed" if runs.is_largest else "no")
+        none = "not needed" if runs.is_largest else "no"
+        (weights, n_bytes), *others = _texts(runs.in_ram, asked, in_ram=True, none=none)
+        pressed = _plan(weights, runs, runs.in_ram, asked) if runs.whole and runs.in_ram else weights
+        texts += [(pressed, n_bytes), *others]
     labelled = zip(heads[1:], texts, strict=True)
     return [name, *(element("td", {"data-label": head, "data-value": value}, text) for head, (text, value) in labelled)]
 
 
-def _texts(placed: Placed | None, asked: int, *, in_ram: bool = False, none: str = "no") -> list[tuple[str, int]]:
+def _texts(placed: Placed | None, asked: int, *, in_ram: bool = False, none: str = "no") -> list[tuple[Any, int]]:
     if placed is None:
         return [(none, 0), *[("–", 0)] * (1 + in_ram)]
     weights = f"{placed.type}, {bytes_text(placed.weights_bytes)}"
@@ -84,12 +90,12 @@ def _texts(placed: Placed | None, asked: int, *, in_ram: bool = False, none: str
     return [(weights, placed.weights_bytes), *middle, (longest, placed.longest_n_ctx)]
 
 
-def _plan(runs: Runs, placed: Placed, asked: int) -> list[Any]:
-    """The model's name as a button that plans it so, with the context that it was trained for if that is shorter."""
+def _plan(label: str, runs: Runs, placed: Placed, asked: int) -> list[Any]:
+    """A button that plans a model so, with the context that it was trained for if that is shorter."""
     shorter = {"n_ctx": f"{placed.longest_n_ctx}"} if placed.longest_n_ctx < asked else {}
     layers = "" if placed.n_gpu_layers < 0 else f"{placed.n_gpu_layers}"
     return forms.asking(
-        runs.title,
+        label,
         list="",
         model=runs.name,
         type=placed.type,

@@ -82,9 +82,11 @@ def summary(fit: Fit, model: str, memory: str) -> str:
 
 def _would_fit_text(fit: Fit) -> str:
     """What makes a plan fit that does not, as its lines have it, in a sentence; empty where nothing does."""
-    near = nearest(fit).settings if fit.fits == "no" else None
-    if near is None:
-        return ""
+    found = nearest(fit) if fit.fits == "no" else None
+    if found is None or found.settings is None:
+        smaller = fit.weights_type.value if found and fit.weights_type else None
+        return f" It fits in {smaller}." if smaller else ""
+    near = found.plan.settings
     asked, words = fit.plan.settings, []
     if (near.cpu_moe, near.n_cpu_moe) != (asked.cpu_moe, asked.n_cpu_moe):
         of = "all layers" if near.cpu_moe else count_text(near.n_cpu_moe, "layer")
@@ -276,7 +278,8 @@ def _limit_text(limit: int | None) -> str:
 
 def range_text(least: int, most: int) -> str:
     """Bytes, or the two ends between which they lie."""
-    return bytes_text(least) if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
+    ends = dict.fromkeys((bytes_text(least), bytes_text(most)))
+    return " to ".join(ends)
 
 
 def _bar(held: MemoryUse, scale: float) -> list[Any]:

@@ -179,7 +179,7 @@ def fit(
     answers = search.largest_n_ctx(), search.most_layers(), search.cache_type(), experts
     types = _types_of_weights(model, plan_for) if with_steps else {}
     quick = _types_of_weights(model, quick_for) if with_steps else {}
-    neighbours = {type: quick[type] for type in _neighbours(model) if type in quick}
+    neighbours = {type: (quick[type], types[type]) for type in _neighbours(model) if type in types}
     each_step = steps(search, neighbours) if with_steps else ()
     largest = search.weights_type(types) if types else None
     return Fit(plan, free, reserve_bytes, *answers, each_step, largest, host_ram, may_have_windows(model))

@@ -19,6 +19,9 @@ WEIGHT_TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 NATIVE = "MXFP4_MOE"
 """Weights that a model is trained in: larger types have nothing more, and none of `WEIGHT_TYPES` is much smaller."""
 
+Plans = tuple[PlanFor, PlanFor]
+"""What makes a plan quickly, and what makes the plan that is asked where the quick one leaves open whether it fits."""
+
 
 @dataclass(frozen=True)
 class SettingStep:
@@ -43,19 +46,19 @@ class SettingStep:
     fits: str
 
 
-def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) -> tuple[SettingStep, ...]:
+def steps(search: Search, other_weights: Mapping[str, Plans] | None = None) -> tuple[SettingStep, ...]:
     """Each step from the requested settings that is possible and changes the bytes in the fullest memory.
 
-    other_weights  quick plans of the same model with other types of weights, by the type
+    other_weights  plans of the same model with other types of weights, by the type
     A step to or from a plan that leaves a compute buffer open, when the other does not, has no known difference and is
     left out.
     """
     asked = _plan_for(search)(search.settings)
     memory = asked.fullest_memory(search.usable_bytes)
     changed = []
-    for setting, value, settings, plan_for in _changes(search, other_weights or {}):
+    for setting, value, settings, (quick_for, plan_for) in _changes(search, other_weights or {}):
         try:
-            plan = plan_for(settings)
+            plan = quick_for(settings)
         except (InvalidSettings, UnsupportedArchitecture):
             continue
         difference = plan.most_bytes(memory) - asked.most_bytes(memory)
@@ -65,6 +68,9 @@ def steps(search: Search, other_weights: Mapping[str, PlanFor] | None = None) ->
                 plan.most_bytes(memory) - asked.least_bytes(memory),
             )
             fits = plan.fits(room_for(plan, search.usable_bytes))
+            if fits == "unsure":
+                sure = plan_for(settings)
+                fits = sure.fits(room_for(sure, search.usable_bytes))
             changed.append(SettingStep(setting, value, settings, difference, *ends, fits))
     return tuple(changed)
 
@@ -87,9 +93,7 @@ def neighbouring_types(type: str) -> tuple[str, ...]:
     return (*larger[-1:], *smaller[:1])
 
 
-def _changes(
-    search: Search, other_weights: Mapping[str, PlanFor]
-) -> Iterator[tuple[str, int | str, Settings, PlanFor]]:
+def _changes(search: Search, other_weights: Mapping[str, Plans]) -> Iterator[tuple[str, int | str, Settings, Plans]]:
     asked = search.settings
     for setting, value in _values(search):
         names = ("type_k", "type_v") if setting == "cache_type" else (setting,)
@@ -97,9 +101,9 @@ def _changes(
             settings = asked.but(**dict.fromkeys(names, value))
         except InvalidSettings:
             continue
-        yield setting, value, settings, _plan_for(search)
-    for type, plan_for in other_weights.items():
-        yield "type", type, asked, plan_for
+        yield setting, value, settings, (_plan_for(search), search.plan)
+    for type, plans in other_weights.items():
+        yield "type", type, asked, plans
 
 
 def _values(search: Search) -> Iterator[tuple[str, int | str]]:

@@ -76,8 +76,8 @@ class Placed:
     n_gpu_layers     layers on the card, the output layer among them; -1: all
     n_cpu_moe        layers whose experts are in RAM
     n_layers         all layers, the output layer among them
-    longest_n_ctx    the longest context with them, at most the one that the model was trained for; with a part in RAM
-                     one that fits, of which a plan finds a longer one: the list has bounds there
+    longest_n_ctx    the longest context that surely fits with them, at most the one that the model was trained for; a
+                     plan may find a longer one, for the list has bounds of some compute buffers
     memory_allows_more  whether memory would hold a longer one
     """
 
@@ -93,9 +93,10 @@ class Placed:
     def in_ram_text(self) -> str:
         """What lies in RAM, in words; "" where everything is on the card."""
         if self.n_gpu_layers < 0:
-            return f"experts of {self.n_cpu_moe} of {self.n_layers - 1} layers" if self.n_cpu_moe else ""
+            layers = "layer 1" if self.n_cpu_moe == 1 else f"layers 1–{self.n_cpu_moe}"
+            return f"experts of {layers} of {self.n_layers - 1}" if self.n_cpu_moe else ""
         left = self.n_layers - self.n_gpu_layers
-        return "all layers" if left == self.n_layers else f"{left} of {self.n_layers} layers"
+        return "all layers" if left == self.n_layers else f"{left} of {self.n_layers - 1} layers"
 
 
 @dataclass(frozen=True)
@@ -162,15 +163,13 @@ def by_size(found: Iterable[Runs]) -> list[Runs]:
 
 
 def left_out(found: Iterable[Runs]) -> tuple[str, ...]:
-    """A sentence each on the models that do not fit, and on those that cannot be planned, where there are such."""
-    neither = [runs for runs in found if runs.whole is None and runs.in_ram is None]
-    no_room = [runs.title for runs in neither if runs.is_known]
-    unknown = [runs.title for runs in neither if not runs.is_known]
-    told = (
-        ("Not even the smallest weights fit of", no_room),
-        ("These settings cannot be planned for", unknown),
-    )
-    return tuple(f"{text} {count_text(len(names), 'model')}: {', '.join(names)}." for text, names in told if names)
+    """Sentences on the models of which no type of the list fits, and on those that cannot be planned."""
+    told: dict[str, list[str]] = {}
+    for runs in found:
+        if runs.whole is None and runs.in_ram is None:
+            text = f"{runs.reason.rstrip('.')} of" if runs.is_known else "These settings cannot be planned for"
+            told.setdefault(text, []).append(runs.title)
+    return tuple(f"{text} {count_text(len(names), 'model')}: {', '.join(names)}." for text, names in told.items())
 
 
 class Compute(Protocol):
