@@ -355,7 +355,7 @@ def test_larger_weights_are_planned_with_their_part_in_ram(page):
     planned = told(page, lambda: page.locator(".instrument-list tbody td button").first.click())
     assert planned["data"]["fits"] == "yes"
     assert f" in {both['in_ram']['type']} with " in planned["summary"]
-    assert planned["data"]["largest_n_ctx"]["value"] >= both["in_ram"]["longest_n_ctx"]
+    assert planned["data"]["answers"]["largest_n_ctx"]["value"] >= both["in_ram"]["longest_n_ctx"]
 
 
 def test_back_has_the_list_again(page):
