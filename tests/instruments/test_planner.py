@@ -169,15 +169,56 @@ def test_a_headline_says_what_is_needed_in_ram():
     assert " of RAM" not in shown(card="apple-m4:16", n_gpu_layers="5")[0]
 
 
+OTHER = {"card": "other", "memory": "24", "bandwidth": "1008"}
+"""A card that is not in the list, so that no public result is of it."""
+
+
 def test_no_rate_is_promised_for_a_model_in_ram():
     """Nothing stands out where layers are left out of the limit, and with most of them left out there is none."""
-    assert "<strong>At most" in shown()[1]
-    few = shown(n_gpu_layers="28")[1]
+    assert "<strong>At most" in shown(**OTHER)[1]
+    few = shown(**OTHER, n_gpu_layers="28")[1]
     assert "At most" in few
     assert "<strong>At most" not in few
-    most = shown(**IN_RAM)[1]
+    most = shown(**IN_RAM | OTHER)[1]
     assert "At most" not in most
     assert re.search(r"No limit on tokens per second is given: \d+ of 48 layers lie in RAM", most)
+
+
+def test_a_rate_is_expected_of_a_card_of_the_list():
+    """With its band, at both ends of the context, for a prompt, and from what; the results stand behind a fold."""
+    told = shown(card="rtx-4090")[1]
+    assert re.search(
+        r"<strong>About [\d.]+ tokens/s</strong> at the beginning of the context, between [\d.]+ and", told
+    )
+    assert re.search(r"; at its end about [\d.]+ tokens/s, between", told)
+    assert re.search(r"A prompt of 512 tokens: about [\d,]+ tokens/s, between", told)
+    assert re.search(r"From \d+ public CUDA results of this card and \d+ of cards with its chip\.", told)
+    assert re.search(r"<summary[^>]*>12 public results near this", told)
+    assert 'href="https://github.com/' in told
+    assert "At most " in told
+    assert "there is none of this card" in shown(card="rtx-4060")[1]
+    assert "of this chip there is none" in shown(card="gtx-970", model="qwen3-1.7b")[1]
+    assert "Cards of one kind work one after another" in shown(card="rtx-4090", n_cards="2")[1]
+    assert "How fast?" not in shown(card="rtx-4060", model="llama-3.3-70b")[1]
+
+
+def test_a_part_in_ram_makes_the_band_wide():
+    """The rate is told for layers and experts there, too, and why it is less sure."""
+    for asked in ({"n_gpu_layers": "20"}, {"model": "qwen3-30b-a3b", "cpu_moe": "on"}):
+        told = shown(**asked)[1]
+        assert "A part lies in RAM, whose rate differs from machine to machine, so the band is wide" in told
+        low, high = map(float, re.search(r"beginning of the context, between ([\d.]+) and ([\d.]+)", told).groups())
+        assert high > 2 * low
+
+
+def test_the_rates_of_the_page_are_those_of_the_command():
+    """Both have the same fields; a card that is not in the list has none."""
+    expected = answered(card="rtx-4090")["data"]["expected"]
+    assert (
+        expected["decode_at_start"]["low"] < expected["decode_at_start"]["rate"] < expected["decode_at_start"]["high"]
+    )
+    assert expected["decode_at_end"]["rate"] < expected["decode_at_start"]["rate"] < expected["prompt"]["rate"]
+    assert answered(**OTHER)["data"]["expected"] is None
 
 
 def test_experts_may_lie_in_ram():
@@ -190,7 +231,7 @@ def test_experts_may_lie_in_ram():
     assert shown(**asked)[0].endswith(f" GiB too much. It fits with the experts of {layers} layers in RAM.")
     headline, fitting = shown(**asked, n_cpu_moe=layers)
     assert re.search(r" fits on .*, and needs up to 1\d\.\d\d GiB of RAM\.$", headline)
-    assert f"No limit on tokens per second is given: the experts of {layers} of 48 layers lie in RAM" in fitting
+    assert "A part lies in RAM" in fitting
     assert f"layers with experts in RAM {int(layers) - 1}" in fitting
     assert command(**asked, n_cpu_moe=layers).endswith(f"--n-cpu-moe {layers}")
     assert "--cpu-moe" in command(**asked, cpu_moe="on")
@@ -270,7 +311,7 @@ def test_a_list_says_how_it_counts_what_was_trained_for_less():
         if (runs["whole"] or runs["in_ram"] or {}).get("longest_n_ctx", 8192) < 8192
     ]
     assert f" {len(less)} of them were trained for less" in answer["summary"]
-    assert rows["TinyLlama 1.1B"].endswith("|2,048, as trained|not needed|–|–")
+    assert rows["TinyLlama 1.1B"].endswith("|not needed|–|–|–")
     assert "trained for less" not in answered(list="on", n_ctx="2048")["summary"]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from inferlab.cli.hub_list import print_repository, repository_of
 from inferlab.cli.options import add_placement, flags, settings_from, size
 from inferlab.cli.plan_list import print_runs
+from inferlab.cli.plan_rates import rate_lines
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.protocol import Engine
 from inferlab.errors import InferlabError, InvalidSettings, ModelNotFound
@@ -27,6 +28,7 @@ from inferlab.options.lines import programs_for
 from inferlab.options.lines.llama_server import flag
 from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.drafter import DraftPlan, plan_drafter
+from inferlab.prediction.expected import expected_fields
 from inferlab.prediction.fit import DEFAULT_N_CTX, RESERVE_BYTES, Fit, fit
 from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.free_memory import BACKENDS, DEFAULT_BACKEND, SYSTEM_BYTES, HostRam, free_bytes, machine_for
@@ -208,9 +210,12 @@ def run_plan(options: argparse.Namespace) -> None:
     pasted = lines_for(fitted, options.program, path, model.n_ctx_train) if options.program else None
     pasted = pasted and with_drafter(pasted, drafter)
     if options.json:
-        print(json.dumps(plan_fields(fitted) | drafter_fields(drafter) | paste_fields(pasted), indent=1))
+        expected = {"expected": expected_fields(fitted, model, place) if place else None}
+        print(json.dumps(plan_fields(fitted) | expected | drafter_fields(drafter) | paste_fields(pasted), indent=1))
         return
     print_plan(fitted, model, place.title if place and options.card else "", taken_text(options.model, model))
+    for line in rate_lines(fitted, model, place):
+        print(line)
     if longer := above_trained(settings, model.n_ctx_train):
         print(longer)
     if place and place.limit:

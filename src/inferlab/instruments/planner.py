@@ -34,6 +34,7 @@ from inferlab.model.gguf import Model
 from inferlab.model.quant_mixes import MIXES
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.cards import sized_card, sized_cards
+from inferlab.prediction.expected import expected_fields
 from inferlab.prediction.fit import RESERVE_BYTES, fit
 from inferlab.prediction.fit_fields import plan_fields
 from inferlab.prediction.free_memory import DEFAULT_BACKEND, PROMPT_CACHE_BYTES, SYSTEM_BYTES, HostRam
@@ -97,7 +98,8 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     named = {**question, "file": model.source or question["file"]}
     command = command_of(named, settings, place, reserve)
     view = planner_view(planned, model, place, command, asked=settings)
-    return Answer(planned.fits, summary(planned, name, place.title), view, plan_fields(planned))
+    data = plan_fields(planned) | {"expected": expected_fields(planned, model, place)}
+    return Answer(planned.fits, summary(planned, name, place.title), view, data)
 
 
 def listed(question: Mapping[str, str], place: Place, settings: Settings, reserve: int) -> Answer:
@@ -163,7 +165,7 @@ def _with_second(first: Place, size: int) -> Place:
             "Memory of the second card: a card without memory holds no layer. Write its GiB, or choose one card."
         )
     title = f"one {first.title}, and one card with {bytes_text(size)}"
-    return first.with_cards((*first.sizes, size), title, bandwidth=None)
+    return first.with_cards((*first.sizes, size), title, bandwidth=None, card=None)
 
 
 def _listed(question: Mapping[str, str]) -> Place:

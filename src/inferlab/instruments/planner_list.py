@@ -13,15 +13,16 @@ from inferlab.prediction.place import Place
 from inferlab.prediction.steps import WEIGHT_TYPES
 from inferlab.prediction.what_runs import Placed, Runs, left_out
 from inferlab.settings import Settings
-from inferlab.units import bytes_text, count_text
+from inferlab.units import bytes_text, count_text, number_text
 
-CONTEXT = "Context, at least"
-HEADS = ("Model", "Weights, all on the card", CONTEXT, "Larger, partly in RAM", "In RAM", CONTEXT)
-SHARED_HEADS = ("Model", "Weights", CONTEXT)
+CONTEXT, RATE = "Context, at least", "Tokens/s, about"
+HEADS = ("Model", "Weights, all on the card", CONTEXT, RATE, "Larger, partly in RAM", "In RAM", CONTEXT, RATE)
+SHARED_HEADS = ("Model", "Weights", CONTEXT, RATE)
 TOLD = (
     f"For each model the largest weights that fit with the context you ask for; tried are {', '.join(WEIGHT_TYPES)}. "
     "The context beside them surely fits, up to the one that the model was trained for; its plan finds the longest. "
-    "A name plans that model, and a head sorts."
+    "Tokens/s are of a token at the beginning of the context, by public results on cards of the list; the plan of a "
+    "model says by how many, and how far they may be off. A name plans that model, and a head sorts."
 )
 IN_RAM = (
     " Larger weights plan it with a part in RAM. Those are Q8_0 at most, whose perplexity is nearly F16's: ",
@@ -81,13 +82,14 @@ def _cells(runs: Runs, heads: Sequence[str], asked: int) -> list[Any]:
     return [name, *(element("td", {"data-label": head, "data-value": value}, text) for head, (text, value) in labelled)]
 
 
-def _texts(placed: Placed | None, asked: int, *, in_ram: bool = False, none: str = "no") -> list[tuple[Any, int]]:
+def _texts(placed: Placed | None, asked: int, *, in_ram: bool = False, none: str = "no") -> list[tuple[Any, float]]:
     if placed is None:
-        return [(none, 0), *[("–", 0)] * (1 + in_ram)]
+        return [(none, 0), *[("–", 0)] * (2 + in_ram)]
     weights = f"{placed.type}, {bytes_text(placed.weights_bytes)}"
     middle = [(placed.in_ram_text, placed.n_cpu_moe or placed.n_layers - placed.n_gpu_layers)] * in_ram
     longest = f"{placed.longest_n_ctx:,}{', as trained' if placed.longest_n_ctx < asked else ''}"
-    return [(weights, placed.weights_bytes), *middle, (longest, placed.longest_n_ctx)]
+    rate = (number_text(placed.rate), placed.rate) if placed.rate else ("–", 0)
+    return [(weights, placed.weights_bytes), *middle, (longest, placed.longest_n_ctx), rate]
 
 
 def _plan(label: str, runs: Runs, placed: Placed, asked: int) -> list[Any]:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferlab.errors import InferlabError
+from inferlab.instruments.planner_speed import layers_in_ram, speed
 from inferlab.instruments.views import element, paragraph, table
 from inferlab.machine import HOST_DEVICE
 from inferlab.model.ggml_types import CELL_STEP, FILE_TYPES
 from inferlab.model.gguf import Model
-from inferlab.prediction.decode_bound import active_text, decode_bound, decode_bytes
+from inferlab.prediction.decode_bound import active_text
 from inferlab.prediction.fit import Fit
-from inferlab.prediction.memory import LayerBytes, MemoryPlan
+from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.cache import n_ctx_of
 from inferlab.prediction.memory.plan import CLOSED_FORM, SHARED
 from inferlab.prediction.memory.verified import tried_text
@@ -23,7 +23,7 @@ from inferlab.prediction.place import Place
 from inferlab.prediction.search import SettingThatFits
 from inferlab.prediction.steps import SettingStep
 from inferlab.settings import Settings
-from inferlab.units import GB, bytes_text, count_text, rate_text
+from inferlab.units import bytes_text, count_text
 
 PROGRAMS = {
     "llama-server": "llama-server",
@@ -49,8 +49,6 @@ STEP_NAMES = {
 WHERE = "The bars show what you asked for; the lines to paste stand further down."
 RAM = "RAM"
 OTHER_LIMIT = "“Memory for the GPU” takes another limit."
-MOST_IN_RAM = 1 / 3
-"""Share of a token's bytes in RAM above which a bound by the card alone says nothing: RAM is several times slower."""
 SURE = {"yes": "it fits", "no": "too much", "unsure": "it may fit"}
 """What a step leads to."""
 IN_WORDS = (
@@ -123,13 +121,6 @@ def _ram_text(fit: Fit) -> str:
     return f", and needs {'' if host.least == host.most else 'up to '}{bytes_text(host.most)} of RAM"
 
 
-def layers_in_ram(fit: Fit) -> list[LayerBytes]:
-    """The layers that lie in RAM beside a card; none if card and RAM are one memory."""
-    if SHARED in fit.usable_bytes:
-        return []
-    return [row for row in fit.plan.layers if row.device == HOST_DEVICE and row.index is not None]
-
-
 def planner_view(fit: Fit, model: Model, place: Place, command: str, *, asked: Settings) -> list[Any]:
     """All of an answer.
 
@@ -143,7 +134,7 @@ def planner_view(fit: Fit, model: Model, place: Place, command: str, *, asked: S
         memories(held_by(fit)),
         *map(paragraph, filter(None, [active_text(model)])),
         largest(fit, model),
-        speed(fit, model, place.bandwidth),
+        speed(fit, model, place),
         taken_steps(fit),
         *(_lines(fit, model, program, title) for program, title in PROGRAMS.items()),
         reasons(fit, command),
@@ -348,57 +339,6 @@ def largest(fit: Fit, model: Model) -> list[Any]:
 def _answer(fit: Fit, answer: SettingThatFits, unit: str = "", more: str = "", none: str = "none fits") -> list[str]:
     value = f"{answer.value:,}{unit}" if isinstance(answer.value, int) else answer.value or none
     return [value, in_words(answer.reason, _n_cards(fit)) + more]
-
-
-def speed(fit: Fit, model: Model, bandwidth: float | None) -> list[Any] | None:
-    """The most tokens per second that the bandwidth allows; None if it is unknown or the model does not fit."""
-    if not bandwidth or fit.fits == "no":
-        return None
-    end = n_ctx_of(fit.plan.settings) - 1
-    try:
-        short, long = (decode_bound(fit, model, bandwidth, depth) for depth in (0, end))
-    except InferlabError as reason:
-        return paragraph(f"There is no bound on the speed: {reason}")
-    on_host = _in_ram_text(fit)
-    if short is None or _share_of_ram(fit, model) > MOST_IN_RAM:
-        return (
-            paragraph(
-                f"No limit on tokens per second is given: {on_host} lie in RAM, and the speed of RAM is not known here."
-            )
-            if on_host
-            else None
-        )
-    limit = f"At most {rate_text(short)}"
-    return paragraph(
-        limit if on_host else element("strong", {}, limit),
-        f" at the beginning of the context and {rate_text(long)} at its end, for one sequence. This is an upper limit, "
-        "and real rates are lower: each token reads the weights that it uses and the cache, and the card's rating is "
-        f"{bandwidth / GB:,.0f} GB/s.{_slower_text(on_host)}",
-    )
-
-
-def _share_of_ram(fit: Fit, model: Model) -> float:
-    """The share in RAM of the bytes that a token reads at the beginning of the context; 0 in shared memory."""
-    if SHARED in fit.usable_bytes:
-        return 0.0
-    here, there = (
-        decode_bytes(fit.plan, model, 0, frozenset(devices)) for devices in ([HOST_DEVICE], fit.plan.devices)
-    )
-    return here / there
-
-
-def _in_ram_text(fit: Fit) -> str:
-    """The layers and experts that lie in RAM beside a card, in words; empty without any."""
-    blocks = [row for row in fit.plan.layers if row.index is not None]
-    whole, n_moved = len(layers_in_ram(fit)), sum(HOST_DEVICE in row.moved_bytes for row in blocks)
-    texts = [f"{whole} of {count_text(len(blocks), 'layer')}"] * bool(whole)
-    texts += [f"the experts of {n_moved} of {count_text(len(blocks), 'layer')}"] * bool(n_moved)
-    return " and ".join(texts)
-
-
-def _slower_text(in_ram: str) -> str:
-    """A note on layers and experts in RAM, which the limit leaves out; empty without any."""
-    return f" What lies in RAM, {in_ram}, is left out of this limit and makes it slower." if in_ram else ""
 
 
 def taken_steps(fit: Fit) -> list[Any] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inferlab.errors import InvalidSettings
-from inferlab.prediction.cards import sized_card
+from inferlab.prediction.cards import KnownCard, sized_card
 from inferlab.prediction.free_memory import DEFAULT_BACKEND, SYSTEM_BYTES, HostRam
 from inferlab.prediction.gpu_share import GpuShare
 from inferlab.units import GIB, bytes_text
@@ -31,6 +31,7 @@ class Place:
     bandwidth  bytes per second of each card, None where it is not known
     title      the card in words
     limit      how much of a shared memory the GPU may use, and who says so, in a sentence; "" where it may use all
+    card       the card of the list, where all cards are of that kind
     """
 
     sizes: tuple[int, ...]
@@ -40,6 +41,7 @@ class Place:
     bandwidth: float | None = None
     title: str = ""
     limit: str = ""
+    card: KnownCard | None = None
 
     @property
     def devices(self) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def place_of_card(
         )
     ram = HostRam(usual if ram_bytes is None else ram_bytes, system_bytes, prompt_cache_bytes)
     limit = _limit_text(card.gpu_share(size), card.older_share(size), usable, size)
-    return Place((usable,), card.unified, card.backend, ram, card.bandwidth_bytes_per_second, title, limit)
+    return Place((usable,), card.unified, card.backend, ram, card.bandwidth_bytes_per_second, title, limit, card)
 
 
 def place_of_cards(
@@ -100,7 +102,8 @@ def place_of_cards(
         raise InvalidSettings(f"{titles} cannot share a model here. Name cards of one maker with memory of their own.")
     slowest = [place.bandwidth for place in places if place.bandwidth]
     sizes = [size for place in places for size in place.sizes]
-    return places[0].with_cards(sizes, titles, bandwidth=min(slowest, default=None))
+    card = places[0].card if len(counted) == 1 else None
+    return places[0].with_cards(sizes, titles, bandwidth=min(slowest, default=None), card=card)
 
 
 def described_place(

@@ -31,6 +31,9 @@ from inferlab.model.ggml_types import CELL_STEP, TYPES
 from inferlab.model.gguf import Model
 from inferlab.model.quant_mixes import UNQUANTIZED as UNQUANTIZED_WEIGHTS
 from inferlab.model.quant_mixes import Quantizer, base_type
+from inferlab.model.synthetic_model import shape
+from inferlab.prediction.card_work import placed_work
+from inferlab.prediction.expected import expected_decode, question_of
 from inferlab.prediction.fit import RESERVE_BYTES, with_context
 from inferlab.prediction.free_memory import DEFAULT_BACKEND, machine_for, usable_bytes
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, layer_bytes, may_have_windows, n_ctx_of
@@ -79,6 +82,8 @@ class Placed:
     longest_n_ctx    the longest context that surely fits with them, at most the one that the model was trained for; a
                      plan may find a longer one, for the list has bounds of some compute buffers
     memory_allows_more  whether memory would hold a longer one
+    rate             tokens per second that are expected at the beginning of the context; None where the place is no
+                     card of the list, or the model has no formula
     """
 
     type: str
@@ -88,6 +93,7 @@ class Placed:
     n_layers: int
     longest_n_ctx: int
     memory_allows_more: bool
+    rate: float | None = None
 
     @property
     def in_ram_text(self) -> str:
@@ -285,7 +291,22 @@ class _Candidate:
         except InferlabError as error:
             return Runs(self.name, self.known.name, 0, None, None, str(error), is_known=False)
         reason = "" if whole or in_ram else f"Not even {types[-1]} fits."
+        whole, in_ram = self._rated(whole), self._rated(in_ram)
         return Runs(self.name, self.known.name, n_params, whole, in_ram, reason, is_largest=not larger)
+
+    def _rated(self, placed: Placed | None) -> Placed | None:
+        """With the rate that is expected of it."""
+        if placed is None or self.place.card is None:
+            return placed
+        keeps_types = placed.type == "MXFP4_MOE"  # of which most tensors are as they were
+        model = shape(self.name, placed.type) if keeps_types else self.model
+        work = placed_work(model, placed.n_gpu_layers, placed.n_cpu_moe)
+        factor = placed.weights_bytes / model.tensor_bytes
+        try:
+            asked = question_of(work, self.place.card, self.asked, placed.type, factor)
+            return replace(placed, rate=expected_decode(asked).rate)
+        except UnsupportedArchitecture:
+            return placed
 
     def _largest(self, types: tuple[str, ...], room: int, placed: Callable[[str], Placed | None]) -> Placed | None:
         """The first type, from the largest on, with which the model can be placed.

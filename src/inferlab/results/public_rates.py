@@ -1,0 +1,164 @@
+"""Rates of llama.cpp that others measured on their cards and published, each with where it was read.
+
+data/public_rates/rows.csv has one row for each: of several alike in one source the middle one, and how many there are.
+sources.toml names each source. A row is of one card; what is empty was not stated, or is llama.cpp's default.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from inferlab.facts import read_table
+from inferlab.units import GIB
+
+FOLDER = "public_rates"
+DECODE, PROMPT = "decode", "prompt"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A repository or a thread; `commit` is the state that was read, "" for a thread."""
+
+    name: str
+    repository: str
+    url: str
+    commit: str
+    licence: str
+    read: str
+
+
+@dataclass(frozen=True)
+class PublicRate:
+    """One published rate of a card of the list with a known model.
+
+    source        a key of sources.toml; `place` is the file and line there, or who wrote it in a thread
+    backend       "" where the source does not say; then the card's usual one is likely
+    n_bytes       of the model's file, None where it is not stated; makers have mixes of their own
+    n_gpu_layers  layers on the card, None: all; n_cpu_moe: layers whose experts lie in RAM
+    depth         tokens in the cache before; a decode of n_tokens adds its own
+    rate          tokens per second; n_alike: rows of this source of which it is the middle one
+    year          of the build, or of the result where that is not known
+    """
+
+    source: str
+    place: str
+    card: str
+    backend: str
+    model: str
+    type: str
+    n_bytes: float | None
+    n_gpu_layers: int | None
+    n_cpu_moe: int
+    flash_attn: bool | None
+    n_ubatch: int
+    type_k: str
+    type_v: str
+    depth: int
+    phase: str
+    n_tokens: int
+    rate: float
+    n_alike: int
+    build: str
+    date: str
+    host: str
+    year: float
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether layers or experts lie in RAM."""
+        return self.n_gpu_layers is not None or self.n_cpu_moe > 0
+
+    @property
+    def in_ram_text(self) -> str:
+        """What lies in RAM, in words; "" where nothing does."""
+        layers = f"{self.n_gpu_layers} layers on the card" if self.n_gpu_layers is not None else ""
+        experts = f"experts of {self.n_cpu_moe} layers in RAM" if self.n_cpu_moe else ""
+        return " and ".join(filter(None, (layers, experts)))
+
+    @property
+    def test(self) -> str:
+        """As llama-bench writes it: "tg128 @ d8192"."""
+        name = f"{'tg' if self.phase == DECODE else 'pp'}{self.n_tokens}"
+        return f"{name} @ d{self.depth}" if self.depth else name
+
+    @property
+    def address(self) -> str:
+        """Where a reader can open it."""
+        source = sources()[self.source]
+        if not source.commit:
+            return source.url
+        path, _, line = self.place.rpartition(":")
+        if not path:
+            path, line = line, ""
+        anchor = f"?plain=1#L{line}" if line.isdecimal() else ""
+        return f"{source.url}/blob/{source.commit}/{path.replace(' ', '%20')}{anchor}"
+
+
+@cache
+def public_rates() -> tuple[PublicRate, ...]:
+    """Every row, by card, backend, model, type, phase and depth."""
+    text = (files("inferlab") / "data" / FOLDER / "rows.csv").read_text(encoding="utf-8")
+    return tuple(map(_row, csv.DictReader(text.splitlines())))
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """Every source by its key."""
+    table = read_table("sources", FOLDER)
+    return {name: Source(name=name, **{"commit": "", **entry}) for name, entry in table.items()}
+
+
+def of_card(card: str, phase: str = DECODE) -> tuple[PublicRate, ...]:
+    """The rows of a card and a phase."""
+    return tuple(row for row in public_rates() if (row.card, row.phase) == (card, phase))
+
+
+def nearest(card: str, alike: Iterable[str], model: str, phase: str = DECODE, most: int = 12) -> list[PublicRate]:
+    """Rows to look at beside an expected rate: of the card with the model first, then of the card, then of the model.
+
+    alike  the cards with its chip, of which the model's rows are taken
+    """
+    others = set(alike)
+
+    def rank(row: PublicRate) -> tuple[bool, ...]:
+        return row.card != card, row.model != model, row.is_partial, row.depth > 0
+
+    some = (row for row in public_rates() if row.phase == phase)
+    found = [row for row in some if row.card == card or (row.card in others and row.model == model)]
+    return sorted(found, key=lambda row: (*rank(row), -row.year))[:most]
+
+
+def n_sources(rows: Iterable[PublicRate]) -> int:
+    """How many repositories the rows come from; threads of one repository are one."""
+    return len({sources()[row.source].repository for row in rows})
+
+
+def _row(cells: dict[str, str]) -> PublicRate:
+    return PublicRate(
+        source=cells["source"],
+        place=cells["place"],
+        card=cells["card"],
+        backend=cells["backend"],
+        model=cells["model"],
+        type=cells["type"],
+        n_bytes=float(cells["gib"]) * GIB if cells["gib"] else None,
+        n_gpu_layers=int(cells["n_gpu_layers"]) if cells["n_gpu_layers"] else None,
+        n_cpu_moe=int(cells["n_cpu_moe"] or 0),
+        flash_attn=bool(int(cells["flash_attn"])) if cells["flash_attn"] else None,
+        n_ubatch=int(cells["n_ubatch"] or 512),
+        type_k=cells["type_k"] or "f16",
+        type_v=cells["type_v"] or "f16",
+        depth=int(cells["depth"] or 0),
+        phase=cells["phase"],
+        n_tokens=int(cells["n_tokens"]),
+        rate=float(cells["rate"]),
+        n_alike=int(cells["n_alike"] or 1),
+        build=cells["build"],
+        date=cells["date"],
+        host=cells["host"],
+        year=float(cells["year"]),
+    )

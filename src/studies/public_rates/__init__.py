@@ -1,0 +1,1 @@
+"""How fast does a model run on a card that was not measured here?"""
