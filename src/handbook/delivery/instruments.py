@@ -48,7 +48,7 @@ LOCK, ABOUT = "pyodide-lock.json", "package.json"
 """Pyodide asks for the first, here without the packages that it lists; the second names its licence and source."""
 ENTRIES = ("inferlab.instruments",)
 """The modules that a worker imports; all that they import comes with them."""
-DATA = ("data/facts/*.toml", "data/log_findings/*.toml", "data/logs/*.log")
+DATA = ("data/facts/*.toml", "data/log_findings/*.toml", "data/logs/*.log", "data/public_rates/*")
 """The library's files that these modules read. Of the records, a page has the table of the atlas in their place."""
 SOURCE = Path(inferlab.__file__).parents[1]
 NOT_IN_WEBASSEMBLY = frozenset({"ctypes", "fcntl", "multiprocessing", "resource", "ssl", "subprocess"})

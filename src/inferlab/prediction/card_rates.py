@@ -80,6 +80,7 @@ def token_rates(case: Case) -> TokenRates:
     table = fitted()["token"]
     of, yearly = table[case.backend], table["yearly"]
     score = of["score"] * (of["latent"] if case.latent else 1.0) * (1.0 if case.flash_attn else table["no_flash"])
+    score *= table["latent_no_flash"] if case.latent and not case.flash_attn else 1.0
     return TokenRates(
         reached=of["reached"],
         unpack=of["unpack"][case.kind] * yearly["unpack"] ** case.years,

@@ -39,6 +39,8 @@ USUAL = {"cuda": "CUDA", "rocm": "ROCm", "metal": "Metal", "sycl": "SYCL", "vulk
 """llama.cpp's names of the backends."""
 PROMPT_TOKENS = 512
 """Tokens of the prompt whose rate is told, as llama-bench measures by default."""
+MOST_APART = 8
+"""Of a band: the most over the least; beyond it no rate is told."""
 KNOWN, SIBLINGS, OTHERS, PARTIAL = "known", "siblings", "others", "partial"
 """What is known of a card: its own results, those of cards with its chip, only those of other chips; or that a part of
 the model lies in RAM."""
@@ -66,7 +68,9 @@ class Expected:
 
     @property
     def text(self) -> str:
-        """`about 52 tokens/s, between 44 and 60`."""
+        """`about 52 tokens/s, between 44 and 60`; no rate where published ones differ too much."""
+        if self.high > MOST_APART * self.low:
+            return f"published rates differ too much to tell one, by up to a factor of {self.high / self.low:.0f}"
         return f"about {rate_text(self.rate)}, {self.range_text}"
 
     def at_most(self, bound: float) -> Expected:
@@ -171,7 +175,8 @@ def expected_decode(question: Question, depth: int = 0) -> Expected:
     settings, bandwidth = question.settings, question.card.bandwidth_bytes_per_second
     work = question.work.token(depth, settings.type_k, settings.type_v, question.factor)
     seconds = token_seconds(work, token_rates(question.case), bandwidth, question.arithmetic.flops)
-    bound = bandwidth / (work.weight_bytes + work.cache_bytes)
+    on_card = work.weight_bytes + work.cache_bytes
+    bound = bandwidth / on_card if on_card else float("inf")
     record = question.record
     return _expected(question, "token", 1 / (seconds * record.token), record.n_token).at_most(bound)
 

@@ -39,6 +39,7 @@ class PublicRate:
     backend       "" where the source does not say; then the card's usual one is likely
     n_bytes       of the model's file, None where it is not stated; makers have mixes of their own
     n_gpu_layers  layers on the card, None: all; n_cpu_moe: layers whose experts lie in RAM
+    flash_attn    None: not known; off where a llama-bench of before May 2026 does not print it, by its default
     depth         tokens in the cache before; a decode of n_tokens adds its own
     rate          tokens per second; n_alike: rows of this source of which it is the middle one
     year          of the build, or of the result where that is not known

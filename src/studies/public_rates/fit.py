@@ -37,7 +37,8 @@ from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, sources
 
 MODEL = Path(__file__).parents[2] / "inferlab" / "data" / "public_rates" / "model.toml"
 PRESENT = 2026.75
-RECENT = 2025.6
+RECENT, REPLACED = 2025.6, 2025.0
+"""Builds whose rows count, where a card has any; and until when those of ROCm, Vulkan and SYCL never do."""
 KEPT = 1.5
 """Rows' worth of belief that a card is like its siblings."""
 WIDTH = {DECODE: 0.08, PROMPT: 0.12}
@@ -85,6 +86,7 @@ TOKEN: dict[str, Prior] = {
     **of_backends("latent", 2.0, 0.7, 0.7),
     "quantized_cache": Prior(0.9, 0.3),
     "no_flash": Prior(1.0, 0.5),
+    "latent_no_flash": Prior(3.0, 0.7),
     "yearly launch": Prior(1.15, 0.2),
     "yearly unpack": Prior(1.15, 0.2),
     "yearly route": Prior(1.1, 0.2),
@@ -166,11 +168,18 @@ class Cases:
         return Cases(rows, work, *arrays, *parts)
 
 
-def current(rows: Iterable[PublicRate], phase: str) -> tuple[PublicRate, ...]:
-    """The rows of a phase by builds since RECENT, and older ones of cards that have no newer."""
-    some = [row for row in rows if row.phase == phase]
+def current(rows: Iterable[PublicRate], phase: str, *, with_replaced: bool = False) -> tuple[PublicRate, ...]:
+    """The rows of a phase by builds since RECENT, and older ones of cards that have no newer.
+
+    Without those of 2024 on backends whose kernels were replaced since, unless `with_replaced`.
+    """
+    some = [row for row in rows if row.phase == phase and (with_replaced or not _is_replaced(row))]
     newer = {row.card for row in some if row.year > RECENT}
     return tuple(row for row in some if row.year > RECENT or row.card not in newer)
+
+
+def _is_replaced(row: PublicRate) -> bool:
+    return row.year < REPLACED and backend_of(row) not in ("CUDA", "Metal")
 
 
 def cases_of(rows: Iterable[PublicRate], phase: str) -> Cases:
@@ -251,7 +260,7 @@ def seconds(logs: np.ndarray, cases: Cases) -> np.ndarray:
 
 def _token_rates(logs: np.ndarray, cases: Cases) -> TokenRates:
     value, flags = Values(logs, TOKEN, cases), cases.flags
-    latent = value.of("latent", "backend") * flags["latent"]
+    latent = (value.of("latent", "backend") + value.one("latent_no_flash") * flags["no_flash"]) * flags["latent"]
     return TokenRates(
         reached=np.exp(np.minimum(value.of("reached", "backend"), log(0.98))),
         unpack=np.exp(value.of("unpack", "backend", "kind", "kind backend") + value.yearly("unpack")),
@@ -334,10 +343,13 @@ def model_table(rows: Sequence[PublicRate], bands: dict[str, Any]) -> dict[str, 
     }
 
 
+TOKEN_SHARED = ("quantized_cache", "no_flash", "latent_no_flash", "host_rate", "crossing")
+
+
 def token_table(logs: np.ndarray) -> dict[str, Any]:
     """The coefficients of a token by backend, with the factors of chips and years."""
     of = dict(zip(TOKEN, logs, strict=True))
-    table: dict[str, Any] = {name: _e(of[name]) for name in ("quantized_cache", "no_flash", "host_rate", "crossing")}
+    table: dict[str, Any] = {name: _e(of[name]) for name in TOKEN_SHARED}
     table["yearly"] = {name: _e(of[f"yearly {name}"]) for name in ("launch", "unpack", "route", "state")}
     table["chips"] = {chip: _e(of[f"launch {chip}"]) for chip in CHIPS}
     for backend in BACKENDS:

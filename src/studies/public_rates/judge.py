@@ -6,7 +6,8 @@
     sources  the rows of a repository are predicted by those of others
 
 Each is left out in GROUPS groups, which a seed draws. The cards of aside.txt were drawn before the model had its form.
-They were looked at once, when it had: their rows are predicted by those of all other cards.
+They were looked at once, when it had: their rows are predicted by those of all other cards. One of them showed that
+results of 2024 on backends whose kernels were replaced since mislead; these count no more, but in this split they do.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def judge(rows: Sequence[PublicRate]) -> Iterator[Judged]:
             names = np.array([of(row) for row in cases.rows])
             for group in groups(names):
                 yield from _predicted(split, cases, np.isin(names, group), start)
-        yield from _predicted(ASIDE, cases, np.isin([row.card for row in cases.rows], [*aside()]), start)
+        as_drawn = cases_of(current(rows, phase, with_replaced=True), phase)
+        yield from _predicted(ASIDE, as_drawn, np.isin([row.card for row in as_drawn.rows], [*aside()]), start)
 
 
 def groups(names: Iterable[str]) -> list[np.ndarray]:
