@@ -14,7 +14,7 @@ from inferlab.measurement.operations import Attention
 from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
-from inferlab.prediction.calibrate import CACHES, HEADS, TYPES
+from inferlab.prediction.calibrate import CACHES, TYPES
 from inferlab.prediction.memory.placement import placed_layers
 from inferlab.prediction.rates import (
     TILED_CACHES,
@@ -35,9 +35,10 @@ def device_rates(name, n_threads, slowness, step_seconds, repacked=True):
     """Every type at its own rate, repacked ones at half of it, attention likewise."""
     keys = {**{type: 1 + i / 10 for i, type in enumerate([*TYPES, "F32"])}, **(REPACKED if repacked else {})}
     matrices = {key: matrix_rates(share * slowness) for key, share in keys.items()}
-    paths = [f"{type.lower()}/{'flash' if flash else 'plain'}" for type, flash in CACHES]
     attention = {
-        f"{path}/{size}": attention_rates((1 + i) * slowness * size) for i, path in enumerate(paths) for size in HEADS
+        f"{type.lower()}/{'flash' if flash else 'plain'}/{size}": attention_rates((1 + i) * slowness * size)
+        for i, (type, flash, sizes) in enumerate(CACHES)
+        for size in sizes
     }
     return DeviceRates(
         name, n_threads, True, 1e10, matrices, attention, slowness * 2e-5, step_seconds, slowness * 1e-10

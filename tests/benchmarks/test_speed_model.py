@@ -28,7 +28,7 @@ from inferlab.settings import Settings
 
 pytestmark = [pytest.mark.engine, needs_rpc]
 
-LEAST_POINTS, ALLOWED_SECONDS = 23, 300
+LEAST_POINTS, ALLOWED_SECONDS = 23, 120
 SHAPES = {
     "mistral-7b": ("Q2_K", 3),
     "phi-3-mini-4k": ("Q6_K", 4),
@@ -41,7 +41,8 @@ SHAPES = {
     "gemma-3-1b": ("IQ4_NL", 14),
 }
 """Published models, mix and blocks of each. No model of the calibration has their dimensions together, but single
-matrices have sizes that it measures too: 3072 x 8192 of Phi 3 in a check, 4096 x 1024 of Llama 3.1 8B in a product.
+matrices have sizes that it measures too: 3072 x 8192 of Phi 3 and 4096 x 4096 of Mistral in checks, 4096 x 1024 of
+Llama 3.1 8B in a product.
 """
 
 
@@ -106,7 +107,7 @@ def accuracy():
     return found
 
 
-def test_a_calibration_takes_some_minutes(accuracy):
+def test_a_calibration_takes_a_minute_or_two(accuracy):
     """From the first operation to the last check, the files of its models included."""
     assert accuracy.calibration.seconds <= ALLOWED_SECONDS
 

@@ -56,3 +56,16 @@ def test_too_few_checks_are_named():
 
     check = Check("host/2", "wide", HERE, 96, {"prefill": 1.0, "decode": 1.0}, {"prefill": (1.0,), "decode": (1.0,)})
     assert any("1 checks holds less than 90 %" in note for note in notes(calibration=replace(KNOWN, checks=(check,))))
+
+
+def test_a_calibration_of_a_busy_machine_says_so():
+    """Where the typical check took half as long again in its slowest round, the rates are those of a busy machine."""
+    from inferlab.prediction.calibration import Check
+
+    def check(slowest):
+        seconds = {phase: (1.0, 1.2, slowest) for phase in ("prefill", "decode")}
+        return Check("host/2", "wide", HERE, 96, {"prefill": 1.0, "decode": 1.0}, seconds)
+
+    for slowest, told in ((1.4, []), (1.7, ["a quiet machine, because the calibration's rounds lie 70 % apart"])):
+        said = notes(calibration=replace(KNOWN, checks=(check(slowest),) * 9))
+        assert [note for note in said if "quiet" in note] == [f"Not calibrated for this: {text}." for text in told]

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import CPU_ONLY, WITH_GPU
@@ -381,6 +382,17 @@ def test_a_speed_plan_says_which_type_it_had_to_replace(calibrated):
     few, settings = without_type(calibrated, "Q2_K"), Settings(n_ctx=512, n_gpu_layers=0)
     plan = predict_speed(shape("mistral-7b", "Q2_K", n_layer=2), settings, few)
     assert any("Q2_K has no rates of its own" in note for note in plan.notes)
+
+
+def test_a_speed_plan_says_that_the_device_has_other_threads(calibrated, monkeypatch):
+    """A loopback device with two threads is about twice as fast as the calibrated one with one."""
+    from inferlab.engine import loopback
+
+    settings = Settings(n_ctx=512, rpc_servers=("127.0.0.1:1",), n_threads=1)
+    for n, told in ((2, ["Not calibrated for this: 2 threads on the loopback device, and 1 measured."]), (1, [])):
+        monkeypatch.setattr(loopback, "loopback_at", lambda _, n=n: SimpleNamespace(n_threads=n))
+        notes = predict_speed("qwen2.5-0.5b", settings, calibrated).notes
+        assert [note for note in notes if "loopback" in note] == told
 
 
 def test_a_speed_plan_without_a_context_makes_one(calibrated):

@@ -134,6 +134,17 @@ def test_a_repacked_matrix_takes_what_is_left_of_four_tokens_one_by_one():
     )
 
 
+def test_a_matrix_in_the_matrix_units_buffer_leaves_no_token_over():
+    """AMX's last block of tokens may be partial, so that 97 tokens go together."""
+    model = shape("llama-3.2-1b", "Q8_0", n_layer=4, n_vocab=2048)
+    tensor = next(t for t in model.tensors if t.name == "blk.0.ffn_up.weight")
+    rates = TRUTH["host/1"].matrices["Q8_0"]
+    tiles = replace(TRUTH["host/1"], matrices={**TRUTH["host/1"].matrices, "Q8_0/AMX": rates})
+    here = replace(on_host(model, Settings(n_ctx=512)), rates={HOST_DEVICE: tiles})
+    assert here.is_repacked(tensor, HOST_DEVICE)
+    assert here.matrix_seconds(tensor, HOST_DEVICE, 97) == rates.batch(*tensor.shape[1::-1], 97)
+
+
 def test_beside_a_card_host_weights_are_repacked_only_without_its_host_buffer():
     """make_cpu_buft_list: the card's host buffer comes before the extra buffers, unless no_host."""
     card = replace(TRUTH["loopback/1"], on_cpu=False)

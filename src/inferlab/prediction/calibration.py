@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 
@@ -17,6 +18,7 @@ from inferlab.shown import Shown
 
 PHASES = ("prefill", "decode")
 UNCHECKED_BAND = 1.0  # a factor of two, where no model was run beside the operations
+INSIDE = 0.9  # share of requests that a band is to hold
 LEAST_CHECKS = 9  # errors of which the largest bounds the next with 90 %: 9 / (9 + 1)
 
 
@@ -119,36 +121,51 @@ class Calibration(Shown):
     def correction(self, phase: str, device: str = HOST_DEVICE) -> float:
         """By what factor models took longer than their operations alone: the median of the checks on a device.
 
-        `device` is a name such as "loopback/1" or "CUDA0", or "host" for the host alone; its threads do not matter.
+        `device` is a key such as "host/2", "loopback/1" or "CUDA0", with its threads, because threads that wait for
+        each other after every operation take longer than one alone. "host" counts as all numbers of threads together.
         """
-        return median([check.ratio(phase) for check in self.checks if check.place == DeviceKey(device).place] or [1.0])
+        place = DeviceKey(device).place
+        checks = [check for check in self.checks if check.device == device] or self.checks_at(place)
+        return median([check.ratio(phase) for check in checks] or [1.0])
+
+    def checks_at(self, place: str) -> list[Check]:
+        """The checks on a device with any number of threads."""
+        return [check for check in self.checks if check.place == place]
 
     def errors(self, phase: str) -> list[float]:
         """How far each check is from its prediction, corrected by the others on its device: 0.2 is a fifth either way.
 
         A check without others on its device is not corrected.
         """
-        errors = []
-        for check in self.checks:
-            others = [c.ratio(phase) for c in self.checks if c.place == check.place and c is not check]
-            ratio = check.ratio(phase) / median(others or [1.0])
-            errors.append(max(ratio, 1 / ratio) - 1)
-        return errors
+        return [max(ratio, 1 / ratio) - 1 for check in self.checks for ratio in [self._rest(check, phase)]]
+
+    def round_errors(self, phase: str) -> list[float]:
+        """`errors` of every single round of each check, as if it were a request at another time."""
+        rests = [
+            self._rest(check, phase) * seconds / median(check.measured[phase])
+            for check in self.checks
+            for seconds in check.measured[phase]
+        ]
+        return [max(ratio, 1 / ratio) - 1 for ratio in rests]
+
+    def _rest(self, check: Check, phase: str) -> float:
+        """What the other checks on its device leave of a check's ratio."""
+        others = [c.ratio(phase) for c in self.checks if c.device == check.device and c is not check]
+        return check.ratio(phase) / median(others or [1.0])
 
     def with_bands(self) -> Calibration:
-        """The calibration with a band for each phase, from its checks:
+        """The calibration with a band for each phase, from the single rounds of its checks:
 
-            1 + band = (1 + largest error of a check) * (1 + repeatability)
+            band = the k-th smallest of their n errors, k = 9/10 (n + 1) rounded up, at most n
 
-        If the next request is like one of n checks, its error exceeds their largest with probability 1 / (n + 1). The
-        second factor is there because the request runs at another time than the calibration.
+        If the next request is like one of these rounds, its error exceeds the band with at most one in ten. A round
+        counts by itself because a request too runs once, at a time of its own.
         """
         return replace(self, bands={phase: self._band(phase) for phase in PHASES})
 
     def _band(self, phase: str) -> float:
-        if not self.checks:
-            return UNCHECKED_BAND
-        return (1 + max(self.errors(phase))) * (1 + self.repeatability(phase)) - 1
+        errors = sorted(self.round_errors(phase)) or [UNCHECKED_BAND]
+        return errors[min(len(errors), ceil(INSIDE * (len(errors) + 1))) - 1]
 
     def repeatability(self, phase: str) -> float:
         """How far the slowest round of a check lay from its fastest, typically; 0 without checks."""
@@ -194,7 +211,7 @@ class Calibration(Shown):
         try:
             return load(path if path.exists() or not name else f"{name}/calibration", cls)
         except RecordError as error:
-            raise RecordError(f"{error} lab.calibrate() measures this machine in about four minutes.") from error
+            raise RecordError(f"{error} lab.calibrate() measures this machine in about a minute.") from error
 
 
 def calibration_file() -> Path:

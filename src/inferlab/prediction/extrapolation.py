@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inferlab.machine import HOST_DEVICE
-from inferlab.prediction.calibration import LEAST_CHECKS, Calibration
+from inferlab.prediction.calibration import LEAST_CHECKS, PHASES, Calibration
 from inferlab.prediction.speed import PlacedModel, attention_path
 
 FURTHEST = 4  # times the largest measured matrix or cache, beyond which rates are extrapolated
+MOST_SPREAD = 0.5  # of the typical check's rounds: above, the machine was busy, and plans are for a busy one
 
 
 def extrapolations(placed: PlacedModel, calibration: Calibration, n_tokens: int) -> tuple[str, ...]:
@@ -17,6 +18,9 @@ def extrapolations(placed: PlacedModel, calibration: Calibration, n_tokens: int)
     sentences += [*_of_threads(placed)]
     if 0 < len(calibration.checks) < LEAST_CHECKS:
         sentences.append(f"a band from {len(calibration.checks)} checks holds less than 90 % of requests")
+    spread = max(map(calibration.repeatability, PHASES))
+    if spread > MOST_SPREAD:
+        sentences.append(f"a quiet machine, because the calibration's rounds lie {100 * spread:.0f} % apart")
     return tuple(f"Not calibrated for this: {sentence}." for sentence in sentences)
 
 

@@ -10,7 +10,7 @@ partial      weights and cache exact, compute buffers unknown: no formula holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from inferlab.prediction.memory.assembly import closed_form
 from inferlab.prediction.memory.bound import bound
 from inferlab.prediction.memory.request import MemoryRequest, request_for
 from inferlab.prediction.memory.simulated import from_simulation
+from inferlab.prediction.rates import DeviceKey, DeviceRates
 from inferlab.prediction.speed import PlacedModel, SpeedPlan, StepPlan, Term, weight_limits
 from inferlab.settings import Settings
+from inferlab.units import count_text
 
 RESERVES = ("llama-cpp-python", "llama-server")
 
@@ -109,11 +111,11 @@ def predict_speed(
     }
     links = {device: calibration.link(name, link) for device, name in names.items()}
     placed_model = PlacedModel(model, settings, request.layer_devices(), rates, links, request.moved)
-    place = next(iter(names.values()), HOST_DEVICE)
+    place = next(iter(names.values()), DeviceKey.from_parts(HOST_DEVICE, rates[HOST_DEVICE].n_threads or 1))
     decode = _step(calibration, place, "decode", 1, placed_model.decode(n_prompt + n_gen // 2))
     overlap = placed_model.overlap(n_prompt)
     prefill = _step(calibration, place, "prefill", n_prompt, placed_model.prefill(n_prompt), overlap)
-    notes = extrapolations(placed_model, calibration, n_prompt + n_gen)
+    notes = extrapolations(placed_model, calibration, n_prompt + n_gen) + _threads_notes(settings, rates)
     return SpeedPlan(model.card(), settings, n_prompt, n_gen, prefill, decode, weight_limits(rates, decode), notes)
 
 
@@ -124,6 +126,21 @@ def _step(
     factor = calibration.correction(phase, place)
     corrected = tuple(replace(term, seconds=factor * term.seconds) for term in terms)
     return StepPlan(n_tokens, corrected, calibration.bands[phase], factor * overlap)
+
+
+def _threads_notes(settings: Settings, rates: Mapping[str, DeviceRates]) -> tuple[str, ...]:
+    """A sentence where this session's loopback device computes with another number of threads than was calibrated."""
+    if not settings.rpc_servers:
+        return ()
+    from inferlab.engine.loopback import loopback_at
+
+    measured = next((each.n_threads for device, each in rates.items() if device != HOST_DEVICE), None)
+    found = (device.n_threads for device in map(loopback_at, settings.rpc_servers) if device)
+    return tuple(
+        f"Not calibrated for this: {count_text(n, 'thread')} on the loopback device, and {measured} measured."
+        for n in found
+        if measured not in (None, n)
+    )
 
 
 def _link_to(settings: Settings) -> Link | None:

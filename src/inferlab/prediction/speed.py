@@ -26,6 +26,7 @@ from inferlab.machine import HOST_DEVICE
 from inferlab.model.dimensions import Dimensions, dimensions_of
 from inferlab.model.ggml_types import row_bytes
 from inferlab.model.gguf import Model, ModelCard, Tensor
+from inferlab.model.kernels import KERNEL_OF_BUFFER, REPACKED
 from inferlab.model.repacking import takes_rows
 from inferlab.prediction.memory.cache import CacheLayer, batches, cache_layers, cell_bytes, cells_read
 from inferlab.prediction.memory.compute import uses_flash_attention
@@ -205,12 +206,12 @@ class PlacedModel:
     def matrix_seconds(self, tensor: Tensor, device: str, n_tokens: int) -> float:
         """Seconds of one matrix: not less than one token's; a repacked one multiplies four tokens at a time.
 
-        n_tokens   max(one token, batch)
+        n_tokens   max(one token, batch); for AMX's buffer too, whose last block may be partial (amx/mmq.cpp:2497)
         repacked   tokens - tokens % 4 as a batch, and each of the rest as one token (repack.cpp:4638)
         experts    drawn experts * seconds of one matrix with n_tokens * used / drawn tokens, see `share_drawn`; a
                    repacked one is multiplied with one token at a time (repack.cpp:4895)
         """
-        rates, repacked = self.matrix_rates(tensor, device), self.is_repacked(tensor, device)
+        rates, repacked = self.matrix_rates(tensor, device), self.is_interleaved(tensor, device)
         n_columns, n_rows = tensor.shape[:2]
         single = rates.one_token(row_bytes(tensor.type, n_columns) * n_rows, n_rows)
         n_drawn = share_drawn(tensor, self.model, n_tokens) * n_matrices(tensor)
@@ -230,6 +231,11 @@ class PlacedModel:
         allowed = device == HOST_DEVICE and self.settings.use_extra_bufts and (self.settings.no_host or not on_card)
         rates = self.rates[device]
         return allowed and takes_rows(tensor, rates.extra_buffer(tensor.type), rates.repacked_types)
+
+    def is_interleaved(self, tensor: Tensor, device: str) -> bool:
+        """Whether a host matrix is in the buffer whose kernels multiply four tokens at a time; AMX's is another."""
+        buffer = self.rates[device].extra_buffer(tensor.type)
+        return KERNEL_OF_BUFFER.get(buffer) == REPACKED and self.is_repacked(tensor, device)
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """The matrices that a step multiplies with, and the device of each; norms are part of the overhead."""

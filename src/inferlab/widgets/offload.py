@@ -119,7 +119,7 @@ class SplitLab(LiveLab):
         self.measure_button = ipw.Button(description="Measure", button_style="primary", icon="play")
         self.cancel_button = ipw.Button(description="Cancel", icon="stop", disabled=True)
         self.save_button = ipw.Button(description="Save as JSON", icon="save", disabled=True)
-        self.calibrate_button = ipw.Button(description="Calibrate (4 minutes)", icon="tachometer")
+        self.calibrate_button = ipw.Button(description="Calibrate (a minute)", icon="tachometer")
         self.calibrate_button.layout.display = "none" if self.predicted.calibration else None
         self.picture_button = SavePictures(label="Save picture (PNG)")
         for button in (self.measure_button, self.cancel_button, self.save_button, self.calibrate_button):
@@ -251,7 +251,7 @@ class SplitLab(LiveLab):
 
     def start_calibration(self) -> None:
         """Calibrate in the background, and keep the calibration for later sessions."""
-        self._set_status("Calibrating this machine: about four minutes, once …")
+        self._set_status("Calibrating this machine: about a minute, longer the first time …")
         self.run_in_background(self.calibrate_once)
         self.cancel_button.disabled = True
 
