@@ -1,18 +1,17 @@
-// The hardware atlas: shows the choices above the table, hides the rows that were not chosen, and says how far off the
-// predictions of the others are. Words between quotation marks are one phrase. Without this script the choices stay
-// hidden and every row is shown.
+// The hardware atlas: shows the choices above each table, hides the rows that were not chosen, and says of the others how
+// far off their predictions are, or how many published results stand behind them. A row has several values of a field
+// with bars between them. Words between quotation marks are one phrase. Without this script the choices stay hidden and
+// every row is shown.
 "use strict";
 
-addEventListener("DOMContentLoaded", () => {
-  const form = document.querySelector(".atlas-filter");
-  if (!form) return;
+function filterTable(form) {
   const rows = [...form.nextElementSibling.querySelectorAll("tbody tr")];
   const words = rows.map((row) => row.textContent.toLowerCase());
 
   function isChosen(row, index) {
     const selects = [...form.querySelectorAll("select")].filter((select) => select.value);
     const typed = form.elements.words.value.toLowerCase().match(/"[^"]*"?|\S+/g) ?? [];
-    return selects.every((select) => row.dataset[select.name] === select.value)
+    return selects.every((select) => row.dataset[select.name].split("|").includes(select.value))
       && typed.every((word) => words[index].includes(word.replaceAll('"', "")));
   }
 
@@ -30,8 +29,9 @@ addEventListener("DOMContentLoaded", () => {
     rows.forEach((row, index) => { row.hidden = !isChosen(row, index); });
     const shown = rows.filter((row) => !row.hidden);
     const errors = ["memory", "prefill", "decode"].map((quantity) => typical(shown, quantity)).filter(Boolean);
-    const told = errors.length ? `; median error: ${errors.join(", ")}` : "";
-    form.querySelector("output").textContent = `${shown.length} of ${rows.length} measurements${told}`;
+    const results = shown.reduce((sum, row) => sum + Number(row.dataset.results ?? 0), 0);
+    const told = errors.length ? `; median error: ${errors.join(", ")}` : results ? `; published results: ${results}` : "";
+    form.querySelector("output").textContent = `${shown.length} of ${rows.length} ${form.dataset.noun}${told}`;
   }
 
   form.hidden = false;
@@ -39,4 +39,6 @@ addEventListener("DOMContentLoaded", () => {
   form.addEventListener("reset", () => setTimeout(apply));
   form.addEventListener("submit", (event) => event.preventDefault());
   apply();
-});
+}
+
+addEventListener("DOMContentLoaded", () => document.querySelectorAll(".atlas-filter").forEach(filterTable));

@@ -1,4 +1,4 @@
-"""Makes the tables of the hardware atlas: every measurement beside its prediction, with filters.
+"""Makes the tables of the hardware atlas: every measurement beside its prediction, and published rates; with filters.
 
 The long tables are folded. Without JavaScript the whole table is in its fold and the filters are hidden. Texts of
 records are escaped, because anybody may contribute a record.
@@ -6,7 +6,7 @@ records are escaped, because anybody may contribute a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -15,10 +15,29 @@ from inferlab.atlas import campaign
 from inferlab.atlas.entries import AtlasEntry, RecordFile, errors_by, gpu_names, typical
 from inferlab.engine.session import this_machine
 from inferlab.machine import Machine
+from inferlab.results.public_rates import PROMPT, PublicRate
 from inferlab.units import bytes_text, number_text
+from studies.hardware_atlas.public_groups import USUAL_CACHE, USUAL_UBATCH, PublicGroup
 
 FILE_HEADINGS = ("Machine", "Record", "Kind", "Measurements", "Made")
 CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "device": "Device"}
+PUBLIC_CHOICES: dict[str, tuple[str, Callable[[PublicGroup], tuple[str, ...]]]] = {
+    "card": ("Card", lambda group: (group.card,)),
+    "model": ("Model", lambda group: (group.model,)),
+    "backend": ("Backend", lambda group: (group.backend,)),
+    "weights": ("Weights", lambda group: ("part in RAM" if group.in_ram else "whole on the card",)),
+    "measured": ("Measured", lambda group: _measured(group)),
+}
+"""Field -> its label, and the values that a line has of it. `memory`, `prefill` and `decode` are errors there."""
+PUBLIC_HEADINGS = (
+    "Card, backend",
+    "Model",
+    "Decode, tokens/s",
+    "Prefill, tokens/s",
+    "Deep, tokens/s",
+    "Results, whose",
+)
+PUBLIC_CAPTION = "Measured and published by others, repeated by nobody here. Each rate leads to where it was read."
 HEADINGS = ("Machine, record", "What ran where", "Memory", "Prefill, tokens/s", "Decode, tokens/s")
 
 
@@ -27,7 +46,23 @@ def table(entries: Sequence[AtlasEntry]) -> Any:
     from IPython.display import HTML
 
     rows = _scrolling_table("All measurements", HEADINGS, map(_row, entries))
-    return HTML(_folded(f"All {len(entries)} measurements beside their predictions", _form(entries) + rows))
+    values = {label: (name, [getattr(entry, name) for entry in entries]) for name, label in CHOICES.items()}
+    form = _form("measurements", values)
+    return HTML(_folded(f"All {len(entries)} measurements beside their predictions", form + rows))
+
+
+def public_table(groups: Sequence[PublicGroup]) -> Any:
+    """Rates that others published, a line for each group, below filters, in a fold; each rate links to its source."""
+    from IPython.display import HTML
+
+    rows = _scrolling_table("Published rates", PUBLIC_HEADINGS, map(_public_row, groups), PUBLIC_CAPTION)
+    values = {
+        label: (name, [value for group in groups for value in of(group)])
+        for name, (label, of) in PUBLIC_CHOICES.items()
+    }
+    n_rows = sum(len(group.rows) for group in groups)
+    summary = f"{n_rows:,} rates that others published, of {len(groups)} combinations of card and model"
+    return HTML(_folded(summary, _form("combinations", values, "public-filter") + rows))
 
 
 def files(records: Sequence[RecordFile]) -> Any:
@@ -57,10 +92,11 @@ def _folded(summary: str, html: str) -> str:
     return f'<details class="atlas-fold"><summary>{summary}</summary>{html}</details>'
 
 
-def _scrolling_table(name: str, headings: Sequence[str], rows: Iterable[str]) -> str:
+def _scrolling_table(name: str, headings: Sequence[str], rows: Iterable[str], caption: str = "") -> str:
     """A table that scrolls within its own frame, by keyboard too."""
+    told = f"<caption>{caption}</caption>" if caption else ""
     heads = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
-    table = f'<table class="atlas"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    table = f'<table class="atlas">{told}<thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     return f'<div class="atlas-frame" tabindex="0" role="region" aria-label="{name}">{table}</div>'
 
 
@@ -92,9 +128,8 @@ def gpu_note(known: Mapping[str, Machine]) -> str:
     if cards:
         return f"GPUs with records: {', '.join(cards)}. Of any other nothing is measured here."
     return (
-        "**No GPU is among them yet.** Every figure of this page was measured on processors. A device in a figure is "
-        "a loopback device: a second process, which shares the processor's memory. Nothing here says how fast a GPU "
-        "is."
+        "**No GPU is among them yet.** Every record was measured on processors. A device in a record is a loopback "
+        "device: a second process, which shares the processor's memory. No record says how fast a GPU is."
     )
 
 
@@ -118,9 +153,11 @@ def _median_error_text(several: Sequence[float]) -> str:
     return f"{100 * typical(several):.1f} % ({len(several)})" if several else "none"
 
 
-def _form(entries: Sequence[AtlasEntry]) -> str:
-    selects = "".join(_select(name, label, (getattr(e, name) for e in entries)) for name, label in CHOICES.items())
-    return f'<form class="claims-filter atlas-filter" hidden>{selects}{cells.FILTER_WORDS}</form>'
+def _form(noun: str, values: Mapping[str, tuple[str, Iterable[str]]], more: str = "") -> str:
+    """The choices above a table of so many of `noun`: label -> the field of the rows, and its values."""
+    selects = "".join(_select(name, label, several) for label, (name, several) in values.items())
+    classes = f"claims-filter atlas-filter {more}".strip()
+    return f'<form class="{classes}" data-noun="{noun}" hidden>{selects}{cells.FILTER_WORDS}</form>'
 
 
 def _select(name: str, label: str, values: Iterable[str]) -> str:
@@ -145,6 +182,43 @@ def _row(entry: AtlasEntry) -> str:
         *(_rate(entry, phase) for phase in ("prefill", "decode")),
     ]
     return f"<tr{data}>{_named(HEADINGS, row)}</tr>"
+
+
+def _public_row(group: PublicGroup) -> str:
+    data_values = {name: "|".join(of(group)) for name, (_, of) in PUBLIC_CHOICES.items()}
+    data = "".join(f' data-{name}="{escape(value)}"' for name, value in data_values.items())
+    row = [
+        _cell(group.card, group.backend),
+        _cell(f"{group.model}, {group.type}", group.in_ram),
+        *(_public_rate(rate) for rate in (group.decode, group.prompt, group.deepest)),
+        _cell(str(len(group.rows)), *group.repositories),
+    ]
+    return f'<tr{data} data-results="{len(group.rows)}">{_named(PUBLIC_HEADINGS, row)}</tr>'
+
+
+def _measured(group: PublicGroup) -> tuple[str, ...]:
+    """Which rates a line has."""
+    rates = {"decode": group.decode, "prefill": group.prompt, "deep decode": group.deepest}
+    return tuple(name for name, rate in rates.items() if rate)
+
+
+def _public_rate(row: PublicRate | None) -> str:
+    """A rate with a link to where it was read, its test and its settings; the build and the machine as a hint."""
+    if row is None:
+        return _cell("none")
+    about = "; ".join(filter(None, (row.build and f"build {row.build}", row.date, row.host)))
+    return _cell(number_text(row.rate), row.test, _settings_text(row), title=about, link=row.address)
+
+
+def _settings_text(row: PublicRate) -> str:
+    """What a source names beside llama.cpp's defaults: flash attention off, types of the cache, a prompt's ubatch."""
+    types = dict.fromkeys((row.type_k, row.type_v))
+    named = {
+        "flash_attn off": row.flash_attn is False,
+        f"cache {' and '.join(types)}": [*types] != [USUAL_CACHE],
+        f"n_ubatch {row.n_ubatch}": row.phase == PROMPT and row.n_ubatch != USUAL_UBATCH,
+    }
+    return ", ".join(text for text, is_named in named.items() if is_named)
 
 
 def _errors(entry: AtlasEntry) -> dict[str, float]:
@@ -182,10 +256,11 @@ def _signed(error: float, digits: int = 0) -> str:
     return text if text.strip("+-0. %") else text[1:]
 
 
-def _cell(first: str, *more: str, title: str = "") -> str:
+def _cell(first: str, *more: str, title: str = "", link: str = "") -> str:
     lines = "".join(f"<small>{escape(line)}</small>" for line in more if line)
     hint = f' title="{escape(title)}"' if title else ""
-    return f"<td{hint}>{escape(first)}{lines}</td>"
+    text = f'<a href="{escape(link)}">{escape(first)}</a>' if link else escape(first)
+    return f"<td{hint}>{text}{lines}</td>"
 
 
 def _named(headings: Sequence[str], row: Sequence[str]) -> str:

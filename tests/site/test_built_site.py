@@ -206,34 +206,52 @@ def test_a_line_on_a_page_links_to_the_row_of_its_claim(parsed):
 # --- the hardware atlas ---------------------------------------------------------------------------
 
 ATLAS = "book/appendix/hardware-atlas.html"
-ROWS = ".atlas-filter + .atlas-frame tbody tr"
-FOLD = "details.atlas-fold:has(.atlas-filter) > summary"
+CHOICES, PUBLIC = ".atlas-filter:not(.public-filter)", ".public-filter"
+ROWS = f"{CHOICES} + .atlas-frame tbody tr"
+FOLD = "details.atlas-fold:has({}) > summary"
 
 
 def test_every_measurement_of_the_atlas_is_shown_without_javascript(home, open_page):
     """A reader who runs no scripts opens the fold and sees all rows, and no controls that would do nothing."""
     page = open_page(home + ATLAS, java_script_enabled=False)
     assert page.locator(f"{ROWS}:visible").count() == 0
-    page.locator(FOLD).click()
+    page.locator(FOLD.format(CHOICES)).click()
     assert page.locator(f"{ROWS}:visible").count() == page.locator(ROWS).count() > 0
-    assert not page.locator(".atlas-filter").is_visible()
+    assert not page.locator(".atlas-filter:visible").count()
 
 
 def test_choices_narrow_the_atlas_down(home, open_page):
     """What is chosen stays, the line beneath says how many remain and how far off they are, and all come back."""
     page = open_page(home + ATLAS)
-    page.locator(FOLD).click()
-    page.wait_for_selector(".atlas-filter:not([hidden])")
+    page.locator(FOLD.format(CHOICES)).click()
+    page.wait_for_selector(f"{CHOICES}:not([hidden])")
+    form = page.locator(CHOICES)
     n_rows = page.locator(ROWS).count()
-    page.locator(".atlas-filter").get_by_label("Device").select_option("loopback device")
+    form.get_by_label("Device").select_option("loopback device")
     shown = page.locator(f"{ROWS}:visible")
     assert {row.get_attribute("data-device") for row in shown.all()} == {"loopback device"}
-    status = page.locator(".atlas-filter").get_by_role("status").inner_text()
+    status = form.get_by_role("status").inner_text()
     assert status.startswith(f"{shown.count()} of {n_rows} measurements; median error")
-    page.get_by_role("button", name="Show all").click()
+    form.get_by_role("button", name="Show all").click()
     page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
-    page.get_by_label("Words").fill('speed-points "flash_attn off"')
+    form.get_by_label("Words").fill('speed-points "flash_attn off"')
     assert shown.count() > 0
     assert all("flash_attn off" in row.inner_text() and "speed-points" in row.inner_text() for row in shown.all())
-    page.get_by_role("button", name="Show all").click()
+    form.get_by_role("button", name="Show all").click()
     page.wait_for_function(f"!document.querySelector('{ROWS}[hidden]')")
+
+
+def test_published_rates_are_chosen_by_what_was_measured(home, open_page):
+    """A line has several kinds of rates; the line beneath the choices says how many results stand behind the rest."""
+    page = open_page(home + ATLAS)
+    page.locator(FOLD.format(PUBLIC)).click()
+    form, rows = page.locator(PUBLIC), page.locator(f"{PUBLIC} + .atlas-frame tbody tr")
+    form.get_by_label("Measured").select_option("deep decode")
+    form.get_by_label("Weights").select_option("part in RAM")
+    shown = page.locator(f"{PUBLIC} + .atlas-frame tbody tr:visible")
+    assert 0 < shown.count() < rows.count()
+    assert all("@ d" in row.locator("td").nth(4).inner_text() for row in shown.all())
+    behind = sum(int(row.get_attribute("data-results")) for row in shown.all())
+    status = f"{shown.count()} of {rows.count()} combinations; published results: {behind}"
+    assert form.get_by_role("status").inner_text() == status
+    assert page.locator(f"{ROWS}[hidden]").count() == 0
