@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -22,7 +23,7 @@ from inferlab.instruments.views import html_of
 from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.records import from_record, load
-from inferlab.units import GB, factor_text
+from inferlab.units import GB, factor_text, number_text
 
 NO_FILES = DroppedFiles(Path("none"))
 HOSTILE = '<img src=x onerror="alert(1)"></td><script>alert(2)</script>'
@@ -238,8 +239,8 @@ def test_detail_is_folded(tmp_path):
 def test_a_column_without_a_text_is_left_out(tmp_path):
     """Without a prediction no column speaks of one, and a sentence says so; with some there are both columns."""
     heads = "#residuals th[scope=col]"
-    page = page_of(answered(tmp_path, one=as_bytes(on_card())))
-    assert [head.get_text() for head in page.select(heads)] == ["Decode test", "Measured", "Bound", "Of the bound"]
+    page = page_of(answered(tmp_path, one=as_bytes(on_card("NVIDIA GeForce RTX 4090", model_type="a 8B Q4_0"))))
+    assert [head.get_text() for head in page.select(heads)] == ["Test", "Measured", "Bound", "Of the bound"]
     assert "The atlas has no prediction for any of these tests." in page.get_text()
     page = page_of(instruments.answered("your-numbers", your_numbers.DEFAULTS, NO_FILES))
     assert [head.get_text() for head in page.select(heads)][-2:] == ["Predicted", "Measured against it"]
@@ -290,6 +291,81 @@ def test_bounds_are_told_once_with_their_tests(tmp_path):
     assert len(told) == 2
     assert told[0].endswith("It is the bound of tg127 @ d512 of a.json, tg127 @ d512 of b.json.")
     assert told[1].endswith("It is the bound of tg127 @ d4096 of b.json.")
+
+
+def test_a_test_stands_beside_public_results(tmp_path):
+    """The first decode and the first prompt at the top, every test in the table, and the rows with their addresses."""
+    answer = answered(tmp_path, one=as_bytes(on_card(n_depth=0)), two=as_bytes(on_card(n_depth=0, slower=9)))
+    page, (prompt, decode, *others) = page_of(answer), answer["data"]["read"]["public"]
+    first, second = (part.get_text() for part in page.select(".instrument-numbers > p"))
+    percent = round(100 * (answer["data"]["read"]["results"][1]["rate"] / decode["median"] - 1))
+    told = (
+        f"{abs(percent)}\u00a0% below the median of {decode['n_rows']} public results on this card with this model in"
+    )
+    assert first.startswith("tg127 of one.json: 109 tokens/s, ")
+    assert told in first
+    assert f"Expected is about {number_text(decode['expected']['rate'])} tokens/s, between " in first
+    assert second.startswith("pp512 of one.json: ")
+    assert len(page.select("#residuals tbody tr")) == 2 + len(others) == 4
+    heads = [head.get_text() for head in page.select("#residuals th[scope=col]")]
+    assert heads[-2:] == ["Public median", "Expected"]
+    links = [link["href"] for link in page.select("#public a")]
+    assert len(links) == decode["n_rows"] + prompt["n_rows"]
+    assert all(link.startswith("https://github.com/") for link in links)
+
+
+@pytest.mark.parametrize(
+    ("rows_of", "told"),
+    [
+        ({"name": "NVIDIA GeForce RTX 3060 Ti", "backends": "Vulkan"}, "none of the public results is such a test"),
+        ({"n_gpu_layers": 16}, "nearest: 2 with another part in RAM, "),
+        ({"model_type": "llama 8B Q8_0", "model_size": 8532934656, "backends": "Vulkan"}, "another backend"),
+    ],
+)
+def test_without_a_public_result_the_nearest_are_named(tmp_path, rows_of, told):
+    """With what differs in them; none is called what it is not."""
+    first = page_of(answered(tmp_path, one=as_bytes(on_card(n_depth=0, **rows_of)))).select_one(
+        ".instrument-numbers > p"
+    )
+    assert told in first.get_text()
+
+
+@pytest.mark.parametrize(
+    ("of_band", "title"),
+    [
+        (lambda band, bound: 0.9 * band["low"], "What to look at below the expected rate"),
+        (lambda band, bound: band["rate"], ""),
+        (lambda band, bound: (band["high"] + bound) / 2, "Why a rate may lie above the expected one"),
+        (lambda band, bound: 1.1 * bound, "Why a rate may lie above its bound"),
+    ],
+)
+def test_what_to_look_at_is_named_outside_the_band(tmp_path, of_band, title):
+    """Below it what explains a gap, above it what that may mean, and inside neither."""
+    measured = on_card("AMD Radeon RX 7900 XTX", backends="Vulkan", n_depth=0)[1:]
+    read = answered(tmp_path, one=as_bytes(measured))["data"]["read"]
+    slower = read["results"][0]["rate"] / of_band(read["public"][0]["expected"], read["bounds"][0])
+    page = page_of(answered(tmp_path, one=as_bytes([timed(row, slower) for row in measured])))
+    assert [head.get_text() for head in page.select(".instrument-residuals h2")] == [title] * bool(title)
+    reasons = " ".join(part.get_text() for part in page.select(".instrument-residuals > section li"))
+    assert ("is an old one" in reasons) is title.startswith("What")
+    assert "RAM" not in reasons
+
+
+def test_public_rows_are_saved_without_names(tmp_path):
+    """One for each test that has a card and a known model; without such a test there is no button."""
+    named = {"model_filename": "/home/me/secret/Meta-Llama-3.1-8B-Instruct.gguf", "cpu_info": "my-host"}
+    answer = answered(tmp_path, one=as_bytes(on_card(**named)))
+    rows_saved = answer["data"]["public_rows"]
+    assert [(row["model"], row["phase"]) for row in rows_saved] == [
+        ("llama-3.1-8b", "prompt"),
+        ("llama-3.1-8b", "decode"),
+    ]
+    assert not re.search("home|secret|host|gguf|Instruct", json.dumps(rows_saved))
+    saving = "[data-part=public_rows]"
+    assert page_of(answer).select_one(saving)["data-save"] == "public-rows.json"
+    answer = answered(tmp_path, one=as_bytes(rows()))
+    assert answer["data"]["public_rows"] is None
+    assert not page_of(answer).select(saving)
 
 
 @pytest.mark.parametrize(("card", "bounded"), [("named", True), ("none", False), ("rtx-4060", True)])

@@ -9,6 +9,15 @@ from typing import Any
 from inferlab.instruments.log_view import cut
 from inferlab.instruments.numbers_bars import bars_view
 from inferlab.instruments.numbers_pairs import Groups, pairs_view, ratios_text
+from inferlab.instruments.numbers_public import (
+    FASTER,
+    Compared,
+    about_public,
+    expected_cell,
+    first_sentences,
+    public_cell,
+    reasons,
+)
 from inferlab.instruments.numbers_text import (
     MOST_LISTED,
     MOST_ROWS,
@@ -21,6 +30,7 @@ from inferlab.instruments.numbers_text import (
     where,
 )
 from inferlab.instruments.views import element, paragraph, table
+from inferlab.results.against_public import AgainstPublic
 from inferlab.results.atlas import Known, prediction_for
 from inferlab.results.bound import Bound, layers_on_gpu
 from inferlab.results.reading import PASTED, ResultFile
@@ -30,8 +40,7 @@ from inferlab.units import GB, bytes_text, count_text, number_text, rate_text
 MOST_NAMED = 4
 """Files that the first line names."""
 ABOVE = (
-    "The card is another one, or was chosen wrongly.",
-    "It runs faster than its rating: overclocked memory, or a variant of the same name.",
+    *FASTER[:2],
     "The bytes of a token are fewer than counted. Where no known model is recognized, all weights of the file are "
     "counted, although a token reads one row of the embedding and, of experts, only those used.",
     "The model is so small that it stays in the card's cache.",
@@ -44,6 +53,7 @@ class Numbers:
     """All that is shown: files read, files refused as (name, reason), groups of tests, and two of them compared.
 
     bounds   of the decode tests, in their order: the bound, or why there is none
+    public   of all tests: public rows and the model of the card beside it, or why there is nothing
     example  whether the reader has given nothing yet
     """
 
@@ -52,7 +62,17 @@ class Numbers:
     results: tuple[Result, ...]
     groups: Groups
     bounds: tuple[tuple[Result, Bound | str], ...]
+    public: tuple[Compared, ...]
     example: bool
+
+    @property
+    def judged(self) -> list[tuple[Result, Bound | str | None, Compared]]:
+        """The decode tests, then the prompts that stand beside public rows: with the bound, None for a prompt."""
+        bounds = iter(self.bounds)
+        tests = zip(self.results, self.public, strict=True)
+        every = [(test, next(bounds)[1] if test.is_decode else None, public) for test, public in tests]
+        kept = (one for one in every if one[0].is_decode or isinstance(one[2], AgainstPublic))
+        return sorted(kept, key=lambda one: not one[0].is_decode)
 
     @property
     def above(self) -> list[Result]:
@@ -130,6 +150,7 @@ def numbers_view(
         "div",
         {"class": "instrument-numbers"},
         _about_the_example() if numbers.example else _files(numbers),
+        *([] if numbers.example else first_sentences(numbers.public)),
         listing("What could not be read", numbers.not_read),
         listing("What these forms lack", numbers.notes),
         bars_view(numbers.bounds, known),
@@ -162,27 +183,44 @@ def _removing(name: str) -> list[Any]:
     return element("button", {"type": "button", "class": "pst-js-only", **label}, "Remove")
 
 
-# --- against bound and prediction --------------------------------------------------------------------------
+# --- against bound, public results and prediction ----------------------------------------------------------
 
 
 def _bounds(numbers: Numbers, known: Sequence[Known]) -> list[Any] | None:
-    """Each decode test against the bound of its card, and against a prediction of the atlas."""
-    if not numbers.bounds:
+    """Each test against the bound of its card, public results, what is expected, and a prediction of the atlas."""
+    judged = numbers.judged
+    if not judged:
         return None
-    settings = varying(test for test, _ in numbers.bounds)
-    rows = [(test, bound, prediction_for(known, test)) for test, bound in numbers.bounds[:MOST_ROWS]]
-    heads = ["Decode test", "Measured", "Bound", "Of the bound", "Predicted", "Measured against it"]
+    settings = varying(test for test, *_ in judged)
+    shown = [(*one, prediction_for(known, one[0])) for one in judged[:MOST_ROWS]]
+    public = [one for _, _, one, _ in shown]
+    heads = [
+        "Test",
+        "Measured",
+        "Bound",
+        "Of the bound",
+        "Public median",
+        "Expected",
+        "Predicted",
+        "Measured against it",
+    ]
+    has_public = any(isinstance(one, AgainstPublic) for one in public)
+    rows = [_residuals(where(one[0], settings), *one, has_public) for one in shown]
     return element(
         "section",
         {"class": "instrument-residuals"},
         listing("Why a rate may lie above its bound", ABOVE) if numbers.above else None,
+        *reasons(public, bool(numbers.above)),
         folded(
             "residuals",
-            "Decode against the bound and the prediction",
-            table(*_without_empty(heads, [_residuals(where(row[0], settings), *row) for row in rows])),
-            more(len(numbers.bounds) - MOST_ROWS, "test"),
-            *_about_bounds(numbers.bounds),
-            *_about_predictions([predicted for _, _, predicted in rows]),
+            "Rates beside bounds, public results and predictions"
+            if has_public
+            else "Rates beside bounds and predictions",
+            table(*_without_empty(heads, rows)),
+            more(len(judged) - MOST_ROWS, "test"),
+            *(_about_bounds(numbers.bounds) if numbers.bounds else []),
+            *_about_predictions([predicted for *_, predicted in shown]),
+            about_public(public),
         ),
     )
 
@@ -193,12 +231,16 @@ def _without_empty(heads: list[str], rows: list[list[str]]) -> tuple[list[str], 
     return [heads[place] for place in kept], [[row[place] or "none" for place in kept] for row in rows]
 
 
-def _residuals(name: str, result: Result, bound: Bound | str, predicted: float | None) -> list[str]:
+def _residuals(
+    name: str, result: Result, bound: Bound | str | None, public: Compared, predicted: float | None, has_public: bool
+) -> list[str]:
     return [
         name,
         rate_text(result.rate),
-        rate_text(bound.rate) if isinstance(bound, Bound) else f"none: {bound}",
+        rate_text(bound.rate) if isinstance(bound, Bound) else f"none: {bound}" if bound else "",
         _share(result, bound) if isinstance(bound, Bound) else "",
+        public_cell(public) if has_public else "",
+        expected_cell(public),
         rate_text(predicted) if predicted else "",
         _signed(result.rate / predicted - 1) if predicted else "",
     ]
@@ -305,14 +347,16 @@ def _spread_text(result: Result) -> str:
 
 
 def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> list[Any]:
-    everything = _button("Save the answer for other programs", "your-numbers.json", "read")
+    everything: list[Any] = [_button("Save the answer for other programs", "your-numbers.json", "read")]
+    if any(isinstance(one, AgainstPublic) for one in numbers.public):
+        everything += [" ", _button("Save as a public row", "public-rows.json", "public_rows")]
     atlas = element("a", {"href": "./appendix/hardware-atlas.html#sec-atlas-add"}, "Add your machine")
     if not can_contribute:
         return element(
             "section",
             {},
             element("h2", {}, "Save and contribute"),
-            paragraph(everything),
+            paragraph(*everything),
             paragraph(
                 "Only llama-bench's JSON of one machine, with the times of all repetitions, can "
                 "become a record here. Records of this book are records already: ",
@@ -325,7 +369,7 @@ def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> 
         "section",
         {},
         element("h2", {}, "Save and contribute"),
-        paragraph(everything, " ", _button("Save llama-bench's tests as a record", "record.json", "contribution")),
+        paragraph(*everything, " ", _button("Save llama-bench's tests as a record", "record.json", "contribution")),
         paragraph(
             "The record has no paths. It lacks what llama-bench does not write, such as times of tokens and buffers; ",
             atlas,

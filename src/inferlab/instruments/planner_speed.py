@@ -9,7 +9,7 @@ from inferlab.instruments.views import element, paragraph, table
 from inferlab.machine import HOST_DEVICE
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import decode_bound, decode_bytes
-from inferlab.prediction.expected import ExpectedRates, expected_rates, rows_text, siblings
+from inferlab.prediction.expected import ExpectedRates, expected_rates, held_text, rows_text, siblings
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory import LayerBytes
 from inferlab.prediction.memory.cache import n_ctx_of
@@ -50,7 +50,7 @@ def _expected(rates: ExpectedRates, place: Place) -> list[Any]:
         ),
         paragraph(f"A prompt of {rates.n_prompt:,} tokens: {prompt.text}."),
         paragraph(
-            f"{rows_text(rates)}{alike} Nine of ten published results that the model had not seen lie in such a band: ",
+            f"{rows_text(rates)}{alike} {held_text()}: ",
             element("a", {"href": JUDGED}, "how it was judged"),
             ".",
         ),

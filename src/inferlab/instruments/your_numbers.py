@@ -10,9 +10,12 @@ from inferlab.instruments import forms
 from inferlab.instruments.answer import Answer
 from inferlab.instruments.dropped import DroppedFiles
 from inferlab.instruments.numbers_pairs import Groups
+from inferlab.instruments.numbers_public import Compared
+from inferlab.instruments.numbers_text import MOST_ROWS
 from inferlab.instruments.numbers_view import Numbers, numbers_view, summary
 from inferlab.prediction.cards import KnownCard, known_cards
 from inferlab.records import flat_json
+from inferlab.results.against_public import BELOW, AgainstPublic, against_public
 from inferlab.results.atlas import known_results
 from inferlab.results.bound import Bound, bound_of, card_named
 from inferlab.results.compare import ResultPairs, compare, groups
@@ -41,7 +44,8 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
     """
     numbers = numbers_of({**DEFAULTS, **question}, files)
     record, left_out = contribution(row for file in numbers.files for row in file.rows)
-    data = {"read": read_data(numbers), "contribution": record}
+    rows = [one.row for one in numbers.public if isinstance(one, AgainstPublic)]
+    data = {"read": read_data(numbers), "contribution": record, "public_rows": rows or None}
     view = numbers_view(numbers, known_results(), BY, record is not None, left_out)
     return Answer(state(numbers), summary(numbers), view, data)
 
@@ -50,14 +54,16 @@ def numbers_of(question: Mapping[str, str], files: DroppedFiles) -> Numbers:
     """What a question holds, read and compared."""
     read, refused = all_read(question, files)
     results = tuple(result for file in read for result in file.results)
-    card = card_of(question)
-    decodes = (result for result in results if result.is_decode)
+    chosen = card_of(question)
+    cards = [card_named(result) if chosen is None else chosen or None for result in results]
+    tests = [*zip(results, cards, strict=True)]
     return Numbers(
         files=read,
         refused=refused,
         results=results,
         groups=groups_of(question, results),
-        bounds=tuple((test, bound_of(test, card_named(test) if card is None else card or None)) for test in decodes),
+        bounds=tuple((test, bound_of(test, card)) for test, card in tests if test.is_decode),
+        public=tuple(against_public(test, card) for test, card in tests),
         example=not names_of(question) and not question["pasted"].strip(),
     )
 
@@ -134,6 +140,7 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
     return {
         "results": [{**result.to_dict(), "test": result.test, "rate": result.rate} for result in numbers.results],
         "bounds": [bound.rate if isinstance(bound, Bound) else None for _, bound in numbers.bounds],
+        "public": [_public(one) for one in numbers.public[:MOST_ROWS]],
         "comparison": comparison
         and {
             "pairs": [
@@ -156,6 +163,20 @@ def read_data(numbers: Numbers) -> dict[str, Any]:
         },
         "not_read": numbers.not_read,
         "notes": numbers.notes,
+    }
+
+
+def _public(one: Compared) -> dict[str, Any] | None:
+    """A test beside public rows; None where it stands beside none."""
+    if isinstance(one, str):
+        return None
+    return {
+        "test": one.result.test,
+        "n_rows": len(one.alike),
+        "median": one.median,
+        "expected": one.expected and {name: getattr(one.expected, name) for name in ("rate", "low", "high")},
+        "place": one.place,
+        "suspects": one.suspects if one.place == BELOW else (),
     }
 
 

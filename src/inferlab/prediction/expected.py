@@ -1,4 +1,4 @@
-"""The rate that a card should reach, with the band in which nine of ten published results lie.
+"""The rate that a card should reach, with a band that is set so that nine of ten published results lie inside.
 
     rate = tokens / (seconds of `card_model` x factor of the card)
 
@@ -207,6 +207,12 @@ def siblings(card: str) -> list[str]:
 def n_siblings(card: str, backend: str, phase: str) -> int:
     """Published results of other cards with the same chip, in one backend."""
     return sum(getattr(card_record(other, backend), f"n_{phase}") for other in siblings(card))
+
+
+def held_text() -> str:
+    """How many published rates of cards that had been set aside lie in the bands, in a sentence without its stop."""
+    token, prompt = (f"{100 * fitted()['held'][phase]:.0f} %" for phase in ("token", "prompt"))
+    return f"Of cards that had been set aside, {token} of the decode rates and {prompt} of the prompts lie in such a band"
 
 
 def rows_text(rates: ExpectedRates) -> str:

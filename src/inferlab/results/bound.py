@@ -18,8 +18,12 @@ from inferlab.results.result import Result, printed
 
 ALIKE = 0.01
 """By how much the bytes of a file may differ from those of the known model that is taken for it."""
+NEAR = 0.001
+"""By how much the number of weights may differ between models that are compared as one."""
 NOISE = re.compile(r"\(radv [^()]{1,40}\)|\b(nvidia|amd|intel|graphics|gpu)\b|\(r\)|\(tm\)|[®™]", re.IGNORECASE)
 SIZE = re.compile(r"\b\d+ ?gi?b\b|\bgddr\d\w*\b", re.IGNORECASE)
+LONGEST = 200
+"""Characters of a description that are read, more than llama.cpp writes: the next pattern takes long on more."""
 TYPE = re.compile(r"\S*\d\S*[BM](?: MoE)?\s+(.+)$|\?B\s+(.+)$")
 WORDS = {" - Medium": "_M", " - Small": "_S", " - Large": "_L"}
 BITS = re.compile(r" - [\d.]+ bpw.*$")
@@ -104,10 +108,45 @@ def known_model_of(result: Result) -> Model | None:
     return model if abs(model.tensor_bytes / result.model_bytes - 1) < ALIKE else None
 
 
+def known_names_of(result: Result) -> tuple[str, ...]:
+    """The known models of the architecture with nearly as many weights, in any type and its makers' own mixes.
+
+    Several have the same tensors, such as a model and one that was trained further. Those that the name of the file
+    names come first, then those with the nearest number of weights. Empty if there is none.
+    """
+    n = result.n_params
+    if not n:
+        return ()
+
+    def is_near(counted: int) -> bool:
+        return abs(counted / n - 1) < NEAR or (result.from_table and printed(counted) == printed(n))
+
+    def rank(one: tuple[int, str]) -> tuple[int, int]:
+        return -len(one[1]) * is_named(one[1], result.file), abs(one[0] - n)
+
+    near = (one for one in _counted(result.model.partition(" ")[0]) if is_near(one[0]))
+    return tuple(name for _, name in sorted(near, key=rank))
+
+
+def is_named(name: str, file: str) -> bool:
+    """Whether the name of a file has that of a known model in it, however its words are parted."""
+    return _letters(name) in _letters(file)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+@cache
+def _counted(architecture: str) -> list[tuple[int, str]]:
+    """The known models of an architecture, each with its number of weights before it."""
+    return [(n_params(known), name) for name, known in known_models().items() if known.architecture == architecture]
+
+
 @cache
 def _names(architecture: str) -> dict[int | str, str]:
     """Number of weights, also as a table has it -> the known model of the architecture."""
-    counted = [(n_params(known), name) for name, known in known_models().items() if known.architecture == architecture]
+    counted = _counted(architecture)
     return {printed(n): name for n, name in counted} | dict(counted)
 
 
@@ -118,7 +157,7 @@ def _shape(name: str, mix: str) -> Model:
 
 def type_of(description: str) -> str | None:
     """The file type in llama.cpp's description of a model: `llama 8B Q4_K - Medium` -> `Q4_K_M`; None if unknown."""
-    match = TYPE.search(description)
+    match = TYPE.search(description[:LONGEST])
     name = (match[1] or match[2]) if match else ""
     for words, letter in WORDS.items():
         name = name.replace(words, letter)

@@ -330,7 +330,7 @@ def _factor(errors: Iterable[list[float]]) -> float:
 # --- what is written ----------------------------------------------------------------------------------------
 
 
-def model_table(rows: Sequence[PublicRate], bands: dict[str, Any]) -> dict[str, Any]:
+def model_table(rows: Sequence[PublicRate], bands: dict[str, Any], held: dict[str, float]) -> dict[str, Any]:
     """The fitted model as model.toml has it."""
     token, prompt = (cases_of(current(rows, phase), phase) for phase in (DECODE, PROMPT))
     logs = fit(token), fit(prompt)
@@ -340,6 +340,7 @@ def model_table(rows: Sequence[PublicRate], bands: dict[str, Any]) -> dict[str, 
         "prompt": prompt_table(logs[1]),
         "cards": cards_table(token, prompt, *logs),
         "bands": bands,
+        "held": held,
     }
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from inferlab.prediction.card_rates import arithmetic
+from inferlab.prediction.expected import KNOWN, OTHERS, PARTIAL, SIBLINGS
 from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, public_rates, sources
 from studies.public_rates.fit import Cases, backend_of, card_factors, cases_of, current, fit, seconds
 
@@ -128,6 +129,7 @@ def quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
     return float(values[order][min(place, len(values) - 1)])
 
 
+@cache
 def bands() -> dict[str, dict[str, list[float]]]:
     """For each phase and what is known of a card: factors of the rate between which HOLDS of the judged rows lie.
 
@@ -140,10 +142,10 @@ def bands() -> dict[str, dict[str, list[float]]]:
         cards = of_split("cards", phase)
         siblings = [one for one in cards if chips[arithmetic()[one.row.card].chip] > 1]
         kinds = {
-            "known": of_split("models", phase),
-            "siblings": siblings,
-            "others": of_split("chips", phase),
-            "partial": of_split("cards", phase, partial=True),
+            KNOWN: of_split("models", phase),
+            SIBLINGS: siblings,
+            OTHERS: of_split("chips", phase),
+            PARTIAL: of_split("cards", phase, partial=True),
         }
         table["token" if phase == DECODE else "prompt"] = {name: _band(found) for name, found in kinds.items()}
     return dict(table)
@@ -153,6 +155,40 @@ def _band(found: Sequence[Judged]) -> list[float]:
     errors = np.array([one.error for one in found])
     ends = (quantile(errors, each_card_once(found), share) for share in ((1 + HOLDS) / 2, (1 - HOLDS) / 2))
     return [round(float(np.exp(-end)), 3) for end in ends]
+
+
+def held() -> dict[str, float]:
+    """By phase the share of the cards that were set aside whose rates lie in the bands, each card counted once."""
+    found: dict[str, float] = {}
+    for name, phase in (("token", DECODE), ("prompt", PROMPT)):
+        some = of_split(ASIDE, phase)
+        hits = [inside(one, bands()[name][basis_of(one)]) for one in some]
+        found[name] = round(float(np.average(hits, weights=each_card_once(some))), 3)
+    return found
+
+
+def band_of(one: Judged) -> Sequence[float]:
+    """The band that a reader is told, by what the model knew of the card."""
+    return bands()["token" if one.row.phase == DECODE else "prompt"][basis_of(one)]
+
+
+def basis_of(one: Judged) -> str:
+    """What was known of a judged row's card when it was predicted."""
+    if one.row.is_partial:
+        return PARTIAL
+    rest = _cards_left(one.split, one.row.phase, "" if one.split == ASIDE else SPLITS[one.split](one.row))
+    if one.row.card in rest:
+        return KNOWN
+    return SIBLINGS if arithmetic()[one.row.card].chip in {arithmetic()[card].chip for card in rest} else OTHERS
+
+
+@cache
+def _cards_left(split: str, phase: str, name: str) -> frozenset[str]:
+    """The cards with rows that are not of the one that was left out."""
+    rows = (one.row for one in judged() if (one.split, one.row.phase) == ("cards", phase))
+    if split == ASIDE:
+        return frozenset(row.card for row in rows) - aside()
+    return frozenset(row.card for row in rows if SPLITS[split](row) != name)
 
 
 def inside(one: Judged, band: Sequence[float]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inferlab.results.public_rates import public_rates
 from studies.public_rates.fit import model_table, write
-from studies.public_rates.judge import bands
+from studies.public_rates.judge import bands, held
 
 if __name__ == "__main__":
-    write(model_table(public_rates(), bands()))
+    write(model_table(public_rates(), bands(), held()))
