@@ -33,6 +33,7 @@ POINTERS = ("References", "What\u2019s next", "What's next")
 
 ALSO = {
     "book/planner": ("VRAM calculator", "memory calculator", "which model", "GPU"),
+    "book/which-model": ("best model", "recommended model", "12 GB", "16 GB", "24 GB", "Mac"),
     "book/why-is-it-slow": ("slow", "tokens per second", "speed"),
     "book/log-reader": ("crash", "error", "log", "error message"),
     "book/it-does-not-fit": ("out of memory", "OOM", "context too long", "n_ctx too large"),

@@ -212,7 +212,9 @@ def n_siblings(card: str, backend: str, phase: str) -> int:
 def held_text() -> str:
     """How many published rates of cards that had been set aside lie in the bands, in a sentence without its stop."""
     token, prompt = (f"{100 * fitted()['held'][phase]:.0f} %" for phase in ("token", "prompt"))
-    return f"Of cards that had been set aside, {token} of the decode rates and {prompt} of the prompts lie in such a band"
+    return (
+        f"Of cards set aside before the fit, {token} of the decode rates and {prompt} of the prompts lie in such bands"
+    )
 
 
 def rows_text(rates: ExpectedRates) -> str:
