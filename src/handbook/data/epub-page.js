@@ -13,7 +13,7 @@
   article.querySelectorAll("summary > p").forEach((line) => replace(line, "span", line.className));
   article.querySelectorAll(".sd-tab-set > label").forEach((label) => replace(label, "p", "sd-tab-label"));
   article.querySelectorAll(".lab-figure").forEach((figure) => figure.removeAttribute("style"));
-  leadLinks(article, path, paths, (page, hash, href) => href.replace(/\.html(?=#|$)/, ".xhtml"));
+  leadLinks(article, path, paths, (page, hash, href) => href.replace(/\.html(\?[^#]*)?(?=#|$)/, ".xhtml"));
   for (const element of [article, ...article.querySelectorAll("*")]) {
     for (const { name } of [...element.attributes]) if (DATA.test(name)) element.removeAttribute(name);
   }
