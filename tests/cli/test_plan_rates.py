@@ -32,7 +32,7 @@ def test_a_card_of_the_list_has_rates():
     decode, prompt, rows = lines("qwen3-8b", place_of_card("rtx-3090"))
     assert re.match(r"decode: about [\d.]+ tokens/s, between .*, at the beginning of the context; about", decode)
     assert re.match(r"prompt of 512 tokens: about [\d,]+ tokens/s, between", prompt)
-    assert re.match(r"From \d+ public CUDA results? of this card and \d+ of cards with its chip\.", rows)
+    assert re.match(r"From \d+ public CUDA results? of this card and \d+ of cards of its generation\.", rows)
 
 
 def test_nothing_is_said_without_a_card_or_without_room():

@@ -133,7 +133,7 @@ def test_the_command_asks_the_same():
     """The card's name where there is one of it, else bytes; and only what is not the command's own default."""
     assert command() == "inferlab plan mistral-7b-v0.3 --type Q4_K_M --card rtx-4060 --n-ctx 8192"
     two = command(n_cards="2", reserve="0.5", n_gpu_layers="7", offload_kqv="")
-    assert "--vram 8GiB,8GiB" in two
+    assert "--card 2xrtx-4060" in two
     assert two.endswith("--n-gpu-layers 7 --no-offload-kqv --reserve 0.5GiB")
     assert command(n_seq_max="4", kv_unified="on").endswith("--n-seq-max 4 --kv-unified")
     assert command(model="gemma-3-4b").endswith("--n-ctx 8192")
@@ -141,7 +141,8 @@ def test_the_command_asks_the_same():
     assert "--unified 7.5GiB" in command(card="other", memory="7.5", shared="on")
     assert "--card rtx-4060 --ram 64GiB --ram-reserve 6GiB --cache-ram 0" in command(ram="64", system="6", prompts="0")
     assert "--card apple-m4:16 --unified 12GiB" in command(card="apple-m4:16", gpu="12")
-    assert "--vram 7GiB" in command(gpu="7")
+    assert "--card rtx-4060 --unified 7GiB" in command(gpu="7")
+    assert "--vram 7GiB,7GiB" in command(gpu="7", n_cards="2")
     assert command(list="on").startswith("inferlab plan --list --card rtx-4060")
 
 
@@ -192,12 +193,12 @@ def test_a_rate_is_expected_of_a_card_of_the_list():
     )
     assert re.search(r"; at its end about [\d.]+ tokens/s, between", told)
     assert re.search(r"A prompt of 512 tokens: about [\d,]+ tokens/s, between", told)
-    assert re.search(r"From \d+ public CUDA results of this card and \d+ of cards with its chip\.", told)
+    assert re.search(r"From \d+ public CUDA results of this card and \d+ of cards of its generation\.", told)
     assert re.search(r"<summary[^>]*>12 public results near this", told)
     assert 'href="https://github.com/' in told
     assert "At most " in told
-    assert "there is none of this card" in shown(card="rtx-4060")[1]
-    assert "of this chip there is none" in shown(card="gtx-970", model="qwen3-1.7b")[1]
+    assert "of this card there is none with the whole model on it" in shown(card="rtx-4060")[1]
+    assert "of its own there is none" in shown(card="gtx-970", model="qwen3-1.7b")[1]
     assert "Cards of one kind work one after another" in shown(card="rtx-4090", n_cards="2")[1]
     assert "How fast?" not in shown(card="rtx-4060", model="llama-3.3-70b")[1]
 
@@ -209,6 +210,13 @@ def test_a_part_in_ram_makes_the_band_wide():
         assert "A part lies in RAM, whose rate differs from machine to machine, so the band is wide" in told
         low, high = map(float, re.search(r"beginning of the context, between ([\d.]+) and ([\d.]+)", told).groups())
         assert high > 2 * low
+
+
+def test_a_cache_in_ram_has_no_rate():
+    """No published result has one, so a bound is all that is told."""
+    told = shown(card="rtx-4090", offload_kqv="")[1]
+    assert "How fast?" not in told
+    assert "At most" in told
 
 
 def test_the_rates_of_the_page_are_those_of_the_command():
@@ -238,8 +246,9 @@ def test_experts_may_lie_in_ram():
     assert "--override-tensor 'ffn_up_exps=CPU,blk\\.0\\.attn=CPU'" in command(
         **asked, override_tensor="ffn_up_exps=CPU, blk\\.0\\.attn=CPU"
     )
-    few = shown(**asked | {"card": "rtx-4060-ti-16gb"}, n_cpu_moe="12")[1]
+    few = shown(**asked | OTHER | {"memory": "16"}, n_cpu_moe="12")[1]
     assert "the experts of 12 of 48 layers, is left out of this limit" in few
+    assert "At most" not in shown(**asked | {"card": "rtx-4060-ti-16gb"}, n_cpu_moe="12")[1]
     assert "Fewest layers" not in shown()[1]
 
 

@@ -25,11 +25,13 @@ from inferlab.errors import UnsupportedArchitecture
 from inferlab.instruments.planner import DEFAULTS
 from inferlab.model.catalog import known_models
 from inferlab.model.gguf import header_bytes, read_gguf
+from inferlab.model.named import model_named
 from inferlab.model.quant_mixes import MIXES
 from inferlab.prediction.cards import sized_cards
+from inferlab.prediction.expected import expected_fields
 from inferlab.prediction.fit import fit
 from inferlab.prediction.fit_fields import plan_fields
-from inferlab.prediction.place import DEFAULT_RAM_BYTES
+from inferlab.prediction.place import DEFAULT_RAM_BYTES, place_of_card
 from inferlab.settings import KV_TYPES, Settings
 
 PAGE = "book/planner.html"
@@ -197,7 +199,8 @@ def planned(path: Path, settings: Settings) -> tuple[dict, list[str]]:
     try:
         place = {"vram": "8GiB", "ram": DEFAULT_RAM_BYTES}
         answer = fit(path, settings, simulate=False, with_steps=True, within_trained=True, **place)
-        return json.loads(json.dumps(plan_fields(answer))), []
+        expected = {"expected": expected_fields(answer, model_named(path), place_of_card("rtx-4060"))}
+        return json.loads(json.dumps(plan_fields(answer) | expected)), []
     except UnsupportedArchitecture as reason:
         return {}, [str(reason)]
 

@@ -6,7 +6,7 @@ from inferlab.errors import InferlabError
 from inferlab.model.gguf import Model
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.cards import KnownCard, known_card
-from inferlab.prediction.expected import expected_decode, expected_rates, held_text, question_for, rows_text
+from inferlab.prediction.expected import PARTIAL, expected_decode, expected_rates, held_text, question_for, rows_text
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.place import Place
 from inferlab.prediction.predict import predict_speed
@@ -30,7 +30,7 @@ def _expected_lines(fitted: Fit, model: Model, place: Place) -> list[str]:
     return [
         f"decode: {rates.start.text}, at the beginning of the context; {rates.end.text}, at its end",
         f"prompt of {rates.n_prompt:,} tokens: {rates.prompt.text}",
-        f"{rows_text(rates)} {held_text()}.",
+        rows_text(rates) + ("" if rates.start.basis == PARTIAL else f" {held_text()}."),
     ]
 
 

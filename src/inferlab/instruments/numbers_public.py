@@ -32,7 +32,9 @@ FASTER = (
     "The build of llama.cpp is newer than those of the published results.",
     "The file reads fewer bytes than its type says, or several tokens were made at once by a draft model.",
 )
-JUDGED = "./appendix/compute-and-bandwidth.html#sec-app-card-model"
+RECENT = 2025.75
+"""Year of a build from which on a public result counts as one of the last year."""
+JUDGED = "./appendix/model-of-a-card.html"
 
 
 def first_sentences(compared: Iterable[Compared]) -> list[Any]:
@@ -48,6 +50,8 @@ def told_of(one: AgainstPublic) -> str:
     told = f"{result.test} of {cut(result.source)}: {rate_text(result.rate)}, {beside_text(one)}."
     if expected is None:
         return told
+    if not expected.is_told:
+        return f"{told} Of such a test {expected.text}."
     return f"{told} Expected is {expected.text}: the rate lies {one.place} that."
 
 
@@ -56,7 +60,8 @@ def beside_text(one: AgainstPublic) -> str:
     here = f"on this card with this model in {one.type}"
     if one.alike:
         several = f"the median of {count_text(len(one.alike), 'public result')}"
-        return f"{_share_text(one)} {several if len(one.alike) > 1 else 'the one public result'} {here}"
+        old = "" if max(row.year for row in one.alike) > RECENT else ", by builds of which none is of the last year"
+        return f"{_share_text(one)} {several if len(one.alike) > 1 else 'the one public result'} {here}{old}"
     return f"and none of the public results is such a test {here}{_nearest_text(one)}"
 
 

@@ -358,8 +358,9 @@ def _saving(numbers: Numbers, can_contribute: bool, left_out: Sequence[str]) -> 
             element("h2", {}, "Save and contribute"),
             paragraph(*everything),
             paragraph(
-                "Only llama-bench's JSON of one machine, with the times of all repetitions, can "
-                "become a record here. Records of this book are records already: ",
+                "Every test of a known model on a card of the list can become a public row, with its source. Only "
+                "llama-bench's JSON of one machine, with the times of all repetitions, can become a record here. "
+                "Records of this book are records already: ",
                 atlas,
                 " says what to do with them.",
             ),

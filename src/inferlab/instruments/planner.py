@@ -155,7 +155,8 @@ def place_of(question: Mapping[str, str]) -> Place:
     if n_cards == 2 and question["second"].strip():
         return _with_second(place, _gib(question, "second", "Memory of the second card"))
     title = f"one {place.title}" if n_cards == 1 else f"{n_cards} cards of the kind {place.title}"
-    return place.with_cards(place.sizes * n_cards, title)
+    card = None if n_cards > 1 and question["gpu"].strip() else place.card
+    return place.with_cards(place.sizes * n_cards, title, card=card)
 
 
 def _with_second(first: Place, size: int) -> Place:
@@ -223,10 +224,11 @@ def command_of(question: Mapping[str, str], settings: Settings, place: Place, re
 
 
 def _memory_words(question: Mapping[str, str], place: Place) -> list[str]:
-    """The memory for the command line: the card's name where there is one such card, else bytes."""
-    own_limit = question["gpu"].strip()
-    if question["card"] in sized_cards() and len(place.sizes) == 1 and (place.shared or not own_limit):
-        words = ["--card", question["card"], *(["--unified", size_option(place.sizes[0])] if own_limit else [])]
+    """The memory for the command line: the card's name, or that of several alike; else bytes."""
+    own_limit, n_cards = question["gpu"].strip(), len(place.sizes)
+    if place.card and (n_cards == 1 or not own_limit):
+        name = question["card"] if n_cards == 1 else f"{n_cards}x{question['card']}"
+        words = ["--card", name, *(["--unified", size_option(place.sizes[0])] if own_limit else [])]
     else:
         words = ["--unified" if place.shared else "--vram", ",".join(map(size_option, place.sizes))]
         words += [] if place.backend == DEFAULT_BACKEND else ["--backend", place.backend]

@@ -9,7 +9,7 @@ from inferlab.instruments.views import element, paragraph, table
 from inferlab.machine import HOST_DEVICE
 from inferlab.model.gguf import Model
 from inferlab.prediction.decode_bound import decode_bound, decode_bytes
-from inferlab.prediction.expected import ExpectedRates, expected_rates, held_text, rows_text, siblings
+from inferlab.prediction.expected import PARTIAL, ExpectedRates, expected_rates, held_text, rows_text, siblings
 from inferlab.prediction.fit import Fit
 from inferlab.prediction.memory import LayerBytes
 from inferlab.prediction.memory.cache import n_ctx_of
@@ -20,8 +20,8 @@ from inferlab.units import GB, count_text, rate_text
 
 MOST_IN_RAM = 1 / 3
 """Share of a token's bytes in RAM above which a bound by the card alone says nothing: RAM is several times slower."""
-JUDGED = "./appendix/compute-and-bandwidth.html#sec-app-card-model"
-HEADS = ["Card", "Model", "Test", "Tokens/s", "Build or date", "Whose"]
+JUDGED = "./appendix/model-of-a-card.html"
+HEADS = ["Card", "Model", "Backend", "Test", "Tokens/s", "Build or date", "Whose"]
 
 
 def speed(fit: Fit, model: Model, place: Place) -> list[Any] | None:
@@ -34,14 +34,21 @@ def speed(fit: Fit, model: Model, place: Place) -> list[Any] | None:
     except InferlabError as reason:
         return paragraph(f"There is no bound on the speed: {reason}")
     if rates is None:
-        return bound
+        return bound or _no_rate(place)
     return element("section", {}, element("h2", {}, "How fast?"), *_expected(rates, place), bound, _rows(rates, model))
+
+
+def _no_rate(place: Place) -> list[Any] | None:
+    """Why nothing is told of a card that is not in the list."""
+    told = "No rate is told of a card that is not in the list; its bandwidth, under More settings, gives a limit."
+    return None if place.card or place.bandwidth or len(place.sizes) > 1 else paragraph(told)
 
 
 def _expected(rates: ExpectedRates, place: Place) -> list[Any]:
     """Both phases in sentences, and from what."""
     start, end, prompt = rates.start, rates.end, rates.prompt
     several = len(place.sizes) > 1
+    held = "How often such bands held" if start.basis == PARTIAL else held_text()
     alike = " Cards of one kind work one after another, so a token takes as long as on one." if several else ""
     return [
         paragraph(
@@ -50,7 +57,7 @@ def _expected(rates: ExpectedRates, place: Place) -> list[Any]:
         ),
         paragraph(f"A prompt of {rates.n_prompt:,} tokens: {prompt.text}."),
         paragraph(
-            f"{rows_text(rates)}{alike} {held_text()}: ",
+            f"{rows_text(rates)}{alike} {held}: ",
             element("a", {"href": JUDGED}, "how it was judged"),
             ".",
         ),
@@ -63,6 +70,8 @@ def _bound(fit: Fit, model: Model, bandwidth: float | None, alone: bool) -> list
         return None
     short, long = (decode_bound(fit, model, bandwidth, depth) for depth in (0, n_ctx_of(fit.plan.settings) - 1))
     on_host = in_ram_text(fit)
+    if on_host and not alone:
+        return None
     if short is None or _share_of_ram(fit, model) > MOST_IN_RAM:
         if not on_host or not alone:
             return None
@@ -81,7 +90,7 @@ def _bound(fit: Fit, model: Model, bandwidth: float | None, alone: bool) -> list
 def _rows(rates: ExpectedRates, model: Model) -> list[Any] | None:
     """The public results that are nearest to the question, each with its address, behind a fold."""
     card, name = rates.question.card, model.shape.name if model.shape and not model.file else ""
-    found = nearest(card.name, siblings(card.name), name)
+    found = nearest(card.name, siblings(card.name), name, is_partial=rates.question.work.is_partial)
     if not found:
         return None
     return element(
@@ -96,7 +105,8 @@ def _row(row: PublicRate) -> list[Any]:
     in_ram = f", {row.in_ram_text}" if row.is_partial else ""
     whose = element("a", {"href": row.address}, sources()[row.source].repository)
     build = f"{row.build}, {row.date}" if row.build else row.date
-    return [row.card, f"{row.model} {row.type}{in_ram}", row.test, f"{row.rate:,.1f}", build, whose]
+    backend = row.backend or "not stated"
+    return [row.card, f"{row.model} {row.type}{in_ram}", backend, row.test, f"{row.rate:,.1f}", build, whose]
 
 
 def _share_of_ram(fit: Fit, model: Model) -> float:

@@ -91,6 +91,12 @@ class CardWork:
         """Whether layers or experts lie on the host."""
         return self._sums[1].read > 0
 
+    @property
+    def bytes_on_card(self) -> float:
+        """Bytes of all weights there, used by a token or not."""
+        here = self._sums[0]
+        return here.dense_bytes + here.expert_bytes
+
     @cached_property
     def _sums(self) -> tuple[_Sum, _Sum]:
         """On the card, and on the host."""

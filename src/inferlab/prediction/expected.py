@@ -62,6 +62,11 @@ class Expected:
     n_siblings: int
 
     @property
+    def is_told(self) -> bool:
+        """Whether published rates agree so far that one is told."""
+        return self.high <= MOST_APART * self.low
+
+    @property
     def range_text(self) -> str:
         """`between 44 and 60`."""
         return f"between {number_text(self.low)} and {number_text(self.high)}"
@@ -69,7 +74,7 @@ class Expected:
     @property
     def text(self) -> str:
         """`about 52 tokens/s, between 44 and 60`; no rate where published ones differ too much."""
-        if self.high > MOST_APART * self.low:
+        if not self.is_told:
             return f"published rates differ too much to tell one, by up to a factor of {self.high / self.low:.0f}"
         return f"about {rate_text(self.rate)}, {self.range_text}"
 
@@ -150,10 +155,11 @@ def question_of(work: CardWork, card: KnownCard, settings: Settings, type: str =
 def expected_rates(fit: Fit, model: Model, place: Place) -> ExpectedRates | None:
     """What a plan should reach on a place: at the beginning and the end of its context, and for a prompt.
 
-    None where the place is no card of the list, or several of different kinds. Several of one kind work one after
-    another, so a token takes as long as on one. Raises UnsupportedArchitecture as `decode_bound`.
+    None where the place is no card of the list, or several of different kinds, and for a cache that lies in RAM, of
+    which there are no results. Several of one kind work one after another, so a token takes as long as on one. Raises
+    UnsupportedArchitecture as `decode_bound`.
     """
-    if place.card is None:
+    if place.card is None or not (place.card.unified or fit.plan.settings.offload_kqv):
         return None
     question, n_ctx = question_for(fit.plan, model, place.card), n_ctx_of(fit.plan.settings)
     n_prompt = min(PROMPT_TOKENS, n_ctx)
@@ -210,11 +216,12 @@ def n_siblings(card: str, backend: str, phase: str) -> int:
 
 
 def held_text() -> str:
-    """How many published rates of cards that had been set aside lie in the bands, in a sentence without its stop."""
+    """How many rates of models whole on cards that had been set aside lie in the bands, a sentence without its stop.
+
+    Each card counts once.
+    """
     token, prompt = (f"{100 * fitted()['held'][phase]:.0f} %" for phase in ("token", "prompt"))
-    return (
-        f"Of cards set aside before the fit, {token} of the decode rates and {prompt} of the prompts lie in such bands"
-    )
+    return f"Of cards set aside before the fit, {token} of decode rates and {prompt} of prompts lie in such a band"
 
 
 def rows_text(rates: ExpectedRates) -> str:
@@ -222,13 +229,12 @@ def rows_text(rates: ExpectedRates) -> str:
     start, backend = rates.start, rates.question.backend
     own, others = (count_text(n, f"public {backend} result") for n in (start.n_rows, start.n_siblings))
     if start.n_rows:
-        told = f"From {own} of this card" + (
-            f" and {start.n_siblings:,} of cards with its chip." if start.n_siblings else "."
-        )
+        others = f" and {start.n_siblings:,} of cards of its generation" if start.n_siblings else ""
+        told = f"From {own} of this card{others}."
     elif start.n_siblings:
-        told = f"From {others} of cards with its chip; there is none of this card."
+        told = f"From {others} of cards of its generation; of this card there is none with the whole model on it."
     else:
-        told = f"From {backend} results of cards with other chips: of this chip there is none, so the band is wide."
+        told = f"From {backend} results of cards of other generations: of its own there is none, so the band is wide."
     if start.basis != PARTIAL:
         return told
     host = fitted()["token"]["host_rate"] / GB

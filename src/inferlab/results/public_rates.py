@@ -11,12 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import log
+from urllib.parse import quote
 
 from inferlab.facts import read_table
+from inferlab.prediction.cards import known_cards
 from inferlab.units import GIB
 
 FOLDER = "public_rates"
 DECODE, PROMPT = "decode", "prompt"
+NEAREST = 12
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class PublicRate:
         if not path:
             path, line = line, ""
         anchor = f"?plain=1#L{line}" if line.isdecimal() else ""
-        return f"{source.url}/blob/{source.commit}/{path.replace(' ', '%20')}{anchor}"
+        return f"{source.url}/blob/{source.commit}/{quote(path)}{anchor}"
 
 
 @cache
@@ -118,19 +122,21 @@ def of_card(card: str, phase: str = DECODE) -> tuple[PublicRate, ...]:
     return tuple(row for row in public_rates() if (row.card, row.phase) == (card, phase))
 
 
-def nearest(card: str, alike: Iterable[str], model: str, phase: str = DECODE, most: int = 12) -> list[PublicRate]:
-    """Rows to look at beside an expected rate: of the card with the model first, then of the card, then of the model.
+def nearest(card: str, alike: Iterable[str], model: str, *, is_partial: bool = False) -> list[PublicRate]:
+    """At most NEAREST decodes to look at beside an expected rate, those placed alike first.
 
-    alike  the cards with its chip, of which the model's rows are taken
+    Of the card with the model, of the card, of the model on the cards `alike`, then of those with nearly its bandwidth.
     """
-    others = set(alike)
+    cards = known_cards()
+    others, own = {*alike, card}, cards[card].bandwidth_bytes_per_second
 
-    def rank(row: PublicRate) -> tuple[bool, ...]:
-        return row.card != card, row.model != model, row.is_partial, row.depth > 0
+    def rank(row: PublicRate) -> tuple[float, ...]:
+        apart = abs(log(cards[row.card].bandwidth_bytes_per_second / own))
+        rest = row.depth > 0, -row.year
+        return row.is_partial != is_partial, row.card != card, row.model != model, apart, *rest
 
-    some = (row for row in public_rates() if row.phase == phase)
-    found = [row for row in some if row.card == card or (row.card in others and row.model == model)]
-    return sorted(found, key=lambda row: (*rank(row), -row.year))[:most]
+    found = [row for row in public_rates() if row.phase == DECODE and row.card in others]
+    return sorted(found, key=rank)[:NEAREST]
 
 
 def n_sources(rows: Iterable[PublicRate]) -> int:

@@ -145,7 +145,8 @@ class Result:
     @property
     def machine(self) -> str:
         """What computed: the GPU, and the processor; the processor alone without a GPU in use."""
-        return f"{self.gpu}; {self.cpu}" if self.gpu and not self.on_processor else self.cpu or "not named"
+        both = "; ".join(filter(None, (self.gpu, self.cpu)))
+        return both if self.gpu and not self.on_processor else self.cpu or "not named"
 
     @property
     def on_processor(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from inferlab.model.catalog import known_models
 from inferlab.prediction.cards import known_cards
+from inferlab.prediction.expected import USUAL
 from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, n_sources, sources
 
 USUAL_TOKENS = {DECODE: 128, PROMPT: 512}
@@ -28,7 +29,9 @@ class PublicGroup:
 
     @property
     def backend(self) -> str:
-        return self.rows[0].backend or "not stated"
+        """As the source names it; the card's usual one where it does not, with a word that says so."""
+        row = self.rows[0]
+        return row.backend or f"{USUAL[known_cards()[row.card].backend]}, likely"
 
     @property
     def model(self) -> str:
@@ -77,8 +80,9 @@ class PublicGroup:
 
 def _by_settings(row: PublicRate) -> tuple[float, float]:
     """Usual settings first, then the newest."""
+    n_ubatch = USUAL_UBATCH if row.phase == DECODE else row.n_ubatch
     usual = USUAL_CACHE, USUAL_CACHE, USUAL_UBATCH
-    return (row.type_k, row.type_v, row.n_ubatch) != usual or row.flash_attn is False, -row.year
+    return (row.type_k, row.type_v, n_ubatch) != usual or row.flash_attn is False, -row.year
 
 
 def groups(rows: Iterable[PublicRate]) -> list[PublicGroup]:

@@ -133,12 +133,17 @@ def is_gpt_oss(name: str) -> bool:
 
 def work_of(row: PublicRate) -> TokenWork | PromptWork:
     """What a row's test needs of its card; the bytes of its file in place of those of the plain mix."""
-    n_layers = -1 if row.n_gpu_layers is None else row.n_gpu_layers
-    shape = placed(row.model, row.type, n_layers, row.n_cpu_moe)
-    factor = row.n_bytes / shape.model.tensor_bytes if row.n_bytes else 1.0
+    shape, factor = shape_of(row)
     if row.phase == PROMPT:
         return shape.prompt(row.n_tokens, row.n_ubatch, row.depth, factor)
     return shape.token(row.depth + row.n_tokens / 2, row.type_k, row.type_v, factor)
+
+
+def shape_of(row: PublicRate) -> tuple[CardWork, float]:
+    """A row's model as it is placed, and the bytes of its file over those of the plain mix."""
+    n_layers = -1 if row.n_gpu_layers is None else row.n_gpu_layers
+    shape = placed(row.model, row.type, n_layers, row.n_cpu_moe)
+    return shape, row.n_bytes / shape.model.tensor_bytes if row.n_bytes else 1.0
 
 
 def backend_of(row: PublicRate) -> str:
@@ -171,15 +176,25 @@ class Cases:
 def current(rows: Iterable[PublicRate], phase: str, *, with_replaced: bool = False) -> tuple[PublicRate, ...]:
     """The rows of a phase by builds since RECENT, and older ones of cards that have no newer.
 
-    Without those of 2024 on backends whose kernels were replaced since, unless `with_replaced`.
+    Without those of 2024 on backends whose kernels were replaced since, and those of a card that is over-full with a
+    part in RAM, unless `with_replaced`.
     """
-    some = [row for row in rows if row.phase == phase and (with_replaced or not _is_replaced(row))]
+    some = [row for row in rows if row.phase == phase]
+    some = some if with_replaced else [row for row in some if not (_is_replaced(row) or _is_overfull(row))]
     newer = {row.card for row in some if row.year > RECENT}
     return tuple(row for row in some if row.year > RECENT or row.card not in newer)
 
 
 def _is_replaced(row: PublicRate) -> bool:
     return row.year < REPLACED and backend_of(row) not in ("CUDA", "Metal")
+
+
+def _is_overfull(row: PublicRate) -> bool:
+    """Whether the weights that a row puts on its card are more than it holds: the driver then uses RAM silently."""
+    if not row.is_partial:
+        return False
+    work, factor = shape_of(row)
+    return work.bytes_on_card * factor > min(known_cards()[row.card].memory_bytes)
 
 
 def cases_of(rows: Iterable[PublicRate], phase: str) -> Cases:

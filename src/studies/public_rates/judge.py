@@ -147,8 +147,16 @@ def bands() -> dict[str, dict[str, list[float]]]:
             OTHERS: of_split("chips", phase),
             PARTIAL: of_split("cards", phase, partial=True),
         }
-        table["token" if phase == DECODE else "prompt"] = {name: _band(found) for name, found in kinds.items()}
+        found = {name: _band(some) for name, some in kinds.items()}
+        found[SIBLINGS] = _wider(found[KNOWN], found[SIBLINGS])
+        found[OTHERS] = _wider(found[SIBLINGS], found[OTHERS])
+        table["token" if phase == DECODE else "prompt"] = found
     return dict(table)
+
+
+def _wider(known: Sequence[float], less_known: Sequence[float]) -> list[float]:
+    """A band that is no narrower than that of what is known better."""
+    return [min(known[0], less_known[0]), max(known[1], less_known[1])]
 
 
 def _band(found: Sequence[Judged]) -> list[float]:

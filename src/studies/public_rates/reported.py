@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
+from urllib.parse import quote
 
 from inferlab.model.catalog import known_model
 from inferlab.prediction.cards import known_card
@@ -69,8 +70,7 @@ class Reported:
         """Where a reader can open it."""
         if not self.commit:
             return f"https://github.com/{self.repository}/{self.path}"
-        path = self.path.replace(" ", "%20")
-        return f"https://github.com/{self.repository}/blob/{self.commit}/{path}?plain=1#L{self.line}"
+        return f"https://github.com/{self.repository}/blob/{self.commit}/{quote(self.path)}?plain=1#L{self.line}"
 
 
 Row = TypeVar("Row", Reported, PublicRate)

@@ -212,7 +212,7 @@ class Rates:
         if self.expected is None:
             return f"at most {self.start:.0f}{full}", "–"
         start, prompt, n = self.expected.start, self.expected.prompt, self.expected.n_prompt
-        seconds = f"{_duration(n / prompt.high)} to {_duration(n / prompt.low)}"
+        seconds = f"{_duration(n / prompt.high)} to {_duration(n / prompt.low)}" if prompt.is_told else "not told"
         return f"{start.rate:.0f} ({start.low:.0f}–{start.high:.0f}){full}", seconds
 
 
@@ -235,19 +235,18 @@ class Choice:
 
     @property
     def question(self) -> dict[str, str]:
-        """The same question to the planner, in the fields of its form."""
-        alone = {"ram": f"{CPUS.get(self.spot.name)}", "n_gpu_layers": "0"}
-        where = {"card": self.spot.name} if self.spot.place else alone
-        asked = {"model": self.candidate.name, **where, "n_ctx": f"{self.purpose.n_ctx}"}
+        """The same question to the planner, in the fields of its form; it has none of a CPU alone."""
+        asked = {"model": self.candidate.name, "card": self.spot.name, "n_ctx": f"{self.purpose.n_ctx}"}
         types = {"type_k": self.purpose.cache, "type_v": self.purpose.cache} if self.purpose.cache != "f16" else {}
         experts = {"n_cpu_moe": f"{self.settings.n_cpu_moe}"} if self.settings.n_cpu_moe else {}
-        return {**asked, **types, **experts}
+        return {**asked, **types, **experts, "offload_kqv": "on"}
 
     @property
     def cells(self) -> tuple[str, ...]:
         """Cells of the table after the purpose."""
         known, longest = self.candidate.known, self.fit.largest_n_ctx.value
-        link = f'<a href="planner.html?{escape(urlencode(self.question))}">{escape(known.name)}</a>'
+        address = f"planner.html?{escape(urlencode(self.question))}"
+        link = f'<a href="{address}">{escape(known.name)}</a>' if self.spot.place else escape(known.name)
         context = f"{self.purpose.n_ctx:,}" + (f" of {longest:,}" if longest else "")
         return link, self.candidate.weights_text, context, *self.rates.texts
 

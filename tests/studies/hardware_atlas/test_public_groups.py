@@ -59,4 +59,4 @@ def test_a_part_in_ram_is_a_group_of_its_own():
     """By how many layers or experts; and a backend that is not stated says so."""
     grouped = groups([a_rate(), a_rate(n_gpu_layers=20), a_rate(n_gpu_layers=10), a_rate(backend="")])
     assert {group.in_ram for group in grouped} == {"", "20 layers on the card", "10 layers on the card"}
-    assert "not stated" in {group.backend for group in grouped}
+    assert "CUDA, likely" in {group.backend for group in grouped}
