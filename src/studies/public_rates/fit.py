@@ -39,6 +39,7 @@ MODEL = Path(__file__).parents[2] / "inferlab" / "data" / "public_rates" / "mode
 PRESENT = 2026.75
 RECENT, REPLACED = 2025.6, 2025.0
 """Builds whose rows count, where a card has any; and until when those of ROCm, Vulkan and SYCL never do."""
+MOST_STEPS = 200
 KEPT = 1.5
 """Rows' worth of belief that a card is like its siblings."""
 WIDTH = {DECODE: 0.08, PROMPT: 0.12}
@@ -313,18 +314,22 @@ def soft(errors: np.ndarray) -> np.ndarray:
     return np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))
 
 
-def fit(cases: Cases, start: np.ndarray | None = None) -> np.ndarray:
-    """The logarithms of the coefficients."""
+def fit(cases: Cases) -> np.ndarray:
+    """The logarithms of the coefficients.
+
+    They are found as distances from what is expected, in units of the prior's width, from 0 on: never from a fit of
+    other rows, which would know what is left out here.
+    """
     phase = PROMPT if isinstance(cases.work, PromptWork) else DECODE
     priors = PROMPTS if phase == PROMPT else TOKEN
     middle = np.log([prior.value for prior in priors.values()])
     width = np.array([prior.width for prior in priors.values()])
 
-    def residuals(logs: np.ndarray) -> np.ndarray:
-        errors = np.log(seconds(logs, cases) / cases.seconds) / WIDTH[phase]
-        return np.concatenate([soft(errors) * cases.weights, (logs - middle) / width])
+    def residuals(distances: np.ndarray) -> np.ndarray:
+        errors = np.log(seconds(middle + width * distances, cases) / cases.seconds) / WIDTH[phase]
+        return np.concatenate([soft(errors) * cases.weights, distances])
 
-    return least_squares(residuals, middle if start is None else start, max_nfev=60).x
+    return middle + width * least_squares(residuals, np.zeros(len(width)), max_nfev=MOST_STEPS).x
 
 
 def card_factors(cases: Cases, logs: np.ndarray) -> dict[tuple[str, str], float]:

@@ -65,13 +65,12 @@ def judge(rows: Sequence[PublicRate]) -> Iterator[Judged]:
     """Every row of every split, predicted without its group."""
     for phase in (DECODE, PROMPT):
         cases = cases_of(current(rows, phase), phase)
-        start = fit(cases)
         for split, of in SPLITS.items():
             names = np.array([of(row) for row in cases.rows])
             for group in groups(names):
-                yield from _predicted(split, cases, np.isin(names, group), start)
+                yield from _predicted(split, cases, np.isin(names, group))
         as_drawn = cases_of(current(rows, phase, with_replaced=True), phase)
-        yield from _predicted(ASIDE, as_drawn, np.isin([row.card for row in as_drawn.rows], [*aside()]), start)
+        yield from _predicted(ASIDE, as_drawn, np.isin([row.card for row in as_drawn.rows], [*aside()]))
 
 
 def groups(names: Iterable[str]) -> list[np.ndarray]:
@@ -81,10 +80,10 @@ def groups(names: Iterable[str]) -> list[np.ndarray]:
     return np.array_split(different, min(GROUPS, len(different)))
 
 
-def _predicted(split: str, cases: Cases, mask: np.ndarray, start: np.ndarray) -> Iterator[Judged]:
+def _predicted(split: str, cases: Cases, mask: np.ndarray) -> Iterator[Judged]:
     """The rows of a mask, predicted by the others."""
     known, asked = cases.only(~mask), cases.only(mask)
-    logs = fit(known, start)
+    logs = fit(known)
     factors = card_factors(known, logs)
     predicted = seconds(logs, asked) * [factors.get((row.card, backend_of(row)), 1.0) for row in asked.rows]
     for row, error in zip(asked.rows, np.log(asked.seconds / predicted), strict=True):
