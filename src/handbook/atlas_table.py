@@ -16,8 +16,9 @@ from inferlab.atlas.entries import AtlasEntry, RecordFile, errors_by, gpu_names,
 from inferlab.engine.session import this_machine
 from inferlab.machine import Machine
 from inferlab.results.public_rates import PROMPT, PublicRate
+from inferlab.settings import Settings
 from inferlab.units import bytes_text, number_text
-from studies.hardware_atlas.public_groups import USUAL_CACHE, USUAL_UBATCH, PublicGroup
+from studies.hardware_atlas.public_groups import PublicGroup
 
 FILE_HEADINGS = ("Machine", "Record", "Kind", "Measurements", "Made")
 CHOICES = {"machine": "Machine", "model": "Model", "type": "Type of weights", "device": "Device"}
@@ -215,8 +216,8 @@ def _settings_text(row: PublicRate) -> str:
     types = dict.fromkeys((row.type_k, row.type_v))
     named = {
         "flash_attn off": row.flash_attn is False,
-        f"cache {' and '.join(types)}": [*types] != [USUAL_CACHE],
-        f"n_ubatch {row.n_ubatch}": row.phase == PROMPT and row.n_ubatch != USUAL_UBATCH,
+        f"cache {' and '.join(types)}": [*types] != [Settings.type_k],
+        f"n_ubatch {row.n_ubatch}": row.phase == PROMPT and row.n_ubatch != Settings.n_ubatch,
     }
     return ", ".join(text for text, is_named in named.items() if is_named)
 

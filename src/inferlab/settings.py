@@ -11,6 +11,7 @@ from typing import Any
 from inferlab.errors import InvalidSettings
 from inferlab.machine import HOST_BUFFER
 from inferlab.model.architecture_table import COMPRESSED, architecture
+from inferlab.model.dimensions import has_latent_cache
 from inferlab.model.ggml_types import tensor_type
 from inferlab.model.gguf import Model
 
@@ -198,9 +199,8 @@ class Settings:
 
         A latent cache has one type (llama-context.cpp:3850); grok has no flash attention (llama-context.cpp:3816).
         """
-        kind = architecture(model.architecture)
-        latent = kind.is_latent and model.number("attention.key_length_mla")
-        if self.type_k != self.type_v and (latent or kind.cache == COMPRESSED):
+        keeps_keys = has_latent_cache(model) or architecture(model.architecture).cache == COMPRESSED
+        if self.type_k != self.type_v and keeps_keys:
             raise InvalidSettings(
                 f"type_k={self.type_k!r} and type_v={self.type_v!r}: {model.name} keeps keys alone, and llama.cpp "
                 "takes one type for both. Give the same twice."

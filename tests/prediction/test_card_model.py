@@ -13,6 +13,7 @@ from inferlab.prediction.card_model import PromptRates, PromptWork, TokenRates, 
 from inferlab.prediction.card_rates import (
     BACKENDS,
     KINDS,
+    USUAL,
     Case,
     arithmetic,
     card_record,
@@ -28,7 +29,6 @@ from inferlab.prediction.expected import (
     OTHERS,
     PARTIAL,
     SIBLINGS,
-    USUAL,
     expected_decode,
     expected_prompt,
     question_of,
@@ -270,4 +270,12 @@ def test_every_card_has_its_arithmetic():
     assert {one.chip for one in arithmetic().values()} <= set(fitted()["token"]["chips"])
     assert {one.chip for one in arithmetic().values()} <= set(fitted()["prompt"]["chips"])
     assert all(0.1 * TERA < one.flops < 1000 * TERA for one in arithmetic().values())
-    assert set(USUAL.values()) == set(BACKENDS)
+    assert {card.backend for card in known_cards().values()} <= set(USUAL)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_latent"), [("kimi-linear-48b-a3b", True), ("deepseek-v3", True), ("qwen3-8b", False)]
+)
+def test_latent_caches_are_those_of_the_memory_plan(name, is_latent):
+    asked = question_of(CardWork(model_named(name)), known_cards()["rtx-4090"], Settings())
+    assert asked.case.latent == is_latent

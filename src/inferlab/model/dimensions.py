@@ -55,6 +55,11 @@ def dimensions_of(model: Model | KnownModel) -> Dimensions:
     return Dimensions(**numbers)
 
 
+def has_latent_cache(model: Model) -> bool:
+    """Whether the cache keeps keys alone, latent ones (MLA): the architecture may, and the header splits them."""
+    return architecture(model.architecture).is_latent and bool(model.number("attention.key_length_mla"))
+
+
 def header_of_known(model: Model | KnownModel) -> Model:
     """The header that a known model's file has, without tensors; of a file its own."""
     if isinstance(model, Model):

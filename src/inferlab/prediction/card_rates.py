@@ -14,7 +14,9 @@ from typing import Any
 from inferlab.facts import read_table
 from inferlab.prediction.card_model import PromptRates, TokenRates
 
-BACKENDS = ("CUDA", "ROCm", "Vulkan", "Metal", "SYCL")
+USUAL = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan", "metal": "Metal", "sycl": "SYCL"}
+"""A card's usual backend, as the list of cards has it -> llama.cpp's name."""
+BACKENDS = tuple(USUAL.values())
 KINDS = ("f16", "bf16", "q8", "k", "k3", "q4", "mxfp4", "iq4", "iq")
 """Types of weights whose blocks are unpacked alike."""
 TERA = 1e12
@@ -36,7 +38,6 @@ class CardRecord:
     prompt: float = 1.0
     n_token: int = 0
     n_prompt: int = 0
-    n_sources: int = 0
 
 
 @cache
@@ -79,8 +80,7 @@ def token_rates(case: Case) -> TokenRates:
     """The coefficients of a token."""
     table = fitted()["token"]
     of, yearly = table[case.backend], table["yearly"]
-    score = of["score"] * (of["latent"] if case.latent else 1.0) * (1.0 if case.flash_attn else table["no_flash"])
-    score *= table["latent_no_flash"] if case.latent and not case.flash_attn else 1.0
+    score = _score(table, case) * (table["latent_no_flash"] if case.latent and not case.flash_attn else 1.0)
     return TokenRates(
         reached=of["reached"],
         unpack=of["unpack"][case.kind] * yearly["unpack"] ** case.years,
@@ -98,8 +98,7 @@ def prompt_rates(case: Case) -> PromptRates:
     """The coefficients of a prompt."""
     table = fitted()["prompt"]
     of, yearly, chip = table[case.backend], table["yearly"], table["chips"].get(case.chip, {})
-    score = of["score"] * (of["latent"] if case.latent else 1.0) * (1.0 if case.flash_attn else table["no_flash"])
-    score *= chip.get("score", 1.0) * (table["quantized_cache"] if case.quantized_cache else 1.0)
+    score = _score(table, case) * (table["quantized_cache"] if case.quantized_cache else 1.0)
     return PromptRates(
         matrix=of["matrix"] * chip.get("matrix", 1.0) * of["types"][case.kind] / yearly["matrix"] ** case.years,
         fill=of["fill"],
@@ -109,9 +108,15 @@ def prompt_rates(case: Case) -> PromptRates:
         layer=of["layer"] * yearly["layer"] ** case.years,
         route=of["route"] * yearly["layer"] ** case.years,
         state=of["state"] * yearly["state"] ** case.years,
-        score=score * yearly["score"] ** case.years,
+        score=score * chip.get("score", 1.0) * yearly["score"] ** case.years,
         bus_rate=table["bus_rate"],
     )
+
+
+def _score(table: dict[str, Any], case: Case) -> float:
+    """What latent keys and attention without its own kernel cost, in both phases."""
+    of = table[case.backend]
+    return of["score"] * (of["latent"] if case.latent else 1.0) * (1.0 if case.flash_attn else table["no_flash"])
 
 
 def card_record(card: str, backend: str) -> CardRecord:

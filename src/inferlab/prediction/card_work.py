@@ -24,11 +24,6 @@ from inferlab.prediction.memory.placement import (
 from inferlab.prediction.memory.recurrent import STATE_BYTES
 from inferlab.settings import Settings
 
-LATENT = ("deepseek2", "deepseek32", "glm-dsa")
-"""Architectures whose cache is latent: keys and values of all heads come from one."""
-N_UBATCH = 512
-"""Tokens that llama.cpp computes together by default."""
-
 
 @dataclass(frozen=True)
 class CardWork:
@@ -59,7 +54,9 @@ class CardWork:
             host_layers=max(there.expert_layers, len(self._layers_on_host)),
         )
 
-    def prompt(self, n_tokens: int, n_ubatch: int = N_UBATCH, depth: int = 0, factor: float = 1.0) -> PromptWork:
+    def prompt(
+        self, n_tokens: int, n_ubatch: int = Settings.n_ubatch, depth: int = 0, factor: float = 1.0
+    ) -> PromptWork:
         """A prompt of n_tokens on top of `depth` cells. What lies on the host is sent to the card for each ubatch."""
         here, there = self._sums
         ubatches = -(-n_tokens // n_ubatch)
@@ -81,10 +78,6 @@ class CardWork:
             scores=n_tokens * self._scores(depth + n_tokens / 2, everywhere=True),
             host_touched_bytes=factor * (there.dense_bytes + touched * there.expert_bytes),
         )
-
-    @property
-    def is_latent(self) -> bool:
-        return self.model.architecture in LATENT
 
     @property
     def is_partial(self) -> bool:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inferlab.errors import InferlabError
+from inferlab.model.dimensions import has_latent_cache
 from inferlab.model.gguf import Model
 from inferlab.prediction.card_model import prompt_seconds, token_seconds
 from inferlab.prediction.card_rates import (
+    USUAL,
     Arithmetic,
     CardRecord,
     Case,
@@ -35,8 +37,6 @@ from inferlab.prediction.place import Place
 from inferlab.settings import Settings
 from inferlab.units import GB, count_text, number_text, rate_text
 
-USUAL = {"cuda": "CUDA", "rocm": "ROCm", "metal": "Metal", "sycl": "SYCL", "vulkan": "Vulkan"}
-"""llama.cpp's names of the backends."""
 PROMPT_TOKENS = 512
 """Tokens of the prompt whose rate is told, as llama-bench measures by default."""
 MOST_APART = 8
@@ -113,7 +113,7 @@ class Question:
             self.backend,
             self.arithmetic.chip,
             kind_of(self.type) if self.type else _kind(model),
-            self.work.is_latent,
+            has_latent_cache(model),
             quantized_cache=settings.type_k != "f16",
             flash_attn=settings.flash_attn != "off",
         )
@@ -187,7 +187,7 @@ def expected_decode(question: Question, depth: int = 0) -> Expected:
     return _expected(question, "token", 1 / (seconds * record.token), record.n_token).at_most(bound)
 
 
-def expected_prompt(question: Question, n_tokens: int = 512, depth: int = 0) -> Expected:
+def expected_prompt(question: Question, n_tokens: int = PROMPT_TOKENS, depth: int = 0) -> Expected:
     """A prompt of n_tokens on top of `depth` cells."""
     card, record = question.card, question.record
     work = question.work.prompt(n_tokens, question.settings.n_ubatch, depth, question.factor)

@@ -17,10 +17,10 @@ from typing import Any
 
 from inferlab.errors import InferlabError
 from inferlab.model.synthetic_model import shape
-from inferlab.prediction.card_rates import BACKENDS
-from inferlab.prediction.card_work import N_UBATCH, CardWork, placed_work
+from inferlab.prediction.card_rates import BACKENDS, USUAL
+from inferlab.prediction.card_work import CardWork, placed_work
 from inferlab.prediction.cards import KnownCard
-from inferlab.prediction.expected import USUAL, Expected, expected_decode, expected_prompt, question_of
+from inferlab.prediction.expected import Expected, expected_decode, expected_prompt, question_of
 from inferlab.prediction.memory.placement import has_experts
 from inferlab.results.bound import is_named, known_names_of, type_of
 from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, of_card
@@ -188,7 +188,7 @@ class AgainstPublic:
 
     @property
     def _n_ubatch(self) -> int:
-        return _whole(self.result.settings, "n_ubatch") or N_UBATCH
+        return _whole(self.result.settings, "n_ubatch") or Settings.n_ubatch
 
     @property
     def _settings(self) -> Settings:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from inferlab.facts import read_table
 from inferlab.prediction.cards import known_cards
+from inferlab.settings import Settings
 from inferlab.units import GIB
 
 FOLDER = "public_rates"
@@ -156,9 +157,9 @@ def _row(cells: dict[str, str]) -> PublicRate:
         n_gpu_layers=int(cells["n_gpu_layers"]) if cells["n_gpu_layers"] else None,
         n_cpu_moe=int(cells["n_cpu_moe"] or 0),
         flash_attn=bool(int(cells["flash_attn"])) if cells["flash_attn"] else None,
-        n_ubatch=int(cells["n_ubatch"] or 512),
-        type_k=cells["type_k"] or "f16",
-        type_v=cells["type_v"] or "f16",
+        n_ubatch=int(cells["n_ubatch"] or Settings.n_ubatch),
+        type_k=cells["type_k"] or Settings.type_k,
+        type_v=cells["type_v"] or Settings.type_v,
         depth=int(cells["depth"] or 0),
         phase=cells["phase"],
         n_tokens=int(cells["n_tokens"]),

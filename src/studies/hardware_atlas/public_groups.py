@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inferlab.model.catalog import known_models
+from inferlab.prediction.card_rates import USUAL
 from inferlab.prediction.cards import known_cards
-from inferlab.prediction.expected import USUAL
 from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, n_sources, sources
+from inferlab.settings import Settings
 
 USUAL_TOKENS = {DECODE: 128, PROMPT: 512}
 """What llama-bench measures by default."""
-USUAL_CACHE, USUAL_UBATCH = "f16", 512
-"""llama.cpp's type of the cache, and tokens of an ubatch; its flash attention is on where that is possible."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ class PublicGroup:
 
 def _by_settings(row: PublicRate) -> tuple[float, float]:
     """Usual settings first, then the newest."""
-    n_ubatch = USUAL_UBATCH if row.phase == DECODE else row.n_ubatch
-    usual = USUAL_CACHE, USUAL_CACHE, USUAL_UBATCH
+    n_ubatch = Settings.n_ubatch if row.phase == DECODE else row.n_ubatch
+    usual = Settings.type_k, Settings.type_v, Settings.n_ubatch
     return (row.type_k, row.type_v, n_ubatch) != usual or row.flash_attn is False, -row.year
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from inferlab.model.dimensions import has_latent_cache
 from inferlab.model.named import model_named
 from inferlab.prediction.card_model import (
     PromptRates,
@@ -29,10 +30,9 @@ from inferlab.prediction.card_model import (
     prompt_seconds,
     token_seconds,
 )
-from inferlab.prediction.card_rates import BACKENDS, KINDS, arithmetic, kind_of
+from inferlab.prediction.card_rates import BACKENDS, KINDS, USUAL, arithmetic, kind_of
 from inferlab.prediction.card_work import CardWork, placed_work
 from inferlab.prediction.cards import known_cards
-from inferlab.prediction.expected import USUAL
 from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, sources
 
 MODEL = Path(__file__).parents[2] / "inferlab" / "data" / "public_rates" / "model.toml"
@@ -241,7 +241,7 @@ def _flags(rows: Sequence[PublicRate]) -> dict[str, np.ndarray]:
         return np.array([of(row) for row in rows], dtype=float)
 
     return {
-        "latent": array(lambda row: placed(row.model, row.type, -1, 0).is_latent),
+        "latent": array(lambda row: has_latent_cache(placed(row.model, row.type, -1, 0).model)),
         "quantized": array(lambda row: row.type_k != "f16"),
         "no_flash": array(lambda row: row.flash_attn is False),
         "years": array(lambda row: PRESENT - row.year),
@@ -405,13 +405,11 @@ def cards_table(token: Cases, prompt: Cases, *logs: np.ndarray) -> dict[str, Any
         rows = [
             [row for row in cases.rows if (row.card, backend_of(row)) == (card, backend)] for cases in (token, prompt)
         ]
-        repositories = {sources()[row.source].repository for some in rows for row in some}
         table.setdefault(card, {})[backend] = {
             "token": round(factors[0].get((card, backend), 1.0), 3),
             "prompt": round(factors[1].get((card, backend), 1.0), 3),
             "n_token": len(rows[0]),
             "n_prompt": len(rows[1]),
-            "n_sources": len(repositories),
         }
     return table
 

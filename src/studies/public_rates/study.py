@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 
 from inferlab.model.catalog import known_models
+from inferlab.model.dimensions import has_latent_cache
 from inferlab.prediction.card_model import TokenWork
 from inferlab.prediction.card_rates import arithmetic, fitted
 from inferlab.prediction.cards import known_cards
@@ -197,7 +198,7 @@ def _is_vulkan_on(row: PublicRate, *chips: str) -> bool:
 
 
 def _is_latent(row: PublicRate) -> bool:
-    return placed(row.model, row.type, -1, 0).is_latent
+    return has_latent_cache(placed(row.model, row.type, -1, 0).model)
 
 
 def _has_mamba(row: PublicRate) -> bool:
@@ -384,7 +385,7 @@ def kinds_of(name: str) -> tuple[str, ...]:
     found = {
         "dense": not token.expert_layers,
         "a mixture of experts": bool(token.expert_layers),
-        "with a latent cache": shape.is_latent,
+        "with a latent cache": has_latent_cache(shape.model),
         "hybrid, with recurrent layers": bool(token.state_layers),
     }
     return tuple(kind for kind, holds in found.items() if holds)

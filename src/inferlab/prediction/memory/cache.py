@@ -35,6 +35,7 @@ from inferlab.model.architecture_table import architecture
 from inferlab.model.catalog import KnownModel
 from inferlab.model.dimensions import (
     Heads,
+    has_latent_cache,
     header_of_known,
     heads_of,
     layers_counted,
@@ -98,13 +99,13 @@ def cache_layers(model: Model | KnownModel) -> tuple[CacheLayer, ...]:
 
 def _attention(model: Model) -> tuple[CacheLayer, ...]:
     """Keys, values, windows and states of each layer."""
-    kind, windows, states = architecture(model.architecture), windows_of(model), states_of_layers(model)
+    windows, states = windows_of(model), states_of_layers(model)
     keeps = _keeping_layers(model)
     if not any(keeps):
         return tuple(CacheLayer(0, 0, 0, state) for state in states)
     heads = _known_heads(model)
     widths = [heads.width(i, bool(window)) for i, window in enumerate(windows)]
-    if kind.is_latent and model.number("attention.key_length_mla"):
+    if has_latent_cache(model):
         widths = [(key, 0) for key, _ in widths]
     widest = max(value for _, value in widths)
     return tuple(
@@ -140,7 +141,7 @@ def _with_indexer(model: Model, layers: tuple[CacheLayer, ...]) -> tuple[CacheLa
         return layers
     kind, heads = architecture(model.architecture), _known_heads(model)
     key = required(model, "attention.indexer.key_length")[0]
-    values = 0 if kind.state or (kind.is_latent and model.number("attention.key_length_mla")) else heads.value
+    values = 0 if kind.state or has_latent_cache(model) else heads.value
     widths = tuple(heads.key_in_window if layer.window else key for layer in layers)
     pooled = 3 if model.architecture == "glm5-next" else 1  # key, gate and pooled key, llama-memory-hybrid-idx.cpp:53
     return tuple(

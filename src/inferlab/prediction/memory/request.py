@@ -10,8 +10,7 @@ from functools import cached_property
 from inferlab.engine import libraries
 from inferlab.errors import EngineUnavailable, InvalidSettings, UnsupportedArchitecture
 from inferlab.machine import HOST_DEVICE, Device, Machine
-from inferlab.model.architecture_table import architecture
-from inferlab.model.dimensions import layers_counted
+from inferlab.model.dimensions import has_latent_cache, layers_counted
 from inferlab.model.gguf import Model
 from inferlab.model.repacking import processor_kind
 from inferlab.options.devices import require_buffers, used_devices
@@ -239,8 +238,7 @@ class MemoryRequest:
     def heads(self) -> tuple[int | None, int | None]:
         """Width of a key and of a value as attention reads them; latent ones have the values in their keys."""
         k, v = self.model.head_dim_k, self.model.head_dim_v
-        latent = architecture(self.model.architecture).is_latent and self.model.number("attention.key_length_mla")
-        return k, self.model.number("attention.kv_lora_rank", v) if latent else v
+        return k, self.model.number("attention.kv_lora_rank", v) if has_latent_cache(self.model) else v
 
     @property
     def takes_heads(self) -> bool:
