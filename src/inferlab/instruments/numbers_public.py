@@ -7,9 +7,10 @@ from typing import Any
 
 from inferlab.instruments.log_view import cut
 from inferlab.instruments.numbers_text import MOST_ROWS, folded, listing, more
+from inferlab.instruments.planner_speed import HOW_JUDGED, whose
 from inferlab.instruments.views import element, paragraph
 from inferlab.results.against_public import ABOVE, BELOW, AgainstPublic
-from inferlab.results.public_rates import PublicRate, sources
+from inferlab.results.public_rates import PublicRate
 from inferlab.units import count_text, number_text, rate_text
 
 Compared = AgainstPublic | str
@@ -34,7 +35,6 @@ FASTER = (
 )
 RECENT = 2025.75
 """Year of a build from which on a public result counts as one of the last year."""
-JUDGED = "./appendix/model-of-a-card.html"
 
 
 def first_sentences(compared: Iterable[Compared]) -> list[Any]:
@@ -125,7 +125,7 @@ def about_public(compared: Sequence[Compared]) -> list[Any] | None:
         paragraph(
             "Expected is what the model of a card makes of bytes, operations and published results, with the band of "
             "its errors: ",
-            element("a", {"href": JUDGED}, "how it was judged"),
+            HOW_JUDGED,
             ".",
         ),
         folded(
@@ -149,5 +149,4 @@ def _row(row: PublicRate) -> list[Any]:
         row.build and f"build {row.build}",
         row.date,
     ]
-    whose = element("a", {"href": row.address}, sources()[row.source].repository)
-    return element("li", {}, f"{rate_text(row.rate)}: {', '.join(filter(None, said))}, by ", whose)
+    return element("li", {}, f"{rate_text(row.rate)}: {', '.join(filter(None, said))}, by ", whose(row))

@@ -20,7 +20,7 @@ from inferlab.units import GB, count_text, rate_text
 
 MOST_IN_RAM = 1 / 3
 """Share of a token's bytes in RAM above which a bound by the card alone says nothing: RAM is several times slower."""
-JUDGED = "./appendix/model-of-a-card.html"
+HOW_JUDGED = element("a", {"href": "./appendix/model-of-a-card.html"}, "how it was judged")
 HEADS = ["Card", "Model", "Backend", "Test", "Tokens/s", "Build or date", "Whose"]
 
 
@@ -58,7 +58,7 @@ def _expected(rates: ExpectedRates, place: Place) -> list[Any]:
         paragraph(f"A prompt of {rates.n_prompt:,} tokens: {prompt.text}."),
         paragraph(
             f"{rows_text(rates)}{alike} {held}: ",
-            element("a", {"href": JUDGED}, "how it was judged"),
+            HOW_JUDGED,
             ".",
         ),
     ]
@@ -101,12 +101,16 @@ def _rows(rates: ExpectedRates, model: Model) -> list[Any] | None:
     )
 
 
+def whose(row: PublicRate) -> list[Any]:
+    """The repository of a public result, as a link to where it stands."""
+    return element("a", {"href": row.address}, sources()[row.source].repository)
+
+
 def _row(row: PublicRate) -> list[Any]:
     in_ram = f", {row.in_ram_text}" if row.is_partial else ""
-    whose = element("a", {"href": row.address}, sources()[row.source].repository)
     build = f"{row.build}, {row.date}" if row.build else row.date
     backend = row.backend or "not stated"
-    return [row.card, f"{row.model} {row.type}{in_ram}", backend, row.test, f"{row.rate:,.1f}", build, whose]
+    return [row.card, f"{row.model} {row.type}{in_ram}", backend, row.test, f"{row.rate:,.1f}", build, whose(row)]
 
 
 def _share_of_ram(fit: Fit, model: Model) -> float:

@@ -24,7 +24,6 @@ from inferlab.model.catalog import KnownModel, known_models
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.card_work import CardWork
-from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.decode_bound import token_bytes
 from inferlab.prediction.expected import ExpectedRates, expected_decode, expected_prompt, question_of, rows_text
 from inferlab.prediction.fit import RESERVE_BYTES, Fit, fit
@@ -161,8 +160,7 @@ class Candidate:
     @property
     def weights_text(self) -> str:
         """Billions of weights, of a mixture those that a token uses, too, and their GiB."""
-        read, billions = bytes_read(self.model), f"{self.model.n_params / 1e9:.3g}"
-        used = sum(one.n_elements * read[one.name] / one.n_bytes for one in self.model.tensors)
+        billions, used = f"{self.model.n_params / 1e9:.3g}", CardWork(self.model).token(0).weights
         told = f"{used / 1e9:.2g} of {billions}" if self.known.n_expert else billions
         return f"{told} B, {self.model.tensor_bytes / GIB:.1f} GiB"
 
